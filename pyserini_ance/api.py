@@ -66,7 +66,7 @@ def load_recipe(name_or_path: str | Path, *overrides: str) -> Recipe:
 
     Raises FileNotFoundError for an unknown name, and ValueError naming the key, its value and its file.
     """
-    return rundir.load_recipe(name_or_path, *overrides, overrides_origin="an override").recipe
+    return rundir.load_recipe(name_or_path, *overrides).recipe
 
 
 def train(

@@ -155,7 +155,7 @@ def long_options(root: Path, names: list[str]) -> set[str]:
 def recipe_keys(root: Path) -> int:
     """The rows of keys in the recipe reference."""
     file, generator = root / "docs" / "recipe-reference.md", root / "docs" / "hooks" / "recipe_reference.py"
-    text = file.read_text(encoding="utf-8") if file.exists() else output_of(root, str(generator))
+    text = output_of(root, str(generator)) if generator.exists() else file.read_text(encoding="utf-8")
     return len(re.findall(r"^\| `", text, re.MULTILINE))
 
 

@@ -1,15 +1,11 @@
 """`pyserini-ance compare`: finished runs in one table, and their dev curves."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from typer import Argument, Option
 
 from pyserini_ance.commands import parsing
-
-if TYPE_CHECKING:
-    from pyserini_ance.reports.dev_curves import DevPoint
 
 DETAILS = """\
 ROW is the name of a row of the table, or a run directory (or the folder of a grid) that has one row.
@@ -74,44 +70,33 @@ def main(
     if improvement_over and len(runs) > 1:
         parsing.refuse("--improvement-over reads one grid: pass its folder alone")
     from pyserini_ance.evaluation.legends import table_with_legend
-    from pyserini_ance.reports import dev_curves, run_comparison
-    from pyserini_ance.reports.compared_runs import read_distinct, row_named, variant_legend
+    from pyserini_ance.reports import compare, plots
     from pyserini_ance.reports.forgetting import forgetting as forgotten
-    from pyserini_ance.reports.grid_tables import improvements, runs_in
 
-    folders, results = read_distinct(runs_in(runs))
-    baseline = row_named(significance, results) if significance else None
-    only = [row_named(name, results) for name in rows or ()]
+    folders, results = compare.read_distinct(compare.runs_in(runs))
+    labelled = list(zip(compare.labels(results), folders, strict=True))
+    more: list[str] = []
     if improvement_over:
-        cells, columns = improvements(runs[0], improvement_over)
+        cells, columns = compare.improvements(runs[0], improvement_over)
     elif forgetting:
-        cells, columns = forgotten(list(zip(run_comparison.labels(results), folders, strict=True)))
+        cells, columns = forgotten(labelled)
     elif time_to_target is not None:
         target = None if time_to_target == "best" else float(time_to_target)
-        cells, columns = dev_curves.time_to_target(_curves(results, folders), target)
+        cells, columns = compare.time_to_target(compare.mean_curves(labelled), target)
     else:
-        shown = only and [*only, *([baseline] if baseline else [])]
-        cells, columns = run_comparison.compare(results, shown)
-    more = variant_legend(results, (row["recipe"] for row in cells))
-    if baseline:
-        kind = test or "t"
-        differences = run_comparison.significance(folders, results, baseline, kind, only)
-        cells = [
-            {**row, **run_comparison.significance_cells(differences.get(row["recipe"], {}), baseline)}
-            for row in cells
-        ]
-        measures = results[0]["measures"]
-        columns = [*columns, *(run_comparison.significance_column(each, baseline) for each in measures)]
-        more.append(run_comparison.significance_legend(baseline, kind))
-    print(table_with_legend(cells, columns, *more))
+        baseline = compare.row_named(significance, results) if significance else None
+        only = [compare.row_named(name, results) for name in rows or ()]
+        cells, columns = compare.compare(results, only and [*only, *([baseline] if baseline else [])])
+        if baseline:
+            tested = compare.significance(folders, results, baseline, test or "t", only)
+            shown = {
+                row: compare.significance_cells(by_measure, baseline) for row, by_measure in tested.items()
+            }
+            cells = [{**row, **shown.get(row["recipe"], {})} for row in cells]
+            columns = [*columns, *(f"{measure} against {baseline}" for measure in results[0]["measures"])]
+            more.append(compare.significance_legend(baseline, test or "t", len(tested)))
+    variants = compare.variant_legend(results, (row["recipe"] for row in cells))
+    print(table_with_legend(cells, columns, *variants, *more))
     if curve:
-        dev_curves.plot_curves(_curves(results, folders), curve)
+        plots.plot_curves(compare.mean_curves(labelled), curve)
         print(f"drawn: {curve}")
-
-
-def _curves(results: Sequence[dict[str, Any]], runs: list[Path]) -> "dict[str, list[DevPoint]]":
-    from pyserini_ance.reports.dev_curves import mean_curves
-    from pyserini_ance.reports.run_comparison import labels
-
-    metrics = (run / "metrics.jsonl" for run in runs)
-    return mean_curves(list(zip(labels(results), metrics, strict=True)))

@@ -36,14 +36,11 @@ def main(
     A run writes its report.html at its end; the command writes it again, or that of a run that stopped. The
     file holds all it shows: it opens without network, and can be sent as it is.
     """
-    from pyserini_ance.reports.grid_tables import runs_in
-    from pyserini_ance.reports.report import write_report
-    from pyserini_ance.reports.report_comparison import comparison_report
-    from pyserini_ance.reports.report_plots import check_installed
+    from pyserini_ance.reports.compare import runs_in
+    from pyserini_ance.reports.report import comparison_report, write_report
     from pyserini_ance.runs.rundir import RunDir
     from pyserini_ance.storage.files import write_whole
 
-    check_installed()
     folders = runs_in(runs)
     if len(folders) == 1:
         reason = f"{folders[0]} alone is compared with no other run"

@@ -1,13 +1,3 @@
 """Tables of negatives, the sources that mine them (one file a kind), filters and teachers."""
 
-NOT_KINDS = (
-    "checkpoint_vectors",
-    "filters",
-    "mined",
-    "positives",
-    "random_filling",
-    "snapshot",
-    "source",
-    "table",
-    "teachers",
-)
+NOT_KINDS = ("filters", "mined", "positives", "random_filling", "snapshot", "source", "table", "teachers")

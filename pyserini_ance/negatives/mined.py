@@ -106,10 +106,6 @@ class MinedSource(TableSource):
         """The number of candidates to retrieve beyond `top_k` because of filters and known positives."""
         return anchor_set.known_positives.largest[1] + self.filtered_candidates
 
-    def shortage_remedies(self, counts: np.ndarray) -> tuple[str, ...]:
-        remedies = super().shortage_remedies(counts)
-        return (*remedies, "oversample", "filters") if self.filters else remedies
-
     def table_of(self, candidates: Candidates, top_k: int) -> NegativeTable:
         """The first `top_k` candidates of each anchor that are not known positives and pass all filters."""
         anchor_set = candidates.anchor_set

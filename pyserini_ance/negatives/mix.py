@@ -16,7 +16,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.filters.base import select
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext, Source, TableSource, mined_by
-from pyserini_ance.negatives.table import PADDING, NegativeTable, Origin, promoted_in
+from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_of
 
@@ -52,7 +52,14 @@ def concatenate(
     same_anchors = all(np.array_equal(table.anchors, first.anchors) for table in tables)
     assert same_anchors, "tables of different anchors cannot be mixed"
     origins = tuple(dict.fromkeys(origin for table in tables for origin in table.origins))
-    _check_origins(origins)
+    if len(origins) > MAX_ORIGINS:
+        raise ValueError(
+            f"candidates of {len(origins)} origins in one table; at most {MAX_ORIGINS}. "
+            "Start a stage without momentum."
+        )
+    # Each table's `origin` points into `origins`.
+    numbers = [np.array([origins.index(one) for one in table.origins], np.uint8) for table in tables]
+    renumbered = [number[table.origin] for number, table in zip(numbers, tables, strict=True)]
     whole = NegativeTable(
         first.anchor_side,
         first.candidate_side,
@@ -62,7 +69,7 @@ def concatenate(
         source=source,
         dropped=dropped,
         origins=origins,
-        origin=np.concatenate([_renumbered(table, origins) for table in tables], axis=1),
+        origin=np.concatenate(renumbered, axis=1),
         promoted=None if all(table.promoted is None for table in tables) else promoted_in(tables),
     )
     width = int(world.gather_rows(np.array([whole.counts.max(initial=0)])).max())
@@ -88,19 +95,6 @@ def _select(table: NegativeTable, mask: np.ndarray, width: int) -> NegativeTable
         (table.origin, np.uint8(0)),
     )
     return replace(table, candidates=candidates, scores=scores, origin=origin)
-
-
-def _renumbered(table: NegativeTable, origins: tuple[Origin, ...]) -> np.ndarray:
-    """(A, n) uint8: the table's `origin`, pointing into `origins`."""
-    return np.array([origins.index(origin) for origin in table.origins], np.uint8)[table.origin]
-
-
-def _check_origins(origins: Sequence[Origin]) -> None:
-    if len(origins) > MAX_ORIGINS:
-        raise ValueError(
-            f"candidates of {len(origins)} origins in one table; at most {MAX_ORIGINS}. "
-            "Start a stage without momentum."
-        )
 
 
 class Mix(TableSource):
@@ -140,20 +134,22 @@ class Mix(TableSource):
     def components(self) -> tuple[Source, ...]:
         return tuple(leaf for source in self.sources for leaf in source.components)
 
-    @property
-    def _table_sources(self) -> tuple[TableSource, ...]:
-        return tuple(source for source in self.sources if isinstance(source, TableSource))
-
     def max_candidates(self, previous_stage: int) -> int:
         return self.top_k or sum(source.max_candidates(previous_stage) for source in self.sources)
-
-    def shortage_remedies(self, counts: np.ndarray) -> tuple[str, ...]:
-        return ("top_k",)  # an anchor has fewer than `top_k` if one of the sources lacks its share
 
     @model_validator(mode="after")
     def check_mix(self) -> "Mix":
         for position, source in enumerate(self.sources):
-            _check_mixable(position, source)
+            if not isinstance(source, TableSource):
+                raise ValueError(
+                    f"sources.{position}: `{source.kind}` has no table to be mixed; "
+                    "list it under `negatives:`, next to the mix"
+                )
+            if source.draw_settings:
+                raise ValueError(
+                    f"sources.{position}.{source.draw_settings[0]} has no effect inside a mix: "
+                    "the mix draws for all its sources. Remove it."
+                )
         if (self.weights is None) != (self.top_k is None):
             raise ValueError(
                 "set both `weights` and `top_k` (sample top_k candidates in these proportions), "
@@ -176,7 +172,8 @@ class Mix(TableSource):
         contexts = [context.child(position) for position in range(len(self.sources))]
         mined = [
             mined_by(source, snapshot, anchor_set, own)
-            for source, own in zip(self._table_sources, contexts, strict=True)
+            for source, own in zip(self.sources, contexts, strict=True)
+            if isinstance(source, TableSource)  # as all of them are: check_mix
         ]
         tables = [table.of_generation(context.generation) for table in mined]
         if self.weights and self.top_k:
@@ -187,32 +184,15 @@ class Mix(TableSource):
             ]
         names = {name for table in mined for name in table.dropped}
         dropped = {name: sum(table.dropped.get(name, 0) for table in mined) for name in names}
-        mixed = replace(
-            concatenate(tables, self.kind, dropped, snapshot.world),
-            positive_ranks=self._positive_ranks(mined),
-        )
-        return mixed if self.duplicates == "keep" else drop_duplicates(mixed)
-
-    def _positive_ranks(self, mined: Sequence[NegativeTable]) -> np.ndarray | None:
-        """The positives' ranks by the model, or in another ranking if no source asks the model."""
+        # The positives' ranks by the model, or in another ranking if no source asks the model.
         by_model = [any(leaf.scores_comparable for leaf in source.components) for source in self.sources]
         order = sorted(range(len(mined)), key=lambda position: not by_model[position])
         ranks = (mined[position].positive_ranks for position in order)
-        return next((one for one in ranks if one is not None), None)
-
-
-def _check_mixable(position: int, source: Source) -> None:
-    """Raises ValueError for a source without a table, and for settings of the draw, which the mix decides."""
-    if not isinstance(source, TableSource):
-        raise ValueError(
-            f"sources.{position}: `{source.kind}` has no table to be mixed; "
-            "list it under `negatives:`, next to the mix"
+        mixed = replace(
+            concatenate(tables, self.kind, dropped, snapshot.world),
+            positive_ranks=next((one for one in ranks if one is not None), None),
         )
-    if source.draw_settings:
-        raise ValueError(
-            f"sources.{position}.{source.draw_settings[0]} has no effect inside a mix: "
-            "the mix draws for all its sources. Remove it."
-        )
+        return mixed if self.duplicates == "keep" else drop_duplicates(mixed)
 
 
 def shares(weights: tuple[float, ...], total: int) -> list[int]:

@@ -5,8 +5,10 @@ Vectors and rankings are computed once, on first use.
 
 import hashlib
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
@@ -16,38 +18,63 @@ import torch
 
 from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.passages import Passages
-from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.data.string_arrays import release
-from pyserini_ance.negatives.checkpoint_vectors import CheckpointVectors
+from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.hardware import Precision, resolve_precision
+from pyserini_ance.encoders.load_save import family_of, load_encoder
+from pyserini_ance.encoders.tokenization import Tokenization
+from pyserini_ance.recipe.models import Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
-from pyserini_ance.vectors.encoding import ShardedVectors
+from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some, has_shards
 from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, factory_and_search, make_index
-from pyserini_ance.vectors.search import Searcher, resolve_backend, search_arrays, searcher
+from pyserini_ance.vectors.search import Searcher, fits, resident, resolve_backend, search_arrays, searcher
 from pyserini_ance.vectors.sharded_search import FlatIndex, search_shards
 
 log = logging.getLogger(__name__)
+TEACHER_VECTORS = "teacher"  # prefix of the folders of other encoders' document vectors, as `vectors_folder`
 PAIRS_PER_BLOCK = 65_536
 MAPPED_BYTES_PER_ROW = 1 << 21  # a page of a file may bring up to 2 MiB with it
 Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
 Searched = Literal["query", "document", "passage"]  # the rows that a search finds
-RankingKey = tuple[Side, Searched, bytes]
 
 
-class Snapshot(CheckpointVectors):
+@dataclass(eq=False)
+class Snapshot:
     """The vectors and rankings of one checkpoint over the prepared data.
 
-    All processes get the same results, except of a search, in which each gets those of its own rows.
+    All processes of `world` make the same calls in the same order, share the work, and get the same results,
+    except of a search, in which each gets those of its own rows.
+
+    model: the checkpoint's encoder folder. weights: the hash of its weights.
+    scratch: the folder of document vectors, one folder per document tower and precision; other checkpoints
+        with the same document tower use the same vectors.
+    document_weights: the hash of the document tower's weights (default: `weights`).
+    recipe: the recipe that the vectors serve, which teachers read; None: filters cannot ask a teacher.
+    teachers: the folder of the cross-encoders that the run trains; None: there is no run.
+    seconds: the time spent by part, waiting for other processes included: load, encode_documents,
+        encode_queries, build (of an index) and search.
+    judges: what the teachers that filters asked have scored with, as `TeacherContext.origins`.
     """
 
-    @cached_property
-    def _rankings(self) -> dict[RankingKey, Ranking]:
-        """What was searched before."""
-        return {}
+    model: Path
+    weights: str
+    data: PreparedData
+    encoding: Encoding
+    scratch: Path
+    device: str
+    world: World
+    document_weights: str = ""
+    recipe: Recipe | None = None
+    teachers: Path | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    judges: dict[str, str] = field(default_factory=dict)
 
-    @cached_property
-    def judges(self) -> dict[str, str]:
-        """What the teachers that filters asked have scored with, as `TeacherContext.origins`."""
-        return {}
+    def __post_init__(self) -> None:
+        self.document_weights = self.document_weights or self.weights
+        self._rankings: dict[tuple[Side, Searched, bytes], Ranking] = {}  # what was searched before
+        self._on_cpu = torch.device(self.device).type == "cpu"
 
     @property
     def collection(self) -> Collection:
@@ -70,9 +97,100 @@ class Snapshot(CheckpointVectors):
         whole = self.data.anchor_sets[anchor]
         return whole if chunk is None else replace(whole, chunk=chunk)
 
-    def vectors(self, side: Searched) -> ShardedVectors | np.ndarray:
-        """The vectors of all training queries, or of all documents (their passages)."""
-        return self.query_vectors if side == "query" else self.document_vectors
+    @cached_property
+    def encoder(self) -> Encoder:
+        with self.timed("load"):
+            return load_encoder(self.model, self.device)
+
+    @cached_property
+    def tokenization(self) -> Tokenization:
+        """The encoder's tokenization settings, read without loading its weights."""
+        return family_of(self.model).tokenization
+
+    @cached_property
+    def precision(self) -> Precision:
+        """The precision of vectors: `auto` is resolved on rank 0, because precisions must not be mixed."""
+        return self.world.on_main(lambda: resolve_precision(self.encoding.precision, self.device))
+
+    @cached_property
+    def document_vectors(self) -> ShardedVectors:
+        """(N, D) float32 of all passages, memory-mapped. An interrupted encoding is continued."""
+        key = {
+            "weights": self.document_weights,
+            "texts": self.data.collection.digest,
+            "side": "document",
+            "precision": self.precision,
+        }
+        encoder = self.encoder
+        with self.timed("encode_documents"):
+            return encode_shards(
+                vectors_folder(self.scratch, self.document_weights, self.precision),
+                key,
+                encoder,
+                self.data.documents,
+                "document",
+                self.precision,
+                self.encoding.tokens_per_batch,
+                "documents",
+                self.world,
+                hold=not self._on_cpu,
+            )
+
+    @cached_property
+    def resident_vectors(self) -> torch.Tensor | None:
+        """This process's shard of the document vectors on its device: those that it has just encoded, or a
+        copy; None if a GPU lacks the room."""
+        vectors = self.document_vectors
+        if vectors.held is not None:
+            return vectors.held
+        return resident(vectors.own, self.device) if fits(vectors.own, self.device) else None
+
+    def free_device(self) -> None:
+        """Free the vectors that a GPU holds; a search copies them there again."""
+        vars(self).pop("resident_vectors", None)
+        if "document_vectors" in vars(self):
+            self.document_vectors.held = None
+
+    @cached_property
+    def query_vectors(self) -> np.ndarray:
+        """(Q, D) float32 of the training queries."""
+        return self.encode_queries(self.data.train_split, np.arange(len(self.data.split.queries)))
+
+    def forget_training_queries(self) -> None:
+        """Free the vectors and rankings of the training queries, which only mining needs."""
+        self._rankings.clear()
+        vars(self).pop("query_vectors", None)
+
+    def encode_queries(self, split: str, rows: np.ndarray, precision: Precision | None = None) -> np.ndarray:
+        """(R, D) float32 of the queries `rows` (R,) of a split, in `precision` (default: the snapshot's)."""
+        encoder, precision, label = self.encoder, precision or self.precision, f"{split} queries"
+        tokens, budget = self.data.queries[split], self.encoding.tokens_per_batch
+        with self.timed("encode_queries"):
+            return encode_some(encoder, tokens, rows, "query", precision, budget, label, self.world)
+
+    def encode_documents(self, rows: np.ndarray) -> tuple[np.ndarray, Passages | None]:
+        """The vectors of all passages of the documents `rows`, and which passages belong to which document.
+
+        Serves evaluations on a sample: other documents are not encoded.
+        """
+        rows, passages = self.data.rows_of(rows)
+        folder = vectors_folder(self.scratch, self.document_weights, self.precision)
+        # Another checkpoint with the same document tower may have encoded all documents.
+        if "document_vectors" in vars(self) or self.world.on_main(lambda: has_shards(folder, self.world)):
+            return self.document_vectors[rows], passages
+        encoder, precision, label = self.encoder, self.precision, "sampled documents"
+        tokens, budget = self.data.documents, self.encoding.tokens_per_batch
+        with self.timed("encode_documents"):
+            vectors = encode_some(encoder, tokens, rows, "document", precision, budget, label, self.world)
+        return vectors, passages
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Add the seconds of a block to those of a part, but for what the block adds to any part."""
+        start, before = time.perf_counter(), sum(self.seconds.values())
+        yield
+        within = sum(self.seconds.values()) - before
+        self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start - within
 
     def search(self, side: Side, rows: np.ndarray, over: Searched, k: int) -> Ranking:
         """The k nearest rows of the side `over` for each of `rows` (A,) of `side`; a row may find itself.
@@ -81,11 +199,22 @@ class Snapshot(CheckpointVectors):
         over passages, whose rows and scores are their own. All processes make the call, each with its own
         rows. A ranking that was computed before is not computed again.
         """
-        key = _key(side, rows, over)
-        k = min(k, self._count(over))
+        key = side, over, hashlib.sha256(np.ascontiguousarray(rows, np.int32)).digest()
+        total = len(self.split.queries if over == "query" else self.collection.documents)
+        if over == "passage" and self.passages is not None:
+            total = int(self.passages.offsets[-1])
+        k = min(k, total)
         self.world.barrier()  # the work before may take longer on one process than on another
         if not self.world.all_agree(key in self._rankings and self._rankings[key][0].shape[1] >= k):
-            self._rankings[key] = self._search(side, rows, over, k)
+            # This process's part of the search for the rows of all processes.
+            parts = [part.numpy() for part in self.world.gather(torch.from_numpy(rows.astype(np.int32)))]
+            every, shares = np.concatenate(parts), [len(part) for part in parts]
+            passages = self.passages if over == "document" else None
+            others = self.query_vectors if over == "query" else self.document_vectors
+            if side == "document":
+                self._rankings[key] = self.rank_for_documents(every, others, k, passages, shares)
+            else:
+                self._rankings[key] = self.rank(self.query_vectors[every], others, k, passages, shares)
         scores, hits = self._rankings[key]
         return scores[:, :k], hits[:, :k]
 
@@ -97,25 +226,6 @@ class Snapshot(CheckpointVectors):
         if self.passages is None:
             return self.search("query", rows, "document", k)
         return self.passages.of_ranking(*self.search("query", rows, "passage", k))
-
-    def _count(self, over: Searched) -> int:
-        if over == "passage" and self.passages is not None:
-            return int(self.passages.offsets[-1])
-        return len(self.split.queries if over == "query" else self.collection.documents)
-
-    def _search(self, side: Side, rows: np.ndarray, over: Searched, k: int) -> Ranking:
-        """This process's part of the search for the rows of all processes."""
-        parts = [part.numpy() for part in self.world.gather(torch.from_numpy(rows.astype(np.int32)))]
-        every, shares = np.concatenate(parts), [len(part) for part in parts]
-        passages = self.passages if over == "document" else None
-        if side == "document":
-            return self.rank_for_documents(every, self.vectors(over), k, passages, shares)
-        return self.rank(self.query_vectors[every], self.vectors(over), k, passages, shares)
-
-    def forget_training_queries(self) -> None:
-        """Free the vectors and rankings of the training queries, which only mining needs."""
-        self._rankings.clear()
-        vars(self).pop("query_vectors", None)
 
     def positive_scores(self, anchor_set: AnchorSet) -> np.ndarray:
         """(A,) float32: the score of each anchor's best known positive."""
@@ -131,28 +241,23 @@ class Snapshot(CheckpointVectors):
 
         A document scores as its best passage.
         """
-        size = self._pairs_per_block(vectors.shape[1])
+        size, memory_gib = PAIRS_PER_BLOCK, self.encoding.memory_gib
+        if memory_gib:
+            size = min(size, int(memory_gib * 2**30) // (MAPPED_BYTES_PER_ROW + 8 * vectors.shape[1]))
+        size = max(1, size // (self.passages.max_passages if self.passages else 1))
         scores = [np.empty(0, np.float32)]
         for start in range(0, len(queries), size):
             block = slice(start, start + size)
-            scores.append(self._scores(vectors[queries[block]], documents[block]))
-            if self.encoding.memory_gib:
+            own, rows = vectors[queries[block]], documents[block]
+            if self.passages is None:
+                scores.append(np.einsum("pd,pd->p", own, self.document_vectors[rows]))
+            else:
+                pieces, mask = self.passages.of(rows)
+                others = self.document_vectors[pieces.ravel()].reshape(*pieces.shape, -1)
+                scores.append(np.where(mask, np.einsum("pd,pcd->pc", own, others), -np.inf).max(1))
+            if memory_gib:
                 release(*self.document_vectors.shards)
         return np.concatenate(scores)
-
-    def _pairs_per_block(self, dimension: int) -> int:
-        pairs, memory_gib = PAIRS_PER_BLOCK, self.encoding.memory_gib
-        if memory_gib:
-            pairs = min(pairs, int(memory_gib * 2**30) // (MAPPED_BYTES_PER_ROW + 8 * dimension))
-        return max(1, pairs // (self.passages.max_passages if self.passages else 1))
-
-    def _scores(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-        """(P,) scores of pairs of query vectors (P, D) and documents (P,)."""
-        if self.passages is None:
-            return np.einsum("pd,pd->p", queries, self.document_vectors[documents])
-        pieces, mask = self.passages.of(documents)
-        vectors = self.document_vectors[pieces.ravel()].reshape(*pieces.shape, -1)
-        return np.where(mask, np.einsum("pd,pcd->pc", queries, vectors), -np.inf).max(1)
 
     def rank_for_documents(
         self,
@@ -192,7 +297,10 @@ class Snapshot(CheckpointVectors):
         if not isinstance(documents, ShardedVectors):
             documents = ShardedVectors.split(documents, self.world)
         with self.timed("build"):
-            own = self._searcher(self._own(documents))
+            are_all = documents is vars(self).get("document_vectors")  # which must not be encoded for this
+            # The shard of all documents on the device, if a GPU has the room.
+            held = self.resident_vectors if are_all and self._by_torch and not self._on_cpu else None
+            own = self._searcher(documents.own if held is None else held)
 
         def search(queries: np.ndarray, k: int) -> Ranking:
             return search_shards(own, queries, documents, k, self.world, shares)
@@ -200,27 +308,14 @@ class Snapshot(CheckpointVectors):
         with self.timed("search"):
             return search(queries, k) if passages is None else passages.search(search, queries, k)
 
-    def _own(self, documents: ShardedVectors) -> np.ndarray | torch.Tensor:
-        """This process's shard; that of all documents on the device, if a GPU has the room."""
-        are_all = documents is vars(self).get("document_vectors")  # which must not be encoded for this
-        held = self.resident_vectors if are_all and self._by_torch and not self._on_cpu else None
-        return documents.own if held is None else held
-
     @property
     def _by_torch(self) -> bool:
         return resolve_backend(self.encoding.search, self.device) == "torch"
 
     def _searcher(self, vectors: np.ndarray | torch.Tensor, is_repeated: bool = False) -> Searcher:
         settings = self.encoding
-        return searcher(
-            vectors,
-            settings.search,
-            self.device,
-            self.world,
-            settings.documents_per_block,
-            settings.memory_gib,
-            is_repeated,
-        )
+        block, memory_gib = settings.documents_per_block, settings.memory_gib
+        return searcher(vectors, settings.search, self.device, self.world, block, memory_gib, is_repeated)
 
     def static_index(self, index: str, seed: int) -> Searcher:
         """A search over all documents that is built once and called often.
@@ -230,31 +325,34 @@ class Snapshot(CheckpointVectors):
         """
         vectors = self.document_vectors
         with self.timed("build"):
-            search = self._static_index(index, seed, vectors)
+            search = self._flat_index(vectors) if index == FLAT else self._faiss_index(index, seed, vectors)
         return search if self.passages is None else partial(_search_documents, search, self.passages)
 
-    def _static_index(self, index: str, seed: int, vectors: ShardedVectors) -> Searcher:
-        if index == FLAT:
-            is_bounded = self.encoding.memory_gib and self._on_cpu
-            own = self.resident_vectors if self._by_torch and not is_bounded else None
-            if own is None and self._by_torch and not is_bounded:
+    def _flat_index(self, vectors: ShardedVectors) -> Searcher:
+        own: np.ndarray | torch.Tensor = vectors.own
+        if self._by_torch and not (self.encoding.memory_gib and self._on_cpu):
+            if self.resident_vectors is not None:
+                own = self.resident_vectors
+            else:
                 log.warning(
                     "the vectors of the documents (%.1f GiB) do not fit the free memory of %s: each search "
                     "copies them there block by block, which is slow in a step; more processes share them",
                     vectors.own.nbytes / 2**30,
                     self.device,
                 )
-            own_search = self._searcher(vectors.own if own is None else own, is_repeated=True)
-            return FlatIndex(vectors, own_search, self.world)
+        return FlatIndex(vectors, self._searcher(own, is_repeated=True), self.world)
+
+    def _faiss_index(self, index: str, seed: int, vectors: ShardedVectors) -> Searcher:
         factory, search = factory_and_search(index)
-        name = f"{self._vectors_folder.name}-{sha256_json([factory, seed])[:12]}"
+        folder = vectors_folder(self.scratch, self.document_weights, self.precision)
+        path = folder.with_name(f"{folder.name}-{sha256_json([factory, seed])[:12]}")
         about = {
             "weights": self.document_weights,
             "texts": self.collection.digest,
             "precision": self.precision,
         }
-        make_index(self.scratch / name, vectors, factory, seed, about, self.world, self.device)
-        return FactoryIndex(self.scratch / name, self.world, search, self.device)
+        make_index(path, vectors, factory, seed, about, self.world, self.device)
+        return FactoryIndex(path, self.world, search, self.device)
 
 
 def _search_documents(
@@ -266,5 +364,6 @@ def _search_documents(
     return torch.from_numpy(scores), torch.from_numpy(rows)
 
 
-def _key(side: Side, rows: np.ndarray, over: Searched) -> RankingKey:
-    return side, over, hashlib.sha256(np.ascontiguousarray(rows, np.int32)).digest()
+def vectors_folder(scratch: Path, document_weights: str, precision: str) -> Path:
+    """The folder of document vectors of one document tower in one precision."""
+    return scratch / f"{document_weights[:16]}-{precision}"

@@ -1,7 +1,6 @@
 """The base classes of sources of negatives, which a recipe lists under `negatives:`, and random draws."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -11,41 +10,15 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from pyserini_ance.data.collection import PLURALS, Collection, Split
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.random_filling import check_enough_candidates, fill_random
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, PER_ANCHOR, NegativeTable
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import Component, SettingError, naming_own
 
-
-class Shortage(SettingError):
-    """Anchors have fewer candidates than `num_negatives`.
-
-    problem: what is wrong. remedies: the settings that help, by name, as in REMEDIES.
-    """
-
-    def __init__(self, problem: str, remedies: Sequence[str]):
-        self.problem, self.remedies = problem, tuple(remedies)
-        super().__init__(self.describe(REMEDIES))
-
-    def describe(self, words: Mapping[str, str]) -> str:
-        """The problem and its remedies, each in these words."""
-        said = [words[remedy] for remedy in self.remedies]
-        advice = f"{', '.join(said[:-1])}{',' if len(said) > 2 else ''} or {said[-1]}"
-        return f"{self.problem} {advice[0].upper()}{advice[1:]}."
-
-
 DRAW_KEYS = ("num_negatives", "on_shortage", "min_candidates", "sampling_strategy", "rolling")
 FILLINGS = {"candidates": PADDING, "scores": -np.inf, "origin": 0}  # of a share's narrower table, by array
-REMEDIES = {
-    "num_negatives": "lower num_negatives",
-    "top_k": "raise top_k",
-    "oversample": "raise oversample",
-    "filters": "loosen filters",
-    "min_candidates": "set min_candidates to the same number, which leaves them out",
-    "on_shortage": "set on_shortage: fill_random to fill up with random ones",
-}
+CURES = {"top_k": "raise top_k", "filters": "loosen filters or raise oversample"}  # of a shortage, by key
 
 
 @dataclass(frozen=True)
@@ -162,14 +135,6 @@ class TableSource(Source):
         gets does not depend on the shares.
         """
 
-    def shortage_remedies(self, counts: np.ndarray) -> tuple[str, ...]:
-        """The settings, by name, that give anchors with `counts` candidates more of them.
-
-        An anchor with fewer than `top_k` has all that the source found: a higher `top_k` gives it no more.
-        """
-        top_k = getattr(self, "top_k", None)
-        return () if isinstance(top_k, int) and counts.max() < top_k else ("top_k",)
-
     def without_short_anchors(self, table: NegativeTable) -> NegativeTable:
         """The table of the anchors that have `min_candidates`. Raises SettingError if none has."""
         enough = table.counts >= self.min_candidates
@@ -189,12 +154,12 @@ class TableSource(Source):
         if len(short) and self.on_shortage == "error":
             ids = (split.queries if table.anchor_side == "query" else collection.documents).ids
             first = ", ".join(f"{ids[table.anchors[index]]} ({table.counts[index]})" for index in short[:5])
-            remedies = self.shortage_remedies(table.counts[short])
-            found = "" if remedies else " The source found no more for them."
-            raise Shortage(
+            cures = "".join(f"{cure}, " for key, cure in CURES.items() if getattr(self, key, None))
+            raise SettingError(
                 f"negatives {self.kind}: {len(short)} of {len(table.anchors)} {PLURALS[table.anchor_side]} "
-                f"have fewer than num_negatives={self.num_negatives} candidates, first {first}.{found}",
-                ("num_negatives", *remedies, "min_candidates", "on_shortage"),
+                f"have fewer than num_negatives={self.num_negatives} candidates, first {first}. Lower "
+                f"num_negatives, {cures}set min_candidates: {self.num_negatives} to leave them out, or set "
+                "on_shortage: fill_random to fill up with random ones."
             )
         return len(short)
 
@@ -218,7 +183,22 @@ def mine_in_shares(
     """
     world = snapshot.world
     own = mined_by(source, snapshot, replace(anchor_set, share=(world.rank, world.size)), context)
-    return source.without_short_anchors(own if world.size == 1 else _joined(own, world))
+    if world.size == 1:
+        return source.without_short_anchors(own)
+    width = int(world.gather_rows(np.array([own.candidates.shape[1]])).max())
+    arrays: dict[str, Any] = {}
+    for name in PER_ANCHOR:
+        array = getattr(own, name)
+        if array is not None and name in FILLINGS:
+            missing = ((0, 0), (0, width - array.shape[1]))
+            array = np.pad(array, missing, constant_values=FILLINGS[name])
+        arrays[name] = None if array is None else world.gather_rows(array)
+    names = sorted(own.dropped)
+    counts = world.gather_rows(np.array([[own.dropped[name] for name in names]], np.int64)).sum(0)
+    promoted = None if own.promoted is None else np.unique(world.gather_rows(own.promoted), axis=0)
+    dropped = dict(zip(names, counts.tolist(), strict=True))
+    joined = replace(own, **arrays, promoted=promoted, dropped={name: dropped[name] for name in own.dropped})
+    return source.without_short_anchors(joined)
 
 
 def mined_by(
@@ -233,19 +213,3 @@ def mined_by(
             "such as self.table_of(Candidates(...), self.top_k)"
         )
     return table
-
-
-def _joined(own: NegativeTable, world: World) -> NegativeTable:
-    width = int(world.gather_rows(np.array([own.candidates.shape[1]])).max())
-    arrays: dict[str, Any] = {}
-    for name in PER_ANCHOR:
-        array = getattr(own, name)
-        if array is not None and name in FILLINGS:
-            missing = ((0, 0), (0, width - array.shape[1]))
-            array = np.pad(array, missing, constant_values=FILLINGS[name])
-        arrays[name] = None if array is None else world.gather_rows(array)
-    names = sorted(own.dropped)
-    counts = world.gather_rows(np.array([[own.dropped[name] for name in names]], np.int64)).sum(0)
-    promoted = None if own.promoted is None else np.unique(world.gather_rows(own.promoted), axis=0)
-    dropped = dict(zip(names, counts.tolist(), strict=True))
-    return replace(own, **arrays, promoted=promoted, dropped={name: dropped[name] for name in own.dropped})

@@ -1,6 +1,5 @@
 """NegativeTable: the candidates of each anchor in rank order, with their origins."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from pyserini_ance.data.known_positives import (
 )
 from pyserini_ance.data.known_positives import PADDING as PADDING  # read together with negatives
 from pyserini_ance.random_streams import random_stream
-from pyserini_ance.storage.files import write_json
+from pyserini_ance.storage.files import read_json, write_json
 
 ABOUT = "table.json"
 ARRAYS = {
@@ -236,37 +235,14 @@ class NegativeTable:
 
     @classmethod
     def load(cls, folder: Path) -> "NegativeTable":
-        """Open a table memory-mapped; processes share its pages.
-
-        Raises RuntimeError for a file that does not match `table.json`.
-        """
-        about = _read_about(folder / ABOUT)
+        """Open a table memory-mapped; processes share its pages. The manifest around it has the hashes."""
+        about = read_json(folder / ABOUT)
         arrays = {
-            name: _open_array(folder / f"{name}.npy", shape) for name, shape in about.pop("shapes").items()
+            name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+            for name in about.pop("shapes")
         }
         origins = tuple(Origin(**origin) for origin in about.pop("origins", ()))
-        return cls(**about, **arrays, origins=origins)  # type: ignore[arg-type]  # fields by name
-
-
-def _read_about(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RuntimeError(f"{path} is damaged ({error}); mine the table again") from error
-
-
-def _open_array(path: Path, shape: list[int]) -> np.ndarray:
-    expected = f"{np.dtype(ARRAYS[path.stem])} {tuple(shape)}"
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        actual = f"{array.dtype} {array.shape}"
-    except (OSError, ValueError, EOFError) as error:
-        actual = str(error)
-    if actual != expected:
-        raise RuntimeError(
-            f"{path} does not match {ABOUT}: expected {expected}, found {actual}; mine the table again"
-        )
-    return array
+        return cls(**about, **arrays, origins=origins)
 
 
 def _padded(drawn: np.ndarray, n: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from pyserini_ance.evaluation.answer_measures import CUTOFFS, is_of_answers, suc
 from pyserini_ance.pipeline.bm25_rankings import candidates_file, read_candidates
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import parse_measures
-from pyserini_ance.recipe.merging import default_splits
+from pyserini_ance.recipe.load import default_splits
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Evaluate
 from pyserini_ance.recipe.teacher_training import TeacherStart

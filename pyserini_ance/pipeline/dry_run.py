@@ -119,9 +119,7 @@ def _shortened(stage: Stage, steps: int) -> Stage:
     """
     refresh = stage.refresh and Refresh(every_steps=steps, query_chunks=stage.refresh.query_chunks)
     changes = {"steps": steps, "refresh": refresh, "evaluate": None, "average": None, "keep_optimizer": False}
-    schedule = stage.lr_schedule
-    if not schedule.cycle_steps:
-        schedule = schedule.model_copy(update={"total_steps": stage.horizon_steps})
+    schedule = stage.lr_schedule.model_copy(update={"total_steps": stage.horizon_steps})
     return stage.model_copy(update={**changes, "lr_schedule": schedule})
 
 

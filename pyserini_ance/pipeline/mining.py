@@ -26,8 +26,7 @@ from pyserini_ance.pipeline.mined_negatives import MinedNegatives
 from pyserini_ance.pipeline.preparation import tokenize, tokenize_and_warn
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_class
-from pyserini_ance.recipe.load import read_component, read_yaml
-from pyserini_ance.recipe.merging import without_null_splits
+from pyserini_ance.recipe.load import read_component, read_yaml, without_null_splits
 from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.teacher_training import TRAINED

@@ -214,7 +214,6 @@ def _learning_rate(stage: Stage) -> str:
         f"{optimizer.kind} {optimizer.learning_rate:g}",
         f"warm-up {schedule.warmup_steps:,}" if schedule.warmup_steps else "",
         "constant" if schedule.kind == "constant" else f"{schedule.kind} to 0 at {stage.horizon_steps:,}",
-        f"anew every {schedule.cycle_steps:,}" if schedule.cycle_steps else "",
         f"from {schedule.offset_steps:,} on" if schedule.offset_steps else "",
     ]
     return ", ".join(filter(None, phrases))

@@ -1,25 +1,38 @@
-"""BM25 by Pyserini's Lucene, in a separate process: Java never runs in a training process."""
+"""BM25 by Anserini's own commands, in processes of Java: no Java runs in a training process."""
 
-import io
 import json
+import logging
+import re
+import shutil
 import subprocess
-import sys
 import tempfile
-import threading
+import time
+from collections import deque
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
+from pyserini_ance import __version__
+from pyserini_ance.pyserini_bridge.java import java_command
+from pyserini_ance.storage.files import whole_file, write_json
+from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.storage.publish import AppearedConcurrently, whole_folder
 
-TAIL_BYTES = 3000
+log = logging.getLogger(__name__)
+INDEX, SEARCH = "io.anserini.index.IndexCollection", "io.anserini.search.SearchCollection"
+TAG = "bm25"
+DIGITS = 10  # of a topic's number; as many for all, so that topics keep their order
+TAIL_LINES = 20
+PROGRESS = re.compile(r" - .*?([\d,]+ (?:documents indexed|queries processed).*)")
+COUNTER = re.compile(r" - (indexed|empty): +([\d,]+)$")
 
 
 class Bm25Settings(Protocol):
     """The settings of BM25.
 
-    index: `build`, a Lucene index folder, or the name of a prebuilt index of Pyserini. rm3: a pydantic
+    index: `build`, a Lucene index folder, or the name of a prebuilt index of Anserini. rm3: a pydantic
         model, or None.
     """
 
@@ -51,87 +64,119 @@ def retrieve(
     index_folder: Path | None,
     total: int | None = None,
 ) -> None:
-    """Write the runs in one process, because Java starts slowly; a query without hits has no lines.
+    """Write the runs, each atomically; a query without hits has no lines.
 
     documents: (id, contents), read only if `settings.index` is `build` and `index_folder` does not exist.
         The folder appears when it is complete; with `settings.rm3` the index has document vectors.
     total: the number of documents, for the progress bar.
-    Raises RuntimeError with the end of the error output if Java or Pyserini fails.
+    Raises RuntimeError with the end of the output if Java or Anserini fails.
     """
-    rm3 = settings.rm3 and settings.rm3.model_dump()
-    job = {
-        "k1": settings.k1,
-        "b": settings.b,
-        "rm3": rm3,
-        "threads": settings.threads,
-        "rankings": [_as_json(ranking) for ranking in rankings],
-    }
     if settings.index != "build":
-        run_worker({**job, "index": settings.index, "build": False})
+        _search(settings.index, rankings, settings)
         return
     assert index_folder is not None, "an index that is built has a folder"
-    if index_folder.exists():
-        run_worker({**job, "index": str(index_folder.absolute()), "build": False})
-    elif documents is None:
-        raise FileNotFoundError(
-            f"there is no BM25 index at {index_folder}, and no documents were passed to build it from"
-        )
-    else:
-        records = ({"id": id, "contents": contents} for id, contents in documents)
-        # If another process has published the same index in the meantime, the runs are written nevertheless.
+    if not index_folder.exists():
+        if documents is None:
+            raise FileNotFoundError(
+                f"there is no BM25 index at {index_folder}, and no documents were passed to build it from"
+            )
         with suppress(AppearedConcurrently), whole_folder(index_folder) as temporary:
-            run_worker({**job, "index": str(temporary.absolute()), "build": True, "total": total}, records)
+            _index(documents, temporary, settings, total)
+    _search(str(index_folder), rankings, settings)
 
 
-def _as_json(ranking: Bm25Job) -> dict[str, Any]:
-    output = ranking.output.absolute()
-    output.parent.mkdir(parents=True, exist_ok=True)
-    return {"queries": ranking.queries, "hits": ranking.hits, "output": str(output), "rm3": ranking.rm3}
-
-
-def run_worker(job: dict[str, Any], records: Iterable[dict[str, str]] = ()) -> None:
-    """Run `job` in a worker process, which reads `records` as JSON lines; its progress bars appear on stderr.
-
-    Raises RuntimeError with the end of the worker's error output if it fails.
-    """
-    with tempfile.TemporaryDirectory(prefix="pyserini_ance.") as folder:
-        path = Path(folder) / "job.json"
-        path.write_text(json.dumps(job))
-        command = [sys.executable, "-m", "pyserini_ance.pyserini_bridge.bm25_worker", str(path)]
-        # Anserini logs to stdout.
-        worker = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+def _index(
+    documents: Iterable[tuple[str, str]], folder: Path, settings: Bm25Settings, total: int | None
+) -> None:
+    """Index the documents into `folder`. Raises RuntimeError if Lucene lost some of them."""
+    start, received = time.time(), 0
+    texts = folder / "documents"
+    texts.mkdir()
+    progress = progress_bar(iterable=documents, total=total, desc="BM25 documents", unit=" documents")
+    with ExitStack() as stack:
+        # A thread of Anserini reads a file. ASCII, so that no text depends on Java's encoding.
+        paths = [texts / f"{number}.jsonl" for number in range(settings.threads)]
+        files = [stack.enter_context(open(path, "w", encoding="ascii")) for path in paths]
+        for id, contents in progress:
+            files[received % len(files)].write(json.dumps({"id": id, "contents": contents}) + "\n")
+            received += 1
+    # RM3 takes terms from document vectors, which BM25 does not need.
+    more = ["-storeDocvectors"] if settings.rm3 else []
+    kinds = ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator"]
+    places = ["-input", texts, "-index", folder, "-threads", settings.threads]
+    output = _run(INDEX, *kinds, *places, *more)
+    shutil.rmtree(texts)
+    counts = {found[1]: int(found[2].replace(",", "")) for found in map(COUNTER.search, output) if found}
+    if sum(counts.values()) < received:  # Anserini skips blank documents, and does not report errors
+        raise RuntimeError(
+            f"Lucene indexed {counts.get('indexed', 0):,} of {received - counts.get('empty', 0):,} documents "
+            "that are not blank; is the disk full?"
         )
+    about = {
+        "kind": "lucene index for BM25",
+        "documents": counts["indexed"],
+        "blank_left_out": counts["empty"],
+        "seconds": round(time.time() - start, 1),
+        "versions": {"pyserini_ance": __version__, "pyserini": version("pyserini")},
+    }
+    write_json(folder / "about.json", about)
+
+
+def _search(index: str, rankings: Sequence[Bm25Job], settings: Bm25Settings) -> None:
+    """Write the rankings. Topics go by their numbers, so that ids never pass through Java."""
+    shared = ["-index", index, "-topicReader", "TsvString", "-threads", settings.threads]
+    shared += ["-bm25", "-bm25.k1", settings.k1, "-bm25.b", settings.b]
+    with tempfile.TemporaryDirectory(prefix="pyserini_ance.") as name:
+        topics, run = Path(name) / "topics.tsv", Path(name) / "run"
+        for ranking in rankings:
+            with open(topics, "w", encoding="utf-8", errors="replace") as file:
+                for number, (_, text) in enumerate(ranking.queries):
+                    if line := " ".join(text.split()):
+                        file.write(f"{number:0{DIGITS}d}\t{line}\n")
+            more: list[Any] = ["-runtag", f"{TAG}+rm3" if ranking.rm3 else TAG]
+            if ranking.rm3:
+                rm3 = settings.rm3
+                more += ["-rm3", "-rm3.fbTerms", rm3.fb_terms, "-rm3.fbDocs", rm3.fb_docs]
+                more += ["-rm3.originalQueryWeight", rm3.original_query_weight]
+            run.unlink(missing_ok=True)
+            output = _run(SEARCH, *shared, "-topics", topics, "-output", run, "-hits", ranking.hits, *more)
+            # Anserini reports a wrong index and returns. RM3 without document vectors finds nothing.
+            is_empty = not run.exists() or (ranking.rm3 and not run.stat().st_size)
+            if is_empty and settings.index != "build":
+                raise RuntimeError(
+                    f"Anserini wrote no ranking with bm25.index {index!r}; expected `build`, the folder of a "
+                    "Lucene index (for bm25.rm3 one with -storeDocvectors), or a name like "
+                    f"`msmarco-v1-passage`:\n{''.join(list(output)[-TAIL_LINES:])}"
+                )
+            ranking.output.parent.mkdir(parents=True, exist_ok=True)
+            with open(run, encoding="utf-8") as lines, whole_file(ranking.output) as whole:
+                for line in lines:
+                    if not line.endswith("\n"):  # Java says nothing of it
+                        raise OSError(f"BM25's ranking in {name} is cut short; is the disk full?")
+                    key, rest = line.split(" ", 1)
+                    whole.write(f"{ranking.queries[int(key)][0]} {rest}".encode())
+
+
+def _run(program: str, *flags: object) -> Sequence[str]:
+    """Run a command of Anserini, log its progress, and return the end of its output."""
+    tail: deque[str] = deque(maxlen=10 * TAIL_LINES)
+    with subprocess.Popen(
+        [*java_command(), program, *map(str, flags)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
         try:
-            message = _feed(worker, records)
-        finally:
-            worker.kill()  # after an error or Ctrl-C in this process; no effect on a worker that has ended
-            worker.wait()
-    if worker.returncode:
-        raise RuntimeError(f"BM25 by Pyserini failed (exit status {worker.returncode}):\n{message}")
-
-
-def _feed(worker: subprocess.Popen[bytes], records: Iterable[dict[str, str]]) -> str:
-    """Write the records, wait for the worker, and return the end of its stderr."""
-    assert worker.stdin is not None and worker.stderr is not None
-    tail = bytearray()
-    reader = threading.Thread(
-        target=_forward, args=(cast(io.BufferedReader, worker.stderr), tail), daemon=True
-    )
-    reader.start()
-    # The pipe breaks if the worker dies; its error output says why.
-    with suppress(BrokenPipeError), worker.stdin as out:
-        # ASCII, so that no text depends on how strings reach Java.
-        out.writelines(json.dumps(record).encode() + b"\n" for record in records)
-    reader.join()
-    worker.wait()
-    return tail.decode(errors="replace").strip()
-
-
-def _forward(stderr: io.BufferedReader, tail: bytearray) -> None:
-    """Copy the output to stderr as it arrives, with the carriage returns of progress bars; keep its end."""
-    while chunk := stderr.read1():
-        sys.stderr.write(chunk.decode(errors="replace"))
-        sys.stderr.flush()
-        tail += chunk
-        del tail[:-TAIL_BYTES]
+            assert process.stdout is not None
+            for line in process.stdout:
+                tail.append(line)
+                if progress := PROGRESS.search(line):
+                    log.info("BM25: %s", progress[1])
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        shown = "".join(list(tail)[-TAIL_LINES:])
+        raise RuntimeError(f"{program} failed (exit status {process.returncode}):\n{shown}")
+    return tail

@@ -165,6 +165,14 @@ def _start_without_vector_module(resources: Path) -> None:
     """
     import jnius_config
 
+    jnius_config.add_classpath(str(_jar(resources)))
+    jnius_config.add_options("--enable-native-access=ALL-UNNAMED", "-Dslf4j.internal.verbosity=WARN")
+    jnius_config.add_options(f"-Djava.util.logging.config.file={resources / 'logging.properties'}")
+    importlib.import_module("jnius")
+    _silence_vector_warning()
+
+
+def _jar(resources: Path) -> Path:
     root = Path(os.environ.get("ANSERINI_CLASSPATH", resources))
     jars = sorted(root.glob("anserini-*-fatjar.jar"), key=lambda path: path.stat().st_ctime)
     if not jars:
@@ -172,11 +180,24 @@ def _start_without_vector_module(resources: Path) -> None:
             f"no anserini-*-fatjar.jar in {root}; install Pyserini again: pip install --force-reinstall "
             "pyserini"
         )
-    jnius_config.add_classpath(str(jars[-1]))
-    jnius_config.add_options("--enable-native-access=ALL-UNNAMED", "-Dslf4j.internal.verbosity=WARN")
-    jnius_config.add_options(f"-Djava.util.logging.config.file={resources / 'logging.properties'}")
-    importlib.import_module("jnius")
-    _silence_vector_warning()
+    return jars[-1]
+
+
+def java_command() -> list[str]:
+    """The start of a command line that runs a class of Anserini in a process of its own.
+
+    The serial garbage collector takes half of the memory at equal speed: 5,000 documents and 4,500 queries
+    took 2.7 GB with the default one, and 1.5 GB with this one.
+    """
+    java = choose_java()
+    modules = ["--add-modules", VECTOR_MODULE] if java.has_vector_module else []
+    options = ["-XX:+UseSerialGC", "--enable-native-access=ALL-UNNAMED", *modules]
+    return [
+        str(java.home / "bin" / "java"),
+        *options,
+        "-cp",
+        str(_jar(_pyserini_folder() / "resources" / "jars")),
+    ]
 
 
 @cache  # keeps the logger: Java forgets the level of a logger without references

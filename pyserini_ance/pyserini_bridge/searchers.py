@@ -10,20 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyserini_ance.data.trec import Run, best_first
-from pyserini_ance.pyserini_bridge.java import import_pyserini, start_java
-
-
-def open_anserini_searcher(index: str, key: str) -> Any:
-    """Anserini's SimpleSearcher, which Pyserini's LuceneSearcher wraps, for the same indexes.
-
-    For a folder, Pyserini's searchers are not imported: with all of its encoders that takes 5 seconds.
-    """
-    if os.path.isdir(index):
-        start_java()
-        from jnius import autoclass
-
-        return autoclass("io.anserini.search.SimpleSearcher")(index)
-    return open_searcher(index, key).object
+from pyserini_ance.pyserini_bridge.java import import_pyserini
 
 
 def open_searcher(index: str, key: str) -> Any:

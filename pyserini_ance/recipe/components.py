@@ -1,29 +1,23 @@
-"""Base classes of recipe settings, and the lookup of the component class behind each `kind`.
-
-Keys, values and kinds of earlier versions are rejected with their current names (`renamed_keys.py`).
-"""
+"""Base classes of recipe settings, and the lookup of the component class behind each `kind`."""
 
 import difflib
 import importlib
 import pkgutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import (
     BaseModel,
     ConfigDict,
-    GetCoreSchemaHandler,
+    GetPydanticSchema,
     SerializationInfo,
     ValidationError,
     model_validator,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
-
-from pyserini_ance.recipe.renamed_keys import renamed_key, renamed_kind, renamed_value
+from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
 
 class SettingError(ValueError):
@@ -38,7 +32,7 @@ class SettingError(ValueError):
 class Settings(BaseModel):
     """Frozen, validated configuration. Unknown keys are rejected; equal settings compare equal.
 
-    The docstring below a field is its description in docs/recipe-reference.md.
+    The docstring below a field is its description in the recipe reference.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
@@ -61,9 +55,15 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def check_keys(cls, values: Any) -> Any:
-        """Report every unknown key and every value of an earlier version at once, each at its own place."""
-        items = values.items() if isinstance(values, dict) else ()
-        problems = [problem for key, value in items if (problem := _key_problem(cls, key, value))]
+        """Report every unknown key at once, each at its own place, with the keys that there are."""
+        names = sorted(keys_of(cls))
+        unknown = [key for key in values if key not in names] if isinstance(values, dict) else []
+        problems = []
+        for key in map(str, unknown):
+            hint = cls.key_hint(key) or did_you_mean(key, names)
+            message = f"unknown key {key!r}{hint}; keys here: {', '.join(names)}"
+            error = PydanticCustomError("unknown_key", "{message}", {"message": message})
+            problems.append(InitErrorDetails(type=error, loc=(key,), input=values.get(key)))
         if problems:
             raise ValidationError.from_exception_data(cls.__name__, problems)
         return values
@@ -103,26 +103,6 @@ def keys_of(settings: type[Settings]) -> dict[str, FieldInfo]:
     return {field.alias or name: field for name, field in settings.model_fields.items()}
 
 
-def _key_problem(settings: type[Settings], key: Any, value: Any) -> InitErrorDetails | None:
-    """The error for a key that `settings` lacks, or for a value that the key had in an earlier version."""
-    names, kind = sorted(keys_of(settings)), settings.model_fields.get("kind")
-    if key in names:
-        is_shipped = settings.__module__.partition(".")[0] == __name__.partition(".")[0]
-        message = renamed_value(key, value) if is_shipped else None
-    else:
-        message = renamed_key(key, value, names, kind.default if kind else None) or (
-            f"unknown key {str(key)!r}{settings.key_hint(str(key)) or did_you_mean(str(key), names)}; "
-            f"keys here: {', '.join(names)}"
-        )
-    if message is None:
-        return None
-    return InitErrorDetails(
-        type=PydanticCustomError("unknown_key", "{message}", {"message": message}),
-        loc=(str(key),),
-        input=value,
-    )
-
-
 class Component(Settings):
     """A piece of a method that a recipe chooses by `kind`; the class's fields are its configuration.
 
@@ -154,50 +134,45 @@ def naming_own(component: Component, method: str) -> Iterator[None]:
         raise
 
 
-# The recipe key that takes a component, and the package whose modules are its kinds.
-COMPONENT_PACKAGES = {
-    "data": "pyserini_ance.data.formats",
-    "encoder": "pyserini_ance.encoders.families",
-    "negatives": "pyserini_ance.negatives",
-    "filters": "pyserini_ance.negatives.filters",
-    "teacher": "pyserini_ance.negatives.teachers",
-    "loss": "pyserini_ance.trainer.losses",
-    "regularizer": "pyserini_ance.trainer.regularizers",
-}
-# The base classes of a group, one of which a component has; by name, as importing them imports torch.
-COMPONENT_BASES = {
-    "data": ("pyserini_ance.data.formats.format:Format",),
-    "encoder": ("pyserini_ance.encoders.family:Family",),
-    "negatives": ("pyserini_ance.negatives.source:Source",),
-    "filters": ("pyserini_ance.negatives.filters.base:Filter",),
-    "teacher": ("pyserini_ance.negatives.teachers.base:Teacher",),
-    "loss": ("pyserini_ance.trainer.losses.base:Loss", "pyserini_ance.trainer.losses.base:DistillationLoss"),
-    "regularizer": ("pyserini_ance.trainer.regularizers:Regularizer",),
+# By recipe key: the package whose modules are the kinds of component, and the base classes of these; by name,
+# as importing them imports torch.
+COMPONENT_GROUPS = {
+    "data": ("pyserini_ance.data.formats", "pyserini_ance.data.formats.format.Format"),
+    "encoder": ("pyserini_ance.encoders.families", "pyserini_ance.encoders.family.Family"),
+    "negatives": ("pyserini_ance.negatives", "pyserini_ance.negatives.source.Source"),
+    "filters": ("pyserini_ance.negatives.filters", "pyserini_ance.negatives.filters.base.Filter"),
+    "teacher": ("pyserini_ance.negatives.teachers", "pyserini_ance.negatives.teachers.base.Teacher"),
+    "loss": (
+        "pyserini_ance.trainer.losses",
+        "pyserini_ance.trainer.losses.base.Loss",
+        "pyserini_ance.trainer.losses.base.DistillationLoss",
+    ),
+    "regularizer": ("pyserini_ance.trainer.regularizers", "pyserini_ance.trainer.regularizers.Regularizer"),
 }
 
 
-def kinds(package: str) -> list[str]:
-    """The kinds in a component package (a key of COMPONENT_PACKAGES), sorted; imports none of them."""
-    module = importlib.import_module(COMPONENT_PACKAGES[package])
+def kinds(group: str) -> list[str]:
+    """The kinds of a group of components (a key of COMPONENT_GROUPS), sorted; imports none of them."""
+    module = importlib.import_module(COMPONENT_GROUPS[group][0])
     shared = getattr(module, "NOT_KINDS", ())
     return sorted(m.name for m in pkgutil.iter_modules(module.__path__) if m.name not in shared)
 
 
-def component_class(package: str, kind: str) -> type[Component]:
-    """The class of `kind`: the component of a module in `package`, or `package.module:Class` from elsewhere.
+def component_class(group: str, kind: str) -> type[Component]:
+    """The class of `kind`: the component of a module of the group, or `package.module:Class` from elsewhere.
 
     Raises ValueError if there is no such kind (with the nearest name), and as `check_base`.
     """
     if ":" in kind:
-        return _imported_class(package, kind)
-    names = kinds(package)
+        return _imported_class(group, kind)
+    names = kinds(group)
     if kind not in names:
+        module_name, dot, name = kind.rpartition(".")
+        hint = f" (a class of your own is module:Class: {module_name + ':' + name!r})" if dot else ""
         raise ValueError(
-            renamed_kind(package, kind)
-            or f"unknown kind {kind!r} of {package}{_own_class_hint(kind) or did_you_mean(kind, names)}; "
-            f"kinds: {', '.join(names)}"
+            f"unknown kind {kind!r} of {group}{hint or did_you_mean(kind, names)}; kinds: {', '.join(names)}"
         )
-    module = importlib.import_module(f"{COMPONENT_PACKAGES[package]}.{kind}")
+    module = importlib.import_module(f"{COMPONENT_GROUPS[group][0]}.{kind}")
     defined = [
         c
         for c in vars(module).values()
@@ -207,40 +182,61 @@ def component_class(package: str, kind: str) -> type[Component]:
     return defined[0]
 
 
-def _own_class_hint(kind: str) -> str:
-    """` (...)` for a kind that looks like the dotted name of a class; "" for others."""
-    module, dot, name = kind.rpartition(".")
-    return f" (a class of your own is module:Class: {module + ':' + name!r})" if dot else ""
-
-
-def check_base(package: str, found: Any, name: str) -> None:
-    """Raise ValueError, naming `name`, if `found` is no class for `package`: one with its base class and all
-    methods that this requires."""
-    mro = found.__mro__ if isinstance(found, type) else ()
-    bases = {f"{base.__module__}:{base.__qualname__}" for base in mro}
-    if bases.isdisjoint(COMPONENT_BASES[package]):
-        other = next((key for key, names in COMPONENT_BASES.items() if not bases.isdisjoint(names)), None)
-        needed = " or ".join(base.replace(":", ".") for base in COMPONENT_BASES[package])
-        is_other = f"is for `{other}`, not for `{package}`: it " if other else ""
-        raise ValueError(f"{name} {is_other}is not a subclass of {needed}")
-    if missing := sorted(found.__abstractmethods__):
-        raise ValueError(f"{name} lacks the method {', '.join(missing)}, which its base class requires")
-
-
-def _imported_class(package: str, kind: str) -> type[Component]:
+def _imported_class(group: str, kind: str) -> type[Component]:
     module_name, _, class_name = kind.partition(":")
     try:
         imported: type[Component] = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError) as error:
-        cure = ""
-        if isinstance(error, ModuleNotFoundError) and error.name in (module_name, module_name.split(".")[0]):
+        cure, package = "", module_name.split(".")[0]
+        if isinstance(error, ModuleNotFoundError) and error.name in (module_name, package):
             cure = (
-                f". Type the command in the folder of {module_name.split('.')[0]}, "
+                f". Type the command in the folder of {package}, "
                 "or add this folder to PYTHONPATH (in Python: to sys.path)"
             )
         raise ValueError(f"kind {kind!r} cannot be imported: {error}{cure}") from error
-    check_base(package, imported, f"kind {kind!r}")
+    check_base(group, imported, f"kind {kind!r}")
     return imported
+
+
+def check_base(group: str, found: Any, name: str) -> None:
+    """Raise ValueError, naming `name`, if `found` is no class for `group`: one with its base class and all
+    methods that this requires."""
+    mro = found.__mro__ if isinstance(found, type) else ()
+    above = {f"{base.__module__}.{base.__qualname__}" for base in mro}
+    needed = COMPONENT_GROUPS[group][1:]
+    if above.isdisjoint(needed):
+        other = next(
+            (key for key, (_, *bases) in COMPONENT_GROUPS.items() if not above.isdisjoint(bases)), None
+        )
+        is_other = f"is for `{other}`, not for `{group}`: it " if other else ""
+        raise ValueError(f"{name} {is_other}is not a subclass of {' or '.join(needed)}")
+    if missing := sorted(found.__abstractmethods__):
+        raise ValueError(f"{name} lacks the method {', '.join(missing)}, which its base class requires")
+
+
+def component_of(group: str) -> GetPydanticSchema:
+    """The metadata of a recipe field that holds a component, as in `Annotated[Loss, component_of("loss")]`.
+
+    Pydantic builds the component from a mapping with `kind`, or from the name of a kind alone; its class is
+    imported then, and not before. Editors and type checkers see the annotated base class.
+    """
+
+    def build(value: Any) -> Component:
+        if isinstance(value, Component):
+            check_base(group, type(value), type(value).__name__)
+            return value
+        if isinstance(value, str):
+            value = {"kind": value}
+        if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+            raise ValueError(f"expected a mapping with `kind`, one of: {', '.join(kinds(group))}")
+        return component_class(group, value["kind"]).model_validate(value)
+
+    def dump(component: Component, info: SerializationInfo) -> dict[str, Any]:
+        return component.model_dump(mode="json", exclude_unset=info.exclude_unset)
+
+    written = core_schema.plain_serializer_function_ser_schema(dump, info_arg=True)
+    schema = core_schema.no_info_plain_validator_function(build, serialization=written)
+    return GetPydanticSchema(lambda *_: schema, lambda *_: {"component": group})
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
@@ -253,39 +249,3 @@ def similar_name(path: Path) -> str:
     """Like `did_you_mean`, for a path that does not exist: the nearest name in the same folder."""
     names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
     return did_you_mean(path.name, names)
-
-
-@dataclass(frozen=True)
-class ComponentOf:
-    """Annotation of a recipe field that holds a component, as in `Annotated[Loss, component_of("loss")]`.
-
-    Pydantic builds the component from a mapping with `kind`, or from the name of a kind alone. The annotated
-    base class is what editors and type checkers see; validation looks it up in COMPONENT_BASES.
-    """
-
-    package: str
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            self._build,
-            serialization=core_schema.plain_serializer_function_ser_schema(_component_dump, info_arg=True),
-        )
-
-    def _build(self, value: Any) -> Component:
-        if isinstance(value, Component):
-            check_base(self.package, type(value), type(value).__name__)
-            return value
-        if isinstance(value, str):
-            value = {"kind": value}
-        if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-            raise ValueError(f"expected a mapping with `kind`, one of: {', '.join(kinds(self.package))}")
-        return component_class(self.package, value["kind"]).model_validate(value)
-
-
-def _component_dump(component: Component, info: SerializationInfo) -> dict[str, Any]:
-    return component.model_dump(mode="json", exclude_unset=info.exclude_unset)
-
-
-def component_of(package: str) -> ComponentOf:
-    """The metadata that makes a recipe field hold a component of `package` (a key of COMPONENT_PACKAGES)."""
-    return ComponentOf(package)

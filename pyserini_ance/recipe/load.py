@@ -1,84 +1,76 @@
 """Load recipes: files that extend one another, dotted overrides, and errors that name the key."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
-from pyserini_ance.recipe.components import Component, Settings, component_of, did_you_mean
+from pyserini_ance.recipe.components import Component, Settings, component_class, component_of, did_you_mean
 from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
 from pyserini_ance.recipe.find import find_recipe
-from pyserini_ance.recipe.merging import (
-    SAME_KEYS,
-    Inherited,
-    delete_origins,
-    differ_in_kind,
-    fill_default_splits,
-    mapping,
-    merge,
-    set_origin,
-)
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.problems import at_its_source, explain, in_words, new_stage
 from pyserini_ance.recipe.variant import differences
 
-COMMAND_LINE = "command line"
+# Keys whose mappings merge even if their `kind` differs: it does not change the meaning of their other keys.
+SAME_KEYS = {"lr_schedule"}
+WHOLE = {"init_from"}  # keys whose mappings never merge: halves of two checkpoints are not a checkpoint
+# The mappings from which null removes an inherited name, and the cure for a name that is not inherited.
+NULLABLE = {
+    ("stages",): "A stage with the values of stage_defaults alone is {}",
+    ("teachers",): "A teacher needs `after` and `negatives`",
+    ("data", "splits"): "A split that the data lacks is left out of `splits`",
+}
 # `expect` holds if overrides change nothing but these: chance, machine, paths, shown splits and measures.
 KEEPS_EXPECT = (
-    *(
-        "name",
-        "description",
-        "expect",
-        "seed",
-        "device",
-        "threads",
-        "precision",
-        "cache",
-        "log_with",
-        "encoding",
-    ),
-    *("refresher", "retention", "data.folder", "bm25.index", "bm25.threads", "final_evaluation.split"),
-    *("final_evaluation.measures", "final_evaluation.query_measures"),
+    *("name", "description", "expect", "seed", "device", "threads", "precision", "cache", "log_with"),
+    *("encoding", "refresher", "retention", "data.folder", "bm25.index", "bm25.threads"),
+    *("final_evaluation.split", "final_evaluation.measures", "final_evaluation.query_measures"),
 )
+SHOWN_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
 class LoadedRecipe:
-    """A validated recipe, and for each dotted key the file (or the command line) that set it."""
+    """A validated recipe, and the files that were merged into it, in order."""
 
     recipe: Recipe
-    origins: dict[str, str]
+    files: tuple[Path, ...]
 
 
-def load(name: str | Path, *overrides: str, overrides_origin: str = COMMAND_LINE) -> LoadedRecipe:
+def load(name: str | Path, *overrides: str) -> LoadedRecipe:
     """Load a recipe by name or path and apply `dotted.key=value` overrides.
 
     `extends:` names files in the same folder (or any recipe); mappings merge, anything else replaces, and
-    null removes an inherited stage or split. `stage_defaults:` gives defaults to each stage. `expect` holds
-    for the recipe of the file that lists it: it is not inherited, and overrides other than KEEPS_EXPECT drop
-    it. Settings under `final_evaluation` for splits that the data lacks and that are not evaluated are
-    dropped as well. `overrides_origin` is the origin of overridden values, which errors
-    name. Raises ValueError naming file or override, key and value.
+    null removes an inherited stage, teacher or split. `stage_defaults:` gives defaults to each stage.
+    `expect` is not inherited, and overrides of other keys than KEEPS_EXPECT drop it. Settings under
+    `final_evaluation` for splits that the data lacks and that are not evaluated are dropped as well.
+    Raises ValueError naming key and value, and the files and overrides that were merged.
     """
     path = find_recipe(str(name))
-    origins: dict[str, str] = {}
+    files: list[Path] = []
     splits: set[str] = set()
-    raw = _read_chain(path, origins, splits, ())
-    empty: dict = {"bm25": {}, "final_evaluation": {}}
+    raw = _read_chain(path, files, splits, ())
     in_file = _copy(raw)
     for override in overrides:
-        _apply(raw, override, origins, overrides_origin)
+        _apply(raw, override)
+    empty: dict = {"bm25": {}, "final_evaluation": {}}
     keeps_expect = all(key.startswith(KEEPS_EXPECT) for key, *_ in differences(empty | in_file, empty | raw))
     raw.setdefault("name", f"{path.resolve().parent.name}/{path.stem}")
-    filled = _fill_stage_defaults(raw, origins)
+    _fill_stage_defaults(raw)
     _drop_replaced_splits(raw, splits)
-    recipe = _check(raw, path, origins, filled)
-    recipe = recipe if keeps_expect else recipe.model_copy(update={"expect": {}})
+    bases = f" (extends {', '.join(map(str, files[:-1]))})" if len(files) > 1 else ""
+    overridden = f", with {' '.join(overrides)}" if overrides else ""
+    with _explained(f"recipe {path}", bases + overridden):
+        recipe = Recipe.model_validate(raw)
+    if not keeps_expect:
+        recipe = recipe.model_copy(update={"expect": {}})
     vars(recipe)["file"] = path.resolve()  # a cached property, not a setting
-    return LoadedRecipe(recipe, origins)
+    return LoadedRecipe(recipe, tuple(files))
 
 
 def dump(recipe: Recipe) -> str:
@@ -123,134 +115,186 @@ def _copy(value: Any) -> Any:
     return [_copy(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _read_chain(path: Path, origins: dict[str, str], splits: set[str], seen: tuple[Path, ...]) -> dict:
-    """The file, merged into the files that it extends; adds the split names of every file to `splits`."""
-    if path.resolve() in seen:
+def _read_chain(path: Path, files: list[Path], splits: set[str], above: tuple[Path, ...]) -> dict:
+    """The file, merged into the files that it extends.
+
+    Adds every file to `files`, and the names of their splits to `splits`.
+    """
+    if path.resolve() in above:
         raise ValueError(
-            f"recipes extend one another in a circle: {' -> '.join(map(str, (*seen, path.resolve())))}"
+            f"recipes extend one another in a circle: {' -> '.join(map(str, (*above, path.resolve())))}"
         )
     own = read_yaml(path.read_bytes(), str(path))
     if not isinstance(own, dict):
         raise ValueError(f"{path}: expected a mapping of recipe keys, got {type(own).__name__}")
-    merged: dict = {}
-    for base in _bases(own, path):
-        merge(merged, _read_chain(base, origins, splits, (*seen, path.resolve())), {}, "")
-    merged.pop("expect", None)
-    splits.update(mapping(mapping(own, "data"), "splits"))
-    inherited = Inherited.of(merged)
-    merge(merged, own, origins, "", str(path))
-    inherited.remove_nulls(merged, origins, str(path))
-    return merged
-
-
-def _bases(own: dict, path: Path) -> list[Path]:
-    """Remove `extends` from a file's keys and return the files that it names, in order."""
     names = own.pop("extends", [])
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{path}: extends: expected the name of a recipe or a list of them, got {names!r}")
-    siblings = [path.parent / f"{name.removesuffix('.yaml')}.yaml" for name in names]
-    try:
-        return [
-            sibling if sibling.exists() else find_recipe(name, path)
-            for sibling, name in zip(siblings, names, strict=True)
-        ]
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{path}: extends: {error}") from None
+    merged: dict = {}
+    for name in names:
+        sibling = path.parent / f"{name.removesuffix('.yaml')}.yaml"
+        try:
+            base = sibling if sibling.exists() else find_recipe(name, path)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{path}: extends: {error}") from None
+        merge(merged, _read_chain(base, files, splits, (*above, path.resolve())))
+    merged.pop("expect", None)  # the scores of another recipe
+    splits.update(_mapping(own, "data", "splits"))
+    inherited = _inherited(merged)
+    merge(merged, own)
+    _remove_nulls(merged, inherited, str(path))
+    files.append(path)
+    return merged
 
 
-def _apply(raw: dict, override: str, origins: dict[str, str], origin: str) -> None:
+def merge(into: dict, new: Mapping) -> dict:
+    """Merge mappings deeply. A mapping of another `kind` replaces, since its keys mean something else; so
+    does one of the keys in WHOLE."""
+    for key, value in new.items():
+        old = into.get(key)
+        if (
+            isinstance(old, dict)
+            and isinstance(value, dict)
+            and key not in WHOLE
+            and (key in SAME_KEYS or not _differ_in_kind(old, value))
+        ):
+            merge(old, value)
+        else:
+            into[key] = value
+    return into
+
+
+def _differ_in_kind(old: Mapping, new: Mapping) -> bool:
+    return "kind" in old and "kind" in new and old["kind"] != new["kind"]
+
+
+def _mapping(raw: dict, *keys: str) -> dict:
+    """The mapping under `keys`; an empty one if there is none. Validation reports another type later."""
+    for key in keys:
+        inner = raw.get(key)
+        raw = inner if isinstance(inner, dict) else {}
+    return raw
+
+
+def _inherited(raw: dict) -> dict[tuple[str, ...], tuple]:
+    """The stages, teachers and splits that null may remove, before a file or an override is merged."""
+    return {keys: tuple(_mapping(raw, *keys)) for keys in NULLABLE} | {
+        ("data", "kind"): (_mapping(raw, "data").get("kind"),)
+    }
+
+
+def _remove_nulls(raw: dict, inherited: Mapping[tuple[str, ...], tuple], where: str) -> None:
+    """Remove the stages, teachers and splits that are null.
+
+    Raises ValueError for one that is not inherited: it may be misspelt.
+    """
+    for keys, cure in NULLABLE.items():
+        values, known = _mapping(raw, *keys), inherited[keys]
+        if None not in values.values():
+            continue
+        if keys[0] == "data":
+            kind = raw["data"].get("kind")
+            known = known if (kind,) == inherited["data", "kind"] else ()
+            if not known:  # null is about the splits that the kind has by itself
+                default = _default_splits_of_kind(kind)
+                known, values = tuple(default), {**default, **values}
+        key, noun = ".".join(keys), keys[-1].removesuffix("s")
+        for name in [name for name, value in values.items() if value is None]:
+            if name not in known:
+                raise ValueError(
+                    f"{where}: {key}.{name}: null removes an inherited {noun}, but no {noun} {name!r} is "
+                    f"inherited{did_you_mean(str(name), known)}; inherited: {', '.join(known) or 'none'}. "
+                    f"{cure}"
+                )
+            del values[name]
+        _mapping(raw, *keys[:-1])[keys[-1]] = values
+
+
+def without_null_splits(data: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """The settings of data alone, without the splits that are null; the others are those of its kind.
+
+    Raises ValueError, naming `origin`, for one that the kind does not have by default.
+    """
+    raw = {"data": _copy(dict(data))}
+    _remove_nulls(raw, _inherited({}), origin)
+    return raw["data"]
+
+
+def _default_splits_of_kind(kind: Any) -> dict[str, Any]:
+    return default_splits(component_class("data", kind)) if isinstance(kind, str) else {}
+
+
+def default_splits(data: type[Component]) -> dict[str, Any]:
+    """The splits that data of this class has unless they are set."""
+    field = data.model_fields.get("splits")
+    default = field.get_default(call_default_factory=True) if field and not field.is_required() else {}
+    return {name: str(value) for name, value in default.items()}
+
+
+def _apply(raw: dict, override: str) -> None:
+    """Set the value that an override names."""
+    where = f"override {override!r}"
     key, equals, text = override.partition("=")
     if not equals or not key:
-        raise ValueError(
-            f"override {override!r}: expected dotted.key=value, for example stages.ance.steps=500"
-        )
-    value = read_yaml(text, f"override {override!r}")
-    _check_stage_exists(key, raw, override)
-    if key.startswith("data.splits."):
-        fill_default_splits(raw)
-    inherited = Inherited.of(raw)
-    target: dict | list = raw
-    parent, _, last = key.rpartition(".")
-    for word in parent.split(".") if parent else ():
-        target = _descend(target, word, override)
-    if isinstance(target, list):
-        target[_index(target, last, override)] = value
-        delete_origins(key, origins)
-        set_origin(value, key, origin, origins)
-        return
-    if parent.rpartition(".")[2] not in SAME_KEYS and differ_in_kind(target, {last: value}):
-        target.clear()
-        delete_origins(parent, origins)
-    merge(target, {last: value}, origins, f"{parent}." if parent else "", origin)
-    inherited.remove_nulls(raw, origins, f"override {override!r}")
-
-
-def _check_stage_exists(key: str, raw: dict, override: str) -> None:
-    """Without this check, a misspelt stage would be one more stage, completed by `stage_defaults`."""
-    first, _, rest = key.partition(".")
-    stage, below, _ = rest.partition(".")
+        raise ValueError(f"{where}: expected dotted.key=value, for example stages.ance.steps=500")
+    value = read_yaml(text, where)
+    *parents, last = key.split(".")
     stages = raw.get("stages")
-    if first == "stages" and below and isinstance(stages, dict) and stage not in stages:
-        raise ValueError(
-            f"override {override!r}: no stage {stage!r}{did_you_mean(stage, stages)}; "
-            f"stages: {', '.join(map(str, stages))}"
-        )
-
-
-def _descend(target: dict | list, word: str, override: str) -> dict | list:
-    """The mapping or list under `word`; an empty mapping is created where there is none."""
-    inner: Any
-    if isinstance(target, list):
-        inner = target[_index(target, word, override)]
-    else:
-        if target.get(word) is None:
+    # A misspelt stage would be one more stage, completed by `stage_defaults`.
+    if (
+        key.startswith("stages.")
+        and len(parents) > 1
+        and isinstance(stages, dict)
+        and parents[1] not in stages
+    ):
+        near, names = did_you_mean(parents[1], stages), ", ".join(map(str, stages))
+        raise ValueError(f"{where}: no stage {parents[1]!r}{near}; stages: {names}")
+    data = _mapping(raw, "data")
+    # The default splits are written out, so that an override of one leaves the others as they are.
+    if key.startswith("data.splits.") and "splits" not in data:
+        data["splits"] = _default_splits_of_kind(data.get("kind"))
+    inherited = _inherited(raw)
+    target: Any = raw
+    for word in parents:
+        if isinstance(target, dict) and target.get(word) is None:
             target[word] = {}
-        inner = target[word]
-    if not isinstance(inner, dict | list):
-        raise ValueError(f"override {override!r}: {word!r} is {inner!r}, which has no keys below it")
-    return inner
+        target = target[_index(target, word, where) if isinstance(target, list) else word]
+        if not isinstance(target, dict | list):
+            raise ValueError(f"{where}: {word!r} is {target!r}, which has no keys below it")
+    if isinstance(target, list):
+        target[_index(target, last, where)] = value
+        return
+    if not SAME_KEYS.intersection(parents[-1:]) and _differ_in_kind(target, {last: value}):
+        target.clear()
+    merge(target, {last: value})
+    _remove_nulls(raw, inherited, where)
 
 
-def _index(target: list, word: str, override: str) -> int:
+def _index(target: list, word: str, where: str) -> int:
     if not word.isdecimal() or int(word) >= len(target):
-        raise ValueError(
-            f"override {override!r}: {word!r} must be a position in a list of {len(target)} (from 0)"
-        )
+        raise ValueError(f"{where}: {word!r} must be a position in a list of {len(target)} (from 0)")
     return int(word)
 
 
-def _fill_stage_defaults(raw: dict, origins: dict[str, str]) -> dict[str, str]:
-    """Fill each stage's missing keys from `stage_defaults`, so that every stage is complete by itself.
-
-    Returns the keys that were filled (`stages.ance.steps`) with the keys that they come from.
-    """
-    sources: dict[str, str] = {}
+def _fill_stage_defaults(raw: dict) -> None:
+    """Fill each stage's missing keys from `stage_defaults`, so that every stage is complete by itself."""
     defaults = raw.pop("stage_defaults", {})
     if not isinstance(defaults, dict):
         raise ValueError(f"stage_defaults: expected a mapping of a stage's keys, got {defaults!r}")
-    stages = raw.get("stages")
-    if not isinstance(stages, dict):
-        return sources
+    stages = _mapping(raw, "stages")
     for name, stage in stages.items():
         if isinstance(stage, dict):
-            filled: dict = {}
-            merge(filled, _copy(defaults), {}, "")
-            stages[name] = merge(filled, stage, {}, "")
-            for source in [k for k in origins if k.startswith("stage_defaults.")]:
-                key = f"stages.{name}.{source.removeprefix('stage_defaults.')}"
-                if key not in origins:
-                    origins[key], sources[key] = origins[source], source
-    return sources
+            stages[name] = merge(_copy(defaults), stage)
 
 
 def _drop_replaced_splits(raw: dict, splits: set[str]) -> None:
     """Remove settings under `final_evaluation` of `splits` that neither the data has nor the evaluation
     names: a base wrote them for its own data."""
-    final_evaluation = mapping(raw, "final_evaluation")
+    final_evaluation = _mapping(raw, "final_evaluation")
     evaluated = final_evaluation.get("split")
     evaluated = evaluated if isinstance(evaluated, list) else [evaluated]
-    keep = [*mapping(mapping(raw, "data"), "splits"), *evaluated]
+    keep = [*_mapping(raw, "data", "splits"), *evaluated]
     for key in PER_SPLIT_KEYS:
         by_split = final_evaluation.get(key)
         if isinstance(by_split, dict):
@@ -259,36 +303,19 @@ def _drop_replaced_splits(raw: dict, splits: set[str]) -> None:
             }
 
 
-def _check(raw: dict, path: Path, origins: dict[str, str], filled: Mapping[str, str]) -> Recipe:
-    """The validated recipe. Raises ValueError with a line for each problem; one under `stage_defaults` is a
-    problem of each stage."""
-    try:
-        return Recipe.model_validate(raw)
-    except ValidationError as error:
-        problems = [at_its_source(problem, filled) for problem in error.errors()]
-        lines = dict.fromkeys(
-            explain(problem, path, origins) + new_stage(problem, raw, origins, filled) for problem in problems
-        )
-        raise ValueError("\n".join([f"recipe {path} is not valid:", *lines])) from None
-
-
 def read_component(package: str, value: Any, origin: str) -> Component:
     """Build the component that `value` describes, as in a recipe.
 
     Raises ValueError with each wrong key and its cure.
     """
-    try:
+    with _explained(origin):
         return TypeAdapter(Annotated[Any, component_of(package)]).validate_python(value)
-    except ValidationError as error:
-        raise _invalid(error, origin) from None
 
 
 def read_settings[S: Settings](kind: type[S], values: Mapping[str, Any], origin: str) -> S:
     """Build settings from `values`. Raises ValueError with each wrong key and its cure."""
-    try:
+    with _explained(origin):
         return kind.model_validate(values)
-    except ValidationError as error:
-        raise _invalid(error, origin) from None
 
 
 def read_options[S: Settings](kind: type[S], **values: Any) -> S:
@@ -299,13 +326,30 @@ def read_options[S: Settings](kind: type[S], **values: Any) -> S:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        problems = [in_words(problem) for problem in error.errors()]
+        problems = [_in_words(problem) for problem in error.errors()]
         raise ValueError(
             "\n".join(f"--{key.replace('_', '-')}: {problem}" for key, problem in problems)
         ) from None
 
 
-def _invalid(error: ValidationError, origin: str) -> ValueError:
-    problems = [in_words(problem) for problem in error.errors()]
-    lines = [f"  {key or origin}: {message}" for key, message in problems]
-    return ValueError("\n".join([f"{origin} is not valid:", *lines]))
+@contextmanager
+def _explained(origin: str, merged: str = "") -> Iterator[None]:
+    """Turn pydantic's errors into one ValueError: a line for each key, its problem and value."""
+    try:
+        yield
+    except ValidationError as error:
+        problems = [_in_words(problem) for problem in error.errors()]
+        lines = [f"  {key or origin}: {message}" for key, message in problems]
+        raise ValueError("\n".join([f"{origin}{merged} is not valid:", *lines])) from None
+
+
+def _in_words(problem: ErrorDetails) -> tuple[str, str]:
+    """The key that one of pydantic's errors is about, and the problem with the value."""
+    # "[key]" is pydantic's mark of a mapping's key that is wrong itself
+    key = ".".join(str(word) for word in problem["loc"] if word != "[key]")
+    if isinstance(problem["input"], dict):
+        value = ""
+    else:  # on one line and cut, even if it is a DataFrame
+        text = " ".join(repr(problem["input"]).splitlines())
+        value = f", got {text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + '...'}"
+    return key, problem["msg"].removeprefix("Value error, ") + value

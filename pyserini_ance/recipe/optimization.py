@@ -1,12 +1,10 @@
 """How a stage updates weights: the optimizer, its learning rate, and the average of weights at the end."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
 from pyserini_ance.recipe.components import Settings
-
-Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Optimizer(Settings):
@@ -18,10 +16,6 @@ class Optimizer(Settings):
     """The peak of the learning rate schedule."""
     weight_decay: float = Field(default=0.01, ge=0)
     """The weight decay; biases and layer norms are exempt."""
-    betas: tuple[Beta, Beta] = (0.9, 0.999)
-    """The decay rates of the first and second moments."""
-    eps: float = Field(default=1e-8, gt=0)
-    """The constant that is added to the denominator."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Gradients with a greater total norm are scaled down to it."""
 
@@ -39,9 +33,7 @@ class LrSchedule(Settings):
     warmup_steps: int = Field(default=0, ge=0)
     """Steps in which the rate rises linearly from 0."""
     total_steps: PositiveInt | None = None
-    """Length of the schedule; null: one cycle, or up to the end of the stage."""
-    cycle_steps: PositiveInt | None = None
-    """The schedule restarts, with its warm-up, every this many steps; null: never."""
+    """Length of the schedule; null: up to the end of the stage."""
     offset_steps: int = Field(default=0, ge=0)
     """Steps of the schedule that earlier stages have used. The stage that this one starts from must end with
     its last checkpoint (`evaluate.keep_best: false`)."""

@@ -1,7 +1,6 @@
 """A stage: terms of the loss, how weights are updated, when negatives are mined. Stages define a method."""
 
 from itertools import islice
-from math import inf
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
@@ -104,12 +103,11 @@ class Stage(Settings):
     def horizon_steps(self) -> int:
         """The step of the learning rate schedule at which the rate reaches 0."""
         schedule = self.lr_schedule
-        return schedule.total_steps or schedule.cycle_steps or schedule.offset_steps + self.steps
+        return schedule.total_steps or schedule.offset_steps + self.steps
 
     def schedule_step(self, step: int) -> int:
         """The position of step `step` (from 0) in the learning rate schedule."""
-        position, cycle = self.lr_schedule.offset_steps + step, self.lr_schedule.cycle_steps
-        return position % cycle if cycle else position
+        return self.lr_schedule.offset_steps + step
 
     @property
     def starts_from_checkpoint(self) -> bool:
@@ -280,18 +278,11 @@ class Stage(Settings):
 
     @model_validator(mode="after")
     def check_schedule(self) -> "Stage":
-        schedule = self.lr_schedule
-        offset, cycle, warmup = schedule.offset_steps, schedule.cycle_steps, schedule.warmup_steps
-        if cycle and warmup >= cycle:
+        offset = self.lr_schedule.offset_steps
+        if self.horizon_steps < offset + self.steps:
+            key = "lr_schedule.offset_steps + steps" if offset else "steps"
             raise ValueError(
-                f"lr_schedule.warmup_steps {warmup} fill the lr_schedule.cycle_steps {cycle}: "
-                "no cycle would reach the learning rate"
-            )
-        steps_key = "lr_schedule.offset_steps + steps" if offset else "steps"
-        end, key = min((offset + self.steps, steps_key), (cycle or inf, "lr_schedule.cycle_steps"))
-        if self.horizon_steps < end:
-            raise ValueError(
-                f"lr_schedule.total_steps {schedule.total_steps} ends before {key} {end}: "
+                f"lr_schedule.total_steps {self.horizon_steps} ends before {key} {offset + self.steps}: "
                 "the rest would train at rate 0"
             )
         return self

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-from ir_measures import Measure
 
 from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.evaluation.metrics import evaluate
@@ -25,7 +24,12 @@ def evaluate_on_dev(snapshot: Snapshot, settings: Evaluate, seed: int) -> dict[s
     """
     splits = [snapshot.collection.split(name) for name in settings.split]
     rng = random_stream("dev sample", seed)
-    sampled = [(split, _sample_rows(len(split.queries), settings.queries, rng)) for split in splits]
+    sampled = []
+    for split in splits:
+        rows = np.arange(len(split.queries))
+        if settings.queries is not None and settings.queries < len(rows):
+            rows = np.sort(rng.choice(len(rows), settings.queries, replace=False))
+        sampled.append((split, rows))
     total = len(snapshot.collection.documents)
     documents = _sample_documents(sampled, total, settings.sample_documents, rng)
     vectors: ShardedVectors | np.ndarray
@@ -41,24 +45,18 @@ def evaluate_on_dev(snapshot: Snapshot, settings: Evaluate, seed: int) -> dict[s
         hits = documents[hits]
     ends = np.cumsum([len(rows) for _, rows in sampled])[:-1]
     results = list(zip(sampled, np.split(hits, ends), np.split(scores, ends), strict=True))
-    return snapshot.world.on_main(
-        lambda: {
-            split.name: _measure(snapshot.collection, split, rows, split_hits, split_scores, measure)
+
+    def values() -> dict[str, float]:
+        return {
+            split.name: evaluate(
+                as_qrels(snapshot.collection, split, rows),
+                as_run(snapshot.collection, split, rows, split_hits, split_scores),
+                [measure],
+            )[str(measure)]
             for (split, rows), split_hits, split_scores in results
         }
-    )
 
-
-def _measure(
-    collection: Collection,
-    split: Split,
-    rows: np.ndarray,
-    hits: np.ndarray,
-    scores: np.ndarray,
-    measure: Measure,
-) -> float:
-    run, qrels = as_run(collection, split, rows, hits, scores), as_qrels(collection, split, rows)
-    return evaluate(qrels, run, [measure])[str(measure)]
+    return snapshot.world.on_main(values)
 
 
 def as_run(
@@ -84,12 +82,6 @@ def as_qrels(collection: Collection, split: Split, rows: np.ndarray) -> dict[str
         }
         for row in rows
     }
-
-
-def _sample_rows(total: int, size: int | None, rng: np.random.Generator) -> np.ndarray:
-    if size is None or size >= total:
-        return np.arange(total)
-    return np.sort(rng.choice(total, size, replace=False))
 
 
 def _sample_documents(

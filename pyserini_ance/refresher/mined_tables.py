@@ -68,11 +68,8 @@ def table_report(
         mrr = np.divide(1.0, ranks, out=np.zeros(len(ranks)), where=ranks > 0).mean()
         report["positives"] = {"ranked": int((ranks > 0).sum()), "mean_reciprocal_rank": round(float(mrr), 4)}
     if table.margins is not None and np.isfinite(table.margins).any():
-        report["margin"] = _summary(table.margins[np.isfinite(table.margins)])
+        margins = table.margins[np.isfinite(table.margins)]
+        p10, p50, p90 = np.percentile(margins, [10, 50, 90])
+        named = {"mean": margins.mean(), "p10": p10, "p50": p50, "p90": p90}
+        report["margin"] = {name: round(float(value), 4) for name, value in named.items()}
     return report
-
-
-def _summary(values: np.ndarray) -> dict[str, float]:
-    p10, p50, p90 = np.percentile(values, [10, 50, 90])
-    named = {"mean": values.mean(), "p10": p10, "p50": p50, "p90": p90}
-    return {name: round(float(value), 4) for name, value in named.items()}

@@ -13,14 +13,12 @@ import numpy as np
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.negatives.checkpoint_vectors import vectors_folder
 from pyserini_ance.negatives.positives import find_positives
-from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
 from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import NegativeTable, promoted_in
 from pyserini_ance.negatives.teachers.base import TeacherContext, TeacherScores, score_tables
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.refresh_settings import Refresh
 from pyserini_ance.refresher.dev_evaluation import evaluate_on_dev
 from pyserini_ance.refresher.mined_tables import mine_table
 from pyserini_ance.runs.checkpoint import Checkpoint
@@ -28,7 +26,6 @@ from pyserini_ance.runs.generation import (
     PREVIOUS_TABLES,
     PRODUCT_NAMES,
     PreviousStage,
-    ProductKind,
     RefreshRequest,
     TableKey,
     mined_sources,
@@ -69,10 +66,6 @@ class Refresher:
         self.recipe, self.data, self.run = recipe, data, run
         self.device, self.world, self.report = device, world, report
         self._snapshot: Snapshot | None = None
-        self._make: dict[ProductKind, Callable[[RefreshRequest, Snapshot, ExitStack], None]] = {
-            "tables": self._mine,
-            "dev": self._evaluate,
-        }
 
     def make(self, request: RefreshRequest) -> None:
         """Publish the requested product unless it is already published.
@@ -81,18 +74,32 @@ class Refresher:
         """
         if self.world.on_main(lambda: request.is_done(self.run)):
             return
+        folder, name = request.folder(self.run), PRODUCT_NAMES[request.kind]
+        self.world.on_main(lambda: self.report(f"{request.kind} of {folder.name}"))
         with ExitStack() as leases:
-            if not self.world.on_main(lambda: self._lease_checkpoint(leases, request)):
-                raise CheckpointRemoved(
-                    f"{request.folder(self.run)} was removed before its "
-                    f"{PRODUCT_NAMES[request.kind]} was made"
-                )
-            snapshot = self._snapshot_of(request)
-            self._lease_vectors(leases, request, snapshot)
+            if not self._leased(leases, folder, f"read to make its {name}"):
+                raise CheckpointRemoved(f"{folder} was removed before its {name} was made")
+            snapshot = self._snapshot_of(request, folder)
+            # Training removes the vectors if it cancels the request in the meantime.
+            vectors = vectors_folder(self.run.scratch, snapshot.document_weights, snapshot.precision)
+            self._leased(leases, vectors, f"read to make a {name}")
             try:
-                self._make[request.kind](request, snapshot, leases)
+                if request.kind == "tables":
+                    self._mine(request, snapshot, leases)
+                else:
+                    self._evaluate(request, snapshot)
             finally:
                 snapshot.free_device()  # a training step may need the memory
+
+    def _leased(self, leases: ExitStack, folder: Path, purpose: str) -> bool:
+        """Protect a folder from removal until `leases` close; whether it is there and complete."""
+
+        def lease() -> bool:
+            folder.parent.mkdir(exist_ok=True)
+            leases.enter_context(leased(folder, purpose))
+            return is_complete(folder)
+
+        return self.world.on_main(lease)
 
     def _mine(self, request: RefreshRequest, snapshot: Snapshot, leases: ExitStack) -> None:
         stage = self.recipe.stages[request.stage]
@@ -102,16 +109,24 @@ class Refresher:
             previous_stage = PreviousStage.of(self.recipe, self.run, request.stage, self.world)
             previous_tables = previous_stage.tables(self.data.identity)
         compared = self._tables_before(request, leases) or previous_tables
-        chunk = self._query_chunk(request.step, stage.effective_refresh)
+        refresh, chunk = stage.effective_refresh, None  # the training queries to mine for; None: all
+        if refresh.query_chunks > 1:  # an equal share of each split
+            queries = np.arange(len(self.data.split.queries))
+            splits = [queries[rows] for rows in self.data.split_rows]
+            chunk = np.concatenate([split[refresh.chunk(request.step, len(split))] for split in splits])
+        generation = self.run.generation(request.stage, request.step)
+        key_of_stage = self.recipe.seed, list(self.recipe.stages).index(request.stage), request.step
         tables: dict[TableKey, NegativeTable] = {}
         reports: dict[str, dict[str, Any]] = {}
         with snapshot.timed("filter"):
-            positives = find_positives(snapshot, stage.effective_refresh.positives_top_k)
+            positives = find_positives(snapshot, refresh.positives_top_k)
         for key, source in mined_sources(stage, dynamic_only=request.step > 0).items():
             with snapshot.timed("filter"):
-                of_chunk, anchor = chunk if source.is_dynamic else None, stage.terms[key[0]].anchor
-                anchor_set = snapshot.anchor_set(anchor, of_chunk).with_positives(positives)
-                context = self._mining_context(request, key, previous_tables)
+                (term, position), part = key, chunk if source.is_dynamic else None
+                anchor_set = snapshot.anchor_set(stage.terms[term].anchor, part).with_positives(positives)
+                before = tuple(previous_tables[one] for one in sorted(previous_tables) if one[0] == term)
+                random_key = (*key_of_stage, list(stage.terms).index(term), position)
+                context = MiningContext(generation.name, before, random_key)
                 # Not of static tables: later minings find other positives, which replace these.
                 promoted = positives if source.is_dynamic else None
                 table, report = mine_table(source, snapshot, anchor_set, context, compared.get(key), promoted)
@@ -124,9 +139,8 @@ class Refresher:
             made_from = {**origin, **self.data.identity}
             if previous_stage:
                 made_from[PREVIOUS_TABLES] = previous_stage.digest()
-            folder = self.run.generation(request.stage, request.step)
             publish_generation(
-                folder, tables, reports, snapshot.seconds, made_from, teacher_scores, teacher_reports
+                generation, tables, reports, snapshot.seconds, made_from, teacher_scores, teacher_reports
             )
 
         self.world.on_main(publish)
@@ -172,7 +186,7 @@ class Refresher:
             snapshot.seconds["teacher"] = seconds
         return all_scores, reports
 
-    def _evaluate(self, request: RefreshRequest, snapshot: Snapshot, leases: ExitStack) -> None:
+    def _evaluate(self, request: RefreshRequest, snapshot: Snapshot) -> None:
         settings = self.recipe.stages[request.stage].evaluate
         assert settings is not None, "only stages with `evaluate` request dev scores"
         values = evaluate_on_dev(snapshot, settings, self.recipe.seed)
@@ -180,10 +194,9 @@ class Refresher:
         path = self.run.evaluation(request.stage, request.step)
         self.world.on_main(lambda: publish_evaluation(path, values, request.weights, seconds))
 
-    def _snapshot_of(self, request: RefreshRequest) -> Snapshot:
+    def _snapshot_of(self, request: RefreshRequest, folder: Path) -> Snapshot:
         """Return the last snapshot if it is of the same checkpoint, with its vectors and rankings, else a new
         one."""
-        folder = request.folder(self.run)
         checkpoint = Checkpoint(folder, *self.world.on_main(lambda: Checkpoint.open(folder).hashes))
         if checkpoint.weights != request.weights:
             raise RuntimeError(
@@ -206,52 +219,11 @@ class Refresher:
         self._snapshot.seconds.clear()
         return self._snapshot
 
-    def _query_chunk(self, step: int, refresh: Refresh) -> np.ndarray | None:
-        """Return the rows of the training queries to mine for, an equal share of each split; None: all."""
-        if refresh.query_chunks == 1:
-            return None
-        queries = np.arange(len(self.data.split.queries))
-        splits = [queries[rows] for rows in self.data.split_rows]
-        return np.concatenate([split[refresh.chunk(step, len(split))] for split in splits])
-
-    def _mining_context(
-        self, request: RefreshRequest, key: TableKey, previous_tables: Mapping[TableKey, NegativeTable]
-    ) -> MiningContext:
-        term, position = key
-        of_term = tuple(previous_tables[key] for key in sorted(previous_tables) if key[0] == term)
-        stage_index = list(self.recipe.stages).index(request.stage)
-        term_index = list(self.recipe.stages[request.stage].terms).index(term)
-        generation = self.run.generation(request.stage, request.step).name
-        random_key = (self.recipe.seed, stage_index, request.step, term_index, position)
-        return MiningContext(generation, of_term, random_key)
-
     def _tables_before(self, request: RefreshRequest, leases: ExitStack) -> dict[TableKey, NegativeTable]:
         """Return the tables of the last generation, to compare; none if training is removing them."""
         name = self.world.on_main(
             lambda: str(newest_generation_before(self.run, request.stage, request.step) or "")
         )
-        if not name or not self.world.on_main(lambda: self._lease_tables(leases, Path(name))):
+        if not name or not self._leased(leases, Path(name), "compared with new tables"):
             return {}
         return open_generation(Path(name), self.data.identity).tables
-
-    def _lease_checkpoint(self, leases: ExitStack, request: RefreshRequest) -> bool:
-        """Protect the checkpoint from removal. False if it was already removed."""
-        folder = request.folder(self.run)
-        self.report(f"{request.kind} of {folder.name}")
-        if is_complete(folder):
-            leases.enter_context(leased(folder, f"read to make its {PRODUCT_NAMES[request.kind]}"))
-        return is_complete(folder)
-
-    def _lease_vectors(self, leases: ExitStack, request: RefreshRequest, snapshot: Snapshot) -> None:
-        """Protect the vectors, which training removes if it cancels the request in the meantime."""
-        folder = vectors_folder(self.run.scratch, snapshot.document_weights, snapshot.precision)
-
-        def lease() -> None:
-            folder.parent.mkdir(exist_ok=True)
-            leases.enter_context(leased(folder, f"read to make a {PRODUCT_NAMES[request.kind]}"))
-
-        self.world.on_main(lease)
-
-    def _lease_tables(self, leases: ExitStack, folder: Path) -> bool:
-        leases.enter_context(leased(folder, "compared with new tables"))
-        return is_complete(folder)

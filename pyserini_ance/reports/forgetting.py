@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.negatives.mined import AUTO, MinedSource
-from pyserini_ance.negatives.source import Source
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.generation import read_positive_ranks
 from pyserini_ance.runs.rundir import TRAINING_RANKS_CUTOFF as CUTOFF
@@ -48,7 +47,10 @@ def refresh_intervals(run: Path) -> list[RefreshInterval]:
 
 def intervals_of(ranks: Mapping[str, np.ndarray]) -> list[RefreshInterval]:
     """The intervals between consecutive checkpoints, from RR@100 (Q,) at each."""
-    return [_interval(*before, *after) for before, after in pairwise(ranks.items())]
+    return [
+        RefreshInterval(since, until, float((new < old).mean()), float((new > old).mean()), float(new.mean()))
+        for (since, old), (until, new) in pairwise(ranks.items())
+    ]
 
 
 def reciprocal_ranks(run: Path) -> dict[str, np.ndarray]:
@@ -66,28 +68,37 @@ def reciprocal_ranks(run: Path) -> dict[str, np.ndarray]:
             f"{run}: stage {partial[0]} has refresh.query_chunks, refresh.positives_top_k or min_candidates, "
             "with which each refresh has tables of different training queries; forgetting needs the same"
         )
-    records = read_json_lines(RunDir(run).metrics)
-    generations = [record for record in records if record["event"] == "generation"]
+    files = RunDir(run)
+    records = read_json_lines(files.metrics)
     ranks: dict[tuple[str, int], np.ndarray] = {}
-    for record in generations:
-        stage = record["stage"]
-        of_positives = _ranks(run, stage, stages[stage], record)
-        if of_positives is not None:
-            ranks[stage, record["checkpoint_step"]] = of_positives
-    for record in (record for record in records if record["event"] == "training_queries"):
-        if record["precisions"]["mined"] != record["precisions"]["evaluated"]:
+    for record in records:
+        if record["event"] == "generation":
+            name, step = record["stage"], record["checkpoint_step"]
+            adopted = _ranks(files, name, stages[name], record)
+            if adopted is not None:
+                ranks[name, step] = adopted
+    for record in records:
+        if record["event"] != "training_queries":
+            continue
+        precisions = record["precisions"]
+        if precisions["mined"] != precisions["evaluated"]:
             log.warning(
                 "%s: the interval up to the run's result is missing, because documents were mined in %s and "
                 "evaluated in %s; train with final_evaluation.precision and encoding.precision alike",
                 run,
-                record["precisions"]["mined"],
-                record["precisions"]["evaluated"],
+                precisions["mined"],
+                precisions["evaluated"],
             )
             continue
-        result = record["stage"], _result_step(run, record["stage"])
+        ends = [r for r in read_json_lines(files.decisions) if r["event"] == "stage_end"]
+        [*_, ended] = [end["result"] for end in ends if end["stage"] == record["stage"]]
+        result = record["stage"], step_of(ended)  # the last checkpoint of the stage, or the best
         if all(result > mined for mined in ranks if mined[0] == result[0]):
-            ranks[result] = np.load(RunDir(run).training_ranks, allow_pickle=False)
-    return {f"{stage}-{step}": _reciprocal(of_positives) for (stage, step), of_positives in ranks.items()}
+            ranks[result] = np.load(files.training_ranks, allow_pickle=False)
+    return {
+        f"{stage}-{step}": np.where((found > 0) & (found <= CUTOFF), 1 / np.maximum(found, 1), 0.0)
+        for (stage, step), found in ranks.items()
+    }
 
 
 def forgetting(runs: Sequence[tuple[str, Path]]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -114,61 +125,35 @@ def forgetting(runs: Sequence[tuple[str, Path]]) -> tuple[list[dict[str, Any]], 
     return rows, ["recipe", "since", "until", "runs", *COLUMNS]
 
 
-def _interval(since: str, old: np.ndarray, until: str, new: np.ndarray) -> RefreshInterval:
-    return RefreshInterval(
-        since, until, float((new < old).mean()), float((new > old).mean()), float(new.mean())
-    )
-
-
-def _result_step(run: Path, stage: str) -> int:
-    """The step of the checkpoint that is the stage's result: the last, or the best."""
-    [*_, ended] = [
-        record
-        for record in read_json_lines(RunDir(run).decisions)
-        if record["event"] == "stage_end" and record["stage"] == stage
-    ]
-    return step_of(ended["result"])
-
-
-def _ranks(run: Path, stage_name: str, stage: Stage, adoption: Mapping[str, Any]) -> np.ndarray | None:
+def _ranks(run: RunDir, stage_name: str, stage: Stage, adoption: Mapping[str, Any]) -> np.ndarray | None:
     """The ranks (Q,) of the training queries' positives by the model of an adopted generation, 0 beyond its
     ranking.
 
     Returns None if the generation was not mined with the queries.
     """
-    generation = RunDir(run).generation(stage_name, adoption["checkpoint_step"])
+    generation = run.generation(stage_name, adoption["checkpoint_step"])
     for name, report in adoption["tables"].items():
         term, _, position = name.rpartition(".")
         source = stage.terms[term].negatives[int(position)]
-        by_model = any(leaf.scores_comparable for leaf in source.components)
-        if not by_model or "positives" not in report or stage.terms[term].anchor != "query":
+        ranked = [leaf for leaf in source.components if leaf.scores_comparable]
+        if not ranked or "positives" not in report or stage.terms[term].anchor != "query":
             continue
         ranks = read_positive_ranks(generation, name)
         assert ranks is not None, f"{generation} reports ranks of {name} and has none"
-        top_k = _ranked_documents(source, report.get("top_k"))
+        auto = report.get("top_k")  # where the source has `top_k: auto`
+        top_k = max(
+            (auto if auto and getattr(leaf, "top_k", None) == AUTO else leaf.max_candidates(0))
+            + (leaf.filtered_candidates if isinstance(leaf, MinedSource) else 0)
+            for leaf in ranked
+        )
+        if any(getattr(leaf, "top_k_unit", None) == "passage" for leaf in ranked):
+            top_k = 1  # they may all be passages of one long document
         if top_k < CUTOFF and (missing := int((ranks == 0).sum())):
             key = f"stages.{stage_name}.terms.{term}.negatives.{position}"
             raise ValueError(
-                f"{run}: forgetting is measured by RR@{CUTOFF}, but {key} ({source.kind}) of its recipe "
-                f"ranks as few as {top_k} documents, where {missing} of {len(ranks)} queries have no "
+                f"{run.folder}: forgetting is measured by RR@{CUTOFF}, but {key} ({source.kind}) of its "
+                f"recipe ranks as few as {top_k} documents, where {missing} of {len(ranks)} queries have no "
                 f"positive; train with a top_k of {CUTOFF} documents or more there"
             )
         return ranks
     return None
-
-
-def _ranked_documents(source: Source, auto_top_k: int | None) -> int:
-    """The least number of documents that a query's ranking has; `auto_top_k` is that of `top_k: auto`."""
-    ranked = [leaf for leaf in source.components if leaf.scores_comparable]
-    if any(getattr(leaf, "top_k_unit", None) == "passage" for leaf in ranked):
-        return 1  # they may all be passages of one long document
-    return max(
-        (auto_top_k if auto_top_k and getattr(leaf, "top_k", None) == AUTO else leaf.max_candidates(0))
-        + (leaf.filtered_candidates if isinstance(leaf, MinedSource) else 0)
-        for leaf in ranked
-    )
-
-
-def _reciprocal(ranks: np.ndarray) -> np.ndarray:
-    """RR@100 (Q,) of the positives' ranks, which are 0 beyond the ranking."""
-    return np.where((ranks > 0) & (ranks <= CUTOFF), 1 / np.maximum(ranks, 1), 0.0)

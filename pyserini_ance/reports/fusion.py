@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ir_measures import Measure
-
 from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run, write_run
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
@@ -77,13 +75,22 @@ class Hybrid:
         ]
         if any(other != first for other in others):
             raise self._different_judgments(split)
-        if first is None:
-            return self._judge_by_answers(split, parsed)
-        return lambda run: evaluate(first, run, parsed)
+        if first is not None:
+            return lambda run: evaluate(first, run, parsed)
+        self.runs(split)  # a missing ranking is reported before the collection is read
+        collections = [collection_of(run) for run in self._runs]
+        questions, documents = collections[0].split(split).queries, collections[0].documents
+        digests = {(one.split(split).queries.digest, one.documents.digest) for one in collections}
+        if len(digests) > 1:
+            raise self._different_judgments(split)
+        return lambda run: measure_by_answers(run, questions, documents, parsed)
 
     def runs(self, split: str) -> list[Run]:
         """The rankings of a split."""
-        return [read_run(self._file(name, split)) for name in self.rankings]
+        named = ((Path(name), *parse_ranking_name(name)) for name in self.rankings)
+        return [
+            read_run(file if file.is_file() else ranking_file(run, row, split)) for file, run, row in named
+        ]
 
     def measure_weights(self, split: str, measure: str) -> dict[float, float]:
         """The measure of each weight on that split, best first; the first of equal ones."""
@@ -104,23 +111,12 @@ class Hybrid:
         rows = [{"ranking": name, **judge(run)} for name, run in zip(self.rankings, runs, strict=True)]
         fused = fuse(runs, self.method, weight)
         hits = (
-            (query, document, score)
-            for query, documents in fused.items()
-            for document, score in documents.items()
+            (query, document, score) for query, scores in fused.items() for document, score in scores.items()
         )
         output.parent.mkdir(parents=True, exist_ok=True)
         write_run(output, hits, self.method, DECIMALS)
         label = self.method if weight is None else f"{self.method}, weight {weight:g}"
         return [*rows, {"ranking": label, **judge(read_run(output))}]
-
-    def _judge_by_answers(self, split: str, measures: Sequence[Measure]) -> Judge:
-        self.runs(split)  # a missing ranking is reported before the collection is read
-        first, *others = [collection_of(run) for run in self._runs]
-        questions, documents = first.split(split).queries, first.documents
-        expected = (questions.digest, documents.digest)
-        if any((other.split(split).queries.digest, other.documents.digest) != expected for other in others):
-            raise self._different_judgments(split)
-        return lambda run: measure_by_answers(run, questions, documents, measures)
 
     def _different_judgments(self, split: str) -> ValueError:
         return ValueError(
@@ -132,12 +128,6 @@ class Hybrid:
     def _runs(self) -> list[RunDir]:
         """The run directories of the rankings, each once."""
         return _run_directories(self.rankings)
-
-    def _file(self, name: str, split: str) -> Path:
-        if Path(name).is_file():
-            return Path(name)
-        run, row = parse_ranking_name(name)
-        return ranking_file(run, row, split)
 
 
 def _run_directories(rankings: Sequence[str]) -> list[RunDir]:

@@ -1,6 +1,6 @@
 """The queries that one ranking wins and loses most against another, with the first document of each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,8 +15,6 @@ from pyserini_ance.evaluation.tables import table
 from pyserini_ance.pipeline.ranking_inputs import collection_of, parse_ranking_name, ranking_file
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 
-UNJUDGED = "not judged"
-
 
 def compare_queries(
     run_name: str, other_name: str, measure_name: str, split: str | None, characters: int
@@ -26,35 +24,27 @@ def compare_queries(
     Raises ValueError if they judge the split differently, or if it has no judgments.
     """
     (measure,) = parse_measures([measure_name])
-    folder, _ = parse_ranking_name(run_name)
-    collection = collection_of(folder)
-    split = split or folder.read_final_evaluation().split[0]
-    qrels, run = _ranking(run_name, split)
-    other_qrels, other = _ranking(other_name, split)
-    if qrels != other_qrels:
+    collection = collection_of(parse_ranking_name(run_name)[0])
+    rankings, judgments = dict[str, Run](), list[Qrels]()
+    for name in (run_name, other_name):
+        folder, row = parse_ranking_name(name)
+        split = split or folder.read_final_evaluation().split[0]
+        path = ranking_file(folder, row, split)
+        if not folder.qrels(split).exists():
+            raise ValueError(
+                f"{folder.folder} has no judgments of split {split!r}, which is judged by answers; "
+                "pass another split with --split"
+            )
+        judgments.append(read_qrels(folder.qrels(split)))
+        rankings[name] = read_run(path)
+    assert split is not None
+    if judgments[0] != judgments[1]:
         raise ValueError(
             f"{run_name} and {other_name} judge split {split!r} differently; pass two runs over the same "
             "data and split"
         )
-    return QueryComparison(
-        qrels,
-        collection.split(split).queries,
-        collection.documents,
-        {run_name: run, other_name: other},
-        measure,
-        characters,
-    )
-
-
-def _ranking(name: str, split: str) -> tuple[Qrels, Run]:
-    folder, row = parse_ranking_name(name)
-    path = ranking_file(folder, row, split)
-    if not folder.qrels(split).exists():
-        raise ValueError(
-            f"{folder.folder} has no judgments of split {split!r}, which is judged by answers; "
-            "pass another split with --split"
-        )
-    return read_qrels(folder.qrels(split)), read_run(path)
+    queries = collection.split(split).queries
+    return QueryComparison(judgments[0], queries, collection.documents, rankings, measure, characters)
 
 
 @dataclass(frozen=True)
@@ -64,7 +54,7 @@ class QueryComparison:
     qrels: Qrels
     queries: Texts
     documents: Texts
-    rankings: dict[str, Run]
+    rankings: Mapping[str, Run]
     measure: Measure
     characters: int = 300
 
@@ -85,29 +75,24 @@ class QueryComparison:
     def as_markdown(self, most: int) -> str:
         """The counts, then the largest wins and the largest losses of the first ranking, up to `most` queries
         of each."""
-        difference, (first, second) = self.difference, self.rankings
-        counts = (
-            f"{difference.wins} wins, {difference.ties} ties, {difference.losses} losses of "
-            f"{len(self.values)} queries; mean difference {difference}"
-        )
-        queries = list(self.values)
-        wins, losses = queries[: min(most, difference.wins)], queries[::-1][: min(most, difference.losses)]
-        sections = [*self._section(f"## {first} wins", wins), *self._section(f"## {second} wins", losses)]
-        return "\n\n".join([f"# {self.measure}: {first} against {second}", counts, *sections])
-
-    def _section(self, title: str, queries: Sequence[str]) -> list[str]:
-        return [title, *map(self._query, queries)] if queries else []
-
-    def _query(self, query: str) -> str:
-        text = self.queries.columns["text"][self.queries.rows[query]]
-        sides = zip(self.rankings.items(), self.values[query], strict=True)
-        rows = [
-            {"ranking": name, str(self.measure): value, **self.first(query, run)}
-            for (name, run), value in sides
+        found, (first, second), queries = self.difference, self.rankings, list(self.values)
+        parts = [
+            f"# {self.measure}: {first} against {second}",
+            f"{found.wins} wins, {found.ties} ties, {found.losses} losses of {len(queries)} queries; "
+            f"mean difference {found}",
         ]
-        return (
-            f"### {query}: {text}\n\n{table(rows, ['ranking', str(self.measure), 'first', 'grade', 'text'])}"
-        )
+        columns = ["ranking", str(self.measure), "first", "grade", "text"]
+        wins, losses = queries[: min(most, found.wins)], queries[::-1][: min(most, found.losses)]
+        for winner, shown in ((first, wins), (second, losses)):
+            parts += [f"## {winner} wins"] * bool(shown)
+            for query in shown:
+                rows = [
+                    {"ranking": name, str(self.measure): value, **self.first(query, run)}
+                    for (name, run), value in zip(self.rankings.items(), self.values[query], strict=True)
+                ]
+                text = self.queries.columns["text"][self.queries.rows[query]]
+                parts += [f"### {query}: {text}", table(rows, columns)]
+        return "\n\n".join(parts)
 
     def first(self, query: str, run: Run) -> dict[str, str]:
         """Id, grade and text of the document at rank 1; empty if there are no hits."""
@@ -116,4 +101,4 @@ class QueryComparison:
         document = best_first(run[query])[0]
         text = " ".join(" ".join(self.documents[row_of(self.documents, document)].values()).split())
         shown = text if len(text) <= self.characters else f"{text[: self.characters].rstrip()} ..."
-        return {"first": document, "grade": str(self.qrels[query].get(document, UNJUDGED)), "text": shown}
+        return {"first": document, "grade": str(self.qrels[query].get(document, "not judged")), "text": shown}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from ir_measures import Measure
 
-from pyserini_ance.data.trec import Qrels, Run, best_first, read_run, write_run
+from pyserini_ance.data.trec import Qrels, best_first, read_run, write_run
 from pyserini_ance.encoders.cross_encoder_model import Pair, record_text
 from pyserini_ance.evaluation.metrics import latency, row_of
 from pyserini_ance.evaluation.tables import BM25
@@ -33,9 +33,8 @@ from pyserini_ance.storage.files import (
 from pyserini_ance.storage.progress import progress_bar
 
 Scorer = Callable[[Sequence[Pair]], np.ndarray]  # (P,) float32
-FIRST_STAGE = "first stage"  # the row before reranking
-DECIMALS = 6  # of the scores in TREC runs
 FIRST_STAGE = "first stage"  # the row of `measures.json` before reranking
+DECIMALS = 6  # of the scores in TREC runs
 
 
 @dataclass(frozen=True)
@@ -47,45 +46,34 @@ class QueryLog:
     def begin(self, settings: dict[str, Any], model: str) -> None:
         """Start the log, or continue it.
 
-        `settings` (JSON values) and the weights of `model` decide the results. Raises FileExistsError if the
-        folder holds other files, or results of other settings; a command that failed before its first query
-        has left none.
+        `settings` (JSON values) and the weights of `model`, which may change under the same name, decide the
+        results; a name on a hub has no digest. Raises FileExistsError if the folder holds other files, or
+        results of other settings; a command that failed before its first query has left none.
         """
-        settings = {**settings, "weights": weights_digest(model)}
+        weights = sorted(path for path in Path(model).glob("*") if path.suffix in (".safetensors", ".bin"))
+        digest = sha256_json({path.name: sha256_file(path) for path in weights}) if weights else None
+        settings = {**settings, "weights": digest}
         path = self.folder / "about.json"
         recorded = read_json_object(path)
-        if recorded is None:
-            if self.folder.exists() and any(self.folder.iterdir()):
-                raise FileExistsError(f"{self.folder} holds other files; pass another --output")
-        elif self.records:
-            for key, value in settings.items():
-                if recorded.get(key) != value:
-                    raise FileExistsError(
-                        f"{self.folder} was made with {key} {recorded.get(key)}, not {value}; pass another "
-                        "--output, or remove the folder"
-                    )
+        if recorded is None and self.folder.exists() and any(self.folder.iterdir()):
+            raise FileExistsError(f"{self.folder} holds other files; pass another --output")
+        for key, value in settings.items():
+            if recorded is not None and recorded.get(key) != value and self.records:
+                raise FileExistsError(
+                    f"{self.folder} was made with {key} {recorded.get(key)}, not {value}; pass another "
+                    "--output, or remove the folder"
+                )
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(path, settings)
 
     def append(self, record: dict[str, Any]) -> None:
         """Add the record of one query, which has the key `query`."""
-        append_json_line(self._lines, record)
+        append_json_line(self.folder / "queries.jsonl", record)
 
     @property
     def records(self) -> dict[str, dict[str, Any]]:
         """The records by query, in the order in which the queries were finished."""
-        return {record["query"]: record for record in read_json_lines(self._lines)}
-
-    @property
-    def _lines(self) -> Path:
-        return self.folder / "queries.jsonl"
-
-
-def weights_digest(model: str) -> str | None:
-    """A digest of all weights in a model's folder, which may change under the same name; None for a name on a
-    hub."""
-    files = sorted(path for path in Path(model).glob("*") if path.suffix in (".safetensors", ".bin"))
-    return sha256_json({path.name: sha256_file(path) for path in files}) if files else None
+        return {record["query"]: record for record in read_json_lines(self.folder / "queries.jsonl")}
 
 
 @dataclass(frozen=True)
@@ -120,27 +108,34 @@ class Reranking:
         self.ranked.check_hits(self.cutoffs[-1])
         _ = self.first_stage_measures
         settings = {"model": model, **settings, "template": self.template, "depths": list(self.cutoffs)}
-        self._log.begin(settings | self.ranked.identity, model)
+        QueryLog(self.folder).begin(settings | self.ranked.identity, model)
 
     def score(self, scorer: Scorer) -> None:
         """Score the queries that are not scored yet.
 
         The first query is scored twice: the first batch of a model is slow and would distort the latencies.
         """
-        done = self._log.records
+        log = QueryLog(self.folder)
+        done = log.records
         remaining = [query for query in self.ranked.ranked_queries if query not in done]
         if remaining:
-            scorer(self._pairs(remaining[0], self._top(remaining[0])[: self.cutoffs[0]]))
-        total = sum(len(self._top(query)) for query in remaining)
+            scorer(self._pairs(remaining[0])[: self.cutoffs[0]])
+        total = sum(min(len(self.ranked.run[query]), self.cutoffs[-1]) for query in remaining)
         with progress_bar(total=total, desc="rerank", unit="pair") as bar:
             for query in remaining:
-                self._log.append(self._record(query, scorer))
-                bar.update(len(self._top(query)))
+                pairs = self._pairs(query)
+                scores, milliseconds = list[float](), list[float]()
+                for start, stop in pairwise((0, *self.cutoffs)):
+                    began = time.perf_counter()
+                    scores += scorer(pairs[start:stop]).tolist()
+                    milliseconds.append(round(1000 * (time.perf_counter() - began), 3))
+                log.append({"query": query, "scores": scores, "ms": milliseconds})
+                bar.update(len(pairs))
 
     @cached_property
     def first_stage_measures(self) -> dict[str, float]:
         """The measures of the ranking before reranking."""
-        return self._measure(self.ranked.run)
+        return self.ranked.measure(self.ranked.run, self.measures, self.qrels)
 
     def rows(self, first_stage_ms: Sequence[float] = ()) -> list[dict[str, Any]]:
         """Write the runs and `measures.json`; returns the rows of a table, the ranking before reranking
@@ -148,52 +143,33 @@ class Reranking:
 
         first_stage_ms: milliseconds of searches of the first stage, if they were timed.
         """
-        records = list(self._log.records.values())
+        records = list(QueryLog(self.folder).records.values())
         first_stage_latency = latency(first_stage_ms) if first_stage_ms else {}
         rows: list[dict[str, Any]] = [
             {"ranking": FIRST_STAGE, **self.first_stage_measures, **first_stage_latency}
         ]
         for position, cutoff in enumerate(self.cutoffs):
             path = self.folder / f"first-{cutoff}.trec"
-            self._write(path, {record["query"]: record["scores"][:cutoff] for record in records})
+            hits = (
+                (record["query"], document, score)
+                for record in records
+                for document, score in merge_reranked(
+                    self.ranked.run[record["query"]], record["scores"][:cutoff]
+                ).items()
+            )
+            write_run(path, hits, "pyserini_ance")
             milliseconds = [sum(record["ms"][: position + 1]) for record in records]
-            measures = self._measure(read_run(path))
+            measures = self.ranked.measure(read_run(path), self.measures, self.qrels)
             rows.append({"ranking": f"first {cutoff}", **measures, **latency(milliseconds)})
         write_json(self.folder / "measures.json", {"queries": len(records), "rows": rows})
         return rows
 
-    def _measure(self, run: Run) -> dict[str, float]:
-        return self.ranked.measure(run, self.measures, self.qrels)
-
-    def _record(self, query: str, scorer: Scorer) -> dict[str, Any]:
-        top = self._top(query)
-        scores: list[float] = []
-        milliseconds: list[float] = []
-        for start, stop in pairwise((0, *self.cutoffs)):
-            began = time.perf_counter()
-            scores += scorer(self._pairs(query, top[start:stop])).tolist()
-            milliseconds.append(round(1000 * (time.perf_counter() - began), 3))
-        return {"query": query, "scores": scores, "ms": milliseconds}
-
-    def _top(self, query: str) -> list[str]:
-        return best_first(self.ranked.run[query])[: self.cutoffs[-1]]
-
-    def _pairs(self, query: str, documents: Sequence[str]) -> list[Pair]:
+    def _pairs(self, query: str) -> list[Pair]:
+        """The query's text with each of its first documents."""
         queries, texts = self.ranked.queries, self.ranked.collection.documents
-        query_text = queries.columns["text"][queries.rows[query]]
-        return [(query_text, record_text(texts[row_of(texts, id)], self.template)) for id in documents]
-
-    def _write(self, path: Path, scores: dict[str, list[float]]) -> None:
-        rows = (
-            (query, document, score)
-            for query in scores
-            for document, score in merge_reranked(self.ranked.run[query], scores[query]).items()
-        )
-        write_run(path, rows, "pyserini_ance")
-
-    @property
-    def _log(self) -> QueryLog:
-        return QueryLog(self.folder)
+        text = queries.columns["text"][queries.rows[query]]
+        top = best_first(self.ranked.run[query])[: self.cutoffs[-1]]
+        return [(text, record_text(texts[row_of(texts, id)], self.template)) for id in top]
 
 
 def search_timer(source: str, ranked: RankingInput, queries: int) -> Callable[[], list[float]]:

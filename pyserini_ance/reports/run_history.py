@@ -11,13 +11,14 @@ from functools import cached_property
 from typing import Any
 
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.reports.dev_curves import dev_points, training_seconds
 from pyserini_ance.runs.generation import mined_sources
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines
 
 Record = Mapping[str, Any]
 WEIGHTED_SUM = "weighted sum"
+# `refresh`: saving checkpoints, sync refreshes, and waiting for async ones.
+TIMED_EVENTS = ("step", "refresh")
 
 
 @dataclass
@@ -27,32 +28,21 @@ class Series:
     x: list[float] = field(default_factory=list)
     y: list[float] = field(default_factory=list)
 
-    def add(self, x: float, y: float) -> None:
-        self.x.append(x)
-        self.y.append(y)
-
-    def interrupt(self) -> None:
-        if self.y and not math.isnan(self.y[-1]):
-            self.add(self.x[-1], math.nan)
-
 
 @dataclass(frozen=True)
 class MinedTable:
     """The report of one table of negatives, and of the refresh that it was adopted with.
 
-    `position` is that of the adoption. `values` is what `table_report` describes.
+    `label` is its term and the kind of its source: `query: ann`. `position` is where it was adopted. `values`
+    is what `table_report` describes.
     """
 
     stage: str
     name: str
+    label: str
     position: int
     record: Record
     values: Record
-
-    @property
-    def label(self) -> str:
-        """Its term and the kind of its source: `query: ann`."""
-        return f"{self.name.rpartition('.')[0]}: {self.values['kind']}"
 
 
 class RunHistory:
@@ -92,8 +82,7 @@ class RunHistory:
 
     def over_steps(self, values_of: Callable[[Record], Mapping[str, float]]) -> dict[str, Series]:
         """Lines of the named values of each step."""
-        steps = ((self.position(record), record) for record in self.of_event("step"))
-        return _lines((x, record["stage"], values_of(record)) for x, record in steps)
+        return lines_of((self.position(r), r["stage"], values_of(r)) for r in self.of_event("step"))
 
     def losses(self) -> dict[str, Series]:
         """The unweighted loss of each term and, where a step has several or a weight, their weighted sum."""
@@ -123,34 +112,22 @@ class RunHistory:
             }
         )
 
-    def ignored_pairs(self) -> dict[str, Series]:
-        """Pairs that the `false_negative_margin` of each term ignored, by step."""
-        return self.over_steps(lambda record: record.get("false_negatives", {}))
-
     def dev(self) -> dict[str, Series]:
         """The dev measure at the position of its checkpoint; with several splits also that of each."""
-        scored = ((self.position(record, "checkpoint_step"), record) for record in self.of_event("dev"))
-        return _lines(
+        return lines_of(
             (
-                x,
+                self.position(record, "checkpoint_step"),
                 record["stage"],
-                {
-                    record["measure"]: record["value"],
-                    **{f"{split} {record['measure']}": v for split, v in record.get("splits", {}).items()},
-                },
+                {record["measure"]: record["value"]}
+                | {f"{split} {record['measure']}": v for split, v in record.get("splits", {}).items()},
             )
-            for x, record in scored
+            for record in self.of_event("dev")
         )
 
-    def dev_over_minutes(self) -> dict[str, Series]:
-        """The dev measure over minutes of training, as `compare --curve` draws it."""
-        points = dev_points(self.records)
-        return _lines((point.seconds / 60, point.stage, {point.measure: point.value}) for point in points)
-
-    def refreshes(self) -> tuple[list[int], list[float]]:
+    def refreshes(self) -> tuple[list[float], list[float]]:
         """The positions, and the minutes of training, at which mined tables that age were adopted."""
         adopted = [
-            (self.position(record), seconds / 60)
+            (float(self.position(record)), seconds / 60)
             for record, seconds in zip(self.records, training_seconds(self.records), strict=True)
             if record["event"] == "generation" and self._ages(record["stage"])
         ]
@@ -158,17 +135,17 @@ class RunHistory:
 
     def ages(self) -> Series:
         """The age of the negatives at each step, as corners of a line: steps since their checkpoint."""
-        line = Series()
+        corners: list[tuple[float, str, dict[str, float]]] = []
         for stage, (first, steps) in self.stages.items():
             adoptions = [r for r in self.of_event("generation") if r["stage"] == stage]
-            if not adoptions or not self._ages(stage):
+            if not self._ages(stage):
                 continue
-            line.interrupt()
-            ends = [*(record["step"] for record in adoptions[1:]), steps]
-            for record, end in zip(adoptions, ends, strict=True):
-                for step in (record["step"], end):
-                    line.add(first + step, step - record["checkpoint_step"])
-        return line
+            for record, end in zip(adoptions, [*(r["step"] for r in adoptions[1:]), steps], strict=False):
+                corners += [
+                    (first + step, stage, {"age": step - record["checkpoint_step"]})
+                    for step in (record["step"], end)
+                ]
+        return lines_of(corners).get("age", Series())
 
     def _ages(self, stage: str) -> bool:
         """Whether a stage has tables that the model itself mines."""
@@ -178,7 +155,14 @@ class RunHistory:
     def tables(self) -> list[MinedTable]:
         """The tables of all adoptions, in order."""
         return [
-            MinedTable(record["stage"], name, self.position(record), record, values)
+            MinedTable(
+                record["stage"],
+                name,
+                f"{name.rpartition('.')[0]}: {values['kind']}",
+                self.position(record),
+                record,
+                values,
+            )
             for record in self.of_event("generation")
             for name, values in record["tables"].items()
         ]
@@ -186,14 +170,14 @@ class RunHistory:
     def over_tables(self, value_of: Callable[[Record], float | None]) -> dict[str, Series]:
         """A line of one value of the tables for each term and source; tables without it are left out."""
         values = ((table, value_of(table.values)) for table in self.tables)
-        return _lines((t.position, t.stage, {t.label: value}) for t, value in values if value is not None)
+        return lines_of((t.position, t.stage, {t.label: value}) for t, value in values if value is not None)
 
     def dropped(self) -> dict[str, Series]:
         """Candidates that each filter dropped, at each refresh, over all tables that it mined."""
         totals: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
         for table in self.tables:
             totals[table.stage, table.position].update(table.values["dropped"])
-        return _lines((x, stage, counts) for (stage, x), counts in totals.items())
+        return lines_of((x, stage, counts) for (stage, x), counts in totals.items())
 
     def composition(self) -> dict[str, Series]:
         """Candidates by the source that retrieved them, in the tables in use after each adoption."""
@@ -202,9 +186,9 @@ class RunHistory:
         for table in self.tables:
             origins = table.values.get("origins") or {table.values["kind"]: table.values["candidates"]}
             in_use[table.stage, table.name] = Counter(origins)
-            of_stage = (counts for (stage, _), counts in in_use.items() if stage == table.stage)
-            totals[table.stage, table.position] = sum(of_stage, Counter())
-        return _lines((x, stage, counts) for (stage, x), counts in totals.items())
+            counts_of_stage = (counts for (stage, _), counts in in_use.items() if stage == table.stage)
+            totals[table.stage, table.position] = sum(counts_of_stage, Counter())
+        return lines_of((x, stage, counts) for (stage, x), counts in totals.items())
 
     def seconds(self, results: Record | None) -> dict[str, float]:
         """Seconds of the run's processes by part; `results` is the content of `measures.json`, if any.
@@ -215,12 +199,12 @@ class RunHistory:
         parts["optimizer steps"] = sum(r["seconds"] for r in self.of_event("step"))
         for record in self.of_event("documents"):
             for task, seconds in record["parts"].items():
-                parts[f"fixed documents: {_words(task)}"] += seconds
+                parts[f"fixed documents: {task.replace('_', ' ')}"] += seconds
         mined = 0.0
         for record in self.of_event("generation"):
             if self.recipe.stages[record["stage"]].effective_refresh.mode == "sync":
                 for task, seconds in record["seconds"].items():
-                    parts[f"mining: {_words(task)}"] += seconds
+                    parts[f"mining: {task.replace('_', ' ')}"] += seconds
                     mined += seconds
         refreshes = self.of_event("refresh")
         dev, tables = (sum(r.get(f"{kind}_seconds", 0.0) for r in refreshes) for kind in ("dev", "tables"))
@@ -238,24 +222,55 @@ class RunHistory:
                 parts["the rest"] = max(0.0, results["seconds"]["everything"] - sum(parts.values()))
         return {part: seconds for part, seconds in parts.items() if seconds >= 0.05}
 
-    def memory_bytes(self) -> dict[str, dict[str, int]]:
-        """The highest peak of memory up to the end of each stage, by kind, where it is recorded."""
-        recorded = [record for record in self.of_event("refresh") if "memory_bytes" in record]
-        return {record["stage"]: dict(record["memory_bytes"]) for record in recorded}
 
-
-def _lines(points: Iterable[tuple[float, str, Mapping[str, float]]]) -> dict[str, Series]:
+def lines_of(points: Iterable[tuple[float, str, Mapping[str, float]]]) -> dict[str, Series]:
     """Lines by name, from (x, stage, values by name); they are interrupted between stages."""
     lines: dict[str, Series] = defaultdict(Series)
     last_stage: dict[str, str] = {}
     for x, stage, values in points:
         for name, value in values.items():
+            line = lines[name]
             if last_stage.setdefault(name, stage) != stage:
-                lines[name].interrupt()
+                line.x.append(line.x[-1])
+                line.y.append(math.nan)
                 last_stage[name] = stage
-            lines[name].add(x, value)
+            line.x.append(x)
+            line.y.append(value)
     return dict(lines)
 
 
-def _words(task: str) -> str:
-    return task.replace("_", " ")
+def training_seconds(records: Iterable[Record]) -> list[float]:
+    """Seconds of training before each record, without dev evaluations."""
+    before, seconds = [], 0.0
+    for record in records:
+        before.append(seconds)
+        if record["event"] in TIMED_EVENTS:
+            seconds += record["seconds"] - record.get("dev_seconds", 0.0)
+        elif record["event"] == "documents":  # frozen documents are encoded and indexed once
+            seconds += sum(record["parts"].values())
+        elif record["event"] == "teacher":
+            seconds += sum(record["seconds"].values())
+    return before
+
+
+def dev_curve(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """The dev measures of a run: stage, step, measure, steps of all stages, seconds of training, value.
+
+    A checkpoint's time is when training reached its step. The time of dev evaluations is not counted: it is
+    the same in all runs that are compared.
+    """
+    points = []
+    reached: dict[tuple[str, int], tuple[int, float]] = {}
+    steps = 0
+    for record, seconds in zip(records, training_seconds(records), strict=True):
+        if record["event"] in TIMED_EVENTS:
+            reached.setdefault((record["stage"], record["step"]), (steps, seconds))
+            steps += record["event"] == "step"
+        elif record["event"] == "dev":
+            stage, step = record["stage"], record["checkpoint_step"]
+            at_steps, at_seconds = reached.get((stage, step), (steps, seconds))
+            points.append(
+                {"stage": stage, "step": step, "measure": record["measure"], "steps": at_steps}
+                | {"seconds": at_seconds, "value": record["value"]}
+            )
+    return points

@@ -5,7 +5,7 @@ A folder that another process reads stays too; the last process that reads it re
 
 from collections.abc import Collection
 
-from pyserini_ance.negatives.checkpoint_vectors import TEACHER_VECTORS
+from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
 from pyserini_ance.recipe.models import Recipe, Retention
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import in_use

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.recipe.evaluation_settings import FinalEvaluation
-from pyserini_ance.recipe.load import COMMAND_LINE, LoadedRecipe, load, read_settings, read_yaml
+from pyserini_ance.recipe.load import LoadedRecipe, load, read_settings, read_yaml
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import write_whole
 from pyserini_ance.storage.liveness import is_alive, remove_leftovers
@@ -29,7 +29,7 @@ def step_of(name: str) -> int:
     return int(name.rpartition("-")[2])
 
 
-def load_recipe(name: str | Path, *overrides: str, overrides_origin: str = COMMAND_LINE) -> LoadedRecipe:
+def load_recipe(name: str | Path, *overrides: str) -> LoadedRecipe:
     """Load a recipe as `recipe.load` does, also that of a run directory.
 
     Raises RuntimeError when another version wrote the run directory.
@@ -38,7 +38,7 @@ def load_recipe(name: str | Path, *overrides: str, overrides_origin: str = COMMA
         RunDir(
             Path(name).parent
         ).trainer.read()  # one error for an old directory, instead of one for each old key
-    return load(name, *overrides, overrides_origin=overrides_origin)
+    return load(name, *overrides)
 
 
 def run_folder(recipe_name: str) -> Path:

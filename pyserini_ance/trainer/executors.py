@@ -134,14 +134,12 @@ class AsyncExecutor:
                 )
             if now > next_report:
                 next_report = now + REPORT_SECONDS
-                status = monitor.describe() if now == last_alive else self._how_to_start(monitor)
+                absent = f"no refresher is at work ({monitor.describe()}); start one with: {self.command}"
+                status = monitor.describe() if now == last_alive else absent
                 log.info("waiting for the %s: %s", needed, status)
             self.world.check()
             time.sleep(POLL_SECONDS)
         return done[-1]
-
-    def _how_to_start(self, monitor: HeartbeatMonitor) -> str:
-        return f"no refresher is at work ({monitor.describe()}); start one with: {self.command}"
 
     def _check_not_failed(self, needed: str) -> None:
         record = self.run.refresher.read()

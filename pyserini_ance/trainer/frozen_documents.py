@@ -7,23 +7,17 @@ import numpy as np
 import torch
 
 from pyserini_ance.data.known_positives import KnownPositives, is_known_positive
-from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.rankings import read_ranking
-from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import to_device
 from pyserini_ance.negatives.live import Live
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.checkpoint import Checkpoint
-from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.trainer.batch import Batch, TermRows
+from pyserini_ance.trainer.batch import Batch
 from pyserini_ance.vectors.faiss_index import FLAT
 from pyserini_ance.vectors.search import resolve_backend
 
 RANKS = 10
-FoundRows = tuple[Live, np.ndarray]  # a source and the document rows (B, k) that it retrieves, best first
 
 
 class LiveSearchMetrics:
@@ -42,8 +36,8 @@ class LiveSearchMetrics:
         """Measure `hits` (B, k), best first, of the queries `rows` (B,), a `share` of the step's."""
         self._seconds += seconds
         so_far = self._values.setdefault(name, {})
-        of_queries = None if self.bm25 is None else self.bm25[rows]
-        for measure, each in search_measures(self.known_positives, rows, hits, of_queries).items():
+        bm25 = None if self.bm25 is None else self.bm25[rows]
+        for measure, each in search_measures(self.known_positives, rows, hits, bm25).items():
             so_far[measure] = so_far.get(measure, 0.0) + share * float(each.mean())
 
     def pop(self) -> dict:
@@ -53,19 +47,20 @@ class LiveSearchMetrics:
         if not values:
             return {}
         rounded = {
-            name: {measure: round(value, 6) for measure, value in of.items()} for name, of in values.items()
+            name: {measure: round(value, 6) for measure, value in measures.items()}
+            for name, measures in values.items()
         }
         return {"found": rounded, "search_seconds": round(seconds, 4)}
 
 
 def search_measures(
-    known_positives: KnownPositives, rows: np.ndarray, found: np.ndarray, bm25: np.ndarray | None
+    known_positives: KnownPositives, rows: np.ndarray, hits: np.ndarray, bm25: np.ndarray | None
 ) -> dict[str, np.ndarray]:
-    """Measures (B,) of the documents `found` (B, k), best first, for the training queries `rows` (B,).
+    """Measures (B,) of the documents `hits` (B, k), best first, for the training queries `rows` (B,).
 
     `bm25` (B, n) holds BM25's ranking for the same queries, filled with PADDING; None: it is not compared.
     """
-    is_hit, top_k = is_known_positive(known_positives, rows, found), found.shape[1]
+    is_hit, top_k = is_known_positive(known_positives, rows, hits), hits.shape[1]
     top = is_hit[:, :RANKS]
     measures = {
         f"RR@{RANKS}": np.where(top.any(1), 1 / (top.argmax(1) + 1), 0.0),
@@ -74,7 +69,7 @@ def search_measures(
     if bm25 is not None:
         n = min(top_k, bm25.shape[1])
         bm25 = bm25[:, :n]
-        shared = (found[:, :n, None] == bm25[:, None, :]) & (bm25 != PADDING)[:, None, :]
+        shared = (hits[:, :n, None] == bm25[:, None, :]) & (bm25 != PADDING)[:, None, :]
         measures[f"BM25 overlap@{n}"] = shared.any(2).mean(1)
     return measures
 
@@ -87,37 +82,18 @@ class FrozenDocuments:
     `seconds` is the time spent on the vectors, by part.
     """
 
-    @classmethod
-    def of(
-        cls, recipe: Recipe, stage: Stage, data: PreparedData, run: RunDir, world: World, source: Checkpoint
-    ) -> "FrozenDocuments":
-        """Encode the documents with the checkpoint `source`, or reuse vectors of the same document tower,
-        whose hash stays the same in this stage."""
-        snapshot = Snapshot(
-            source.encoder,
-            source.weights,
-            data,
-            recipe.encoding,
-            run.scratch,
-            world.device,
-            world,
-            source.document_weights,
-        )
-        return cls(stage, snapshot, recipe.seed)
-
     def __init__(self, stage: Stage, snapshot: Snapshot, seed: int):
-        self.vectors, self.rows_of, self.device = (
-            snapshot.document_vectors,
-            snapshot.data.training_rows_of,
-            torch.device(snapshot.device),
-        )
+        """Encode the documents, or reuse vectors of the same document tower, whose hash stays the same in
+        this stage."""
+        self.vectors, self.rows_of = snapshot.document_vectors, snapshot.data.training_rows_of
+        self.device = torch.device(snapshot.device)
         self.known_positives = snapshot.anchor_set("query").known_positives
         self.live = {
             name: live
             for name, term in stage.terms.items()
             if (live := {i: source for i, source in enumerate(term.negatives) if isinstance(source, Live)})
         }
-        sources = [source for of_term in self.live.values() for source in of_term.values()]
+        sources = [source for live in self.live.values() for source in live.values()]
         self.searches = {
             index: snapshot.static_index(index, seed)
             for index in dict.fromkeys(source.index for source in sources)
@@ -126,9 +102,12 @@ class FrozenDocuments:
         is_there = by_torch or self.device.type == "cpu"  # the search holds them, or they are mapped
         held = FLAT in self.searches and is_there and snapshot.world.size == 1
         self.whole = snapshot.resident_vectors if held else None
-        self.live_metrics = LiveSearchMetrics(
-            self.known_positives, _bm25(snapshot, max((source.top_k for source in sources), default=0))
-        )
+        top_k, path = max((source.top_k for source in sources), default=0), snapshot.run_files.get("bm25")
+        bm25 = None
+        if top_k and path and snapshot.world.is_main and path.exists():
+            ranked = read_ranking(path, snapshot.split, snapshot.collection, top_k).rows
+            bm25 = ranked[:, : int((ranked != PADDING).any(0).sum())]
+        self.live_metrics = LiveSearchMetrics(self.known_positives, bm25)
         self.seconds = {part: round(seconds, 3) for part, seconds in snapshot.seconds.items()}
 
     def add_live_candidates(
@@ -140,10 +119,16 @@ class FrozenDocuments:
         passages. `known_positives` are those of the step's queries; None: the judged ones.
         """
         if self.live:
-            found = self._search(batch, queries.detach(), share)
-            positives = known_positives or self.known_positives
-            live = {name: self._with_candidates(batch.terms[name], found[name], positives) for name in found}
-            batch = replace(batch, terms={**batch.terms, **live})
+            terms = dict(batch.terms)
+            for name, retrieved in self._search(batch, queries.detach(), share).items():
+                rows, known = terms[name], known_positives or self.known_positives
+                candidates = [
+                    s.candidates(hits, rows.anchors, rows.positives, known) for s, hits in retrieved
+                ]
+                negatives = np.concatenate([*candidates, rows.negatives], axis=1)
+                # Live candidates replace the drawn positives.
+                terms[name] = replace(rows, positives=rows.positives[:, :0], negatives=negatives)
+            batch = replace(batch, terms=terms)
         return batch, self.look_up(batch.unique("document"))
 
     def look_up(self, documents: np.ndarray) -> torch.Tensor:
@@ -153,37 +138,22 @@ class FrozenDocuments:
             return self.whole[to_device(self.device, rows)[0]]
         return to_device(self.device, self.vectors[rows])[0]
 
-    def _search(self, batch: Batch, queries: torch.Tensor, share: float) -> dict[str, list[FoundRows]]:
-        """Return what each live source retrieves, by term; the host waits once all searches are launched."""
-        start, found = time.perf_counter(), []
+    def _search(
+        self, batch: Batch, queries: torch.Tensor, share: float
+    ) -> dict[str, list[tuple[Live, np.ndarray]]]:
+        """Return the live sources of each term, each with the document rows (B, k) that it retrieves, best
+        first; the host waits once all searches are launched."""
+        start, launched = time.perf_counter(), []
         for name, sources in self.live.items():
             positions = batch.positions("query", batch.terms[name].anchors)
-            asked = queries[to_device(queries.device, positions)[0]]
-            for place, source in sources.items():
-                found.append((name, place, source, self.searches[source.index](asked, source.top_k)[1]))
-        on_host = [(name, place, source, rows.cpu().numpy()) for name, place, source, rows in found]
-        seconds = (time.perf_counter() - start) / len(found)
-        by_term: dict[str, list[FoundRows]] = {name: [] for name in self.live}
-        for name, place, source, rows in on_host:
-            by_term[name].append((source, rows))
-            self.live_metrics.add(f"{name}.{place}", batch.terms[name].anchors, rows, share, seconds)
+            anchors = queries[to_device(queries.device, positions)[0]]
+            for position, source in sources.items():
+                hits = self.searches[source.index](anchors, source.top_k)[1]
+                launched.append((name, position, source, hits))
+        on_host = [(name, position, source, hits.cpu().numpy()) for name, position, source, hits in launched]
+        seconds = (time.perf_counter() - start) / len(launched)
+        by_term: dict[str, list[tuple[Live, np.ndarray]]] = {name: [] for name in self.live}
+        for name, position, source, hits in on_host:
+            by_term[name].append((source, hits))
+            self.live_metrics.add(f"{name}.{position}", batch.terms[name].anchors, hits, share, seconds)
         return by_term
-
-    def _with_candidates(
-        self, rows: TermRows, found: list[FoundRows], known_positives: KnownPositives
-    ) -> TermRows:
-        """Return the rows of a term with live candidates, which replace the drawn positives."""
-        candidates = [
-            source.candidates(hits, rows.anchors, rows.positives, known_positives) for source, hits in found
-        ]
-        negatives = np.concatenate([*candidates, rows.negatives], axis=1)
-        return replace(rows, positives=rows.positives[:, :0], negatives=negatives)
-
-
-def _bm25(snapshot: Snapshot, top_k: int) -> np.ndarray | None:
-    """Return BM25's ranking (queries, at most `top_k`) of the training queries; None if there is none."""
-    path = snapshot.run_files.get("bm25")
-    if not (top_k and path and snapshot.world.is_main and path.exists()):
-        return None
-    ranked = read_ranking(path, snapshot.split, snapshot.collection, top_k).rows
-    return ranked[:, : int((ranked != PADDING).any(0).sum())]

@@ -35,40 +35,29 @@ def term_losses(
     """
     losses = {}
     for name, term in terms.items():
-        known_positives = anchor_sets[term.anchor].known_positives
-        rows, counts = batch.terms[name], {} if ignored is None else ignored
-        losses[name] = _term_loss(name, term, batch, rows, known_positives, vectors, passages, counts)
+        rows, known_positives = batch.terms[name], anchor_sets[term.anchor].known_positives
+        if term.regularizer is not None:
+            losses[name] = term.regularizer(*_regularized(batch, rows, vectors, passages))
+            continue
+        columns, labels, mask = _pool(rows, known_positives, term.in_batch_negatives)
+        if term.loss.graded:
+            labels = labels * grades_of(known_positives, rows.anchors, np.broadcast_to(columns, labels.shape))
+        anchors, columns = (
+            batch.positions(rows.anchor, rows.anchors),
+            batch.positions(rows.candidate, columns),
+        )
+        if passages is None:
+            scores = _scores(vectors[rows.anchor], vectors[rows.candidate], anchors, columns)
+        else:
+            scores = _best_scores(vectors, rows.anchor, anchors, columns, passages)
+        counts = {} if ignored is None else ignored
+        losses[name] = _loss_of_scores(name, term, scores, labels, mask, rows.teacher, counts)
     return losses
 
 
 def weighted_sum(terms: Mapping[str, Term], losses: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Return the sum of the terms' losses, each times the weight of its term."""
     return reduce(operator.add, (term.weight * losses[name] for name, term in terms.items()))
-
-
-def _term_loss(
-    name: str,
-    term: Term,
-    batch: Batch,
-    rows: TermRows,
-    known_positives: KnownPositives,
-    vectors: Mapping[Side, torch.Tensor],
-    passages: Passages | None,
-    ignored: dict[str, torch.Tensor],
-) -> torch.Tensor:
-    if term.regularizer is not None:
-        return term.regularizer(*_regularized(batch, rows, vectors, passages))
-    columns, labels, mask = (
-        _in_batch_pool(rows, known_positives) if term.in_batch_negatives else _own_pool(rows, known_positives)
-    )
-    if term.loss.graded:
-        labels = labels * grades_of(known_positives, rows.anchors, np.broadcast_to(columns, labels.shape))
-    anchors, columns = batch.positions(rows.anchor, rows.anchors), batch.positions(rows.candidate, columns)
-    if passages is None:
-        scores = _scores(vectors[rows.anchor], vectors[rows.candidate], anchors, columns)
-    else:
-        scores = _best_scores(vectors, rows.anchor, anchors, columns, passages)
-    return _loss_of_scores(name, term, scores, labels, mask, rows.teacher, ignored)
 
 
 def _loss_of_scores(
@@ -90,7 +79,10 @@ def _loss_of_scores(
         likely_positive = _false_negatives(scores, targets, valid, term.false_negative_margin)
         valid, ignored[name] = valid & ~likely_positive, likely_positive.sum()
     if term.num_hardest is not None:
-        hardest = _among_hardest(scores, valid & (targets == 0), term.num_hardest)
+        negative = valid & (targets == 0)
+        ranked = scores.detach().masked_fill(~negative, -torch.inf)
+        top = ranked.topk(min(term.num_hardest, ranked.shape[1]), dim=1).indices
+        hardest = torch.zeros_like(negative).scatter_(1, top, True) & negative
         valid = valid & ((targets > 0) | hardest)
     if isinstance(loss, DistillationLoss):
         assert teacher is not None, "the refresher publishes a teacher's scores with the tables"
@@ -110,14 +102,6 @@ def _loss_of_scores(
     return of_anchors.mean()
 
 
-def _pairs(rows: TermRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return anchors (A,) and positives (P,), each text once, and the pairs (N, 2) of positions in them."""
-    line, column = np.nonzero(rows.positives != PADDING)
-    anchors, of_anchor = np.unique(rows.anchors, return_inverse=True)
-    positives, of_positive = np.unique(rows.positives[line, column], return_inverse=True)
-    return anchors, positives, np.stack([of_anchor[line], of_positive], axis=1)
-
-
 def _regularized(
     batch: Batch, rows: TermRows, vectors: Mapping[Side, torch.Tensor], passages: Passages | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -126,7 +110,10 @@ def _regularized(
     With `passages`, each passage of a document is a text (MaxP), and in a pair it is the document's best
     passage for that query.
     """
-    anchors, positives, pairs = _pairs(rows)
+    line, column = np.nonzero(rows.positives != PADDING)
+    anchors, of_anchor = np.unique(rows.anchors, return_inverse=True)
+    positives, of_positive = np.unique(rows.positives[line, column], return_inverse=True)
+    pairs = np.stack([of_anchor[line], of_positive], axis=1)
     texts = {
         rows.anchor: batch.positions(rows.anchor, anchors),
         rows.candidate: batch.positions(rows.candidate, positives),
@@ -176,26 +163,19 @@ def _best_scores(
     return scores.masked_fill(~to_device(scores.device, mask)[0], -torch.inf).max(-1).values
 
 
-# Rows (columns,) or (B, columns), labels (B, columns) bool, and mask (B, columns) bool.
-Pool = tuple[np.ndarray, np.ndarray, np.ndarray]
+def _pool(
+    rows: TermRows, known_positives: KnownPositives, in_batch: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows (columns,) or (B, columns), labels (B, columns) bool, and mask (B, columns) bool.
 
-
-def _own_pool(rows: TermRows, known_positives: KnownPositives) -> Pool:
-    """Each anchor's own positives (B, P), then its own negatives (B, n).
-
-    Known positives are labelled in both.
+    Each anchor's own positives (B, P), then its own negatives (B, n); known positives are labelled in both.
+    In batch: all candidates drawn for any anchor of the batch, as many times as they were drawn. The
+    positives of an anchor are then those in its own pool; their copies elsewhere and its other known
+    positives are masked.
     """
     columns = np.concatenate([rows.positives, rows.negatives], axis=1)
-    return columns, is_known_positive(known_positives, rows.anchors, columns), columns != PADDING
-
-
-def _in_batch_pool(rows: TermRows, known_positives: KnownPositives) -> Pool:
-    """All candidates drawn for any anchor of the batch, as many times as they were drawn.
-
-    The positives of an anchor are those in its own pool; their copies elsewhere and its other known positives
-    are masked.
-    """
-    columns = np.concatenate([rows.positives, rows.negatives], axis=1)
+    if not in_batch:
+        return columns, is_known_positive(known_positives, rows.anchors, columns), columns != PADDING
     own = np.repeat(np.eye(len(columns), dtype=bool), columns.shape[1], axis=1)
     columns = columns.ravel()
     known = is_known_positive(known_positives, rows.anchors, np.broadcast_to(columns, own.shape))
@@ -217,10 +197,3 @@ def _false_negatives(
     best = scores.masked_fill(~positive, -torch.inf).amax(1, keepdim=True)
     best = best.masked_fill(~positive.any(1, keepdim=True), torch.inf)
     return valid & (targets == 0) & (scores > best + margin)
-
-
-def _among_hardest(scores: torch.Tensor, negative: torch.Tensor, n: int) -> torch.Tensor:
-    """Return a mask (B, columns) of the n negatives with the highest scores."""
-    ranked = scores.detach().masked_fill(~negative, -torch.inf)
-    top = ranked.topk(min(n, ranked.shape[1]), dim=1).indices
-    return torch.zeros_like(negative).scatter_(1, top, True) & negative

@@ -37,57 +37,40 @@ class Lamb(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # gradients are computed before
         for group in self.param_groups:
-            settings = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-            for together in _moved_together(parameters):
-                self._move(together, **settings)
+            # On a GPU one operator serves all parameters. A CPU has nothing to launch, and temporary tensors
+            # of one parameter's size stay in its cache.
+            on_gpu = bool(parameters) and parameters[0].device.type != "cpu"
+            for together in [parameters] if on_gpu else [[parameter] for parameter in parameters]:
+                self._move(together, group)
 
-    def _move(
-        self,
-        parameters: list[torch.Tensor],
-        lr: float,
-        betas: tuple[float, float],
-        eps: float,
-        weight_decay: float,
-    ) -> None:
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        first, second = self._moments("exp_avg", parameters), self._moments("exp_avg_sq", parameters)
+    def _move(self, parameters: list[torch.Tensor], group: dict[str, Any]) -> None:
+        betas, gradients = group["betas"], [p.grad for p in parameters if p.grad is not None]
+        moments = []
+        for name in ("exp_avg", "exp_avg_sq"):  # torch's names, as checkpoints have them
+            for parameter in parameters:
+                if name not in (state := self.state[parameter]):
+                    state[name] = torch.zeros_like(parameter)
+            moments.append([self.state[parameter][name] for parameter in parameters])
+        first, second = moments
         torch._foreach_lerp_(first, gradients, 1 - betas[0])
         torch._foreach_mul_(second, betas[1])
         torch._foreach_addcmul_(second, gradients, gradients, value=1 - betas[1])
         updates = torch._foreach_sqrt(second)
-        torch._foreach_add_(updates, eps)
+        torch._foreach_add_(updates, group["eps"])
         # One tensor's quotient replaces the divisor: on CPU, allocating another one of an embedding's size
         # takes most of the time. No operator divides many tensors without new ones.
         if len(parameters) == 1:
             torch.div(first[0], updates[0], out=updates[0])
         else:
             updates = torch._foreach_div(first, updates)
-        if weight_decay:
-            torch._foreach_add_(updates, parameters, alpha=weight_decay)
-        torch._foreach_addcmul_(parameters, updates, _trust(parameters, list(updates)), value=-lr)
-
-    def _moments(self, name: str, parameters: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The moments under torch's name for them, as checkpoints have them; zeros before the first step."""
-        for parameter in parameters:
-            if name not in (state := self.state[parameter]):
-                state[name] = torch.zeros_like(parameter)
-        return [self.state[parameter][name] for parameter in parameters]
-
-
-def _moved_together(parameters: list[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """Return all parameters of a GPU together, so that one operator serves them all; on CPU each alone.
-
-    A CPU has nothing to launch, and temporary tensors of one parameter's size stay in its cache.
-    """
-    on_gpu = bool(parameters) and parameters[0].device.type != "cpu"
-    return [parameters] if on_gpu else [[parameter] for parameter in parameters]
-
-
-def _trust(parameters: list[torch.Tensor], updates: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Return the trust ratios as tensors without dimensions, so that nothing waits for the GPU."""
-    norms, lengths = torch.stack(torch._foreach_norm(parameters)), torch.stack(torch._foreach_norm(updates))
-    return torch.where((norms > 0) & (lengths > 0), norms.clamp(max=LARGEST_NORM) / lengths, 1.0).unbind()
+        if group["weight_decay"]:
+            torch._foreach_add_(updates, parameters, alpha=group["weight_decay"])
+        # Trust ratios as tensors without dimensions, so that nothing waits for the GPU.
+        norms = torch.stack(torch._foreach_norm(parameters))
+        lengths = torch.stack(torch._foreach_norm(list(updates)))
+        ratios = torch.where((norms > 0) & (lengths > 0), norms.clamp(max=LARGEST_NORM) / lengths, 1.0)
+        torch._foreach_addcmul_(parameters, updates, ratios.unbind(), value=-group["lr"])
 
 
 class AdamW(torch.optim.AdamW):
@@ -118,17 +101,12 @@ def build_optimizer(module: nn.Module, settings: Optimizer) -> torch.optim.Optim
         {"params": [p for p in trained if p.ndim > 1], "weight_decay": settings.weight_decay},
         {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    return OPTIMIZERS[settings.kind](
-        groups, lr=settings.learning_rate, betas=settings.betas, eps=settings.eps
-    )
+    return OPTIMIZERS[settings.kind](groups, lr=settings.learning_rate)
 
 
 def learning_rate(stage: Stage, step: int) -> float:
     """Return the rate of step `step` (from 0): linear warm-up from 0, then decay to 0 at the schedule's
-    horizon.
-
-    With cycles, the schedule starts again every `cycle_steps`.
-    """
+    horizon."""
     rate, schedule, position = stage.optimizer.learning_rate, stage.lr_schedule, stage.schedule_step(step)
     if position < schedule.warmup_steps:
         return rate * position / schedule.warmup_steps
@@ -158,11 +136,10 @@ def update_weights(
 def warmup_hint(name: str, stage: Stage) -> str | None:
     """The advice for a stage that ends before its learning rate has risen; None for others.
 
-    A schedule with a length of its own (`total_steps`, `cycle_steps`) reaches beyond the stage on purpose.
+    A schedule with a length of its own (`total_steps`) reaches beyond the stage on purpose.
     """
     schedule, last = stage.lr_schedule, stage.steps - 1
-    has_own_length = schedule.total_steps or schedule.cycle_steps
-    if has_own_length or stage.schedule_step(last) >= schedule.warmup_steps:
+    if schedule.total_steps or stage.schedule_step(last) >= schedule.warmup_steps:
         return None
     return (
         f"stage {name} ends within its warm-up: {stage.steps} steps, lr_schedule.warmup_steps "

@@ -248,37 +248,27 @@ class BatchEncoder:
         all queries: the batch is one chunk, and `chunk_queries` makes it go through GradCache. Live sources
         find the positives `known_positives` of queries; None: the judged ones.
         """
+        make_pass = GradCache if self._is_coupled and self.stage.chunk_queries else PlainPass
         chunks = self._chunks(batch)
         for number, chunk in enumerate(chunks):
-            share, is_last = len(chunk.queries) / len(batch.queries), number == len(chunks) - 1
-            yield self._encode_chunk(chunk, share, (*self.key, step, number), known_positives, is_last)
-
-    def _encode_chunk(
-        self,
-        batch: Batch,
-        share: float,
-        key: tuple[int, ...],
-        known_positives: KnownPositives | None,
-        is_last: bool,
-    ) -> EncodedChunk:
-        towers, device = self.encoder.towers, self.encoder.device
-        encoder = ChunkedEncoder(towers, self.autocast, self.tokens_per_batch, device, key, self.world)
-        make_pass = GradCache if self._coupled and self.stage.chunk_queries else PlainPass
-        encoding = make_pass(encoder, self._texts(batch))
-        vectors = dict(encoding.vectors)
-        if self.documents is not None:
-            batch, vectors["document"] = self.documents.add_live_candidates(
-                batch, vectors["query"], share, known_positives
-            )
-        passages = self.data.training_rows_of(batch.unique("document"))[1]
-        return EncodedChunk(batch, vectors, passages, share, encoding, is_last)
+            key, share = (*self.key, step, number), len(chunk.queries) / len(batch.queries)
+            towers, device = self.encoder.towers, self.encoder.device
+            encoder = ChunkedEncoder(towers, self.autocast, self.tokens_per_batch, device, key, self.world)
+            encoding = make_pass(encoder, self._texts(chunk))
+            vectors = dict(encoding.vectors)
+            if self.documents is not None:
+                chunk, vectors["document"] = self.documents.add_live_candidates(
+                    chunk, vectors["query"], share, known_positives
+                )
+            passages = self.data.training_rows_of(chunk.unique("document"))[1]
+            yield EncodedChunk(chunk, vectors, passages, share, encoding, number == len(chunks) - 1)
 
     @property
-    def _coupled(self) -> bool:
+    def _is_coupled(self) -> bool:
         return any(term.in_batch_negatives for term in self.stage.terms.values())
 
     def _chunks(self, batch: Batch) -> list[Batch]:
-        if self._coupled:
+        if self._is_coupled:
             return [batch]
         if self.stage.chunk_queries:  # of each process
             return batch.chunks(self.stage.chunk_queries * self.world.size)
@@ -287,39 +277,28 @@ class BatchEncoder:
     def _within_budget(self, batch: Batch) -> list[Batch]:
         """Split the batch, equally on all processes, until no chunk's texts exceed `tokens_per_chunk` on a
         process; a query with more texts than that is a chunk of its own."""
-        parts = math.ceil(self._padded_tokens(batch) / tokens_per_chunk(self.tokens_per_batch))
+        tokens = 0  # with padding, on the first process, which has the longest texts
+        for texts in self._texts(batch):
+            lengths = np.sort(texts.lengths())[::-1][:: self.world.size]
+            batches = training_batches(lengths, self.tokens_per_batch, self.encoder.device)
+            tokens += sum(len(rows) * int(lengths[rows[0]]) for rows in batches)
+        parts = math.ceil(tokens / tokens_per_chunk(self.tokens_per_batch))
         if parts <= 1 or len(batch.queries) == 1:
             return [batch]
         size = math.ceil(len(batch.queries) / parts)
         return [chunk for part in batch.chunks(size) for chunk in self._within_budget(part)]
 
-    def _padded_tokens(self, batch: Batch) -> int:
-        """Tokens of the batch's texts, with padding, on the first process, which has the longest texts."""
-        setting, device = self.tokens_per_batch, self.encoder.device
-        shares = (np.sort(texts.lengths())[::-1][:: self.world.size] for texts in self._texts(batch))
-        return sum(
-            len(rows) * int(lengths[rows[0]])
-            for lengths in shares
-            for rows in training_batches(lengths, setting, device)
-        )
-
     def _texts(self, batch: Batch) -> list[TextBatch]:
         """Return the texts to encode: queries, and documents (or their passages) unless these are frozen."""
-        texts: list[tuple[Side, TokenStore, np.ndarray]] = [
-            ("query", self.data.queries[self.data.train_split], batch.unique("query"))
-        ]
+        queries, chunk_queries = self.data.queries[self.data.train_split], self.stage.chunk_queries
+        share = chunk_queries / len(batch.queries) if chunk_queries else None
+
+        def texts(side: Side, tokens: TokenStore, rows: np.ndarray) -> TextBatch:
+            per_chunk = None if share is None else math.ceil(share * len(rows))
+            return TextBatch(side, tokens, rows, self.encoder.length_tokens(side), per_chunk)
+
+        own = [texts("query", queries, batch.unique("query"))]
         if self.documents is None:
             rows = self.data.training_rows_of(batch.unique("document"))[0]
-            texts.append(("document", self.data.documents, rows))
-        chunk_queries = self.stage.chunk_queries
-        share = chunk_queries / len(batch.queries) if chunk_queries else None
-        return [
-            TextBatch(
-                side,
-                tokens,
-                rows,
-                self.encoder.length_tokens(side),
-                None if share is None else math.ceil(share * len(rows)),
-            )
-            for side, tokens, rows in texts
-        ]
+            own.append(texts("document", self.data.documents, rows))
+        return own

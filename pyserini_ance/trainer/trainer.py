@@ -19,6 +19,7 @@ from pyserini_ance.distributed.gradient_sum import GradientSum
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.hardware import DTYPES, resolve_precision
 from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.recipe.stage import Stage
@@ -93,7 +94,17 @@ class StageTrainer:
         if self.stage.trainable == "query_tower":
             self.encoder.untie()
             towers.freeze("document")
-            self.documents = FrozenDocuments.of(recipe, self.stage, data, run, world, source)
+            snapshot = Snapshot(
+                source.encoder,
+                source.weights,
+                data,
+                recipe.encoding,
+                run.scratch,
+                world.device,
+                world,
+                source.document_weights,
+            )
+            self.documents = FrozenDocuments(self.stage, snapshot, recipe.seed)
             seconds = self.documents.seconds
             self.log.metric("documents", stage=name, step=self.progress.step, parts=seconds)
         if world.device == "cpu":

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from pyserini_ance.commands import compare
-from pyserini_ance.reports import dev_curves
+from pyserini_ance.reports import plots
 
 
 def run(folder, recipe: str, value: float, seconds: float = 1.0):
@@ -42,11 +42,11 @@ def test_one_table_of_runs(runs, capsys):
 
 def test_a_curve_for_each_row(runs, capsys, tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(dev_curves, "plot_curves", lambda curves, path: drawn.append((curves, path)))
+    monkeypatch.setattr(plots, "plot_curves", lambda curves, path: drawn.append((curves, path)))
     compare.main([*runs, "--curve", str(tmp_path / "curve.svg")])
     ((curves, path),) = drawn
-    assert {label: [(point.step, point.value) for point in points] for label, points in curves.items()} == {
-        "demo/ance": [(1, pytest.approx(0.55))], "demo/rand": [(1, 0.4)]
+    assert {label: (points.step.tolist(), points.value.tolist()) for label, points in curves.items()} == {
+        "demo/ance": ([1], [pytest.approx(0.55)]), "demo/rand": ([1], [0.4])
     }  # fmt: skip
     assert path == tmp_path / "curve.svg" and capsys.readouterr().out.endswith(f"drawn: {path}\n")
 
@@ -61,7 +61,7 @@ def test_an_unfinished_run_is_named(runs, tmp_path):
 
 def test_a_curve_is_drawn_with_any_table_and_tables_exclude_one_another(runs, capsys, tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(dev_curves, "plot_curves", lambda curves, path: drawn.append(path))
+    monkeypatch.setattr(plots, "plot_curves", lambda curves, path: drawn.append(path))
     compare.main([*runs, "--time-to-target", "best", "--curve", str(tmp_path / "curve.svg")])
     assert drawn == [tmp_path / "curve.svg"] and "to 0.4000 seconds" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="2"):

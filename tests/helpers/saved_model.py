@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder, save_encoder
-from pyserini_ance.negatives.checkpoint_vectors import CheckpointVectors
+from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Recipe
 
@@ -16,10 +16,8 @@ def save_model(recipe: Recipe, folder: Path) -> Recipe:
     return recipe
 
 
-def view[Vectors: CheckpointVectors](
-    kind: type[Vectors], world: World, recipe: Recipe, folder: Path, **encoding
-) -> Vectors:
+def view(world: World, recipe: Recipe, folder: Path, **encoding) -> Snapshot:
     """The data through `folder/model`; `encoding` are settings that differ from the recipe's."""
     data = tokenize(recipe, read_collection(recipe))
     settings = recipe.encoding.model_copy(update=encoding)
-    return kind(folder / "model", "hash", data, settings, folder / "scratch", "cpu", world)
+    return Snapshot(folder / "model", "hash", data, settings, folder / "scratch", "cpu", world)

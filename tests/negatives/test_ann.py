@@ -5,16 +5,6 @@ from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.table import PADDING
 
 
-def test_candidates_are_the_best_that_are_not_positives(split_of, snapshot_of):
-    queries, documents = [[1, 0], [0, 1]], [[4, 0], [3, 1], [2, 2], [1, 3], [0, 4]]
-    snapshot = snapshot_of(split_of([1], [4, 2]), queries, documents)
-    table = Ann(top_k=3).mine(snapshot, snapshot.anchor_set("query"))
-    assert table.candidates.tolist() == [[0, 2, 3], [3, 1, 0]]
-    assert table.scores.tolist() == [[4, 2, 1], [3, 1, 0]]
-    assert (table.anchors.tolist(), table.source) == ([0, 1], "ann")
-    assert table.dropped == {"known positives": 3}
-
-
 @pytest.mark.parametrize("top_k", [1, 10, 60, 200])
 def test_table_agrees_with_brute_force(split_of, snapshot_of, top_k):
     rng = np.random.default_rng(0)
@@ -34,16 +24,6 @@ def test_table_agrees_with_brute_force(split_of, snapshot_of, top_k):
         assert table.candidates[query].tolist() == ranked + padding
         assert table.scores[query].tolist() == [*scores[ranked].tolist(), *[-np.inf] * len(padding)]
     assert table.dropped == {"known positives": dropped}
-
-
-def test_a_search_with_a_larger_k_is_reused(split_of, snapshot_of):
-    documents = np.arange(12, dtype=float)[:, None]
-    snapshot = snapshot_of(split_of([3], [4]), [[1], [-1]], documents)
-    searched, rank = [], snapshot.rank
-    snapshot.rank = lambda *given: searched.append(given[2]) or rank(*given)
-    deep, shallow = (Ann(top_k=top_k).mine(snapshot, snapshot.anchor_set("query")) for top_k in (8, 2))
-    assert shallow.candidates.tolist() == deep.candidates[:, :2].tolist() == [[11, 10], [0, 1]]
-    assert searched == [9]
 
 
 def test_filters_remove_candidates_and_more_are_retrieved(split_of, snapshot_of):
@@ -80,19 +60,3 @@ def test_positive_scores_agree_with_a_slow_loop(split_of, snapshot_of, anchor):
         }
         expected = [max(queries[q] @ documents[d] for q, d in pairs[a]) for a in anchors]
         np.testing.assert_allclose(snapshot.positive_scores(anchor_set), expected, rtol=1e-5)
-
-
-def test_a_chunk_restricts_the_anchors(split_of, snapshot_of):
-    rng = np.random.default_rng(0)
-    snapshot = snapshot_of(
-        split_of([0], [1, 7], [7, 2], [3]), rng.standard_normal((4, 3)), rng.standard_normal((9, 3))
-    )
-    sides, chunk = ("query", "document"), np.array([1, 2])
-    whole = {side: Ann(top_k=2).mine(snapshot, snapshot.anchor_set(side)) for side in sides}
-    parts = {side: Ann(top_k=2).mine(snapshot, snapshot.anchor_set(side, chunk)) for side in sides}
-    assert (parts["query"].anchors.tolist(), parts["document"].anchors.tolist()) == ([1, 2], [1, 2, 7])
-    for side, part in parts.items():
-        assert (
-            part.candidates.tolist() == whole[side].candidates[whole[side].positions(part.anchors)].tolist()
-        )
-    assert snapshot.anchor_set("query").anchors.tolist() == [0, 1, 2, 3]

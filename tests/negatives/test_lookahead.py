@@ -12,15 +12,6 @@ from pyserini_ance.negatives.source import MiningContext, mine_in_shares
 from pyserini_ance.negatives.table import PADDING
 
 
-def test_candidates_are_the_neighbours_of_the_first_positive(split_of, snapshot_of):
-    queries, documents = [[9, 0], [0, 9]], [[4, 0], [3, 1], [2, 2], [1, 3], [0, 4]]
-    snapshot = snapshot_of(split_of([4, 3], [0]), queries, documents)
-    table = Lookahead(top_k=2).mine(snapshot, snapshot.anchor_set("query"))
-    assert table.candidates.tolist() == [[2, 1], [1, 2]]  # not what the queries are near: documents 0 and 4
-    assert table.scores.tolist() == [[8, 4], [12, 8]]
-    assert (table.source, table.dropped) == ("lookahead", {"known positives": 3})
-
-
 @pytest.mark.parametrize("anchor", ["query", "document"])
 @pytest.mark.parametrize("top_k", [1, 7, 100])
 def test_table_agrees_with_brute_force(anchor, top_k, split_of, snapshot_of):
@@ -95,32 +86,6 @@ def test_processes_search_for_passages_of_their_own_documents(run_processes, anc
             np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
-def test_queries_with_the_same_positive_share_a_search(split_of, snapshot_of):
-    snapshot, searched = snapshot_of(split_of([2], [2, 3], [0]), np.eye(3), np.arange(15).reshape(5, 3)), []
-    search = snapshot.search
-    snapshot.search = lambda side, rows, over, k: (
-        searched.append((side, rows.tolist(), over)) or search(side, rows, over, k)
-    )
-    table = Lookahead(top_k=2).mine(snapshot, snapshot.anchor_set("query"))
-    assert searched == [("document", [0, 2], "document")]
-    assert table.candidates.tolist() == [[4, 3], [4, 1], [4, 3]]
-
-
-def test_the_ranking_of_the_queries_is_not_touched(split_of, snapshot_of):
-    snapshot = snapshot_of(split_of([1], [4]), [[1, 0], [0, 1]], [[4, 0], [3, 1], [2, 2], [1, 3], [0, 4]])
-    Lookahead(top_k=2).mine(snapshot, snapshot.anchor_set("query"))
-    assert Ann(top_k=1).mine(snapshot, snapshot.anchor_set("query")).candidates.tolist() == [[0], [3]]
-
-
-def test_filters_see_the_neighbours(split_of, snapshot_of):
-    snapshot = snapshot_of(split_of([4, 3], [0]), [[9, 0], [0, 9]], [[4, 0], [3, 1], [2, 2], [1, 3], [0, 4]])
-    floor = {"kind": "range_min", "ranks": 3}  # of the rankings 4 3 2 1 0 and 0 1 2 3 4
-    table = Lookahead(top_k=1, filters=[floor]).mine(snapshot, snapshot.anchor_set("query"))
-    assert table.candidates.tolist() == [[1], [3]] and table.dropped["range_min"] == 3
-    with pytest.raises(ValueError, match="sampling_strategy: ambiguous compares scores with the positive's"):
-        Lookahead(top_k=1, sampling_strategy="ambiguous")
-
-
 @pytest.mark.parametrize("anchor", ["query", "document"])
 @pytest.mark.parametrize("kind", ["absolute_margin", "relative_margin"])
 def test_margins_compare_the_scores_of_the_anchor(anchor, kind, split_of, snapshot_of):
@@ -143,10 +108,3 @@ def test_margins_compare_the_scores_of_the_anchor(anchor, kind, split_of, snapsh
         found = table.candidates[position]
         assert found[found != PADDING].tolist() == expected[:4]
     assert table.dropped[kind] > 0
-
-
-def test_a_chunk_restricts_the_anchors(split_of, snapshot_of):
-    snapshot = snapshot_of(split_of([2], [2, 3], [0]), np.eye(3), np.arange(15).reshape(5, 3))
-    whole = Lookahead(top_k=2).mine(snapshot, snapshot.anchor_set("query"))
-    part = Lookahead(top_k=2).mine(snapshot, snapshot.anchor_set("query", np.array([1, 2])))
-    assert part.anchors.tolist() == [1, 2] and part.candidates.tolist() == whole.candidates[1:].tolist()

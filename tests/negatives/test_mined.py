@@ -31,13 +31,6 @@ def test_the_rule(candidates, top_k):
     assert auto_top_k(candidates) == top_k
 
 
-def test_the_rule_never_falls():
-    values = [
-        auto_top_k(candidates) for candidates in np.unique(np.geomspace(1, 1e9, 3000).astype(int)).tolist()
-    ]
-    assert values == sorted(values) and (values[0], values[-1]) == (20, 200)
-
-
 @pytest.mark.parametrize("kind", [Ann, Lookahead])
 def test_auto_mines_the_table_of_its_number(kind, split_of, snapshot_of):
     """The number of the searched side: 60 documents for a query, 2 queries for a document."""

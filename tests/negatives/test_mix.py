@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.lookahead import Lookahead
-from pyserini_ance.negatives.mix import Mix, concatenate, drop_duplicates, sample, shares
+from pyserini_ance.negatives.mix import Mix, concatenate, sample, shares
 from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 
@@ -55,24 +55,6 @@ def test_without_weights_all_candidates_are_concatenated(snapshot, context):
         for source in (Ann(top_k=12), Lookahead(top_k=9))
     ]
     assert (mixed.source, mixed.dropped) == ("mix", {"known positives": sum(dropped)})
-
-
-def test_pools_grow_as_in_the_papers_code(snapshot):
-    """Each episode adds equally many of both kinds to the previous pool: 60, 120, 180 in the paper's code."""
-    new = {**NEW, "weights": [1, 1], "top_k": 6}
-    previous_stage, widths = (), []
-    for number, sources in enumerate([[new], [new, MOMENTUM], [new, MOMENTUM]]):
-        table = Mix.model_validate({"sources": sources}).mine(
-            snapshot,
-            snapshot.anchor_set("query"),
-            MiningContext(f"e{number}-00000000", previous_stage, (1, number)),
-        )
-        widths.append(set(table.counts.tolist()))
-        previous_stage = (table,)
-    assert widths == [{6}, {12}, {18}]
-    assert table.origin_counts() == {
-        f"{source} of e{n}-00000000": 3 * 40 for n in (2, 1, 0) for source in ("ann", "lookahead")
-    }
 
 
 def test_weights_are_the_shares_of_samples(snapshot, context):
@@ -132,16 +114,6 @@ def test_duplicates_are_dropped_on_request(snapshot, context):
 )
 def test_shares_add_up(weights, total, sizes):
     assert shares(weights, total) == sizes
-
-
-def test_properties_follow_from_the_sources():
-    source = Mix.model_validate(
-        {"sources": [{**NEW, "weights": [1, 1], "top_k": 6}, MOMENTUM, {"kind": "bm25", "top_k": 50}]}
-    )
-    assert [leaf.kind for leaf in source.components] == ["ann", "lookahead", "momentum", "bm25"]
-    assert source.is_dynamic and source.needs == {"bm25"} and source.max_candidates(7) == 6 + 7 + 50
-    static = Mix.model_validate({"sources": [MOMENTUM, {"kind": "ranking", "file": "a.trec"}]})
-    assert not static.is_dynamic and static.needs == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -217,11 +189,6 @@ def test_a_sample_is_uniform_and_in_rank_order():
     )  # 5 degrees of freedom, p = 0.001
 
 
-def test_a_sample_larger_than_the_pool_is_the_pool():
-    drawn = sample(table("ann", [4, 5, 6], [7, PADDING, PADDING], [PADDING] * 3), 2, np.random.default_rng(0))
-    assert [len(row) for row in entries(drawn)] == [2, 1, 0] and drawn.candidates.shape == (3, 2)
-
-
 def test_concatenation_keeps_repeats_and_origins():
     ann, ahead = (
         table("ann", [4, 5, PADDING], [6, PADDING, PADDING]),
@@ -238,13 +205,6 @@ def test_concatenation_keeps_repeats_and_origins():
     )
     again = concatenate([mixed, ann], "momentum", {}, World())
     assert again.origins == mixed.origins and again.origin_counts() == {a: 6, b: 4}
-
-
-def test_the_first_of_repeated_candidates_is_kept():
-    mixed = concatenate([table("ann", [4, 5, PADDING]), table("lookahead", [5, 6, 4])], "mix", {}, World())
-    once = drop_duplicates(mixed)
-    assert [row[0] for row in entries(once)[0]] == [4, 5, 6] and once.dropped == {"duplicates": 2}
-    assert once.origin_counts() == {"ann of a-00000000": 2, "lookahead of a-00000000": 1}
 
 
 def test_too_many_origins_are_rejected():

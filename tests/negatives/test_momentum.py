@@ -28,38 +28,6 @@ def test_all_previous_tables_are_concatenated(snapshot):
     assert (table.source, table.dropped) == ("momentum", {})
 
 
-def test_a_repeated_candidate_is_drawn_twice_as_often(snapshot):
-    previous_stage = tuple(
-        Ann(top_k=top_k).mine(snapshot, snapshot.anchor_set("query")).of_generation("a-00000000")
-        for top_k in (2, 1)
-    )
-    table = Momentum().mine(
-        snapshot, snapshot.anchor_set("query"), MiningContext("b-00000000", previous_stage)
-    )
-    rows, rng = np.zeros(9000, int), np.random.default_rng(0)
-    one = Momentum().draw(rows, table, snapshot.anchor_set("query"), rng)
-    assert (one == 0).mean() == pytest.approx(2 / 3, abs=0.02)
-    two = Momentum(num_negatives=2).draw(rows, table, snapshot.anchor_set("query"), rng)
-    assert ((two == 0).all(1)).mean() == pytest.approx(1 / 3, abs=0.02)
-
-
-def test_repeats_are_kept_when_random_ones_fill_up(snapshot):
-    previous_stage = tuple(
-        Ann(top_k=1).mine(snapshot, snapshot.anchor_set("query")).of_generation("a-00000000")
-        for _ in range(2)
-    )
-    table = Momentum().mine(
-        snapshot, snapshot.anchor_set("query"), MiningContext("b-00000000", previous_stage)
-    )
-    source = Momentum(num_negatives=3, on_shortage="fill_random")
-    assert source.check(table, snapshot.collection, snapshot.split) == 2
-    drawn = source.draw(
-        np.tile([0, 1], 200), table, snapshot.anchor_set("query"), np.random.default_rng(0)
-    ).tolist()
-    assert {tuple(row[:2]) for row in drawn} == {(0, 0), (3, 3)}
-    assert {row[2] for row in drawn[::2]} == {2, 3, 4} and {row[2] for row in drawn[1::2]} == {0, 1, 2}
-
-
 def test_a_first_stage_raises(snapshot):
     with pytest.raises(
         ValueError, match="no tables of a previous stage; remove this source from the first stage"

@@ -13,7 +13,6 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.negatives.lookahead import Lookahead
 from pyserini_ance.negatives.positives import find_positives
-from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Recipe
@@ -85,7 +84,7 @@ def slow_positives(folder: Path, collection, top_k: int) -> dict[int, int]:
 
 
 def found_together(world: World, recipe: Recipe, folder: Path, top_k: int) -> list:
-    return find_positives(view(Snapshot, world, recipe, folder), top_k).tolist()
+    return find_positives(view(world, recipe, folder), top_k).tolist()
 
 
 @pytest.fixture
@@ -96,7 +95,7 @@ def model(answered, tmp_path) -> Path:
 
 @pytest.mark.parametrize("top_k", [1, TOP_K, 30])
 def test_the_first_retrieved_document_with_an_answer_is_the_positive(answered, model, top_k):
-    snapshot = view(Snapshot, World(), answered(), model)
+    snapshot = view(World(), answered(), model)
     pairs = find_positives(snapshot, top_k)
     slow = slow_positives(model / "model", snapshot.collection, top_k)
     assert pairs.tolist() == sorted(map(list, slow.items())) and pairs.dtype == np.int32
@@ -111,7 +110,7 @@ def test_processes_find_what_one_finds(answered, model, run_processes):
 
 
 def test_lookahead_searches_with_a_new_positive(answered, model):
-    snapshot = view(Snapshot, World(), answered(), model)
+    snapshot = view(World(), answered(), model)
     pairs = find_positives(snapshot, 30)
     table = Lookahead(top_k=3).mine(snapshot, snapshot.anchor_set("query").with_positives(pairs))
     vectors = snapshot.document_vectors[np.arange(30)]

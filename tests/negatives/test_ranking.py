@@ -1,10 +1,6 @@
-import gzip
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from pyserini_ance.data.collection_cache import open_collection, store_collection
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.bm25 import Bm25
@@ -44,13 +40,6 @@ def test_a_run_is_read_by_score_without_positives_and_other_queries(tmp_path, sn
     assert table.dropped == {"known positives": 3}
 
 
-def test_ties_keep_the_order_of_the_file(tmp_path, snapshot):
-    path = written(tmp_path, "q0 Q0 d4 1 5 t\nq0 Q0 d0 2 5 t\nq0 Q0 d2 3 5 t\n")
-    assert Ranking(file=path, top_k=3).mine(snapshot, snapshot.anchor_set("query")).candidates[
-        0
-    ].tolist() == [4, 0, 2]
-
-
 def test_positives_in_the_run_do_not_count_towards_top_k(tmp_path, snapshot):
     assert Ranking(file=written(tmp_path, RANKED), top_k=2).mine(
         snapshot, snapshot.anchor_set("query")
@@ -63,19 +52,6 @@ def test_an_unknown_document_is_rejected_with_file_and_query(tmp_path, snapshot)
         ValueError, match=r"a\.trec, line \d: document 'd77' for query 'q1', which the collection lacks"
     ):
         Ranking(file=path).mine(snapshot, snapshot.anchor_set("query"))
-
-
-def test_a_stored_collection_gives_the_same_table(tmp_path, snapshot):
-    source, read = Ranking(file=written(tmp_path, RANKED)), snapshot.collection
-    expected = source.mine(snapshot, snapshot.anchor_set("query"))
-    store_collection(read, tmp_path)
-    snapshot.data = replace(snapshot.data, collection=open_collection(tmp_path, read.digest))
-    found = source.mine(snapshot, snapshot.anchor_set("query"))
-    assert (found.candidates == expected.candidates).all() and found.dropped == expected.dropped
-    with pytest.raises(ValueError, match="document 'd77' for query 'q1', which the collection lacks"):
-        Ranking(file=written(tmp_path, RANKED.replace("q1 Q0 d4", "q1 Q0 d77"))).mine(
-            snapshot, snapshot.anchor_set("query")
-        )
 
 
 def mined(world: World, snapshot, source: Ranking):
@@ -108,13 +84,6 @@ def test_triples_give_the_negatives_in_their_order(tmp_path, snapshot):
     assert table.dropped == {"known positives": 1}
 
 
-def test_a_run_of_another_split_is_rejected(tmp_path, snapshot):
-    with pytest.raises(
-        ValueError, match=r"a\.trec ranks documents for none of the 3 queries of split 'train'"
-    ):
-        Ranking(file=written(tmp_path, "x0 Q0 d1 1 5 t\n")).mine(snapshot, snapshot.anchor_set("query"))
-
-
 def test_bm25_reads_the_ranking_of_the_run(tmp_path, split_of, snapshot_of):
     snapshot = snapshot_of(split_of([1, 3], [2]), [[0]] * 2, [[0]] * 5, bm25=written(tmp_path, RANKED))
     assert Bm25(top_k=2).mine(snapshot, snapshot.anchor_set("query")).candidates.tolist() == [[2, 0], [4, 0]]
@@ -129,26 +98,9 @@ def test_a_missing_file_is_reported_with_its_key(tmp_path):
         _ = Ranking(file=tmp_path / "nowhere.trec").files
 
 
-def test_a_compressed_file_is_read_too(tmp_path, snapshot):
-    (tmp_path / "a.trec.gz").write_bytes(gzip.compress(RANKED.encode()))
-    source = Ranking(file=tmp_path / "a.trec", top_k=2)
-    source.check_data(AnchorSet(snapshot.split, "query", 5))
-    assert source.mine(snapshot, snapshot.anchor_set("query")).candidates[0].tolist() == [2, 0]
-
-
 def test_a_ranking_of_documents_cannot_serve_documents(split_of):
     with pytest.raises(ValueError, match="cannot serve a term with `anchor: document`"):
         Bm25().check_data(AnchorSet(split_of([0], [1]), "document", 2))
-
-
-def test_margins_use_the_positives_scores_in_the_run(tmp_path, snapshot):
-    """q0's best positive has 9.5, q1's has 2.0; q2 is not in the run."""
-    path = written(tmp_path, RANKED + "q0 Q0 d4 9 9.4 t\n")
-    table = Ranking(file=path, top_k=3, filters=[{"kind": "absolute_margin", "margin": 0.5}]).mine(
-        snapshot, snapshot.anchor_set("query")
-    )
-    assert table.candidates.tolist() == [[2, 0, PADDING], [0, PADDING, PADDING], [PADDING] * 3]
-    assert table.dropped == {"known positives": 3, "absolute_margin": 2}
 
 
 def test_margins_remove_nothing_if_the_positive_is_not_ranked(tmp_path, split_of, snapshot_of):

@@ -12,7 +12,6 @@ from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.lookahead import Lookahead
 from pyserini_ance.negatives.mix import Mix
-from pyserini_ance.negatives.ranking import Ranking
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 
 SCORES = [0.9, 0.7, 0.6, 0.1, -0.4]
@@ -114,16 +113,6 @@ def test_short_anchors_give_all_their_candidates_and_then_random_ones(split_of, 
         assert len(set(first)) == len(set(second)) == 4 and PADDING not in first + second
 
 
-@pytest.mark.parametrize("strategy", ["ambiguous", "stratified"])
-def test_draws_depend_on_the_generator_and_the_table_alone(split_of, strategy):
-    made = table(ROWS, ROWS[::-1], scores=[SCORES, SCORES], positives=[0.5, 0.2])
-    source = Ann(num_negatives=2, sampling_strategy=strategy)
-    anchor_set = AnchorSet(split_of([0], [1]), "query", 10)
-    rows = np.array([1, 0, 1, 1], np.int32)
-    first, second = (source.draw(rows, made, anchor_set, np.random.default_rng(5)) for _ in range(2))
-    assert first.tolist() == second.tolist() and first.dtype == np.int32
-
-
 def test_the_positives_scores_are_stored_with_the_table(split_of, snapshot_of, tmp_path):
     """By default no draw needs them, and a table has the arrays that it always had."""
     rng = np.random.default_rng(0)
@@ -155,20 +144,6 @@ def test_the_positives_scores_are_stored_with_the_table(split_of, snapshot_of, t
         for one in (loaded, mined["ambiguous"])
     ]
     assert draws[0] == draws[1]
-
-
-def test_a_ranking_without_the_positive_draws_uniformly(split_of, snapshot_of, tmp_path):
-    path = tmp_path / "ranked.trec"
-    path.write_text(
-        "".join(f"q{q} Q0 d{d} 1 {9 - d} t\n" for q, d in product((0, 1), (1, 2, 3))) + "q0 Q0 d0 1 6 t\n"
-    )
-    snapshot = snapshot_of(split_of([0], [4]), np.zeros((2, 2)), np.zeros((5, 2)))
-    source = Ranking(file=path, top_k=3, sampling_strategy="ambiguous", a=9)
-    made = source.mine(snapshot, snapshot.anchor_set("query"))
-    assert np.isnan(made.positive_scores).tolist() == [False, True] and made.positive_scores[0] == 6
-    rng = np.random.default_rng(0)
-    drawn = source.draw(np.repeat([0, 1], 300), made, snapshot.anchor_set("query"), rng).reshape(2, 300)
-    assert set(drawn[0].tolist()) == {3} and set(drawn[1].tolist()) == {1, 2, 3}
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,9 @@ from helpers.small_set import ONE_STEP
 
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders import hardware
 from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.negatives import snapshot as snapshots
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING
@@ -26,7 +29,7 @@ def recipe(small_recipe, tmp_path):
 
 @pytest.fixture
 def snapshot(recipe, tmp_path):
-    return view(Snapshot, World(), recipe, tmp_path)
+    return view(World(), recipe, tmp_path)
 
 
 def search(snapshot: Snapshot, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -46,29 +49,20 @@ def test_rankings_are_those_of_the_checkpoint(snapshot):
     assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
 
 
-def test_everything_is_computed_once_on_first_use(snapshot, monkeypatch):
-    assert snapshot.seconds == {} and not snapshot.scratch.exists()
-    search(snapshot, 5)
-    assert {"load", "encode_documents", "encode_queries", "build", "search"} == set(snapshot.seconds)
-    monkeypatch.setattr(type(snapshot.encoder), "encode_rows", None)  # nothing is encoded again
-    assert search(snapshot, 3)[1].tolist() == search(snapshot, 5)[1][:, :3].tolist()
-    assert search(snapshot, 1000)[1].shape == (15, 30)
-
-
-def test_a_gpu_searches_in_the_vectors_that_it_holds(snapshot):
+def test_a_gpu_searches_in_the_vectors_that_it_holds(snapshot, monkeypatch):
+    searched = []
+    monkeypatch.setattr(snapshots, "searcher", lambda vectors, *_: searched.append(vectors))
+    monkeypatch.setattr(snapshots, "search_shards", lambda *_: None)
     vectors = np.ones((30, 32), np.float32)
     documents = ShardedVectors([vectors], held=torch.ones(30, 32))
-    assert snapshot._own(documents) is vectors and not snapshot.seconds  # nothing is encoded for it
+    snapshot.rank(vectors, documents, 1)
+    assert set(snapshot.seconds) == {"build", "search"}  # nothing is encoded for it
     vars(snapshot)["document_vectors"] = documents
-    assert snapshot._own(documents) is vectors
-    snapshot.device = "cuda:0"
-    assert snapshot._own(documents) is documents.held
-    assert snapshot._own(ShardedVectors([vectors])) is vectors
-    snapshot.free_device()
-    assert documents.held is None and "resident_vectors" not in vars(snapshot)
-    documents.held = torch.ones(30, 32)
-    snapshot.encoding = snapshot.encoding.model_copy(update={"search": "faiss"})
-    assert snapshot._own(documents) is vectors
+    snapshot.rank(vectors, documents, 1)
+    snapshot.device, snapshot._on_cpu = "cuda:0", False
+    for given in (documents, ShardedVectors([vectors])):
+        snapshot.rank(vectors, given, 1)
+    assert [one is documents.held for one in searched] == [False, False, True, False]
 
 
 CHOICES = [(around, empty) for around in ("per_passage", "per_document") for empty in (False, True)]
@@ -153,7 +147,7 @@ def of_passages(
         length_tokens=10, passages=3, special_tokens=around, pad_passages=empty
     )
     recipe = save_model(small_recipe({"a": ONE_STEP}, encoder=encoder, encoding=ENCODING), folder)
-    snapshot = view(Snapshot, World(), recipe, folder)
+    snapshot = view(World(), recipe, folder)
     tokens, pieces = tokenize(plain, snapshot.collection).documents, []
     for ids in (tokens.ids[one].tolist() for one in slices(tokens)):
         (before,), (after,), pad = tokens.specials
@@ -190,7 +184,7 @@ def everything(snapshot: Snapshot) -> dict[str, np.ndarray]:
 
 def seen(world: World, recipe: Recipe, folder: Path, backend: str) -> tuple[dict, set[str], np.ndarray]:
     """All results of a snapshot, its seconds, and a sample encoded without the other documents."""
-    snapshot = view(Snapshot, world, recipe, folder, search=backend)
+    snapshot = view(world, recipe, folder, search=backend)
     sample = snapshot.encode_documents(np.array([4, 29, 0]))[0]
     assert "document_vectors" not in vars(snapshot)
     return everything(snapshot), set(snapshot.seconds), sample
@@ -208,3 +202,38 @@ def test_processes_share_the_work_and_have_equal_results(
             np.testing.assert_allclose(found[name], expected[name], atol=1e-4)
         np.testing.assert_allclose(sample, expected["documents"], atol=1e-5)
         assert seconds == {"load", "encode_documents", "encode_queries", "build", "search"}
+
+
+def test_documents_are_held_when_a_gpu_encodes_them_and_not_on_a_cpu(snapshot, monkeypatch):
+    asked = []
+    monkeypatch.setattr(snapshots, "encode_shards", lambda *_, **more: asked.append(more))
+    for on_cpu in (True, False):
+        snapshot._on_cpu = on_cpu
+        assert snapshot.document_vectors is None
+        del vars(snapshot)["document_vectors"]
+    assert asked == [{"hold": False}, {"hold": True}]
+
+
+def test_documents_are_not_encoded_again_when_only_the_query_tower_differs(snapshot):
+    first, asked = np.array(snapshot.document_vectors[:]), []
+    settings = (snapshot.data, snapshot.encoding, snapshot.scratch, "cpu", World())
+    again = Snapshot(snapshot.model, "another hash", *settings, document_weights="hash")
+    again.encoder.encode_rows = lambda tokens, rows, *_: asked.extend(rows) or ()
+    assert np.array_equal(again.document_vectors[:], first) and asked == []
+
+
+def test_seconds_of_a_part_within_a_part_count_once(snapshot, monkeypatch):
+    ticks = iter([0.0, 10.0, 13.0, 20.0])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(ticks))
+    with snapshot.timed("encode_documents"), snapshot.timed("load"):
+        pass
+    assert snapshot.seconds == {"load": 3.0, "encode_documents": 17.0}
+
+
+def precision_of(world, recipe, folder) -> str:
+    hardware.cpu_has_fast_bf16 = lambda: world.is_main
+    return view(world, recipe, folder, precision="auto").precision
+
+
+def test_processes_agree_on_the_precision(run_processes, recipe, tmp_path):
+    assert run_processes(2, precision_of, recipe, tmp_path) == ["bf16", "bf16"]

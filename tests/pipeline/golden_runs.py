@@ -80,7 +80,7 @@ RUNS = {
     "roberta-ance": (
         "demo/ance",
         f"{DEMO} {LAST} {SHORT_ANCE} encoder.kind=roberta_ance encoder.model={{roberta}} "
-        "encoder.pooling=null encoder.normalize=null encoder.layers=null",
+        "encoder.head=new encoder.pooling=cls encoder.normalize=false encoder.layers=null",
     ),
     "answers": (
         "samples/nq",
@@ -100,7 +100,10 @@ def golden(name: str) -> dict:
     recipe, overrides = RUNS[name]
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        roberta = make_tiny_roberta(Path(folder) / "roberta") if "{roberta}" in overrides else ""
+        roberta = Path(folder) / "roberta"
+        if "{roberta}" in overrides:
+            roberta.mkdir()
+            make_tiny_roberta(roberta)
         command = [sys.executable, "-m"]
         if ranks := RANKS.get(name):
             command += ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"]

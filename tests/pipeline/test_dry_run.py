@@ -50,7 +50,7 @@ def test_frozen_documents_are_encoded_once(small_recipe, tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize(
-    "schedule", [{"warmup_steps": 4, "offset_steps": 1}, {"cycle_steps": 3, "warmup_steps": 2}]
+    "schedule", [{"warmup_steps": 4, "offset_steps": 1}, {"kind": "cosine", "warmup_steps": 2}]
 )
 def test_few_steps_have_the_learning_rates_of_the_whole_stage(small_recipe, schedule):
     """Without advice to shorten the warm-up, in which a dry run may end."""

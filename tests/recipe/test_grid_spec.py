@@ -82,9 +82,9 @@ def test_recipes_are_named_by_the_grid_and_found_with_equal_settings():
 
 
 def test_a_label_has_as_few_words_as_distinguish_the_key():
-    keys = ["stages.a.steps", "stages.b.steps", "stages.a.optimizer.eps", "steps", "seed"]
+    keys = ["stages.a.steps", "stages.b.steps", "stages.a.optimizer.weight_decay", "steps", "seed"]
     assert labels_of([dict.fromkeys(keys)]) == dict(
-        zip(keys, ["a.steps", "b.steps", "eps", "steps", "seed"], strict=True)
+        zip(keys, ["a.steps", "b.steps", "weight_decay", "steps", "seed"], strict=True)
     )
 
 

@@ -77,7 +77,7 @@ def test_anything_else_is_named_once_at_its_key(two, value, key, message):
     with pytest.raises(ValueError) as error:
         load(two, f"stages.then.init_from={value}")
     _, said = str(error.value).splitlines()
-    assert said == f"  stages.then.init_from{key}: {message} (set in command line)"
+    assert said == f"  stages.then.init_from{key}: {message}"
 
 
 def test_a_schedule_goes_on_only_from_the_last_step(two):

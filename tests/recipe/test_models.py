@@ -17,20 +17,12 @@ from pyserini_ance.recipe.load import load
             "stages.only.terms.query.negatives.1.topk=5",
             "query.negatives.1.topk: unknown key 'topk' (did you mean 'top_k'?)",
         ),
-        (
-            "encoder.tokenization.lower=true",
-            "encoder.tokenization.lower: unknown key 'lower' (did you mean 'lowercase'?)",
-        ),
         ("5=1", "5: unknown key '5'"),
         (
             "data.kind=bier",
             "data: unknown kind 'bier' of data (did you mean 'beir'?); kinds: beir, datasets, docstrings, ",
         ),
         ("encoder.kind=checkpoint", "encoder: unknown kind 'checkpoint' of encoder"),
-        (
-            "stages.only.terms.query.loss.kind=nlll",
-            "stages.only.terms.query.loss: unknown kind 'nlll' of loss (did you mean 'nll'?)",
-        ),
         (
             "stages.only.terms.query.loss.kind=5",
             "stages.only.terms.query.loss: expected a mapping with `kind`, one of: ",
@@ -41,38 +33,16 @@ from pyserini_ance.recipe.load import load
             "negatives.0: expected a mapping with `kind`, one of: ",
         ),
         ("stages.only.steps=0", "stages.only.steps: Input should be greater than 0, got 0"),
-        ("stages.only.steps=ten", "stages.only.steps: Input should be a valid integer"),
-        ("stages.only.steps=1.5", "stages.only.steps: Input should be a valid integer"),
-        ("seed=-1", "seed: Input should be greater than or equal to 0, got -1"),
         ("seed=", "seed: Input should be a valid integer, got None"),
-        ("stages.only.optimizer.learning_rate=0", "learning_rate: Input should be greater than 0"),
         ("stages.only.optimizer.learning_rate=.inf", "learning_rate: Input should be a finite number"),
         ("stages.only.terms.query.weight=.nan", "weight: Input should be a finite number"),
-        (
-            "stages.only.optimizer.betas=[0.9, 1]",
-            "stages.only.optimizer.betas.1: Input should be less than 1",
-        ),
-        ("stages.only.optimizer.betas=[0.9]", "stages.only.optimizer.betas.1: Field required"),
-        ("bm25.b=2", "bm25.b: Input should be less than or equal to 1"),
         (
             "stages.only.lr_schedule.total_steps=5",
             "stages.only: lr_schedule.total_steps 5 ends before steps 10",
         ),
         (
-            "stages.only.lr_schedule.cycle_steps=0",
-            "stages.only.lr_schedule.cycle_steps: Input should be greater than 0, got 0",
-        ),
-        (
             "stages.only.lr_schedule.offset_steps=-1",
             "stages.only.lr_schedule.offset_steps: Input should be greater than or equal to 0, got -1",
-        ),
-        (
-            "stages.only.optimizer.kind=adam",
-            "stages.only.optimizer.kind: Input should be 'adamw' or 'lamb', got 'adam'",
-        ),
-        (
-            "stages.only.lr_schedule.kind=step",
-            "stages.only.lr_schedule.kind: Input should be 'linear', 'cosine' or 'constant', got 'step'",
         ),
         (
             "stages.only.terms.query.loss={kind: hinge, scale: 20}",
@@ -96,10 +66,6 @@ from pyserini_ance.recipe.load import load
         ),
         ("stages.only.keep_optimizer=true", "stages.only is the first stage: there is no optimizer to keep"),
         (
-            "stages.only.trainable=documents",
-            "stages.only.trainable: Input should be 'both' or 'query_tower', got 'documents'",
-        ),
-        (
             "stages.next={trainable: query_tower, keep_optimizer: true, steps: 1, batch_queries: 1, "
             "optimizer: {learning_rate: 1}, terms: {q: {in_batch_negatives: true}}}",
             "stages.next trains other towers than the previous stage: there are no moments to keep",
@@ -116,16 +82,6 @@ from pyserini_ance.recipe.load import load
             "optimizer: {learning_rate: 1}, terms: {q: {in_batch_negatives: true}}}",
             "stage name 'bm25'",
         ),
-        (
-            "stages.hybrid={steps: 1, batch_queries: 1, "
-            "optimizer: {learning_rate: 1}, terms: {q: {in_batch_negatives: true}}}",
-            "stage name 'hybrid'",
-        ),
-        (
-            "stages.a b={steps: 1, batch_queries: 1, "
-            "optimizer: {learning_rate: 1}, terms: {q: {in_batch_negatives: true}}}",
-            "stage name 'a b'",
-        ),
         ("bm25.hits=40", "a `bm25` source has top_k 50, but bm25.hits is 40; set bm25.hits=50"),
         (
             "stages.only.terms.query.negatives.1="
@@ -137,8 +93,6 @@ from pyserini_ance.recipe.load import load
             "unknown kind 'answer' of filters (did you mean 'answers'?)",
         ),
         ("bm25=null", "kind `bm25` needs BM25, but `bm25: null`"),
-        ("threads=0", "threads: Input should be greater than 0, got 0"),
-        ("refresher.launch=chld", "refresher.launch: Input should be 'subprocess' or 'external', got 'chld'"),
         (
             "refresher.device=gpu",
             "refresher.device: String should match pattern '^(auto|cpu|cuda(:\\d+)?)$', got 'gpu'",
@@ -147,28 +101,14 @@ from pyserini_ance.recipe.load import load
             "refresher.process=2",
             "refresher.process: unknown key 'process' (did you mean 'processes'?); keys here: device, ",
         ),
-        ("refresher.threads=0", "refresher.threads: Input should be greater than 0, got 0"),
-        ("refresher.processes=0", "refresher.processes: Input should be greater than 0, got 0"),
-        (
-            "refresher.refresher_timeout_seconds=0",
-            "refresher.refresher_timeout_seconds: Input should be greater than 0, got 0",
-        ),
-        (
-            "refresher.trainer_timeout_seconds=0",
-            "refresher.trainer_timeout_seconds: Input should be greater than 0, got 0",
-        ),
         (
             "retention.vectors=1",
             "retention.vectors: unknown key 'vectors'; keys here: keep_negatives, save_total_limit, got 1",
         ),
-        ("retention.save_total_limit=0", "retention.save_total_limit: Input should be greater than 0, got 0"),
-        (
-            "retention.keep_negatives=0",
-            "retention.keep_negatives: expected `all` or a number from 1, got 0 (set in command line)",
-        ),
+        ("retention.keep_negatives=0", "retention.keep_negatives: expected `all` or a number from 1, got 0"),
         (
             "retention.keep_negatives=some",
-            "retention.keep_negatives: expected `all` or a number from 1, got 'some' (set in command line)",
+            "retention.keep_negatives: expected `all` or a number from 1, got 'some'",
         ),
         (
             "encoder.tokenization.query={length_tokens: 5, template: nothing}",
@@ -178,7 +118,7 @@ from pyserini_ance.recipe.load import load
 )
 def test_a_wrong_value_is_named_with_its_key(base, override, message):
     said = refused(base, override)
-    assert said.startswith(f"recipe {base} is not valid:\n") and message in said
+    assert said.startswith(f"recipe {base}, with {override} is not valid:\n") and message in said
 
 
 def test_moments_cannot_change_their_optimizer(base, write):
@@ -233,9 +173,7 @@ def test_a_wrong_refresh_is_named_once(base, refresh, key, message):
         "stages.only.terms.query.negatives=[{kind: ann}]",
         f"stages.only.refresh={{every_steps: 4, {refresh}}}",
     ).splitlines()
-    assert said.startswith(f"  stages.only.refresh{key}: {message}") and said.endswith(
-        " (set in command line)"
-    )
+    assert said.startswith(f"  stages.only.refresh{key}: {message}")
 
 
 @pytest.mark.parametrize(
@@ -256,7 +194,7 @@ def test_a_staleness_bound_that_cannot_hold_is_rejected_with_the_least(base, ref
     assert (
         f"stages.only.refresh: max_staleness_steps {bound} cannot be kept: with every_steps 4 and this "
         "`adopt` negatives are up to "
-        f"{least} steps old; raise it to {least}, or refresh more often (set in command line)"
+        f"{least} steps old; raise it to {least}, or refresh more often"
     ) in refused(base, *overrides)
     assert (
         load(base, overrides[0], f"stages.only.refresh={{{settings}: {least}}}")

@@ -80,20 +80,6 @@ def test_a_graded_measure_equals_ir_measures_on_the_ranking(snapshot):
     ] == pytest.approx(expected)
 
 
-def test_some_queries_are_the_same_ones_every_time(snapshot):
-    values = {
-        evaluate_on_dev(snapshot, Evaluate(every_steps=1, queries=1), seed)["dev"]
-        for seed in range(20)
-        for _ in range(2)
-    }
-    assert sorted(values) == pytest.approx([0, 1 / 3, 1 / 2])
-    settings = Evaluate(every_steps=1, queries=2)
-    assert (
-        evaluate_on_dev(snapshot, settings, seed=5)["dev"]
-        == evaluate_on_dev(snapshot, settings, seed=5)["dev"]
-    )
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_sample_documents_hold_all_that_is_judged(snapshot, seed):
     value = evaluate_on_dev(snapshot, Evaluate(every_steps=1, sample_documents=50), seed)["dev"]
@@ -144,12 +130,6 @@ def test_each_split_has_its_own_value(snapshot):
     values = evaluate_on_dev(both, Evaluate(every_steps=1, split=["one", "two"]), seed=0)
     assert values == pytest.approx({"one": (1 / 3 + 1 / 2) / 2, "two": 0})
     assert evaluate_on_dev(both, Evaluate(every_steps=1, split=["one"]), seed=0) == {"one": values["one"]}
-
-
-def test_all_splits_are_measured_against_one_sample(snapshot):
-    both = TwoSplits(snapshot.document_vectors.T)
-    evaluate_on_dev(both, Evaluate(every_steps=1, split=["one", "two"], sample_documents=50), seed=0)
-    assert len(both.sampled) == 50 and {300, 301, 302, 303, 399} <= set(both.sampled.tolist())
 
 
 class GivenTexts(GivenScores):

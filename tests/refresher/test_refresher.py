@@ -9,7 +9,7 @@ import pytest
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
-from pyserini_ance.negatives import checkpoint_vectors
+from pyserini_ance.negatives import snapshot as snapshots
 from pyserini_ance.negatives.filters.duplicates import Duplicates
 from pyserini_ance.negatives.table import PER_ANCHOR
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
@@ -28,7 +28,7 @@ from pyserini_ance.runs.generation import (
 )
 from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.publish import MANIFEST, read_manifest
+from pyserini_ance.storage.publish import MANIFEST
 from pyserini_ance.trainer.batch import anchor_sets_of, plan_batch
 
 KEY, DEPTH = ("query", 0), 5
@@ -84,14 +84,14 @@ def made(small_recipe, tmp_path) -> Made:
 @pytest.fixture
 def encodings(monkeypatch) -> list[Path]:
     """The folder of each encoding of all documents."""
-    done, encode_shards = [], checkpoint_vectors.encode_shards
+    done, encode_shards = [], snapshots.encode_shards
 
-    def counted(*arguments):
-        vectors = encode_shards(*arguments)
+    def counted(*arguments, **hold):
+        vectors = encode_shards(*arguments, **hold)
         done.append(arguments[0])
         return vectors
 
-    monkeypatch.setattr(checkpoint_vectors, "encode_shards", counted)
+    monkeypatch.setattr(snapshots, "encode_shards", counted)
     return done
 
 
@@ -103,37 +103,6 @@ def test_tables_are_the_best_that_are_no_positives(made):
         ranked = [row for row in np.argsort(-scores[query]).tolist() if row not in positives]
         assert candidates == ranked[:DEPTH]
         assert found == pytest.approx(scores[query][candidates], rel=1e-4)
-
-
-def test_tables_are_published_with_what_they_were_mined_from(made):
-    checkpoint = made.checkpoint(0)
-    generation = made.tables(checkpoint)
-    assert generation.folder == made.run.generation("a", 0)
-    about = {
-        "stage": "a",
-        "step": 0,
-        "weights": checkpoint.weights,
-        "collection": made.data.collection.digest,
-    }
-    manifest = read_manifest(generation.folder)
-    assert {key: manifest[key] for key in about} == about and manifest[
-        "tokenization"
-    ] == made.data.tokenization
-    assert {"load", "encode_documents", "encode_queries", "build", "search", "filter", "write"} == set(
-        generation.report["seconds"]
-    )
-
-
-def test_what_is_made_is_not_made_again(made, encodings):
-    checkpoint = made.checkpoint(2)
-    paths = made.run.generation("a", 2) / MANIFEST, made.run.evaluation("a", 2)
-    for _ in range(2):
-        made.tables(checkpoint), made.dev(checkpoint)
-        written = [path.stat().st_mtime_ns for path in paths]
-    assert [path.stat().st_mtime_ns for path in paths] == written and made.said == [
-        "tables of a-00000002",
-        "dev of a-00000002",
-    ]
 
 
 def test_the_report_agrees_with_a_slow_loop(made):
@@ -204,16 +173,6 @@ def test_a_refresh_in_chunks_mines_for_some_queries_in_turn(small_recipe, tmp_pa
     assert mined[1].tables["query", 1].candidates.tolist() == table.candidates[3:7].tolist()
 
 
-def test_a_chunk_has_its_share_of_each_joined_split(small_recipe, tmp_path):
-    stage = {**STAGE, "refresh": {"every_steps": 2, "query_chunks": 3}}
-    made = Made(small_recipe({"a": stage}, train_split={"splits": ["dev", "train"]}), tmp_path / "run")
-    mined = [
-        made.tables(made.checkpoint(step, change=step / 10)).tables[KEY].anchors.tolist()
-        for step in (0, 2, 4)
-    ]
-    assert mined == [[0, *range(5, 10)], [1, 2, *range(10, 15)], [3, 4, *range(15, 20)]]
-
-
 def test_steps_leave_out_queries_with_too_few_candidates(small_recipe, tmp_path):
     """As the trainer of microsoft/ANCE for OpenQA, which skips lines with fewer than two negatives."""
     file = tmp_path / "ranked.trec"
@@ -237,23 +196,6 @@ def test_steps_leave_out_queries_with_too_few_candidates(small_recipe, tmp_path)
     assert np.unique(np.concatenate(drawn)).tolist() == enough
 
 
-def test_static_negatives_are_mined_of_the_first_checkpoint_only(small_recipe, tmp_path):
-    (tmp_path / "ranked.trec").write_text(
-        "".join(f"train-{query} Q0 blue-tiger 1 2 t\n" for query in range(15))
-    )
-    sources = [{"kind": "ranking", "file": str(tmp_path / "ranked.trec")}, {"kind": "ann", "top_k": DEPTH}]
-    made = Made(small_recipe({"a": {**STAGE, "terms": {"query": {"negatives": sources}}}}), tmp_path / "run")
-    mined = [made.tables(made.checkpoint(step, change=step / 10)) for step in (0, 2)]
-    assert [sorted(generation.tables) for generation in mined] == [
-        [("query", 0), ("query", 1)],
-        [("query", 1)],
-    ]
-    of_file, of_model = mined[0].report["tables"].values()
-    # The file ranks no positive: their ranks are those in its own ranking, not in the model's.
-    assert of_file["positives"] == {"ranked": 0, "mean_reciprocal_rank": 0} and "margin" not in of_file
-    assert of_model["positives"]["ranked"] > 0 and "margin" in of_model
-
-
 def test_positives_have_ranks_and_a_margin_in_a_ranking_from_a_file(small_recipe, tmp_path):
     """Query 0, whose positives are red-apple and red-tiger, ranks the second of them second."""
     lines = ["train-0 Q0 blue-tiger 1 9 t", "train-0 Q0 red-tiger 2 8 t", "train-0 Q0 blue-horse 3 5 t"]
@@ -271,15 +213,6 @@ def test_positives_have_ranks_and_a_margin_in_a_ranking_from_a_file(small_recipe
     assert report["margin"]["mean"] == 8 - (9 + 5) / 2
 
 
-def test_the_dev_measure_is_that_of_the_ranking(made):
-    checkpoint = made.checkpoint(2)
-    scores, qrels = made.scores(checkpoint, "dev"), made.data.collection.split("dev").qrels
-    ranks = [np.argsort(-scores[query]).tolist().index(qrels.relevant(query)[0]) + 1 for query in range(5)]
-    value = made.dev(checkpoint)["value"]
-    assert value == pytest.approx(statistics.fmean(1 / rank if rank <= 10 else 0 for rank in ranks))
-    assert 0 < value < 1
-
-
 def test_mining_and_measuring_a_checkpoint_share_one_encoding(made, encodings):
     first, second = made.checkpoint(2), made.checkpoint(4, change=0.05)
     made.tables(first)
@@ -290,15 +223,15 @@ def test_mining_and_measuring_a_checkpoint_share_one_encoding(made, encodings):
 
 def test_what_is_worked_on_is_not_removed(made, monkeypatch):
     """The checkpoint and its vectors, though nobody else needs them any more."""
-    encode_shards, left = checkpoint_vectors.encode_shards, []
+    encode_shards, left = snapshots.encode_shards, []
 
-    def pruned_meanwhile(folder, *rest):
+    def pruned_meanwhile(folder, *rest, **hold):
         encode_shards(folder, *rest)
         prune_stage(made.run, "a", Retention(), (), (), ())
         left.append((made.run.checkpoint("a", 2).exists(), folder.exists()))
         return encode_shards(folder, *rest)
 
-    monkeypatch.setattr(checkpoint_vectors, "encode_shards", pruned_meanwhile)
+    monkeypatch.setattr(snapshots, "encode_shards", pruned_meanwhile)
     checkpoint, _ = made.checkpoint(2), made.checkpoint(4, change=0.05)
     made.tables(checkpoint)
     assert left == [(True, True)]

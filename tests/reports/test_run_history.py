@@ -6,7 +6,7 @@ import math
 import pytest
 
 from pyserini_ance.recipe.load import dump, load
-from pyserini_ance.reports.run_history import RunHistory, Series
+from pyserini_ance.reports.run_history import RunHistory, Series, dev_curve
 from pyserini_ance.runs.rundir import RunDir
 
 MARGIN = {"mean": 0.5, "p10": 0.1, "p50": 0.5, "p90": 0.9}
@@ -127,7 +127,7 @@ def test_losses_by_term_and_their_sum_where_there_are_several(history):
 def test_dev_over_steps_and_over_minutes_without_its_own_time(history):
     assert values(history.dev()) == {"RR@10": [(3, 0.25), (5, 0.5)]}
     # Warm-up 1.5 + 3 x 2, first refresh 6 - 1, two steps of 2: that is 7.5 and 16.5 seconds.
-    assert values(history.dev_over_minutes()) == {"RR@10": [(7.5 / 60, 0.25), (16.5 / 60, 0.5)]}
+    assert [point["seconds"] for point in dev_curve(history.records)] == [7.5, 16.5]
     assert history.refreshes() == ([3, 5], [7.5 / 60, 16.5 / 60])
 
 
@@ -187,7 +187,3 @@ def test_mining_in_another_process_takes_none_of_the_runs_seconds(history):
     seconds = history.seconds(None)
     assert seconds["mining: search"] == 1.0 and seconds["waiting for and reading tables"] == 5.5
     assert sum(seconds.values()) == 12.0 + 1.5 + 6.0 + 3.0
-
-
-def test_memory_is_the_last_peak_of_each_stage(history):
-    assert history.memory_bytes() == {"ance": {"process": 2 << 30}}

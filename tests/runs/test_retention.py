@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import save_file
 
-from pyserini_ance.negatives.checkpoint_vectors import vectors_folder
+from pyserini_ance.negatives.snapshot import vectors_folder
 from pyserini_ance.recipe.models import Recipe, Retention
 from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint
 from pyserini_ance.runs.generation import publish_evaluation

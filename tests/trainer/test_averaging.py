@@ -277,10 +277,3 @@ STAGE = {"steps": 10, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, 
 def test_averages_that_cannot_be_taken_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         Stage.model_validate({**STAGE, **settings})
-
-
-def test_an_average_has_no_moments_to_keep(small_recipe):
-    with pytest.raises(
-        ValueError, match=r"stages.b.keep_optimizer: the result of stages.a is an average, which has"
-    ):
-        small_recipe({"a": {**STAGE, "average": {"start": 0.5}}, "b": {**STAGE, "keep_optimizer": True}})

@@ -179,12 +179,6 @@ def test_an_even_draw_takes_as_many_of_each_part_in_an_order_of_its_own(split, s
     )
 
 
-@pytest.mark.parametrize("size", [1, 4, 20])
-def test_without_parts_the_draw_is_one_order_of_all(split, size):
-    order = [row for step in range(30) for row in plan(split, step, batch_queries=size).queries.tolist()]
-    assert order == endless(list(range(7)), 30 * size, "queries")
-
-
 def test_an_even_draw_waits_in_each_part_for_what_is_mined(split):
     tables = {("query", 1): part([1, 3, 4])}
     for step in range(6):
@@ -348,22 +342,6 @@ def test_queries_are_drawn_from_those_of_every_table_even_if_all_have_equally_ma
     terms = {"query": {"negatives": sources}}
     whole = plan_batch(stage(terms=terms), 0, 0, 7, sets, tables)
     assert set(whole.queries.tolist()) == {0, 1}
-
-
-def test_tables_that_promote_nothing_leave_the_anchor_sets_alone(split):
-    plain = {"query": AnchorSet(split, "query", DOCUMENTS)}
-    assert anchor_sets_of(plain, promoting([]).values())["query"] is plain["query"]
-    assert rows(plan(split, 3, tables=promoting([]))) == rows(plan(split, 3))
-
-
-def test_a_step_looks_at_the_queries_of_its_batch_alone(split, monkeypatch):
-    """Which queries the tables were mined for is found out when they are adopted, not at every step."""
-    part = TABLES["query", 1].of_anchors(np.array([1, 3, 4, 6]))
-    sets = anchor_sets(split, {("query", 1): part})
-    assert sets["query"].drawn.tolist() == [1, 3, 4, 6]
-    monkeypatch.setattr(batch_module, "_mined_queries", None)
-    drawn = [plan_batch(stage(), 0, step, 7, sets, {("query", 1): part}) for step in range(4)]
-    assert {query for batch in drawn for query in batch.queries.tolist()} == {1, 3, 4, 6}
 
 
 @pytest.mark.parametrize("mined", ["ann", "lookahead"])

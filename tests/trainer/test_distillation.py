@@ -104,26 +104,6 @@ def test_scores_are_published_with_the_tables_and_follow_the_student(training):
     assert [report["origins"]["student"] for report in reports] == mined_with
 
 
-def test_a_stage_that_is_resumed_ends_with_the_same_weights(training, small_recipe, tmp_path):
-    whole = training.train()
-
-    class Stop(TrainerCallback):
-        def on_step_end(self, stage, step, losses, metrics):
-            if step == 4:
-                raise KeyboardInterrupt
-
-    other = Training(
-        small_recipe,
-        tmp_path / "stopped",
-        {"query": {**DRAW, "in_batch_negatives": True}, "distil": DISTIL},
-        steps=6,
-        refresh={"every_steps": 4},
-    )
-    with pytest.raises(KeyboardInterrupt):
-        other.train(callbacks=[Stop()])
-    assert other.train(resume=True).weights == whole.weights
-
-
 def test_candidates_of_static_tables_are_scored_again_at_each_refresh(small_recipe, tmp_path):
     run = tmp_path / "ranking.trec"
     collection = Training(small_recipe, tmp_path / "data", {"query": DRAW}, refresh={"every_steps": 4}).data

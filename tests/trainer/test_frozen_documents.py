@@ -1,7 +1,6 @@
 """A live step against its definition: every text alone through the plain model, numpy search, labels and loss
 by loops."""
 
-import math
 from contextlib import nullcontext
 
 import numpy as np
@@ -10,21 +9,14 @@ import torch
 from helpers.step_gradients import compute_gradients
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
-from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import read_json_lines
-from pyserini_ance.trainer import trainer
 from pyserini_ance.trainer.batch import plan_batch
-from pyserini_ance.trainer.executors import SyncExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.step import BatchEncoder
-from pyserini_ance.trainer.trainer import StageTrainer
-from pyserini_ance.vectors.search import fits
 
 LOSS = {"kind": "nll", "scale": 0.2}
 TERMS = {
@@ -210,7 +202,7 @@ def test_vectors_that_a_gpu_has_no_room_for_are_searched_block_by_block(
     recipe = recipe.model_copy(update={"encoding": recipe.encoding.model_copy(update={"search": "torch"})})
     data = tokenize(recipe, read_collection(recipe))
     held = fixed(recipe, data, start, tmp_path)
-    monkeypatch.setattr("pyserini_ance.negatives.checkpoint_vectors.fits", lambda *_: False)
+    monkeypatch.setattr("pyserini_ance.negatives.snapshot.fits", lambda *_: False)
     streamed = fixed(recipe, data, start, tmp_path)
     assert held.whole is not None and streamed.whole is None and "do not fit" in caplog.text
     queries = torch.randn(3, held.vectors.shape[1], generator=torch.Generator().manual_seed(0))
@@ -218,101 +210,6 @@ def test_vectors_that_a_gpu_has_no_room_for_are_searched_block_by_block(
         held.searches["flat"](queries, 7), streamed.searches["flat"](queries, 7), strict=True
     ):
         assert torch.equal(one, other)
-
-
-def test_a_gpus_free_memory_decides_whether_vectors_stay_there(monkeypatch):
-    vectors = np.zeros((10, 100), np.float32)  # 4,000 bytes
-    for free, fit in ((4000, False), (6000, True)):
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, 10**9))
-        assert fits(vectors, "cuda:0") is fit and fits(vectors, "cpu")
-
-
-def test_documents_are_encoded_once_whatever_a_stage_of_queries_makes_of_them(
-    small_recipe, tmp_path, monkeypatch
-):
-    """For looking up, for two refreshes, and for dev measures on a sample."""
-    terms = {
-        "query": {"negatives": [{"kind": "ann", "top_k": 8}], "loss": LOSS},
-        "watched": {"negatives": ["live"], "weight": 0},
-    }
-    stage = {
-        "trainable": "query_tower",
-        "steps": 6,
-        "batch_queries": 4,
-        "optimizer": {"learning_rate": 1e-3},
-        "terms": terms,
-    }
-    recipe = small_recipe(
-        {
-            "a": {
-                **stage,
-                "refresh": {"every_steps": 3},
-                "evaluate": {"every_steps": 4, "sample_documents": 12},
-            }
-        }
-    )
-    run, data, encoded = RunDir(tmp_path), tokenize(recipe, read_collection(recipe)), []
-    first = publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0))
-    encode_rows = Encoder.encode_rows
-
-    def counted(encoder, tokens, rows, side, *how):
-        encoded.append((side, len(rows)))
-        return encode_rows(encoder, tokens, rows, side, *how)
-
-    monkeypatch.setattr(Encoder, "encode_rows", counted)
-    executor = SyncExecutor(Refresher(recipe, data, run, "cpu", World()).make)
-    StageTrainer(recipe, "a", data, run, World(), lambda product: executor, first).train()
-    assert sum(count for side, count in encoded if side == "document") == 30
-    steps = [record for record in read_json_lines(run.metrics) if record["event"] == "step"]
-    assert all(
-        set(record["found"]) == {"watched.0"} and record["loss"] == record["terms"]["query"]
-        for record in steps
-    )
-
-
-@pytest.fixture
-def training(recipe, tmp_path):
-    """A stage of the live terms in a run directory, trained with dropout; it encodes no document but at the
-    start."""
-    recipe = with_terms(recipe, "replaced", "step")
-    run, data = RunDir(tmp_path), tokenize(recipe, read_collection(recipe))
-    start = publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0))
-    executor = SyncExecutor(Refresher(recipe, data, run, "cpu", World()).make)
-
-    def train(resume: bool = False) -> Checkpoint:
-        stage = StageTrainer(recipe, "a", data, run, World(), lambda product: executor, start, resume)
-        return stage.train()
-
-    return run, start, train
-
-
-def test_a_resumed_stage_ends_with_the_same_weights(training, monkeypatch):
-    run, start, train = training
-    whole = train()
-    assert whole.document_weights == start.document_weights and whole.query_weights != start.query_weights
-    steps = [record for record in read_json_lines(run.metrics) if record["event"] == "step"]
-    assert all(
-        set(record["found"]) == {"replaced.0", "step.0"} and record["search_seconds"] > 0 for record in steps
-    )
-    assert all(
-        math.isfinite(record["loss"]) and 0 <= record["found"]["replaced.0"]["R@4"] <= 1 for record in steps
-    )
-    expected = [(record["loss"], record["found"]) for record in steps]
-    run.metrics.unlink(), run.decisions.unlink()
-    for folder in run.checkpoints.glob("a-*"):
-        folder.rename(run.folder / f"{folder.name}.whole")
-
-    def interrupted(stage, number, step, *rest):
-        if step == 3:
-            raise KeyboardInterrupt
-        return plan_batch(stage, number, step, *rest)
-
-    monkeypatch.setattr(trainer, "plan_batch", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        train()
-    monkeypatch.undo()
-    assert train(resume=True).hashes == whole.hashes
-    assert [(r["loss"], r["found"]) for r in read_json_lines(run.metrics) if r["event"] == "step"] == expected
 
 
 def test_the_overlap_with_bm25_is_recorded_where_bm25_has_ranked(recipe, start, tmp_path):

@@ -1,6 +1,5 @@
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -8,7 +7,6 @@ import torch
 from torch import nn
 
 from pyserini_ance.data.token_store import Specials, TokenStore
-from pyserini_ance.distributed import gradient_sum
 from pyserini_ance.distributed.gradient_sum import GradientSum
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.family import Tower, TwoTower
@@ -106,38 +104,6 @@ def test_processes_add_up_to_one(run_processes, size, tied):
     for ways in run_processes(size, in_world, 0.0, tied):
         for found in ways:
             assert_close(found, expected)
-
-
-def sum_early_and_late(world, tied: bool) -> tuple[bool, dict[str, list[int]]]:
-    """Whether both sums have the same bits, and how many have begun when a backward pass ends, in two steps.
-
-    Each parameter has a sum of its own.
-    """
-    gradient_sum.BUCKET_BYTES = 1
-    run = forward(towers(0.4, tied), 20, world=world)
-    parameters = list(run.towers.parameters())
-    early, begun, are_equal = GradientSum(parameters, world), {}, True
-
-    def step(make_pass, sums, last):
-        encoded = make_pass(run, SIDES)
-        encoded.backward(coupled_loss(*encoded.vectors.values()), last)
-        begun.setdefault(make_pass.__name__, []).append(len(sums._sums))
-        sums.finish()
-
-    for make_pass in (PlainPass, GradCache):
-        late = partial(step, make_pass, GradientSum(parameters, world), nullcontext)
-        expected = gradients(run.towers, late)
-        for _ in range(2):
-            found = gradients(run.towers, partial(step, make_pass, early, early.last_backward))
-            are_equal &= all(map(torch.equal, found, expected))
-    return are_equal, begun
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_sums_begin_in_the_last_backward_pass(run_processes, tied):
-    """The first step does not know which parameters have gradients. The cache passes documents back last."""
-    expected = {"PlainPass": [0, 0, 3 if tied else 6], "GradCache": [0, 3, 3]}
-    assert run_processes(2, sum_early_and_late, tied) == [(True, expected)] * 2
 
 
 def test_the_cache_repeats_each_processs_dropout(run_processes):

@@ -1,7 +1,5 @@
 """How often the host of a GPU waits in a training step, counted on torch's meta device."""
 
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -88,43 +86,6 @@ def test_the_host_does_not_wait_in_a_step(small_recipe, tmp_path, monkeypatch, c
     counts = counted_step(Training(small_recipe, tmp_path, terms, **settings))
     assert counts.waits.total() == waits, counts.places
     assert counts.copies == {"to device": to_device, "to host": to_host}
-
-
-# Of a BERT with two layers: a pass of the queries and one of the documents, the loss, both backward, clipping
-# and LAMB, whose first step makes 74 moments.
-LAUNCHES = {"own pool": 652, "in-batch": 652}
-
-
-@pytest.mark.parametrize("case", LAUNCHES)
-def test_a_step_launches_no_more_operators_than_it_did(small_recipe, tmp_path, monkeypatch, case):
-    """The host of a GPU spends its time on these, if batches are small."""
-    monkeypatch.setattr("pyserini_ance.trainer.step.tokens_per_chunk", lambda *_: 8192)
-    terms, settings = CASES[case][:2]
-    counts = counted_step(Training(small_recipe, tmp_path, terms, **settings), tokens_per_batch=8192)
-    assert counts.launches.total() <= LAUNCHES[case], counts.launches
-
-
-def test_the_counts_see_what_would_wait():
-    numbers, flags = torch.zeros(3, device=META), torch.zeros(3, dtype=torch.bool, device=META)
-    waits: list[tuple[str, Callable]] = [
-        ("_local_scalar_dense", lambda: float(numbers.sum())),
-        ("_local_scalar_dense", lambda: bool(flags.all())),
-        ("to host", lambda: numbers.tolist()),
-        ("to host", lambda: numbers.cpu().numpy()),
-        ("to device", lambda: torch.zeros(3).to(META)),
-        ("to device", lambda: numbers.copy_(torch.zeros(3))),
-        ("nonzero", lambda: flags.nonzero()),
-        ("index", lambda: numbers[flags]),
-    ]
-    for expected, wait in waits:
-        with DeviceCounts() as counts, suppress(NotImplementedError):  # shapes without values
-            wait()
-        assert counts.waits == {expected: 1}
-    with DeviceCounts() as counts:
-        torch.zeros(3).to(META, non_blocking=True)
-        numbers.to("cpu", non_blocking=True)
-        numbers[torch.zeros(2, dtype=torch.int64, device=META)].sum()
-    assert (counts.waits.total(), counts.launches) == (0, {"index": 1, "sum": 1})
 
 
 TWO_TERMS = {**own_pool("nll"), "batch": {**IN_BATCH["query"], "weight": 0.5, "false_negative_margin": 0.0}}

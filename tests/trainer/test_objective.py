@@ -148,14 +148,6 @@ def test_false_negatives_among_live_candidates_are_ignored():
     )
 
 
-def test_an_anchor_without_a_positive_keeps_its_negatives():
-    from pyserini_ance.trainer.objective import _false_negatives
-
-    scores, targets = torch.tensor([[1.0, 2.0], [1.0, 2.0]]), torch.tensor([[0.0, 0.0], [1.0, 0.0]])
-    valid = torch.ones(2, 2, dtype=torch.bool)
-    assert _false_negatives(scores, targets, valid, 0.5).tolist() == [[False, False], [False, True]]
-
-
 @pytest.mark.parametrize(
     "more",
     [{"negatives": [{"kind": "ann"}], "loss": "kl", "teacher": "hybrid"}, {"regularizer": "alignment"}],
@@ -165,7 +157,6 @@ def test_a_margin_needs_a_contrastive_loss(more):
         Term.model_validate({**more, "false_negative_margin": 0.1})
 
 
-LAMBDA_SUM = {"kind": "lambdarank", "measure": "adore_rr"}
 GRADED = Qrels.of([0, 0, 1], [0, 1, 3], [2, 1, 1], 2)
 
 
@@ -203,47 +194,6 @@ def test_ndcg_has_the_grades_of_the_judgments_as_gains():
     ) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("in_batch_negatives", [False, True])
-@pytest.mark.parametrize(
-    "loss", [*({"kind": kind} for kind in ("nll", "bce", "hinge", "ranknet", "lambdarank")), LAMBDA_SUM]
-)
-def test_other_losses_do_not_see_grades(loss, in_batch_negatives):
-    batch, qrels, *vectors = random_case(3)
-    graded = Qrels(qrels.offsets, qrels.rows, np.arange(len(qrels.rows), dtype=np.int32) % 3 + 1)
-    term = {"negatives": [RANDOM], "in_batch_negatives": in_batch_negatives, "loss": loss}
-    assert loss_of(term, batch, graded, *vectors) == loss_of(term, batch, qrels, *vectors)
-
-
-def test_own_pool_counts_the_querys_own_negatives():
-    batch = batch_of([0, 1], [[0], [1]], [[2, 3, 4], [5, 6, NONE]])
-    assert loss_of({"negatives": [RANDOM]}, batch, qrels_of([0], [1])) == pytest.approx(
-        (math.log(4) + math.log(3)) / 2
-    )
-
-
-def test_duplicates_carry_weight():
-    own = batch_of([0], [[0]], [[2, 2, 2]])
-    assert loss_of({"negatives": [RANDOM]}, own, qrels_of([0])) == pytest.approx(math.log(4))
-    step = batch_of([0, 1], [[0], [1]], [[2], [2]])  # each query: the other's positive, and document 2 twice
-    assert loss_of({"in_batch_negatives": True}, step, qrels_of([0], [1])) == pytest.approx(math.log(4))
-
-
-def test_step_pool_masks_what_is_known_to_be_positive():
-    batch = batch_of([0, 1], [[0], [1]], [[2], [3]])
-    assert loss_of({"in_batch_negatives": True}, batch, qrels_of([0], [1])) == pytest.approx(math.log(4))
-    assert loss_of({"in_batch_negatives": True}, batch, qrels_of([0, 3], [1])) == pytest.approx(
-        (math.log(3) + math.log(4)) / 2
-    )
-    assert loss_of({"in_batch_negatives": True}, batch, qrels_of([0, 1, 3], [1, 0, 2])) == pytest.approx(
-        math.log(2)
-    )
-
-
-def test_step_pool_without_negatives_is_in_batch_training():
-    batch = batch_of([0, 1, 2], [[0], [1], [2]], np.empty((3, 0)))
-    assert loss_of({"in_batch_negatives": True}, batch, qrels_of([0], [1], [2])) == pytest.approx(math.log(3))
-
-
 def test_step_pool_does_not_set_a_query_that_comes_twice_against_itself():
     batch = batch_of([0, 0, 1], [[0], [0], [1]], np.empty((3, 0)))
     assert loss_of({"in_batch_negatives": True}, batch, qrels_of([0], [1])) == pytest.approx(
@@ -258,14 +208,6 @@ def test_hardest_takes_the_negative_that_scores_highest_now():
         {"negatives": [RANDOM], "num_hardest": 1}, batch, qrels_of([0]), torch.tensor([[1.0]]), documents
     )
     assert found == pytest.approx(math.log(1 + math.exp(3 - 1)))
-
-
-def test_several_positives_are_averaged_and_do_not_compete():
-    batch = batch_of([0, 1], [[0, 1], [2, NONE]], [[3], [4]])
-    documents = torch.tensor([[math.log(2)], [math.log(4)], [0.0], [0.0], [0.0]])
-    found = loss_of({"negatives": [RANDOM]}, batch, qrels_of([0, 1], [2]), torch.ones(2, 1), documents)
-    of_first, of_second = (math.log(3 / 2) + math.log(5 / 4)) / 2, math.log(2)
-    assert found == pytest.approx((of_first + of_second) / 2)
 
 
 def test_triples_of_one_query_are_ranknet_over_its_negatives():
@@ -291,11 +233,6 @@ def test_triples_of_one_query_are_ranknet_over_its_negatives():
     torch.testing.assert_close(*losses)
     for gradients in zip(*(torch.autograd.grad(loss, list(sides.values())) for loss in losses), strict=True):
         torch.testing.assert_close(*gradients)
-
-
-def test_weights_multiply_terms():
-    terms = {"a": Term(in_batch_negatives=True, weight=1.0), "b": Term(in_batch_negatives=True, weight=0.1)}
-    assert weighted_sum(terms, {"a": torch.tensor(2.0), "b": torch.tensor(30.0)}).item() == pytest.approx(5.0)
 
 
 def test_the_dual_term_is_the_nll_of_each_positive_over_queries():

@@ -2,19 +2,11 @@ import math
 
 import pytest
 import torch
-from helpers.device_counts import META, DeviceCounts, Operators
 from torch import nn
 
 from pyserini_ance.recipe.optimization import Optimizer
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.trainer.optim import (
-    AdamW,
-    Lamb,
-    build_optimizer,
-    learning_rate,
-    update_weights,
-    warmup_hint,
-)
+from pyserini_ance.trainer.optim import AdamW, Lamb, build_optimizer, learning_rate, warmup_hint
 
 
 def stage(
@@ -38,12 +30,6 @@ def stage(
         ({"steps": 4, "warmup_steps": 4}, [0, 2, 4, 6]),
         ({"steps": 4, "decay": "cosine"}, [8, 4 + math.sqrt(8), 4, 4 - math.sqrt(8)]),
         ({"steps": 5, "decay": "cosine", "warmup_steps": 2}, [0, 4, 8, 6, 2]),
-        ({"steps": 6, "cycle_steps": 3, "warmup_steps": 1}, [0, 8, 4, 0, 8, 4]),
-        ({"steps": 5, "cycle_steps": 2}, [8, 4, 8, 4, 8]),
-        ({"steps": 5, "cycle_steps": 3, "warmup_steps": 1, "decay": "constant"}, [0, 8, 8, 0, 8]),
-        ({"steps": 5, "cycle_steps": 2, "horizon": 8}, [8, 7, 8, 7, 8]),  # each cycle is left before its end
-        ({"steps": 2, "cycle_steps": 4}, [8, 6]),
-        ({"steps": 3, "offset_steps": 1, "cycle_steps": 2}, [4, 8, 4]),
         ({"steps": 2, "offset_steps": 2}, [4, 2]),
         ({"steps": 2, "offset_steps": 1, "warmup_steps": 2, "horizon": 6}, [4, 8]),
     ],
@@ -53,16 +39,12 @@ def test_learning_rates_of_all_steps(settings, rates):
     assert [learning_rate(made, step) for step in range(made.steps)] == pytest.approx(rates)
 
 
-def test_episodes_may_share_one_schedule_or_have_one_each():
-    """ANCE-Tele, arXiv:2210.17167, Figure 2: standard ANCE, and ANCE with CyclicalLR."""
+def test_episodes_may_share_one_schedule():
+    """ANCE-Tele, arXiv:2210.17167, Figure 2: standard ANCE."""
     whole = stage(12, warmup_steps=3)
     shared = [stage(4, warmup_steps=3, horizon=12, offset_steps=before) for before in (0, 4, 8)]
     assert [learning_rate(one, step) for one in shared for step in range(4)] == [
         learning_rate(whole, step) for step in range(12)
-    ]
-    cyclic, alone = stage(12, warmup_steps=3, cycle_steps=4), stage(4, warmup_steps=3)
-    assert [learning_rate(cyclic, step) for step in range(12)] == 3 * [
-        learning_rate(alone, step) for step in range(4)
     ]
 
 
@@ -77,14 +59,6 @@ def test_episodes_may_share_one_schedule_or_have_one_each():
             {"steps": 5, "offset_steps": 3, "horizon": 7},
             r"lr_schedule.total_steps 7 ends before lr_schedule.offset_steps \+ steps 8",
         ),
-        (
-            {"steps": 9, "cycle_steps": 5, "horizon": 4},
-            "lr_schedule.total_steps 4 ends before lr_schedule.cycle_steps 5",
-        ),
-        (
-            {"steps": 9, "cycle_steps": 5, "warmup_steps": 5},
-            "warmup_steps 5 fill the lr_schedule.cycle_steps 5",
-        ),
     ],
 )
 def test_schedules_that_would_waste_steps_are_refused(settings, message):
@@ -96,14 +70,12 @@ def test_schedules_that_would_waste_steps_are_refused(settings, message):
 def test_biases_and_norms_are_not_decayed_and_frozen_weights_left_out(kind, cls):
     module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
     module[2].weight.requires_grad = False
-    optimizer = build_optimizer(
-        module, Optimizer(kind=kind, learning_rate=1.0, weight_decay=0.1, betas=(0.5, 0.6), eps=1e-3)
-    )
+    optimizer = build_optimizer(module, Optimizer(kind=kind, learning_rate=1.0, weight_decay=0.1))
     decayed, plain = optimizer.param_groups
     assert type(optimizer) is cls
     assert [p.shape for p in decayed["params"]] == [(4, 3)] and decayed["weight_decay"] == 0.1
     assert [p.shape for p in plain["params"]] == [(4,), (4,), (4,), (2,)] and plain["weight_decay"] == 0.0
-    assert (decayed["betas"], decayed["eps"]) == ((0.5, 0.6), 1e-3)
+    assert (decayed["betas"], decayed["eps"]) == ((0.9, 0.999), 1e-8)
 
 
 def test_a_stage_that_ends_within_its_warm_up_gets_a_hint():
@@ -111,23 +83,8 @@ def test_a_stage_that_ends_within_its_warm_up_gets_a_hint():
         "stage a ends within its warm-up: 4 steps, lr_schedule.warmup_steps 20. The highest learning rate is "
         "1.2e+00 instead of 8.0e+00; lower stages.a.lr_schedule.warmup_steps"
     )
-    complete = [stage(4, 3), stage(4, 2), stage(2, 20, horizon=40), stage(2, 4, cycle_steps=9)]
-    assert [warmup_hint("a", made) for made in complete] == [None] * 4
-
-
-def test_a_step_of_adamw_launches_as_many_operators_for_two_hundred_tensors_as_for_two():
-    """torch's fused AdamW has no meta device; its operators are the same on a CPU. LAMB: below."""
-    for matrices, vectors in ((1, 1), (76, 123)):  # the latter: BERT-base
-        module = nn.ParameterList(
-            [nn.Parameter(torch.ones(shape)) for shape in [(4, 4)] * matrices + [(4,)] * vectors]
-        )
-        optimizer = build_optimizer(module, Optimizer(learning_rate=1e-3))
-        for _ in range(2):  # the first step makes the moments
-            for parameter in module:
-                parameter.grad = torch.ones_like(parameter)
-            with Operators() as counts:
-                update_weights(optimizer, 1e-3)
-        assert counts.launches == {"_foreach_add_": 2, "_fused_adamw_": 2}  # one for each group
+    complete = [stage(4, 3), stage(4, 2), stage(2, 20, horizon=40)]
+    assert [warmup_hint("a", made) for made in complete] == [None] * 3
 
 
 BETAS, EPS = (0.9, 0.99), 1e-3
@@ -240,26 +197,9 @@ def test_tensors_together_move_to_the_same_bits_as_one_by_one(together):
         with torch.no_grad():
             one_by_one(expected, state, 0.1 * (5 - step), 0.01)
             if together:
-                optimizer._move(parameters, 0.1 * (5 - step), BETAS, EPS, 0.01)
+                optimizer._move(parameters, {**optimizer.param_groups[0], "lr": 0.1 * (5 - step)})
         if not together:
             optimizer.param_groups[0]["lr"] = 0.1 * (5 - step)
             optimizer.step()
         for p, other in zip(parameters, expected, strict=True):
             assert torch.equal(p, other)
-
-
-def test_a_step_on_a_gpu_launches_as_many_operators_for_two_hundred_tensors_as_for_two():
-    def step(matrices: int, vectors: int) -> DeviceCounts:
-        groups = [[torch.nn.Parameter(torch.empty(shape, device=META)) for _ in range(count)]
-                  for shape, count in (((4, 4), matrices), ((4,), vectors))]  # fmt: skip
-        optimizer = lamb({"params": groups[0], "weight_decay": 0.1}, {"params": groups[1]})
-        for parameter in (p for group in groups for p in group):
-            parameter.grad = torch.empty_like(parameter)
-        optimizer.step()  # makes the moments
-        with DeviceCounts() as counts:
-            optimizer.step()
-        return counts
-
-    for counts in (step(1, 1), step(76, 123)):  # the latter: BERT-base
-        # One of them, whose factors are single numbers, still runs a kernel for each tensor.
-        assert (counts.launches.total(), counts.waits.total(), counts.copies.total()) == (35, 0, 0)

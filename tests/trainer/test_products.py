@@ -147,18 +147,6 @@ def test_progress_shows_the_generation_in_use_and_its_age(adoption_of):
     assert adoption.negatives.shown_at(7) == {"gen": "4", "age": "3"}
 
 
-def test_static_negatives_have_no_age_to_show(adoption_of):
-    adoption = adoption_of(stage(SOURCES[:1], refresh=None))
-    adopt(adoption, 0)
-    assert adoption.negatives.tables and adoption.negatives.shown_at(7) == {}
-
-
-def test_without_an_order_nothing_is_made_or_adopted(adoption_of):
-    adoption = adoption_of(stage(evaluate={"every_steps": 6}))
-    assert adoption.negatives.advance(3, None) == adoption.dev.advance(3, None) == []
-    assert adoption.negatives.tables == {} and not adoption.negatives.run.decisions.exists()
-
-
 def test_an_adoption_is_decided_and_told(adoption_of, caplog):
     adoption = adoption_of(stage())
     with caplog.at_level("INFO"):
@@ -259,21 +247,6 @@ def test_after_an_interruption_the_tables_in_use_are_taken_up(adoption_of, negat
         candidates(after) == candidates(before)
         and after.negatives.table_steps == before.negatives.table_steps
     )
-
-
-def test_nothing_is_taken_up_before_the_first_adoption(adoption_of):
-    adoption = adoption_of(stage())
-    adoption.negatives.restore([])
-    assert adoption.negatives.tables == {}
-
-
-def test_tables_in_use_that_were_changed_since_are_refused(adoption_of):
-    before = adoption_of(stage())
-    adopt(before, 0)
-    (table,) = before.negatives.run.generation("a", 0).rglob("query.1/candidates.npy")
-    table.write_bytes(table.read_bytes()[:-1] + b"\x7f")
-    with pytest.raises(RuntimeError, match="query.1/candidates.npy is not what"):
-        adoption_of(stage()).negatives.restore(read_json_lines(before.negatives.run.decisions))
 
 
 def test_open_steps_are_those_of_all_kinds_until_the_end(adoption_of):

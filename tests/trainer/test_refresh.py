@@ -147,11 +147,6 @@ def play(settings, steps, takes, kind="tables", log=FREE, first=0, taken=(), see
     return adopted, ages, executor
 
 
-def test_sync_products_are_adopted_at_once():
-    adopted, ages, _executor = play(Refresh(every_steps=4), 13, takes=lambda: 1)
-    assert adopted == [(0, 0), (4, 4), (8, 8), (12, 12)] and max(ages) == 3
-
-
 @pytest.mark.parametrize("takes", [1, 3, 50])
 def test_after_steps_is_adopted_exactly_then_however_long_it_took(takes):
     product = Refresh(every_steps=4, mode="async", adopt={"after_steps": 6})
@@ -188,12 +183,6 @@ def test_no_step_is_staler_than_the_bound_and_pending_requests_stay_few(seed):
     assert all(any(of > step for _, of in adopted) or step > adopted[-1][1] for step in unused), (
         "only what came after something newer"
     )
-
-
-def test_by_default_when_ready_waits_after_two_refreshes():
-    product = Refresh(every_steps=5, mode="async", adopt="when_ready")
-    _, ages, executor = play(product, 40, takes=lambda: 30)
-    assert max(ages) == 10 and executor.waited > 0
 
 
 @pytest.mark.parametrize("seed", range(10))

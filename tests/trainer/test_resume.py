@@ -196,33 +196,6 @@ def test_what_was_made_of_a_checkpoint_serves_when_the_checkpoint_has_been_remov
     )
 
 
-def test_a_stage_whose_open_orders_cannot_be_made_any_more_stops(stopped):
-    made = stopped(LATE)
-    made.checkpoints(0, 4, 8)
-    made.mined(0)
-    made.adopted((0, 0))
-    made.lose(4)
-    with pytest.raises(
-        RuntimeError,
-        match="stage a cannot continue: its checkpoint of step 4 was removed, and the generation of "
-        "negatives made from it is missing",
-    ):
-        made.resume()
-
-
-def test_tables_made_of_other_weights_than_the_records_say_stop_it(stopped):
-    made = stopped(LATE)
-    made.checkpoints(0, 4)
-    made.mined(0)
-    made.log.decide(
-        "adopt", stage="a", step=0, checkpoint_step=0, folder="negatives/a-00000000", weights="x" * 64
-    )
-    with pytest.raises(
-        RuntimeError, match=f"a-00000000 was mined with weights {made.weights[0][:12]}, expected xxxxxxxxxxxx"
-    ):
-        made.resume()
-
-
 def test_what_was_taken_when_it_was_ready_is_taken_again_at_the_same_steps(stopped):
     """It depended on time, and what was trained after it on it."""
     made = stopped(READY, {"every_steps": 4})
@@ -250,15 +223,6 @@ def test_after_the_last_thing_taken_only_what_is_newer_is_wanted(stopped):
     assert opened(adoption) == [12] and not adoption.negatives.pending[0].is_awaited
 
 
-def test_what_is_ready_or_gone_is_passed_over(stopped):
-    made = stopped(READY)
-    made.checkpoints(0, 4, 8, 9)
-    made.mined(0)
-    made.adopted((0, 0))
-    made.lose(4)
-    assert opened(made.resume()[1]) == [8]
-
-
 def test_a_replay_goes_on_with_the_script_of_the_run_that_it_repeats(stopped):
     made = stopped(READY)
     made.checkpoints(0, 4, 8)
@@ -267,14 +231,3 @@ def test_a_replay_goes_on_with_the_script_of_the_run_that_it_repeats(stopped):
     script = AdoptionLog({0: [0], 7: [4], 9: [8], 15: [12]}, dict.fromkeys((0, 4, 8, 12), "w"), "replay")
     _, adoption = made.resume({"tables": script})
     assert adoption.negatives.schedule.log is script and decided(made) == [("adopt", 0), ("adopt", 7)]
-
-
-def test_a_script_tells_what_was_taken_when():
-    records = [
-        {"step": 5, "checkpoint_step": 2, "weights": "v"},
-        {"step": 5, "checkpoint_step": 4, "weights": "w"},
-        {"step": 9, "checkpoint_step": 6, "weights": "x"},
-    ]
-    expected = AdoptionLog({5: [2, 4], 9: [6]}, {2: "v", 4: "w", 6: "x"}, "resumed")
-    assert AdoptionLog.of(records, "resumed") == expected
-    assert AdoptionLog.of([], "replay") == AdoptionLog({}, {}, "replay")

@@ -57,10 +57,6 @@ def decisions(tmp_path):
     return write
 
 
-def test_the_text_of_the_decisions_is_read(decisions):
-    assert read_replay(decisions(), recipe()) == decisions().read_text()
-
-
 @pytest.mark.parametrize(
     "override",
     [
@@ -114,7 +110,3 @@ def test_the_logs_of_a_stage_hold_its_adoptions(decisions):
         "tables": AdoptionLog({0: [0]}, {0: "u"}, "replay"),
         "dev": AdoptionLog({}, {}, "replay"),
     }
-
-
-def test_without_a_replay_there_are_no_logs(tmp_path):
-    assert replay_logs(tmp_path / "replay.jsonl", "ance") == {}

@@ -4,7 +4,6 @@ AdamW by formula."""
 import json
 import math
 import shutil
-from collections import Counter
 from contextlib import nullcontext
 
 import numpy as np
@@ -244,49 +243,6 @@ def test_chunks_of_tokens_on_two_processes_add_up_to_the_whole_step(made, run_pr
         assert losses == pytest.approx(expected, rel=1e-5)
         for name, gradient in whole.items():
             torch.testing.assert_close(gradients[name], gradient, rtol=1e-3, atol=1e-5)
-
-
-class KeptBytes(torch.autograd.graph.saved_tensors_hooks):
-    """The highest number of bytes that graphs keep for their backward pass; shared memory counts once."""
-
-    def __init__(self):
-        self.now, self.peak, self.users = 0, 0, Counter()
-        super().__init__(lambda tensor: Kept(self, tensor.detach()), lambda kept: kept.tensor)
-
-    def count(self, memory: int, size: int, change: int) -> None:
-        self.users[memory] += change
-        if self.users[memory] == max(0, change):  # the first user, or none any more
-            self.now += change * size
-        self.peak = max(self.peak, self.now)
-
-
-class Kept:
-    def __init__(self, counted: KeptBytes, tensor: torch.Tensor):
-        storage = tensor.untyped_storage()
-        self.tensor, self.counted, self.of = tensor, counted, (storage.data_ptr(), storage.nbytes())
-        counted.count(*self.of, 1)
-
-    def __del__(self):
-        self.counted.count(*self.of, -1)
-
-
-def test_what_a_step_keeps_follows_the_budget(made):
-    recipe, data = made
-    stage = recipe.stages["a"].model_copy(update={"terms": {"own": recipe.stages["a"].terms["own"]}})
-
-    def kept(batch_queries: int, tokens: int) -> int:
-        larger = stage.model_copy(update={"batch_queries": batch_queries})
-        encoder = initial_encoder(recipe.encoder, 0)
-        encoder.towers.train()
-        runner = BatchEncoder(larger, data, encoder, nullcontext, tokens, (3, 0), World())
-        with (counted := KeptBytes()):
-            compute_gradients(runner, plan_batch(larger, 0, 0, 3, data.anchor_sets, {}), 0)
-        assert counted.now == 0
-        return counted.peak - sum(weight.nbytes for weight in encoder.towers.parameters())
-
-    alone = kept(6, 200)
-    assert kept(6, 1000) > 1.7 * alone
-    assert kept(12, 200) < 1.2 * alone
 
 
 @pytest.mark.parametrize("chunk_queries", [None, 2])

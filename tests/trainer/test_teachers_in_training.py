@@ -11,7 +11,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel, record_text
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
-from pyserini_ance.negatives.checkpoint_vectors import TEACHER_VECTORS
+from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
 from pyserini_ance.negatives.teachers import cross_encoder
 from pyserini_ance.negatives.teachers.encoder import weights_digest
 from pyserini_ance.runs.generation import open_generation

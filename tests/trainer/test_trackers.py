@@ -1,7 +1,6 @@
 """Trackers get what metrics.jsonl has, also when a run is killed and resumed."""
 
 import importlib.util
-import json
 
 import pytest
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
@@ -82,28 +81,6 @@ def test_tensorboard_has_each_point_after_a_kill(tmp_path):
         for name, points in expected(run).items()
     }
     assert max(found["dev/RR@10"]) == (3 + 4, 0.5)
-
-
-def test_mlflow_has_each_point_in_one_run(tmp_path, monkeypatch):
-    mlflow = pytest.importorskip("mlflow")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path / 'mlruns'}")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    run = run_until_killed_and_resumed(tmp_path / "run", "mlflow")
-    client = mlflow.MlflowClient()
-    run_id = json.loads((run.folder / "trackers" / "ids.json").read_text())["mlflow"]
-    for name, points in expected(run).items():
-        history = client.get_metric_history(run_id, name.replace("@", "_"))
-        assert sorted({(point.step, point.value) for point in history}) == points
-    assert client.get_run(run_id).data.params["stages.ance.steps"] == "120"
-
-
-def test_wandb_goes_on_with_its_run_offline(tmp_path, monkeypatch):
-    pytest.importorskip("wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    run = run_until_killed_and_resumed(tmp_path / "run", "wandb")
-    run_id = json.loads((run.folder / "trackers" / "ids.json").read_text())["wandb"]
-    files = list((run.folder / "trackers").rglob(f"run-{run_id}.wandb"))
-    assert len(files) == 2  # one of each process, with one id
 
 
 class Recorder(GeneralTracker):
@@ -196,11 +173,6 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
         RuntimeError, match=r"log_with: the package wandb is not installed.*pip install wandb"
     ):
         check_trackers(["wandb"])
-
-
-def test_an_unknown_tracker_is_refused_with_the_recipe():
-    with pytest.raises(ValueError, match=r"log_with.*tensorboard.*wandb.*trackio.*mlflow"):
-        load("demo/ance", "log_with=[tensorbord]")
 
 
 def test_accelerate_has_a_class_for_each_tracker(tmp_path):

@@ -151,11 +151,6 @@ def test_a_better_start_does_not_end_a_stage_early(training):
     assert [r["checkpoint_step"] for r in made.decisions("best")] == [0, 10]
 
 
-def test_the_last_checkpoint_is_the_result_when_the_best_is_not_wanted(training):
-    made = training(RANDOM, evaluate={"every_steps": 5, "keep_best": False})
-    assert made.train(dev_values(made, {5: 0.5, 10: 0.25})).folder == made.run.checkpoint("a", 10)
-
-
 def test_static_negatives_are_mined_once(training, tmp_path):
     ranked = "".join(
         f"train-{query} Q0 blue-tiger 1 2 t\ntrain-{query} Q0 gray-tiger 2 1 t\n" for query in range(15)
@@ -210,10 +205,7 @@ def everything(made: Training) -> list[dict]:
 
 
 EVERY = {"every_steps": 4}
-LAMB = {
-    "optimizer": {"kind": "lamb", "learning_rate": 1e-3},
-    "lr_schedule": {"warmup_steps": 2, "cycle_steps": 4},
-}
+LAMB = {"optimizer": {"kind": "lamb", "learning_rate": 1e-3}, "lr_schedule": {"warmup_steps": 2}}
 
 
 def promoting(folder: Path) -> dict:

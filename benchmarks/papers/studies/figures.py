@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pyserini_ance.reports.dev_curves import COLOURS, LINES
-from pyserini_ance.reports.report_plots import check_installed
+from pyserini_ance.reports.plots import COLOURS, LINES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +52,6 @@ def save(title: str, panels: Sequence[Panel], folder: Path, name: str) -> list[P
 
     Raises RuntimeError without matplotlib.
     """
-    check_installed()
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

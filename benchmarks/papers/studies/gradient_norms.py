@@ -21,7 +21,7 @@ from pyserini_ance.negatives.random_filling import fill_random
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.term import Term
-from pyserini_ance.reports.report_plots import SMOOTH_SHARE, running_mean
+from pyserini_ance.reports.plots import SMOOTH_SHARE, running_mean
 from pyserini_ance.trainer.batch import Batch, TermRows
 from pyserini_ance.trainer.losses.nll import Nll
 from pyserini_ance.trainer.objective import term_losses

@@ -9,7 +9,7 @@ from statistics import fmean
 from benchmarks.papers.studies.figures import Panel, heat_map
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
 from pyserini_ance.evaluation.tables import last_stage
-from pyserini_ance.reports.grid_tables import EXACT
+from pyserini_ance.reports.compare import EXACT
 
 TITLE = "Training index by evaluation index"
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.papers.studies.figures import Line, Panel, lines
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
-from pyserini_ance.reports.report_plots import SMOOTH_SHARE, running_mean
+from pyserini_ance.reports.plots import SMOOTH_SHARE, running_mean
 from pyserini_ance.reports.run_history import WEIGHTED_SUM, Series
 
 TITLE = "Learning curves"

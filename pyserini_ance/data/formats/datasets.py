@@ -20,7 +20,7 @@ SAVED = ("state.json", "dataset_dict.json")  # the files of a folder that save_t
 class Table(Settings):
     """A table that the package datasets loads, or a file.
 
-    `path` is a name on the hub (with `name`, its configuration, and `revision`), a folder, or a file:
+    `path` is a name on the hub (with `name`, its configuration), a folder, or a file:
     parquet, JSON lines, CSV, TSV. `split` is the table's own split; a file has only one, which has no name.
     Values of a file stay as they are written. In CSV files of a hub data set or a folder, the package
     datasets reads columns of digits as numbers: 007 is 7 there.
@@ -31,37 +31,35 @@ class Table(Settings):
     name: str | None = None
     """The configuration of a hub data set."""
     split: str | None
-    """The table's own split."""
-    revision: str | None = None
-    """The revision of a hub data set."""
+    """The table's own split; by default `corpus` of documents, `queries` of queries, and of judgments the
+    recipe's name of the split."""
 
     @property
     def names_or_paths(self) -> frozenset[str]:
         return frozenset({"path"})
 
 
-class Documents(Table):
-    """The table of documents and its columns; `title: null` if there is no title."""
+class Texts(Table):
+    """A table of documents or queries, with its columns."""
 
-    split: str = "corpus"
-    """The table's own split."""
     id: str = "_id"
     """The column of ids."""
     text: str = "text"
     """The column of texts."""
+
+
+class Documents(Texts):
+    """The table of documents; `title: null` if there is no title."""
+
+    split: str = "corpus"
     title: str | None = "title"
     """The column of titles; null: no titles."""
 
 
-class Queries(Table):
-    """The table of queries and its columns; `answers` is a column with lists of strings."""
+class Queries(Texts):
+    """The table of queries; `answers` is a column with lists of strings."""
 
     split: str = "queries"
-    """The table's own split."""
-    id: str = "_id"
-    """The column of ids."""
-    text: str = "text"
-    """The column of texts."""
     answers: str | None = None
     """The column with lists of answers; null: no answers."""
 
@@ -154,7 +152,7 @@ def _load(table: Table, path: Path) -> Any:
         raise ValueError(
             f"extension {path.suffix!r}; expected {', '.join(EXTENSIONS)}, text files plain or .gz"
         )
-    return datasets.load_dataset(table.path, table.name, split=table.split, revision=table.revision)
+    return datasets.load_dataset(table.path, table.name, split=table.split)
 
 
 def _numbered(rows: Any, where: Path) -> Iterator[tuple[Line, dict[str, Any]]]:

@@ -6,7 +6,6 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pyserini_ance.data.answer_matching import ANSWERS, FIELD, Patterns, Tokens, contain_answers, read_answers
-from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.filters.base import Candidates, Filter
 
@@ -37,7 +36,14 @@ class Answers(Filter):
             )
         if self.regular_expressions:
             for row in range(len(queries)):
-                _check_patterns(queries, row)
+                for answer in read_answers(queries, row):
+                    try:
+                        Patterns([answer])
+                    except re.error as error:
+                        raise ValueError(
+                            f"filter `answers`: answer {answer!r} of query {queries.ids[row]} is not a "
+                            f"regular expression ({error}); correct it, or remove regular_expressions: true"
+                        ) from None
 
     def mask(self, candidates: Candidates) -> np.ndarray:
         queries, documents = candidates.anchor_set.split.queries, candidates.snapshot.collection.documents
@@ -47,22 +53,10 @@ class Answers(Filter):
                 f"filter `answers` searches the field {FIELD!r}, but documents have {fields}; remove the "
                 "filter"
             )
-        return candidates.mask_pairs(lambda *pairs: self._contain(queries, documents, *pairs))
-
-    def _contain(
-        self, queries: Texts, documents: Texts, query_rows: np.ndarray, document_rows: np.ndarray
-    ) -> np.ndarray:
         matcher = Patterns if self.regular_expressions else Tokens
-        matchers = {row: matcher(read_answers(queries, row)) for row in np.unique(query_rows).tolist()}
-        return contain_answers(matchers, documents.columns[FIELD], query_rows, document_rows)
 
+        def contain(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
+            matchers = {row: matcher(read_answers(queries, row)) for row in np.unique(query_rows).tolist()}
+            return contain_answers(matchers, documents.columns[FIELD], query_rows, document_rows)
 
-def _check_patterns(queries: Texts, row: int) -> None:
-    for answer in read_answers(queries, row):
-        try:
-            Patterns([answer])
-        except re.error as error:
-            raise ValueError(
-                f"filter `answers`: answer {answer!r} of query {queries.ids[row]} is not a regular "
-                f"expression ({error}); correct it, or remove regular_expressions: true"
-            ) from None
+        return candidates.mask_pairs(contain)

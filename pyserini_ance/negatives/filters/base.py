@@ -151,26 +151,24 @@ def promoted_pairs(candidates: Candidates, masks: Mapping[str, np.ndarray]) -> n
 
 
 def _masks(filters: Sequence[Filter], candidates: Candidates) -> dict[str, np.ndarray]:
-    """The mask of each removal; a filter sees only the candidates that the filters before it keep."""
+    """The mask of each removal; a filter sees only the candidates that the filters before it keep.
+
+    Raises ValueError if a filter's mask is not an array (A, n) bool.
+    """
     masks: dict[str, np.ndarray] = {}
     for filter in filters:
-        mask, name = _mask(filter, candidates) & (candidates.rows != PADDING), filter.removal
+        with naming_own(filter, "mask"):
+            mask = filter.mask(candidates)
+        if not (isinstance(mask, np.ndarray) and mask.dtype == bool and mask.shape == candidates.rows.shape):
+            got = f"{mask.dtype} {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
+            raise ValueError(
+                f"mask of filter {filter.kind} returned {got}; expected a numpy array of one truth value per "
+                f"candidate: bool {candidates.rows.shape}, the shape of candidates.rows"
+            )
+        mask, name = mask & (candidates.rows != PADDING), filter.removal
         masks[name] = masks[name] | mask if name in masks else mask
         candidates = candidates.masked(~mask)
     return masks
-
-
-def _mask(filter: Filter, candidates: Candidates) -> np.ndarray:
-    """The filter's mask (A, n) bool. Raises ValueError if it is something else."""
-    with naming_own(filter, "mask"):
-        mask = filter.mask(candidates)
-    if not (isinstance(mask, np.ndarray) and mask.dtype == bool and mask.shape == candidates.rows.shape):
-        got = f"{mask.dtype} {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
-        raise ValueError(
-            f"mask of filter {filter.kind} returned {got}; expected a numpy array of one truth value per "
-            f"candidate: bool {candidates.rows.shape}, the shape of candidates.rows"
-        )
-    return mask
 
 
 def _masks_on_demand(filters: Sequence[Filter], candidates: Candidates, width: int) -> dict[str, np.ndarray]:

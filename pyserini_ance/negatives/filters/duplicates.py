@@ -6,9 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pyserini_ance.data.collection import Side, Texts
 from pyserini_ance.data.known_positives import is_known_positive
-from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.negatives.filters.base import Candidates, Filter
 from pyserini_ance.negatives.table import PADDING
 
@@ -25,22 +23,14 @@ class Duplicates(Filter):
         texts = snapshot.collection.documents if side == "document" else anchor_set.split.queries
         present = candidates.rows != PADDING
         rows = np.unique(np.concatenate([candidates.rows[present], known_positives.rows]))
-        text_ids = _text_ids(texts, rows, snapshot.tokenization, side)
+        # (R,) int64: rows with equal texts have equal ids.
+        built = (snapshot.tokenization.text(side, texts[row]) for row in rows.tolist())
+        normalized = (" ".join(text.split()).casefold().encode() for text in built)
+        digests = (hashlib.blake2b(text, digest_size=8).digest() for text in normalized)
+        numbers = (int.from_bytes(digest, "little") for digest in digests)
+        text_ids = np.unique(np.fromiter(numbers, np.uint64, len(rows)), return_inverse=True)[1]
         # With rows replaced by text ids, a candidate with the text of a known positive is a known positive.
         positives = replace(known_positives, rows=text_ids[np.searchsorted(rows, known_positives.rows)])
         candidate_ids = np.full(candidates.rows.shape, PADDING)
         candidate_ids[present] = text_ids[np.searchsorted(rows, candidates.rows[present])]
         return is_known_positive(positives, anchor_set.anchors, candidate_ids)
-
-
-def _text_ids(texts: Texts, rows: np.ndarray, tokenization: Tokenization, side: Side) -> np.ndarray:
-    """(R,) int64: rows with equal texts have equal ids."""
-    digests = np.fromiter(
-        (_digest(tokenization.text(side, texts[row])) for row in rows.tolist()), np.uint64, len(rows)
-    )
-    return np.unique(digests, return_inverse=True)[1]
-
-
-def _digest(text: str) -> int:
-    normalized = " ".join(text.split()).casefold()
-    return int.from_bytes(hashlib.blake2b(normalized.encode(), digest_size=8).digest(), "little")

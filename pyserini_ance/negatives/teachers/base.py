@@ -78,11 +78,9 @@ class TeacherContext:
 class Teacher(Component):
     """A model, or a ranking, whose scores of pairs the retriever learns from.
 
-    follows_student: the scores change with the model that is being trained.
     compares_candidates: a pair's score depends on the other pairs of its anchor in the same call.
     """
 
-    follows_student: ClassVar[bool] = False
     compares_candidates: ClassVar[bool] = False
 
     @property
@@ -126,7 +124,9 @@ class TeacherScores:
     def save(self, folder: Path) -> None:
         """Write a folder of three arrays; equal scores give equal bytes."""
         folder.mkdir(parents=True)
-        for name, array in self._arrays().items():
+        keys, scores = self.keys.astype(np.int64), self.scores.astype(np.float32)
+        width = np.array(self.width, np.int64)
+        for name, array in {"keys": keys, "scores": scores, "width": width}.items():
             np.save(folder / f"{name}.npy", array, allow_pickle=False)
 
     @classmethod
@@ -134,10 +134,6 @@ class TeacherScores:
         """Open the scores that `save` wrote, memory-mapped; the manifest around them has their hashes."""
         keys, scores = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("keys", "scores"))
         return cls(keys, scores, int(np.load(folder / "width.npy")))
-
-    def _arrays(self) -> dict[str, np.ndarray]:
-        width = np.array(self.width, np.int64)
-        return {"keys": self.keys.astype(np.int64), "scores": self.scores.astype(np.float32), "width": width}
 
 
 def score_tables(
@@ -255,36 +251,35 @@ class PairCache:
 
         Raises RuntimeError for a damaged block.
         """
+        stored = [np.empty(0, BLOCK)]
         # The main process says which blocks count: another run may add one at any time.
-        names = self.world.on_main(lambda: sorted(path.name for path in self.folder.glob("*.npy")))
-        blocks = [_read_block(self.folder / name) for name in names]
-        stored = np.concatenate([np.empty(0, BLOCK), *blocks])
-        stored = stored[np.argsort(stored["key"], kind="stable")]
-        return find_scores(stored["key"], stored["score"], keys)
+        for name in self.world.on_main(lambda: sorted(path.name for path in self.folder.glob("*.npy"))):
+            path = self.folder / name
+            try:
+                block = np.load(path, allow_pickle=False)
+            except (ValueError, EOFError):
+                block = None
+            if block is None or _name(block) != name:
+                raise RuntimeError(
+                    f"{path}, with scores of a teacher, is damaged; remove it, and its pairs are scored again"
+                )
+            stored.append(block)
+        blocks = np.concatenate(stored)
+        blocks = blocks[np.argsort(blocks["key"], kind="stable")]
+        return find_scores(blocks["key"], blocks["score"], keys)
 
     def add(self, keys: np.ndarray, scores: np.ndarray) -> None:
         """Store the scores (P,) of the keys (P,); an equal block is stored once."""
-        self.world.on_main(lambda: self._write(keys, scores))
-
-    def _write(self, keys: np.ndarray, scores: np.ndarray) -> None:
         block = np.empty(len(keys), BLOCK)
         block["key"], block["score"] = keys, scores
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with whole_file(self.folder / f"{_name(block)}.npy") as file:
-            np.save(file, block, allow_pickle=False)
+
+        def write() -> None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with whole_file(self.folder / _name(block)) as file:
+                np.save(file, block, allow_pickle=False)
+
+        self.world.on_main(write)
 
 
 def _name(block: np.ndarray) -> str:
-    return hashlib.sha256(block.tobytes()).hexdigest()[:32]
-
-
-def _read_block(path: Path) -> np.ndarray:
-    try:
-        block = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError):
-        block = None
-    if block is None or _name(block) != path.stem:
-        raise RuntimeError(
-            f"{path}, with scores of a teacher, is damaged; remove it, and its pairs are scored again"
-        )
-    return block
+    return f"{hashlib.sha256(block.tobytes()).hexdigest()[:32]}.npy"

@@ -9,7 +9,6 @@ from pydantic import PositiveInt, model_validator
 
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.encoders.cross_encoder_model import (
-    BATCH_PAIRS,
     CrossEncoderModel,
     record_text,
     require_sentence_transformers,
@@ -40,8 +39,6 @@ class CrossEncoderTeacher(Teacher):
     """A cross-encoder of `teachers`, which the run trains before this stage; instead of `model`."""
     length_tokens: PositiveInt | None = None
     """The maximum length of a pair; null: the model's own limit."""
-    batch_pairs: PositiveInt = BATCH_PAIRS
-    """The number of pairs that the model scores at once."""
 
     @model_validator(mode="after")
     def check_one_model(self) -> "CrossEncoderTeacher":
@@ -79,7 +76,7 @@ class CrossEncoderTeacher(Teacher):
         identity = sha256_json([digest, self.length_tokens, precision])
 
         def score(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
-            model = _load(name, snapshot.device, self.batch_pairs, self.length_tokens, precision, identity)
+            model = _load(name, snapshot.device, self.length_tokens, precision, identity)
             rows = zip(query_rows.tolist(), document_rows.tolist(), strict=True)
             return model.logits([(queries[query], record_text(documents[row])) for query, row in rows])
 
@@ -145,7 +142,7 @@ def forget_model() -> None:
 
 @lru_cache(maxsize=1)
 def _load(
-    model: str, device: str, batch_pairs: int, length_tokens: int | None, precision: Precision, identity: str
+    model: str, device: str, length_tokens: int | None, precision: Precision, identity: str
 ) -> CrossEncoderModel:
     """Load the model once; later refreshes use it again, unless `identity` says that its files changed."""
-    return CrossEncoderModel(model, device, batch_pairs, length_tokens, precision)
+    return CrossEncoderModel(model, device, length_tokens=length_tokens, precision=precision)

@@ -15,7 +15,7 @@ from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.encoders.saved_settings import SIDE_FILE
 from pyserini_ance.encoders.tokenization import token_folder, token_store
-from pyserini_ance.negatives.checkpoint_vectors import TEACHER_VECTORS
+from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
 from pyserini_ance.recipe.components import component_of
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some
@@ -51,7 +51,11 @@ class EncoderTeacher(Teacher):
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         snapshot = context.snapshot
-        encoder = self._load(snapshot.device)
+        if self.encoder is not None:
+            encoder = initial_encoder(self.encoder, 0, snapshot.device)
+        else:
+            assert self.folder is not None, "one of the two is set"
+            encoder = load_encoder(self._saved(self.folder), snapshot.device)
         documents = self._document_vectors(encoder, context)
         rows, positions = np.unique(pairs.queries, return_inverse=True)
         queries = encode_some(
@@ -90,12 +94,6 @@ class EncoderTeacher(Teacher):
             "documents of the teacher",
             snapshot.world,
         )
-
-    def _load(self, device: str) -> Encoder:
-        if self.encoder is not None:
-            return initial_encoder(self.encoder, 0, device)
-        assert self.folder is not None
-        return load_encoder(self._saved(self.folder), device)
 
     @staticmethod
     def _saved(folder: Path) -> Path:

@@ -28,11 +28,6 @@ class Hybrid(Teacher):
 
     compares_candidates: ClassVar[bool] = True
 
-    # A class variable elsewhere; here it depends on the teachers.
-    @property
-    def follows_student(self) -> bool:  # type: ignore[override]
-        return any(teacher.follows_student for teacher in self.teachers)
-
     @property
     def needs(self) -> frozenset[str]:
         return frozenset().union(*(teacher.needs for teacher in self.teachers))

@@ -1,6 +1,6 @@
 """The retriever itself, as it was at the last refresh: useful as one part of a hybrid."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -11,7 +11,6 @@ class Student(Teacher):
     """Scores of the checkpoint that the tables are mined with."""
 
     kind: Literal["student"] = "student"
-    follows_student: ClassVar[bool] = True
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         snapshot = context.snapshot

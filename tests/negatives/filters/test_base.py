@@ -76,11 +76,6 @@ def test_apply_filters_agrees_with_a_slow_loop(width):
     ]
 
 
-def test_without_filters_known_positives_are_removed():
-    rows, _, dropped = apply_filters(candidates_of([[3], [0]], [[3, 1, 2], [4, 5, PADDING]]), [], 2)
-    assert rows.tolist() == [[1, 2], [4, 5]] and dropped == {"known positives": 1}
-
-
 def test_an_expensive_filter_sees_each_needed_candidate_once(looked):
     rows, _, dropped = apply_filters(
         candidates_of([[1], [1]], [[2, 1, 3, 4, 5, 7], [9, 11, 13, 2, 4, 6]]), [ExpensiveMultiples(of=2)], 3

@@ -4,16 +4,8 @@ import pytest
 from pyserini_ance.data import known_positives as module
 from pyserini_ance.data.collection import Qrels, Split
 from pyserini_ance.data.known_positives import grades_of, is_known_positive
-from pyserini_ance.negatives.filters.base import apply_masks, select
+from pyserini_ance.negatives.filters.base import apply_masks
 from pyserini_ance.negatives.table import PADDING
-
-
-def test_known_positive_by_hand(split_of):
-    known_positives = split_of([2], [0, 3], [2]).known_positives("query")
-    found = is_known_positive(
-        known_positives, np.array([1, 0, 1]), np.array([[3, 2, 0], [3, 2, 0], [PADDING, 1, 3]])
-    )
-    assert found.tolist() == [[True, False, True], [False, True, False], [False, False, True]]
 
 
 @pytest.mark.parametrize(("most", "lines"), [(0, 7), (5, 3), (16, 4096)])
@@ -31,13 +23,6 @@ def test_known_positive_agrees_with_a_slow_loop(split_of, most, lines, monkeypat
         is_known_positive(known_positives, rows.astype(np.int32), documents.astype(np.int32)).tolist()
         == expected
     )
-
-
-def test_known_positives_of_documents_are_their_queries(split_of):
-    known_positives = split_of([2], [0, 3], [2]).known_positives("document")
-    assert is_known_positive(
-        known_positives, np.array([2, 3]), np.array([[0, 1, 2], [0, 1, 2]])
-    ).tolist() == [[True, False, True], [False, True, False]]
 
 
 def test_grades_agree_with_a_slow_loop():
@@ -77,15 +62,6 @@ def test_rows_near_the_maximum_of_int32_are_distinguished(split_of, most, monkey
     ]
 
 
-def test_select_takes_the_first_of_each_row_in_order_and_pads():
-    candidates, scores = np.array([[7, 5, 3, 1], [2, 4, 6, 8]]), np.array([[4.0, 3, 2, 1], [4, 3, 2, 1]])
-    kept = np.array([[False, True, True, True], [False, False, True, False]])
-    candidates, scores = select(kept, 2, (candidates, np.int32(PADDING)), (scores, np.float32(-np.inf)))
-    assert candidates.tolist() == [[5, 3], [6, PADDING]]
-    assert scores.tolist() == [[3, 2], [2, -np.inf]]
-    assert (candidates.dtype, scores.dtype) == (np.int32, np.float32)
-
-
 def test_removals_agree_with_a_slow_loop():
     rng = np.random.default_rng(0)
     candidates, scores = rng.integers(-1, 40, (30, 12)), rng.random((30, 12))  # -1 is padding
@@ -106,8 +82,3 @@ def test_removals_agree_with_a_slow_loop():
         assert found[row].tolist() == [*candidates[row, kept], *[PADDING] * padding]
         assert found_scores[row].tolist() == [*scores[row, kept].astype(np.float32), *[-np.inf] * padding]
     assert dropped == expected and list(dropped) == ["first", "second"]
-
-
-def test_a_filter_that_removes_nothing_is_counted_with_zero():
-    candidates, scores = np.array([[1, PADDING]]), np.zeros((1, 2))
-    assert apply_masks(candidates, scores, {"a": np.array([[False, True]])}, 2)[2] == {"a": 0}

@@ -9,7 +9,6 @@ import pytest
 from helpers.filter_fixture import apply_filters, candidates_of
 from pydantic import ValidationError
 
-from pyserini_ance.encoders import cross_encoder_model
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.filters.base import filter_masks, promoted_pairs
 from pyserini_ance.negatives.filters.teacher import TeacherFilter
@@ -136,18 +135,6 @@ def test_a_teacher_that_compares_candidates_sees_all_of_an_anchor_at_once(tmp_pa
     assert rows.tolist() == plain.tolist()
 
 
-def test_a_hybrid_scales_scores_over_positives_and_candidates(tmp_path):
-    scores = tmp_path / "scores.trec"
-    scores.write_text("".join(f"q0 Q0 d{row} 1 {score} t\n" for row, score in enumerate([10, 8, 7, 1, 0])))
-    found = candidates_of([[0]], [[1, 2, 3, 4]], documents=["x"] * 5)
-    found.snapshot.recipe = SimpleNamespace(cache=tmp_path)
-    teacher = {"kind": "hybrid", "teachers": [{"kind": "ranking", "file": scores}]}
-    rule = TeacherFilter(teacher=teacher, max_score=0.75)
-    assert rule.mask(found).tolist() == [[True, False, False, False]]  # 0.8, 0.7, 0.1, 0
-    rows, _, dropped = apply_filters(found, [rule], 1)
-    assert rows.tolist() == [[2]] and dropped["teacher"] == 1
-
-
 def test_a_source_keeps_what_was_promoted_apart(split_of, snapshot_of, tmp_path):
     """Both filters see what the one before keeps; a removal counts for one of them."""
     scores = tmp_path / "scores.trec"
@@ -228,13 +215,6 @@ def test_a_cross_encoder_whose_files_changed_is_loaded_again(monkeypatch, tmp_pa
     cross_encoder._load.cache_clear()
 
 
-def test_a_missing_library_is_reported_with_the_command(monkeypatch):
-    monkeypatch.setattr(cross_encoder_model, "find_spec", lambda name: None)
-    rule = TeacherFilter(teacher={"kind": "cross_encoder", "model": "some/name"}, max_score=0)
-    with pytest.raises(RuntimeError, match="not installed: python -m pip install sentence-transformers"):
-        rule.check_data(candidates_of([[2]], [[0]]).anchor_set)
-
-
 def test_without_a_recipe_the_error_says_what_is_missing(tmp_path):
     case = Case(tmp_path, "query")
     case.candidates.snapshot.recipe = None
@@ -258,8 +238,3 @@ def test_a_missing_file_is_reported_before_training(tmp_path):
     rule = TeacherFilter(teacher={"kind": "ranking", "file": tmp_path / "nowhere"}, max_score=1)
     with pytest.raises(FileNotFoundError, match="nowhere"):
         rule.check_data(candidates_of([[0]], [[1]]).anchor_set)
-
-
-def test_a_source_needs_what_its_teacher_needs():
-    filters = [{"kind": "teacher", "teacher": "hybrid", "max_score": 0.9}]
-    assert Ann(filters=filters).needs == {"bm25"} and Ann().needs == set()

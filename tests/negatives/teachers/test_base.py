@@ -7,7 +7,6 @@ from helpers.filter_fixture import candidates_of
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.negatives.teachers.base import (
-    PairCache,
     Pairs,
     Teacher,
     TeacherContext,
@@ -95,15 +94,6 @@ def test_a_pair_is_scored_once_and_an_interrupted_call_continues(context, monkey
     assert len(asked) == 11
 
 
-def test_the_cache_finds_what_was_stored_and_nothing_else(tmp_path):
-    cache = PairCache(tmp_path / "cache", World())
-    assert np.isnan(cache.find(np.array([1, 2]))).all()
-    cache.add(np.array([7, 1]), np.array([0.25, 4.0], np.float32))
-    cache.add(np.array([3]), np.array([-1.0], np.float32))
-    found = cache.find(np.array([3, 2, 1, 7, 99, 1]))
-    np.testing.assert_array_equal(found, np.array([-1, np.nan, 4, 0.25, np.nan, 4], np.float32))
-
-
 def test_a_damaged_block_is_named_and_once_removed_scored_again(context):
     pairs = Pairs(np.array([0, 0]), np.array([1, 2]), np.array([0, 0]))
 
@@ -127,16 +117,6 @@ def test_a_score_that_is_no_finite_number_is_an_error_and_not_kept(context, valu
     with pytest.raises(RuntimeError, match=r"scores 1 of 2 pairs .* first query q1 with document d2: "):
         scored_once(pairs, "a", context, lambda queries, _: np.where(queries, value, 0.5), "cross-encoder")
     assert not [*context.recipe.cache.rglob("*.npy")]
-
-
-def test_runs_that_score_the_same_pairs_at_once_disturb_none(tmp_path):
-    """Blocks of two runs overlap, as both have found nothing in the cache before; one was killed midway."""
-    one, other = PairCache(tmp_path, World()), PairCache(tmp_path, World())
-    one.add(np.array([1, 2]), np.array([0.1, 0.2], np.float32))
-    (tmp_path / ".abc.npy.1@host.tmp").write_bytes(b"half a block")
-    other.add(np.array([2, 3]), np.array([0.2, 0.3], np.float32))
-    found = one.find(np.array([3, 2, 1, 2]))
-    np.testing.assert_array_equal(found, np.array([0.3, 0.2, 0.1, 0.2], np.float32))
 
 
 def scored_by_all(world: World, folder, counts: list[int]) -> tuple[list[list[float]], list[int]]:

@@ -30,8 +30,7 @@ def test_the_sum_of_bm25_and_the_student(split_of, snapshot_of, tmp_path):
     found = Hybrid(weights=(3, 1)).score(pairs, context)
     np.testing.assert_allclose(found, [0.75, 0.25, 0.275, 0.0, 1.0, 0.125], rtol=1e-6)
     assert context.origins == {"bm25": sha256_file(run), "student": "weights"}
-    assert Hybrid().follows_student and Hybrid().needs == {"bm25"}
-    assert not Hybrid(teachers=[{"kind": "bm25"}]).follows_student
+    assert Hybrid().needs == {"bm25"}
 
 
 def test_every_teacher_needs_a_weight():

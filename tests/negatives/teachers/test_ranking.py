@@ -7,7 +7,6 @@ from pyserini_ance.data.scored_pairs import read_scored_pairs
 from pyserini_ance.negatives.teachers import base
 from pyserini_ance.negatives.teachers.base import Pairs, TeacherContext
 from pyserini_ance.negatives.teachers.ranking import RankingTeacher
-from pyserini_ance.storage.files import sha256_file
 
 
 @pytest.fixture
@@ -26,12 +25,6 @@ def context(split_of, snapshot_of, tmp_path):
 ROWS = np.array([0, 0, 1])
 PAIRS = Pairs(ROWS, np.array([0, 1, 1]), ROWS)
 SCORES = np.array([-1.25, 3.5, np.nan], np.float32)
-
-
-def test_scores_come_from_the_file(path, context):
-    found = RankingTeacher(file=path).score(PAIRS, context)
-    assert context.origins == {f"ranking {path}": sha256_file(path)}
-    np.testing.assert_array_equal(found, SCORES)
 
 
 def test_the_lines_of_a_file_are_read_once(path, context, monkeypatch):

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from pyserini_ance.trainer.losses.base import Pairs
 from pyserini_ance.trainer.losses.hinge import Hinge
 from pyserini_ance.trainer.losses.ranknet import RankNet
 
@@ -75,12 +74,3 @@ def test_they_agree_with_a_slow_loop_over_grades(loss, of_pair):
         slow_mean(of_pair, *row) for row in zip(scores.tolist(), labels.tolist(), mask.tolist(), strict=True)
     ]
     assert loss(scores, labels, mask).tolist() == pytest.approx(expected, rel=1e-5)
-
-
-def test_pairs_grow_with_positives_not_with_columns():
-    labels = torch.zeros(3, 50)
-    labels[0, 7] = labels[1, 3] = labels[2, 9] = labels[2, 40] = 1
-    pairs = Pairs.of(labels, torch.ones(3, 50, dtype=torch.bool))
-    assert pairs.positives.shape == (3, 2) and pairs.mask.shape == (3, 2, 50)
-    assert pairs.mask.sum((1, 2)).tolist() == [49, 49, 2 * 48]
-    assert sorted(pairs.positives[2].tolist()) == [9, 40]
