@@ -86,9 +86,9 @@ class RefresherProcess(Settings):
     processes: PositiveInt = 1
     """Processes of a subprocess, under torchrun."""
     refresher_timeout_seconds: PositiveInt = 600
-    """Training that needs the refresher stops after this many seconds without a sign of life from it."""
+    """Training that needs the refresher stops after this many seconds without one."""
     trainer_timeout_seconds: PositiveInt = 600
-    """The refresher exits after this many seconds without a sign of life from training."""
+    """The refresher exits after this many seconds without training."""
 
 
 class Retention(Settings):
