@@ -20,9 +20,8 @@ from pyserini_ance.data.string_arrays import STRINGS_PER_BLOCK
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.recipe.evaluation_settings import Rerank
 from pyserini_ance.recipe.models import Bm25, Recipe
-from pyserini_ance.storage.files import copy_whole, sha256_json
-from pyserini_ance.storage.liveness import remove_leftovers
-from pyserini_ance.storage.publish import claimed_in_turn
+from pyserini_ance.storage.files import beside, copy_whole, remove_leftovers, sha256_json
+from pyserini_ance.storage.locks import locked
 
 RANKINGS = "rankings"
 log = logging.getLogger(__name__)
@@ -76,15 +75,16 @@ def cached_rankings(
 
     Missing rankings are made in one call, and the index once per collection. Of several processes that need
     the same rankings one makes them while the others wait. Raises RuntimeError as
-    `pyserini_bridge.bm25.retrieve` does, ClaimLost if a process of another host that makes them is silent.
+    `pyserini_bridge.bm25.retrieve` does.
     """
     paths = [_path(bm25, cache, collection, request) for request in requests]
     by_path = dict(zip(paths, requests, strict=True))
     missing = [path for path in by_path if not path.exists()]
     if missing:
         work = sha256_json(sorted(path.stem for path in missing))[:32]
-        with claimed_in_turn(cache / BM25 / f"{work}.claim"):
-            remove_leftovers(cache / BM25 / RANKINGS)
+        (cache / BM25).mkdir(parents=True, exist_ok=True)
+        with locked(beside(cache / BM25 / work, "writing"), what="BM25's rankings"):
+            remove_leftovers(cache / BM25)
             if wanted := {path: request for path, request in by_path.items() if not path.exists()}:
                 _retrieve(bm25, bm25_index(bm25, cache, collection), collection, wanted)
     elif paths:
