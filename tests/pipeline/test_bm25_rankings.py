@@ -115,14 +115,14 @@ def test_what_another_process_makes_in_the_meantime_is_not_asked_for(recipe, ask
     collection = read_collection(recipe)
 
     @contextmanager
-    def after_another(folder):
+    def after_another(path, what):
         """The other process has made the first ranking when this one gets its turn."""
         with monkeypatch.context() as other:
-            other.setattr(bm25_rankings, "claimed_in_turn", lambda folder: nullcontext())
+            other.setattr(bm25_rankings, "locked", lambda path, what: nullcontext())
             ranked(recipe, collection, [TRAIN])
         yield
 
-    monkeypatch.setattr(bm25_rankings, "claimed_in_turn", after_another)
+    monkeypatch.setattr(bm25_rankings, "locked", after_another)
     ranked(recipe, collection, [TRAIN, TEST])
     assert [[hits for _, hits, _ in wanted] for _, wanted in asked] == [[5], [3]]
 
