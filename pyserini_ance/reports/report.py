@@ -364,7 +364,8 @@ def _training(histories: Histories) -> Section:
         measure = "dev " + ", ".join(dict.fromkeys(record["measure"] for record in scores))
         best = max(scores, key=lambda record: record["value"])
         found = f"Best: {best['value']:.4f} at {best['stage']}, step {best['checkpoint_step']}." * bool(one)
-        note, how = " ".join(filter(None, [found, starts, ticks])), {"marks": marks, "stages": stages}
+        note = " ".join(filter(None, [found, starts, ticks]))
+        how: dict[str, Any] = {"marks": marks, "stages": stages}
         section.plot_lines(
             histories, "Dev measure over steps", note, measure, RunHistory.dev, points=True, **how
         )
