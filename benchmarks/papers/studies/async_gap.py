@@ -34,7 +34,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     for row in rows:
         line = overlaps.setdefault(f"{row['run']}: {row['table']}", Series())
         line.x += [row["mined_at"], row["next_mined_at"], row["next_mined_at"]]
-        line.y += [100.0, 100 * row["overlap"], math.nan]
+        line.y += [100.0, 100 * row["overlap"], math.nan]  # the line is interrupted
     ages = {run.name: Line(age.x, age.y) for run in runs if (age := run.history.ages()).x}
     losses = {run.name: loss for run in runs if (loss := _loss(run.history)) is not None}
     panels = [
