@@ -119,20 +119,21 @@ def last_stage(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 def expected_rows(recipe: Recipe, row: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The scores that the recipe expects, each beside that of the last stage's `row`; none for a variant."""
     columns = recipe.final_evaluation.columns
-    figures = {
-        columns[key]: value
+    figures = [
+        (columns[split, name], value)
         for split, scores in recipe.expect.items()
-        for measure, value in scores.items()
-        if (key := (split, measure)) in columns and columns[key] in row
-    }
+        for name, value in scores.items()
+        if (split, name) in columns
+    ]
     return [
         {
-            row["row"]: name,
+            row["row"]: column,
             "expected": value,
-            "measured": row[name],
-            "difference": f"{row[name] - value:+.4f}",
+            "measured": row[column],
+            "difference": f"{row[column] - value:+.4f}",
         }
-        for name, value in figures.items()
+        for column, value in figures
+        if column in row
     ]
 
 
