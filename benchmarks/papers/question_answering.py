@@ -13,11 +13,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from benchmarks.papers.answer_scores import measure_answers
 from benchmarks.papers.readers import READERS
 from benchmarks.papers.readers.base import OpenReader, Passage, Reader
 from pyserini_ance.data.answer_matching import ANSWERS, FIELD, read_answers
 from pyserini_ance.data.trec import best_first
-from pyserini_ance.evaluation.answer_measures import measure_answers
 from pyserini_ance.evaluation.metrics import row_of
 from pyserini_ance.pipeline.ranking_inputs import RankingInput
 from pyserini_ance.reports.reranking import QueryLog

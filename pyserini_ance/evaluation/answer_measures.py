@@ -1,16 +1,11 @@
-"""Measures by answer strings: coverage of passages (top-k accuracy), and exact match and F1 of predicted
-answers.
+"""Coverage of passages by answer strings (top-k accuracy).
 
-Coverage is the share of questions with an answer in one of the first k passages: Success@k of ir-measures,
-with passages judged by the answers they contain. Source: Karpukhin et al. 2020 (DPR), arXiv:2004.04906. Exact
-match and F1 are those of SQuAD's evaluation script: the best over several gold answers counts.
+It is the share of questions with an answer in one of the first k passages: Success@k of ir-measures, with
+passages judged by the answers they contain. Source: Karpukhin et al. 2020 (DPR), arXiv:2004.04906.
 """
 
 import logging
-import re
-import string
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from ir_measures import Measure
@@ -21,7 +16,6 @@ from pyserini_ance.data.answer_matching import (
     Patterns,
     Tokens,
     contain_answers,
-    decomposed,
     is_pattern,
     read_answers,
 )
@@ -29,58 +23,6 @@ from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.trec import Qrels, Run, best_first
 from pyserini_ance.evaluation.metrics import evaluate, row_of
 from pyserini_ance.recipe.evaluation_settings import parse_measures
-
-ARTICLES = re.compile(r"\b(a|an|the)\b")
-NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-EXACT, F1 = "EM", "F1"
-
-
-def normalized(answer: str) -> str:
-    """The answer in lower case, without ASCII punctuation and articles (a, an, the), words separated by one
-    blank."""
-    return " ".join(ARTICLES.sub(" ", answer.lower().translate(NO_PUNCTUATION)).split())
-
-
-def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    return float(any(normalized(prediction) == normalized(answer) for answer in answers))
-
-
-def f1(prediction: str, answers: Sequence[str]) -> float:
-    """The harmonic mean of precision and recall of words, for the best answer; 0 for two empty texts."""
-    return max(
-        (_f1(normalized(prediction).split(), normalized(answer).split()) for answer in answers), default=0.0
-    )
-
-
-def pattern_match(prediction: str, patterns: Sequence[str]) -> float:
-    """Whether one of the regular expressions matches at the prediction's start, as in DrQA.
-
-    Case is ignored; `^` and `$` match at line breaks. A malformed expression matches nothing. Source: Chen et
-    al. 2017, arXiv:1704.00051.
-    """
-    text = decomposed(prediction)
-    valid = Patterns([pattern for pattern in patterns if is_pattern(pattern)])
-    return float(any(pattern.match(text) for pattern in valid.patterns))
-
-
-def measure_answers(
-    predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]], regular_expressions: bool = False
-) -> dict[str, float]:
-    """Means over all questions of `gold`; a missing prediction counts as 0.
-
-    Regular expressions have no F1.
-    """
-    measures = {EXACT: pattern_match} if regular_expressions else {EXACT: exact_match, F1: f1}
-    return {
-        name: sum(measure(predictions[q], gold[q]) for q in gold if q in predictions) / len(gold)
-        for name, measure in measures.items()
-    }
-
-
-def _f1(prediction: Sequence[str], answer: Sequence[str]) -> float:
-    shared = sum((Counter(prediction) & Counter(answer)).values())
-    return 2 * shared / (len(prediction) + len(answer)) if shared else 0.0
-
 
 CUTOFFS = (5, 20, 100)
 logger = logging.getLogger(__name__)

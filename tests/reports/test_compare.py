@@ -28,22 +28,16 @@ from pyserini_ance.runs.rundir import RunDir
 QUERIES = "abcd"  # the relevant document of each is `x`
 
 
-def result(
-    recipe: str, value: float, bm25: float = 0.4, config_hash: str = "a1b2c3d4", commits: tuple[str, ...] = ()
-) -> dict:
+def result(recipe: str, value: float, config_hash: str = "a1b2c3d4", bm25: float = 0.4, **more) -> dict:
+    """A run of 21 seconds; `more` are further rows by name: their RR@10."""
     rows = [
         {"row": "bm25", "RR@10": bm25, "test seconds": 2.0},
         {"row": "warm-up", "RR@10": 0.1, "train seconds": 5.0, "refresh seconds": 1.0, "test seconds": 1.0},
         {"row": "last", "RR@10": value, "train seconds": 10.0, "refresh seconds": 3.0, "test seconds": 1.0},
+        *({"row": name, "RR@10": value, "test seconds": 0.5} for name, value in more.items()),
     ]
-    return {
-        "run": f"runs/{recipe}",
-        "recipe": recipe,
-        "config_hash": config_hash,
-        "measures": ["RR@10"],
-        "rows": rows,
-        "commits": commits,
-    }
+    head = {"run": f"runs/{recipe}", "recipe": recipe, "config_hash": config_hash, "measures": ["RR@10"]}
+    return {**head, "rows": rows, "commits": ()}
 
 
 def test_seeds_of_a_recipe_share_a_row():
@@ -56,93 +50,64 @@ def test_seeds_of_a_recipe_share_a_row():
     ]
 
 
-def test_the_row_of_a_run_is_that_of_its_last_stage_and_not_by_another_index():
-    compressed = result("a", 0.5)
-    compressed["rows"].append({"row": "last+OPQ6,IVF1,PQ6", "RR@10": 0.2, "test seconds": 1.0})
-    assert compare([compressed])[0][1] == {
-        "recipe": "a",
-        "runs": 1,
-        "RR@10": "0.500",
-        "seconds": 21,
-        "commit": None,
-    }
-
-
-def test_a_result_fused_with_bm25_has_a_row_after_that_of_its_recipe():
-    fused = [result("a", 0.5), result("a", 0.5)]
-    for run, value in zip(fused, (0.6, 0.7), strict=True):
-        run["rows"].append({"row": "hybrid", "RR@10": value, "test seconds": 0.5})
-    rows, _ = compare([*fused, result("b", 0.4)])
-    assert [(row["recipe"], row["runs"], row["RR@10"], row["seconds"]) for row in rows] == [
-        ("bm25", None, "0.400", None),
-        ("a", 2, "0.500", 21),
-        ("a hybrid", 2, "0.650 (0.600-0.700)", 21),
-        ("b", 1, "0.400", 21),
-    ]
+@pytest.mark.parametrize(
+    ("results", "rows"),
+    [
+        # Rows by another index are no results of their run.
+        ([result("a", 0.5, **{"last+OPQ6": 0.2})], [("a", 1, "0.500")]),
+        # A result fused with BM25 comes after that of its recipe.
+        (
+            [result("a", 0.5, hybrid=0.6), result("a", 0.5, hybrid=0.7), result("b", 0.4)],
+            [("a", 2, "0.500"), ("a hybrid", 2, "0.650 (0.600-0.700)"), ("b", 1, "0.400")],
+        ),
+        # Where BM25 measures the same the data does not differ, so that RM3's settings do.
+        (
+            [result("a", 0.5, **{"bm25+rm3": 0.41}), result("b", 0.5, **{"bm25+rm3": 0.42})],
+            [
+                ("bm25+rm3 of a [a1b2c3]", None, "0.410"),
+                ("bm25+rm3 of b [a1b2c3]", None, "0.420"),
+                ("a", 1, "0.500"),
+                ("b", 1, "0.500"),
+            ],
+        ),
+        # Recipes, or a grid, may start from several encoders.
+        (
+            [
+                result("a", 0.5, untrained=0.1),
+                result("a", 0.5, untrained=0.1),
+                result("a", 0.6, "ffffffff", untrained=0.2),
+            ],
+            [
+                ("untrained of a [a1b2c3]", None, "0.100"),
+                ("untrained of a [ffffff]", None, "0.200"),
+                ("a [a1b2c3]", 2, "0.500"),
+                ("a [ffffff]", 1, "0.600"),
+            ],
+        ),
+    ],
+)
+def test_rows(results, rows):
+    """A recipe with other settings has a separate row."""
+    found = [(row["recipe"], row["runs"], row["RR@10"]) for row in compare(results)[0]]
+    assert found == [("bm25", None, "0.400"), *rows]
 
 
 @pytest.mark.parametrize(
-    ("others", "message"),
+    ("other", "message"),
     [
-        (
-            [("b", 0.3, ["RR@10"])],
-            "^BM25 measures RR@10 0.4000 in runs/a, but RR@10 0.3000 in runs/b: compare runs",
-        ),
-        ([("b", 0.4, ["AP"])], "with the same measures"),
+        (result("b", 0.5, bm25=0.3), "^BM25 measures RR@10 0.4000 in runs/a, but RR@10 0.3000 in runs/b: "),
+        ({**result("b", 0.5), "measures": ["AP"]}, "with the same measures"),
     ],
 )
-def test_runs_on_other_data_or_by_other_measures_are_not_compared(others, message):
-    more = [{**result(name, 0.5, bm25), "measures": measures} for name, bm25, measures in others]
+def test_runs_on_other_data_or_by_other_measures_are_not_compared(other, message):
     with pytest.raises(ValueError, match=message):
-        compare([result("a", 0.5), *more])
-
-
-def test_each_setting_of_rm3_has_a_row_that_names_its_recipe():
-    """Where BM25 measures the same the data does not differ, so that RM3's settings do."""
-    results = [result("a", 0.5), result("b", 0.5)]
-    for found, value in zip(results, (0.41, 0.42), strict=True):
-        found["rows"].insert(1, {"row": "bm25+rm3", "RR@10": value})
-    assert [row["recipe"] for row in compare(results)[0]] == [
-        "bm25",
-        "bm25+rm3 of a [a1b2c3]",
-        "bm25+rm3 of b [a1b2c3]",
-        "a",
-        "b",
-    ]
-
-
-def test_each_untrained_encoder_has_a_row():
-    """Recipes, or a grid, may start from several encoders."""
-    results = [result("a", 0.5), result("a", 0.5), result("a", 0.6, config_hash="ffffffff")]
-    for found, value in zip(results, (0.1, 0.1, 0.2), strict=True):
-        found["rows"].insert(1, {"row": "untrained", "RR@10": value})
-    assert [(row["recipe"], row["RR@10"]) for row in compare(results)[0]] == [
-        ("bm25", "0.400"), ("untrained of a [a1b2c3]", "0.100"), ("untrained of a [ffffff]", "0.200"),
-        ("a [a1b2c3]", "0.500"), ("a [ffffff]", "0.600"),
-    ]  # fmt: skip
-
-
-def test_a_recipe_with_other_settings_has_a_separate_row():
-    rows, _ = compare([result("demo/ance", 0.5), result("demo/ance", 0.6, config_hash="ffffffff")])
-    assert [(row["recipe"], row["runs"]) for row in rows[1:]] == [
-        ("demo/ance [a1b2c3]", 1),
-        ("demo/ance [ffffff]", 1),
-    ]
+        compare([result("a", 0.5), other])
 
 
 def test_recorded_commits_are_shown():
-    results = [
-        result("a", 0.5, commits=("1111111",)),
-        result("a", 0.6, commits=("1111111", "2222222+")),
-        result("b", 0.5),
-    ]
-    rows, columns = compare(results)
-    assert columns[-1] == "commit"
-    assert [(row["recipe"], row["commit"]) for row in rows] == [
-        ("bm25", None),
-        ("a", "1111111, 2222222+"),
-        ("b", None),
-    ]
+    made = [{**result("a", 0.5), "commits": commits} for commits in (("1111111",), ("1111111", "2222222+"))]
+    rows, columns = compare([*made, result("b", 0.5)])
+    assert columns[-1] == "commit" and [row["commit"] for row in rows] == [None, "1111111, 2222222+", None]
 
 
 def hits(query: str, place: int) -> list[str]:
@@ -410,57 +375,41 @@ def test_by_setting_and_index_with_means_over_seeds(grid):
     ]
 
 
-@pytest.fixture
-def change(grid):
-    """Rewrite the record of each run of the grid by `of`, and say which recipe the grid is of."""
-
-    def change(of, recipe=None):
-        record = json.loads((grid / "grid.json").read_text())
+@pytest.mark.parametrize(
+    ("key", "recipe"),
+    [
+        ("projection", "s/bm25"),  # a setting of one recipe alone, as in the grid ltre-against-ance
+        ("projection", None),
+        ("recipe", "s/bm25"),
+    ],
+)
+def test_settings_that_runs_lack(grid, key, recipe):
+    record = json.loads((grid / "grid.json").read_text())
+    if key == "recipe":  # combinations without a recipe use the grid's
+        record["recipe"] = recipe
+        record["runs"] = [{k: v for k, v in r.items() if (k, v) != (key, recipe)} for r in record["runs"]]
+    elif recipe:
         for run in record["runs"]:
-            of(run)
-        (grid / "grid.json").write_text(json.dumps({**record, "recipe": recipe}))
-        return grid
-
-    return change
-
-
-def test_a_setting_of_one_recipe_belongs_to_the_recipe(change):
-    """As in the grid ltre-against-ance, whose recipes have stages of their own."""
-
-    def of(run):
-        del run["projection"]
-        if run["recipe"] == "s/ance":
             run["projection"] = "64"
-
-    rows, columns = improvements(change(of), "s/bm25")
-    assert columns[:3] == ["index", "recipe", "runs"] and [
-        (row["recipe"], row["runs"]) for row in rows[:2]
-    ] == [("s/bm25", 3), ("s/ance", 2)]
-    assert rows[1]["RR@10 gain"] == f"{((0.63 + 0.15) / 2 / ((0.40 + 0.44 + 0.20) / 3) - 1) * 100:+.1f} %"
-
-
-def test_runs_without_a_setting_have_separate_rows(change):
-    def of(run):
-        if run["projection"] == "null":
-            del run["projection"]
-
-    rows, columns = improvements(change(of), "s/bm25")
-    assert columns[0] == "projection"
-    exact = [row for row in rows if row["index"] == "exact"]
-    assert [(row["projection"], row["recipe"], row.get("RR@10 gain")) for row in exact] == [
-        (None, "s/bm25", None),
-        (None, "s/ance", "+50.0 %"),
-        ("64", "s/bm25", None),
-        ("64", "s/ance", "-25.0 %"),
+            if run["recipe"] == recipe:
+                del run["projection"]
+    else:
+        record["runs"] = [{k: v for k, v in r.items() if v != "null"} for r in record["runs"]]
+    (grid / "grid.json").write_text(json.dumps(record))
+    rows, columns = improvements(grid, "s/bm25")
+    exact = [
+        (row.get("projection"), row["recipe"], row.get("RR@10 gain"))
+        for row in rows
+        if row["index"] == "exact"
     ]
-
-
-def test_a_combination_without_a_recipe_uses_the_grids(change):
-    def of(run):
-        if run["recipe"] == "s/bm25":
-            del run["recipe"]
-
-    assert improvements(change(of, "s/bm25"), "s/bm25")[0][1]["RR@10 gain"] == "+50.0 %"
+    if key == "projection" and recipe:
+        gain = f"{((0.63 + 0.15) / 2 / ((0.40 + 0.44 + 0.20) / 3) - 1) * 100:+.1f} %"
+        assert columns[0] == "index" and exact == [(None, "s/bm25", None), (None, "s/ance", gain)]
+    else:
+        first = None if key == "projection" else "null"
+        ance = [row[-1] for row in exact if row[1] == "s/ance"]
+        assert columns[0] == "projection" and ance == ["+50.0 %", "-25.0 %"]
+        assert [row[0] for row in exact] == [first, first, "64", "64"]
 
 
 def test_a_grid_that_has_no_such_table_is_refused(grid):

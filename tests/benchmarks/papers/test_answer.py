@@ -8,9 +8,9 @@ import pytest
 from helpers.small_set import ONE_STEP, make_finished_run
 
 from benchmarks.papers import answer, question_answering
+from benchmarks.papers.answer_scores import exact_match, f1
 from benchmarks.papers.readers.base import NO_ANSWER, Answer, Passage
 from pyserini_ance.data.trec import read_run
-from pyserini_ance.evaluation.answer_measures import exact_match, f1
 from pyserini_ance.pipeline.ranking_inputs import open_ranking
 
 PASSAGES = "id\ttext\ttitle\n1\tAaron is a prophet.\tA\n2\tThe year 1984.\tB\n3\tIt was 1985 in the U.S.\tC\n"

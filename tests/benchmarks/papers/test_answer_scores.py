@@ -1,0 +1,62 @@
+"""Exact match and F1 by hand."""
+
+import pytest
+
+from benchmarks.papers.answer_scores import exact_match, f1, measure_answers, normalized, pattern_match
+
+NORMALIZED = [
+    ("The Denver  Broncos!", "denver broncos"),
+    ("a U.S. state", "us state"),
+    ("an  apple a day", "apple day"),
+    ("theatre another", "theatre another"),
+    ("well-known", "wellknown"),
+    ("the", ""),
+    ("“the” cat", "“ ” cat"),  # only ASCII punctuation goes
+    ("Saint-Émile\n1,993", "saintémile 1993"),
+    ("the-a", "thea"),  # punctuation goes first, so that no article is left
+    ("", ""),
+]
+EXACT = [
+    ("the Denver Broncos", ["Carolina Panthers", "Denver Broncos."], 1),
+    ("Denver", ["Denver Broncos"], 0),
+    ("The", ["an"], 1),  # both are blank
+    ("x", [], 0),
+]
+SCORES = [
+    ("Denver Broncos", ["Denver Broncos"], 1),
+    ("the Denver Broncos team", ["Denver Broncos"], 2 * (2 / 3) * 1 / (2 / 3 + 1)),
+    ("new new york", ["new york"], 2 * (2 / 3) * 1 / (2 / 3 + 1)),  # a word counts as often as both have it
+    ("york", ["new york city", "york pie"], 2 * 1 * 0.5 / 1.5),
+    ("blue", ["red"], 0),
+    ("The", ["an"], 0),  # two blank answers: version 1.1 finds no word in common
+    ("x", [], 0),
+]
+
+
+@pytest.mark.parametrize(("answer", "expected"), NORMALIZED)
+def test_normalized(answer, expected):
+    assert normalized(answer) == expected
+
+
+@pytest.mark.parametrize(("prediction", "answers", "expected"), EXACT)
+def test_exact_match(prediction, answers, expected):
+    assert exact_match(prediction, answers) == expected
+
+
+@pytest.mark.parametrize(("prediction", "answers", "expected"), SCORES)
+def test_f1(prediction, answers, expected):
+    assert f1(prediction, answers) == pytest.approx(expected)
+
+
+def test_regular_expressions_match_from_the_start():
+    assert pattern_match("20,320 feet", [r"20,?\d{3} f(ee|oo)t"]) == 1
+    assert pattern_match("about 20,320 feet", [r"20,?\d{3}"]) == 0
+    assert pattern_match("MOUNT McKinley", ["denali", "mount"]) == 1
+    assert pattern_match("f(ee", ["f(ee"]) == 0
+
+
+def test_means_over_all_questions():
+    gold = {"0": ["Denver Broncos"], "1": ["red"], "2": ["blue"], "3": ["green"]}
+    predictions = {"0": "the broncos", "1": "Red.", "elsewhere": "x"}
+    assert measure_answers(predictions, gold) == {"EM": 1 / 4, "F1": pytest.approx((2 / 3 + 1) / 4)}
+    assert measure_answers({"0": "Denver"}, {"0": ["den.er$"]}, regular_expressions=True) == {"EM": 1}
