@@ -333,8 +333,14 @@ class Snapshot:
 
     def _searcher(self, vectors: np.ndarray | torch.Tensor, is_repeated: bool = False) -> Searcher:
         settings = self.encoding
-        block, memory_gib = settings.documents_per_block, settings.memory_gib
-        return searcher(vectors, settings.search, self.device, self.world, block, memory_gib, is_repeated)
+        return searcher(
+            vectors,
+            settings.search,
+            self.device,
+            self.world,
+            memory_gib=settings.memory_gib,
+            is_repeated=is_repeated,
+        )
 
     def static_index(self, index: str, seed: int) -> Searcher:
         """A search over all documents that is built once and called often.

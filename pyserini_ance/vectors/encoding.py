@@ -134,7 +134,6 @@ def encode_into(
         for part in filter(len, parts):
             arguments = tokens, part, side, precision, tokens_per_batch
             for batch_rows, vectors in _encode_and_hold(encoder, held, first, *arguments):
-                world.check()
                 writer.put(batch_rows - first, vectors)
                 bar.update(len(batch_rows))
             writer.end_window()
@@ -190,7 +189,6 @@ def encode_some(
         total=len(own), desc=f"encode {label}", unit="text", leave=False, disable=not world.is_main
     ) as bar:
         for batch_rows, block in encoder.encode_rows(tokens, own, side, precision, tokens_per_batch):
-            world.check()
             vectors[position[batch_rows]] = block
             bar.update(len(batch_rows))
     return _gather_partition(vectors, partition, world)

@@ -6,13 +6,14 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
 from pyserini_ance.storage.files import BlockFile, read_json_object, write_json
-from pyserini_ance.storage.liveness import temp_path
+from pyserini_ance.storage.publish import whole_folder
 
 SYNC_SECONDS = 2  # the most that a killed encoding loses, besides as much that waits to be written
 WINDOW_BYTES = 1 << 26  # of vectors that are written together
@@ -161,18 +162,13 @@ class VectorWriter:
 
 def _make_empty(folder: Path, key: dict, sizes: dict[str, int]) -> None:
     """Make the files of a store, in their full sizes before any process can see them."""
-    temporary = temp_path(folder, "tmp")
-    shutil.rmtree(temporary, ignore_errors=True)  # left by a dead process with the same pid
-    temporary.mkdir(parents=True)
-    for name, size in sizes.items():
-        BlockFile(temporary / name, size).close()
-    write_json(temporary / KEY, key)
-    try:
-        temporary.rename(folder)
-    except OSError:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if not folder.exists():  # else another process has made the same store in the meantime
-            raise
+    with (
+        suppress(FileExistsError),
+        whole_folder(folder) as temporary,
+    ):  # another process may make it meanwhile
+        for name, size in sizes.items():
+            BlockFile(temporary / name, size).close()
+        write_json(temporary / KEY, key)
 
 
 def read_vectors(folder: Path, rows: int, dimension: int, key: dict) -> np.ndarray:

@@ -10,7 +10,6 @@ import torch
 from helpers.device_counts import DeviceCounts
 
 from pyserini_ance.data.token_store import TokenStore
-from pyserini_ance.distributed.failures import PeerError, PeerLoss
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.recipe.components import component_class
@@ -129,19 +128,6 @@ def test_encoding_continues_after_an_interruption(store, encoder, tokens, expect
     done = [list(chain(*recording.batches)) for recording in (first, second, third)]
     assert done[0] and done[1] and sorted(done[0] + done[1]) == list(range(12)) and done[2] == []
     np.testing.assert_allclose(again.read(), expected, atol=1e-5)
-
-
-def test_encoding_ends_when_another_process_has_ended(store, encoder, tokens, monkeypatch):
-    def ended(_):
-        raise PeerError(PeerLoss(1, "process 1 has died"))
-
-    monkeypatch.setattr(World, "check", ended)
-    first, some = Recording(encoder), Recording(encoder)
-    with pytest.raises(PeerError, match="process 1 has died"):
-        encode_into(store, first, tokens, *SETTINGS, "documents", 0, World())
-    with pytest.raises(PeerError, match="process 1 has died"):
-        encode_some(some, tokens, np.arange(12), *SETTINGS, "sample", World())
-    assert len(first.batches) == len(some.batches) == 1
 
 
 @pytest.mark.parametrize("rows", [[5, 0, 11, 3], list(range(12)), [7], []])
