@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -38,6 +38,10 @@ from pyserini_ance.vectors.search import (
     searcher,
 )
 from pyserini_ance.vectors.sharded_search import FlatIndex, search_shards
+
+if TYPE_CHECKING:
+    from pyserini_ance.runs.checkpoint import Checkpoint
+    from pyserini_ance.runs.rundir import RunDir
 
 log = logging.getLogger(__name__)
 TEACHER_VECTORS = "teacher"  # prefix of the folders of other encoders' document vectors, as `vectors_folder`
@@ -77,6 +81,21 @@ class Snapshot:
     teachers: Path | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     judges: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        checkpoint: "Checkpoint",
+        data: PreparedData,
+        encoding: Encoding,
+        run: "RunDir",
+        world: World,
+        recipe: Recipe | None = None,
+    ) -> "Snapshot":
+        """The snapshot of a checkpoint of a run."""
+        model, weights, documents = checkpoint.encoder, checkpoint.weights, checkpoint.document_weights
+        scratch, device, teachers = run.scratch, world.device, run.teachers
+        return cls(model, weights, data, encoding, scratch, device, world, documents, recipe, teachers)
 
     def __post_init__(self) -> None:
         self.document_weights = self.document_weights or self.weights
