@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pyserini_ance.data.collection import Texts
+from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 from pyserini_ance.data.passages import Passages, check_delimiter, passage_ids
 from pyserini_ance.distributed.world import World
@@ -119,7 +120,7 @@ def encode_corpus(
             "number": shard.number,
             "of": shard.of,
             "weights": encoder_digest(model),
-            "corpus": sha256_json([sha256_file(file) for file in reader.raw_data().files]),
+            "corpus": sha256_json([sha256_file(file) for file in input_files(reader)]),
             "empty_documents": empty_documents,
             "tokens_per_batch": budget,
             **format.settings(),
