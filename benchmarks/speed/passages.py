@@ -1,6 +1,6 @@
 """Measure encoding, searching, mining and training on generated passages of MS MARCO's shape.
 
-    python tests/vectors/scale.py FOLDER --passages 100000 1000000
+    python benchmarks/speed/passages.py FOLDER --passages 100000 1000000
 
 Prints seconds, peak memory and disk of each part. A part is a process of its own, with one thread:
 
@@ -24,7 +24,7 @@ from shutil import copy, rmtree
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from data.scale import HEADER, PASSAGES_PER_BLOCK, clock, measure_parts, minilm, passages_of, whole_words
 
 QUERIES = {"train": 50_000, "test": 5_000}
