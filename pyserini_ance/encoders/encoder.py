@@ -3,6 +3,7 @@
 Precision, batches and attention are by default those that are fast on the device.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Self
@@ -17,8 +18,7 @@ from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.batching import encoding_batches
 from pyserini_ance.encoders.family import Family, Tower, TwoTower
 from pyserini_ance.encoders.hardware import DTYPES, Precision, cpu_prefers_eager_attention
-from pyserini_ance.encoders.inference_copy import encoding_tower, kept_copy, kept_copy_pays, transformers_in
-from pyserini_ance.encoders.kept_memory import ENCODING_PRIMITIVES, keep_freed_memory, limit_primitive_caches
+from pyserini_ance.encoders.inference_copy import encoding_tower, faster_copy, transformers_in
 from pyserini_ance.encoders.tokenization import TextTokenizer
 
 ALIGNMENT_BYTES = 8  # of an array in a transfer
@@ -127,8 +127,13 @@ class Encoder:
         if family.dropout is not None:
             _set_dropout(towers, family.dropout)
         if self.device.type == "cpu":
-            keep_freed_memory()
-            limit_primitive_caches(ENCODING_PRIMITIVES)
+            # glibc keeps freed blocks up to the size of the largest that was freed (at most 32 MiB, see
+            # M_MMAP_THRESHOLD). Else each page comes back from the system cleared: 7 % of encoding in fp32.
+            torch.empty(31 << 20, dtype=torch.uint8)
+            # oneDNN's compiled products, by default 1,024 of 1 MiB each: batches have ever new shapes
+            # (docs/lab-notes/speed.md).
+            os.environ.setdefault("LRU_CACHE_CAPACITY", "128")
+            os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
         if self.device.type == "cpu" and (cpu_prefers_eager_attention() or family.eager_on_cpu):
             _use_eager_attention(towers)
         if (dimensions := {towers.tower(side).dimension for side in SIDES}) != {self.dimension}:
@@ -189,8 +194,7 @@ class Encoder:
         records = [self._fields(position, text, side) for position, text in enumerate(texts)]
         tokens = TokenStore.of_lists(self.tokenizer.ids(side, records), self.tokenizer.specials)
         vectors, rows = np.empty((len(records), self.dimension), np.float32), np.arange(len(records))
-        count = int(tokens.lengths(self.length_tokens(side), rows).sum())
-        if (copy := self._kept_copy(side, DTYPES[precision], count)) is None:
+        if (copy := self._kept_copy(side, DTYPES[precision])) is None:
             batches = self.encode_rows(tokens, rows, side, precision, tokens_per_batch)
         else:
             batches = to_host(self._encoded(copy, tokens, rows, side, precision, tokens_per_batch))
@@ -201,21 +205,21 @@ class Encoder:
     def optimize_for_inference(self) -> Self:
         """Let `encode` keep the copies of the weights that it makes, for later calls; returns the encoder.
 
-        There is a copy for each tower and precision that is used: in half precision; in fp32 on an AMD
-        processor packed for oneDNN, and on others, for calls with few tokens, of fused layers. A copy takes
-        longer to make than a query to encode: one by one, queries are then 1.3 to 1.5 times as fast in fp32,
-        and 4 times in bf16 (docs/lab-notes/speed.md). What changes in the encoder after its first `encode` is
-        not seen until this is called again.
+        There is a copy for each tower and precision that is used: in half precision, and in fp32 on an AMD
+        processor. A copy takes longer to make than a query to encode: one by one, queries are then 4 times as
+        fast in bf16 (docs/lab-notes/speed.md). What changes in the encoder after its first `encode` is not
+        seen until this is called again.
         """
         self._copies = {}
         return self
 
-    def _kept_copy(self, side: Side, dtype: torch.dtype, tokens: int) -> Tower | None:
-        if self._copies is None or not kept_copy_pays(dtype, tokens):
+    def _kept_copy(self, side: Side, dtype: torch.dtype) -> Tower | None:
+        if self._copies is None:
             return None
         tower = self.towers.tower(side)
         if (tower, dtype) not in self._copies:
-            self._copies[tower, dtype] = kept_copy(tower, dtype, self.device)
+            copied = faster_copy(tower, dtype, self.device)
+            self._copies[tower, dtype] = None if copied is None else copied.eval()
         return self._copies[tower, dtype]
 
     def __getstate__(self) -> dict[str, Any]:
