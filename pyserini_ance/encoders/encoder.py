@@ -69,26 +69,21 @@ def to_host(batches: Iterable[tuple[np.ndarray, torch.Tensor]]) -> Iterator[tupl
         if vectors.device.type == "cpu":
             yield rows, vectors.numpy()
             continue
-        before, copied = copied, (rows, *_start_copy(vectors))
+        is_cuda, event, before = vectors.device.type == "cuda", None, copied
+        # torch uses pinned memory again once it is free.
+        copy = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=is_cuda)
+        copy.copy_(vectors, non_blocking=True)
+        if is_cuda:
+            event = torch.cuda.Event()
+            event.record(torch.cuda.current_stream(vectors.device))
+        copied = rows, copy, event
         if before is not None:
-            yield _end_copy(*before)
+            yield _copied(*before)
     if copied is not None:
-        yield _end_copy(*copied)
+        yield _copied(*copied)
 
 
-def _start_copy(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
-    """A copy on the host, complete after the event; torch uses its pinned memory again once it is free."""
-    is_cuda = vectors.device.type == "cuda"
-    copy = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=is_cuda)
-    copy.copy_(vectors, non_blocking=True)
-    event = None
-    if is_cuda:
-        event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(vectors.device))
-    return copy, event
-
-
-def _end_copy(
+def _copied(
     rows: np.ndarray, copy: torch.Tensor, event: torch.cuda.Event | None
 ) -> tuple[np.ndarray, np.ndarray]:
     if event is not None:
@@ -125,7 +120,9 @@ class Encoder:
         self.towers = towers.to(self.device).eval()
         self._copies: dict[tuple[Tower, torch.dtype], Tower | None] | None = None
         if family.dropout is not None:
-            _set_dropout(towers, family.dropout)
+            for module in towers.modules():
+                if isinstance(module, nn.Dropout):
+                    module.p = family.dropout
         if self.device.type == "cpu":
             # glibc keeps freed blocks up to the size of the largest that was freed (at most 32 MiB, see
             # M_MMAP_THRESHOLD). Else each page comes back from the system cleared: 7 % of encoding in fp32.
@@ -135,21 +132,19 @@ class Encoder:
             os.environ.setdefault("LRU_CACHE_CAPACITY", "128")
             os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
         if self.device.type == "cpu" and (cpu_prefers_eager_attention() or family.eager_on_cpu):
-            _use_eager_attention(towers)
+            for model in transformers_in(towers):
+                model.set_attn_implementation("eager")
         if (dimensions := {towers.tower(side).dimension for side in SIDES}) != {self.dimension}:
             sizes = " and ".join(map(str, sorted(dimensions)))
             raise ValueError(f"the two towers give vectors of {sizes} numbers, which cannot be compared")
+        count = len(tokenizer.specials.before) + len(tokenizer.specials.after)
         for side in SIDES:
-            self._check_length(side)
-
-    def _check_length(self, side: Side) -> None:
-        length, longest = self.length_tokens(side), self.towers.tower(side).longest_input
-        where = f"encoder.tokenization.{side}.length_tokens is {length}"
-        if length > longest:
-            raise ValueError(f"{where}, but {self.family.model_of(side)} reads at most {longest}")
-        specials = self.tokenizer.specials
-        if length <= (count := len(specials.before) + len(specials.after)):
-            raise ValueError(f"{where}, and {count} of them are special tokens")
+            length, longest = self.length_tokens(side), towers.tower(side).longest_input
+            where = f"encoder.tokenization.{side}.length_tokens is {length}"
+            if length > longest:
+                raise ValueError(f"{where}, but {family.model_of(side)} reads at most {longest}")
+            if length <= count:
+                raise ValueError(f"{where}, and {count} of them are special tokens")
 
     @property
     def dimension(self) -> int:
@@ -295,14 +290,3 @@ class Encoder:
             with torch.inference_mode():
                 vectors = towers(side, ids, mask)
             yield rows[batch], vectors
-
-
-def _use_eager_attention(towers: TwoTower) -> None:
-    for model in transformers_in(towers):
-        model.set_attn_implementation("eager")
-
-
-def _set_dropout(towers: TwoTower, probability: float) -> None:
-    for module in towers.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = probability

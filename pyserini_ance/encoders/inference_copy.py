@@ -60,12 +60,13 @@ def inference_copy(tower: Tower, dtype: torch.dtype) -> Tower:
     kept = [each for module in tower.modules() for each in vars(module).values() if torch.is_tensor(each)]
     replaced |= {id(each): each.detach() for each in kept if not each.is_leaf}
     replaced |= {id(hook): hook for module in tower.modules() for hook in _hooks(module)}
-    for module in _modules_of_transformers(tower):
-        if _is_packed(module, dtype):
+    inner = [model for model in models if len(transformers_in(model)) == 1]
+    for module in (module for model in inner for module in model.modules()):
+        if packs_linears(dtype) and _can_be_packed(module):
             replaced[id(module)] = PackedLinear(module.weight, module.bias, dtype)
         else:
-            own = module.parameters(recurse=False)
-            replaced |= {id(weight): _in_dtype(weight, dtype) for weight in own}
+            for weight in module.parameters(recurse=False):
+                replaced[id(weight)] = nn.Parameter(weight.detach().to(dtype), requires_grad=False)
     return copy.deepcopy(tower, replaced)
 
 
@@ -74,28 +75,18 @@ def transformers_in(module: nn.Module) -> list[Any]:
     return [each for each in module.modules() if hasattr(each, "set_attn_implementation")]
 
 
-def _modules_of_transformers(tower: Tower) -> list[Any]:
-    inner = [model for model in transformers_in(tower) if len(transformers_in(model)) == 1]
-    return [module for model in inner for module in model.modules()]
-
-
-def _is_packed(module: nn.Module, dtype: torch.dtype) -> bool:
-    if type(module) is not nn.Linear or module.weight.device.type != "cpu":
-        return False
+def _can_be_packed(module: nn.Module) -> bool:
     return (
-        not _hooks(module)
-        and "forward" not in vars(module)
+        type(module) is nn.Linear
+        and module.weight.device.type == "cpu"
         and isinstance(module.weight, nn.Parameter)
-        and packs_linears(dtype)
+        and "forward" not in vars(module)
+        and not _hooks(module)
     )
 
 
 def _hooks(module: nn.Module) -> list[Any]:
     return [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
-
-
-def _in_dtype(weight: torch.Tensor, dtype: torch.dtype) -> nn.Parameter:
-    return nn.Parameter(weight.detach().to(dtype), requires_grad=False)
 
 
 class PackedLinear(nn.Module):
