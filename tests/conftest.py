@@ -102,14 +102,7 @@ def _shared(name: str, without: str) -> Path:
 def clock(monkeypatch) -> Clock:
     """The time of all that wait for another process, in this one; a child of it would stand still."""
     turned = Clock()
-    for module in (
-        "storage.liveness",
-        "storage.claim",
-        "storage.publish",
-        "storage.lock_file",
-        "trainer.executors",
-        "pipeline.refresher_process",
-    ):
+    for module in ("trainer.executors", "pipeline.refresher_process"):
         monkeypatch.setattr(f"pyserini_ance.{module}.time", turned)
     return turned
 

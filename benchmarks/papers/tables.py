@@ -12,7 +12,7 @@ from benchmarks.papers.measured import METHODS, read_measured
 from benchmarks.papers.published import FILE, MILLISECONDS, Published, Section, read_published
 from pyserini_ance.evaluation.tables import mean_range, table
 from pyserini_ance.recipe.components import did_you_mean
-from pyserini_ance.recipe.find import find_set, recipes_in
+from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import write_json, write_whole
@@ -95,9 +95,10 @@ def read_tables(name: str, runs: Path) -> Tables:
     Raises FileNotFoundError if there is no such set, ValueError for a set without recipes, for a malformed
     `_published.yaml`, and for a published method that is not a recipe.
     """
-    folder = find_set(name)
+    folder = _find_set(name)
     published = read_published(folder)
-    recipes = {recipe.name: recipe for recipe in (load(path).recipe for path in recipes_in(folder))}
+    files = [path for path in sorted(folder.glob("*.yaml")) if not path.name.startswith("_")]
+    recipes = {recipe.name: recipe for recipe in (load(path).recipe for path in files)}
     if not recipes:
         raise ValueError(
             f"{folder} has no recipes (files *.yaml whose names do not begin with _); pass another folder"
@@ -138,6 +139,23 @@ def read_tables(name: str, runs: Path) -> Tables:
 # A row: section, method ("" for a system without a recipe), part, kind (0 expected, 1 measured, 2 published),
 # its first columns, and its figures.
 Row = tuple[Section, str, str, int, dict[str, Any], list[dict[str, Any]]]
+
+
+def _find_set(name: str) -> Path:
+    """The folder of a set of recipes, given its path or a shipped name such as `msmarco-passage`.
+
+    Raises FileNotFoundError.
+    """
+    if Path(name).is_dir():
+        return Path(name)
+    folder = name.removeprefix("recipes/").rstrip("/")
+    sets = sorted({recipe.rpartition("/")[0] for recipe in shipped()})
+    if folder not in sets:
+        raise FileNotFoundError(
+            f"no set of recipes {name!r}: neither a folder nor a shipped set{did_you_mean(folder, sets)}; "
+            f"sets: {', '.join(sets)}"
+        )
+    return SHIPPED / folder
 
 
 def _expected_rows(recipes: Mapping[str, Recipe]) -> Iterator[Row]:

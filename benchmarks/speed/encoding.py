@@ -6,14 +6,12 @@ folder of weights, cut texts at one length, and tokenize within the measured tim
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.speed import exported
 from benchmarks.speed.rounds import Contender, Contest, Rounds
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.formats.docstrings import package_docstrings
@@ -50,11 +48,10 @@ def base(options: Mapping[str, Any], folder: Path) -> Contest:
     _write_random_bert(folder / "small", folder / "base")
     given = {**options, "encoder": str(folder / "base")}
     texts = write_inputs(given, folder, "document", max(1, options["passages"] // BASE_SHARE))
-    contenders = _contenders("document")
     return Contest(
         "base",
         f"{len(texts):,} documents of at most {options['length_tokens']} tokens, a BERT of base size",
-        [replace(each, against=each.against or each.name == exported.INT8) for each in contenders],
+        _contenders("document"),
         useful_flops(folder / MODEL, texts, options["length_tokens"]),
         cosine,
     )
@@ -103,13 +100,6 @@ def _contenders(side: Side) -> list[Contender]:
             Contender("ours bf16", ours, bf16),
             Contender("sentence-transformers bf16", sentence_transformers, bf16, peer, against=True),
         ]
-    contenders += exported.contenders(side, MODEL, TEXTS)
-    # Releases of optimum so far need an older transformers: these two are for environments to come.
-    for backend, needs in {"onnx": ("optimum", "onnxruntime"), "openvino": ("optimum", "openvino")}.items():
-        settings = {"side": side, "backend": backend}
-        contenders.append(
-            Contender(f"sentence-transformers {backend}", sentence_transformers, settings, (*peer, *needs))
-        )
     return contenders
 
 
@@ -183,18 +173,13 @@ def ours(rounds: Rounds, folder: Path, side: Side, precision: Precision, at_once
 
 
 def sentence_transformers(
-    rounds: Rounds,
-    folder: Path,
-    side: Side,
-    precision: Precision = "fp32",
-    backend: Any = "torch",
-    at_once: int | None = None,
+    rounds: Rounds, folder: Path, side: Side, precision: Precision = "fp32", at_once: int | None = None
 ) -> None:
     import torch
     from sentence_transformers import SentenceTransformer
 
     settings = {"dtype": torch.bfloat16} if precision == "bf16" else {}
-    model = SentenceTransformer(str(folder / MODEL), device="cpu", backend=backend, model_kwargs=settings)
+    model = SentenceTransformer(str(folder / MODEL), device="cpu", model_kwargs=settings)
     encode, texts = getattr(model, f"encode_{side}"), _texts(folder)
     for _ in rounds:
         vectors = [encode(part, convert_to_tensor=True) for part in _parts(texts, at_once)]

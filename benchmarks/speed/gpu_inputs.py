@@ -1,6 +1,6 @@
-"""Inputs of `bench --gpu`, made on the spot: a model of random weights, tokens, vectors, a stage that trains.
+"""Inputs of the benchmarks of a GPU: a model of random weights, tokens, vectors, a stage that trains.
 
-No file or network is needed. Texts are words of a made-up vocabulary, a token each.
+Texts are words of a made-up vocabulary, a token each.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,6 @@ from pyserini_ance.trainer.trainer import StageTrainer
 SPECIAL_WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 QUERY_TOKENS, LONGEST = 32, 512
 STEPS = 10_000  # more than any benchmark takes
-CENTRES = 256
 
 
 @dataclass(frozen=True)
@@ -102,8 +101,7 @@ class Model:
     sizes: Sizes
 
     @classmethod
-    def write(cls, folder: Path, sizes: Sizes, **config: float) -> "Model":
-        """`config`: further settings of the BERT, such as `initializer_range`."""
+    def write(cls, folder: Path, sizes: Sizes) -> "Model":
         from transformers import BertConfig, BertModel, BertTokenizer
 
         source = folder / "random"
@@ -112,14 +110,10 @@ class Model:
         (source / "vocab.txt").write_text("\n".join([*SPECIAL_WORDS, *words]), encoding="utf-8")
         tokenizer = BertTokenizer.from_pretrained(str(source), model_max_length=LONGEST)
         tokenizer.save_pretrained(source)
-        settings: dict[str, Any] = {
-            **sizes.shape,
-            "vocab_size": sizes.vocabulary,
-            "max_position_embeddings": LONGEST,
-        }
+        config = BertConfig(vocab_size=sizes.vocabulary, max_position_embeddings=LONGEST, **sizes.shape)
         with torch.random.fork_rng([]):
             torch.default_generator.manual_seed(0)
-            BertModel(BertConfig(**settings | config), add_pooling_layer=False).save_pretrained(source)
+            BertModel(config, add_pooling_layer=False).save_pretrained(source)
         recipe = {
             "kind": "transformer",
             "model": str(source),
@@ -171,10 +165,10 @@ def passage_lengths(count: int, longest: int) -> np.ndarray:
 def vectors(count: int, dimension: int, device: str, seed: int) -> torch.Tensor:
     """(count, D) float32 of length 1 around common centres, so that scores are spread as an encoder's are."""
     generator = torch.Generator(device).manual_seed(seed)
-    centres = torch.randn(CENTRES, dimension, device=device, generator=torch.Generator(device).manual_seed(0))
+    centres = torch.randn(256, dimension, device=device, generator=torch.Generator(device).manual_seed(0))
     made = torch.empty(count, dimension, device=device)
     for block in made.split(1 << 18):
-        chosen = torch.randint(CENTRES, (len(block),), device=device, generator=generator)
+        chosen = torch.randint(256, (len(block),), device=device, generator=generator)
         block.normal_(generator=generator).add_(centres[chosen])
         block.div_(block.norm(dim=1, keepdim=True))
     return made
@@ -204,7 +198,6 @@ def stage_trainer(
     folder: Path,
     stage: Mapping[str, Any],
     device: str,
-    precision: str = "auto",
     tokens_per_batch: int | None = None,
     callbacks: tuple[TrainerCallback, ...] = (),
 ) -> StageTrainer:
@@ -213,15 +206,10 @@ def stage_trainer(
         "name": "bench",
         "data": {"kind": "docstrings"},  # never read: `data` takes its place
         "encoder": model.recipe,
-        "encoding": {
-            "precision": precision,
-            "search": "torch",
-            "training_tokens_per_batch": tokens_per_batch,
-        },
+        "encoding": {"search": "torch", "training_tokens_per_batch": tokens_per_batch},
         "bm25": None,
         "stages": {"bench": {"steps": STEPS, "optimizer": {"learning_rate": 1e-5}, **stage}},
         "device": torch.device(device).type,
-        "precision": precision,
     }
     recipe, run, world = Recipe.model_validate(settings), RunDir(folder), World(device=device)
     folder.mkdir(parents=True)

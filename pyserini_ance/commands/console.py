@@ -67,8 +67,7 @@ def _message(error: Exception) -> str:
 
 def _should_report(error: Exception) -> bool:
     if isinstance(error, PeerError):
-        # The failed process reports its own error, unless it died; local rank 0 reports it for this host.
-        return _local_rank() == 0 or (error.loss.died and error.loss.rank == 0 and _local_rank() == 1)
+        return _local_rank() == 0  # the process that failed reports its own error
     if _local_rank() > 0 and not _has_joined():
         _delay_other_ranks()
     return True

@@ -1,7 +1,6 @@
 """`pyserini-ance encode`: encode a JSONL corpus, or take an index's vectors, into files of other programs."""
 
 import shlex
-import shutil
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
@@ -90,7 +89,7 @@ def main(
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index, encode_corpus
     from pyserini_ance.pyserini_bridge.shards import merge_folders
-    from pyserini_ance.storage.liveness import remove_leftovers, temp_path
+    from pyserini_ance.storage.files import remove_leftovers, unfinished
     from pyserini_ance.vectors.faiss_index import FLAT
     from pyserini_ance.vectors.shards import Shard
 
@@ -114,8 +113,7 @@ def main(
             """Next to the output, which is renamed into place."""
             output.parent.mkdir(parents=True, exist_ok=True)
             remove_leftovers(output.parent)
-            folder = temp_path(output.with_name(f"{output.name}.scratch"), "tmp")
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            folder = stack.enter_context(unfinished(output.with_name(f"{output.name}.scratch")))
             folder.mkdir()
             return str(folder)
 

@@ -21,6 +21,7 @@ from pyserini_ance.data.collection import Texts
 from pyserini_ance.storage.files import (
     BlockFile,
     append_json_line,
+    beside,
     path_in_errors,
     read_json_lines,
     write_whole,
@@ -196,7 +197,7 @@ def open_or_build(
 ) -> TokenStore:
     """Open the store in `folder` (named by its key).
 
-    If it does not exist, claim the folder and build the store.
+    If it does not exist, build the store.
 
     An interrupted build leaves its work in a hidden folder next to `folder`; the next build continues from
     there.
@@ -205,7 +206,7 @@ def open_or_build(
     publish_once(
         folder,
         {"texts": len(texts), "label": label},
-        lambda claimed: _build(claimed, texts, tokenize, kind, label),
+        lambda temporary: _build(temporary, beside(folder, "parts"), texts, tokenize, kind, label),
     )
     return open_store(folder, specials)
 
@@ -227,16 +228,13 @@ def token_lengths(folder: Path) -> np.ndarray:
 
 def _build(
     folder: Path,
+    hidden: Path,
     texts: Texts,
     tokenize: Callable[[list[dict[str, str]]], list[list[int]]],
     kind: type[np.unsignedinteger],
     label: str,
 ) -> None:
-    """Build a store in a folder that this process has claimed.
-
-    The claim covers the hidden folder.
-    """
-    hidden = folder.with_name(f".{folder.name}.parts")
+    """Build a store in `folder`, with the parts so far in `hidden`."""
     writer = TokenWriter(hidden, kind)
     if writer.texts:
         log.info("resuming tokenisation of %s after %d of %d texts", label, writer.texts, len(texts))

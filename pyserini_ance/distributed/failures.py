@@ -1,19 +1,16 @@
-"""How a process ends before its work is done: by a signal, or because another process was lost."""
+"""How a process ends before its work is done: by a signal, or because another process has ended."""
 
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 FAILED = 1  # exit codes; argparse exits with 2 for wrong arguments
 INTERRUPTED = 130
-# For the work of a process before it exits: record the end, tell the others, stop a subprocess. torchrun
-# kills after 30 s.
+# For the work of a process before it exits: record the end, stop a subprocess. torchrun kills after 30 s.
 SHUTDOWN_SECONDS = 30
-CURE = "all stop. Start again, training with --resume"
 _shutdown_until = 0.0
 
 
@@ -62,28 +59,5 @@ def uninterrupted() -> Iterator[None]:
         handlers[number](number, frame)
 
 
-@dataclass(frozen=True)
-class PeerLoss:
-    """The process that ended before its work was done, and how; `died`: it could not report why itself."""
-
-    rank: int
-    message: str
-    interrupted: bool = False
-    died: bool = False
-
-    @classmethod
-    def from_error(cls, error: BaseException, rank: int, size: int) -> "PeerLoss":
-        """The loss to report for an `error` raised in process `rank`; that of a PeerError stays the same."""
-        if isinstance(error, PeerError):
-            return error.loss
-        if isinstance(error, KeyboardInterrupt):
-            return cls(rank, f"process {rank} of {size} was interrupted", interrupted=True)
-        return cls(rank, f"process {rank} of {size} failed: {type(error).__name__}: {error}")
-
-
 class PeerError(RuntimeError):
     """Another process of the world has ended, so this one cannot continue."""
-
-    def __init__(self, loss: PeerLoss):
-        super().__init__(loss.message)
-        self.loss = loss

@@ -314,8 +314,7 @@ class Snapshot:
 
     def _searcher(self, vectors: np.ndarray | torch.Tensor) -> Searcher:
         settings = self.encoding
-        block, memory_gib = settings.documents_per_block, settings.memory_gib
-        return searcher(vectors, settings.search, self.device, self.world, block, memory_gib)
+        return searcher(vectors, settings.search, self.device, self.world, memory_gib=settings.memory_gib)
 
     def static_index(self, index: str, seed: int) -> Searcher:
         """A search over all documents that is built once and called often.

@@ -21,9 +21,8 @@ from pyserini_ance.data.trec import PADDING
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.recipe.evaluation_settings import Rerank
 from pyserini_ance.recipe.models import Bm25, Recipe
-from pyserini_ance.storage.files import copy_whole, sha256_json
-from pyserini_ance.storage.liveness import remove_leftovers
-from pyserini_ance.storage.publish import claimed_in_turn
+from pyserini_ance.storage.files import beside, copy_whole, remove_leftovers, sha256_json
+from pyserini_ance.storage.locks import locked
 
 RANKINGS = "rankings"
 log = logging.getLogger(__name__)
@@ -72,14 +71,15 @@ def cached_rankings(recipe: Recipe, collection: Collection, requests: Sequence[B
 
     Missing rankings are made in one call, and the index once per collection. Of several processes that need
     the same rankings one makes them while the others wait. Raises RuntimeError as
-    `pyserini_bridge.bm25.retrieve` does, ClaimLost if a process of another host that makes them is silent.
+    `pyserini_bridge.bm25.retrieve` does.
     """
     paths = [_path(recipe, collection, request) for request in requests]
     by_path = dict(zip(paths, requests, strict=True))
     if missing := _missing(by_path):
         work = sha256_json(sorted(path.stem for path in missing))[:32]
-        with claimed_in_turn(recipe.cache / BM25 / f"{work}.claim"):
-            remove_leftovers(recipe.cache / BM25 / RANKINGS)
+        (recipe.cache / BM25).mkdir(parents=True, exist_ok=True)
+        with locked(beside(recipe.cache / BM25 / work, "writing"), what="BM25's rankings"):
+            remove_leftovers(recipe.cache / BM25)
             if missing := _missing(by_path):
                 _retrieve(recipe, collection, missing)
     elif paths:

@@ -91,8 +91,7 @@ class Experiment:
         with ExitStack() as stack:
             self.world.on_main(lambda: check_tools(self.recipe))
             self.world.on_main(lambda: check_refresher(self.recipe))
-            if resume:  # before the caches are read: a dead process of the run may have claimed a part
-                self.world.on_main(lambda: self.run_dir.clear_claims(self.recipe.cache))
+            self.world.on_main(lambda: self.session.check(resume))
             data = prepare(self.recipe, self.world)
             hashes = self.world.on_main(lambda: self._begin(data, stack, overwrite, resume, replay))
             prepare_seconds = time.perf_counter() - start

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyserini_ance.storage.lock_file import LockHeld, fencing_token
+from pyserini_ance.storage.locks import LockHeld
 
 log = logging.getLogger(__name__)
 
@@ -14,11 +14,11 @@ class Progress:
     """Logs the progress of a grid, and the time that the remaining runs will take, from the runs trained so
     far.
 
-    released: for each run the last fencing token of its lock that had been released when this command
-    started. jobs: how many runs the command trains at once; what one of them has said, no other repeats.
+    released: for each run since when its last holder had its lock; 0 if it had it when this command started.
+    jobs: how many runs the command trains at once; what one of them has said, no other repeats.
     """
 
-    def __init__(self, released: Mapping[str, int], jobs: int = 1):
+    def __init__(self, released: Mapping[str, float], jobs: int = 1):
         self.released, self.jobs = released, jobs
         self._numbers = {name: number for number, name in enumerate(released, start=1)}
         self.seconds: list[float] = []
@@ -34,7 +34,7 @@ class Progress:
     def was_held_since(self, name: str, last: dict[str, Any] | None) -> bool:
         """Whether another process has held the run's lock since this one started; `last` is the lock's last
         holder."""
-        return fencing_token(last) > self.released[name]
+        return last is not None and last["since"] != self.released[name]
 
     def keep(self, name: str, held_elsewhere: bool) -> None:
         """The run had finished; `held_elsewhere`: another process has worked on it since the start."""

@@ -20,9 +20,8 @@ from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.error_text import text_of
-from pyserini_ance.storage.liveness import is_alive
-from pyserini_ance.storage.lock_file import LockHeld, fencing_token
-from pyserini_ance.storage.role_lock import RoleLock
+from pyserini_ance.storage.locks import LockHeld
+from pyserini_ance.storage.role import Role
 from pyserini_ance.trainer.resume import differing_settings, has_recipe
 
 LOCKS = ".locks"  # in a grid's folder: which process works on which of its runs
@@ -97,7 +96,7 @@ class GridRuns:
         jobs = min(jobs, len(recipes))
         if jobs > 1:
             recipes = {name: _with_threads(recipe, jobs) for name, recipe in recipes.items()}
-        progress = Progress({name: self._last_released_token(name) for name in recipes}, jobs)
+        progress = Progress({name: self._last_released(name) for name in recipes}, jobs)
         if dropped := self._record.others.keys() - (earlier := self._continued()).keys():
             log.warning(
                 "grid: no longer in the tables, being of another grid: %s", ", ".join(sorted(dropped))
@@ -201,7 +200,7 @@ class GridRuns:
         run, lock = RunDir(self.folder / name), self._lock(name)
         try:
             run.trainer.check_free()  # the run of a killed grid notices the death of its parent with a delay
-            previous = lock.acquire(name)
+            previous = self._holder(name)
             with lock.held(name):
                 self._train(run, recipe, overwrite, progress, previous)
             return read_row(run.folder, self._settings(name))
@@ -236,14 +235,14 @@ class GridRuns:
             train_in_subprocess(recipe, run, overwrite, label=name if progress.jobs > 1 else None)
             progress.finish(name)
 
-    def _lock(self, name: str) -> RoleLock:
+    def _lock(self, name: str) -> Role:
         (self.folder / LOCKS).mkdir(parents=True, exist_ok=True)
-        return RoleLock(self.folder / LOCKS / f"{name}.json")
+        return Role(self.folder / LOCKS / f"{name}.json")
 
-    def _last_released_token(self, name: str) -> int:
-        """The last fencing token of the run's lock whose holder has released it."""
+    def _last_released(self, name: str) -> float:
+        """Since when the run's last holder had its lock; 0 without one, or while it has it."""
         holder = self._holder(name)
-        return fencing_token(holder) - 1 if _holds(holder) else fencing_token(holder)
+        return holder["since"] if holder and not self._lock(name).is_held else 0
 
     def _holder(self, name: str) -> dict[str, Any] | None:
         try:
@@ -253,14 +252,14 @@ class GridRuns:
 
     def _preview(self, name: str, recipe: Recipe, overwrite: bool, progress: Progress) -> GridRow:
         """The row of a run before its turn: another process may have finished it, or be working on it."""
-        run, holder = RunDir(self.folder / name), self._holder(name)
+        run, is_held = RunDir(self.folder / name), self._lock(name).is_held
         try:
-            is_kept = not overwrite or (progress.was_held_since(name, holder) and not _holds(holder))
+            is_kept = not overwrite or (progress.was_held_since(name, self._holder(name)) and not is_held)
             if is_kept and _has_finished(run, recipe):
                 return read_row(run.folder, self._settings(name))
         except (ValueError, OSError, RuntimeError):  # reported when it is the run's turn
-            holder = None
-        return GridRow(run.folder, self._settings(name), "running" if _holds(holder) else "waiting")
+            is_held = False
+        return GridRow(run.folder, self._settings(name), "running" if is_held else "waiting")
 
     def _all_rows(
         self, rows: Mapping[str, GridRow], recipes: Mapping[str, Recipe], overwrite: bool, progress: Progress
@@ -278,10 +277,6 @@ def _with_threads(recipe: Recipe, jobs: int) -> Recipe:
     """The recipe with an equal share of the cores, unless it sets `threads`."""
     share = max(1, usable_cores() // jobs)
     return recipe.model_copy(update={"threads": recipe.threads or share})
-
-
-def _holds(holder: dict[str, Any] | None) -> bool:
-    return holder is not None and holder["status"] == "running" and is_alive(holder) is not False
 
 
 def _has_finished(run: RunDir, recipe: Recipe) -> bool:

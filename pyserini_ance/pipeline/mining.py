@@ -31,7 +31,7 @@ from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.teacher_training import TRAINED
 from pyserini_ance.storage.files import sha256_json
-from pyserini_ance.storage.lease import leased, remove_unless_leased
+from pyserini_ance.storage.publish import leased, remove_unless_leased
 
 GENERATION = "mined"
 
@@ -212,7 +212,7 @@ def mine_negatives(
     snapshot = snapshot_of(encoder, data, encoding, scratch, world)
     snapshot.recipe = settings
     world.on_main(lambda: scratch.parent.mkdir(parents=True, exist_ok=True))
-    with leased(scratch, "its vectors are searched for negatives"):  # another call may mine from them, too
+    with leased(scratch):  # another call may mine from them, too
         table = mine_in_shares(source, snapshot, anchor_set, context)
     if table.promoted is not None:
         anchor_set = anchor_set.with_positives(table.promoted)

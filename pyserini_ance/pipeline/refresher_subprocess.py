@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -18,24 +19,13 @@ from pyserini_ance.recipe.components import SettingError, absolute
 from pyserini_ance.recipe.models import Recipe, RefresherProcess
 from pyserini_ance.runs.provenance import RUNTIME_KEYS
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.lock_file import LockHeld
 
 log = logging.getLogger(__name__)
 MOST_LAST_WORDS = 2_000  # characters of a subprocess's last error message
 EXIT_SECONDS = 20  # torchrun kills its processes 30 seconds after it has asked them to end
 # torchrun sets these for its processes; a subprocess of one of them does not belong to that world.
-TORCHRUN_VARIABLES = (
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "GROUP_WORLD_SIZE",
-    "ROLE_RANK",
-    "ROLE_WORLD_SIZE",
-    "ROLE_NAME",
-    "MASTER_ADDR",
-    "MASTER_PORT",
+TORCHRUN = re.compile(
+    "RANK|WORLD_SIZE|(LOCAL|GROUP|ROLE)_(RANK|WORLD_SIZE|NAME)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*"
 )
 
 
@@ -131,7 +121,11 @@ def refresher_subprocess(recipe: Recipe, run: RunDir) -> Iterator[Callable[[], s
     or was killed before it had taken the refresher's role. None while it runs, and if it was killed at work:
     another refresher may then take over.
     """
-    if not needs_refresher(recipe) or recipe.refresher.launch == "external" or _is_running(run):
+    if not needs_refresher(recipe) or recipe.refresher.launch == "external":
+        yield lambda: None
+        return
+    if run.refresher.is_held:
+        log.info("a refresher is already running: %s", run.refresher.describe())
         yield lambda: None
         return
     recipe = _with_device(recipe)
@@ -177,15 +171,6 @@ def last_words(path: Path, start: int) -> str:
     return "\n".join(lines[errors[-1] if errors else -1 :])[:MOST_LAST_WORDS]
 
 
-def _is_running(run: RunDir) -> bool:
-    try:
-        run.refresher.check_free()
-    except LockHeld as other:
-        log.info("a refresher is already running: %s", other)
-        return True
-    return False
-
-
 def refresher_command(recipe: Recipe, run: RunDir) -> list[str]:
     """The command line of the subprocess, under torchrun if `refresher.processes` is above 1."""
     processes = recipe.refresher.processes
@@ -199,11 +184,7 @@ def subprocess_environment(threads: int | None) -> dict[str, str]:
 
     PYTHONPATH is this process's sys.path: the subprocess finds the modules of own classes as training does.
     """
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in TORCHRUN_VARIABLES and not name.startswith("TORCHELASTIC_")
-    }
+    inherited = {name: value for name, value in os.environ.items() if not TORCHRUN.fullmatch(name)}
     paths = [os.path.abspath(path) for path in sys.path]
     inherited["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(os.path.exists, paths)))
     return {**inherited, "OMP_NUM_THREADS": str(threads)} if threads else inherited

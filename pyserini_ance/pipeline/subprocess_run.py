@@ -81,7 +81,10 @@ def train_in_subprocess(recipe: Recipe, run: RunDir, overwrite: bool, label: str
     child.start()
     sender.close()  # so that `recv` ends if the child dies while it sends
     try:
-        reason = _receive_reason(receiver, child)
+        wait([receiver, child.sentinel])
+        reason: str | None = None
+        with suppress(EOFError):  # before `join`: the child blocks on a text longer than the pipe's buffer
+            reason = receiver.recv() if receiver.poll() else None
         child.join()
     except BaseException:
         child.terminate()
@@ -93,18 +96,6 @@ def train_in_subprocess(recipe: Recipe, run: RunDir, overwrite: bool, label: str
 
 def _ending(exitcode: int) -> str:
     return f"killed by signal {-exitcode}" if exitcode < 0 else f"exit code {exitcode}"
-
-
-def _receive_reason(receiver: Connection, child: ForkProcess) -> str | None:
-    """The child's error message, or None.
-
-    Read before `join`: the child blocks on a text longer than the pipe's buffer.
-    """
-    wait([receiver, child.sentinel])
-    reason: str | None = None
-    with suppress(EOFError):
-        reason = receiver.recv() if receiver.poll() else None
-    return reason
 
 
 def _train(
@@ -138,13 +129,13 @@ def _train(
 
 def _follow_parent() -> None:
     """End this process when its parent dies."""
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-
-
-def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
-    # Its pipe stays open in processes that it forked later; they would end one after another.
-    while os.getppid() == parent.pid:
-        time.sleep(POLL_SECONDS)
-    os.kill(os.getpid(), signal.SIGTERM)
+
+    def follow() -> None:
+        # Its pipe stays open in processes that it forked later; they would end one after another.
+        while os.getppid() == parent.pid:
+            time.sleep(POLL_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=follow, daemon=True).start()

@@ -120,7 +120,6 @@ def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: Wo
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
             while process.poll() is None:
-                world.check()
                 try:
                     process.wait(CHECK_SECONDS)
                 except subprocess.TimeoutExpired:

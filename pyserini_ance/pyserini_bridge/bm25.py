@@ -18,7 +18,7 @@ from pyserini_ance import __version__
 from pyserini_ance.pyserini_bridge.java import java_command
 from pyserini_ance.storage.files import whole_file, write_json
 from pyserini_ance.storage.progress import progress_bar
-from pyserini_ance.storage.publish import AppearedConcurrently, whole_folder
+from pyserini_ance.storage.publish import whole_folder
 
 log = logging.getLogger(__name__)
 INDEX, SEARCH = "io.anserini.index.IndexCollection", "io.anserini.search.SearchCollection"
@@ -80,7 +80,8 @@ def retrieve(
             raise FileNotFoundError(
                 f"there is no BM25 index at {index_folder}, and no documents were passed to build it from"
             )
-        with suppress(AppearedConcurrently), whole_folder(index_folder) as temporary:
+        # Another process may have made the same index in the meantime.
+        with suppress(FileExistsError), whole_folder(index_folder) as temporary:
             _index(documents, temporary, settings, total)
     _search(str(index_folder), rankings, settings)
 

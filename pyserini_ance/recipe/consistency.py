@@ -1,20 +1,31 @@
 """Checks across the stages of a recipe and its other settings.
 
-Each raises ValueError naming the key and the cure.
+Each raises ValueError naming the key and the cure, or ValidationError with an error at each key.
 """
 
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+from pydantic import ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
 from pyserini_ance.recipe.init_from import InitFrom
-from pyserini_ance.recipe.needs import check_bm25, check_teachers
 from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.recipe.teacher_training import TRAINED, TeacherStart
 from pyserini_ance.recipe.term import Term
 
 if TYPE_CHECKING:
+    from pyserini_ance.negatives.bm25 import Bm25
     from pyserini_ance.recipe.models import Recipe
+
+Key = tuple[str | int, ...]
+NEEDS_BM25 = (
+    "a source or a teacher of kind `bm25` needs BM25, but `bm25: null`; configure `bm25:`, pass a file to "
+    "the kind `ranking`, or remove the source, or its stage (`STAGE: null`)"
+)
 
 
 def check_consistency(recipe: "Recipe") -> None:
@@ -22,8 +33,8 @@ def check_consistency(recipe: "Recipe") -> None:
     _check_optimizer_moments(recipe.stages)
     _check_schedules(recipe)
     _check_batch_sizes(recipe)
-    check_bm25(recipe)
-    check_teachers(recipe)
+    _check_bm25(recipe)
+    _check_teachers(recipe)
     _check_previous_stages(recipe)
     _check_evaluated_splits(recipe)
     _check_unjudged(recipe)
@@ -199,3 +210,81 @@ def _check_previous_tables(key: str, name: str, term: Term, previous: Stage | No
             f"{key}: momentum draws from tables of all queries, but the previous stage ends with the tables "
             f"of one of {previous.refresh.query_chunks} chunks; remove refresh.query_chunks there"
         )
+
+
+def _check_bm25(recipe: "Recipe") -> None:
+    """BM25 retrieves as many documents as `bm25` negatives look at, and is there for a `bm25` teacher."""
+    if recipe.bm25 is None and "bm25" in recipe.training_needs:
+        raise _errors(recipe, [(key, NEEDS_BM25) for key, needs in _all_needs(recipe) if "bm25" in needs])
+    for leaf in (leaf for source in recipe.sources for leaf in source.components):
+        if leaf.kind != "bm25":
+            continue
+        assert recipe.bm25 is not None
+        source = cast("Bm25", leaf)
+        top_k = source.top_k + source.filtered_candidates
+        if top_k > recipe.bm25.hits:
+            reads = f"with its filters reads {top_k} documents" if source.filters else f"has top_k {top_k}"
+            raise ValueError(
+                f"a `bm25` source {reads}, but bm25.hits is {recipe.bm25.hits}; set bm25.hits={top_k}"
+            )
+
+
+def _check_teachers(recipe: "Recipe") -> None:
+    """Each cross-encoder of `teachers` follows a stage, and is trained before it is used."""
+    stages = list(recipe.stages)
+    problems: list[tuple[Key, str]] = []
+    for name, teacher in recipe.teachers.items():
+        if teacher.after not in stages:
+            text = (
+                f"no stage {teacher.after!r}{did_you_mean(teacher.after, stages)}; stages: "
+                f"{', '.join(stages)}; set `after`, or remove the teacher: teachers.{name}=null"
+            )
+            problems.append((("teachers", name, "after"), text))
+        if name in stages:  # the files of both would have one name
+            problems.append((("teachers", name), "a stage has this name; give the teacher another one"))
+    if problems:
+        raise _errors(recipe, problems)
+    trained: list[str] = []
+    for key, needs in _all_needs(recipe):
+        for name in (need.removeprefix(TRAINED) for need in sorted(needs) if need.startswith(TRAINED)):
+            if name not in trained:
+                text = (
+                    f"`teachers` has no {name!r} that is trained before this{did_you_mean(name, trained)}; "
+                    f"trained before: {', '.join(trained) or 'none'}"
+                )
+                problems.append((key, text))
+        if key[0] == "teachers" and key[2] == "init_from":
+            trained.append(str(key[1]))
+    if problems:
+        raise _errors(recipe, problems)
+
+
+def _all_needs(recipe: "Recipe") -> Iterator[tuple[Key, frozenset[str]]]:
+    """The keys of all sources and teachers with what these need, in the order in which they train.
+
+    A mix has what the sources within it need. The last key of a trained teacher is its start.
+    """
+    for stage_name, stage in recipe.stages.items():
+        for term_name, term in stage.terms.items():
+            key: Key = ("stages", stage_name, "terms", term_name)
+            for position, source in enumerate(term.negatives):
+                yield (*key, "negatives", position), source.needs
+            if term.teacher is not None:
+                yield (*key, "teacher"), term.teacher.needs
+        for name, teacher in recipe.teachers_after(stage_name).items():
+            for position, source in enumerate(teacher.negatives):
+                yield ("teachers", name, "negatives", position), source.needs
+            start = teacher.init_from.teacher if isinstance(teacher.init_from, TeacherStart) else None
+            needs = frozenset({TRAINED + start} if start else ())
+            yield ("teachers", name, "init_from", "teacher"), needs
+
+
+def _errors(recipe: "Recipe", problems: Sequence[tuple[Key, str]]) -> ValidationError:
+    """One error for each key, with its message."""
+    errors = [
+        InitErrorDetails(
+            type=PydanticCustomError("missing_input", "{message}", {"message": text}), loc=key, input={}
+        )
+        for key, text in problems
+    ]
+    return ValidationError.from_exception_data(type(recipe).__name__, errors)

@@ -69,28 +69,6 @@ def _only_extended(name: Path) -> bool:
     return any(word.startswith("_") for word in name.parts)
 
 
-def find_set(name: str) -> Path:
-    """The folder of a set of recipes, given its path or a shipped name such as `msmarco-passage`.
-
-    Raises FileNotFoundError.
-    """
-    if Path(name).is_dir():
-        return Path(name)
-    folder = name.removeprefix("recipes/").rstrip("/")
-    sets = sorted({recipe.rpartition("/")[0] for recipe in shipped()})
-    if folder not in sets:
-        raise FileNotFoundError(
-            f"no set of recipes {name!r}: neither a folder nor a shipped set{did_you_mean(folder, sets)}; "
-            f"sets: {', '.join(sets)}"
-        )
-    return SHIPPED / folder
-
-
-def recipes_in(folder: Path) -> list[Path]:
-    """The recipe files of a set, sorted by name."""
-    return [path for path in sorted(folder.glob("*.yaml")) if not path.name.startswith("_")]
-
-
 def find_grid(name: str) -> Path:
     """The file of a grid, given its path or a shipped name such as `ance-passages`.
 

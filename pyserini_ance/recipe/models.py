@@ -45,8 +45,7 @@ def _as_list(value: Any) -> Any:
 class Encoding(Settings):
     """How texts are encoded and searched for mining and dev evaluation.
 
-    The two token budgets, `documents_per_block` and `memory_gib` bound memory; all other vectors are mapped
-    from disk.
+    The two token budgets and `memory_gib` bound memory; all other vectors are mapped from disk.
     """
 
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
@@ -65,12 +64,10 @@ class Encoding(Settings):
     """The library that searches exactly; `auto` is faiss on a CPU and torch on a GPU. Where the GPU holds the
     vectors, and on a CPU that multiplies in bf16 without `memory_gib`, `auto` searches many vectors for many
     queries with products in bf16, proves each query's ranking, and repeats in fp32 those without a proof."""
-    documents_per_block: PositiveInt = 65_536
-    """Document vectors that a search by torch holds in memory at once."""
     memory_gib: float | None = Field(default=None, ge=0.25)
     """GiB of memory that a search of document vectors, or a comparison of pairs with them, takes beyond
-    its queries and results: blocks are read and given back accordingly. Null: `documents_per_block`, and
-    pages of the files that are read stay as long as the system has room."""
+    its queries and results: blocks are read and given back accordingly. Null: 65,536 vectors at once by
+    torch, and pages of the files that are read stay as long as the system has room."""
 
 
 class RefresherProcess(Settings):
@@ -86,9 +83,9 @@ class RefresherProcess(Settings):
     processes: PositiveInt = 1
     """Processes of a subprocess, under torchrun."""
     refresher_timeout_seconds: PositiveInt = 600
-    """Training that needs the refresher stops after this many seconds without a sign of life from it."""
+    """Training that needs the refresher stops after this many seconds without one."""
     trainer_timeout_seconds: PositiveInt = 600
-    """The refresher exits after this many seconds without a sign of life from training."""
+    """The refresher exits after this many seconds without training."""
 
 
 class Retention(Settings):
@@ -242,8 +239,16 @@ class Recipe(Settings):
     @field_validator("stages", "teachers")
     @classmethod
     def check_names(cls, named: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        """Names are good names of files, and mean nothing else."""
+        noun = (info.field_name or "").removesuffix("s")
         for name in named:
-            _check_name((info.field_name or "").removesuffix("s"), name)
+            is_reserved = name in RESERVED_NAMES or name.startswith(START_PREFIX)
+            if is_reserved or not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+                reserved = ", ".join([*sorted(RESERVED_NAMES), f"{START_PREFIX}..."])
+                raise ValueError(
+                    f"{noun} name {name!r}: use small letters, digits and single dashes, and none of "
+                    f"{reserved}"
+                )
         return named
 
     @field_validator("stages")
@@ -255,7 +260,14 @@ class Recipe(Settings):
         for name, stage in stages.items():
             start = stage.init_from
             if isinstance(start, InitFrom) and not start.is_external and start.stage not in earlier:
-                problems.append(_no_earlier_stage(name, start.stage or "", earlier))
+                choices = (
+                    f"earlier stages: {', '.join(earlier)}" if earlier else "no stage comes before this one"
+                )
+                near = did_you_mean(start.stage or "", earlier)
+                message = f"no stage {start.stage!r} before {name!r}{near}; {choices}"
+                error = PydanticCustomError("no_stage", "{message}", {"message": message})
+                key = (name, "init_from", "stage")
+                problems.append(InitErrorDetails(type=error, loc=key, input=start.stage))
             earlier.append(name)
         if problems:
             raise ValidationError.from_exception_data(cls.__name__, problems)
@@ -285,23 +297,3 @@ class Recipe(Settings):
         """The stage that the recipe lists before stage `name`; None before the first."""
         names = list(self.stages)
         return names[names.index(name) - 1] if name != names[0] else None
-
-
-def _check_name(noun: str, name: str) -> None:
-    """Raise ValueError for a name that is no good name of files, or that means something else."""
-    is_reserved = name in RESERVED_NAMES or name.startswith(START_PREFIX)
-    if is_reserved or not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
-        reserved = ", ".join([*sorted(RESERVED_NAMES), f"{START_PREFIX}..."])
-        raise ValueError(
-            f"{noun} name {name!r}: use small letters, digits and single dashes, and none of {reserved}"
-        )
-
-
-def _no_earlier_stage(name: str, start: str, earlier: list[str]) -> InitErrorDetails:
-    choices = f"earlier stages: {', '.join(earlier)}" if earlier else "no stage comes before this one"
-    message = f"no stage {start!r} before {name!r}{did_you_mean(start, earlier)}; {choices}"
-    return InitErrorDetails(
-        type=PydanticCustomError("no_stage", "{message}", {"message": message}),
-        loc=(name, "init_from", "stage"),
-        input=start,
-    )

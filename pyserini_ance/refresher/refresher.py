@@ -36,8 +36,7 @@ from pyserini_ance.runs.generation import (
     table_name,
 )
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.lease import leased
-from pyserini_ance.storage.publish import is_complete
+from pyserini_ance.storage.publish import is_complete, leased
 
 
 class CheckpointRemoved(FileNotFoundError):
@@ -77,12 +76,12 @@ class Refresher:
         folder, name = request.folder(self.run), PRODUCT_NAMES[request.kind]
         self.world.on_main(lambda: self.report(f"{request.kind} of {folder.name}"))
         with ExitStack() as leases:
-            if not self._leased(leases, folder, f"read to make its {name}"):
+            if not self._leased(leases, folder):
                 raise CheckpointRemoved(f"{folder} was removed before its {name} was made")
             snapshot = self._snapshot_of(request, folder)
             # Training removes the vectors if it cancels the request in the meantime.
             vectors = vectors_folder(self.run.scratch, snapshot.document_weights, snapshot.precision)
-            self._leased(leases, vectors, f"read to make a {name}")
+            self._leased(leases, vectors)
             try:
                 if request.kind == "tables":
                     self._mine(request, snapshot, leases)
@@ -91,12 +90,12 @@ class Refresher:
             finally:
                 snapshot.free_device()  # a training step may need the memory
 
-    def _leased(self, leases: ExitStack, folder: Path, purpose: str) -> bool:
+    def _leased(self, leases: ExitStack, folder: Path) -> bool:
         """Protect a folder from removal until `leases` close; whether it is there and complete."""
 
         def lease() -> bool:
             folder.parent.mkdir(exist_ok=True)
-            leases.enter_context(leased(folder, purpose))
+            leases.enter_context(leased(folder))
             return is_complete(folder)
 
         return self.world.on_main(lease)
@@ -224,6 +223,6 @@ class Refresher:
         name = self.world.on_main(
             lambda: str(newest_generation_before(self.run, request.stage, request.step) or "")
         )
-        if not name or not self._leased(leases, Path(name), "compared with new tables"):
+        if not name or not self._leased(leases, Path(name)):
             return {}
         return open_generation(Path(name), self.data.identity).tables

@@ -11,9 +11,8 @@ from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import in_use
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir, step_of
-from pyserini_ance.storage.lease import remove_unless_leased, sweep_leases
-from pyserini_ance.storage.liveness import remove_leftovers
-from pyserini_ance.storage.publish import clear_abandoned, is_complete
+from pyserini_ance.storage.files import remove_leftovers
+from pyserini_ance.storage.publish import is_complete, remove_unless_leased
 
 
 def prune_stage(
@@ -58,17 +57,12 @@ def clean_up(run: RunDir, recipe: Recipe) -> None:
     """Remove what the stages that have ended need no more: all vectors, checkpoints that the recipe does not
     keep, products that were never adopted, and what dead processes left unfinished."""
     log = RunLog(run, writes=False)
-    directories = (run.checkpoints, run.negatives, run.scratch)
-    for directory in directories:
-        clear_abandoned(directory)
     for ended in log.decisions("stage_end"):
         name = ended["stage"]
         adopted = [record for record in log.decisions("adopt") if record["stage"] == name]
         tables = {record["checkpoint_step"] for record in in_use(recipe.stages[name], adopted)}
         prune_stage(run, name, recipe.retention, {step_of(ended["result"])}, set(), tables)
         _remove_unadopted(run, name, ended["step"], log)
-    for directory in directories:
-        sweep_leases(directory)
     remove_leftovers(run.folder)
 
 

@@ -1,7 +1,6 @@
-"""RunDir: the names in a run directory, and the state that says who works there."""
+"""RunDir: the names in a run directory, its roles, and how a run begins and is continued."""
 
 import shlex
-import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from fnmatch import fnmatch
@@ -11,13 +10,10 @@ from typing import Any
 from pyserini_ance.recipe.evaluation_settings import FinalEvaluation
 from pyserini_ance.recipe.load import LoadedRecipe, load, read_settings, read_yaml
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.storage.files import write_whole
-from pyserini_ance.storage.liveness import is_alive, remove_leftovers
-from pyserini_ance.storage.lock_file import LockFile, LockHeld
-from pyserini_ance.storage.publish import clear_abandoned
-from pyserini_ance.storage.role_lock import RoleLock, Status
+from pyserini_ance.storage.files import remove, remove_leftovers, write_whole
+from pyserini_ance.storage.role import Role, Status
 
-LAYOUT = 3
+LAYOUT = 4
 RUNS = Path("runs")
 RECIPE = "recipe.yaml"
 TRAINING_RANKS_CUTOFF = 100  # of the ranks in training-queries.positive_ranks.npy
@@ -65,7 +61,7 @@ def owner_of(path: Path) -> "RunDir | None":
 
 
 class RunDir:
-    """Names, and the locks of the trainer (`state.json`) and the refresher (`refresher.json`).
+    """Names, and the roles of the trainer (`state.json`) and the refresher (`refresher.json`).
 
     The modules that write under a name define its content.
     """
@@ -73,8 +69,8 @@ class RunDir:
     def __init__(self, folder: Path):
         self.folder = folder
         self.state = folder / "state.json"
-        self.trainer = RoleLock(self.state, LAYOUT)
-        self.refresher = RoleLock(folder / "refresher.json", LAYOUT)
+        self.trainer = Role(self.state, LAYOUT)
+        self.refresher = Role(folder / "refresher.json", LAYOUT)
         self.recipe = folder / RECIPE
         self.environment = folder / "environment.json"
         self.metrics = folder / "metrics.jsonl"
@@ -144,24 +140,30 @@ class RunDir:
             program = ["torchrun", "--nproc-per-node", str(processes), "-m", "pyserini_ance"]
         return shlex.join([*program, "train", str(self.recipe), "--output", str(self.folder), "--resume"])
 
-    def create(self, recipe_yaml: str, overwrite: bool = False) -> None:
-        """Make the directory of a new run, and acquire its trainer lock; `held` keeps it.
+    def held(self) -> AbstractContextManager[None]:
+        """Hold the trainer's role, to `create` or `reopen` the run, and record how it ends.
 
-        Raises FileExistsError when the directory is not empty, unless `overwrite` clears a run; LockHeld when
-        living processes work on that run. Processes of other hosts are observed for a while to see whether
-        they are alive.
+        The folder must exist. Raises LockHeld when another process trains the run.
+        """
+        return self.trainer.held()
+
+    def create(self, recipe_yaml: str, overwrite: bool = False) -> None:
+        """Make the directory of a new run; `overwrite` clears an earlier run.
+
+        Raises FileExistsError when the directory holds anything else, LockHeld when a refresher works there.
         """
         self.check_creatable(overwrite)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.trainer.acquire("preparing")
-        if overwrite:
-            self._clear()
-        remove_leftovers(self.folder)
+        self.recipe.unlink(missing_ok=True)  # first: without it a half-cleared run cannot be resumed
+        for path in self.folder.iterdir():
+            if path != self.state and not _is_lock(path):
+                remove(path)
+        self.mark("running", "preparing")
         write_whole(self.recipe, recipe_yaml)
 
     def check_creatable(self, overwrite: bool = False) -> None:
         """Raise what `create` raises before it writes."""
-        if not self._has_content():
+        if not self.folder.exists() or all(map(_is_lock, self.folder.iterdir())):
             return
         if not overwrite:
             raise FileExistsError(f"{self.folder} holds {self.describe()}. {self._cure()}")
@@ -176,55 +178,31 @@ class RunDir:
         """Whether there is a run that came far enough to be resumed."""
         return self.recipe.exists() and self.environment.exists()
 
-    def _has_content(self) -> bool:
-        """Whether there is more than lock files of processes that died before they held the lock."""
-        return self.folder.exists() and any(
-            path == self.state or self.state.name not in path.name for path in self.folder.iterdir()
-        )
-
     def reopen(self) -> None:
-        """Acquire the trainer lock of a stopped run, and remove what dead processes left; `held` keeps it.
+        """Record that a stopped run goes on, and remove what killed processes left.
 
-        Raises FileNotFoundError without a run, RuntimeError when another version wrote it, LockHeld as
-        `create` does.
+        Raises as `check_resumable` does.
+        """
+        self.mark("running", self.check_resumable()["where"])
+        remove_leftovers(self.folder)
+        self.error.unlink(missing_ok=True)
+
+    def check_resumable(self) -> dict[str, Any]:
+        """The state of a run to resume.
+
+        Raises FileNotFoundError without a run, RuntimeError when another version wrote it.
         """
         if not self.state.exists():
             raise FileNotFoundError(
                 f"{self.folder} holds no run to resume; start one without resume (--resume)"
             )
-        where = self.read_state()["where"]
+        state = self.read_state()
         if not self.recipe.exists():
             raise FileNotFoundError(
                 f"{self.folder} holds a run without its {self.recipe.name}; start it again with overwrite "
                 "(--overwrite)"
             )
-        self._clean_up(self.trainer.acquire(where))
-        self.error.unlink(missing_ok=True)
-
-    def clear_claims(self, cache: Path) -> None:
-        """Before a run is resumed: remove what its dead trainer and refresher left claimed, also in `cache`.
-
-        A process of another host is observed for a while. Raises LockHeld when a living process trains.
-        """
-        for role in (self.trainer, self.refresher):
-            try:
-                previous = role.check_free()
-            except LockHeld:
-                if role is self.trainer:
-                    raise
-                continue  # a refresher that lives goes on
-            if previous and previous["status"] == "running":
-                self.clear_abandoned(previous, cache)
-
-    def clear_abandoned(self, dead: dict[str, Any], cache: Path) -> None:
-        """Remove what the process `dead` has claimed and not completed, in the run and in `cache`."""
-        cached = sorted(path for path in cache.glob("*") if path.is_dir())
-        for directory in (self.checkpoints, self.negatives, self.scratch, *cached):
-            clear_abandoned(directory, dead)
-
-    def held(self) -> AbstractContextManager[None]:
-        """After `create` or `reopen`: hold the trainer lock with a heartbeat."""
-        return self.trainer.held(self.read_state()["where"])
+        return state
 
     def mark(self, status: Status, where: str, **values: Any) -> None:
         """Record what the run is doing, for everyone who opens the directory."""
@@ -255,23 +233,22 @@ class RunDir:
 
     def describe(self) -> str:
         """One phrase about the directory's content: `a run that stopped at stage ance, step 100`."""
-        state = LockFile(self.state).read()
+        state = self.trainer.read(any_layout=True)
         if state is None:
             return "other files"
         if state["status"] == "finished":
             return "a finished run"
-        if state["status"] != "running":
-            return f"a run that {state['status']} at {state['where']}"
-        doing = {True: "is running", False: "died", None: f"is running, or died, on host {state['host']}"}[
-            is_alive(state)
-        ]
-        return f"a run that {doing} at {state['where']}"
+        running = "is running" if self.trainer.is_held else "died"
+        return (
+            f"a run that {running if state['status'] == 'running' else state['status']} at {state['where']}"
+        )
 
     def _cure(self) -> str:
         """What to do about a directory that is not empty, with the options, and in Python the arguments."""
-        if not self.state.exists():
+        state = self.trainer.read(any_layout=True)
+        if state is None:
             return "Pass another output (--output)."
-        if (LockFile(self.state).read() or {}).get("status") == "finished":
+        if state["status"] == "finished":
             return (
                 "Replace it with overwrite (--overwrite), pass another output (--output), or repeat its "
                 "final evaluation with resume (--resume)."
@@ -281,30 +258,7 @@ class RunDir:
             "output (--output)."
         )
 
-    def _clean_up(self, previous: dict | None) -> None:
-        """Remove what dead processes left unfinished. The `previous` trainer is dead: its lock was acquired.
 
-        For a trainer of another host only its silence shows that.
-        """
-        silent = (
-            previous if previous and previous["status"] == "running" and is_alive(previous) is None else None
-        )
-        remove_leftovers(self.folder, silent)
-        if silent:
-            for directory in (self.checkpoints, self.negatives, self.scratch):
-                clear_abandoned(directory, silent)
-
-    def _clear(self) -> None:
-        """Remove everything but the lock.
-
-        The trainer lock is held, so that of two processes that overwrite a run neither clears the other's new
-        run.
-        """
-        self.recipe.unlink(missing_ok=True)  # first: without it a half-cleared run cannot be resumed
-        for path in self.folder.iterdir():
-            if self.state.name in path.name:  # the lock, and other processes' attempts to acquire it
-                continue
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+def _is_lock(path: Path) -> bool:
+    """Whether a file is a role's lock, or was left by a process that was killed before it wrote its state."""
+    return path.suffix == ".held" or path.name.startswith(".state.json.")

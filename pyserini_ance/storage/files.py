@@ -1,20 +1,68 @@
-"""Durable file writes: files are replaced as a whole, and a full disk is an error, never half a file."""
+"""Durable writes: files are replaced as a whole, and a full disk is an error, never half a file.
+
+Whoever writes NAME holds the lock `.NAME.writing` and writes to `.NAME.unfinished`.
+"""
 
 import errno
 import gzip
 import hashlib
 import json
+import logging
+import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from pyserini_ance.storage.liveness import temp_path
+from pyserini_ance.storage.locks import LockHeld, locked
 
 BLOCK_BYTES = 1 << 22
-ESTALE_TRIES = 5
+# A lock file `.NAME.<kind>`, and what a kill of its holder leaves, `.NAME.<leftover>`.
+LEFTOVERS = {"writing": "unfinished", "reading": "removed", "held": None}
+log = logging.getLogger(__name__)
+
+
+def beside(path: Path, kind: str) -> Path:
+    """The hidden name next to `path` for one of LEFTOVERS."""
+    return path.with_name(f".{path.name}.{kind}")
+
+
+@contextmanager
+def unfinished(path: Path, patience_seconds: float = math.inf) -> Iterator[Path]:
+    """Yield a hidden name next to `path` that no one else uses during the block; what has it then is removed.
+
+    Raises LockHeld when another process writes `path` for `patience_seconds`.
+    """
+    with locked(beside(path, "writing"), patience_seconds=patience_seconds, what=str(path)):
+        temporary = beside(path, "unfinished")
+        remove(temporary)  # left by a process that was killed
+        try:
+            yield temporary
+        finally:
+            remove(temporary)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder that is not needed; log a warning when it cannot be removed."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:  # on NFS a folder stays while a process of this host has one of its files open
+        log.warning("%s is left over and can be removed by hand: %s", path, error)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what processes that were killed have left unfinished in `folder` and its subfolders."""
+    for kind, leftover in LEFTOVERS.items():
+        for lock in [*folder.glob(f".*.{kind}"), *folder.glob(f"*/.*.{kind}")]:
+            with suppress(LockHeld, FileNotFoundError), locked(lock, patience_seconds=0):
+                if leftover and (path := lock.with_suffix(f".{leftover}")).exists():
+                    log.info("removing %s, left by a process that was killed", path)
+                    remove(path)
 
 
 @contextmanager
@@ -52,32 +100,24 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
     A path that ends in .gz is compressed: by this name it is unpacked when it is read.
     """
-    temporary = temp_path(path, "tmp")
-    with path_in_errors(path):
-        try:
-            with open(temporary, "wb") as file:
-                if path.suffix == ".gz":  # neither name nor time in it: equal texts are equal files
-                    with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
-                        yield cast(BinaryIO, packed)
-                else:
-                    yield file
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with path_in_errors(path), unfinished(path) as temporary:
+        with open(temporary, "wb") as file:
+            if path.suffix == ".gz":  # neither name nor time in it: equal texts are equal files
+                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+                    yield cast(BinaryIO, packed)
+            else:
+                yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
 
 
 def copy_whole(source: Path, path: Path) -> None:
     """Copy `source` to `path` with the guarantees of `write_whole`, whatever its size."""
-    temporary = temp_path(path, "tmp")
-    with path_in_errors(path):
-        try:
-            shutil.copyfile(source, temporary)
-            sync(temporary)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with path_in_errors(path), unfinished(path) as temporary:
+        shutil.copyfile(source, temporary)
+        sync(temporary)
+        os.replace(temporary, path)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -101,8 +141,9 @@ def read_json_object(path: Path) -> dict[str, Any] | None:
 
     Raises RuntimeError when the file does not hold one JSON object.
     """
-    data = _read_current(path)
-    if data is None:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
         return None
     try:
         value = json.loads(data)
@@ -116,26 +157,16 @@ def read_json_object(path: Path) -> dict[str, Any] | None:
     return value
 
 
-def _read_current(path: Path) -> bytes | None:
-    attempt = 1
-    while True:
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:  # NFS: another host replaced the file between open and read
-            if error.errno != errno.ESTALE or attempt == ESTALE_TRIES:
-                raise
-        attempt += 1
-
-
 def append_json_line(path: Path, value: Any, durable: bool = False) -> None:
     """Append one JSON line; with `durable`, return only when it is on disk.
 
     A last line that a crash cut short is removed first.
     """
     with path_in_errors(path), open(path, "ab+") as file:
-        _drop_truncated_line(file)
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        if file.read(1) not in (b"", b"\n"):
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
         file.write(json.dumps(value, ensure_ascii=False).encode() + b"\n")
         if durable:
             file.flush()
@@ -147,32 +178,20 @@ def read_json_lines(path: Path) -> list[dict]:
 
     Raises RuntimeError with the number of the line that is not JSON.
     """
+    records: list[dict] = []
     if not path.exists():
-        return []
+        return records
     with open(path, "rb") as file:
-        return [
-            _parse_line(path, number, line)
-            for number, line in enumerate(file, start=1)
-            if line.endswith(b"\n")
-        ]
-
-
-def _parse_line(path: Path, number: int, line: bytes) -> dict:
-    try:
-        return json.loads(line)
-    except ValueError as error:
-        raise RuntimeError(
-            f"{path}:{number}: expected one JSON object, found {line[:40]!r}; "
-            "restore the file, or remove the line"
-        ) from error
-
-
-def _drop_truncated_line(file: BinaryIO) -> None:
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - 1))
-    if file.read(1) not in (b"", b"\n"):
-        file.seek(0)
-        file.truncate(file.read().rfind(b"\n") + 1)
+        for number, line in enumerate(file, start=1):
+            try:
+                if line.endswith(b"\n"):
+                    records.append(json.loads(line))
+            except ValueError as error:
+                raise RuntimeError(
+                    f"{path}:{number}: expected one JSON object, found {line[:40]!r}; "
+                    "restore the file, or remove the line"
+                ) from error
+    return records
 
 
 def sha256_file(path: Path) -> str:

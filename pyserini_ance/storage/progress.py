@@ -5,7 +5,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from copy import copy
 from typing import Any
 
 from tqdm import tqdm
@@ -67,31 +66,23 @@ def label_lines(label: str) -> None:
     """
     global _label
     _label = label
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(_Labelled(label, handler.formatter or logging.Formatter()))
+    make = logging.getLogRecordFactory()
 
+    def labelled(*arguments: Any, **more: Any) -> logging.LogRecord:
+        record = make(*arguments, **more)
+        text = record.getMessage()
+        record.msg, record.args = "\n".join(f"{label}: {line}" for line in text.split("\n")), None
+        return record
 
-class _Labelled(logging.Formatter):
-    def __init__(self, label: str, formatter: logging.Formatter):
-        super().__init__()
-        self._label, self._formatter = label, formatter
-
-    def format(self, record: logging.LogRecord) -> str:
-        labelled = copy(record)
-        lines = record.getMessage().split("\n")
-        labelled.msg, labelled.args = "\n".join(f"{self._label}: {line}" for line in lines), None
-        return self._formatter.format(labelled)
+    logging.setLogRecordFactory(labelled)
 
 
 def progress_bar(**settings: Any) -> tqdm:
     """The progress of a loop, with tqdm's settings and `seconds_left`."""
-    has_place = (sys.stderr.isatty() and _columns() > 0) or "ipykernel" in sys.modules
-    return Bar(**settings) if has_place and not _label else Lines(**settings)
-
-
-def _columns() -> int:
-    """The width of the terminal on stderr; some, as of a build service, say 0, and a bar would be empty."""
     try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError):  # stderr was replaced
-        return 80
+        columns = 80
+    # Some terminals, as of a build service, have 0 columns: a bar would be empty.
+    has_place = (sys.stderr.isatty() and columns > 0) or "ipykernel" in sys.modules
+    return Bar(**settings) if has_place and not _label else Lines(**settings)

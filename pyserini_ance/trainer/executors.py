@@ -11,7 +11,6 @@ from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.models import RefresherProcess
 from pyserini_ance.runs.generation import RefreshRequest, write_requests
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.liveness import HeartbeatMonitor
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.2
@@ -95,13 +94,12 @@ class AsyncExecutor:
     def wait(self, requests: Sequence[RefreshRequest]) -> RefreshRequest:
         """Wait until one of `requests` is done, and return the last of those.
 
-        Raises RuntimeError if no refresher gives a sign of life for `refresher_timeout_seconds`, or if it has
-        failed; SettingError if it has failed because of a setting.
+        Raises RuntimeError if there is no refresher for `refresher_timeout_seconds`, or if it has failed;
+        SettingError if it has failed because of a setting.
         """
         request = requests[self.world.on_main(lambda: self._wait(requests))]
         end = time.monotonic() + LATE_SECONDS
         while not request.is_done(self.run) and time.monotonic() < end:
-            self.world.check()
             time.sleep(POLL_SECONDS)  # on another host: its file client shows new names late
         self.world.barrier()
         return request
@@ -117,27 +115,25 @@ class AsyncExecutor:
 
     def _wait(self, requests: Sequence[RefreshRequest]) -> int:
         """Return the position in `requests` of the last that is done."""
-        monitor, last_alive = HeartbeatMonitor(self.run.refresher), time.monotonic()
+        refresher, last_alive = self.run.refresher, time.monotonic()
         next_report = last_alive + FIRST_REPORT_SECONDS
         needed = " or ".join(request.describe() for request in requests)
         while not (done := [i for i, request in enumerate(requests) if request.is_done(self.run)]):
             now = time.monotonic()
-            if is_alive := monitor.alive():
+            if refresher.is_held:
                 last_alive = now
-            if not is_alive or monitor.is_uncertain:
+            else:
                 self._check_not_failed(needed)
             if now - last_alive > self.settings.refresher_timeout_seconds:
                 raise RuntimeError(
-                    f"training needs the {needed}, but no refresher has given a sign of life for "
-                    f"{self.settings.refresher_timeout_seconds} seconds ({monitor.describe()}). "
+                    f"training needs the {needed}, but no refresher has been at work for "
+                    f"{self.settings.refresher_timeout_seconds} seconds ({refresher.describe()}). "
                     f"Start one with: {self.command}\nand continue with --resume"
                 )
             if now > next_report:
                 next_report = now + REPORT_SECONDS
-                absent = f"no refresher is at work ({monitor.describe()}); start one with: {self.command}"
-                status = monitor.describe() if now == last_alive else absent
-                log.info("waiting for the %s: %s", needed, status)
-            self.world.check()
+                start = "" if now == last_alive else f"; start a refresher with: {self.command}"
+                log.info("waiting for the %s: %s%s", needed, refresher.describe(), start)
             time.sleep(POLL_SECONDS)
         return done[-1]
 

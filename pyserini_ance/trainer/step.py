@@ -8,7 +8,7 @@ the gradients of the texts that it encoded.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,7 +28,6 @@ from pyserini_ance.trainer.batch import Batch
 from pyserini_ance.trainer.dropout import recomputes, reproducible_dropout
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 
-LastBackward = Callable[[], AbstractContextManager]  # `GradientSum.last_backward`
 # Tokens of a chunk unless a recipe says otherwise: RoBERTa-base keeps 13 GiB of them in bf16. They are
 # several batches of documents, so that the small batch of queries that each chunk adds costs little.
 TOKENS_PER_CHUNK = 32_768
@@ -101,14 +100,12 @@ class ChunkedEncoder:
         vectors = torch.cat([self._run(texts, number, chunk) for number, chunk in enumerate(chunks)])
         return vectors[to_device(self.device, np.argsort(np.concatenate(chunks)))[0]]
 
-    def forward_backward(self, texts: TextBatch, gradients: torch.Tensor, last: LastBackward) -> None:
+    def forward_backward(self, texts: TextBatch, gradients: torch.Tensor) -> None:
         """Encode again, chunk by chunk with the same dropout, and pass `gradients` (U, D) back through each
-        chunk, within `last()` through the last one."""
-        chunks = self._chunks(texts)
-        for number, chunk in enumerate(chunks):
+        chunk."""
+        for number, chunk in enumerate(self._chunks(texts)):
             vectors = self._run(texts, number, chunk)
-            with last() if number == len(chunks) - 1 else nullcontext():
-                vectors.backward(gradients[to_device(self.device, chunk)[0]])
+            vectors.backward(gradients[to_device(self.device, chunk)[0]])
 
     def _chunks(self, texts: TextBatch) -> list[np.ndarray]:
         lengths = texts.lengths()
@@ -148,11 +145,8 @@ class PlainPass:
             for batch, partition, vectors in zip(self.own, self.partitions, self.own_vectors, strict=True)
         }
 
-    def backward(self, loss: torch.Tensor, last: LastBackward = nullcontext) -> None:
-        """Accumulate in the towers the gradients of `loss` that flow through this rank's texts.
-
-        The last backward pass through the towers is made within `last()`.
-        """
+    def backward(self, loss: torch.Tensor) -> None:
+        """Accumulate in the towers the gradients of `loss` that flow through this rank's texts."""
         # There is no graph without a local text or with a frozen tower, and no gradient for a side that the
         # loss does not use.
         pairs = [
@@ -160,8 +154,7 @@ class PlainPass:
             for vectors, gradients in zip(self.own_vectors, self._own_gradients(loss), strict=True)
             if vectors.requires_grad and gradients is not None
         ]
-        with last():
-            torch.autograd.backward([vectors for vectors, _ in pairs], [gradients for _, gradients in pairs])
+        torch.autograd.backward([vectors for vectors, _ in pairs], [gradients for _, gradients in pairs])
 
     def _forward(self) -> list[torch.Tensor]:
         return [self.encoder.forward(texts) for texts in self.own]
@@ -182,15 +175,10 @@ class GradCache(PlainPass):
     respect to the vectors, then encode each chunk again and pass its cached gradients back.
     """
 
-    def backward(self, loss: torch.Tensor, last: LastBackward = nullcontext) -> None:
-        cache = [
-            (texts, gradients)
-            for texts, gradients in zip(self.own, self._own_gradients(loss), strict=True)
-            if len(texts.rows) and gradients is not None and self.encoder.towers.trains(texts.side)
-        ]
-        for number, (texts, gradients) in enumerate(cache):
-            is_last = number == len(cache) - 1
-            self.encoder.forward_backward(texts, gradients, last if is_last else nullcontext)
+    def backward(self, loss: torch.Tensor) -> None:
+        for texts, gradients in zip(self.own, self._own_gradients(loss), strict=True):
+            if len(texts.rows) and gradients is not None and self.encoder.towers.trains(texts.side):
+                self.encoder.forward_backward(texts, gradients)
 
     def _forward(self) -> list[torch.Tensor]:
         with torch.no_grad():
@@ -203,7 +191,7 @@ class EncodedChunk:
     side.
 
     `passages` maps documents to the rows of `vectors["document"]` where documents are split into passages.
-    `share` is the chunk's share of the batch's queries; `is_last`: no chunk of the batch comes after it.
+    `share` is the chunk's share of the batch's queries.
     """
 
     batch: Batch
@@ -211,12 +199,11 @@ class EncodedChunk:
     passages: Passages | None
     share: float
     encoding: PlainPass
-    is_last: bool
 
-    def backward(self, loss: torch.Tensor, last: LastBackward = nullcontext) -> None:
+    def backward(self, loss: torch.Tensor) -> None:
         """Accumulate in the towers the gradients of the chunk's mean `loss`, weighted with its share of the
-        batch. The batch's last backward pass through the towers is made within `last()`."""
-        self.encoding.backward(self.share * loss, last if self.is_last else nullcontext)
+        batch."""
+        self.encoding.backward(self.share * loss)
 
 
 @dataclass(frozen=True)
@@ -249,8 +236,7 @@ class BatchEncoder:
         find the positives `known_positives` of queries; None: the judged ones.
         """
         make_pass = GradCache if self._is_coupled and self.stage.chunk_queries else PlainPass
-        chunks = self._chunks(batch)
-        for number, chunk in enumerate(chunks):
+        for number, chunk in enumerate(self._chunks(batch)):
             key, share = (*self.key, step, number), len(chunk.queries) / len(batch.queries)
             towers, device = self.encoder.towers, self.encoder.device
             encoder = ChunkedEncoder(towers, self.autocast, self.tokens_per_batch, device, key, self.world)
@@ -261,7 +247,7 @@ class BatchEncoder:
                     chunk, vectors["query"], share, known_positives
                 )
             passages = self.data.training_rows_of(chunk.unique("document"))[1]
-            yield EncodedChunk(chunk, vectors, passages, share, encoding, number == len(chunks) - 1)
+            yield EncodedChunk(chunk, vectors, passages, share, encoding)
 
     @property
     def _is_coupled(self) -> bool:

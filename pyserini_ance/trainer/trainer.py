@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.failures import PeerError, uninterrupted
-from pyserini_ance.distributed.gradient_sum import GradientSum
+from pyserini_ance.distributed.gradient_sum import sum_gradients
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.hardware import DTYPES, resolve_precision
 from pyserini_ance.encoders.load_save import load_encoder
@@ -112,7 +112,6 @@ class StageTrainer:
         self.scaler = torch.amp.GradScaler(device.type) if precision == "fp16" else None
         if resumed.checkpoint or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer, self.scaler)
-        self.gradients = GradientSum(towers.parameters(), world)
         self.checkpoints = StageCheckpoints(
             recipe,
             name,
@@ -193,8 +192,8 @@ class StageTrainer:
             report.add(losses, ignored, chunk.share)
             loss = weighted_sum(self.stage.terms, losses)
             scaled = loss if self.scaler is None else self.scaler.scale(loss)
-            chunk.backward(scaled, self.gradients.last_backward)
-        self.gradients.finish()
+            chunk.backward(scaled)
+        sum_gradients(self.encoder.towers.parameters(), self.world)
         scale = None
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)

@@ -9,7 +9,7 @@ bf16. Both are made for blocks of queries, called with all blocks of documents i
 then give scores, rows and which queries are proven (`result`). A query without a proof is searched in fp32.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -67,8 +67,8 @@ class DeviceScan:
         """Whether such a scan is faster than a search in fp32; for a block of queries it is not."""
         return queries >= FEWEST_QUERIES and len(documents) > 0
 
-    def update(self, first: int, stop: int) -> Iterator[None]:
-        """Score the documents [first, stop); yields after each block of queries."""
+    def update(self, first: int, stop: int) -> None:
+        """Score the documents [first, stop)."""
         documents = self.documents[first:stop]
         centred = documents - self.mean
         rounded = centred.bfloat16()
@@ -80,7 +80,6 @@ class DeviceScan:
             else:  # products of two bf16 numbers are exact in fp32
                 scores = rounded.float() @ queries.float()
             best.update(scores, first)
-            yield
 
     def result(self) -> Proven:
         """Scores (Q, k) float32 and rows (Q, k) int32 of all queries, and whether each is proven (Q,)."""
@@ -168,18 +167,18 @@ class CpuScan:
         self._longest = self._longest.maximum(centred.norm(dim=1).max())
         return centred.bfloat16()
 
-    def update(self, first: int, stop: int) -> Iterator[None]:
-        """Score the documents [first, stop); yields after each block of queries."""
+    def update(self, first: int, stop: int) -> None:
+        """Score the documents [first, stop)."""
         rounded = self._round(self.documents[first:stop])
         parts = zip(self.blocks, self._rounded, self._thresholds, self._counts, self._best, strict=True)
         for block, queries, threshold, counts, best in parts:
-            if not threshold.isinf().all():
-                asked, rows = above(rounded @ queries, threshold)[:2]
-                rows += first
-                best.update_pairs(asked, rows, pair_scores(block, asked, self.documents, rows))
-                counts += asked.bincount(minlength=len(counts))
-                threshold[counts > self._most] = torch.inf
-            yield
+            if threshold.isinf().all():
+                continue
+            asked, rows = above(rounded @ queries, threshold)[:2]
+            rows += first
+            best.update_pairs(asked, rows, pair_scores(block, asked, self.documents, rows))
+            counts += asked.bincount(minlength=len(counts))
+            threshold[counts > self._most] = torch.inf
 
     def result(self) -> Proven:
         """As `DeviceScan.result`; with fewer than k candidates, -inf fills the rest and nothing is proven."""

@@ -130,7 +130,6 @@ def encode_into(
         for start, stop in missing:
             window = np.empty((stop - start, encoder.dimension), np.float32)
             for batch_rows, vectors in to_host(encoded(np.arange(start, stop))):
-                world.check()
                 window[batch_rows - start] = vectors
                 bar.update(len(batch_rows))
             if writing is not None:
@@ -165,7 +164,6 @@ def encode_some(
         total=len(own), desc=f"encode {label}", unit="text", leave=False, disable=not world.is_main
     ) as bar:
         for batch_rows, block in encoder.encode_rows(tokens, own, side, precision, tokens_per_batch):
-            world.check()
             vectors[position[batch_rows]] = block
             bar.update(len(batch_rows))
     return _gather_partition(vectors, partition, world)

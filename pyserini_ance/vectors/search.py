@@ -108,7 +108,7 @@ def searcher(
     Each search reads an array again, block by block, without a copy (faiss) or with one of
     `documents_per_block` (torch); torch uses a tensor (`resident`) without one. By `auto`, many queries are
     searched with products in bf16, which a proof makes exact: in documents that a GPU holds, and on a CPU
-    that multiplies in bf16. Searching raises PeerError when another process of `world` has ended.
+    that multiplies in bf16.
 
     memory_gib: the most that a search takes beyond its queries and results. Blocks are smaller, and the
     memory of a mapped one is given back before the next is read.
@@ -171,7 +171,6 @@ def _search_blocks(
                     torch.from_numpy(np.array(block)) if where.type == "cpu" else to_device(where, block)[0]
                 )
             for asked, best_of_block in zip(query_blocks, best, strict=True):
-                world.check()
                 # On the CPU in parts whose scores fit its cache.
                 part = (
                     max(1, SCORES_IN_CACHE // max(1, asked.shape[1])) if where.type == "cpu" else len(block)
@@ -205,9 +204,8 @@ def _search_by_bf16(
     firsts = range(0, len(documents), size)
     with _progress_bar(len(scan.blocks) * len(firsts), world) as bar:
         for first in firsts:
-            for _ in scan.update(first, min(first + size, len(documents))):
-                world.check()
-                bar.update()
+            scan.update(first, min(first + size, len(documents)))
+            bar.update(len(scan.blocks))
     (scores, rows), is_proven = scan.result()
     unproven = (~is_proven).nonzero()[:, 0]
     log.info(
@@ -250,7 +248,6 @@ def _search_by_faiss(
             part = documents[first : first + documents_per_block]
             width = min(k, first + len(part))
             for start in starts:
-                world.check()
                 block = slice(start, start + QUERIES_PER_BLOCK)
                 best = _search_past_ties(part, np.ascontiguousarray(asked[block], np.float32), k)
                 scores[block, :width], rows[block, :width] = best_of(

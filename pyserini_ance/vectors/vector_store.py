@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from pyserini_ance.storage.files import (
     read_json_object,
     write_json,
 )
-from pyserini_ance.storage.liveness import temp_path
+from pyserini_ance.storage.publish import whole_folder
 
 log = logging.getLogger(__name__)
 VECTORS, WINDOWS, KEY = "vectors.float32", "windows.jsonl", "key.json"
@@ -31,8 +32,11 @@ class VectorStore:
         size_bytes = rows * dimension * 4
         if folder.exists() and not self._is_usable(size_bytes):
             shutil.rmtree(folder, ignore_errors=True)
+        # In full size before another process can see it, which may make the same store meanwhile.
         if not folder.exists():
-            self._make_empty(size_bytes)
+            with suppress(FileExistsError), whole_folder(folder) as temporary:
+                BlockFile(temporary / VECTORS, size_bytes).close()
+                write_json(temporary / KEY, _full_key(rows, dimension, key))
         self._vectors = BlockFile(folder / VECTORS, size_bytes)
 
     def _is_usable(self, size_bytes: int) -> bool:
@@ -45,20 +49,6 @@ class VectorStore:
             "%s does not have the size it was made with; all vectors in the folder are encoded again", file
         )
         return False
-
-    def _make_empty(self, size_bytes: int) -> None:
-        """Make the folder with its file in full size before another process can see it."""
-        temporary = temp_path(self.folder, "tmp")
-        shutil.rmtree(temporary, ignore_errors=True)  # left by a dead process with the same pid
-        temporary.mkdir(parents=True)
-        BlockFile(temporary / VECTORS, size_bytes).close()
-        write_json(temporary / KEY, _full_key(self.rows, self.dimension, self.key))
-        try:
-            temporary.rename(self.folder)
-        except OSError:
-            shutil.rmtree(temporary, ignore_errors=True)
-            if not self.folder.exists():  # else another process has made the same store in the meantime
-                raise
 
     def windows(self) -> set[tuple[int, int]]:
         """The windows that were written, as [first, stop) rows."""

@@ -11,7 +11,7 @@ from pyserini_ance.data.formats import builder, format
 from pyserini_ance.data.formats.reading import OnDisk
 from pyserini_ance.pipeline import preparation as prepare
 from pyserini_ance.pipeline.preparation import stored_collection
-from pyserini_ance.storage.liveness import host_name
+from pyserini_ance.storage.files import beside
 
 FILES = ("corpus.jsonl", "train.tsv", "train.qrels", "dev.tsv", "dev.qrels", "test.tsv", "test.qrels")
 
@@ -122,8 +122,9 @@ def test_the_recipe_is_checked_with_a_cached_collection_too(recipe, read):
 
 def test_leftovers_of_killed_readers_are_removed(recipe):
     collections = recipe.cache / "collections"
-    leftover = collections / f".reading.{2**22 + 1}@{host_name()}.tmp"
+    leftover = beside(collections / "reading", "unfinished")
     leftover.mkdir(parents=True)
+    beside(collections / "reading", "writing").touch()
     (leftover / "ids.utf8").write_text("x")
     digest = stored_collection(recipe).digest
     assert [path.name for path in collections.iterdir()] == [digest[:32]]

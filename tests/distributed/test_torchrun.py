@@ -55,8 +55,4 @@ def test_a_command_under_torchrun_ends_with_the_reason_on_all_processes(tmp_path
     ), done.stderr
     assert done.returncode == 1
     # Not `startswith`: all processes share one stderr, and torch's C++ writes its own lines in parts.
-    messages = re.findall(r"\berror: .*", done.stderr)
-    assert sorted(messages) == [
-        "error: process 1 of 2 failed: ValueError: seven is odd",
-        "error: seven is odd",
-    ]
+    assert len(re.findall(r"\berror: seven is odd", done.stderr)) == 1

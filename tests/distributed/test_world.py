@@ -1,6 +1,7 @@
 """World: collectives, barriers and broadcasts between real gloo processes on one machine."""
 
 import os
+import signal
 import time
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import torch
 from accelerate import PartialState
 
-from pyserini_ance.distributed import world as world_module
+from pyserini_ance.distributed import process_group
 from pyserini_ance.distributed.process_group import device_of
 from pyserini_ance.distributed.world import World
 
@@ -88,17 +89,11 @@ def gather_for_a_gpu(world):
     gathered = world._all_gather(torch.tensor([world.rank]), for_device=True)
     unconfirmed = len(world._for_device)
     world.wait([])
-    confirmed = unconfirmed, len(world._for_device)
-    world._all_gather(torch.tensor([world.rank]), for_device=True)
-    world.device, world.check = "cuda:0", lambda: 1 / 0  # another process has ended, and NCCL was aborted
-    with pytest.raises(ZeroDivisionError):
-        world.wait([])
-    world.close = lambda: None
-    return [int(one) for one in gathered], confirmed
+    return [int(one) for one in gathered], unconfirmed, len(world._for_device)
 
 
-def test_no_result_of_a_gpu_counts_before_all_processes_are_known_to_live(run_processes):
-    assert run_processes(2, gather_for_a_gpu) == [([0, 1], (1, 0))] * 2
+def test_the_next_wait_confirms_what_was_gathered_for_a_gpu(run_processes):
+    assert run_processes(2, gather_for_a_gpu) == [([0, 1], 1, 0)] * 2
 
 
 def exchange(world, sizes, dtype):
@@ -119,20 +114,21 @@ def test_exchange_gives_every_process_what_each_sent_to_it(run_processes, sizes,
     assert own.tolist() == [0, 1, 2]
 
 
-def on_main_and_barrier(world):
+def on_main_and_barrier():
     """Wait longer than any collective may, on rank 1 and then on rank 0."""
-    world_module.COLLECTIVE_SECONDS = 0.2
-    worked_at = time.process_time()
-    first = world.on_main(lambda: time.sleep(1) or {"rows": (1, 2), "at": world.rank})
-    second = world.on_main(lambda: None)
-    time.sleep(1 - world.rank)
-    came = time.monotonic()
-    world.barrier()
-    return first, second, came, time.monotonic(), time.process_time() - worked_at
+    process_group.COLLECTIVE_SECONDS = 0.5
+    with World.join("cpu").session() as world:
+        began = time.process_time()
+        first = world.on_main(lambda: time.sleep(1) or {"rows": (1, 2), "at": world.rank})
+        second = world.on_main(lambda: None)
+        time.sleep(1 - world.rank)
+        came = time.monotonic()
+        world.barrier()
+        return first, second, came, time.monotonic(), time.process_time() - began
 
 
 def test_on_main_runs_on_rank_0_and_barrier_waits_for_the_last_process(run_processes):
-    ranks = run_processes(2, on_main_and_barrier)
+    ranks = run_processes(2, on_main_and_barrier, join=False)
     assert [rank[:2] for rank in ranks] == [({"rows": [1, 2], "at": 0}, None)] * 2
     assert min(left for *_, left, _ in ranks) >= max(came for *_, came, _, _ in ranks)
     assert max(cpu for *_, cpu in ranks) < 0.5  # of two seconds of waiting
@@ -186,8 +182,7 @@ def alone(part):
     with World.join("cpu").session() as world:
         world.assert_same(1.0, "the loss")
         world.barrier()
-        world.check()
-        facts = world.rank, world.size, world.is_main, world.device, world.lost()
+        facts = world.rank, world.size, world.is_main, world.device
         agreed = world.all_agree(True), world.all_agree(False)
         return (
             facts,
@@ -201,7 +196,7 @@ def alone(part):
 def test_one_process_needs_no_process_group(run_processes):
     part = torch.ones(2, 3)
     [(facts, agreed, value, [gathered], has_group)] = run_processes(1, alone, part, join=False)
-    assert facts == (0, 1, True, "cpu", None) and agreed == (True, False)
+    assert facts == (0, 1, True, "cpu") and agreed == (True, False)
     assert value == {"rows": [1, 2]} and torch.equal(gathered, part) and not has_group
 
 
@@ -229,19 +224,46 @@ def test_accelerate_takes_the_group_that_world_made(run_processes):
     assert run_processes(2, with_accelerate) == [(0, 2, "0"), (1, 2, "1")]
 
 
-def late(world):
-    world_module.COLLECTIVE_SECONDS, world_module.PROPAGATION_SECONDS = 0.3, 0.1
-    if world.rank == 1:
-        time.sleep(2)
-        return
-    world.gather(torch.ones(1))
+def late():
+    process_group.COLLECTIVE_SECONDS = 1
+    with World.join("cpu").session() as world:
+        if world.rank == 1:
+            time.sleep(4)
+            return
+        world.gather(torch.ones(1))
 
 
-def test_a_collective_does_not_wait_long(run_processes):
-    assert (
-        "process 0 of 2 lost the others (the others did not join within 0.3 s)"
-        in run_processes.ends(2, late)[0]["error"]
-    )
+def test_a_collective_does_not_wait_for_ever(run_processes):
+    assert "process 0 of 2 lost the others (" in run_processes.ends(2, late, join=False)[0]["error"]
+
+
+def end_while_others_wait(world, how, ending):
+    if world.rank == 1 - (how == "on_main"):
+        time.sleep(0.2)
+        if isinstance(ending, BaseException):
+            raise ending
+        os.kill(os.getpid(), ending)
+    {"on_main": lambda: world.on_main(lambda: None), "barrier": world.barrier}[how]()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, ValueError("seven is odd")])
+@pytest.mark.parametrize("how", ["on_main", "barrier"])
+def test_who_waits_without_a_time_limit_notices_the_end_of_another(run_processes, how, ending):
+    ends = run_processes.ends(2, end_while_others_wait, how, ending)
+    rank = int(how == "on_main")
+    assert f"PeerError: process {rank} of 2 lost the others (" in ends[rank]["error"].splitlines()[-1]
+
+
+def interrupt_while_others_wait(world):
+    def work():
+        raise KeyboardInterrupt
+
+    world.on_main(work)
+
+
+def test_an_interruption_of_the_main_process_is_one_of_all(run_processes):
+    for end in run_processes.ends(2, interrupt_while_others_wait):
+        assert end["error"].splitlines()[-1] == "KeyboardInterrupt"
 
 
 def test_device_of(monkeypatch):

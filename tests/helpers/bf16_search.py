@@ -50,5 +50,5 @@ def proven(documents: torch.Tensor, queries: torch.Tensor, k: int, kind: str = "
     """Which queries (Q,) need no search in fp32."""
     scan = KINDS[kind](documents, [queries], k)
     for first in range(0, len(documents), 1000):
-        list(scan.update(first, min(first + 1000, len(documents))))
+        scan.update(first, min(first + 1000, len(documents)))
     return scan.result()[1]

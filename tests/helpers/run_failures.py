@@ -101,7 +101,7 @@ def hold_tables_to_the_end(stage: str, step: int) -> None:
     def failing(table, folder):
         state = folder.parents[2] / "state.json"
         while (
-            folder.parent.name == f"{stage}-{step:08d}"
+            folder.parent.name == f".{stage}-{step:08d}.unfinished"
             and json.loads(state.read_text())["status"] != "finished"
         ):
             time.sleep(0.02)
@@ -152,7 +152,7 @@ def no_space_for_tables(stage: str, step: int) -> None:
     save = NegativeTable.save
 
     def failing(table, folder):
-        if folder.parent.name == f"{stage}-{step:08d}":
+        if folder.parent.name == f".{stage}-{step:08d}.unfinished":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
         save(table, folder)
 
@@ -169,7 +169,7 @@ def kill_in_checkpoint(stage: str, step: int) -> None:
 
     def failing(tensors, path):
         save_file(tensors, path)
-        if path.parent.name == f"{stage}-{step:08d}":
+        if path.parent.name == f".{stage}-{step:08d}.unfinished":
             halve_and_die(path)
 
     checkpoint.save_file = failing
@@ -180,7 +180,7 @@ def kill_in_tables(stage: str, step: int) -> None:
 
     def failing(table, folder):
         save(table, folder)
-        if folder.parent.name == f"{stage}-{step:08d}":
+        if folder.parent.name == f".{stage}-{step:08d}.unfinished":
             halve_and_die(folder / "candidates.npy")
 
     NegativeTable.save = failing

@@ -19,7 +19,7 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import weights_of
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.role_lock import RoleLock
+from pyserini_ance.storage.role import Role
 
 TERMS = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
 STAGE = {
@@ -226,8 +226,8 @@ def test_the_run_of_a_killed_process_is_taken_over(server, small_recipe, tmp_pat
 FAILS_ON_END_OF_INPUT = """
 import sys
 from pathlib import Path
-from pyserini_ance.storage.role_lock import RoleLock
-with RoleLock(Path(sys.argv[1])).held("here"):
+from pyserini_ance.storage.role import Role
+with Role(Path(sys.argv[1])).held("here"):
     sys.stdin.read()
     raise RuntimeError("the disk is full")
 """
@@ -278,7 +278,7 @@ def make_run_elsewhere(run: RunDir, *made) -> None:
     """As another process of the grid does."""
     locks = run.folder.parent / ".locks"
     locks.mkdir(parents=True, exist_ok=True)
-    with RoleLock(locks / f"{run.folder.name}.json").held("here"):
+    with Role(locks / f"{run.folder.name}.json").held("here"):
         make_run(run, *made)
 
 

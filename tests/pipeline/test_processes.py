@@ -222,25 +222,16 @@ def test_whatever_ends_one_process_ends_both_and_the_next_two_go_on(train, inlin
     first, second = ended("--resume", "kill_in_step", "9", 5, ranks=(1,))
     assert (first["code"], second["code"]) == (1, -9)
     status, reason = state(run)
-    assert (
-        status == "failed"
-        and reason.startswith("process 1 of 2 (pid ")
-        and "has died; all stop. Start again" in reason
-    )
+    assert status == "failed" and reason.startswith("process 0 of 2 lost the others (")
     assert f"error: {reason}" in first["output"]
 
     first, second = ended("--resume", "kill_in_step", "9", 5, ranks=(0,))
-    assert (first["code"], second["code"]) == (-9, 1) and "error: process 0 of 2 (pid " in second["output"]
+    assert (first["code"], second["code"]) == (-9, 1)
     assert state(run)[0] == "running"  # nobody else writes there; that the process is dead is seen
 
     first, second = ended("--resume", "small_files_only", "", 1500, ranks=(1,))
     assert (first["code"], second["code"]) == (1, 1)
-    status, reason = state(run)
-    assert (
-        status == "failed"
-        and "process 1 of 2 failed: OSError: [Errno 27] File too large" in reason
-        and "1-of-2" in reason
-    )
+    assert state(run)[0] == "failed" and "error: [Errno 27] File too large" in second["output"]
 
     assert codes(ended("--resume", "kill_in_checkpoint", "step", 3, ranks=(0,))) == [-9, 1]
 
@@ -289,11 +280,8 @@ def test_a_refresher_that_loses_a_process_says_so_and_goes_on_when_started_again
     ends = both(2, background, run, fault=("kill_in_mining", "ance", 3), ranks=(3,))
     assert codes(ends) == [1, 1, 1, -9]
     status, reason = state(run, "refresher")
-    assert (
-        status == "failed"
-        and reason.startswith("process 1 of 2 (pid ")
-        and f"the refresher has failed: {reason}" in ends[0]["output"]
-    )
+    assert status == "failed" and reason.startswith("process 0 of 2 lost the others (")
+    assert f"the refresher has failed: {reason}" in ends[0]["output"]
     succeeded(both(2, background, run, "--resume"))
     expected = outcome(under_torchrun[0])
     del expected["files"]["refresher.log"]

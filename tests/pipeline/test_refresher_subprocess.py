@@ -346,7 +346,7 @@ def test_a_subprocess_that_was_killed_at_work_may_be_replaced(run, program, capl
     """Training waits `refresher_timeout_seconds` for another refresher: docs/guides/faults.md."""
     program(
         "import os, pathlib, signal; from pyserini_ance.runs.rundir import RunDir; "
-        f"RunDir(pathlib.Path({str(run.folder)!r})).refresher.acquire('preparing'); "
+        f"RunDir(pathlib.Path({str(run.folder)!r})).refresher.held('preparing').__enter__(); "
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     with caplog.at_level("ERROR"), refresher_subprocess(recipe(ASYNC), run) as failure:

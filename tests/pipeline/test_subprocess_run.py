@@ -6,12 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from helpers.waiting import until
+from helpers.waiting import is_alive, until
 
 from pyserini_ance.pipeline import subprocess_run
 from pyserini_ance.pipeline.subprocess_run import beside, train_in_subprocess
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.liveness import process_is_alive
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_all_jobs_are_told_at_once_that_the_command_was_killed(tmp_path):
     try:
         parent.kill()
         until(lambda: len([*tmp_path.glob("*.told")]) == 3, 120)
-        assert all(map(process_is_alive, jobs))  # no job had to wait for the end of another
+        assert all(map(is_alive, jobs))  # no job had to wait for the end of another
     finally:
         for job in jobs:
             os.kill(job, signal.SIGKILL)
@@ -100,4 +99,4 @@ def test_an_error_ends_the_jobs(tmp_path):
 
     with pytest.raises(OSError, match="the disk is full"):
         fail()
-    assert not any(process_is_alive(int(path.name)) for path in tmp_path.iterdir())
+    assert not any(is_alive(int(path.name)) for path in tmp_path.iterdir())

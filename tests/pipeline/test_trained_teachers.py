@@ -32,8 +32,8 @@ from pyserini_ance.reports.report import write_report
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import read_json, read_json_lines
-from pyserini_ance.storage.liveness import creator_of, process_is_alive
+from pyserini_ance.storage.files import beside, read_json, read_json_lines
+from pyserini_ance.storage.locks import is_held
 
 FEW = {
     "negatives": [{"kind": "ann", "top_k": 8}],
@@ -151,9 +151,9 @@ def test_a_run_that_is_killed_while_a_teacher_trains_resumes_to_the_same(
             1, killed_while_a_teacher_trains, recipe, folder, name, resume, forked_python, join=False
         )
         assert end["code"] == -signal.SIGKILL
-        (unfinished,) = (folder / "teachers").glob(f".{name}.*@*")
-        _, subprocess_pid = creator_of(unfinished)
-        until(lambda pid=subprocess_pid: not process_is_alive(pid))
+        lock = beside(folder / "teachers" / name, "writing")
+        assert lock.exists()
+        until(lambda lock=lock: not is_held(lock))
         assert not (folder / "teachers" / name).exists()
     run_processes(1, run_of, recipe, folder, True, forked_python, join=False)
     assert outcome(folder) == outcome(run.folder)

@@ -13,43 +13,28 @@ def names(measures) -> list[str]:
     return [str(measure) for measure in measures]
 
 
-def test_a_list_is_of_all_splits(base):
-    test = load(
-        base, "final_evaluation.split=[dev,test]", "final_evaluation.measures=[RR@10]"
-    ).recipe.final_evaluation
-    assert (
-        names(test.measures_of("dev")) == names(test.measures_of("test")) == ["RR@10"]
-        and test.query_measures_of("dev") == []
-    )
+def evaluation(base, *overrides: str):
+    return load(base, *(f"final_evaluation.{override}" for override in overrides)).recipe.final_evaluation
+
+
+def test_measures_are_of_all_splits_or_of_each(base, write):
+    test = evaluation(base, "split=[dev,test]", "measures=[RR@10]")
+    assert names(test.measures_of("dev")) == names(test.measures_of("test")) == ["RR@10"]
+    assert test.query_measures_of("dev") == []
     assert test.columns == {("dev", "RR@10"): "dev RR@10", ("test", "RR@10"): "test RR@10"}
-
-
-def test_each_split_may_have_its_own_and_they_come_back_from_the_dump(base, write):
-    recipe = load(
-        base, "final_evaluation.split=[dev,test]", GRADED, "final_evaluation.query_measures={dev: [AP]}"
-    ).recipe
-    assert names(recipe.final_evaluation.measures_of("dev")) == ["RR@10", "RR@5"] and names(
-        recipe.final_evaluation.measures_of("test")
-    ) == ["R(rel=2)@50"]
-    assert (
-        names(recipe.final_evaluation.query_measures_of("dev")) == ["AP"]
-        and recipe.final_evaluation.query_measures_of("test") == []
-    )
-    assert list(recipe.final_evaluation.columns.values()) == ["dev RR@10", "dev RR@5", "test R(rel=2)@50"]
+    overrides = ("final_evaluation.split=[dev,test]", GRADED, "final_evaluation.query_measures={dev: [AP]}")
+    recipe = load(base, *overrides).recipe
+    test = recipe.final_evaluation
+    assert list(test.columns.values()) == ["dev RR@10", "dev RR@5", "test R(rel=2)@50"]
+    assert names(test.query_measures_of("dev")) == ["AP"] and test.query_measures_of("test") == []
     assert load(write("dumped", dump(recipe))).recipe == recipe
 
 
-def test_settings_of_other_splits_have_no_effect(base):
-    test = load(
-        base, "final_evaluation.split=dev", GRADED, "final_evaluation.rerank={test: {hits: 10}}"
-    ).recipe.final_evaluation
-    assert test.columns == {("dev", "RR@10"): "RR@10", ("dev", "RR@5"): "RR@5"} and test.reranked == {}
-
-
-def test_a_reranked_ranking_is_a_split_of_its_own_in_tables(base):
-    test = load(
-        base, "final_evaluation.measures=[AP]", "final_evaluation.rerank={test: {measures: [nDCG@5, AP]}}"
-    ).recipe.final_evaluation
+def test_columns_are_of_the_splits_that_are_evaluated_and_of_reranked_ones(base):
+    test = load(base, "final_evaluation.split=dev", GRADED, "final_evaluation.rerank={test: {hits: 10}}")
+    columns = test.recipe.final_evaluation.columns
+    assert columns == {("dev", "RR@10"): "RR@10", ("dev", "RR@5"): "RR@5"}
+    test = evaluation(base, "measures=[AP]", "rerank={test: {measures: [nDCG@5, AP]}}")
     assert test.columns == {
         ("test", "AP"): "AP",
         ("test-rerank", "nDCG@5"): "test-rerank nDCG@5",

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 import yaml
 from helpers.recipe_errors import refused
@@ -28,6 +30,15 @@ def test_the_base_of_every_set_and_a_method_are_a_recipe(base, write):
         assert parse_measures([stage.evaluate.measure])
         used |= {*stage.evaluate.split}
     assert used <= set(getattr(recipe.data, "splits", {"train", "dev", "test"}))
+
+
+@pytest.mark.parametrize("method", ["recommended", "distilled", "ance"])
+def test_two_lines_are_a_recipe_for_own_data(method, write):
+    text = f"extends: [_base/minilm, _methods/{method}]\ndata: {{kind: beir, folder: data/mine}}"
+    recipe = load(write("mine", text)).recipe
+    *_, last = recipe.stages.values()
+    assert (last.steps, last.refresh.every_steps, last.evaluate.every_steps) == (1000, 200, 200)
+    assert recipe.encoder.pooling == "mean" and recipe.data.folder == Path("data/mine")
 
 
 def test_simans_alone_has_the_warm_up_of_ance(write):

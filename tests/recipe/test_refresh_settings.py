@@ -1,6 +1,5 @@
 import pytest
 
-from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Evaluate, Refresh
 from pyserini_ance.recipe.stage import Stage
 
@@ -93,11 +92,8 @@ def test_open_settings_of_evaluate_follow_refresh(refresh, evaluate, expected):
     assert how(made.effective_evaluate) == expected and made.effective_evaluate.queries == 5
 
 
-def test_a_stage_that_measures_nothing_has_no_measuring():
-    assert stage().effective_evaluate is None
-
-
 def test_tables_without_a_refresh_are_made_once_and_inline():
+    assert stage().effective_evaluate is None
     assert how(stage().effective_refresh) == ("sync", 20, 0)
     assert how(stage(evaluate={"every_steps": 8, **READY}).effective_refresh) == ("sync", 20, 0)
     assert how(stage({"every_steps": 4, **READY}).effective_refresh) == ("async", 4, None)
@@ -120,18 +116,3 @@ def test_a_refresh_in_chunks_takes_the_queries_in_turn():
     ]
     assert [refresh.chunk(step, 3) for step in (4, 9)] == [slice(1, 2), slice(2, 3)]
     assert Refresh(every_steps=4).chunk(8, 11) is None
-
-
-def test_defaults():
-    fields = Recipe.model_fields
-    assert fields["refresher"].default.model_dump() == {
-        "launch": "subprocess",
-        "device": "auto",
-        "threads": None,
-        "processes": 1,
-        "shards": 1,
-        "refresher_timeout_seconds": 600,
-        "trainer_timeout_seconds": 600,
-    }
-    assert fields["retention"].default.model_dump() == {"save_total_limit": 1, "keep_negatives": "all"}
-    assert fields["threads"].default is None

@@ -20,7 +20,7 @@ from pyserini_ance.runs.rundir import RunDir
         "device=cpu",
         "cache=/elsewhere",
         "documents_per_part=1000",
-        "encoding={search: torch, documents_per_block: 7, memory_gib: 0.5}",
+        "encoding={search: torch, memory_gib: 0.5}",
         "description=again",
         "expect={dev: {RR@10: 0.5}}",
     ],

@@ -28,11 +28,11 @@ READER = """
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from pyserini_ance.storage.lease import leased
+from pyserini_ance.storage.publish import leased
 
 with ExitStack() as leases:
     for folder in sys.argv[1:]:
-        leases.enter_context(leased(Path(folder), "read"))
+        leases.enter_context(leased(Path(folder)))
     print(flush=True)
     sys.stdin.read()
 """
@@ -49,9 +49,9 @@ def run(tmp_path) -> RunDir:
 def publish(run: RunDir, stage: str, step: int) -> None:
     """A checkpoint, its vectors, and tables mined with it."""
     folder = run.checkpoint(stage, step)
-    with publishing(folder, {}):
-        (folder / ENCODER).mkdir()
-        save_file({}, folder / ENCODER / "model.safetensors", {"of": folder.name})
+    with publishing(folder, {}) as temporary:
+        (temporary / ENCODER).mkdir()
+        save_file({}, temporary / ENCODER / "model.safetensors", {"of": folder.name})
     vectors(run, step, stage).mkdir(parents=True)
     with publishing(run.generation(stage, step), {}):
         pass
@@ -94,15 +94,10 @@ def test_vectors_stay_only_when_they_are_needed(run):
 def test_vectors_of_every_precision_belong_to_their_weights(run):
     other = vectors_folder(run.scratch, Checkpoint.open(run.checkpoint("a", 4)).document_weights, "bf16")
     other.mkdir()
+    vectors_folder(run.scratch, "0" * 64, "fp32").mkdir()  # of no checkpoint
     kept = vectors(run, 4)
     prune(run, vectors=(4,))
     assert names(run.scratch) == sorted([kept.name, other.name])
-
-
-def test_vectors_without_a_checkpoint_are_removed(run):
-    vectors_folder(run.scratch, "0" * 64, "fp32").mkdir()
-    prune(run)
-    assert names(run.scratch) == []
 
 
 @pytest.mark.parametrize(
@@ -174,8 +169,3 @@ def test_what_nobody_adopted_goes_with_its_last_reader(run):
         directory: [f"a-{step:08d}" for step in steps] for directory, steps in kept.items()
     }
     assert names(run.evaluations) == ["a-00000002.json", "a-00000004.json"]
-
-
-def test_an_empty_stage_has_nothing_to_remove(tmp_path):
-    prune_stage(RunDir(tmp_path), "a", Retention(keep_negatives=1), (0,), (0,), (0,))
-    assert names(tmp_path) == []

@@ -51,15 +51,6 @@ def test_forgetting_keeps_earlier_steps_and_other_stages(log):
     assert len([s for s in steps(log, "metrics") if s[1] == "warm"]) == 6
 
 
-def test_a_truncated_last_line_is_dropped(log):
-    with log.run.metrics.open("a") as file:
-        file.write('{"event": "step", "stage": "ance", "st')
-    assert len(steps(log, "metrics")) == 12
-    log.forget_after("ance", 4)
-    log.metric("step", stage="ance", step=4, seconds=0.5)
-    assert steps(log, "metrics")[-2:] == [("step", "ance", 3), ("step", "ance", 4)]
-
-
 def test_seconds_of_a_stage_count_each_step_once(log):
     log.forget_after("ance", 3)
     log.metric("step", stage="ance", step=3, seconds=2.0)

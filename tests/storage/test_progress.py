@@ -85,8 +85,14 @@ def test_a_terminal_without_width_has_lines(monkeypatch, columns, kind):
         assert type(bar) is kind
 
 
-def test_labelled_lines_of_processes_that_share_a_terminal(now, monkeypatch):
+@pytest.fixture
+def unlabelled(monkeypatch):
     monkeypatch.setattr(progress, "_label", None)
+    yield
+    logging.setLogRecordFactory(logging.LogRecord)
+
+
+def test_labelled_lines_of_processes_that_share_a_terminal(now, monkeypatch, unlabelled):
     file, root = Terminal(), logging.getLogger()
     handler = logging.StreamHandler(file)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))

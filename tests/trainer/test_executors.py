@@ -1,6 +1,8 @@
 """Where products are ordered: what a refresher reads, and how long, and with what words, training waits for
 it."""
 
+from contextlib import ExitStack
+
 import pytest
 
 from pyserini_ance.distributed.world import World
@@ -18,6 +20,13 @@ TABLES, DEV = RefreshRequest("tables", "a", 4, "w"), RefreshRequest("dev", "a", 
 @pytest.fixture
 def run(tmp_path) -> RunDir:
     return RunDir(tmp_path)
+
+
+@pytest.fixture
+def working(run):
+    """Let a refresher hold its role from now on; it ends with the returned stack."""
+    with ExitStack() as stack:
+        yield lambda where: stack.enter_context(run.refresher.held(where)) or stack
 
 
 def background(
@@ -90,8 +99,8 @@ def test_a_refresher_that_lives_is_waited_for_however_long_it_takes(run, clock):
         background(run, refresher_timeout_seconds=10).wait([DEV])
 
 
-def test_a_refresher_that_comes_late_is_waited_for(run, clock):
-    clock.after(25, lambda: run.refresher.acquire("preparing"))
+def test_a_refresher_that_comes_late_is_waited_for(run, clock, working):
+    clock.after(25, lambda: working("preparing"))
     clock.after(60, lambda: measure(run))
     background(run, refresher_timeout_seconds=30).wait([DEV])
 
@@ -101,19 +110,18 @@ def test_training_without_a_refresher_says_what_it_needs_and_how_to_start_one(ru
         background(run, refresher_timeout_seconds=5).wait([TABLES, DEV])
     assert str(error.value) == (
         "training needs the generation of negatives of stage a, step 4 or dev score of stage a, step 4, but "
-        "no refresher has given a sign of life "
+        "no refresher has been at work "
         f"for 5 seconds (no process). Start one with: {COMMAND}\nand continue with --resume"
     )
 
 
-def test_patience_begins_when_a_refresher_was_last_heard_of(run, clock):
-    start = clock.now
-    run.refresher.acquire("tables of a-00000004")
-    clock.after(30, lambda: run.refresher.mark("stopped", "tables of a-00000004"))
+def test_patience_begins_when_a_refresher_has_ended(run, clock, working):
+    start, refresher = clock.now, working("tables of a-00000004")
+    clock.after(30, refresher.close)
     with pytest.raises(RuntimeError) as error:
         background(run, refresher_timeout_seconds=20).wait([DEV])
     assert 49 < clock.now - start < 51
-    assert "stopped at tables of a-00000004, last heartbeat 20" in str(error.value)
+    assert ", finished at tables of a-00000004). Start one with" in str(error.value)
 
 
 def test_a_refresher_that_fails_ends_the_waiting_with_its_reason(run, clock):
@@ -137,20 +145,19 @@ def test_a_failure_before_this_training_began_is_no_news(run, clock):
         executor.wait([TABLES])
 
 
-def test_what_is_waited_for_is_said_now_and_then(run, clock, caplog):
-    clock.after(20, lambda: run.refresher.acquire("tables of a-00000004"))
+def test_what_is_waited_for_is_said_now_and_then(run, clock, caplog, working):
+    clock.after(20, lambda: working("tables of a-00000004"))
     clock.after(75, lambda: measure(run))
     with caplog.at_level("INFO"):
         background(run).wait([DEV])
     alone, together = caplog.messages
     assert (
-        alone == f"waiting for the dev score of stage a, step 4: no refresher is at work (no process); "
-        f"start one with: {COMMAND}"
+        alone
+        == f"waiting for the dev score of stage a, step 4: no process; start a refresher with: {COMMAND}"
     )
-    assert (
-        together.startswith("waiting for the dev score of stage a, step 4: process ")
-        and ", at work on tables of a-00000004, last" in together
-    )
+    assert together.startswith(
+        "waiting for the dev score of stage a, step 4: process "
+    ) and together.endswith(", at work on tables of a-00000004")
 
 
 def test_a_process_that_sees_new_files_late_waits_until_it_can_read_what_the_first_found(run, clock):

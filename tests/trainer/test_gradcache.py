@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pyserini_ance.data.token_store import Specials, TokenStore
-from pyserini_ance.distributed.gradient_sum import GradientSum
+from pyserini_ance.distributed.gradient_sum import sum_gradients
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.family import Tower, TwoTower
 from pyserini_ance.trainer.step import ChunkedEncoder, GradCache, PlainPass, TextBatch
@@ -82,7 +82,7 @@ def in_world(world, dropout: float, tied: bool) -> list[list[torch.Tensor]]:
 
     def backward_and_sum(make_pass, sides):
         backward(make_pass, run, sides, coupled_loss)
-        GradientSum(run.towers.parameters(), world).finish()
+        sum_gradients(run.towers.parameters(), world)
 
     def summed(make_pass, sides):
         return gradients(run.towers, lambda: backward_and_sum(make_pass, sides))

@@ -8,7 +8,6 @@ import pytest
 import torch
 from helpers.step_gradients import compute_gradients
 
-from pyserini_ance.distributed.gradient_sum import GradientSum
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.family import TwoTower
 from pyserini_ance.encoders.load_save import initial_encoder
@@ -72,11 +71,10 @@ def train(world, recipe, tied: bool, kind: str) -> Trained:
         if kind == "adamw"
         else torch.optim.SGD(parameters.values())
     )
-    sums = GradientSum(encoder.towers.parameters(), world)
     result = Trained({name: p.detach().clone() for name, p in parameters.items()})
     for step in range(stage.steps):
         batch = plan_batch(stage, 0, step, recipe.seed, data.anchor_sets, {})
-        result.losses.append(compute_gradients(runner, batch, step, sums))
+        result.losses.append(compute_gradients(runner, batch, step))
         result.gradients.append(
             {name: p.grad.clone() for name, p in parameters.items() if p.grad is not None}
         )

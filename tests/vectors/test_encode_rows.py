@@ -13,7 +13,6 @@ import torch
 from helpers.device_counts import DeviceCounts
 
 from pyserini_ance.data.token_store import TokenStore
-from pyserini_ance.distributed.failures import PeerError, PeerLoss
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import to_host
 from pyserini_ance.encoders.load_save import initial_encoder
@@ -184,19 +183,6 @@ def test_a_killed_encoding_continues_with_the_same_vectors(encoder, tiny_bert, t
     after, continued = windowed(encoder, tokens, folder, "fp32")
     assert 0 < len(after) < len(batches) and after == batches[-len(after) :]
     np.testing.assert_array_equal(continued, vectors)
-
-
-def test_encoding_ends_when_another_process_has_ended(store, encoder, tokens, monkeypatch):
-    def ended(_):
-        raise PeerError(PeerLoss(1, "process 1 has died"))
-
-    monkeypatch.setattr(World, "check", ended)
-    first, some = Recording(encoder), Recording(encoder)
-    with pytest.raises(PeerError, match="process 1 has died"):
-        encode_into(store, first, tokens, *SETTINGS, "documents", 0, World())
-    with pytest.raises(PeerError, match="process 1 has died"):
-        encode_some(some, tokens, np.arange(12), *SETTINGS, "sample", World())
-    assert len(first.batches) == len(some.batches) == 1
 
 
 @pytest.mark.parametrize("rows", [[5, 0, 11, 3], list(range(12)), [7], []])

@@ -11,7 +11,6 @@ import pytest
 import torch
 from helpers.device_counts import META, DeviceCounts
 
-from pyserini_ance.distributed.failures import PeerError, PeerLoss
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors import search
 from pyserini_ance.vectors.search import exact_search, resolve_backend
@@ -130,16 +129,6 @@ def test_real_vectors_from_a_memory_map(tmp_path, small_blocks, backend):
     expected_scores, expected_rows = reference(queries.astype(np.float64), documents.astype(np.float64), 10)
     np.testing.assert_allclose(scores, expected_scores, atol=1e-5)
     np.testing.assert_array_equal(rows, expected_rows)
-
-
-@pytest.mark.parametrize("backend", ["torch", "faiss"])
-def test_a_search_ends_when_another_process_has_ended(monkeypatch, backend):
-    def ended(_):
-        raise PeerError(PeerLoss(1, "process 1 has died"))
-
-    monkeypatch.setattr(World, "check", ended)
-    with pytest.raises(PeerError, match="process 1 has died"):
-        search.searcher(np.ones((3, 4), np.float32), backend, "cpu", World())(torch.ones(1, 4), 2)
 
 
 def test_no_queries_find_nothing():

@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -110,24 +112,19 @@ def test_a_full_disk_leaves_no_key(tmp_path, monkeypatch):
     assert open_store(tmp_path).windows() == set()
 
 
-def test_two_processes_that_make_a_store_at_once_write_into_the_same_files(tmp_path, monkeypatch):
-    """The second opens the store when the first has made a file of it and not yet its size."""
-    opened, make = [], vector_store.BlockFile
+def test_two_that_make_a_store_at_once_write_into_the_same_files(tmp_path, monkeypatch):
+    """Neither has the store when both begin."""
+    both, make = Barrier(2), vector_store.whole_folder
+    monkeypatch.setattr(vector_store, "whole_folder", lambda folder: both.wait() and False or make(folder))
 
-    def interrupted(path, size):
-        if not opened:
-            opened.append(None)
-            with monkeypatch.context() as other:
-                other.setattr(os, "getpid", lambda: 1 << 30)
-                opened[0] = open_store(tmp_path)
-        return make(path, size)
+    def half(first: int) -> None:
+        with closing(open_store(tmp_path)) as store:
+            both.wait()
+            store.write(first, ROWS[first : first + 10])
 
-    monkeypatch.setattr(vector_store, "BlockFile", interrupted)
-    first = open_store(tmp_path)
-    first.write(0, ROWS[:12])
-    opened[0].write(12, ROWS[12:])
-    np.testing.assert_array_equal(read_vectors(first.folder, 20, 3, KEY), ROWS)
-    assert len(list(tmp_path.iterdir())) == 1
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(half, (0, 10)))
+    np.testing.assert_array_equal(read_vectors(tmp_path / "store", 20, 3, KEY), ROWS)
 
 
 def test_an_interrupted_encoding_is_not_taken_for_a_whole_one(tmp_path):

@@ -4,6 +4,7 @@ Source: Xiong et al. 2021 (ANCE), arXiv:2007.00808, appendix A.3; Zhan et al. 20
 Figure 3(d).
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,9 +33,8 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     overlaps: dict[str, Series] = {}
     for row in rows:
         line = overlaps.setdefault(f"{row['run']}: {row['table']}", Series())
-        line.add(row["mined_at"], 100.0)
-        line.add(row["next_mined_at"], 100 * row["overlap"])
-        line.interrupt()
+        line.x += [row["mined_at"], row["next_mined_at"], row["next_mined_at"]]
+        line.y += [100.0, 100 * row["overlap"], math.nan]  # the line is interrupted
     ages = {run.name: Line(age.x, age.y) for run in runs if (age := run.history.ages()).x}
     losses = {run.name: loss for run in runs if (loss := _loss(run.history)) is not None}
     panels = [

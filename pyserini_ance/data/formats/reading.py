@@ -6,6 +6,7 @@ part. `Format.read` continues after this part if each document is one line of an
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -27,9 +28,17 @@ from pyserini_ance.data.formats.builder import Entry, LineDocuments, is_empty
 from pyserini_ance.data.formats.lines import Line, LineOrigins
 from pyserini_ance.data.spilled_numbers import SpilledNumbers
 from pyserini_ance.data.string_arrays import STRINGS_PER_BLOCK, RowsOfIds, Strings, first_repeat
-from pyserini_ance.storage.files import copy_whole, read_json_object, sha256_json, write_json
-from pyserini_ance.storage.liveness import remove, remove_leftovers, temp_path
-from pyserini_ance.storage.publish import BeingWritten, claimed
+from pyserini_ance.storage.files import (
+    beside,
+    copy_whole,
+    read_json_object,
+    remove,
+    remove_leftovers,
+    sha256_json,
+    unfinished,
+    write_json,
+)
+from pyserini_ance.storage.locks import LockHeld, locked
 
 PART_FILE = "part.json"
 KEPT_SECONDS = 24 * 3600  # how long an interrupted reading waits to be continued
@@ -57,12 +66,12 @@ def reading(cache: Path, settings: Mapping[str, Any]) -> Iterator[Reading]:
     place = _place(folder)
     with ExitStack() as stack:
         try:
-            stack.enter_context(claimed(folder))
-        except BeingWritten as other:
-            log.info("%s In the meantime this process reads the same data itself.", other)
-            place = temp_path(collections / "reading", "tmp")
-            remove(place)  # left by a dead process with the same process id
-            stack.callback(remove, place)
+            collections.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(beside(folder, "writing"), patience_seconds=0))
+        except LockHeld:
+            log.info("another process reads the same data; in the meantime this one reads them itself")
+            own = folder.with_name(f"{folder.name}-{os.getpid()}-{threading.get_ident()}")
+            place = stack.enter_context(unfinished(own))
         _remove_old(collections, place)
         here = Reading(place / "documents", place / PART_FILE)
         is_finished = False
@@ -82,9 +91,9 @@ def _place(folder: Path) -> Path:
 def _remove_old(collections: Path, own: Path) -> None:
     """Remove what interrupted readings left more than KEPT_SECONDS ago."""
     for place in collections.glob(".reading-*.parts"):
-        with suppress(BeingWritten, FileNotFoundError):
+        with suppress(LockHeld, FileNotFoundError):
             if place != own and place.stat().st_mtime < time.time() - KEPT_SECONDS:
-                with claimed(place.with_name(place.name[1:].removesuffix(".parts"))):
+                with locked(place.with_suffix(".writing"), patience_seconds=0):
                     log.info("removing %s, left by a reading that was interrupted", place)
                     remove(place)
 

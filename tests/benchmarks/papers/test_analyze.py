@@ -6,7 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.papers import analyze, studies
+from benchmarks.papers import __main__ as papers
+from benchmarks.papers import studies
 from benchmarks.papers.studies import STUDIES, figures, negative_overlap
 from benchmarks.papers.studies.figures import Line, Panel
 from benchmarks.papers.studies.studied_run import Findings, NotKept
@@ -31,7 +32,7 @@ def test_every_file_of_the_folder_is_a_study_or_shared():
 
 def test_a_study_writes_its_numbers_and_its_picture(runs, study, tmp_path, capsys):
     output = tmp_path / "out"
-    analyze.main(["negative-overlap", *runs, "--output", str(output), "--queries", "7"])
+    papers.main(["analyze", "negative-overlap", *runs, "--output", str(output), "--queries", "7"])
     written = json.loads((output / "negative-overlap.json").read_text())
     assert written["rows"] == [{"run": "one", "share": 0.0}, {"run": "two", "share": 0.5}]
     assert written["runs"] == {"one": runs[0], "two": runs[1]}
@@ -46,8 +47,8 @@ def test_a_study_writes_its_numbers_and_its_picture(runs, study, tmp_path, capsy
 
 def test_the_output_of_one_run_is_in_its_folder_of_several_here(runs, study, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    analyze.main(["negative-overlap", runs[0]])
-    analyze.main(["negative-overlap", *runs])
+    papers.main(["analyze", "negative-overlap", runs[0]])
+    papers.main(["analyze", "negative-overlap", *runs])
     assert (tmp_path / "one/analysis/negative-overlap.svg").exists()
     assert (tmp_path / "analysis/negative-overlap.svg").exists()
 
@@ -62,33 +63,27 @@ def test_what_a_run_lacks_is_an_error_alone_and_a_line_among_all(runs, monkeypat
     def lacking(runs):
         raise NotKept("train with retention.keep_negatives=all")
 
-    monkeypatch.setattr(analyze, "STUDIES", {"negative-overlap": "a study"})
+    monkeypatch.setattr(papers, "STUDIES", {"negative-overlap": "a study"})
     monkeypatch.setattr(negative_overlap, "study", lacking)
     with pytest.raises(NotKept, match="retention.keep_negatives"):
-        analyze.main(["negative-overlap", runs[0]])
+        papers.main(["analyze", "negative-overlap", runs[0]])
     with pytest.raises(ValueError, match="no study was made: the runs lack what each of them reads"):
-        analyze.main(["all", runs[0]])
+        papers.main(["analyze", "all", runs[0]])
     assert caplog.messages == ["left out: negative-overlap: train with retention.keep_negatives=all"]
 
 
 def test_what_is_no_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"is not a run directory \(recipe.yaml is missing\)"):
-        analyze.main(["negative-overlap", str(tmp_path)])
+        papers.main(["analyze", "negative-overlap", str(tmp_path)])
 
 
 def test_results_of_other_runs_are_not_replaced(runs, study, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    analyze.main(["negative-overlap", "one", "two"])
-    analyze.main(["negative-overlap", *reversed(runs)])
+    papers.main(["analyze", "negative-overlap", "one", "two"])
+    papers.main(["analyze", "negative-overlap", *reversed(runs)])
     before = (tmp_path / "analysis/negative-overlap.json").read_bytes()
     with pytest.raises(
         FileExistsError, match=r"overlap.json is of other runs \(.*two.*; pass another --output"
     ):
-        analyze.main(["negative-overlap", runs[0], "--output", "analysis"])
+        papers.main(["analyze", "negative-overlap", runs[0], "--output", "analysis"])
     assert (tmp_path / "analysis/negative-overlap.json").read_bytes() == before
-
-
-def test_an_output_that_is_a_file_is_refused_before_the_work(runs, tmp_path):
-    (tmp_path / "one" / "analysis").write_text("")
-    with pytest.raises(NotADirectoryError, match="one/analysis is a file; --output names a folder"):
-        analyze.main(["negative-overlap", runs[0]])

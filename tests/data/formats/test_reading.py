@@ -22,7 +22,7 @@ from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 from pyserini_ance.data.formats.reading import PART_FILE, reading
 from pyserini_ance.data.formats.tevatron import Tevatron
-from pyserini_ance.storage.claim import CLAIM
+from pyserini_ance.storage.locks import locked
 from pyserini_ance.storage.publish import MANIFEST
 
 PER_PART = 3
@@ -144,7 +144,7 @@ def test_a_killed_reading_continues_with_the_same_bytes(tmp_path, caplog, extens
         os.kill(reader.pid, signal.SIGKILL)
     part = json.loads((place_in(tmp_path) / PART_FILE).read_text())
     assert part["texts"]["rows"] == 6 and part["position"][:2] == [1, 3]
-    assert list((tmp_path / "collections").glob(f"reading-*/{CLAIM}"))
+    assert list((tmp_path / "collections").glob(".reading-*.writing"))
     assert messages(caplog) == []
     folder = read(data, tmp_path)
     where = tmp_path / "corpus" / f"b.jsonl{extension}"
@@ -363,16 +363,13 @@ def test_while_another_process_reads_the_same_data_is_read_apart(tmp_path, caplo
     data = write_corpus(tmp_path / "data")
     interrupt(data, tmp_path, 9)
     left = contents(place_in(tmp_path))
-    claim = tmp_path / "collections" / place_in(tmp_path).name[1:].removesuffix(".parts") / CLAIM
-    claim.parent.mkdir()
-    claim.write_text(json.dumps({"pid": 1, "host": "elsewhere"}))
-    folder = read(data, tmp_path)
-    assert "is being written by process 1 on elsewhere" in messages(caplog)[0]
-    assert contents(folder) == contents(read(data, tmp_path / "whole"))
-    assert contents(place_in(tmp_path)) == left and claim.exists()
-    assert sorted(os.listdir(tmp_path / "collections")) == sorted(
-        [folder.name, claim.parent.name, place_in(tmp_path).name]
-    )
+    with locked(lock := place_in(tmp_path).with_suffix(".writing")):
+        folder = read(data, tmp_path)
+        assert messages(caplog)[0].startswith("another process reads the same data")
+        assert contents(folder) == contents(read(data, tmp_path / "whole"))
+        assert contents(place_in(tmp_path)) == left
+        names = {folder.name, lock.name, place_in(tmp_path).name}
+        assert set(os.listdir(tmp_path / "collections")) == names
 
 
 def test_while_another_thread_reads_the_same_data_is_read_apart(tmp_path):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers.finished_run import finished
 
 from benchmarks.papers.studies.studied_run import StudiedRun, StudySettings
 from pyserini_ance.pipeline import experiment
@@ -40,3 +41,10 @@ def small_run(small_recipe, tmp_path_factory) -> Path:
 def studied(small_run) -> Iterator[StudiedRun]:
     with StudiedRun.open({"run": small_run}, SETTINGS) as [run]:
         yield run
+
+
+@pytest.fixture
+def runs(base, tmp_path) -> list[str]:
+    """Two finished runs, in the folders `one` and `two`."""
+    rows = {"only": 0.5}
+    return [str(finished(tmp_path / name, base, rows, name=f"set/{name}")) for name in ("one", "two")]
