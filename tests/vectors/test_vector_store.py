@@ -115,7 +115,7 @@ def test_a_full_disk_leaves_no_key(tmp_path, monkeypatch):
 def test_two_that_make_a_store_at_once_write_into_the_same_files(tmp_path, monkeypatch):
     """Neither has the store when both begin."""
     both, make = Barrier(2), vector_store.whole_folder
-    monkeypatch.setattr(vector_store, "whole_folder", lambda folder: both.wait() and False or make(folder))
+    monkeypatch.setattr(vector_store, "whole_folder", lambda folder: (both.wait() and False) or make(folder))
 
     def half(first: int) -> None:
         with closing(open_store(tmp_path)) as store:
