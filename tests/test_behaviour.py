@@ -117,7 +117,7 @@ def test_refreshed_negatives_win_where_documents_are_confusable(encoder, collect
     }
     recipe = Recipe.model_validate({**settings, **exact, "cache": str(tmp_path / "cache")})
     data, run = tokenize(recipe, read_collection(recipe)), RunDir(tmp_path / "run")
-    executor = SyncExecutor(Refresher(recipe, data, run, "cpu", World()).make)
+    executor = SyncExecutor(Refresher(recipe, data, run, World()).make)
 
     def trained(name, start):
         return StageTrainer(recipe, name, data, run, World(), lambda product: executor, start).train()

@@ -213,7 +213,7 @@ def stage_trainer(
     }
     recipe, run, world = Recipe.model_validate(settings), RunDir(folder), World(device=device)
     folder.mkdir(parents=True)
-    executor = SyncExecutor(Refresher(recipe, data, run, device, world).make)
+    executor = SyncExecutor(Refresher(recipe, data, run, world).make)
     return StageTrainer(
         recipe, "bench", data, run, world, lambda _: executor, model.checkpoint, callbacks=callbacks
     )

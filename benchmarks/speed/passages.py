@@ -155,7 +155,7 @@ class Bench:
 
         data, checkpoint = self._data(), self._checkpoint()
         request = RefreshRequest("tables", "ance", 0, checkpoint.weights, checkpoint=checkpoint.folder.name)
-        refresher = Refresher(self.recipe, data, self.run, "cpu", self.experiment.world)
+        refresher = Refresher(self.recipe, data, self.run, self.experiment.world)
         return lambda: refresher.make(request)
 
     def train(self) -> Work:

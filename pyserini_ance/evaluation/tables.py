@@ -120,9 +120,10 @@ def expected_rows(recipe: Recipe, row: Mapping[str, Any]) -> list[dict[str, Any]
     """The scores that the recipe expects, each beside that of the last stage's `row`; none for a variant."""
     columns = recipe.final_evaluation.columns
     figures = [
-        (columns.get((split, name)), value)
-        for split, of in recipe.expect.items()
-        for name, value in of.items()
+        (columns[split, name], value)
+        for split, scores in recipe.expect.items()
+        for name, value in scores.items()
+        if (split, name) in columns
     ]
     return [
         {

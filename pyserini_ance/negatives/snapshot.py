@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ import torch
 from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
-from pyserini_ance.data.string_arrays import release
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import Precision, resolve_precision
@@ -29,8 +28,20 @@ from pyserini_ance.recipe.models import Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some, has_shards
 from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, factory_and_search, make_index
-from pyserini_ance.vectors.search import Searcher, fits, resident, resolve_backend, search_arrays, searcher
+from pyserini_ance.vectors.search import (
+    Searcher,
+    fits,
+    release,
+    resident,
+    resolve_backend,
+    search_arrays,
+    searcher,
+)
 from pyserini_ance.vectors.sharded_search import FlatIndex, search_shards
+
+if TYPE_CHECKING:
+    from pyserini_ance.runs.checkpoint import Checkpoint
+    from pyserini_ance.runs.rundir import RunDir
 
 log = logging.getLogger(__name__)
 TEACHER_VECTORS = "teacher"  # prefix of the folders of other encoders' document vectors, as `vectors_folder`
@@ -70,6 +81,21 @@ class Snapshot:
     teachers: Path | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     judges: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        checkpoint: "Checkpoint",
+        data: PreparedData,
+        encoding: Encoding,
+        run: "RunDir",
+        world: World,
+        recipe: Recipe | None = None,
+    ) -> "Snapshot":
+        """The snapshot of a checkpoint of a run."""
+        model, weights, documents = checkpoint.encoder, checkpoint.weights, checkpoint.document_weights
+        scratch, device, teachers = run.scratch, world.device, run.teachers
+        return cls(model, weights, data, encoding, scratch, device, world, documents, recipe, teachers)
 
     def __post_init__(self) -> None:
         self.document_weights = self.document_weights or self.weights

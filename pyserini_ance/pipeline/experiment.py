@@ -242,7 +242,7 @@ class Experiment:
         if ended:
             return Checkpoint.open(self.run_dir.checkpoints / ended[-1]["result"])
         self._mark(f"stage {name}, step 0")
-        refresher = Refresher(self.recipe, data, self.run_dir, self.device, self.world)
+        refresher = Refresher(self.recipe, data, self.run_dir, self.world)
         sync_executor = SyncExecutor(refresher.make)
         command = refresh_command(self.recipe, self.run_dir)
         async_executor = AsyncExecutor(

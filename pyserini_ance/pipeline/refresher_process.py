@@ -98,7 +98,7 @@ def refresh(recipe: Recipe, folder: Path) -> str:
         data = prepare(recipe, world, world.on_main(begin))
         check_same_data(run, data.collection)
         data.run_files[BM25] = run.bm25_negatives(recipe.train_split.name)
-        refresher = Refresher(recipe, data, run, world.device, world, report)
+        refresher = Refresher(recipe, data, run, world, report)
         reason = RefresherLoop(run, refresher, recipe.refresher, world).work()
         world.on_main(lambda: clean_up_finished(run, recipe))
         return reason

@@ -58,12 +58,11 @@ class Refresher:
         recipe: Recipe,
         data: PreparedData,
         run: RunDir,
-        device: str,
         world: World,
         report: Callable[[str], None] = lambda task: None,
     ):
         self.recipe, self.data, self.run = recipe, data, run
-        self.device, self.world, self.report = device, world, report
+        self.world, self.report = world, report
         self._snapshot: Snapshot | None = None
 
     def make(self, request: RefreshRequest) -> None:
@@ -203,18 +202,8 @@ class Refresher:
                 f"{request.weights[:12]}"
             )
         if self._snapshot is None or self._snapshot.weights != checkpoint.weights:
-            self._snapshot = Snapshot(
-                checkpoint.encoder,
-                checkpoint.weights,
-                self.data,
-                self.recipe.encoding,
-                self.run.scratch,
-                self.device,
-                self.world,
-                checkpoint.document_weights,
-                self.recipe,
-                self.run.teachers,
-            )
+            recipe = self.recipe
+            self._snapshot = Snapshot.of(checkpoint, self.data, recipe.encoding, self.run, self.world, recipe)
         self._snapshot.seconds.clear()
         return self._snapshot
 

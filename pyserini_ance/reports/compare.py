@@ -270,8 +270,8 @@ def significance(
             _per_query(RunDir(runs[run]), row, qrels) for run, row in zip(group.run, group.row, strict=True)
         ]
         systems[str(label)] = {name: np.mean([one[name] for one in values], axis=0) for name in values[0]}
-    values = systems.pop(baseline)
-    shown = {measure: values[measure] for measure in results[0]["measures"] if measure in values}
+    against = systems.pop(baseline)
+    shown = {measure: against[measure] for measure in results[0]["measures"] if measure in against}
     return _against(systems, shown, test)
 
 

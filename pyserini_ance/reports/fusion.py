@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class Hybrid:
 
         Raises FileNotFoundError for a ranking that does not exist, ValueError for a wrong number of them.
         """
-        _run_directories(rankings)
+        _ = cls(tuple(rankings), method)._runs
         run, row = parse_ranking_name(rankings[0])
         if len(rankings) == 1 and run.folder.is_dir() and row != BM25:
             rankings = [f"{run.folder}:{BM25}", *rankings]
@@ -70,11 +71,15 @@ class Hybrid:
             return lambda run: evaluate(qrels, run, parsed)
         if not self._runs:
             raise ValueError("rankings alone do not say which documents are relevant; pass --qrels FILE")
+        different = (
+            f"{', '.join(self.rankings)} judge split {split!r} differently; pass rankings of the same "
+            "queries and data"
+        )
         first, *others = [
             read_qrels(path) if path.exists() else None for path in (run.qrels(split) for run in self._runs)
         ]
         if any(other != first for other in others):
-            raise self._different_judgments(split)
+            raise ValueError(different)
         if first is not None:
             return lambda run: evaluate(first, run, parsed)
         self.runs(split)  # a missing ranking is reported before the collection is read
@@ -82,7 +87,7 @@ class Hybrid:
         questions, documents = collections[0].split(split).queries, collections[0].documents
         digests = {(one.split(split).queries.digest, one.documents.digest) for one in collections}
         if len(digests) > 1:
-            raise self._different_judgments(split)
+            raise ValueError(different)
         return lambda run: measure_by_answers(run, questions, documents, parsed)
 
     def runs(self, split: str) -> list[Run]:
@@ -118,25 +123,14 @@ class Hybrid:
         label = self.method if weight is None else f"{self.method}, weight {weight:g}"
         return [*rows, {"ranking": label, **judge(read_run(output))}]
 
-    def _different_judgments(self, split: str) -> ValueError:
-        return ValueError(
-            f"{', '.join(self.rankings)} judge split {split!r} differently; pass rankings of the same "
-            "queries and data"
-        )
-
-    @property
+    @cached_property
     def _runs(self) -> list[RunDir]:
-        """The run directories of the rankings, each once."""
-        return _run_directories(self.rankings)
-
-
-def _run_directories(rankings: Sequence[str]) -> list[RunDir]:
-    """The run directories of the rankings, each once. Raises FileNotFoundError if one does not exist."""
-    named = [parse_ranking_name(name)[0] for name in rankings if not Path(name).is_file()]
-    runs = {run.folder: run for run in named}
-    if absent := [folder for folder in runs if not folder.is_dir()]:
-        raise FileNotFoundError(
-            f"{absent[0]} is neither a run directory nor a file{similar_name(absent[0])}; pass a TREC run, "
-            "FOLDER or FOLDER:ROW"
-        )
-    return list(runs.values())
+        """The run directories of the rankings, each once. Raises FileNotFoundError if one does not exist."""
+        named = [parse_ranking_name(name)[0] for name in self.rankings if not Path(name).is_file()]
+        runs = {run.folder: run for run in named}
+        if absent := [folder for folder in runs if not folder.is_dir()]:
+            raise FileNotFoundError(
+                f"{absent[0]} is neither a run directory nor a file{similar_name(absent[0])}; pass a TREC "
+                "run, FOLDER or FOLDER:ROW"
+            )
+        return list(runs.values())

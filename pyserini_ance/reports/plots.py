@@ -56,10 +56,10 @@ def line_plot(
     """
     with _style():
         figure, axes = _figure(x_label, y_label)
-        for x in stages:
-            axes.axvline(x, color="black", linewidth=0.8, alpha=0.5, linestyle=":")
-        for x in marks:
-            axes.axvline(x, ymax=0.05, color="black", linewidth=1.4)
+        for start in stages:
+            axes.axvline(start, color="black", linewidth=0.8, alpha=0.5, linestyle=":")
+        for refresh in marks:
+            axes.axvline(refresh, ymax=0.05, color="black", linewidth=1.4)
         for number, (name, line) in enumerate(lines.items()):
             style: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "linewidth": 1.3}
             x, y = thinned(line)

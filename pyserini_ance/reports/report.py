@@ -45,9 +45,14 @@ class Section:
         self.parts.append({"text": text, "kind": kind})
 
     def table(
-        self, rows: Rows, columns: Sequence[str], title: str = "", result: str = "",
-        legend: Sequence[str] = (), folded: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        rows: Rows,
+        columns: Sequence[str],
+        title: str = "",
+        result: str = "",
+        legend: Sequence[str] = (),
+        folded: bool = False,
+    ) -> None:
         """A table with the cells of our Markdown tables, whole numbers with commas.
 
         Columns without any value are left out. The row whose first cell is `result` is emphasized.
@@ -66,9 +71,15 @@ class Section:
         self.plots.append({"title": title, "note": note, "svg": svg})
 
     def plot_lines(
-        self, histories: Histories, title: str, note: str, unit: str,
-        lines_of_run: Callable[[RunHistory], Mapping[str, Series]], x_label: str = "step", **how: Any,
-    ) -> bool:  # fmt: skip
+        self,
+        histories: Histories,
+        title: str,
+        note: str,
+        unit: str,
+        lines_of_run: Callable[[RunHistory], Mapping[str, Series]],
+        x_label: str = "step",
+        **how: Any,
+    ) -> bool:
         """Plot lines of the runs, unless they have none; returns whether they have some.
 
         Lines of one run have their names; of several, the run's, and both for a run with several lines. A run
@@ -353,7 +364,8 @@ def _training(histories: Histories) -> Section:
         measure = "dev " + ", ".join(dict.fromkeys(record["measure"] for record in scores))
         best = max(scores, key=lambda record: record["value"])
         found = f"Best: {best['value']:.4f} at {best['stage']}, step {best['checkpoint_step']}." * bool(one)
-        note, how = " ".join(filter(None, [found, starts, ticks])), {"marks": marks, "stages": stages}
+        note = " ".join(filter(None, [found, starts, ticks]))
+        how: dict[str, Any] = {"marks": marks, "stages": stages}
         section.plot_lines(
             histories, "Dev measure over steps", note, measure, RunHistory.dev, points=True, **how
         )

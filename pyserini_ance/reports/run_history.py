@@ -46,7 +46,7 @@ class MinedTable:
 
 
 class RunHistory:
-    """What a run has recorded so far. Raises as `RunDir.read_recipe` does."""
+    """The records of a run so far, as lines and sums. Raises as `RunDir.read_recipe` does."""
 
     def __init__(self, run: RunDir):
         self.run = run

@@ -139,12 +139,18 @@ def publish_checkpoint(
     """
     folder = run.checkpoint(progress.stage, progress.step)
     if is_new := not is_complete(folder):
-        with publishing(folder, {"stage": progress.stage, "step": progress.step, **made_from}) as claimed:
-            (claimed / ENCODER).mkdir()
-            save_encoder(encoder, claimed / ENCODER)
+        with publishing(folder, {"stage": progress.stage, "step": progress.step, **made_from}) as temporary:
+            (temporary / ENCODER).mkdir()
+            save_encoder(encoder, temporary / ENCODER)
             if optimizer is not None:
-                save_file({**_moments(optimizer), **_scale(scaler)}, claimed / TRAINING)
-                write_json(claimed / PROGRESS, asdict(progress))
+                training = _moments(optimizer)
+                if scaler is not None:
+                    state = scaler.state_dict()  # the scale, and the number of steps since it changed
+                    training[SCALE] = torch.tensor(
+                        [state["scale"], state["_growth_tracker"]], dtype=torch.float64
+                    )
+                save_file(training, temporary / TRAINING)
+                write_json(temporary / PROGRESS, asdict(progress))
     return Checkpoint.open(folder, verify=not is_new)
 
 
@@ -182,14 +188,6 @@ def drop_moments(run: RunDir, stage: str) -> None:
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
     return [p for group in optimizer.param_groups for p in group["params"]]
-
-
-def _scale(scaler: torch.amp.GradScaler | None) -> dict[str, torch.Tensor]:
-    """The scale of fp16 and the number of steps since it changed; empty without one."""
-    if scaler is None:
-        return {}
-    state = scaler.state_dict()
-    return {SCALE: torch.tensor([state["scale"], state["_growth_tracker"]], dtype=torch.float64)}
 
 
 def _moments(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:

@@ -137,26 +137,20 @@ class Generation:
         seconds = ", ".join(
             f"{task.replace('_', ' ')} {seconds:.1f} s" for task, seconds in self.report["seconds"].items()
         )
-        parts = [_describe(name, report) for name, report in self.report["tables"].items()]
-        parts += [
-            f"{name}: {report['pairs']} pairs scored by {report['kind']}{_new_pairs(report)}"
-            for name, report in self.report.get("teachers", {}).items()
-        ]
+        parts = []
+        for name, report in self.report["tables"].items():
+            top_k = f"top_k {report['top_k']}, " if "top_k" in report else ""
+            new = "" if report["new_share"] is None else f", {report['new_share']:.0%} new"
+            margin = f", margin {report['margin']['mean']:.3f}" if "margin" in report else ""
+            dropped = "".join(f", {count} {what} dropped" for what, count in report["dropped"].items())
+            promoted = f", {report['promoted']} promoted" if "promoted" in report else ""
+            left_out = f", {report['left_out']} anchors left out" if "left_out" in report else ""
+            candidates = f"{top_k}{report['candidates']} candidates"
+            parts.append(f"{name}: {candidates}{new}{margin}{dropped}{promoted}{left_out}")
+        for name, report in self.report.get("teachers", {}).items():
+            new = f", {report['new_pairs']} of them now" if "new_pairs" in report else ""
+            parts.append(f"{name}: {report['pairs']} pairs scored by {report['kind']}{new}")
         return "; ".join([seconds, *parts])
-
-
-def _new_pairs(report: dict) -> str:
-    return f", {report['new_pairs']} of them now" if "new_pairs" in report else ""
-
-
-def _describe(name: str, report: dict) -> str:
-    new = "" if report["new_share"] is None else f", {report['new_share']:.0%} new"
-    margin = f", margin {report['margin']['mean']:.3f}" if "margin" in report else ""
-    dropped = "".join(f", {count} {what} dropped" for what, count in report["dropped"].items())
-    top_k = f"top_k {report['top_k']}, " if "top_k" in report else ""
-    promoted = f", {report['promoted']} promoted" if "promoted" in report else ""
-    left_out = f", {report['left_out']} anchors left out" if "left_out" in report else ""
-    return f"{name}: {top_k}{report['candidates']} candidates{new}{margin}{dropped}{promoted}{left_out}"
 
 
 def publish_generation(
@@ -173,18 +167,18 @@ def publish_generation(
     `teacher_scores` and `teacher_reports` are by term.
     """
     start = time.perf_counter()
-    with publishing(folder, about) as claimed:
+    with publishing(folder, about) as temporary:
         for key, table in tables.items():
-            table.save(claimed / table_name(key))
+            table.save(temporary / table_name(key))
             if table.positive_ranks is not None:
-                np.save(claimed / f"{table_name(key)}{RANKS_SUFFIX}", table.positive_ranks)
+                np.save(temporary / f"{table_name(key)}{RANKS_SUFFIX}", table.positive_ranks)
         for term, scores in (teacher_scores or {}).items():
-            scores.save(claimed / f"{term}{TEACHER_SUFFIX}")
+            scores.save(temporary / f"{term}{TEACHER_SUFFIX}")
         seconds = {**seconds, "write": time.perf_counter() - start}
         report = {"tables": reports, "seconds": {task: round(value, 3) for task, value in seconds.items()}}
         if teacher_reports:
             report["teachers"] = teacher_reports
-        write_json(claimed / REPORT, report)
+        write_json(temporary / REPORT, report)
 
 
 def open_generation(folder: Path, made_from: Mapping[str, str]) -> Generation:

@@ -31,9 +31,7 @@ def load_recipe(name: str | Path, *overrides: str) -> LoadedRecipe:
     Raises RuntimeError when another version wrote the run directory.
     """
     if Path(name).name == RECIPE and Path(name).is_file():
-        RunDir(
-            Path(name).parent
-        ).trainer.read()  # one error for an old directory, instead of one for each old key
+        RunDir(Path(name).parent).trainer.read()  # one error, instead of one for each key of an old recipe
     return load(name, *overrides)
 
 

@@ -38,9 +38,6 @@ class TermRows:
     def candidate(self) -> Side:
         return "document" if self.anchor == "query" else "query"
 
-    def of(self, side: Side) -> list[np.ndarray]:
-        return [self.anchors] if side == self.anchor else [self.positives, self.negatives]
-
     def part(self, part: slice) -> "TermRows":
         teacher = None if self.teacher is None else self.teacher[part]
         return TermRows(self.anchor, self.anchors[part], self.positives[part], self.negatives[part], teacher)
@@ -72,11 +69,12 @@ class Batch:
 
     @cached_property
     def _unique(self) -> dict[Side, np.ndarray]:
-        rows = {
-            side: np.unique(np.concatenate([r.ravel() for t in self.terms.values() for r in t.of(side)]))
-            for side in SIDES
-        }
-        return {side: of_side[of_side != PADDING] for side, of_side in rows.items()}
+        drawn: dict[Side, list[np.ndarray]] = {side: [] for side in SIDES}
+        for rows in self.terms.values():
+            drawn[rows.anchor].append(rows.anchors)
+            drawn[rows.candidate] += [rows.positives.ravel(), rows.negatives.ravel()]
+        unique = {side: np.unique(np.concatenate(rows)) for side, rows in drawn.items()}
+        return {side: rows[rows != PADDING] for side, rows in unique.items()}
 
 
 def anchor_sets_of(

@@ -124,20 +124,24 @@ def differing_settings(run: RunDir, recipe: Recipe) -> str:
     return f"{'; '.join(differing[:SHOWN])}{more}"
 
 
-def recipe_differences(old: Recipe, new: Recipe, *ignored: str) -> Iterator[tuple[str, str, str]]:
-    """`differences` of two recipes, regardless of the machine's settings, of what describes a run, of
-    published figures, and of the keys `ignored`."""
-    keys = dict.fromkeys((*RUNTIME_KEYS, *DESCRIPTIVE_KEYS, *ignored), True)
+def recipe_differences(old: Recipe, new: Recipe) -> Iterator[tuple[str, str, str]]:
+    """`differences` of two recipes, regardless of the machine's settings and of what describes a run."""
+    ignored = dict.fromkeys((*RUNTIME_KEYS, *DESCRIPTIVE_KEYS), True)
     saved, given = (
-        absolute(recipe).model_dump(mode="json", exclude={**keys, "data": {"official"}})
+        absolute(recipe).model_dump(mode="json", exclude={**ignored, "data": {"official"}})
         for recipe in (old, new)
     )
     return differences(saved, given)
 
 
 def has_recipe(run: RunDir, recipe: Recipe, *ignored: str) -> bool:
-    """Whether `run` was started with this recipe, as `recipe_differences` compares."""
-    return not any(recipe_differences(run.read_recipe(), recipe, *ignored))
+    """Whether `run` was started with this recipe, regardless of the machine's settings and of the keys
+    `ignored`."""
+    saved, recipe = absolute(run.read_recipe()), absolute(recipe)
+    # Published figures do not change what is read.
+    data = recipe.data.model_copy(update={"official": saved.data.official})
+    same = {key: getattr(saved, key) for key in (*RUNTIME_KEYS, *DESCRIPTIVE_KEYS, *ignored)}
+    return saved == recipe.model_copy(update={**same, "data": data})
 
 
 def check_same_data(run: RunDir, collection: Collection) -> None:

@@ -92,16 +92,7 @@ class StageTrainer:
         if self.stage.trainable == "query_tower":
             self.encoder.untie()
             towers.freeze("document")
-            snapshot = Snapshot(
-                source.encoder,
-                source.weights,
-                data,
-                recipe.encoding,
-                run.scratch,
-                world.device,
-                world,
-                source.document_weights,
-            )
+            snapshot = Snapshot.of(source, data, recipe.encoding, run, world)
             self.documents = FrozenDocuments(self.stage, snapshot, recipe.seed)
             seconds = self.documents.seconds
             self.log.metric("documents", stage=name, step=self.progress.step, parts=seconds)
@@ -260,7 +251,13 @@ class StageTrainer:
             for callback in self.callbacks:
                 callback.on_refresh(self.name, step, generation)
         for evaluated_step, score in scores:
-            self._on_dev_score(step, evaluated_step, score)
+            self.progress = self.progress.after_evaluation(evaluated_step, score)
+            if self.progress.best_step == evaluated_step:
+                best = {"checkpoint_step": evaluated_step, "value": score}
+                self.log.decide("best", stage=self.name, step=step, **best)
+            for callback in self.callbacks:
+                assert self.stage.evaluate is not None, "there is a score"
+                callback.on_dev_measure(self.name, evaluated_step, self.stage.evaluate.measure, score)
         if is_due or scores or tables_before != self.negatives.table_steps:
             seconds = {"seconds": round(time.perf_counter() - start, 3), **seconds}
             memory = {"memory_bytes": highest_peak_bytes(self.world)}
@@ -269,15 +266,6 @@ class StageTrainer:
             in_use = set(tables_before.values())
             # On the main process; the others wait, long on a slow disk.
             self.world.on_main(lambda: self.checkpoints.prune(published, self.progress, in_use))
-
-    def _on_dev_score(self, step: int, evaluated_step: int, score: float) -> None:
-        assert self.stage.evaluate is not None
-        self.progress = self.progress.after_evaluation(evaluated_step, score)
-        if self.progress.best_step == evaluated_step:
-            best = {"checkpoint_step": evaluated_step, "value": score}
-            self.log.decide("best", stage=self.name, step=step, **best)
-        for callback in self.callbacks:
-            callback.on_dev_measure(self.name, evaluated_step, self.stage.evaluate.measure, score)
 
     def _is_out_of_patience(self, step: int) -> bool:
         patience = self.stage.evaluate and self.stage.evaluate.patience

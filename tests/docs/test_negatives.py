@@ -49,7 +49,7 @@ def test_the_source_and_the_guard_shown_train(shown, small_recipe, tmp_path):
     )
     run, data = RunDir(tmp_path / "run"), tokenize(recipe, read_collection(recipe))
     start = publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0))
-    executor = SyncExecutor(Refresher(recipe, data, run, "cpu", World()).make)
+    executor = SyncExecutor(Refresher(recipe, data, run, World()).make)
     result = StageTrainer(recipe, "a", data, run, World(), lambda product: executor, start).train()
     assert result.weights != start.weights
     table = open_generation(run.generation("a", 0), {}).tables["query", 0]

@@ -41,6 +41,26 @@ def kill_in_step(stage: str, step: int) -> None:
     signal_in_step(signal.SIGKILL, stage, step)
 
 
+def large_eps(stage: str, step: int) -> None:
+    """Where the true gradient is 0 (the bias of attention's keys), Adam would make steps of what rounding
+    leaves.
+    """
+    build_optimizer = trainer.build_optimizer
+
+    def built(*arguments):
+        optimizer = build_optimizer(*arguments)
+        for group in optimizer.param_groups:
+            group["eps"] = 1e-3
+        return optimizer
+
+    trainer.build_optimizer = built
+
+
+def kill_in_step_with_large_eps(stage: str, step: int) -> None:
+    large_eps(stage, step)
+    kill_in_step(stage, step)
+
+
 def interrupt_in_step(stage: str, step: int) -> None:
     signal_in_step(signal.SIGINT, stage, step)
 

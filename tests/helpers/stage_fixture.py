@@ -44,7 +44,7 @@ class Training:
 
     @property
     def make(self):
-        return Refresher(self.recipe, self.data, self.run, self.world.device, self.world).make
+        return Refresher(self.recipe, self.data, self.run, self.world).make
 
     def stage(self, make=None, resume: bool = False, callbacks=()) -> StageTrainer:
         executor = SyncExecutor(make or self.make)

@@ -5,10 +5,7 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data.passages import Passages
-from pyserini_ance.distributed.world import World
-from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.lookahead import Lookahead
-from pyserini_ance.negatives.source import MiningContext, mine_in_shares
 from pyserini_ance.negatives.table import PADDING
 
 
@@ -62,28 +59,6 @@ def test_documents_of_several_passages_are_as_near_as_their_nearest(anchor, top_
         found = table.candidates[place]
         assert found[found != PADDING].tolist() == ranked
         np.testing.assert_allclose(table.scores[place][found != PADDING], scores[known[0]][ranked], atol=1e-5)
-
-
-def shares_of_passages(world: World, snapshot, anchor: str) -> dict[str, np.ndarray]:
-    snapshot.world = world
-    table = mine_in_shares(Lookahead(top_k=5), snapshot, snapshot.anchor_set(anchor), MiningContext())
-    ann = mine_in_shares(Ann(top_k=5), snapshot, snapshot.anchor_set(anchor), MiningContext())
-    return {"lookahead": table.candidates, "scores": table.scores, "ann": ann.candidates}
-
-
-@pytest.mark.parametrize("anchor", ["query", "document"])
-def test_processes_search_for_passages_of_their_own_documents(run_processes, anchor, split_of, snapshot_of):
-    """Small integers make scores exact; a document has one to three passages."""
-    rng = np.random.default_rng(4)
-    positives = [rng.choice(25, count, replace=False).tolist() for count in (1, 3, 12, 1, 2)]
-    passages = Passages.of_counts(rng.integers(1, 4, 25))
-    snapshot = snapshot_of(split_of(*positives), rng.integers(-3, 4, (5, 3)), np.zeros((25, 3)))
-    pieces = rng.integers(-3, 4, (int(passages.offsets[-1]), 3)).astype(np.float32)
-    snapshot.data, snapshot.document_vectors = replace(snapshot.data, passages=passages), pieces
-    one = shares_of_passages(World(), snapshot, anchor)
-    for found in run_processes(2, shares_of_passages, snapshot, anchor):
-        for name, array in one.items():
-            np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
 @pytest.mark.parametrize("anchor", ["query", "document"])

@@ -1,5 +1,4 @@
 from collections import Counter
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -79,18 +78,6 @@ def test_weights_are_the_shares_of_samples(snapshot, context):
             assert ranks == sorted(ranks)
 
 
-def test_samples_depend_on_seed_stage_and_step(snapshot, context):
-    source = Mix.model_validate({"sources": [ANN, AHEAD], "weights": [1, 1], "top_k": 6})
-    first, again = (
-        source.mine(snapshot, snapshot.anchor_set("query"), context).candidates.tolist() for _ in range(2)
-    )
-    others = [
-        source.mine(snapshot, snapshot.anchor_set("query"), replace(context, key=key)).candidates.tolist()
-        for key in ((43, 1, 0), (42, 2, 0), (42, 1, 4))
-    ]
-    assert first == again and first not in others and others[0] != others[1] != others[2]
-
-
 def test_duplicates_are_dropped_on_request(snapshot, context):
     kept, once = (
         Mix.model_validate({"sources": [NEW, MOMENTUM], "duplicates": d}).mine(
@@ -158,6 +145,23 @@ def table(source: str, *candidates: list[int], generation: str = "a-00000000") -
     ).of_generation(generation)
 
 
+def test_a_sample_is_uniform_and_in_rank_order():
+    whole = table("ann", *[[4, 5, 6, 7]] * 6000)
+    drawn = sample(whole, 2, np.random.default_rng(0))
+    counts = Counter(tuple(candidate for candidate, *_ in row) for row in entries(drawn))
+    assert set(counts) == set(combinations([4, 5, 6, 7], 2))
+    assert (
+        sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 20.5
+    )  # 5 degrees of freedom, p = 0.001
+
+
+def test_too_many_origins_are_rejected():
+    tables = [table("ann", [4], generation=f"a-{step:08d}") for step in range(257)]
+    assert len(concatenate(tables[:256], "mix", {}, World()).origins) == 256
+    with pytest.raises(ValueError, match="candidates of 257 origins in one table; at most 256"):
+        concatenate(tables, "mix", {}, World())
+
+
 def entries(mixed: NegativeTable) -> list[list[tuple]]:
     """(candidate, score, origin) of each anchor; padding must come last."""
     found = []
@@ -177,41 +181,6 @@ def entries(mixed: NegativeTable) -> list[list[tuple]]:
             ]
         )
     return found
-
-
-def test_a_sample_is_uniform_and_in_rank_order():
-    whole = table("ann", *[[4, 5, 6, 7]] * 6000)
-    drawn = sample(whole, 2, np.random.default_rng(0))
-    counts = Counter(tuple(candidate for candidate, *_ in row) for row in entries(drawn))
-    assert set(counts) == set(combinations([4, 5, 6, 7], 2))
-    assert (
-        sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 20.5
-    )  # 5 degrees of freedom, p = 0.001
-
-
-def test_concatenation_keeps_repeats_and_origins():
-    ann, ahead = (
-        table("ann", [4, 5, PADDING], [6, PADDING, PADDING]),
-        table("lookahead", [5, 4], [9, 6], generation="b-00000002"),
-    )
-    mixed = concatenate([ann, ahead], "mix", {"x": 1}, World())
-    a, b = "ann of a-00000000", "lookahead of b-00000002"
-    assert entries(mixed) == [[(4, 0, a), (5, 1, a), (5, 0, b), (4, 1, b)], [(6, 0, a), (9, 0, b), (6, 1, b)]]
-    assert (mixed.source, mixed.dropped, mixed.candidates.dtype, mixed.origin.dtype) == (
-        "mix",
-        {"x": 1},
-        np.int32,
-        np.uint8,
-    )
-    again = concatenate([mixed, ann], "momentum", {}, World())
-    assert again.origins == mixed.origins and again.origin_counts() == {a: 6, b: 4}
-
-
-def test_too_many_origins_are_rejected():
-    tables = [table("ann", [4], generation=f"a-{step:08d}") for step in range(257)]
-    assert len(concatenate(tables[:256], "mix", {}, World()).origins) == 256
-    with pytest.raises(ValueError, match="candidates of 257 origins in one table; at most 256"):
-        concatenate(tables, "mix", {}, World())
 
 
 def test_origins_are_saved_and_loaded(tmp_path):

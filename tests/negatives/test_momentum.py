@@ -57,12 +57,3 @@ def test_an_anchor_that_the_previous_tables_lack_has_no_candidates(snapshot):
     assert table.anchors.tolist() == previous.anchors.tolist() and table.counts.tolist()[0] == 0
     assert table.candidates[1:].tolist() == previous.candidates[1:].tolist()
     assert table.scores[1:].tolist() == previous.scores[1:].tolist()
-
-
-def test_each_process_takes_its_share_of_the_previous_tables(snapshot):
-    whole = snapshot.anchor_set("query")
-    previous = Ann(top_k=2).mine(snapshot, whole).of_generation("a-00000000")
-    second = replace(whole, share=(1, 2))
-    table = Momentum().mine(snapshot, second, MiningContext("b-00000000", (previous,)))
-    assert (table.anchors.tolist(), table.candidates.tolist()) == ([1], previous.candidates[1:].tolist())
-    assert second.first == 1

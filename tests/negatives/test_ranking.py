@@ -40,12 +40,6 @@ def test_a_run_is_read_by_score_without_positives_and_other_queries(tmp_path, sn
     assert table.dropped == {"known positives": 3}
 
 
-def test_positives_in_the_run_do_not_count_towards_top_k(tmp_path, snapshot):
-    assert Ranking(file=written(tmp_path, RANKED), top_k=2).mine(
-        snapshot, snapshot.anchor_set("query")
-    ).candidates[0].tolist() == [2, 0]
-
-
 def test_an_unknown_document_is_rejected_with_file_and_query(tmp_path, snapshot):
     path = written(tmp_path, RANKED.replace("q1 Q0 d4", "q1 Q0 d77"))
     with pytest.raises(

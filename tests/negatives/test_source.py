@@ -100,32 +100,6 @@ def test_random_fill_up_has_no_repeats(split_of):
         assert len(set(first)) == len(set(second)) == 4
 
 
-def test_top_sampling_takes_the_first_in_rank_order(split_of):
-    split, made = split_of([0], [5], [9]), table([4, 1, 2], [3, 4, 1], [7, PADDING, PADDING])
-    source, anchor_set = (
-        Ann(num_negatives=2, sampling_strategy="top", on_shortage="fill_random"),
-        AnchorSet(split, "query", 10),
-    )
-    drawn = source.draw(np.array([1, 0, 2]), made, anchor_set, np.random.default_rng(0)).tolist()
-    assert drawn[:2] == [[3, 4], [4, 1]] and drawn[2][0] == 7 and drawn[2][1] not in (7, 9, PADDING)
-    assert Ann(num_negatives=5, sampling_strategy="top", on_shortage="fill_random").draw(
-        np.array([0]), made, anchor_set, np.random.default_rng(0)
-    ).shape == (1, 5)
-
-
-def test_random_sampling_is_uniform_over_the_candidates(split_of):
-    drawn = Ann().draw(
-        np.zeros(3000, np.int32),
-        table([4, 1, 2]),
-        AnchorSet(split_of([0]), "query", 10),
-        np.random.default_rng(0),
-    )
-    counts = Counter(drawn.ravel().tolist())
-    assert (
-        set(counts) == {1, 2, 4} and sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 13.8
-    )  # 2 degrees of freedom, p = 0.001
-
-
 class Own(TableSource):
     fails: bool = False
 

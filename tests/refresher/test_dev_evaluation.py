@@ -8,7 +8,7 @@ from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.models import Encoding
 from pyserini_ance.recipe.refresh_settings import Evaluate
-from pyserini_ance.refresher.dev_evaluation import _sample_documents, evaluate_on_dev
+from pyserini_ance.refresher.dev_evaluation import evaluate_on_dev
 from pyserini_ance.vectors.encoding import ShardedVectors
 
 DOCUMENTS = 400
@@ -91,22 +91,6 @@ def test_sample_documents_hold_all_that_is_judged(snapshot, seed):
         for query, rows in enumerate([[300, 301], [302], [399]])
     ]
     assert value == pytest.approx(sum(1 / rank if rank <= 10 else 0 for rank in ranks) / 3)
-
-
-def test_samples_have_the_size_asked_for_and_change_with_the_seed():
-    rows = np.arange(3)
-    asked = [(20, 0), (20, 0), (20, 1), (2, 0)]
-    samples = [
-        _sample_documents([(SPLIT, rows)], DOCUMENTS, wanted, np.random.default_rng(seed))
-        for wanted, seed in asked
-    ]
-    assert [len(sample) for sample in samples] == [20, 20, 20, 5]  # what is judged is never left out
-    assert samples[0].tolist() == samples[1].tolist() != samples[2].tolist()
-    assert _sample_documents([(SPLIT, rows)], DOCUMENTS, DOCUMENTS, np.random.default_rng(0)) is None
-    assert set(_sample_documents([(SPLIT, rows[1:2])], DOCUMENTS, 3, np.random.default_rng(0)).tolist()) >= {
-        302,
-        303,
-    }
 
 
 class TwoSplits(GivenScores):

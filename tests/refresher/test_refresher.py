@@ -48,7 +48,7 @@ class Made:
     def __init__(self, recipe: Recipe, folder: Path, world: World | None = None):
         self.recipe, self.run, self.said = recipe, RunDir(folder), []
         self.data = tokenize(recipe, read_collection(recipe))
-        self.refresher = Refresher(recipe, self.data, self.run, "cpu", world or World(), self.said.append)
+        self.refresher = Refresher(recipe, self.data, self.run, world or World(), self.said.append)
 
     def checkpoint(self, step: int, change: float = 0.0) -> Checkpoint:
         encoder = initial_encoder(self.recipe.encoder, 0)
@@ -249,14 +249,6 @@ def test_a_checkpoint_that_has_gone_is_named(made, kind):
         CheckpointRemoved, match=f"a-00000002 was removed before its {PRODUCT_NAMES[kind]} was made"
     ):
         made.make(kind, checkpoint)
-
-
-def test_a_checkpoint_of_other_weights_is_refused(made):
-    weights = made.checkpoint(2).weights
-    with pytest.raises(
-        RuntimeError, match=f"a-00000002 holds weights {weights[:12]}, but the request is for cccccccccccc"
-    ):
-        made.refresher.make(RefreshRequest("dev", "a", 2, "c" * 64))
 
 
 def test_too_few_candidates_stop_the_run_and_publish_nothing(small_recipe, tmp_path):

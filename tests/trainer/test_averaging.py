@@ -10,14 +10,13 @@ from helpers.stage_fixture import MIXED, Training
 
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.recipe.models import Retention
-from pyserini_ance.recipe.optimization import Average
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import publish_evaluation
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.storage.publish import MANIFEST, read_manifest
 from pyserini_ance.trainer import averaging
-from pyserini_ance.trainer.averaging import Part, mean_encoder, parts_of
+from pyserini_ance.trainer.averaging import Part, mean_encoder
 
 RANDOM = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
 
@@ -98,16 +97,6 @@ def test_encoders_of_other_shapes_are_refused(training, monkeypatch):
     first, last = given(monkeypatch, pair, start)
     with pytest.raises(ValueError, match="step-0 cannot be averaged with step-1: it has two towers"):
         mean_encoder([Part(first, 0.5), Part(last, 0.5)])
-
-
-def test_the_start_has_its_share_and_the_trained_ones_equal_shares_of_the_rest():
-    start, *trained = (Checkpoint(Path(name), "q", "d") for name in "sabcd")
-    shares = {
-        part.checkpoint.folder.name: part.share for part in parts_of(Average(start=0.2), start, trained)
-    }
-    assert shares == {"s": 0.2, "a": 0.2, "b": 0.2, "c": 0.2, "d": 0.2}
-    parts = parts_of(Average(checkpoints=2), start, trained[:2])
-    assert [(part.checkpoint.folder.name, part.share) for part in parts] == [("a", 0.5), ("b", 0.5)]
 
 
 def test_a_stage_ends_with_the_mean_of_its_start_and_its_last_weights(training):

@@ -183,18 +183,6 @@ def test_two_processes_agree_with_one(recipe, start, tmp_path, run_processes, ch
             torch.testing.assert_close(gradients[name], gradient, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["replaced", "looked up"])
-def test_what_is_looked_up_is_what_the_store_has(recipe, start, tmp_path, name):
-    """With a search that holds all vectors, and without one."""
-    documents = fixed(with_terms(recipe, name), tokenize(recipe, read_collection(recipe)), start, tmp_path)
-    assert (documents.whole is None) == (name == "looked up")
-    rows = np.array([0, 7, 7, 29], np.int32)
-    found = documents.look_up(rows)
-    assert not found.requires_grad and np.array_equal(
-        found.numpy(), np.asarray(documents.vectors[np.arange(30)])[rows]
-    )
-
-
 def test_vectors_that_a_gpu_has_no_room_for_are_searched_block_by_block(
     recipe, start, tmp_path, monkeypatch, caplog
 ):

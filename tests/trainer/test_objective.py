@@ -194,47 +194,6 @@ def test_ndcg_has_the_grades_of_the_judgments_as_gains():
     ) == pytest.approx(expected)
 
 
-def test_step_pool_does_not_set_a_query_that_comes_twice_against_itself():
-    batch = batch_of([0, 0, 1], [[0], [0], [1]], np.empty((3, 0)))
-    assert loss_of({"in_batch_negatives": True}, batch, qrels_of([0], [1])) == pytest.approx(
-        (2 * math.log(2) + math.log(3)) / 3
-    )
-
-
-def test_hardest_takes_the_negative_that_scores_highest_now():
-    batch = batch_of([0], [[0]], [[1, 2, 3]])
-    documents = torch.tensor([[1.0], [-2.0], [3.0], [2.0]])
-    found = loss_of(
-        {"negatives": [RANDOM], "num_hardest": 1}, batch, qrels_of([0]), torch.tensor([[1.0]]), documents
-    )
-    assert found == pytest.approx(math.log(1 + math.exp(3 - 1)))
-
-
-def test_triples_of_one_query_are_ranknet_over_its_negatives():
-    """microsoft/ANCE's batch, 20 triples in a row of a query and positive, see docs/guides/negatives.md:
-    same loss, same gradient."""
-    queries, positives, negatives = [3, 1], [[0], [1]], np.random.default_rng(0).integers(2, 50, (2, 20))
-    grouped = batch_of(queries, positives, negatives)
-    triples = batch_of(np.repeat(queries, 20), np.repeat(positives, 20, axis=0), negatives.reshape(40, 1))
-    of_each = [
-        (grouped, {"negatives": [{**RANDOM, "num_negatives": 20}], "loss": "ranknet"}),
-        (triples, {"negatives": [RANDOM]}),
-    ]
-    anchor_sets = {"query": AnchorSet(Split("train", None, qrels_of([], [1], [], [0])), "query", 100)}
-    generator = torch.Generator().manual_seed(0)
-    sides = {
-        side: torch.randn(len(grouped.unique(side)), 4, generator=generator).double().requires_grad_()
-        for side in ("query", "document")
-    }
-    losses = [
-        term_losses({"query": Term.model_validate(term)}, batch, anchor_sets, sides)["query"]
-        for batch, term in of_each
-    ]
-    torch.testing.assert_close(*losses)
-    for gradients in zip(*(torch.autograd.grad(loss, list(sides.values())) for loss in losses), strict=True):
-        torch.testing.assert_close(*gradients)
-
-
 def test_the_dual_term_is_the_nll_of_each_positive_over_queries():
     """DANCE: the step's loss is that of queries over documents, plus that of documents over queries, of
     vectors encoded once."""

@@ -143,19 +143,6 @@ def test_ten_steps_equal_a_written_out_reference():
             )
 
 
-def test_the_first_step_worked_by_hand():
-    """No bias correction: m = g / 10, v = g^2 / 100, so each direction is 1 / (1 + eps * 10 / g): here all
-    alike."""
-    small, large, none = (torch.nn.Parameter(torch.full((4,), value)) for value in (3.0, 50.0, 0.0))
-    optimizer = Lamb([small, large, none], lr=0.5, betas=(0.9, 0.99), eps=1e-12)
-    for parameter in (small, large, none):
-        parameter.grad = torch.full((4,), 2.0)
-    optimizer.step()
-    assert small.tolist() == pytest.approx([3 - 0.5 * 6 / 2] * 4)  # norm 6, spread over 4 numbers: 3 each
-    assert large.tolist() == pytest.approx([50 - 0.5 * 10 / 2] * 4)  # norm 100, cut to 10
-    assert none.tolist() == pytest.approx([-0.5] * 4)
-
-
 def test_what_has_no_gradient_stays_where_it_is():
     moved, still = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))
     optimizer = lamb({"params": [moved, still]})

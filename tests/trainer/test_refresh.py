@@ -195,13 +195,6 @@ def test_a_replay_repeats_all_adoptions(seed):
         assert play(product, 60, takes=lambda takes=takes: takes, log=recorded)[0] == adopted
 
 
-def test_a_replay_requests_only_what_it_adopts():
-    product = Refresh(every_steps=3, mode="async", adopt="when_ready")
-    recorded = AdoptionLog({0: [0], 11: [6]}, {0: "w", 6: "w"}, "replay")
-    _, _, executor = play(product, 20, takes=lambda: 1, log=recorded)
-    assert {request.step for request in executor.made} == {0, 6}
-
-
 def test_a_replay_with_other_weights_is_followed_with_a_warning(caplog):
     recorded = AdoptionLog({0: [0]}, {0: "others"}, "replay")
     assert play(Refresh(every_steps=3, mode="async"), 3, lambda: 1, log=recorded)[0] == [(0, 0)]

@@ -149,17 +149,6 @@ def test_the_tables_in_use_at_the_checkpoint_are_taken_up_not_later_ones(stopped
     assert decided(made) == [("adopt", 0), ("adopt", 10)] and opened(adoption) == [8]
 
 
-def test_an_adoption_before_the_very_step_of_the_checkpoint_is_made_again(stopped):
-    """The checkpoint is written first."""
-    made = stopped({"mode": "async", "adopt": {"after_steps": 4}})
-    made.checkpoints(0, 4, 8)
-    made.mined(0, 4)
-    made.adopted((0, 0), (8, 4))
-    _, adoption = made.resume()
-    assert in_use(adoption) == 0 and opened(adoption) == [4] and decided(made) == [("adopt", 0)]
-    assert [request.step for request in adoption.negatives.collect(8)] == [4]
-
-
 def test_orders_that_were_open_are_open_again(stopped):
     made = stopped(LATE, {"every_steps": 3, "mode": "async", "adopt": {"after_steps": 5}})
     made.checkpoints(0, 3, 4, 6, 8, 9)
@@ -212,15 +201,6 @@ def test_what_was_taken_when_it_was_ready_is_taken_again_at_the_same_steps(stopp
         step: [request.step for request in adoption.negatives.collect(step)] for step in (8, 9, 10, 11)
     } == {8: [], 9: [], 10: [], 11: [8]}
     assert adoption.dev.schedule.log == AdoptionLog() and opened(adoption, "dev") == []
-
-
-def test_after_the_last_thing_taken_only_what_is_newer_is_wanted(stopped):
-    made = stopped(READY)
-    made.checkpoints(0, 4, 8, 12, 13)
-    made.mined(0, 8)
-    made.adopted((0, 0), (9, 8))
-    _, adoption = made.resume()
-    assert opened(adoption) == [12] and not adoption.negatives.pending[0].is_awaited
 
 
 def test_a_replay_goes_on_with_the_script_of_the_run_that_it_repeats(stopped):

@@ -18,7 +18,7 @@ from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Encoding
 from pyserini_ance.runs.checkpoint import TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.trainer.batch import Batch, TermRows, plan_batch
+from pyserini_ance.trainer.batch import TermRows, plan_batch
 from pyserini_ance.trainer.executors import SyncExecutor
 from pyserini_ance.trainer.step import BatchEncoder
 from pyserini_ance.trainer.trainer import StageTrainer
@@ -143,29 +143,6 @@ def test_two_steps_equal_a_written_out_reference(made, tmp_path, chunk_queries):
     assert (
         max(float((trained[name] - before[name]).abs().max()) for name in before) > RATE
     )  # the tolerance is far below a step
-
-
-def test_dropout_changes_from_step_to_step_and_from_chunk_to_chunk(made, small_recipe):
-    data = made[1]
-    recipe = small_recipe(
-        {"a": {"steps": 2, "batch_queries": 6, "terms": TERMS, "optimizer": OPTIMIZER, "chunk_queries": 3}}
-    )
-    stage, encoder = recipe.stages["a"], initial_encoder(recipe.encoder, 0)
-    encoder.towers.train()
-    own = stage.model_copy(update={"terms": {"own": stage.terms["own"]}})
-    for runner in (
-        BatchEncoder(changed, data, encoder, nullcontext, 512, (3, 0), World()) for changed in (stage, own)
-    ):
-        batch = plan_batch(stage, 0, 0, 3, data.anchor_sets, {})
-        first, again, other = (compute_gradients(runner, batch, step) for step in (0, 0, 1))
-        assert first == again and first["own"] != other["own"]
-    rows = batch.terms["own"]
-    repeated = TermRows(
-        "query", np.zeros(6, np.int32), rows.positives[:1].repeat(6, 0), rows.negatives[:1].repeat(6, 0)
-    )
-    twice = Batch(repeated.anchors, {"own": repeated})
-    halves = [compute_gradients(runner, half, 0)["own"] for half in (twice, twice.chunks(3)[0])]
-    assert halves[0] != halves[1]  # equal texts, but the second chunk has other masks
 
 
 def gradients_of(recipe, data, tokens: int = 512, **changes) -> tuple[dict, list[torch.Tensor]]:

@@ -10,7 +10,8 @@ import numpy as np
 from benchmarks.papers.studies.figures import Line, Panel, bars, lines
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
 from pyserini_ance.random_streams import random_stream
-from pyserini_ance.reports.forgetting import CUTOFF, intervals_of, reciprocal_ranks
+from pyserini_ance.reports.forgetting import intervals_of, reciprocal_ranks
+from pyserini_ance.runs.rundir import TRAINING_RANKS_CUTOFF as CUTOFF
 
 TITLE = "Forgetting from refresh to refresh"
 FOLLOWED = 10  # queries in the picture of single queries, as in the paper

@@ -14,8 +14,9 @@ from benchmarks.papers.studies.figures import Line, Panel, bars, lines, points
 from benchmarks.papers.studies.studied_run import Findings, NotInstalled, NotKept, Row, StudiedRun
 from benchmarks.papers.studies.t_sne import check_scikit_learn, embed
 from pyserini_ance.data.trec import PADDING
-from pyserini_ance.reports.forgetting import CUTOFF, reciprocal_ranks
+from pyserini_ance.reports.forgetting import reciprocal_ranks
 from pyserini_ance.runs.checkpoint import Checkpoint
+from pyserini_ance.runs.rundir import TRAINING_RANKS_CUTOFF as CUTOFF
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,21 +23,6 @@ def test_documents_with_an_answer_are_removed():
     assert dropped == {"known positives": 4, "answers": 3}
 
 
-def test_queries_answered_by_a_document_are_removed():
-    found = candidates_of(
-        [[0], [1], [2], [4]],
-        [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]],
-        documents=DOCUMENTS,
-        answers=ANSWERS,
-        anchor="document",
-    )
-    assert Answers().mask(found).tolist() == [[False] * 3] * 4
-    found = candidates_of(
-        [[2], [3], [2], [2]], [[0, 1, 3], [0, 2, 3]], documents=DOCUMENTS, answers=ANSWERS, anchor="document"
-    )
-    assert Answers().mask(found).tolist() == [[False] * 3, [True, False, False]]
-
-
 def test_data_without_answers_is_rejected():
     with pytest.raises(
         ValueError,

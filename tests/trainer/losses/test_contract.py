@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pyserini_ance.recipe.components import component_class, kinds
-from pyserini_ance.trainer.losses.base import DistillationLoss, mean_of
+from pyserini_ance.trainer.losses.base import DistillationLoss
 
 ANCHORS, COLUMNS = 24, 11
 
@@ -116,13 +116,3 @@ def test_a_teachers_loss_is_finite_as_long_as_its_square_is(loss, case):
     scores, labels, mask = case
     assert torch.isfinite(loss(1e15 * scores, labels, mask)).all()
     assert torch.isfinite(gradients(loss, 1e15 * scores, labels, mask)).all()
-
-
-def test_one_column_alone_has_a_value(loss):
-    assert torch.isfinite(loss(torch.tensor([[0.5]]), torch.tensor([[1.0]]), torch.tensor([[True]]))).all()
-
-
-def test_means_are_those_of_what_is_chosen():
-    values = torch.arange(12.0).reshape(2, 2, 3)
-    chosen = torch.tensor([[[1, 0, 0], [0, 1, 1]], [[0, 0, 0], [0, 0, 0]]]).bool()
-    assert mean_of(values, chosen).tolist() == [(0 + 4 + 5) / 3, 0.0]
