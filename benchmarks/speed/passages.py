@@ -21,11 +21,20 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from shutil import copy, rmtree
+from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from data.scale import HEADER, PASSAGES_PER_BLOCK, clock, measure_parts, minilm, passages_of, whole_words
+from data.scale import (  # type: ignore[import-not-found]
+    HEADER,
+    PASSAGES_PER_BLOCK,
+    clock,
+    measure_parts,
+    minilm,
+    passages_of,
+    whole_words,
+)
 
 QUERIES = {"train": 50_000, "test": 5_000}
 HITS = 200
@@ -71,14 +80,19 @@ def make_encoder(folder: Path) -> None:
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
-    shape = {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 384}
+    shape: dict[str, Any] = {
+        "hidden_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 384,
+    }
     BertModel(BertConfig(vocab_size=30_522, **shape)).save_pretrained(folder)
     for file in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
         if (minilm() / file).exists():
             copy(minilm() / file, folder)
 
 
-def recipe_of(folder: Path):
+def recipe_of(folder: Path) -> Any:
     from pyserini_ance.recipe.models import Recipe
 
     splits = {
@@ -175,12 +189,12 @@ class Bench:
         search, queries = snapshot.static_index(index, 0), self._test_queries(snapshot)
         return lambda: search_arrays(search, queries, HITS)
 
-    def _data(self):
+    def _data(self) -> Any:
         from pyserini_ance.pipeline.preparation import prepare
 
         return prepare(self.recipe, self.experiment.world)
 
-    def _checkpoint(self):
+    def _checkpoint(self) -> Any:
         """The encoder before training, which all parts use."""
         from pyserini_ance.encoders.load_save import initial_encoder
         from pyserini_ance.recipe.load import dump
@@ -192,7 +206,7 @@ class Bench:
             self.experiment.publish_untrained(initial_encoder(self.recipe.encoder, self.recipe.seed))
         return Checkpoint.open(folder)
 
-    def _snapshot(self):
+    def _snapshot(self) -> Any:
         from pyserini_ance.negatives.snapshot import Snapshot
 
         checkpoint, data = self._checkpoint(), self._data()
@@ -206,7 +220,7 @@ class Bench:
             self.experiment.world,
         )
 
-    def _test_queries(self, snapshot) -> np.ndarray:
+    def _test_queries(self, snapshot: Any) -> np.ndarray:
         return snapshot.encode_queries("test", np.arange(QUERIES["test"]))
 
 

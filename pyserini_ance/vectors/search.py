@@ -6,7 +6,7 @@ import mmap
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
