@@ -26,15 +26,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from data.scale import (  # type: ignore[import-not-found]
-    HEADER,
-    PASSAGES_PER_BLOCK,
-    clock,
-    measure_parts,
-    minilm,
-    passages_of,
-    whole_words,
-)
+from data import scale  # type: ignore[import-not-found]
 
 QUERIES = {"train": 50_000, "test": 5_000}
 HITS = 200
@@ -50,7 +42,7 @@ def generate(folder: Path, passages: int) -> None:
     A query is the first words of a passage, its only relevant one.
     """
     folder.mkdir(parents=True)
-    words = whole_words()
+    words = scale.whole_words()
     chances = np.cumsum(1 / np.arange(1, len(words) + 1))
     chances /= chances[-1]
     rng = np.random.default_rng(passages)
@@ -63,9 +55,10 @@ def generate(folder: Path, passages: int) -> None:
             {name: files.enter_context(open(folder / f"{kind}.{name}.tsv", "w")) for name in relevant}
             for kind in ("queries", "qrels")
         )
-        for first in range(0, passages, PASSAGES_PER_BLOCK):
+        for first in range(0, passages, scale.PASSAGES_PER_BLOCK):
             for id, text in enumerate(
-                passages_of(words, chances, rng, min(PASSAGES_PER_BLOCK, passages - first)), start=first
+                scale.passages_of(words, chances, rng, min(scale.PASSAGES_PER_BLOCK, passages - first)),
+                start=first,
             ):
                 out.write(f"{id}\t{text}\n")
                 for name in (name for name in relevant if id in relevant[name]):
@@ -88,8 +81,8 @@ def make_encoder(folder: Path) -> None:
     }
     BertModel(BertConfig(vocab_size=30_522, **shape)).save_pretrained(folder)
     for file in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
-        if (minilm() / file).exists():
-            copy(minilm() / file, folder)
+        if (scale.minilm() / file).exists():
+            copy(scale.minilm() / file, folder)
 
 
 def recipe_of(folder: Path) -> Any:
@@ -245,12 +238,12 @@ def main() -> None:
     )
     args = parser.parse_args()
     if args.part:
-        return clock(getattr(Bench(args.folder), args.part)())
-    print(HEADER)
+        return scale.clock(getattr(Bench(args.folder), args.part)())
+    print(scale.HEADER)
     for passages in args.passages:
         folder = args.folder / str(passages)
         reset(folder, passages)
-        measure_parts(__file__, folder, passages, PARTS)
+        scale.measure_parts(__file__, folder, passages, PARTS)
 
 
 if __name__ == "__main__":
