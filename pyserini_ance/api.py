@@ -15,8 +15,7 @@ from ir_measures import Measure
 from pyserini_ance.data import given_collection
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.lines import shown
-from pyserini_ance.data.given_collection import Records
-from pyserini_ance.data.given_rankings import qrels_of, run_of
+from pyserini_ance.data.given_collection import Records, qrels_of, run_of
 from pyserini_ance.data.rankings import read_ranked
 from pyserini_ance.data.trec import read_qrels
 from pyserini_ance.distributed.process_group import device_of

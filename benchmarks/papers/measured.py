@@ -108,8 +108,8 @@ class _RunFigures:
     ) -> Iterator[dict[str, Any]]:
         trained = row not in METHODS
         config = self.config if trained else f"={[(*key, round(of, 6)) for key, of in figures.items()]}"
-        about = (section, METHODS.get(row, self.method), part, config, self.name)
-        about = (*about, self.variant if trained else "")
+        variant = self.variant if trained else ""
+        about = (section, METHODS.get(row, self.method), part, config, self.name, variant)
         for (split, measure), value in figures.items():
             yield dict(zip(COLUMNS, (*about, split, measure, value, ""), strict=True))
         for (split, measure), text in (absent or {}).items():

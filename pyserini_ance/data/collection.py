@@ -1,7 +1,7 @@
 """The collection: documents, and splits of queries with their relevance judgments and known positives.
 
-Rows are contiguous ints in file order. String ids stay exactly as they were read. Strings and arrays are
-either in memory, as a format reads them, or memory-mapped from the cache (`collection_cache.py`).
+Rows are contiguous ints in file order. String ids stay exactly as they were read. Strings are either in
+memory or memory-mapped from the cache (`collection_cache.py`).
 """
 
 import hashlib
@@ -9,26 +9,30 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from pyserini_ance.data.known_positives import PLURALS as PLURALS
 from pyserini_ance.data.known_positives import SIDES as SIDES
 from pyserini_ance.data.known_positives import KnownPositives, offsets_of
 from pyserini_ance.data.known_positives import Side as Side
-from pyserini_ance.data.string_arrays import Strings
+from pyserini_ance.data.strings import ROWS_PER_BATCH, Strings, add_strings
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """Documents or queries: each row has an id and a value of every field. Compare by `digest`."""
+    """Documents or queries: each row has an id and a value of every field. Compare by `digest`.
+
+    stored_digest: the digest of texts that were hashed when they were stored.
+    """
 
     ids: Sequence[str]
     columns: Mapping[str, Sequence[str]]
+    stored_digest: str = ""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self):,} rows: {', '.join(self.columns)})"
@@ -49,37 +53,46 @@ class Texts:
         return Texts([self.ids[row] for row in rows], columns)
 
     def between(self, first: int, stop: int) -> "Texts":
-        """The texts from row `first` to row `stop`, not copied if they are memory-mapped."""
+        """The texts from row `first` to row `stop`, not copied if they are in Arrow columns."""
 
         def part(values: Sequence[str]) -> Sequence[str]:
-            if isinstance(values, Strings):
-                return Strings(values.text, values.offsets[first : stop + 1])
-            return values[first:stop]
+            return Strings(values.array[first:stop]) if isinstance(values, Strings) else values[first:stop]
 
         return Texts(part(self.ids), {name: part(values) for name, values in self.columns.items()})
 
-    def blocks(self, size: int, first: int = 0) -> Iterator[list[dict[str, str]]]:
-        """Iterate over the texts from row `first` on, in blocks of `size`.
-
-        The memory that a memory-mapped block occupied is released before the next block is read.
-        """
-        for start in range(first, len(self), size):
-            yield self.take(range(start, min(start + size, len(self))))
-            for strings in (self.ids, *self.columns.values()):
-                if isinstance(strings, Strings):
-                    strings.release()
+    def blocks(self, size: int) -> Iterator[list[dict[str, str]]]:
+        """Iterate over the texts in blocks of `size`."""
+        for start in range(0, len(self), size):
+            columns = [values[start : start + size] for values in self.columns.values()]
+            yield [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
 
     @cached_property
     def rows(self) -> Mapping[str, int]:
-        """The row of each id."""
+        """The row of each id. It takes 100 bytes for each id; for many documents use `rows_of`."""
         return {id: row for row, id in enumerate(self.ids)}
+
+    def rows_of(self, ids: Iterable[str]) -> np.ndarray:
+        """(n,) int64: the row of each of n ids, -1 for an unknown one."""
+        return Strings.of(self.ids).rows_of(ids)
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over the field names, then id and fields row by row, each preceded by its length."""
-        rows = zip(self.ids, *self.columns.values(), strict=True)
-        strings = chain([str(len(self.columns))], self.columns, chain.from_iterable(rows))
-        return _sha256(string.encode() for string in strings)
+        """sha256 over the field names, and over ids and fields, ROWS_PER_BATCH rows at a time."""
+        if self.stored_digest:
+            return self.stored_digest
+        sha = new_digest(self.columns)
+        for start in range(0, len(self), ROWS_PER_BATCH):
+            for values in (self.ids, *self.columns.values()):
+                add_strings(sha, pa.array(values[start : start + ROWS_PER_BATCH], pa.large_string()))
+        return sha.hexdigest()
+
+
+def new_digest(fields: Iterable[str]) -> "hashlib._Hash":
+    """The hash of texts with these fields, to which `add_strings` adds ids and fields, block by block."""
+    sha = hashlib.sha256()
+    names = [name.encode() for name in fields]
+    _add(sha, [str(len(names)).encode(), *names])
+    return sha
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,7 +290,7 @@ class Collection:
         return _sha256(digest.encode(errors="surrogatepass") for digest in digests)
 
 
-def add_to_digest(sha: "hashlib._Hash", chunks: Iterable[bytes]) -> None:
+def _add(sha: "hashlib._Hash", chunks: Iterable[bytes]) -> None:
     """Add each chunk to the hash, preceded by its length."""
     for chunk in chunks:
         sha.update(len(chunk).to_bytes(8, "little") + chunk)
@@ -285,5 +298,5 @@ def add_to_digest(sha: "hashlib._Hash", chunks: Iterable[bytes]) -> None:
 
 def _sha256(chunks: Iterable[bytes]) -> str:
     sha = hashlib.sha256()
-    add_to_digest(sha, chunks)
+    _add(sha, chunks)
     return sha.hexdigest()

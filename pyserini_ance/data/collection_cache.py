@@ -1,142 +1,130 @@
-"""Collection cache: stored collections, memory-mapped by every process, and the input files behind them."""
+"""Collection cache: stored collections, memory-mapped by every process, and the input files behind them.
 
-import hashlib
+The folder of a collection holds `documents.arrow`, `queries/SPLIT.arrow` and `judgments/SPLIT.npz`, and what
+belongs to none of them in `collection.json`. Names of splits are quoted as in URLs.
+"""
+
 import os
 import shutil
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import batched, chain
 from pathlib import Path
+from threading import get_ident
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
+import pyarrow as pa
 
-from pyserini_ance.data.collection import Collection, Qrels, Split, Texts, add_to_digest
-from pyserini_ance.data.spilled_numbers import SpilledNumbers
-from pyserini_ance.data.string_arrays import (
-    STRINGS_PER_BLOCK,
-    RowsOfIds,
-    Strings,
-    StringsFile,
-    hashes_of,
-    write_rows,
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts, new_digest
+from pyserini_ance.data.strings import ROWS_PER_BATCH, Strings, add_strings
+from pyserini_ance.storage.files import (
+    path_in_errors,
+    read_json,
+    read_json_object,
+    remove_leftovers,
+    sha256_json,
+    unfinished,
+    write_json,
 )
-from pyserini_ance.storage.files import read_json, read_json_object, sha256_json, write_json
 from pyserini_ance.storage.publish import is_complete, publish_once, read_manifest
 
 COLLECTION_FILE = "collection.json"
-LAYOUT = 1
-DOCUMENTS_PER_PART = 1_000_000
+LAYOUT = 2
 COLLECTIONS_FOLDER = "collections"
-QRELS_ARRAYS = ("offsets", "rows", "grades", "relevant_offsets", "relevant_rows")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StoredTexts(Texts):
-    """Texts that are memory-mapped from `folder`; with `pickle`, another process maps them, too."""
+    """Texts that are memory-mapped from the file at `path`; with `pickle`, another process maps it, too."""
 
-    folder: Path
+    path: Path = Path()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return open_texts, (self.folder.absolute(), {"fields": list(self.columns), "digest": self.digest})
+        return open_texts, (self.path.absolute(), self.digest)
 
 
 class TextsWriter:
-    """Write texts into a new folder, block by block.
+    """Write texts into a new Arrow file, in blocks of ROWS_PER_BATCH, of which one is in memory."""
 
-    In memory are a block of texts and the 8-byte hashes of `ids_per_part` ids; the other hashes are on disk.
-    rows: the texts that an earlier writer left in the folder, after which this one continues.
+    def __init__(self, path: Path, fields: Sequence[str]):
+        self.path = path
+        self._sha = new_digest(fields)
+        self._schema = pa.schema([(name, pa.large_string()) for name in ("id", *fields)])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = pa.OSFile(str(path), "wb")
+        self._writer = pa.ipc.new_file(self._file, self._schema)
 
-    Files of columns are numbered because field names may not be valid file names.
-    """
+    def append(self, columns: Sequence[Sequence[str]]) -> None:
+        """Append ROWS_PER_BATCH rows, or fewer at the end: ids, and for each field as many values."""
+        arrays = [pa.array(values, pa.large_string()) for values in columns]
+        for array in arrays:
+            add_strings(self._sha, array)
+        with path_in_errors(self.path):
+            self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
 
-    def __init__(
-        self, folder: Path, fields: Sequence[str], ids_per_part: int = DOCUMENTS_PER_PART, rows: int = 0
-    ):
-        folder.mkdir(parents=True, exist_ok=rows > 0)
-        self.folder, self.fields = folder, list(fields)
-        names = ["ids", *(f"field{n}" for n in range(len(self.fields)))]
-        self._files = [StringsFile(folder / name, rows) for name in names]
-        self._hashes = SpilledNumbers(folder, np.uint64, ids_per_part)
-        self._open = ExitStack()
-        self._open.callback(self._hashes.close)
-        for file in self._files:
-            self._open.callback(file.close)
-        self._sha = hashlib.sha256()
-        add_to_digest(self._sha, [string.encode() for string in (str(len(self.fields)), *self.fields)])
-        if rows:
-            self._hash_again([Strings.open(folder / name) for name in names])
-
-    @property
-    def digest(self) -> str:
-        """The digest of the texts so far."""
-        return self._sha.hexdigest()
-
-    def append(self, ids: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
-        """Append a block: ids, and for each field as many values."""
-        encoded = [[value.encode() for value in values] for values in (ids, *columns)]
-        self._hash(encoded)
-        for file, values in zip(self._files, encoded, strict=True):
-            file.append(values)
-
-    def sync(self) -> dict[str, Any]:
-        """Return when the texts so far are on disk: their number, fields, digest and files with sizes."""
-        for file in self._files:
-            file.sync()
-        sizes = {path.name: path.stat().st_size for path in sorted(self.folder.iterdir())}
-        return {"rows": len(self._hashes), "fields": self.fields, "digest": self.digest, "bytes": sizes}
-
-    def finish(self) -> dict[str, Any]:
-        """Complete the folder. Returns the fields and the digest, which `open_texts` needs."""
-        write_rows(self.folder / "ids", self._hashes)
-        self.close()
-        return {"fields": self.fields, "digest": self.digest}
+    def finish(self) -> StoredTexts:
+        """Complete the file, and map it."""
+        with path_in_errors(self.path):
+            self.close()
+        return open_texts(self.path, self._sha.hexdigest())
 
     def close(self) -> None:
-        """Close the files. The folder is not complete unless `finish` was called."""
-        self._open.close()
-
-    def _hash(self, encoded: Sequence[Sequence[bytes]]) -> None:
-        self._hashes.extend(hashes_of(encoded[0], len(encoded[0])))
-        add_to_digest(self._sha, chain.from_iterable(zip(*encoded, strict=True)))
-
-    def _hash_again(self, columns: Sequence[Strings]) -> None:
-        """Hash the texts of an earlier writer: ids, then the fields."""
-        for start in range(0, len(columns[0]), STRINGS_PER_BLOCK):
-            self._hash([strings.encoded_block(start, start + STRINGS_PER_BLOCK) for strings in columns])
-            for strings in columns:
-                strings.release()
+        """Close the file, which is complete only after `finish`."""
+        if not self._file.closed:
+            self._writer.close()
+            self._file.close()
 
 
-def write_texts(folder: Path, texts: Texts) -> dict[str, Any]:
-    """Write `texts` into a new folder. Stored texts are hard-linked, or copied if links fail."""
+def write_texts(path: Path, texts: Texts) -> None:
+    """Write `texts` into a new file. Stored texts are hard-linked, or copied if links fail."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(texts, StoredTexts):
-        shutil.copytree(texts.folder, folder, copy_function=_link)
-        return {"fields": list(texts.columns), "digest": texts.digest}
-    with closing(TextsWriter(folder, list(texts.columns))) as writer:
-        for block in batched(zip(texts.ids, *texts.columns.values(), strict=True), STRINGS_PER_BLOCK):
-            ids, *columns = zip(*block, strict=True)
-            writer.append(ids, columns)
-        return writer.finish()
+        try:
+            os.link(texts.path, path)
+        except OSError:
+            shutil.copyfile(texts.path, path)
+        return
+    writer = TextsWriter(path, list(texts.columns))
+    for start in range(0, len(texts), ROWS_PER_BATCH):
+        block = slice(start, start + ROWS_PER_BATCH)
+        writer.append([values[block] for values in (texts.ids, *texts.columns.values())])
+    writer.finish()
 
 
-def open_texts(folder: Path, about: dict[str, Any]) -> StoredTexts:
-    """Open a folder that `TextsWriter` wrote; `about` is what its `finish` returned."""
-    ids = Strings.open(folder / "ids")
-    columns = {name: Strings.open(folder / f"field{n}") for n, name in enumerate(about["fields"])}
-    texts = StoredTexts(ids, columns, folder)
-    # Set the cached properties from the stored values: computing them would read everything.
-    vars(texts).update(digest=about["digest"], rows=RowsOfIds.open(folder / "ids", ids))
-    return texts
+def open_texts(path: Path, digest: str) -> StoredTexts:
+    """Map the texts in a file that `TextsWriter` wrote; `digest` is theirs."""
+    table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    ids, *columns = map(Strings, table.columns)
+    return StoredTexts(ids, dict(zip(table.column_names[1:], columns, strict=True)), digest, path)
 
 
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
+def read_into_cache(cache: Path, read: Callable[[Path], Collection]) -> Collection:
+    """Store the collection that `read` returns, and map it.
+
+    read: takes the path of a new file in the cache for the documents, so that no process holds all of them.
+    """
+    with documents_file(cache) as path:
+        collection = read(path)
+        store_collection(collection, cache)
+    mapped = open_collection(cache, collection.digest)
+    assert mapped is not None
+    # The digest covers neither the skipped lines nor the order of the splits, which another recipe may have
+    # stored.
+    splits = {name: mapped.split(name) for name in collection.splits}
+    return replace(mapped, splits=splits, skipped=collection.skipped)
+
+
+@contextmanager
+def documents_file(cache: Path) -> Iterator[Path]:
+    """Yield the path of a new file in the cache for documents that are being read; remove it at the end."""
+    collections = cache / COLLECTIONS_FOLDER
+    collections.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(collections)
+    with unfinished(collections / f"documents-{os.getpid()}-{get_ident()}.arrow") as path:
+        yield path
 
 
 def store_collection(collection: Collection, cache: Path) -> Path:
@@ -166,12 +154,9 @@ def open_collection(cache: Path, digest: str) -> Collection | None:
             "remove the folder to make it again"
         )
     about = read_json(folder / COLLECTION_FILE)
-    documents = open_texts(folder / "documents", about["documents"])
-    splits = {
-        name: _open_split(folder / f"split{n}", name, about_split)
-        for n, (name, about_split) in enumerate(about["splits"].items())
-    }
-    opened = Collection(documents, splits, about["skipped"], frozenset(about.get("left_out", ())))
+    documents = open_texts(folder / "documents.arrow", about["documents"])
+    splits = {name: _open_split(folder, name, **split) for name, split in about["splits"].items()}
+    opened = Collection(documents, splits, about["skipped"], frozenset(about["left_out"]))
     if opened.digest != digest:
         raise RuntimeError(
             f"{folder / COLLECTION_FILE} describes collection {opened.digest[:12]}, expected {digest[:12]}; "
@@ -186,39 +171,34 @@ def collection_folder(cache: Path, digest: str) -> Path:
 
 
 def _write(folder: Path, collection: Collection) -> None:
-    """Write the files of a collection.
-
-    Folders of splits are numbered because split names may not be valid file names.
-    """
-    documents = write_texts(folder / "documents", collection.documents)
+    write_texts(folder / "documents.arrow", collection.documents)
+    (folder / "judgments").mkdir()
+    for name, split in collection.splits.items():
+        queries, judgments = _split_files(folder, name)
+        write_texts(queries, split.queries)
+        qrels = split.qrels
+        np.savez(judgments, offsets=qrels.offsets, rows=qrels.rows, grades=qrels.grades)
     splits = {
-        name: _write_split(folder / f"split{n}", split)
-        for n, (name, split) in enumerate(collection.splits.items())
+        name: {"queries": split.queries.digest, "threshold": split.qrels.threshold}
+        for name, split in collection.splits.items()
     }
-    about = {"documents": documents, "splits": splits, "skipped": collection.skipped}
+    about = {"documents": collection.documents.digest, "splits": splits, "skipped": collection.skipped}
     write_json(folder / COLLECTION_FILE, about | {"left_out": sorted(collection.left_out)})
 
 
-def _write_split(folder: Path, split: Split) -> dict[str, Any]:
-    queries, qrels = write_texts(folder / "queries", split.queries), split.qrels
-    for name in QRELS_ARRAYS:
-        np.save(folder / f"{name}.npy", getattr(qrels, name), allow_pickle=False)
-    return {"queries": queries, "qrels": {"threshold": qrels.threshold, "digest": qrels.digest}}
+def _open_split(folder: Path, name: str, queries: str, threshold: int) -> Split:
+    path, judgments = _split_files(folder, name)
+    with np.load(judgments, allow_pickle=False) as arrays:
+        qrels = Qrels(arrays["offsets"], arrays["rows"], arrays["grades"], threshold)
+    return Split(name, open_texts(path, queries), qrels)
 
 
-def _open_split(folder: Path, name: str, about: dict[str, Any]) -> Split:
-    offsets, rows, grades, *relevant = (
-        np.load(folder / f"{array}.npy", mmap_mode="r", allow_pickle=False) for array in QRELS_ARRAYS
-    )
-    qrels = Qrels(offsets, rows, grades, about["qrels"]["threshold"])
-    # Set the cached properties from the stored values.
-    vars(qrels).update(
-        digest=about["qrels"]["digest"], relevant_offsets=relevant[0], relevant_rows=relevant[1]
-    )
-    return Split(name, open_texts(folder / "queries", about["queries"]), qrels)
+def _split_files(folder: Path, name: str) -> tuple[Path, Path]:
+    """The files of a split's queries and judgments."""
+    return folder / "queries" / f"{quote(name, '')}.arrow", folder / "judgments" / f"{quote(name, '')}.npz"
 
 
-READER_VERSION = 3  # to be incremented when readers produce something else from the same files
+READER_VERSION = 4  # to be incremented when readers produce something else from the same files
 SETTLED_SECONDS = 2  # a file younger than this may change again without changing its modification time
 
 

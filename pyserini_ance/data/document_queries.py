@@ -6,7 +6,7 @@ A retriever is adapted to documents that nobody has asked for yet. Source: Lin e
 
 import hashlib
 import re
-from collections.abc import Iterator
+from itertools import chain
 from typing import Literal, Self
 
 import numpy as np
@@ -88,7 +88,8 @@ class DocumentQueries(Settings):
         pairs: list[tuple[int, int]] = []  # of a query and a document
         shared: dict[str, int] = {}  # the query of a title, or of first sentences
         num_short = num_repeated = 0
-        for row, fields in enumerate(_one_by_one(documents)):
+        every = chain.from_iterable(documents.blocks(DOCUMENTS_PER_BLOCK))
+        for row, fields in enumerate(every):
             id = documents.ids[row]
             found = self.of_text(id, fields[name])
             distinct = dict.fromkeys(found)
@@ -133,11 +134,6 @@ class DocumentQueries(Settings):
         length = self.min_words + first % (longest - self.min_words + 1)
         start = second % (len(words) - length + 1)
         return " ".join(words[start : start + length])
-
-
-def _one_by_one(documents: Texts) -> Iterator[dict[str, str]]:
-    for block in documents.blocks(DOCUMENTS_PER_BLOCK):
-        yield from block
 
 
 def _first_sentences(text: str, min_words: int) -> list[str]:

@@ -72,31 +72,14 @@ class HoldOut(Settings):
                 f"data.hold_out.queries is {self.queries}, but split {self.source!r} has only "
                 f"{len(whole.queries)} queries with a relevant document; expected fewer; lower it"
             )
-        is_cut = self._is_cut(whole)
-        log.info(
-            "held out %d of %d queries of split %s as %s",
-            self.queries,
-            len(whole.queries),
-            self.source,
-            self.split,
-        )
+        hashes = [hashlib.sha256(f"{self.seed} {id}".encode()).digest() for id in whole.queries.ids]
+        by_hash = np.array(sorted(range(len(hashes)), key=hashes.__getitem__))
+        rows = {self.source: np.sort(by_hash[self.queries :]), self.split: np.sort(by_hash[: self.queries])}
+        of = f"{self.queries} of {len(whole.queries)} queries of split {self.source}"
+        log.info("held out %s as %s", of, self.split)
         new = {}
         for name, split in splits.items():
-            if name == self.source:
-                new[name] = _subset(split, name, np.flatnonzero(~is_cut))
-                new[self.split] = _subset(split, self.split, np.flatnonzero(is_cut))
-            else:
-                new[name] = split
+            for part in (self.source, self.split) if name == self.source else ():
+                new[part] = Split(part, whole.queries.subset(rows[part]), whole.qrels.subset(rows[part]))
+            new.setdefault(name, split)
         return new
-
-    def _is_cut(self, split: Split) -> np.ndarray:
-        """(queries,) bool."""
-        hashes = [hashlib.sha256(f"{self.seed} {id}".encode()).digest() for id in split.queries.ids]
-        chosen = sorted(range(len(hashes)), key=hashes.__getitem__)[: self.queries]
-        is_cut = np.zeros(len(hashes), bool)
-        is_cut[chosen] = True
-        return is_cut
-
-
-def _subset(split: Split, name: str, rows: np.ndarray) -> Split:
-    return Split(name, split.queries.subset(rows), split.qrels.subset(rows))

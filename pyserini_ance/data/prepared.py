@@ -69,12 +69,6 @@ class AnchorSet:
         """The position of the share's first anchor among the anchors of all shares."""
         return sum(map(len, self._parts[: self.share[0]]))
 
-    @property
-    def elsewhere(self) -> np.ndarray:
-        """(E,) rows that other shares read from files: their anchors, and for the first what is no anchor."""
-        others = np.arange(len(self.known_positives.counts)) if self.share[0] else self._all_anchors()
-        return np.setdiff1d(others, self.anchors)
-
     @cached_property
     def _parts(self) -> list[np.ndarray]:
         return np.array_split(self._all_anchors(), self.share[1])

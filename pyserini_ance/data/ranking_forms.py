@@ -25,14 +25,13 @@ from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats import dpr, flagembedding, tevatron
 from pyserini_ance.data.formats.lines import Line, shown
 from pyserini_ance.data.formats.records import read_records
-from pyserini_ance.data.formats.text_files import Skip, extension, read_lines
+from pyserini_ance.data.formats.text_files import extension, read_lines
 from pyserini_ance.data.formats.training_files import Layout, checked_id, listed_negatives
 from pyserini_ance.data.trec import RUN_COLUMNS, Hit, read_hits, repeated_document
 
 LAYOUTS = (dpr.LAYOUT, tevatron.LAYOUT, flagembedding.LAYOUT)
 TRIPLES = "triples"
 RANK_COLUMNS = 3
-Pair = tuple[int, str, str]  # the number of its line, query, document
 _RANK = re.compile("0{0,8}[1-9][0-9]{0,8}")
 FORMS = (
     "6 columns separated by blanks (query, Q0, document, rank, score, tag: a TREC run), 3 (query, document, "
@@ -41,42 +40,31 @@ FORMS = (
 )
 
 
-def hits_of(path: Path, skip: Skip | None) -> Iterator[Hit] | None:
-    """The hits of a file whose lines have scores or ranks; None for a file whose lines are in order."""
+def hits_of(path: Path, queries: Texts, documents: Texts) -> tuple[Iterator[Hit], bool]:
+    """The hits of a file, and whether they are in the order of its lines, without scores.
+
+    Files without ids are matched by the texts of queries and documents.
+    """
     first = _first(path)
-    words = len(first.text.split())
-    if is_listed(path) or _has_texts(first) or _has_triples(first):
-        return None
-    if words == RANK_COLUMNS:
-        return ranks_of(path, skip)
-    if words in (0, len(RUN_COLUMNS)):
-        return read_hits(path, skip)
-    raise first.error(f"{words} columns in {shown(first.text)}", FORMS, "pass a file of one of these forms")
-
-
-def pairs_of(path: Path, queries: Texts, documents: Texts, skip: Skip | None) -> Iterator[Pair]:
-    """The pairs of a file whose lines are in order. Files without ids are matched by text."""
+    tabs, words = first.text.count("\t"), len(first.text.split())
     if is_listed(path):
-        return listed_negatives(path, layout_of(path))
-    first = _first(path)
-    if _has_texts(first):
-        return _top(path, skip)
-    if len(first.text.split()) == 3:
-        return _triples(path, skip)
-    return _text_triples(path, queries, documents)
+        return ((*pair, 0.0) for pair in listed_negatives(path, layout_of(path))), True
+    if tabs == 3:
+        return _ids(path, ("query id", "passage id", "query", "passage"), 1), True
+    if tabs == 2 and TRIPLES in path.name:
+        if words == 3:
+            return _ids(path, ("query id", "positive id", "negative id"), 2), True
+        return _text_triples(path, queries, documents), True
+    if words == RANK_COLUMNS:
+        return ranks_of(path), False
+    if words in (0, len(RUN_COLUMNS)):
+        return read_hits(path), False
+    raise first.error(f"{words} columns in {shown(first.text)}", FORMS, "pass a file of one of these forms")
 
 
 def is_listed(path: Path) -> bool:
     """Whether a file lists passages in JSON records."""
     return extension(path) in (".json", ".jsonl")
-
-
-def _has_texts(first: Line) -> bool:
-    return first.text.count("\t") == 3
-
-
-def _has_triples(first: Line) -> bool:
-    return first.text.count("\t") == 2 and TRIPLES in first.path.name
 
 
 def _first(path: Path) -> Line:
@@ -103,13 +91,9 @@ def has_ranks(path: Path) -> bool:
     return len(_first(path).text.split()) == RANK_COLUMNS
 
 
-def ranks_of(path: Path, skip: Skip | None = None) -> Iterator[Hit]:
+def ranks_of(path: Path) -> Iterator[Hit]:
     has_first = False
-
-    def skip_below_first(raw: bytes) -> bool:  # until a rank 1 proves the form, all lines are read
-        return has_first and skip is not None and skip(raw)
-
-    for line in read_lines(path, skip and skip_below_first):
+    for line in read_lines(path):
         query, document, rank = line.columns(("query", "document", "rank"), separator=None)
         if not _RANK.fullmatch(rank):
             raise _rank_error(line, f"rank {shown(rank)}")
@@ -133,19 +117,14 @@ def _rank_error(line: Line, problem: str) -> ValueError:
     return line.error(problem, "ranks counted from 1, each document and each rank once per query", cure)
 
 
-def _top(path: Path, skip: Skip | None) -> Iterator[Pair]:
-    for line in read_lines(path, skip):
-        query, document, _, _ = line.columns(("query id", "passage id", "query", "passage"))
-        yield line.number, query, checked_id(line, document)
+def _ids(path: Path, columns: tuple[str, ...], document: int) -> Iterator[Hit]:
+    """The query in the first column, and the id in the column `document`."""
+    for line in read_lines(path):
+        cells = line.columns(columns)
+        yield line.number, cells[0], checked_id(line, cells[document]), 0.0
 
 
-def _triples(path: Path, skip: Skip | None) -> Iterator[Pair]:
-    for line in read_lines(path, skip):
-        query, _, negative = line.columns(("query id", "positive id", "negative id"))
-        yield line.number, query, checked_id(line, negative)
-
-
-def _text_triples(path: Path, queries: Texts, documents: Texts) -> Iterator[Pair]:
+def _text_triples(path: Path, queries: Texts, documents: Texts) -> Iterator[Hit]:
     """Match texts by their words, ignoring differences in blanks; of equal documents the first is used."""
     query_ids = defaultdict(list)
     for id, text in zip(queries.ids, queries.columns["text"], strict=True):
@@ -162,7 +141,7 @@ def _text_triples(path: Path, queries: Texts, documents: Texts) -> Iterator[Pair
                 expected = "the text of a document of the collection"
                 cure = "pass a file made from this collection, or one with ids"
                 raise line.error(f"negative {shown(negative)}", expected, cure)
-            yield line.number, id, documents.ids[int(rows[position])]
+            yield line.number, id, documents.ids[int(rows[position])], 0.0
 
 
 def _key(text: str) -> int:

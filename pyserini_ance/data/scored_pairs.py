@@ -8,7 +8,6 @@
 """
 
 import math
-from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from pyserini_ance.data.formats.lines import Line, shown
 from pyserini_ance.data.formats.records import read_records
 from pyserini_ance.data.formats.training_files import Layout, listed_passages
 from pyserini_ance.data.ranking_forms import is_listed, layout_of
-from pyserini_ance.data.rankings import DocumentLookup
+from pyserini_ance.data.rankings import HitBlocks
 from pyserini_ance.data.trec import Hit, read_hits
 from pyserini_ance.storage.files import path_in_errors
 
@@ -85,31 +84,27 @@ def read_scored_pairs(path: Path, split: Split, collection: Collection) -> Score
     scores no query of the split.
     """
     queries = {id: row for row, id in enumerate(split.queries.ids)}
-    documents = collection.documents
-    keys, scores, lines, width = array("q"), array("f"), array("q"), len(documents)
-    lookup = DocumentLookup(path, collection)
-    for number, query, document, score in _listed(path) if is_listed(path) else read_hits(path):
-        if (query_row := queries.get(query)) is None:
-            continue
-        if (row := lookup.row(number, query, document)) is None:
-            continue
-        keys.append(query_row * width + row)
-        scores.append(score)
-        lines.append(number)
-    lookup.log_left_out()
-    if not keys:
+    documents, width = collection.documents, len(collection.documents)
+    blocks = HitBlocks(path, collection, queries, split)
+    keys, scores, lines = [], [], []
+    for block in blocks.known(_listed(path) if is_listed(path) else read_hits(path)):
+        keys.append(block.queries * width + block.documents)
+        scores.append(block.scores.astype(np.float32))
+        lines.append(block.numbers)
+    blocks.log_left_out()
+    all_keys, all_scores, numbers = map(np.concatenate, (keys, scores, lines))
+    if not len(all_keys):
         raise ValueError(
             f"{path} scores documents for none of the {len(queries)} queries of split {split.name!r}; "
             "is it a file of another split?"
         )
-    all_keys, all_scores = np.frombuffer(keys, np.int64), np.frombuffer(scores, np.float32)
     order = np.argsort(all_keys, kind="stable")
     all_keys, all_scores = all_keys[order], all_scores[order]
     repeated = np.flatnonzero(all_keys[1:] == all_keys[:-1]) + 1
     if len(different := repeated[all_scores[repeated] != all_scores[repeated - 1]]):
         query_row, row = divmod(int(all_keys[different[0]]), width)
         pair = f"document {documents.ids[row]!r} again for query {split.queries.ids[query_row]!r}"
-        line = Line(path, lines[int(order[different[0]])], "")
+        line = Line(path, int(numbers[order[different[0]]]), "")
         raise line.error(f"{pair}, with another score", "one score for a pair", "keep one of the lines")
     first = np.append(True, all_keys[1:] != all_keys[:-1])
     return ScoredPairs(all_keys[first], all_scores[first], width)
@@ -130,11 +125,11 @@ def _scores(line: Line, record: dict[str, Any], layout: Layout, key: str, count:
     """The scores of the passages that a record lists under `key`."""
     name = f"{key}_scores" if layout.bare else f"{key}: score"
     scores = record.get(name) if layout.bare else [passage.get("score") for passage in record[key]]
-    if not isinstance(scores, list) or len(scores) != count or not all(map(_is_score, scores)):
+    if (
+        not isinstance(scores, list)
+        or len(scores) != count
+        or not all(type(score) in (int, float) and math.isfinite(score) for score in scores)
+    ):
         expected = f"a finite number for each of its {count} passages"
         raise line.error(f"{name} {shown(scores)}", expected, "add the scores, or pass a TREC run")
     return [float(score) for score in scores]
-
-
-def _is_score(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,37 +1,24 @@
 """Token stores: the token ids of many texts, ragged, without special tokens and truncation.
 
-One store serves all lengths. It is built in the hidden folder `.NAME.parts`, from which an interrupted
-tokenization continues.
+One store serves all lengths. It is built of shards in the hidden folder `.NAME.parts`, after which an
+interrupted tokenization continues.
 """
 
-import hashlib
-import json
 import logging
-import os
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.storage.files import (
-    BlockFile,
-    append_json_line,
-    beside,
-    path_in_errors,
-    read_json_lines,
-    write_whole,
-)
+from pyserini_ance.storage.files import beside, path_in_errors, whole_file
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.storage.publish import publish_once, read_manifest
 
-SYNC_SECONDS = 2  # the most work that a killed process loses, besides its current block
-LENGTHS, LOG = "lengths.uint32", "log.jsonl"
-READ_BYTES = 1 << 20
+TEXTS_PER_SHARD = 1 << 15  # the most work that a killed process loses; of long documents, 300 MB in memory
 # For 1,024 of MS MARCO's documents, of 10,000 characters each, a tokenizer needs 0.3 GB before the ids are
 # extracted.
 TEXTS_PER_CALL = 1024
@@ -99,94 +86,6 @@ class TokenStore:
         return ids, (np.arange(width) < totals[:, None]).astype(np.int64)
 
 
-class TokenWriter:
-    """Write token ids (`kind`) and text lengths (uint32) into a folder; a killed writer's work is resumed.
-
-    `texts` and `tokens` count what was written. Each line of the log covers the texts since the line before
-    and is appended once they are on disk; it holds the counts and the hashes of the data. Data not covered by
-    a matching log line is discarded on resumption.
-    """
-
-    def __init__(self, folder: Path, kind: type[np.unsignedinteger]):
-        folder.mkdir(parents=True, exist_ok=True)
-        self._log, self._kinds = folder / LOG, (np.dtype(kind), np.dtype(np.uint32))
-        self.ids = folder / f"ids.{self._kinds[0].name}"
-        self._paths = self.ids, folder / LENGTHS
-        self.texts = self.tokens = 0
-        self._resume()
-        self._files = [BlockFile(path, 0) for path in self._paths]
-        self._start_interval()
-
-    def append(self, lists: Sequence[Sequence[int]]) -> None:
-        """Append the token ids of the next texts."""
-        lengths = np.fromiter(map(len, lists), np.uint32, len(lists))
-        ids = np.fromiter(chain.from_iterable(lists), self._kinds[0], int(lengths.sum()))
-        for file, sha, array, at in zip(
-            self._files, self._shas, (ids, lengths), (self.tokens, self.texts), strict=True
-        ):
-            data = array.tobytes()
-            file.write_at(at * array.itemsize, data)
-            sha.update(data)
-        self.texts, self.tokens = self.texts + len(lengths), self.tokens + len(ids)
-        if time.monotonic() - self._interval_start > SYNC_SECONDS:
-            self.commit()
-
-    def commit(self) -> None:
-        """Sync the data to disk and append a log line that covers it."""
-        for file in self._files:
-            file.sync()
-        record = {
-            "texts": self.texts,
-            "tokens": self.tokens,
-            "sha256": [sha.hexdigest() for sha in self._shas],
-        }
-        append_json_line(self._log, record, durable=True)
-        self._start_interval()
-
-    def lengths(self) -> np.ndarray:
-        """(texts,) uint32."""
-        return np.fromfile(self._paths[1], np.uint32, self.texts)
-
-    def close(self) -> None:
-        """Close the files. Work that is not committed is discarded on resumption."""
-        for file in self._files:
-            file.close()
-
-    def _start_interval(self) -> None:
-        self._shas, self._interval_start = (hashlib.sha256(), hashlib.sha256()), time.monotonic()
-
-    def _resume(self) -> None:
-        """Restore the counts from the log lines that match the data, and truncate the rest."""
-        records, valid = read_json_lines(self._log), 0
-        for record in records:
-            if self._hashes(record) != record["sha256"]:
-                break
-            self.texts, self.tokens, valid = record["texts"], record["tokens"], valid + 1
-        write_whole(self._log, "".join(json.dumps(record) + "\n" for record in records[:valid]))
-        for path, kind, count in zip(self._paths, self._kinds, (self.tokens, self.texts), strict=True):
-            with path_in_errors(path), open(path, "ab") as file:
-                os.truncate(file.fileno(), count * kind.itemsize)
-
-    def _hashes(self, record: dict[str, Any]) -> list[str]:
-        """The hashes of the data from the current counts up to those of a log line."""
-        spans = ((self.tokens, record["tokens"]), (self.texts, record["texts"]))
-        return [
-            _hash(path, start * kind.itemsize, stop * kind.itemsize)
-            for path, kind, (start, stop) in zip(self._paths, self._kinds, spans, strict=True)
-        ]
-
-
-def _hash(path: Path, start: int, stop: int) -> str:
-    """sha256 of a range of bytes; of the bytes that exist if the file is shorter or missing."""
-    sha = hashlib.sha256()
-    if path.exists():
-        with open(path, "rb") as file:
-            file.seek(start)
-            while data := file.read(min(READ_BYTES, stop - file.tell())):
-                sha.update(data)
-    return sha.hexdigest()
-
-
 def open_or_build(
     folder: Path,
     texts: Texts,
@@ -195,12 +94,10 @@ def open_or_build(
     vocabulary: int,
     label: str,
 ) -> TokenStore:
-    """Open the store in `folder` (named by its key).
+    """Open the store in `folder`, which is named by its key; build it if it does not exist.
 
-    If it does not exist, build the store.
-
-    An interrupted build leaves its work in a hidden folder next to `folder`; the next build continues from
-    there.
+    An interrupted build leaves whole shards in a hidden folder next to `folder`; the next build continues
+    after them.
     """
     kind = np.uint16 if vocabulary <= 1 << 16 else np.uint32
     publish_once(
@@ -234,30 +131,48 @@ def _build(
     kind: type[np.unsignedinteger],
     label: str,
 ) -> None:
-    """Build a store in `folder`, with the parts so far in `hidden`."""
-    writer = TokenWriter(hidden, kind)
-    if writer.texts:
-        log.info("resuming tokenisation of %s after %d of %d texts", label, writer.texts, len(texts))
-    try:
-        with progress_bar(
-            total=len(texts),
-            initial=writer.texts,
-            desc=f"tokenise {label}",
-            unit=" texts",
-            delay=BAR_DELAY_SECONDS,
-            leave=False,
-        ) as bar:
-            for records in texts.blocks(TEXTS_PER_CALL, first=writer.texts):
-                writer.append(tokenize(records))
-                bar.update(len(records))
-        writer.commit()
-    finally:
-        writer.close()
-    os.rename(writer.ids, folder / writer.ids.name)
-    np.save(folder / "offsets.npy", _offsets(writer.lengths()), allow_pickle=False)
+    """Build a store in `folder`, from the shards in `hidden`, whose files are whole or absent."""
+    hidden.mkdir(exist_ok=True)
+    paths = [hidden / f"{start}.npz" for start in range(0, len(texts), TEXTS_PER_SHARD)]
+    made = sum(path.exists() for path in paths)
+    if made:
+        log.info("resuming tokenisation of %s after %d of %d shards", label, made, len(paths))
+    with progress_bar(
+        total=len(texts), desc=f"tokenise {label}", unit=" texts", delay=BAR_DELAY_SECONDS, leave=False
+    ) as bar:
+        for index, path in enumerate(paths):
+            start = index * TEXTS_PER_SHARD
+            shard = texts.between(start, min(start + TEXTS_PER_SHARD, len(texts)))
+            if not path.exists():
+                _write_shard(path, shard, tokenize, kind)
+            bar.update(len(shard))
+    lengths = [np.empty(0, np.uint32)]
+    with path_in_errors(folder), open(folder / f"ids.{np.dtype(kind).name}", "wb") as file:
+        for path in paths:
+            with np.load(path, allow_pickle=False) as arrays:
+                lengths.append(arrays["lengths"])
+                file.write(arrays["ids"].tobytes())
+    offsets = _offsets(np.concatenate(lengths))
+    np.save(folder / "offsets.npy", offsets, allow_pickle=False)
     shutil.rmtree(hidden)
-    tokens_per_text = writer.tokens / max(1, len(texts))
+    tokens_per_text = offsets[-1] / max(1, len(texts))
     log.info("tokenised %s: %d texts, %.1f tokens per text", label, len(texts), tokens_per_text)
+
+
+def _write_shard(
+    path: Path,
+    texts: Texts,
+    tokenize: Callable[[list[dict[str, str]]], list[list[int]]],
+    kind: type[np.unsignedinteger],
+) -> None:
+    """Write the token ids (`kind`) and the lengths of some texts."""
+    ids, lengths = [], []
+    for records in texts.blocks(TEXTS_PER_CALL):
+        lists = tokenize(records)
+        lengths.append(np.fromiter(map(len, lists), np.uint32, len(lists)))
+        ids.append(np.fromiter(chain.from_iterable(lists), kind, int(lengths[-1].sum())))
+    with whole_file(path) as file:
+        np.savez(file, ids=np.concatenate(ids), lengths=np.concatenate(lengths))
 
 
 def _offsets(lengths: Sequence[int] | np.ndarray) -> np.ndarray:

@@ -170,8 +170,7 @@ class RankedSource(MinedSource):
     def read(self, path: Path, collection: Collection, anchor_set: AnchorSet) -> Ranking:
         """The ranking in `path`, with as many candidates per query as a table and its filters need."""
         top_k = self.top_k + self.extra_candidates(anchor_set)
-        own, elsewhere = anchor_set.anchors, anchor_set.elsewhere
-        return read_ranking(path, anchor_set.split, collection, top_k, own, elsewhere)
+        return read_ranking(path, anchor_set.split, collection, top_k, anchor_set.anchors)
 
 
 def auto_top_k(candidates: int) -> int:

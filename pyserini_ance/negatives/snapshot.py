@@ -19,7 +19,6 @@ import torch
 from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
-from pyserini_ance.data.string_arrays import release
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import Precision, resolve_precision
@@ -29,7 +28,15 @@ from pyserini_ance.recipe.models import Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some, has_shards
 from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, factory_and_search, make_index
-from pyserini_ance.vectors.search import Searcher, fits, resident, resolve_backend, search_arrays, searcher
+from pyserini_ance.vectors.search import (
+    Searcher,
+    fits,
+    release,
+    resident,
+    resolve_backend,
+    search_arrays,
+    searcher,
+)
 from pyserini_ance.vectors.sharded_search import FlatIndex, search_shards
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import numpy as np
 from pyserini_ance.data.collection import Collection, Split, Texts
 from pyserini_ance.data.formats.text_files import find_file
 from pyserini_ance.data.rankings import read_ranking
-from pyserini_ance.data.string_arrays import STRINGS_PER_BLOCK
+from pyserini_ance.data.strings import ROWS_PER_BATCH
 from pyserini_ance.data.trec import PADDING
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.recipe.evaluation_settings import Rerank
@@ -127,7 +127,7 @@ def _retrieve(recipe: Recipe, collection: Collection, missing: Mapping[Path, Bm2
 
 def _contents(documents: Texts) -> Iterator[tuple[str, str]]:
     """The id and the text of each document, its fields joined by line breaks."""
-    records = chain.from_iterable(documents.blocks(STRINGS_PER_BLOCK))
+    records = chain.from_iterable(documents.blocks(ROWS_PER_BATCH))
     for id, record in zip(documents.ids, records, strict=True):
         yield id, "\n".join(filter(None, record.values()))
 

@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 
 from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.collection_cache import documents_file
 from pyserini_ance.data.collection_files import NegativesOf, write_beir, write_tevatron
 from pyserini_ance.data.formats.files import input_files
-from pyserini_ance.data.formats.reading import reading
 from pyserini_ance.data.prepared import merge_splits
 from pyserini_ance.data.trec import PADDING, best_first, read_run, write_ranks, write_run
 from pyserini_ance.negatives.table import NegativeTable
@@ -84,9 +84,8 @@ def convert(
     recipe = load_recipe(run.recipe if run else source, *overrides).recipe
     data = recipe_data(recipe) if run else recipe.data
     check_not_input(output, input_files(data))
-    with reading(recipe.cache, data.model_dump(mode="json", exclude={"official"})) as place:
-        per_part = recipe.documents_per_part
-        collection = data.read(place.documents, documents_per_part=per_part, part_file=place.part_file)
+    with documents_file(recipe.cache) as path:
+        collection = data.read(path)
         if to == "beir":
             return _to_beir(_that_fits(collection, to), recipe.data.relevance_threshold, output)
         training = recipe.train_split

@@ -2,18 +2,16 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pyserini_ance.data.collection import Collection, Split
-from pyserini_ance.data.collection_cache import CollectionRecord, open_collection, store_collection
+from pyserini_ance.data.collection_cache import CollectionRecord, read_into_cache
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import shown
-from pyserini_ance.data.formats.reading import reading
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
@@ -60,13 +58,7 @@ def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Co
     record = CollectionRecord(cache, what, files if files or data.by_name else None)
     collection = record.load()
     if collection is None:
-        with reading(cache, what) as place:
-            read = data.read(place.documents, part_file=place.part_file)
-            store_collection(read, cache)
-        mapped = open_collection(cache, read.digest)
-        assert mapped is not None
-        splits = {name: mapped.split(name) for name in read.splits}
-        collection = replace(mapped, splits=splits, skipped=read.skipped)
+        collection = read_into_cache(cache, data.read)
         record.save(collection)
     else:
         collection.log_skipped()

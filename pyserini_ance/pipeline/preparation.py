@@ -2,7 +2,7 @@
 
 import importlib.util
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -13,11 +13,10 @@ from pyserini_ance.data.collection_cache import (
     CollectionRecord,
     InputRecord,
     open_collection,
-    store_collection,
+    read_into_cache,
 )
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
-from pyserini_ance.data.formats.reading import Reading, reading
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
 from pyserini_ance.data.token_store import Specials, TokenStore, open_store, token_lengths
 from pyserini_ance.distributed.world import World
@@ -78,19 +77,14 @@ def recorded_splits(recipe: Recipe) -> list[str]:
     return list(dict.fromkeys([*recipe.final_evaluation.split, *([hold_out.split] if hold_out else [])]))
 
 
-def read_collection(recipe: Recipe, into: Reading | None = None) -> Collection:
+def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
     """Read the data and check that it has the splits, measures and negatives that the recipe needs.
 
-    The texts of the documents go `into` a place in the cache; without it they are kept in memory.
+    path: a new file for the documents; without it they are kept in memory.
     """
     check_before_reading(recipe)
     training = recipe.train_split
-    data = recipe_data(recipe).read(
-        into and into.documents,
-        lambda fields: check_template(recipe, "document", fields),
-        recipe.documents_per_part,
-        into and into.part_file,
-    )
+    data = recipe_data(recipe).read(path, lambda fields: check_template(recipe, "document", fields))
     collection = merge_splits(data, training.name, training.splits)
     check_collection(recipe, collection)
     return collection
@@ -103,8 +97,7 @@ def stored_collection(recipe: Recipe) -> Collection:
     record = CollectionRecord(recipe.cache, settings, files if files or recipe.data.by_name else None)
     collection = record.load()
     if collection is None:
-        with reading(recipe.cache, settings) as place:
-            collection = store_and_map(recipe, read_collection(recipe, place))
+        collection = read_into_cache(recipe.cache, lambda path: read_collection(recipe, path))
         record.save(collection)
     else:
         collection.log_skipped()
@@ -167,17 +160,6 @@ def prepare(recipe: Recipe, world: World, digest: str | None = None) -> Prepared
         )
     world.on_main(lambda: tokenize_and_warn(recipe, collection))
     return tokenize(recipe, collection)
-
-
-def store_and_map(recipe: Recipe, collection: Collection) -> Collection:
-    """The same collection, memory-mapped from the cache, where it is stored first if necessary."""
-    store_collection(collection, recipe.cache)
-    mapped = open_collection(recipe.cache, collection.digest)
-    assert mapped is not None
-    # The digest covers neither the skipped lines nor the order of the splits: another recipe may have stored
-    # it.
-    splits = {name: mapped.split(name) for name in collection.splits}
-    return replace(mapped, splits=splits, skipped=collection.skipped)
 
 
 def find_collection(recipe: Recipe, digest: str) -> Collection | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.collection_cache import collection_folder
-from pyserini_ance.data.formats.empty_documents import DOCUMENTS
+from pyserini_ance.data.formats.builder import DOCUMENTS
 from pyserini_ance.data.formats.files import SplitCounts, input_files
 from pyserini_ance.evaluation.legends import legend, table_with_legend
 from pyserini_ance.evaluation.tables import table

@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
 
-from pyserini_ance.data.string_arrays import Strings
+from pyserini_ance.data.strings import Strings
 from pyserini_ance.pyserini_bridge.vector_files import (
     JSONL_FILE,
     PARQUET_FILE,
@@ -174,6 +174,5 @@ def _joined(folders: Sequence[Path]) -> tuple[ShardedVectors, Strings]:
                 f"{folder} has vectors of {part.shape[1]} numbers, but {folders[0]} of {parts[0].shape[1]}; "
                 "encode one of them again, with the encoder of the other"
             )
-    lengths = np.concatenate([np.diff(of_part.offsets) for of_part in ids])
-    text = np.concatenate([of_part.text for of_part in ids])
-    return ShardedVectors(parts), Strings(text, np.append(0, np.cumsum(lengths)))
+    chunks = [chunk for of_part in ids for chunk in of_part.array.chunks]
+    return ShardedVectors(parts), Strings(pa.chunked_array(chunks))

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, runtime_checkable
 
 import numpy as np
+import pyarrow as pa
 
-from pyserini_ance.data.string_arrays import Strings
+from pyserini_ance.data.strings import Strings
 from pyserini_ance.pyserini_bridge.export import check_ids
 from pyserini_ance.storage.files import whole_file, write_json, write_whole
 from pyserini_ance.storage.publish import whole_folder
@@ -237,7 +238,9 @@ def read_index(folder: Path) -> tuple[np.ndarray, Strings]:
     raw = np.fromfile(folder / "docid", np.uint8)
     ends = np.flatnonzero(raw == ord("\n"))
     _check_count(len(ends), count)
-    ids = Strings(raw[raw != ord("\n")], np.concatenate([[0], ends - np.arange(len(ends))]))
+    bounds = np.concatenate([[0], ends - np.arange(len(ends))])
+    buffers = [pa.py_buffer(bounds), pa.py_buffer(raw[raw != ord("\n")])]
+    ids = Strings(pa.chunked_array([pa.LargeStringArray.from_buffers(len(ends), *buffers)]))
     return np.memmap(path, np.float32, "r", HEADER.size, (count, dimension)), ids
 
 

@@ -184,9 +184,6 @@ class Recipe(Settings):
     log_with: Annotated[tuple[Tracker, ...], BeforeValidator(_as_list)] = ()
     """The trackers that get what `metrics.jsonl` records: `tensorboard`, `wandb`, `trackio` or `mlflow`, each
     a package of that name."""
-    documents_per_part: PositiveInt = 1_000_000
-    """Documents whose ids are in memory at once while a collection is read, about 70 bytes each; a reading
-    that is killed continues after the last such part."""
     expect: Expect = Field(default={})
     """Published or earlier scores of the last stage's result, by split and measure; the results table
     compares with them. They hold for this recipe: a variant of it, by overrides or `extends`, has none of

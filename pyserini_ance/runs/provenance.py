@@ -39,7 +39,7 @@ PACKAGES = (
 MEMORY_KINDS = ("process", "GPU", "largest child")
 GIT_SECONDS = 5  # a run does not wait longer for its commit
 # Keys of where a run computes and is seen, not of what it computes.
-RUNTIME_KEYS = ("cache", "documents_per_part", "device", "threads", "refresher", "log_with")
+RUNTIME_KEYS = ("cache", "device", "threads", "refresher", "log_with")
 
 # Keys of `encoding` with which a search finds the same documents.
 EXACT_SEARCH_KEYS = {"search", "memory_gib"}

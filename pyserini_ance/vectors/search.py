@@ -2,6 +2,7 @@
 
 import importlib.util
 import logging
+import mmap
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +12,6 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from pyserini_ance.data.string_arrays import release
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import to_device
 from pyserini_ance.encoders.hardware import cpu_has_fast_bf16, resolve_precision
@@ -35,6 +35,17 @@ SHOWN_AFTER_SECONDS = 1  # a progress bar for each step's search would only flic
 Backend = Literal["auto", "torch", "faiss"]
 # (queries (Q, D) float32 on any device, k) -> scores float32 and rows int32, both (Q, k), best first
 Searcher = Callable[[torch.Tensor, int], ScoresAndRows]
+
+
+def release(*arrays: np.ndarray) -> None:
+    """Give back the memory of the files that these arrays, or what they are slices of, are mapped from to
+    read; the system keeps what it has room for."""
+    for stored in arrays:
+        mapped: Any = stored
+        while isinstance(mapped, np.ndarray):
+            mapped = mapped.base
+        if isinstance(mapped, mmap.mmap):
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def resolve_backend(setting: Backend, device: str) -> Literal["torch", "faiss"]:

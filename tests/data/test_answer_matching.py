@@ -12,15 +12,7 @@ import sys
 import numpy as np
 import pytest
 
-from pyserini_ance.data.answer_matching import (
-    Patterns,
-    Text,
-    Tokens,
-    contain_answers,
-    read_answers,
-    spaced_tokens,
-)
-from pyserini_ance.data.collection import Texts
+from pyserini_ance.data.answer_matching import Patterns, Text, Tokens, contain_answers, spaced_tokens
 
 CASES = [
     ("Sung by Linda Davis, in 1993.", "linda DAVIS", True),
@@ -58,10 +50,6 @@ def test_tokens_by_hand():
     assert spaced_tokens(" \n") == "  "
 
 
-def test_no_answers_match_no_text():
-    assert not Tokens([]).match(Text("a")) and not Patterns([]).match(Text("a"))
-
-
 def test_answers_as_regular_expressions():
     text = Text("Mount McKinley is\n20,320 feet high, in Paraná")
     assert Patterns([r"20,?\d{3} f(ee|oo)t"]).match(text) and Patterns(["^20"]).match(text)
@@ -86,13 +74,6 @@ def test_pairs_ordered_by_document():
         False,
     ]
     assert contain_answers(questions, documents, np.array([], int), np.array([], int)).tolist() == []
-
-
-def test_answers_of_a_row():
-    assert read_answers(Texts(["q"], {"text": ["?"], "answers": [json.dumps(["é", "b c"])]}), 0) == [
-        "é",
-        "b c",
-    ]
 
 
 PYSERINI = """

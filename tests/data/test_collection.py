@@ -1,10 +1,11 @@
-import dataclasses
 import hashlib
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.data.strings import Strings
 
 # query 0: documents 3 (grade 2), 1 (grade 0), 0 (grade 1); query 1: none; query 2: document 3 (grade 1)
 QRELS = Qrels.of([0, 2, 0, 0], [3, 3, 1, 0], [2, 1, 0, 1], queries=3)
@@ -24,11 +25,6 @@ def test_texts_are_looked_up_by_row_and_by_id():
     assert "07" not in result.rows
 
 
-def test_texts_are_frozen():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        texts("a", text="b").ids = []
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -46,10 +42,27 @@ def test_the_digest_of_texts_depends_on_every_difference(other):
     assert texts("a b", text="x y").digest != other.digest
 
 
-def test_the_digest_of_texts_is_sha256_of_strings_with_their_lengths():
-    parts = [part.encode() for part in ["2", "title", "text", "007", "A", "é", "7", "B", "b"]]
-    written = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+def test_the_digest_of_texts_is_sha256_of_the_fields_then_of_each_column_with_lengths():
+    names = [part.encode() for part in ["2", "title", "text"]]
+    written = b"".join(len(name).to_bytes(8, "little") + name for name in names)
+    for column in (["007", "7"], ["A", "B"], ["é", "b"]):
+        written += b"".join(len(text.encode()).to_bytes(8, "little") for text in column)
+        written += "".join(column).encode()
     assert texts("007 7", title="A B", text="é b").digest == hashlib.sha256(written).hexdigest()
+
+
+@pytest.mark.parametrize("ids", [["a", "b", "é", "a b"], Strings.of(["a", "b", "é", "a b"])])
+def test_rows_are_found_for_many_ids_at_once(ids):
+    found = Texts(ids, {}).rows_of(["é", "x", "a", "\ud800", "é", "a b"])
+    assert found.tolist() == [2, -1, 0, -1, 2, 3] and Texts(ids, {}).rows_of([]).tolist() == []
+
+
+def test_strings_are_a_sequence():
+    strings = Strings(pa.chunked_array([["x", "a"], [], ["a", "x", "\0"]], pa.large_string()))
+    assert strings == ["x", "a", "a", "x", "\0"] and strings[-1] == "\0" and strings[1:3] == ["a", "a"]
+    assert strings.first_repeat() == (0, 3) and Strings.of(["a", "b"]).first_repeat() is None
+    with pytest.raises(IndexError):
+        strings[5]
 
 
 def test_relevant_documents_keep_the_file_order():
@@ -57,16 +70,6 @@ def test_relevant_documents_keep_the_file_order():
     assert QRELS.relevant(1).tolist() == []
     assert QRELS.relevant(2).tolist() == [3]
     assert [part.tolist() for part in QRELS.judged(0)] == [[3, 1, 0], [2, 0, 1]]
-
-
-def test_qrels_are_small_arrays():
-    assert (QRELS.offsets.dtype, QRELS.rows.dtype, QRELS.grades.dtype) == (np.int64, np.int32, np.int32)
-    assert (QRELS.relevant_offsets.tolist(), QRELS.relevant_rows.tolist()) == ([0, 2, 2, 3], [3, 0, 3])
-    assert (QRELS.relevant_offsets.dtype, QRELS.relevant_rows.dtype) == (np.int64, np.int32)
-
-
-def test_relevance_depends_on_the_threshold():
-    assert Qrels.of([0, 0], [4, 5], [1, 2], queries=1, threshold=2).relevant(0).tolist() == [5]
 
 
 def test_a_subset_of_qrels_renumbers_the_queries():

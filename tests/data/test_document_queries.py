@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,10 +13,6 @@ import pyserini_ance as pa
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.document_queries import DocumentQueries
 from pyserini_ance.data.formats.beir import Beir
-from pyserini_ance.data.formats.docstrings import Docstrings
-from pyserini_ance.data.formats.files import input_files
-from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
-from pyserini_ance.data.formats.tevatron import Tevatron
 from pyserini_ance.pipeline.preparation import recipe_data
 from pyserini_ance.recipe.load import load
 
@@ -75,17 +70,6 @@ def test_crops_are_those_of_the_slow_reference(seed, shortest, longest):
         "train crops that repeat another of their document": num_repeated,
     }
     assert skipped == {what: count for what, count in counts.items() if count}
-
-
-def test_lengths_and_places_are_drawn_evenly():
-    """Of 30,000 crops of 6 words: each of 3 lengths a third, and each place of a length as often."""
-    settings = queries("crops", min_words=4, max_words=9)
-    words = "a b c d e f"
-    counts = Counter(settings.of_text(str(number), words)[0] for number in range(30_000))
-    places = {"a b c d": 9, "b c d e": 9, "c d e f": 9, "a b c d e": 6, "b c d e f": 6, words: 3}
-    assert counts.keys() == places.keys()
-    for crop, share in places.items():
-        assert counts[crop] * share == pytest.approx(30_000, rel=0.08)
 
 
 def test_a_crop_depends_on_seed_id_and_text_alone():
@@ -175,15 +159,6 @@ def test_settings_that_are_not_valid(settings, message):
         DocumentQueries.model_validate(settings)
 
 
-def test_settings_are_written_as_they_are_read():
-    settings = queries("crops", field="body")
-    assert settings.model_dump(mode="json")["from"] == "crops"
-    data = PyseriniJsonl(corpus=Path("corpus"), train_queries={"from": "crops"})
-    written = json.loads(json.dumps(data.model_dump(mode="json")))
-    assert written["train_queries"]["from"] == "crops"
-    assert PyseriniJsonl.model_validate(written) == data
-
-
 def test_a_field_that_documents_lack_is_an_error():
     for settings in (queries("titles"), queries("crops", field="title")):
         with pytest.raises(
@@ -228,34 +203,6 @@ def test_dev_and_test_stay_those_of_the_data(folder):
     assert collection.documents.digest == without.read().documents.digest  # the documents stay whole
 
 
-def test_only_wanted_splits_need_their_files(folder):
-    data = Beir(folder=folder, train_queries=CROPS)
-    (folder / "qrels" / "dev.tsv").unlink()
-    wanted = data.of_splits(["train", "test"])
-    names = {path.name for path in input_files(wanted)}
-    assert names == {"corpus.jsonl", "queries.jsonl", "test.tsv"}
-    assert list(wanted.read().splits) == ["train", "test"]
-    assert list(data.of_splits(["test"]).read().splits) == ["test"]
-    with pytest.raises(ValueError, match="no split 'dl19'; splits: train, dev, test"):
-        data.of_splits(["dl19"])
-
-
-def test_a_split_of_another_name_is_added(folder):
-    (folder / "qrels" / "train.tsv").write_text("q1\td1\t1\n")
-    data = Beir(folder=folder, train_queries={**CROPS, "split": "crops"})
-    collection = data.of_splits(["train", "crops", "test"]).read()
-    assert list(collection.splits) == ["crops", "train", "test"]
-    assert collection.split("train").queries.ids == ["q1"]
-
-
-def test_documents_alone_suffice(folder, tmp_path):
-    for path in (folder / "queries.jsonl", *(folder / "qrels").iterdir()):
-        path.unlink()
-    settings = {"kind": "beir", "folder": str(folder), "splits": {}, "train_queries": CROPS}
-    collection = pa.load_collection(settings, cache=tmp_path / "cache")
-    assert list(collection.splits) == ["train"] and len(collection.split("train").queries) == 7
-
-
 def test_the_cache_knows_the_settings(folder, tmp_path):
     """Each setting gives another collection and a record of its own, which is found again."""
     for path in (folder / "corpus.jsonl", folder / "queries.jsonl", *(folder / "qrels").iterdir()):
@@ -268,31 +215,6 @@ def test_the_cache_knows_the_settings(folder, tmp_path):
         assert digests.setdefault(key, digest) == digest
     assert len(set(digests.values())) == 4
     assert len(list((tmp_path / "cache" / "inputs").iterdir())) == 4
-
-
-def test_any_format_makes_queries(folder, tmp_path):
-    """Formats with a file per split, with all splits in code, and with documents from the splits' files."""
-    jsonl = tmp_path / "documents.jsonl"
-    jsonl.write_text("".join(json.dumps({"id": i, "contents": t}) + "\n" for i, (_, t) in DOCUMENTS.items()))
-    collection = PyseriniJsonl(corpus=jsonl, train_queries=CROPS).read()
-    expected = queries("crops", per_document=2)
-    assert collection.split("train").queries.digest == expected.make_split(TEXTS, 1, {}).queries.digest
-
-    packages = Docstrings(packages=("pydantic",), train_queries={"from": "first_sentences"})
-    own = Docstrings(packages=("pydantic",)).read()
-    collection = packages.read()
-    assert len(collection.split("train").qrels.rows) == len(collection.documents)
-    for name in ("dev", "test"):
-        assert collection.split(name).queries.digest == own.split(name).queries.digest
-
-    passages = [{"docid": id, "title": title, "text": text} for id, (title, text) in DOCUMENTS.items()]
-    for name, positives in (("train", passages[:3]), ("test", passages[3:])):
-        record = {"query_id": name, "query": "who", "positive_passages": positives, "negative_passages": []}
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps(record) + "\n")
-    splits = {name: tmp_path / f"{name}.jsonl" for name in ("train", "test")}
-    collection = Tevatron(splits=splits, train_queries=CROPS).read()
-    assert collection.split("train").queries.digest == expected.make_split(TEXTS, 1, {}).queries.digest
-    assert collection.split("test").queries.ids == ["test"]
 
 
 def test_published_counts_are_not_those_of_made_queries(folder):

@@ -3,11 +3,9 @@
 import hashlib
 import json
 
-import numpy as np
 import pytest
 from pydantic import ValidationError
 
-import pyserini_ance as pa
 from pyserini_ance.data.formats.beir import Beir
 from pyserini_ance.data.formats.docstrings import Docstrings
 from pyserini_ance.data.formats.files import input_files
@@ -57,21 +55,6 @@ def test_the_queries_are_those_of_the_slow_reference(folder, seed, count):
             assert split.qrels.relevant(row).tolist() == [number]
 
 
-def test_only_queries_with_a_relevant_document_are_cut(folder):
-    collection = data(folder, queries=10).read()
-    assert "q11" not in {*collection.split("dev").queries.ids, *collection.split("train").queries.ids}
-    with pytest.raises(ValueError, match="queries is 11, but split 'train' has only 11 queries with a relev"):
-        data(folder, queries=11).read()
-
-
-def test_another_order_of_the_file_gives_the_same_queries(folder):
-    before = set(data(folder, queries=4).read().split("dev").queries.ids)
-    for name in ("queries.jsonl", "qrels/train.tsv"):
-        lines = [line for line in (folder / name).read_text().splitlines() if "query-id" not in line]
-        (folder / name).write_text("\n".join(reversed(lines)) + "\n")
-    assert set(data(folder, queries=4).read().split("dev").queries.ids) == before
-
-
 def test_a_split_of_that_name_is_not_read(folder):
     (folder / "qrels/dev.tsv").write_text("not qrels at all\n")
     wanted = data(folder, queries=4).of_splits(["train", "dev", "test"])
@@ -93,14 +76,6 @@ def test_the_split_that_is_cut_is_the_same_whichever_splits_are_wanted(folder, w
     for name in splits:
         assert part.split(name).queries.digest == whole.split(name).queries.digest
         assert part.split(name).qrels.digest == whole.split(name).qrels.digest
-
-
-def test_the_cache_knows_the_settings(folder):
-    def dev(**hold_out) -> list[str]:
-        settings = {"kind": "beir", "folder": str(folder), "hold_out": hold_out}
-        return list(pa.load_collection(settings, cache=folder / "cache").split("dev").queries.ids)
-
-    assert dev(queries=4) == dev(queries=4) != dev(queries=4, seed=1)
 
 
 def test_made_queries_can_be_cut(folder):
@@ -149,12 +124,6 @@ def test_a_split_that_does_not_exist_or_has_no_judgments(folder):
         ValueError, match="hold_out.from is 'train', but `data` has no such split; splits: test"
     ):
         absent.read()
-
-
-def test_rows_stay_in_the_order_of_the_file(folder):
-    train = data(folder, queries=4).read().split("train")
-    numbers = np.array([int(id[1:]) for id in train.queries.ids])
-    assert (np.diff(numbers) > 0).all()
 
 
 def test_a_list_of_cuts_is_refused_with_the_way_to_make_two(folder):

@@ -1,14 +1,12 @@
 """Files are not read again unless a file or a setting of the reader has changed."""
 
-import logging
 import os
 import time
 
 import pytest
 from helpers.small_set import ONE_STEP
 
-from pyserini_ance.data.formats import builder, format
-from pyserini_ance.data.formats.reading import OnDisk
+from pyserini_ance.data.formats import builder
 from pyserini_ance.pipeline import preparation as prepare
 from pyserini_ance.pipeline.preparation import stored_collection
 from pyserini_ance.storage.files import beside
@@ -44,17 +42,9 @@ def test_unchanged_files_are_read_once(recipe, read):
     assert [path.name for _, path in recipe.data.files()] == list(FILES)
 
 
-def test_the_recipe_sets_how_many_documents_are_in_memory(recipe, read, monkeypatch):
-    sizes = []
-    monkeypatch.setattr(format, "OnDisk", lambda folder, size: sizes.append(size) or OnDisk(folder, size))
-    bounded = stored_collection(recipe.model_copy(update={"documents_per_part": 7}))
-    assert sizes == [7] and len(bounded.documents) > 7
-    assert stored_collection(recipe).digest == bounded.digest and len(read) == 1
-
-
-def test_an_interrupted_reading_continues(recipe, read, monkeypatch, caplog):
-    caplog.set_level(logging.INFO)
-    whole, seen = stored_collection(recipe.model_copy(update={"cache": recipe.cache / "other"})), []
+def test_an_interrupted_reading_starts_anew(recipe, read, monkeypatch):
+    """It leaves nothing in the cache."""
+    seen = []
 
     def checked(entry, *how, check=builder._check) -> None:
         seen.append(entry.id)
@@ -63,12 +53,11 @@ def test_an_interrupted_reading_continues(recipe, read, monkeypatch, caplog):
         check(entry, *how)
 
     monkeypatch.setattr(builder, "_check", checked)
-    bounded = recipe.model_copy(update={"documents_per_part": 7})
     with pytest.raises(KeyboardInterrupt):
-        stored_collection(bounded)
-    assert stored_collection(bounded).digest == whole.digest and len(read) == 3
-    assert f"reading continues after 7 documents: {recipe.data.corpus}, line 7" in caplog.messages
-    assert seen[7:12] == [*whole.documents.ids[7:10], *whole.documents.ids[7:9]]
+        stored_collection(recipe)
+    assert not list(recipe.cache.rglob("*.arrow*"))
+    collection = stored_collection(recipe)
+    assert seen[10 : 10 + len(collection.documents)] == list(collection.documents.ids) and len(read) == 2
 
 
 def test_a_changed_file_is_read_again(recipe, read):
@@ -88,16 +77,6 @@ def test_a_changed_file_is_read_again(recipe, read):
 def test_recently_written_files_are_read_again(recipe, read):
     age(recipe, 0)
     stored_collection(recipe), stored_collection(recipe)
-    assert len(read) == 2
-
-
-def test_other_settings_are_read_again(recipe, read):
-    stored_collection(recipe)
-    stored_collection(
-        recipe.model_copy(
-            update={"data": recipe.data.model_copy(update={"relevance_threshold": 1, "unknown_ids": "skip"})}
-        )
-    )
     assert len(read) == 2
 
 
@@ -122,9 +101,9 @@ def test_the_recipe_is_checked_with_a_cached_collection_too(recipe, read):
 
 def test_leftovers_of_killed_readers_are_removed(recipe):
     collections = recipe.cache / "collections"
-    leftover = beside(collections / "reading", "unfinished")
-    leftover.mkdir(parents=True)
-    beside(collections / "reading", "writing").touch()
-    (leftover / "ids.utf8").write_text("x")
+    leftover = beside(collections / "documents-1-1.arrow", "unfinished")
+    collections.mkdir(parents=True)
+    leftover.write_text("x")
+    beside(collections / "documents-1-1.arrow", "writing").touch()
     digest = stored_collection(recipe).digest
     assert [path.name for path in collections.iterdir()] == [digest[:32]]

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
-from pyserini_ance.data.collection_cache import open_collection, store_collection
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits, merged_split, rows_of_splits
 
 DOCUMENTS = Texts([f"d{i}" for i in range(9)], {"text": ["!"] * 9})
@@ -86,26 +85,6 @@ def test_rows_of_each_split():
         slice(5, 6),
     )
     assert rows_of_splits([split("nq")]) == (slice(0, 3),)
-
-
-def test_a_merged_split_is_part_of_the_digest_and_is_stored(tmp_path):
-    unmerged = collection("nq", "trivia")
-    merged = merge_splits(unmerged, "nq+trivia", ("nq", "trivia"))
-    assert list(merged.splits) == ["nq", "trivia", "nq+trivia"] and list(unmerged.splits) == ["nq", "trivia"]
-    turned = merge_splits(unmerged, "trivia+nq", ("trivia", "nq"))
-    assert len({one.digest for one in (unmerged, merged, turned)}) == 3
-    store_collection(merged, tmp_path)
-    opened = open_collection(tmp_path, merged.digest).split("nq+trivia")
-    assert (
-        opened.queries.digest == merged.split("nq+trivia").queries.digest
-        and opened.queries.rows["trivia:0"] == 3
-    )
-    assert np.array_equal(opened.qrels.relevant_rows, merged.split("nq+trivia").qrels.relevant_rows)
-
-
-def test_a_single_split_leaves_the_collection_unchanged():
-    unmerged = collection("nq", "trivia")
-    assert merge_splits(unmerged, "nq", ("nq",)) is unmerged
 
 
 def test_unknown_splits_and_taken_names_are_errors():

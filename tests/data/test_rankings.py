@@ -1,23 +1,31 @@
 import gzip
 import json
-import re
+import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from data.formats.samples import TEXTS, TOP, TRIPLES
 from helpers import ranking_files as ranked
 
+from pyserini_ance.data import rankings
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.formats.flagembedding import FlagEmbedding, text_id
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.data.rankings import read_ranking
+from pyserini_ance.data.rankings import HitBlock, RankingBuilder, RepeatedHit, read_ranking
 from pyserini_ance.data.trec import PADDING
 
 QUERIES = Texts(["1", "2"], {"text": ["which year", "who"]})
 DOCUMENTS = Texts(["7", "8", "9", "again"], {"text": ["It was  1984.", "Aaron did.", "in 1985", "in 1985"]})
 COLLECTION = Collection(DOCUMENTS, {}, left_out=frozenset({"void"}))
 TREC = "2 Q0 8 1 3.5 t\n1 Q0 9 1 2 t\n1 Q0 7 2 1 t\n3 Q0 7 1 1 t\n"
+TOP = (
+    "1\t9\twhich year\tin 1985\n2\t8\twho\tAaron did.\n3\t7\tother\tIt was  1984.\n"
+    "1\t7\twhich year\tIt was  1984.\n"
+)
+TRIPLES = "1\t8\t9\n2\t7\t8\n1\t8\t7\n1\t7\t9\n3\t7\t1\n"
+TEXTS = (
+    "which  year\tAaron did.\tin 1985\nwho\tx\tAaron did.\nother\tx\tunknown\nwhich year\tx\tIt was 1984.\n"
+)
 RANKS = "2\t8\t1\n1\t7\t2\n1\t9\t1\n"
 
 
@@ -73,19 +81,10 @@ def test_questions_without_ids_are_numbered(tmp_path):
     }
 
 
-def test_scores_of_a_trec_run_are_kept(tmp_path):
-    (tmp_path / "run").write_text(TREC)
-    assert ranked.read(tmp_path / "run", QUERIES, DOCUMENTS)["1"] == {"9": 2.0, "7": 1.0}
-
-
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        (
-            "a.tsv",
-            "1\t7\n",
-            r"line 1: 2 columns in '1\\t7'; expected 6 columns .* or 4 .*; pass a file of one of these forms",
-        ),
+        ("a.tsv", "1\t7\n", r"line 1: 2 columns in '1\\t7'; expected 6 columns .* or 4 .*"),
         ("a.tsv", "1 Q0 7 1 2.5\n", "line 1: 5 columns in"),
         ("a.tsv", TREC + "1 Q0 9\n", "line 5: 3 columns in .*; expected 6 columns"),
         ("a.tsv", RANKS + "1\t8\tx\n", "line 4: rank 'x'; expected ranks counted from 1"),
@@ -96,30 +95,13 @@ def test_scores_of_a_trec_run_are_kept(tmp_path):
             TRIPLES,
             "line 3: document '8' or rank 7 again .* a file of triples .* must have 'triples' in its name",
         ),
-        (
-            "a.tsv",
-            TRIPLES.replace("3\t7\t1\n", ""),
-            "line 1: a file without any rank 1; .* must have 'triples' in its name",
-        ),
-        (
-            "a.tsv",
-            "1\t8\t9\n2\t7\t8\n",
-            "line 1: a file without any rank 1; .* must have 'triples' in its name",
-        ),
+        ("a.tsv", TRIPLES.replace("3\t7\t1\n", ""), "line 1: a file without any rank 1"),
+        ("a.tsv", "1\t8\t9\n2\t7\t8\n", "line 1: a file without any rank 1"),
         ("triples.tsv", TRIPLES + "1\t8\n", "line 6: 2 columns"),
-        (
-            "triples.tsv",
-            TEXTS + "who\tx\tnowhere\n",
-            "line 5: negative 'nowhere'; expected the text of a document of the collection",
-        ),
+        ("triples.tsv", TEXTS + "who\tx\tnowhere\n", "line 5: negative 'nowhere'"),
         ("a.tsv", TOP + "1\t9\twho\n", "line 5: 3 columns in .*; expected 4 columns"),
         ("a.tsv", "", "has no lines; expected lines of 6 columns"),
-        (
-            "a.json",
-            "{}",
-            r"line 1: a record with the keys \[\]; expected one that lists passages under positive_ctxs "
-            r"\(DPR\), positive_passages",
-        ),
+        ("a.json", "{}", r"line 1: a record with the keys \[\]"),
         ("a.jsonl", "", r"line 1: a record with the keys \[\]"),
         (
             "a.jsonl",
@@ -192,24 +174,6 @@ def test_documents_without_text_that_were_left_out_are_dropped(tmp_path, caplog,
         read_ranking(path, split, COLLECTION, 3)
 
 
-def test_real_text_triples(shared_data):
-    """A hundred triples of NQ: texts contain quotes, and the collection has all texts of the last column."""
-    path = shared_data / "dpr" / "nq.triples_text_head_100.tsv.gz"
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        rows = [line.rstrip("\n").split("\t") for line in file]
-    texts = list(dict.fromkeys(negative for _, _, negative in rows))
-    documents = Texts([f"d{n}" for n in range(len(texts))], {"text": texts})
-    questions = list(dict.fromkeys(query for query, _, _ in rows))
-    result = ranked.read(path, Texts(questions, {"text": questions}), documents)
-    assert (len(rows), sum(map(len, result.values()))) == (100, 100)
-    assert result["where is gifford pinchot state park in pennsylvania"] == {"d0": -1.0}
-    assert result[rows[-1][0]][documents.ids[texts.index(rows[-1][2])]] < 0
-    assert (
-        texts[0].startswith('"""Gifford Pinchot"" | ""the core.')
-        and '""""tore his heart out.""""' in texts[0]
-    )
-
-
 def test_real_negatives_of_flagembedding(shared_data):
     path = shared_data / "dpr" / "flagembedding-nq.jsonl.gz"
     collection = FlagEmbedding(splits={"train": path}).read()
@@ -264,9 +228,10 @@ def all_forms(rng: np.random.Generator) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_a_share_is_read_as_if_no_line_was_skipped(tmp_path, seed):
-    """q8 has no judgment: in no share, so the first process alone reads its lines."""
+@pytest.mark.parametrize("block", [1, 7, 1 << 20])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_share_of_the_queries_is_read_as_all_are(tmp_path, monkeypatch, seed, block):
+    """q8 has no judgment: it is in no share. Blocks of hits are looked up together."""
     rng = np.random.default_rng(seed)
     queries = Texts([f"q{i}" for i in range(9)], {"text": [f"question q{i}" for i in range(9)]})
     documents = Texts([f"d{i}" for i in range(20)], {"text": [f"text d{i}" for i in range(20)]})
@@ -274,44 +239,53 @@ def test_a_share_is_read_as_if_no_line_was_skipped(tmp_path, seed):
     for name, text in all_forms(rng).items():
         path = tmp_path / name
         path.write_text(text)
+        whole = read_ranking(path, split, Collection(documents, {}), 3)
+        monkeypatch.setattr(rankings, "HITS_PER_BLOCK", block)
         for index, count in [(0, 1), (0, 2), (1, 2), *((index, 8) for index in range(8))]:
-            share = replace(AnchorSet(split, "query", 20), share=(index, count))
-            slow = read_ranking(path, split, Collection(documents, {}), 3, share.anchors)
-            found = read_ranking(path, split, Collection(documents, {}), 3, share.anchors, share.elsewhere)
+            anchors = replace(AnchorSet(split, "query", 20), share=(index, count)).anchors
+            found = read_ranking(path, split, Collection(documents, {}), 3, anchors)
             for array in ("rows", "scores", "positives"):
-                np.testing.assert_array_equal(getattr(found, array), getattr(slow, array), err_msg=name)
+                expected = getattr(whole, array)[anchors]
+                np.testing.assert_array_equal(getattr(found, array), expected, err_msg=name)
+        monkeypatch.undo()
 
 
-@pytest.mark.parametrize(("name", "text"), [("run.trec", TREC), ("run.tsv", RANKS), ("top1000.dev", TOP)])
-def test_lines_of_other_shares_are_skipped_and_checked_by_their_owner(tmp_path, name, text):
-    split = Split("train", QUERIES, Qrels.of([0, 1], [0, 1], [1, 1], 2))
-    (tmp_path / name).write_text(text + "2\tnot\tof\tthis\tform\n")
-    whole = AnchorSet(split, "query", len(DOCUMENTS))
-    first, second = (replace(whole, share=(index, 2)) for index in (0, 1))
-    assert first.elsewhere.tolist() == [1] and second.elsewhere.tolist() == [0]
-    read_ranking(tmp_path / name, split, COLLECTION, 2, first.anchors, first.elsewhere)
-    with pytest.raises(ValueError, match=f"line {text.count(chr(10)) + 1}: 5 columns"):
-        read_ranking(tmp_path / name, split, COLLECTION, 2, second.anchors, second.elsewhere)
+TOP_K = 3
 
 
-def test_a_share_of_queries_that_the_file_lacks(tmp_path):
-    """No line is left to read; still the file is a run of this split."""
-    split = Split("train", QUERIES, Qrels.of([0, 1], [0, 1], [1, 1], 2))
-    for name, line in (("run.trec", "2 Q0 7 1 1.0 t"), ("run.tsv", "2\t7\t1"), ("top1000.dev", "2\t7\tq\tp")):
-        (tmp_path / name).write_text(f"{line}\n")
-        found = read_ranking(tmp_path / name, split, COLLECTION, 2, np.array([0]), np.array([1]))
-        assert (found.rows == PADDING).all()
+def build(hits: list[tuple[int, int, float]], block: int = 1000, **settings) -> RankingBuilder:
+    """Merge (query, document, score), `block` at a time."""
+    builder = RankingBuilder(4, TOP_K, **settings)
+    for start in range(0, len(hits), block):
+        queries, documents, scores = map(np.array, zip(*hits[start : start + block], strict=True))
+        numbers = np.arange(start, start + len(queries)) + 1
+        builder.merge(HitBlock(numbers, queries, [], documents, scores))
+    return builder
 
 
-@pytest.mark.parametrize("name, text", [("run.trec", TREC), ("run.tsv", RANKS), ("top1000.dev", TOP)])
-def test_some_queries_are_read_as_all_are(tmp_path, name, text):
-    (tmp_path / name).write_text(text)
-    split = Split("train", QUERIES, Qrels.of([0, 1], [0, 1], [1, 1], 2))
-    whole = read_ranking(tmp_path / name, split, COLLECTION, 2)
-    for rows in ([0], [1], [0, 1], []):
-        part = read_ranking(tmp_path / name, split, COLLECTION, 2, np.array(rows, int))
-        for array in ("rows", "scores", "positives"):
-            np.testing.assert_array_equal(getattr(part, array), getattr(whole, array)[rows])
-    (tmp_path / name).write_text(re.sub(r"(?m)^\S+", "another", text))
-    with pytest.raises(ValueError, match="ranks documents for none of the 2 queries of split 'train'"):
-        read_ranking(tmp_path / name, split, COLLECTION, 2, np.array([1]))
+@pytest.mark.parametrize("block", [1, 7, 64, 1000])
+@pytest.mark.parametrize("levels", [3, 10_000])
+def test_blocks_agree_with_sorting_all_hits_at_once(block, levels):
+    rng = random.Random(levels)
+    pairs = [(query, document) for query in (0, 1, 3) for document in range(40)]
+    hits = [(*pair, float(rng.randrange(levels))) for pair in rng.sample(pairs, len(pairs))]
+    builder = build(hits, block)
+    for query in range(4):
+        expected = sorted((hit for hit in hits if hit[0] == query), key=lambda hit: -hit[2])[
+            :TOP_K
+        ]  # stable, as in a file
+        assert builder.rows[query].tolist() == (
+            [document for _, document, _ in expected] or [PADDING] * TOP_K
+        )
+        assert builder.scores[query].tolist() == ([score for *_, score in expected] or [-np.inf] * TOP_K)
+
+
+@pytest.mark.parametrize("block", [1, 1000])
+def test_the_earliest_repeat_is_reported(block):
+    hits = [(0, 5, 1.0), (1, 5, 1.0), (0, 6, 2.0), (1, 7, 3.0), (0, 5, 9.0), (1, 5, 4.0)]
+    with pytest.raises(RepeatedHit) as error:
+        build(hits, block)
+    assert (error.value.number, error.value.query, error.value.document, error.value.score) == (5, 0, 5, 9.0)
+    with pytest.raises(RepeatedHit, match="line 4: document 8 again for query 0"):
+        build([(0, 5, -1.0), (0, 6, -2.0), (1, 6, -2.0), (0, 8, -2.0)], distinct_scores=True)
+    assert build([(0, 5, -1.0), (0, 6, -2.0), (0, 8, -2.0)]).rows[0].tolist() == [5, 6, 8]

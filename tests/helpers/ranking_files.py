@@ -2,32 +2,28 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.data.trec import PADDING
 
 
-class AnyId(dict):
-    """The rows of `ids`, where every id has one: it is put there when it is first asked for."""
+class AnyTexts(Texts):
+    """Texts that have every id: it is added when its row is first asked for."""
 
-    def __init__(self, ids: list[str]):
-        super().__init__({id: row for row, id in enumerate(ids)})
-        self._ids = ids
-
-    def get(self, id, default=None):
-        if id not in self:
-            self[id] = len(self)
-            self._ids.append(id)
-        return self[id]
+    def rows_of(self, ids) -> np.ndarray:
+        ids = list(ids)
+        self.ids.extend(dict.fromkeys(id for id in ids if id not in self.ids))
+        rows = {id: row for row, id in enumerate(self.ids)}
+        return np.array([rows[id] for id in ids], np.int64)
 
 
 def read(
     path: Path, queries: Texts, documents: Texts | None = None, depth: int = 1000
 ) -> dict[str, dict[str, float]]:
     """Without `documents` those that the file names are all there. No document is relevant to any query."""
-    known = documents or Texts([], {"text": []})
-    if documents is None:
-        vars(known).update(rows=AnyId(known.ids))
+    known = documents or AnyTexts([], {"text": []})
     split, collection = Split("train", queries, Qrels.of([], [], [], len(queries))), Collection(known, {})
     ranking = read_ranking(path, split, collection, depth)
     return {

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.data.collection_cache import read_into_cache
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.pipeline import bm25_rankings
 from pyserini_ance.pipeline.bm25_rankings import (
@@ -21,7 +22,7 @@ from pyserini_ance.pipeline.bm25_rankings import (
     sort_by_score,
     write_rankings,
 )
-from pyserini_ance.pipeline.preparation import read_collection, store_and_map
+from pyserini_ance.pipeline.preparation import read_collection
 from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.recipe.evaluation_settings import Rerank
 
@@ -80,7 +81,7 @@ def test_another_run_finds_them_and_has_files_of_its_own(recipe, asked, tmp_path
     outputs = {tmp_path / "one" / "train.trec": TRAIN, tmp_path / "one" / "test.trec": TEST}
     write_rankings(recipe, collection, outputs)
     again = {tmp_path / "two" / "train.trec": TRAIN, tmp_path / "two" / "test.trec": Bm25Request("test", 4)}
-    write_rankings(recipe, store_and_map(recipe, collection), again)
+    write_rankings(recipe, read_into_cache(recipe.cache, lambda path: collection), again)
     assert [[hits for _, hits, _ in wanted] for _, wanted in asked] == [[5, 3], [4]]
     assert asked[0][0] == asked[1][0]  # a mapped collection is the same
     one, two = (folder / "train.trec" for folder in (tmp_path / "one", tmp_path / "two"))

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from pyserini_ance.data.string_arrays import Strings
+from pyserini_ance.data.collection_cache import read_into_cache
+from pyserini_ance.data.strings import Strings
 from pyserini_ance.pipeline.experiment import check_device
 from pyserini_ance.pipeline.model_export import write_qrels
 from pyserini_ance.pipeline.plan import measured_plan
@@ -13,7 +14,6 @@ from pyserini_ance.pipeline.preparation import (
     check_tools,
     find_collection,
     read_collection,
-    store_and_map,
     stored_collection,
     tokenize,
 )
@@ -284,7 +284,7 @@ def mapped(small_recipe, tmp_path):
     """A recipe, its collection as it is read, and the same one mapped."""
     recipe = small_recipe({"a": STAGE}, cache=str(tmp_path / "cache"), bm25=Bm25(), final_evaluation=BOTH)
     read = read_collection(recipe)
-    return recipe, read, store_and_map(recipe, read)
+    return recipe, read, read_into_cache(recipe.cache, lambda path: read)
 
 
 def test_a_mapped_collection_is_the_one_that_was_read(mapped):
@@ -301,7 +301,7 @@ def test_what_the_digest_does_not_cover_is_that_of_this_reading(mapped):
     other = replace(
         read, splits=dict(reversed(read.splits.items())), skipped={"dev queries without positives": 4}
     )
-    again = store_and_map(recipe, other)
+    again = read_into_cache(recipe.cache, lambda path: other)
     assert (list(again.splits), again.skipped) == (["test", "dev", "train"], other.skipped)
     assert find_collection(recipe, read.digest).skipped == {}
 

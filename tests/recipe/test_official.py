@@ -36,8 +36,8 @@ def test_the_counts_are_the_published_ones():
 
 
 def test_the_judgments_are_those_of_the_real_files(shared_data):
-    from pyserini_ance.data.formats.builder import trec_judgments
     from pyserini_ance.data.formats.text_files import find_file
+    from pyserini_ance.data.trec import trec_judgments
 
     names = {
         ("msmarco-passage", "dev"): "msmarco-passage.dev-subset",

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.formats.builder import Entry, LineDocuments, beir_judgments, judged_only
+from pyserini_ance.data.formats.builder import Entry, judged_only
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line, json_answers, json_id, json_text
 from pyserini_ance.data.formats.text_files import find_file, read_lines
+from pyserini_ance.data.trec import beir_judgments
 
 
 class Beir(Format):
@@ -47,7 +48,7 @@ class Beir(Format):
             name: judged_only(entries, list(beir_judgments(path)))
             for name, path in zip(self.splits, qrels, strict=True)
         }
-        return RawData(LineDocuments([corpus], _document), splits, [corpus])
+        return RawData(map(_document, read_lines(corpus)), splits)
 
 
 def _document(line: Line) -> Entry:

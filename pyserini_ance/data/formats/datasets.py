@@ -7,10 +7,11 @@ from typing import Any
 
 from pydantic import Field
 
-from pyserini_ance.data.formats.builder import Entry, Judgment, judged_only
+from pyserini_ance.data.formats.builder import Entry, judged_only
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line, json_answers, json_id, json_text, shown, whole_number
 from pyserini_ance.data.formats.records import EXTENSIONS, check_columns, is_supported, read_named_rows
+from pyserini_ance.data.trec import Judgment
 from pyserini_ance.recipe.components import Settings
 
 _POINT = re.compile(r"\.0*\Z")
@@ -107,19 +108,16 @@ class Datasets(Format):
         return [(key, path) for key, path in paths if path.exists()] + inner
 
     def raw_data(self) -> RawData:
-        documents = _rows(
-            self.documents, "data.documents", self.documents.id, self.documents.text, self.documents.title
-        )
-        queries = _rows(
-            self.queries, "data.queries", self.queries.id, self.queries.text, self.queries.answers
-        )
-        entries = [_query(line, row, self.queries) for line, row in queries]
+        documents, queries = self.documents, self.queries
+        rows = _rows(queries, "data.queries", queries.id, queries.text, queries.answers)
+        entries = [_query(line, row, queries) for line, row in rows]
         splits = {}
         for name, table in self.splits.items():
             table = table.model_copy(update={"split": table.split or name})
             rows = _rows(table, f"data.splits.{name}", table.query, table.document, table.grade)
             splits[name] = judged_only(entries, [_judgment(line, row, table) for line, row in rows])
-        return RawData((_document(line, row, self.documents) for line, row in documents), splits)
+        rows = _rows(documents, "data.documents", documents.id, documents.text, documents.title)
+        return RawData((_document(line, row, documents) for line, row in rows), splits)
 
 
 def _rows(table: Table, key: str, *columns: str | None) -> Iterator[tuple[Line, dict[str, Any]]]:
@@ -139,7 +137,10 @@ def _rows(table: Table, key: str, *columns: str | None) -> Iterator[tuple[Line, 
             f"{key}: the package datasets cannot load {table!r}: {error}; correct path, name or split"
         ) from error
     check_columns(named, loaded.column_names, table.path, key)
-    return _numbered(loaded.select_columns(named), Path(table.path, table.name or "", table.split or ""))
+    where = Path(table.path, table.name or "", table.split or "")
+    return (
+        (Line(where, number, ""), row) for number, row in enumerate(loaded.select_columns(named), start=1)
+    )
 
 
 def _load(table: Table, path: Path) -> Any:
@@ -149,15 +150,9 @@ def _load(table: Table, path: Path) -> Any:
         saved = datasets.load_from_disk(str(path))
         return saved[table.split] if isinstance(saved, datasets.DatasetDict) else saved
     if path.is_file():
-        raise ValueError(
-            f"extension {path.suffix!r}; expected {', '.join(EXTENSIONS)}, text files plain or .gz"
-        )
+        expected = f"{', '.join(EXTENSIONS)}, text files plain or .gz"
+        raise ValueError(f"extension {path.suffix!r}; expected {expected}")
     return datasets.load_dataset(table.path, table.name, split=table.split)
-
-
-def _numbered(rows: Any, where: Path) -> Iterator[tuple[Line, dict[str, Any]]]:
-    for number, row in enumerate(rows, start=1):
-        yield Line(where, number, ""), row
 
 
 def _document(line: Line, row: dict[str, Any], table: Documents) -> Entry:
@@ -171,22 +166,13 @@ def _query(line: Line, row: dict[str, Any], table: Queries) -> Entry:
 
 
 def _judgment(line: Line, row: dict[str, Any], table: Judgments) -> Judgment:
-    return Judgment(
-        line,
-        json_id(line, row, table.query),
-        json_id(line, row, table.document),
-        _grade(line, row, table.grade),
-    )
-
-
-def _grade(line: Line, row: dict[str, Any], column: str | None) -> int:
-    """The grade of a row, which some tables write as a string and others as a number with a decimal point."""
-    if column is None:
-        return 1
-    value = row.get(column)
-    try:
-        return whole_number(_POINT.sub("", str(value)))
+    query, document = json_id(line, row, table.query), json_id(line, row, table.document)
+    if table.grade is None:
+        return Judgment(line, query, document, 1)
+    value = row.get(table.grade)
+    try:  # some tables write grades as strings, and others as numbers with a decimal point
+        return Judgment(line, query, document, whole_number(_POINT.sub("", str(value))))
     except ValueError:
         expected = "a whole number of at most nine digits"
         cure = "correct the row, or set `grade` to another column, or null"
-        raise line.error(f"{column} {shown(value)}", expected, cure) from None
+        raise line.error(f"{table.grade} {shown(value)}", expected, cure) from None

@@ -14,9 +14,10 @@ from typing import NamedTuple, Self
 from pydantic import Field, model_validator
 
 from pyserini_ance.data.document_queries import SENTENCE_END
-from pyserini_ance.data.formats.builder import Entry, Judgment
+from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line
+from pyserini_ance.data.trec import Judgment
 
 SENTENCE_WORDS = 4
 DOCUMENT_WORDS = 20

@@ -9,18 +9,18 @@ import ast
 import re
 import warnings
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import model_validator
 
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.formats.builder import Entry, Judgment, LineDocuments, trec_judgments
+from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData, read_queries
 from pyserini_ance.data.formats.lines import Line, json_answers, json_id, json_text, shown
 from pyserini_ance.data.formats.text_files import extension, find_file, read_lines
 from pyserini_ance.data.formats.training_files import Layout, judged_questions
+from pyserini_ance.data.trec import Judgment, trec_judgments
 from pyserini_ance.recipe.components import Settings
 
 PASSAGE = ["id", "text", "title"]
@@ -103,13 +103,15 @@ class Dpr(Format):
         passages = find_file(self.passages, "data.passages")
         splits = {name: _judged(files, f"data.splits.{name}") for name, files in self.splits.items()}
         if self.question_marks == "remove":
-            splits = {name: (map(_without_mark, asked), judged) for name, (asked, judged) in splits.items()}
+            splits = {
+                name: (
+                    [q._replace(fields={"text": q.fields["text"].strip().removesuffix("?")}) for q in asked],
+                    judged,
+                )
+                for name, (asked, judged) in splits.items()
+            }
         header = next((line.number for line in read_lines(passages)), 1)
-        return RawData(LineDocuments([passages], partial(_passage_in, header=header)), splits, [passages])
-
-
-def _without_mark(question: Entry) -> Entry:
-    return question._replace(fields={"text": question.fields["text"].strip().removesuffix("?")})
+        return RawData(filter(None, (_passage_in(line, header) for line in read_lines(passages))), splits)
 
 
 def _judged(files: Questions, key: str) -> tuple[Iterable[Entry], Iterable[Judgment] | None]:

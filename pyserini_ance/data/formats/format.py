@@ -1,7 +1,8 @@
 """The base class of all formats: it checks what an adapter reads and builds a Collection from it."""
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import batched
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, Self
 
@@ -10,29 +11,26 @@ from pydantic import Field, model_validator
 
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
-from pyserini_ance.data.collection_cache import DOCUMENTS_PER_PART
 from pyserini_ance.data.document_queries import DocumentQueries
-from pyserini_ance.data.formats.builder import Entry, InMemory, Judgment, Store, build_texts
-from pyserini_ance.data.formats.empty_documents import EmptyDocuments
+from pyserini_ance.data.formats.builder import EmptyDocuments, Entry, UnknownIds, build_texts
 from pyserini_ance.data.formats.files import Official, SplitCounts, paths_in
-from pyserini_ance.data.formats.reading import OnDisk
-from pyserini_ance.data.formats.unknown_ids import UnknownIds
 from pyserini_ance.data.hold_out import HoldOut
-from pyserini_ance.data.trec import two_grades
+from pyserini_ance.data.trec import Judgment, two_grades
 from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.splits import check_split_name
+
+JUDGMENTS_PER_BLOCK = 1 << 18  # of 400 bytes each; finding the rows of a block reads all ids once
 
 
 class RawData(NamedTuple):
     """The output of an adapter: documents, and the queries and judgments of each split.
 
     Each iterable is consumed once, in this order. A split without judgments (None) keeps all its queries,
-    which must have answers. `files` are the files that the documents come from, if they come from files.
+    which must have answers.
     """
 
     documents: Iterable[Entry]
     splits: Mapping[str, tuple[Iterable[Entry], Iterable[Judgment] | None]]
-    files: Sequence[Path] = ()
 
 
 class Format(Component):
@@ -135,42 +133,31 @@ class Format(Component):
         return paths_in(self, "data")
 
     def read(
-        self,
-        folder: Path | None = None,
-        check: Callable[[Iterable[str]], None] | None = None,
-        documents_per_part: int = DOCUMENTS_PER_PART,
-        part_file: Path | None = None,
+        self, path: Path | None = None, check: Callable[[Iterable[str]], None] = lambda fields: None
     ) -> Collection:
         """Read and check the collection: all documents, and the queries and judgments of each split.
 
-        folder: a new folder that documents are written to as they are read and memory-mapped from, so that
-        few of them are in memory at a time; None keeps them in memory. check: called with the names of the
-        documents' fields once the first document is read. documents_per_part: with a folder, the documents of
-        which a hash and a line number are in memory at a time. part_file: with a folder, a JSON file that
-        describes its last finished part of so many documents; a reading with the same settings that was
-        killed continues after this part.
+        path: a new file that documents are written to as they are read and memory-mapped from, so that few of
+        them are in memory at a time; None keeps them in memory. check: called with the names of the
+        documents' fields once the first document is read.
 
         Raises ValueError for a repeated id, a text that is empty or holds a NUL, a judgment of an unknown id,
         two grades for one pair, a split without usable queries or without judgments and answers, documents
         that `train_queries` makes no query from, and a split that has too few queries for `hold_out`.
         """
         data = self.of_splits(self.split_names) if self._made_splits else self
-        documents, splits, files = data.raw_data()
+        documents, splits = data.raw_data()
         empty = EmptyDocuments()
-        store: Store = InMemory()
-        if folder:
-            store = on_disk = OnDisk(folder, documents_per_part)
-            documents = on_disk.resume(documents, part_file, empty.lines) if part_file else documents
-        documents = _first_checked(documents, check) if check else documents
+        documents = _first_checked(documents, check)
         if self.empty_documents == "skip":
             documents = empty.leave_out(documents)
         cure = (
             "give it one, or delete it and its judgments, or leave such documents out with "
             f"{self.written('empty_documents', 'skip')}"
         )
-        corpus = build_texts(documents, "document", store, files, empty.check, cure)
+        corpus = build_texts(documents, "document", path, empty.check, cure)
         if not len(corpus):
-            read = ", ".join(map(str, files)) or f"data of kind {self.kind}"
+            read = ", ".join(str(file) for _, file in self.files()) or f"data of kind {self.kind}"
             left_out = f" ({len(empty.lines)} without text were left out)" if empty.lines else ""
             expected = "expected at least one with a text; add documents, or pass other data"
             raise ValueError(f"{read}: no document was read{left_out}; {expected}")
@@ -240,18 +227,20 @@ class Format(Component):
         positions: dict[int, int] = {}  # the index of each pair, which is encoded as one number
         grades, numbers = array("i"), array("q")
         unknown = UnknownIds(name, queries, documents)
-        for judgment in judgments:
-            query, document = queries.rows.get(judgment.query), documents.rows.get(judgment.document)
-            if query is None or document is None:
-                unknown.add(judgment)
-                continue
-            position = positions.setdefault(query * len(documents) + document, len(positions))
-            if position == len(grades):
-                grades.append(judgment.grade)
-                numbers.append(judgment.line.number)
-            elif grades[position] != judgment.grade:
-                pair, earlier = (judgment.query, judgment.document), (grades[position], numbers[position])
-                raise two_grades(judgment.line, *pair, judgment.grade, *earlier)
+        for block in batched(judgments, JUDGMENTS_PER_BLOCK):
+            query_rows = queries.rows_of(judgment.query for judgment in block).tolist()
+            document_rows = documents.rows_of(judgment.document for judgment in block).tolist()
+            for judgment, query, document in zip(block, query_rows, document_rows, strict=True):
+                if query < 0 or document < 0:
+                    unknown.add(judgment, query < 0, document < 0)
+                    continue
+                position = positions.setdefault(query * len(documents) + document, len(positions))
+                if position == len(grades):
+                    grades.append(judgment.grade)
+                    numbers.append(judgment.line.number)
+                elif grades[position] != judgment.grade:
+                    earlier = grades[position], numbers[position]
+                    raise two_grades(judgment, *earlier)
         if self.unknown_ids == "refuse":
             unknown.refuse(self.written("unknown_ids", "skip"))
         unknown.warn(len(grades) + unknown.count)
@@ -271,13 +260,13 @@ def _first_checked(entries: Iterable[Entry], check: Callable[[Iterable[str]], No
 
 def read_queries(entries: Iterable[Entry]) -> Texts:
     """Read and check queries, judged or not. Raises ValueError as `Format.read` does."""
-    return build_texts(map(_on_one_line, entries), "query", InMemory())
-
-
-def _on_one_line(entry: Entry) -> Entry:
     # Pyserini's topic files have one query per line. A query that did not fit there would be ranked
     # differently.
-    return entry._replace(fields={name: " ".join(value.split()) for name, value in entry.fields.items()})
+    on_one_line = (
+        entry._replace(fields={name: " ".join(value.split()) for name, value in entry.fields.items()})
+        for entry in entries
+    )
+    return build_texts(on_one_line, "query")
 
 
 def _count_skipped(skipped: dict[str, int], description: str, count: int) -> None:

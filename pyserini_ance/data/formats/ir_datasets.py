@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.formats.builder import Entry, Judgment
+from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line, json_id, shown
+from pyserini_ance.data.trec import Judgment
 
 # The fields of MS MARCO's documents; their second edition has `headings` as well. News articles have further
 # fields.
@@ -38,7 +39,13 @@ class IrDatasets(Format):
     """The data set with the queries and judgments of each split."""
 
     def raw_data(self) -> RawData:
-        load = _package().load
+        try:
+            load = importlib.import_module("ir_datasets").load
+        except ImportError as error:
+            raise RuntimeError(
+                f"data.kind is ir_datasets, but the package ir_datasets cannot be imported ({error}); "
+                f"install it: {PIP}"
+            ) from error
         documents = _records(load, self.documents, "docs", "data.documents")
         splits = {}
         for name, dataset in self.splits.items():
@@ -47,16 +54,6 @@ class IrDatasets(Format):
             )
             splits[name] = (_query(*one) for one in queries), (_judgment(*one) for one in qrels)
         return RawData((_document(*one) for one in documents), splits)
-
-
-def _package() -> Any:
-    try:
-        return importlib.import_module("ir_datasets")
-    except ImportError as error:
-        raise RuntimeError(
-            f"data.kind is ir_datasets, but the package ir_datasets cannot be imported ({error}); "
-            f"install it: {PIP}"
-        ) from error
 
 
 def _records(load: Callable[[str], Any], name: str, kind: str, key: str) -> Iterator[tuple[Line, Any]]:
@@ -68,15 +65,12 @@ def _records(load: Callable[[str], Any], name: str, kind: str, key: str) -> Iter
     try:
         dataset = load(name)
     except KeyError as error:
-        raise ValueError(
-            f"{key}: ir_datasets has no data set {name!r}; names are listed at https://ir-datasets.com"
-        ) from error
+        cure = "names are listed at https://ir-datasets.com"
+        raise ValueError(f"{key}: ir_datasets has no data set {name!r}; {cure}") from error
     records = getattr(dataset, f"{kind}_iter", None)
     if records is None:
-        raise ValueError(
-            f"{key}: {name!r} of ir_datasets has no {kind}; use a data set that has some, "
-            f"see https://ir-datasets.com/{name}"
-        )
+        cure = f"use a data set that has some, see https://ir-datasets.com/{name}"
+        raise ValueError(f"{key}: {name!r} of ir_datasets has no {kind}; {cure}")
     return _numbered(records, Path("ir_datasets", name, kind))
 
 
@@ -92,34 +86,26 @@ def _numbered(records: Callable[[], Iterator[Any]], where: Path) -> Iterator[tup
 
 
 def _document(line: Line, record: Any) -> Entry:
-    strings = {
-        name: value for name, value in record._asdict().items() if isinstance(value, str) and name != "doc_id"
-    }
+    fields = record._asdict().items()
+    strings = {name: value for name, value in fields if isinstance(value, str) and name != "doc_id"}
     if MSMARCO <= strings.keys() <= MSMARCO | {"headings"}:
         strings = {"text" if name == "body" else name: value for name, value in strings.items()}
-    return Entry(
-        line, _id(line, record, "doc_id"), strings if "text" in strings else {"text": _text(line, record)}
-    )
+    if "text" not in strings:
+        strings = {"text": _text(line, record)}
+    return Entry(line, _id(line, record, "doc_id"), strings)
 
 
 def _query(line: Line, record: Any) -> Entry:
     answers = getattr(record, "answers", None)
-    return Entry(
-        line,
-        _id(line, record, "query_id"),
-        {"text": _text(line, record)},
-        None if answers is None else list(answers),
-    )
+    answers = None if answers is None else list(answers)
+    return Entry(line, _id(line, record, "query_id"), {"text": _text(line, record)}, answers)
 
 
 def _id(line: Line, record: Any, key: str) -> str:
     id = json_id(line, record._asdict(), key)
     if id.startswith("\ufeff"):  # ir_datasets keeps a byte order mark, which would make a different id
-        raise line.error(
-            f"{key} {shown(id)}",
-            "an id without a byte order mark",
-            "remove the mark, EF BB BF, from the start of the file",
-        )
+        cure = "remove the mark, EF BB BF, from the start of the file"
+        raise line.error(f"{key} {shown(id)}", "an id without a byte order mark", cure)
     return id
 
 
@@ -128,19 +114,15 @@ def _text(line: Line, record: Any) -> str:
     if isinstance(text, str):
         return text
     if not hasattr(record, "default_text"):
+        problem = f"a record with the fields {', '.join(record._fields)}"
         cure = "upgrade ir_datasets, or read the data set's files with another kind"
-        raise line.error(
-            f"a record with the fields {', '.join(record._fields)}", "`text`, or a default text", cure
-        )
+        raise line.error(problem, "`text`, or a default text", cure)
     return record.default_text()
 
 
 def _judgment(line: Line, record: Any) -> Judgment:
     query, document = _id(line, record, "query_id"), _id(line, record, "doc_id")
     if type(record.relevance) is not int:
-        raise line.error(
-            f"relevance {shown(record.relevance)}",
-            "a whole number",
-            "use a data set whose grades are whole numbers",
-        )
+        cure = "use a data set whose grades are whole numbers"
+        raise line.error(f"relevance {shown(record.relevance)}", "a whole number", cure)
     return Judgment(line, query, document, record.relevance)

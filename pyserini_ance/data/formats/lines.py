@@ -8,13 +8,10 @@ import json
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from pyserini_ance.data.spilled_numbers import SpilledNumbers
 
 SHOWN_CHARACTERS = 80
 # json raises these, too, for numbers of thousands of digits and thousands of nested levels.
@@ -42,17 +39,12 @@ class Line(NamedTuple):
     """A line without its line end, and its position.
 
     number: counts from 1. within: the position inside a long line, for messages.
-    start, end: the bytes of the (unpacked) text at which the line and the next one start.
-    read_bytes: the bytes of the file, which may be compressed, that have been read so far.
     """
 
     path: Path
     number: int
     text: str
     within: str = ""
-    start: int = 0
-    read_bytes: int = 0
-    end: int = 0
 
     @property
     def place(self) -> str:
@@ -120,19 +112,10 @@ class Line(NamedTuple):
 
 
 class LineOrigins:
-    """The file and line number of each row, in 8 bytes a row, since there are few files.
+    """The file and line number of each row, in 8 bytes a row, since there are few files."""
 
-    numbers: an empty list that receives the line numbers. earlier: the number of rows before the first that
-    is added, and a function that reads their lines again.
-    """
-
-    def __init__(
-        self,
-        numbers: SpilledNumbers | None = None,
-        earlier: tuple[int, Callable[[], Iterator[Line]]] = (0, lambda: iter(())),
-    ) -> None:
-        self._numbers: array[int] | SpilledNumbers = array("q") if numbers is None else numbers
-        self._earlier, self._lines = earlier
+    def __init__(self) -> None:
+        self._numbers = array("q")
         self._paths: list[Path] = []
         self._starts: list[int] = []  # the first row of each file
 
@@ -145,9 +128,6 @@ class LineOrigins:
 
     def line(self, row: int) -> Line:
         """The line that a row was read from, without its text."""
-        if row < self._earlier:
-            return next(islice(self._lines(), row, None))._replace(text="")
-        row -= self._earlier
         return Line(self._paths[bisect_right(self._starts, row) - 1], self._numbers[row], "")
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pyserini_ance.data.formats.builder import LineDocuments, TrecQueries, trec_splits, tsv_entry
+from pyserini_ance.data.formats.builder import TrecQueries, trec_splits, tsv_entries
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.text_files import find_file
 
@@ -21,4 +21,4 @@ class MsmarcoPassage(Format):
 
     def raw_data(self) -> RawData:
         collection = find_file(self.collection, "data.collection")
-        return RawData(LineDocuments([collection], tsv_entry), trec_splits(self.splits), [collection])
+        return RawData(tsv_entries(collection), trec_splits(self.splits))

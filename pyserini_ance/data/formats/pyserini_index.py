@@ -9,12 +9,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pyserini_ance.data.formats.builder import Entry, Judgment, trec_judgments
+from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.dpr import literal_list
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line
 from pyserini_ance.data.formats.pyserini_jsonl import fields_of, topic_entries
 from pyserini_ance.data.formats.text_files import find_file
+from pyserini_ance.data.trec import Judgment, trec_judgments
 from pyserini_ance.recipe.components import Settings
 
 WORKER = "pyserini_ance.pyserini_bridge.text_worker"  # a subprocess, so that this process starts no Java

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.formats.builder import Entry, LineDocuments, trec_judgments, tsv_entries
+from pyserini_ance.data.formats.builder import Entry, tsv_entries
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line, json_answers, json_id, json_text, shown
 from pyserini_ance.data.formats.text_files import extension, find_file, read_lines
+from pyserini_ance.data.trec import trec_judgments
 from pyserini_ance.recipe.components import Settings
 
 ID_KEYS = ("id", "_id", "docid")
@@ -56,7 +57,7 @@ class PyseriniJsonl(Format):
                 topic_entries(topics, f"data.splits.{name}.topics"),
                 trec_judgments(qrels) if qrels else None,
             )
-        return RawData(LineDocuments(corpus, self._document), splits, corpus)
+        return RawData((self._document(line) for path in corpus for line in read_lines(path)), splits)
 
     def _document(self, line: Line) -> Entry:
         record = line.json()

@@ -7,26 +7,24 @@ is not a missing value, and 2020-01-01 is not a date.
 
 import codecs
 import csv
-import gzip
-import json
-import re
 from collections.abc import Iterator, Sequence
-from itertools import chain, count
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.formats.lines import BEYOND, SHOWN_CHARACTERS, Line, shown
+from pyserini_ance.data.formats.lines import BEYOND, Line, shown
 from pyserini_ance.data.formats.text_files import (
     DAMAGE,
     damaged,
     extension,
-    not_utf8,
+    open_bytes,
     read_all_lines,
     read_lines,
 )
 
-PIECE_BYTES = 1 << 20
-LONGEST_TOKEN = 16  # the longest token of JSON itself: a name such as -Infinity, a \u escape, an exponent
+PIECE_BYTES = 1 << 20  # of a line that is longer
+BLANKS, BETWEEN_ITEMS = b" \t\r\n", b" \t\r\n,["
+LIST_CURE = "correct the file, or write it again as one JSON list"
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 JSON = (".json", ".jsonl")
 PARQUET = ".parquet"
@@ -34,17 +32,18 @@ EXTENSIONS = (PARQUET, *JSON, *DELIMITERS)
 
 Row = tuple[Line, dict[str, Any]]
 
-_BLANKS = re.compile(r"[ \t\r\n]*")
-_DECODER = json.JSONDecoder()
 
-
-def read_records(path: Path) -> Iterator[tuple[Line, dict[str, Any]]]:
+def read_records(path: Path) -> Iterator[Row]:
     """Iterate over the objects of a JSON list, or of a file with one object per line.
 
-    Each object comes with the line at which it starts, without the line's text.
+    Each object comes with the line at which it starts, without the line's text. Raises ValueError, with the
+    line, for anything other than one complete list of objects, or an object in each line.
     """
     if is_list(path):
-        yield from read_list(path)
+        for line, record in _list(path):
+            if not isinstance(record, dict):
+                raise line.error(f"{shown(record)} in a JSON list", "a JSON object", LIST_CURE)
+            yield line, record
     else:
         for line in read_lines(path):
             yield line._replace(text=""), line.json()
@@ -52,124 +51,46 @@ def read_records(path: Path) -> Iterator[tuple[Line, dict[str, Any]]]:
 
 def is_list(path: Path) -> bool:
     """Whether the file is a JSON list, not one object per line."""
-    return _JsonText(path).next() == "["
+    try:
+        with open_bytes(path) as file:
+            head = file.read(3).removeprefix(codecs.BOM_UTF8)
+            while not head.strip(BLANKS) and (piece := file.read(1)):
+                head = piece
+    except DAMAGE as error:
+        raise damaged(path, 1, error) from error
+    return head.strip(BLANKS).startswith(b"[")
 
 
-def read_list(path: Path) -> Iterator[tuple[Line, dict[str, Any]]]:
-    """Iterate over the objects of a JSON list.
+def _list(path: Path) -> Iterator[Row]:
+    import ijson
 
-    Each object comes with the line at which it starts, without the line's text. Raises ValueError, with the
-    line, for anything other than one complete list of objects.
-    """
-    unread = _JsonText(path)
-    unread.take("[")
-    if unread.next() == "]":
-        unread.take("]")
-    else:
-        for item in count(1):
-            yield unread.take_object(item)
-            if unread.take(",]") == "]":
-                break
-    unread.take("")
-
-
-class _JsonText:
-    """The text of a JSON file that is not parsed yet.
-
-    It consists of `text` from `position` on, which is in line `number`, and of what `pieces` will yield.
-    """
-
-    def __init__(self, path: Path):
-        self.path, self.text, self.position, self.number = path, "", 0, 1
-        self.pieces = self._pieces()
-
-    def next(self) -> str:
-        """The next character that is not blank; "" at the end of the file."""
-        while True:
-            self._go_to(_end_of_blanks(self.text, self.position))
-            if self.position < len(self.text) or not self._read_on():
-                return self.text[self.position : self.position + 1]
-
-    def take(self, allowed: str) -> str:
-        """Consume the next character that is not blank, one of `allowed` ("": the end of the file)."""
-        character = self.next()
-        if not ((character and character in allowed) or character == allowed):
-            expected = " or ".join(map(repr, allowed)) or "the end of the file"
-            raise self._error(f"{self._near(self.position)} in a JSON list", expected, self.position)
-        self._go_to(self.position + len(character))
-        return character
-
-    def take_object(self, item: int) -> Row:
-        """Consume the next object, which is number `item` of the list."""
-        if self.next() != "{":
-            raise self._error(
-                f"{self._near(self.position)} as item {item} of a JSON list", "a JSON object", self.position
-            )
-        line = Line(self.path, self.number, "", f", item {item}")
-        while True:
-            try:
-                record, end = _DECODER.raw_decode(self.text, self.position)
-            except json.JSONDecodeError as error:
-                if not self._may_be_incomplete(error) or not self._read_on():
-                    near = self._near(error.pos - SHOWN_CHARACTERS // 2)
-                    problem = f"malformed JSON in item {item} ({error.msg}) near {near}"
-                    raise self._error(problem, "a JSON object", error.pos) from error
-            except BEYOND as error:
-                raise self._error(
-                    f"JSON that cannot be read ({error}) in item {item}", "a JSON object", self.position
-                ) from error
-            else:
-                self._go_to(end)
-                return line, record
-
-    def _may_be_incomplete(self, error: json.JSONDecodeError) -> bool:
-        """Whether the error may only be due to the end of the text that was read so far."""
-        return error.msg.startswith("Unterminated string") or error.pos > len(self.text) - LONGEST_TOKEN
-
-    def _go_to(self, position: int) -> None:
-        self.number += self.text.count("\n", self.position, position)
-        self.position = position
-
-    def _read_on(self) -> bool:
-        piece = next(self.pieces, "")
-        if piece:
-            self.text, self.position = self.text[self.position :] + piece, 0
-        return bool(piece)
-
-    def _pieces(self) -> Iterator[str]:
-        decoder = codecs.getincrementaldecoder("utf-8-sig")()
-        try:
-            with (gzip.open if self.path.suffix == ".gz" else open)(self.path, "rb") as file:
-                # Read as much as is held already, so that an object of any size is parsed only a few times.
-                while raw := file.read(max(PIECE_BYTES, len(self.text) - self.position)):
-                    if piece := decoder.decode(raw):  # empty if a character is still incomplete
-                        yield piece
-            yield decoder.decode(b"", final=True)
-        except DAMAGE as error:
-            raise damaged(self.path, self.number, error) from error
-        except UnicodeDecodeError as error:
-            held = self.text.count("\n", self.position) + error.object.count(b"\n", 0, error.start)
-            raise not_utf8(self.path, self.number + held, error) from error
-
-    def _near(self, position: int) -> str:
-        start = max(position, self.position)
-        return (
-            shown(self.text[start : start + 2 * SHOWN_CHARACTERS])
-            if start < len(self.text)
-            else "the end of the file"
-        )
-
-    def _error(self, problem: str, expected: str, position: int) -> ValueError:
-        number = self.number + self.text.count("\n", self.position, position)
-        return Line(self.path, number, "").error(
-            problem, expected, "correct the file, or write it again as one JSON list"
-        )
-
-
-def _end_of_blanks(text: str, position: int) -> int:
-    blanks = _BLANKS.match(text, position)
-    assert blanks is not None  # the pattern also matches nothing
-    return blanks.end()
+    records = ijson.sendable_list()
+    parser = ijson.items_coro(records, "item", use_float=True)
+    number, item = 1, 1
+    start = 0  # the line at which the next item starts; 0: not read yet
+    try:
+        with open_bytes(path) as file:
+            if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+                file.seek(0)
+            while raw := file.readline(PIECE_BYTES):
+                start = start or (number if raw.strip(BETWEEN_ITEMS) else 0)
+                parser.send(raw)
+                for record in records:
+                    yield Line(path, start, "", f", item {item}"), record
+                    item, start = item + 1, number
+                if records:
+                    records.clear()
+                    start = 0 if raw.rstrip(BETWEEN_ITEMS).endswith(b"}") else number
+                number += raw.endswith(b"\n")
+        parser.close()
+    except DAMAGE as error:
+        raise damaged(path, number, error) from error
+    except (ijson.JSONError, *BEYOND) as error:
+        text = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
+        reason, _, near = text.partition("\n")
+        near = shown(near.partition("\n")[0].strip())
+        problem = f"malformed JSON in item {item + len(records)} ({reason}) near {near}"
+        raise Line(path, number, "").error(problem, "a JSON object", LIST_CURE) from error
 
 
 def is_supported(path: Path) -> bool:
@@ -228,10 +149,17 @@ def _table(path: Path, delimiter: str) -> Iterator[Any]:
         if not cells:  # an empty line
             continue
         if header is None:
-            header = _checked_header(start, cells)
+            header = cells
+            if len(set(header)) < len(header):
+                raise start.error(
+                    f"a header {shown(header)}", "the names of the columns, each once", "correct the line"
+                )
             yield header
+        elif len(cells) != len(header):
+            problem = f"{len(cells)} columns in {shown(cells)}"
+            expected = f"{len(header)} as in the header: {', '.join(header)[:1000]}"
+            raise start.error(problem, expected, "correct or delete the line")
         else:
-            _check_width(start, cells, header)
             yield start, dict(zip(header, cells, strict=True))
     if header is None:
         raise first.error("no header", "the names of the columns in the first line", "write them there")
@@ -253,18 +181,3 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Any]:
         raise Line(path, number + 1, "").error(
             f"a row that cannot be read ({error})", "a whole parquet file", "copy or download it again"
         ) from error
-
-
-def _checked_header(line: Line, header: list[str]) -> list[str]:
-    if len(set(header)) < len(header):
-        raise line.error(
-            f"a header {shown(header)}", "the names of the columns, each once", "correct the line"
-        )
-    return header
-
-
-def _check_width(line: Line, cells: list[str], header: list[str]) -> None:
-    if len(cells) != len(header):
-        problem = f"{len(cells)} columns in {shown(cells)}"
-        expected = f"{len(header)} as in the header: {', '.join(header)[:1000]}"
-        raise line.error(problem, expected, "correct or delete the line")

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
-from pyserini_ance.data.formats.builder import Entry, Judgment, LineDocuments
+from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line, LineOrigins, is_writable, shown
-from pyserini_ance.data.formats.records import is_list, read_list, read_records
+from pyserini_ance.data.formats.records import read_records
 from pyserini_ance.data.formats.text_files import find_file
-from pyserini_ance.data.string_arrays import RowsOfHashes, hash_of
+from pyserini_ance.data.trec import Judgment
 
 
 class Layout(NamedTuple):
@@ -55,14 +55,14 @@ class TrainingFileFormat(Format):
     def raw_data(self) -> RawData:
         corpus = find_file(self.corpus, "data.corpus") if self.corpus else None
         files = {name: find_file(path, f"data.splits.{name}") for name, path in self.splits.items()}
-        passages = _corpus(corpus, self.layout) if corpus else _listed(files.values(), self.layout)
+        passages = (
+            (self.layout.passage(line, record) for line, record in read_records(corpus))
+            if corpus
+            else _listed(files.values(), self.layout)
+        )
         may_repeat = not corpus or self.layout.bare  # a corpus with ids has each passage once
         splits = {name: judged_questions(path, self.layout) for name, path in files.items()}
-        return RawData(
-            _each_once(passages) if may_repeat else passages,
-            splits,
-            [corpus] if corpus else list(files.values()),
-        )
+        return RawData(_each_once(passages) if may_repeat else passages, splits)
 
 
 def judged_questions(path: Path, layout: Layout) -> tuple[list[Entry], list[Judgment]]:
@@ -102,12 +102,6 @@ def checked_id(line: Line, id: str) -> str:
     return id
 
 
-def _corpus(path: Path, layout: Layout) -> Iterable[Entry]:
-    if not is_list(path):
-        return LineDocuments([path], lambda line: layout.passage(line, line.json()))
-    return (layout.passage(line, record) for line, record in read_list(path))
-
-
 def _listed(paths: Iterable[Path], layout: Layout) -> Iterator[Entry]:
     for path in paths:
         for line, record in read_records(path):
@@ -119,12 +113,12 @@ def _listed(paths: Iterable[Path], layout: Layout) -> Iterator[Entry]:
 def _each_once(passages: Iterable[Entry]) -> Iterator[Entry]:
     """Yield each passage at its first occurrence. Raises ValueError if an id occurs again with another text.
 
-    In memory are a hash of each id, a hash of its fields and its position; passages need not be in memory.
+    In memory are each id, a hash of its fields and its position; passages need not be in memory.
     """
-    rows, hashes, origins = RowsOfHashes(), array("Q"), LineOrigins()
+    rows: dict[str, int] = {}
+    hashes, origins = array("q"), LineOrigins()
     for passage in passages:
-        hashed = hash_of("\0".join(passage.fields.values()).encode(errors="surrogatepass"))
-        row = rows.row_of(hash_of(passage.id.encode(errors="surrogatepass")))
+        hashed, row = hash(tuple(passage.fields.values())), rows.setdefault(passage.id, len(rows))
         if row == len(hashes):
             hashes.append(hashed)
             origins.add(passage.line)

@@ -53,12 +53,6 @@ def test_the_output_of_one_run_is_in_its_folder_of_several_here(runs, study, tmp
     assert (tmp_path / "analysis/negative-overlap.svg").exists()
 
 
-def test_equal_pictures_are_equal_files(tmp_path):
-    panel = Panel("t", "x", "y", figures.bars({"a": {"b": 1.0, "c": 2.0}, "d": {"b": 3.0}}))
-    first, second = (figures.save("title", [panel, panel], tmp_path, name)[1] for name in ("1", "2"))
-    assert first.read_bytes() == second.read_bytes()
-
-
 def test_what_a_run_lacks_is_an_error_alone_and_a_line_among_all(runs, monkeypatch, caplog):
     def lacking(runs):
         raise NotKept("train with retention.keep_negatives=all")
@@ -70,11 +64,6 @@ def test_what_a_run_lacks_is_an_error_alone_and_a_line_among_all(runs, monkeypat
     with pytest.raises(ValueError, match="no study was made: the runs lack what each of them reads"):
         papers.main(["analyze", "all", runs[0]])
     assert caplog.messages == ["left out: negative-overlap: train with retention.keep_negatives=all"]
-
-
-def test_what_is_no_run_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"is not a run directory \(recipe.yaml is missing\)"):
-        papers.main(["analyze", "negative-overlap", str(tmp_path)])
 
 
 def test_results_of_other_runs_are_not_replaced(runs, study, tmp_path, monkeypatch):

@@ -9,9 +9,7 @@ from helpers.small_set import ONE_STEP, make_finished_run
 
 from benchmarks.papers import __main__ as papers
 from benchmarks.papers import question_answering
-from benchmarks.papers.answer_scores import exact_match, f1
-from benchmarks.papers.readers.base import NO_ANSWER, Answer, Passage
-from pyserini_ance.data.trec import read_run
+from benchmarks.papers.readers.base import Answer
 from pyserini_ance.pipeline.ranking_inputs import open_ranking
 
 PASSAGES = "id\ttext\ttitle\n1\tAaron is a prophet.\tA\n2\tThe year 1984.\tB\n3\tIt was 1985 in the U.S.\tC\n"
@@ -100,54 +98,6 @@ def test_an_interrupted_command_continues(run, tmp_path):
     ] == pytest.approx(1 / 3)
     with pytest.raises(FileExistsError, match="was made with reader .*'model': 'm'.*, not .*'model': 'n'"):
         answering.begin(question_answering.make_reader("extractive", "n", []))
-
-
-def test_the_command_reads_with_a_model(run, tiny_reader, tmp_path, capsys):
-    flags = [
-        "--model",
-        tiny_reader,
-        "--first",
-        "2",
-        "1",
-        "--output",
-        str(tmp_path / "out"),
-        "--device",
-        "cpu",
-    ]
-    papers.main(["answer", str(run.folder), *flags, *SETTINGS])
-    said = capsys.readouterr().out.splitlines()
-    reader, ranked = (
-        question_answering.make_reader("extractive", tiny_reader, SETTINGS).open("cpu"),
-        open_ranking(str(run.folder)),
-    )
-    gold = {str(place): answers for place, (_, answers, _) in enumerate(QUESTIONS)}
-    for depth, line in zip((1, 2), said[2:4], strict=True):
-        found = {}
-        for question, hits in read_run(run.final_run("dev")).items():
-            passages = [
-                Passage(ranked.collection.documents[ranked.collection.documents.rows[document]], 0)
-                for document in list(hits)[:depth]
-            ]
-            candidates = [
-                reader.answers(QUESTIONS[int(question)][0], [passage], [1])[0] for passage in passages
-            ]
-            found[question] = max(candidates, key=lambda one: one.score, default=NO_ANSWER).text
-        written = {
-            record["id"]: record["answer"]
-            for record in map(json.loads, (tmp_path / "out" / f"first-{depth}.jsonl").open())
-        }
-        assert written == found
-        means = [
-            sum(measure(text, gold[q]) for q, text in found.items()) / 3 for measure in (exact_match, f1)
-        ]
-        assert [cell.strip() for cell in line.split("|")[1:-1]] == [
-            str(depth),
-            *(f"{mean:.4f}" for mean in means),
-        ]
-    assert (
-        said[-1] == f"- 3 questions, 1 of them without any passage (they count as wrong); predictions in "
-        f"{tmp_path / 'out'}"
-    )
 
 
 def test_unjudged_questions(run, tmp_path):

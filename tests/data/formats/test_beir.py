@@ -1,11 +1,8 @@
-import gzip
-
 import pytest
 
 from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.beir import Beir
 from pyserini_ance.data.formats.files import input_files
-from pyserini_ance.recipe.components import component_class
 
 CORPUS = """\
 {"_id": "007", "title": "Bond", "text": "A spy.", "metadata": {}}
@@ -60,14 +57,6 @@ def test_answers_must_be_a_list_of_strings(folder):
         Beir(folder=folder, splits=SPLITS).read()
 
 
-def test_gz_files_give_the_same_collection(folder):
-    plain = Beir(folder=folder, splits=SPLITS).read()
-    for name, text in FILES.items():
-        (folder / name).unlink()
-        (folder / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
-    assert Beir(folder=folder, splits=SPLITS).read().digest == plain.digest
-
-
 def test_default_splits_are_train_dev_and_test(folder):
     with pytest.raises(FileNotFoundError, match=r"qrels/test\.tsv.*set `data.splits.test`"):
         Beir(folder=folder).read()
@@ -113,14 +102,6 @@ def test_malformed_input_is_an_error(folder, name, text, message):
         Beir(folder=folder, splits=SPLITS).read()
 
 
-def test_the_kind_is_registered_and_keeps_its_settings(folder):
-    loaded = component_class("data", "beir").model_validate(
-        {"kind": "beir", "folder": str(folder), "splits": SPLITS}
-    )
-    assert loaded == Beir(folder=folder, splits=SPLITS)
-    assert Beir.model_validate(loaded.model_dump(mode="json")) == loaded
-
-
 def sizes(collection) -> dict[str, tuple[int, int]]:
     """Queries and judgments of every split."""
     return {name: (len(split.queries), len(split.qrels.rows)) for name, split in collection.splits.items()}
@@ -136,22 +117,6 @@ def test_nfcorpus(shared_data):
         "Statin Use and Breast Cancer Survival: A Nationwide Cohort"
     )
     assert collection.skipped == {}
-
-
-def test_nfcorpus_with_a_higher_threshold(shared_data):
-    splits = {"test": "qrels/test.tsv"}
-    collection = Beir(folder=shared_data / "nfcorpus", splits=splits, relevance_threshold=2).read()
-    assert len(collection.split("test").qrels.relevant_rows) == 576
-
-
-def test_medquad(shared_data):
-    collection = Beir(folder=shared_data / "medquad").read()
-    assert (len(collection.documents), collection.documents.ids[0], collection.documents.ids[-1]) == (
-        15809,
-        "m00000",
-        "m15808",
-    )
-    assert sizes(collection) == {"train": (11525, 13069), "dev": (1417, 1683), "test": (1403, 1607)}
 
 
 def test_squad(shared_data):

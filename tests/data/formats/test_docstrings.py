@@ -1,4 +1,3 @@
-import importlib.util
 import os
 import subprocess
 import sys
@@ -111,18 +110,6 @@ def test_packages_of_dev_and_test_are_whole(three_packages):
     assert len(collection.documents) == 12
 
 
-def test_a_split_without_packages_is_left_out(three_packages):
-    assert list(three_packages(packages=("box", "boxes"), test_packages=("box2",)).read().splits) == [
-        "train",
-        "test",
-    ]
-
-
-def test_the_split_by_package_does_not_depend_on_the_seed(three_packages):
-    digests = {three_packages(dev_packages=("boxes",), seed=seed).read().digest for seed in (1, 2, 3)}
-    assert len(digests) == 1
-
-
 def test_fewer_documents_of_a_set_split_by_package_are_whole_modules(three_packages):
     packages = {"packages": ("box", "boxes"), "test_packages": ("box2",)}
     collection = three_packages(**packages, max_documents=9, seed=3).read()
@@ -166,11 +153,6 @@ def test_fewer_documents_are_whole_modules_and_nested(toolbox):
     assert all(set(small.ids) <= set(large.ids) for small, large in pairwise(documents))
 
 
-def test_a_split_without_modules_is_an_error(toolbox):
-    with pytest.raises(ValueError, match=r"split '(train|dev|test)' has no query .* 0 queries"):
-        toolbox(max_documents=2).read()
-
-
 def test_shares_must_leave_training_data():
     with pytest.raises(ValueError, match=r"dev_share 0\.5 \+ test_share 0\.5: expected a sum below 1"):
         Docstrings(dev_share=0.5, test_share=0.5)
@@ -195,20 +177,6 @@ def test_every_process_reads_the_same_collection():
         for seed in ("1", "2")
     }
     assert len(printed) == 1
-
-
-def test_installed_packages_make_a_collection():
-    """Two of the five packages of the demo; reading all of them takes 15 seconds."""
-    collection = Docstrings(packages=("numpy", "sklearn")).read()
-    assert 2000 <= len(collection.documents) <= 4000
-    assert list(collection.splits) == ["train", "dev", "test"]
-    assert all(len(split.queries) > 100 for split in collection.splits.values())
-    lstsq = collection.documents[collection.documents.rows["numpy.linalg._linalg:lstsq"]]["text"]
-    assert lstsq.startswith("Computes the vector `x` that approximately solves the equation")
-
-
-def test_the_packages_of_the_demo_are_installed():
-    assert [name for name in Docstrings().packages if importlib.util.find_spec(name) is None] == []
 
 
 @pytest.fixture

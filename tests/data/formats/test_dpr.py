@@ -1,13 +1,10 @@
 import gzip
 import json
-import unicodedata
 
 import pytest
-from data.formats.samples import PASSAGES
 
 from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.dpr import Dpr, _questions, read_questions
-from pyserini_ance.recipe.components import component_class
 
 TEST = (
     'which year\t[\'1984\', "it\'s 1984"]\r\n"who is ""Ahärôn""?"\t"[\'Aaron\', ""Moses\' brother""]"\r\n'
@@ -16,6 +13,11 @@ TEST = (
 CURATED = (
     '{"question": "which year?", "answer": ["19\\\\s?84|1\\\\.984"]}\n'
     '{"question": "who", "answers": ["Aaron"]}\n'
+)
+
+PASSAGES = (
+    'id\ttext\ttitle\n1\t"Aaron ( or ; ""Ahärôn"") is\ta prophet."\tAaron\n2\tThe year 1984.\t"""1984"""\n'
+    "3\tNo title.\t\n"
 )
 
 
@@ -120,14 +122,6 @@ def test_questions_are_read_without_passages(recipe, tmp_path):
     assert (train.ids, train.columns["text"]) == (["0", "1", "2"], ["which year", "no passage", "who"])
 
 
-def test_gz_files_give_the_same_collection(recipe, tmp_path):
-    plain = Dpr(**recipe).read()
-    for name in ("psgs_w100.tsv", "train.json", "test.qa.csv", "test.qrels"):
-        (tmp_path / f"{name}.gz").write_bytes(gzip.compress((tmp_path / name).read_bytes()))
-        (tmp_path / name).unlink()
-    assert Dpr(**recipe).read().digest == plain.digest
-
-
 def test_passages_may_have_no_header(recipe, tmp_path):
     (tmp_path / "psgs_w100.tsv").write_text(PASSAGES.partition("\n")[2])
     assert Dpr(**recipe).read().documents.ids == ["1", "2", "3"]
@@ -197,23 +191,10 @@ def test_questions_without_judgments_are_all_kept(recipe, tmp_path):
             "line 5: 2 columns in .*; expected 3 columns separated by one tab: id, text, title",
         ),
         ("psgs_w100.tsv", "4\ttext\ttitle\tmore", "line 5: 4 columns"),
-        (
-            "psgs_w100.tsv",
-            '4\t"not closed\ttitle',
-            "line 5: unexpected end of data, in .*; expected 3 columns",
-        ),
-        (
-            "psgs_w100.tsv",
-            '4\t"closed" early\ttitle',
-            "line 5: .* expected after .* in .*; expected 3 columns",
-        ),
+        ("psgs_w100.tsv", '4\t"not closed\ttitle', "line 5: unexpected end of data, in .*"),
+        ("psgs_w100.tsv", '4\t"closed" early\ttitle', "line 5: .* expected after .* in .*"),
         ("psgs_w100.tsv", "2\tagain\ttitle", "line 5: document id '2' was already given in .* line 3"),
-        (
-            "psgs_w100.tsv",
-            "id\ttext\ttitle",
-            r"line 5: a header 'id\\ttext\\ttitle'; expected the header id TAB text TAB title in line 1, or "
-            r"none",
-        ),
+        ("psgs_w100.tsv", "id\ttext\ttitle", r"line 5: a header 'id\\ttext\\ttitle'"),
         ("psgs_w100.tsv", "4\t\t", "line 5: document '4' is empty; expected a text in title or text"),
         ("test.qa.csv", "no answers", "line 4: 1 columns in 'no answers'; expected 2 columns"),
         ("test.qa.csv", "q\t['a']\t['b']", "line 4: 3 columns"),
@@ -242,16 +223,6 @@ def test_malformed_input_is_an_error(recipe, tmp_path, name, line, message):
         Dpr(**recipe).read()
 
 
-def test_code_in_answers_is_an_error_and_is_not_run(recipe, tmp_path):
-    mark = tmp_path / "mark"
-    (tmp_path / "test.qa.csv").write_text(f"q\t[open({str(mark)!r}, 'w').name]\n")
-    with pytest.raises(
-        ValueError, match=r"test\.qa\.csv, line 1: answers .*; expected a Python list of strings"
-    ):
-        Dpr(**recipe).read()
-    assert not mark.exists()
-
-
 @pytest.mark.parametrize("end", ["\x1d", "\x0b", "\x85", "\u2028", "\u00a0"])
 def test_only_blanks_and_tabs_may_surround_a_list(recipe, tmp_path, end):
     """U+001D differs from \\r in one bit.
@@ -265,46 +236,6 @@ def test_only_blanks_and_tabs_may_surround_a_list(recipe, tmp_path, end):
         Dpr(**recipe).read()
     (tmp_path / "test.qa.csv").write_bytes(TEST.replace('1984"]\r\n', '1984"] \r\n').encode())
     assert answers(Dpr(**recipe).read().split("test"))[0] == ["1984", "it's 1984"]
-
-
-def test_a_truncated_gz_file_is_an_error(recipe, tmp_path):
-    (tmp_path / "psgs_w100.tsv").unlink()
-    (tmp_path / "psgs_w100.tsv.gz").write_bytes(gzip.compress(PASSAGES.encode())[:-9])
-    with pytest.raises(ValueError, match=r"psgs_w100\.tsv\.gz, line \d: damaged gzip file"):
-        Dpr(**recipe).read()
-
-
-def test_positives_outside_the_collection_are_errors_or_skipped(recipe, tmp_path):
-    (tmp_path / "train.json").write_text(json.dumps([record("a", ["99", "2"]), record("b", ["98"])]))
-    with pytest.raises(
-        ValueError,
-        match=r"2 judgments of split 'train' .*train\.json:1 0 99, .*train\.json:1 1 98; "
-        r".*data\.unknown_ids=skip",
-    ):
-        Dpr(**recipe).read()
-    collection = Dpr(**recipe, unknown_ids="skip").read()
-    assert collection.split("train").known_positives("query").of(0).tolist() == [1]
-    assert collection.skipped["train judgments of unknown ids"] == 2
-    assert collection.skipped["train queries without positives"] == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "key"),
-    [
-        ("psgs_w100.tsv", "data.passages"),
-        ("train.json", "data.splits.train.questions"),
-        ("test.qrels", "data.splits.test.qrels"),
-    ],
-)
-def test_the_error_for_a_missing_file_names_its_key(recipe, tmp_path, name, key):
-    (tmp_path / name).unlink()
-    with pytest.raises(FileNotFoundError, match=rf"{name}, nor .*set `{key}`"):
-        Dpr(**recipe).read()
-
-
-def test_the_kind_is_registered_and_keeps_its_settings(recipe):
-    loaded = component_class("data", "dpr").model_validate({"kind": "dpr", **recipe})
-    assert Dpr.model_validate(loaded.model_dump(mode="json")) == loaded == Dpr(**recipe)
 
 
 @pytest.fixture
@@ -337,15 +268,6 @@ def test_real_questions(real, name, questions, first, last):
     assert last in (None, read_answers(test.queries, questions - 1))
 
 
-def test_a_real_answer_that_is_a_picture(shared_data):
-    """U+1F681, a helicopter, is beyond 16 bits; the question is the first of TriviaQA's 8,837 dev
-    questions.
-    """
-    dev = read_questions(shared_data / "openqa-topics" / "topics.dpr.trivia.dev.txt.gz")
-    assert (len(dev), dev.columns["text"][0]) == (8837, "The VS-300 was a type of what?")
-    assert read_answers(dev, 0)[:3] == ["\U0001f681", "Helicopters", "Civilian helicopter"]
-
-
 def test_a_real_training_file(shared_data, tmp_path):
     """Five questions. A passage that is listed as positive twice is relevant once, at its first position."""
     path = shared_data / "dpr" / "nq-dev.sample.json"
@@ -370,13 +292,6 @@ def test_a_real_training_file(shared_data, tmp_path):
     assert (relevant[1][:3], relevant[3]) == (["151960", "152029", "151963"], ["13258931"])
 
 
-def test_real_passages(real):
-    documents = real("dpr/nq_1000_dev_dpr.csv", 1000).documents
-    assert (len(documents), documents.ids[0], documents.ids[-1]) == (100, "1", "100")
-    assert documents[0]["title"] == "Aaron"
-    assert documents[0]["text"].startswith('Aaron Aaron ( or ; "Ahärôn") is a prophet')
-
-
 def test_real_questions_with_quotes(shared_data, tmp_path):
     """The lines of TriviaQA's test questions on which splitting at tabs fails the most."""
     with gzip.open(shared_data / "openqa-topics" / "topics.dpr.trivia.test.txt.gz") as file:
@@ -396,25 +311,3 @@ def test_real_questions_with_quotes(shared_data, tmp_path):
 def test_real_expressions_keep_their_backslashes(real):
     test = real("openqa-topics/topics.dpr.curated.test.txt", 694).split("test")
     assert read_answers(test.queries, 0)[0].startswith(r"20\s?,?\s?(32|40)0\s?-?\s?f(ee|oo)t|6,194-meter|")
-
-
-def test_answers_agree_with_another_copy_of_the_data_set(real, shared_data):
-    """NQ-open, the JSON original of the questions: apart from order, blanks and quotes, nearly all answers
-    are the same.
-    """
-    test = real("openqa-topics/topics.dpr.nq.test.txt", 3610).split("test")
-    own = {
-        question: read_answers(test.queries, row) for row, question in enumerate(test.queries.columns["text"])
-    }
-    with gzip.open(shared_data / "nq-oracle" / "nq-open-oracle.jsonl.gz") as file:
-        other = {record["question"]: record["answers"] for record in map(json.loads, file)}
-
-    def plain(answers):
-        quotes = str.maketrans({"`": "", "'": "", '"': ""})
-        return {
-            "".join(unicodedata.normalize("NFKC", answer).translate(quotes).split()) for answer in answers
-        }
-
-    both = set(own) & set(other)
-    assert len(both) == 2434
-    assert sum(plain(own[question]) == plain(other[question]) for question in both) > 2400

@@ -1,6 +1,6 @@
 import pytest
 
-from pyserini_ance.data.formats.lines import Line, is_writable, json_id, json_text, whole_number
+from pyserini_ance.data.formats.lines import Line, json_id, json_text, whole_number
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,8 @@ def test_quoted_cells_of_another_layout_are_errors(tmp_path, text, message):
         ('{"id": "1", "text": "a"', r"malformed JSON at column 24 \(Expecting ',' delimiter\)"),
         ("", "malformed JSON at column 1"),
         ("[1, 2]", r"JSON list '\[1, 2\]'; expected a JSON object"),
-        (
-            '{"id": ' + "9" * 5000 + "}",
-            r"JSON that cannot be read \(Exceeds the limit .* digits.*\); expected a JSON object",
-        ),
-        (
-            '{"id": ' + "[" * 100_000,
-            r"JSON that cannot be read \(maximum recursion depth .*\); expected a JSON object",
-        ),
+        ('{"id": ' + "9" * 5000 + "}", r"JSON that cannot be read \(Exceeds the limit .* digits.*\)"),
+        ('{"id": ' + "[" * 100_000, r"JSON that cannot be read \(maximum recursion depth .*\)"),
     ],
 )
 def test_malformed_json_is_an_error(tmp_path, text, message):
@@ -102,16 +96,6 @@ def test_whole_numbers():
         3,
         7,
         999999999,
-    ]
-
-
-def test_writable_texts():
-    assert [is_writable(text) for text in ("", "naïve \U0001f681", "a\0b", "\ud83d", "\ude81 x")] == [
-        True,
-        True,
-        False,
-        False,
-        False,
     ]
 
 

@@ -14,13 +14,12 @@ import pytest
 from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.beir import Beir
-from pyserini_ance.data.formats.builder import trec_judgments, tsv_entries
+from pyserini_ance.data.formats.builder import tsv_entries
 from pyserini_ance.data.formats.dpr import Dpr
 from pyserini_ance.data.formats.ir_datasets import IrDatasets
 from pyserini_ance.data.formats.msmarco_doc import MsmarcoDoc
 from pyserini_ance.data.formats.msmarco_passage import MsmarcoPassage
 from pyserini_ance.data.formats.text_files import find_file
-from pyserini_ance.data.trec import read_qrels
 
 
 @pytest.fixture
@@ -106,24 +105,6 @@ def test_topics(shared_data, ir_datasets, local):
             (one.query_id, one.text) for one in ir_datasets.formats.TsvQueries(local(path)).queries_iter()
         ]
     assert len(result) == 5
-
-
-def test_qrels(shared_data, ir_datasets, local):
-    result = files(shared_data, "qrels")
-    for path in result:
-        reference = [
-            (one.query_id, one.doc_id, one.relevance)
-            for one in ir_datasets.formats.TrecQrels(local(path), {}).qrels_iter()
-        ]
-        assert [
-            (one.query, one.document, one.grade) for one in trec_judgments(find_file(path, "qrels"))
-        ] == reference
-        assert {
-            (query, *one)
-            for query, graded in read_qrels(find_file(path, "qrels")).items()
-            for one in graded.items()
-        } == set(reference)
-    assert len(result) == 6
 
 
 def test_beir(shared_data, local):

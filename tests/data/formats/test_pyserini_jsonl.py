@@ -98,15 +98,6 @@ def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):
     assert collection.splits == {}
 
 
-def test_an_id_in_two_files_of_a_folder_is_an_error(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"id": "0", "contents": "a"}\n{"id": "1", "contents": "a"}\n')
-    (tmp_path / "b.jsonl").write_text('{"id": "1", "contents": "b"}\n')
-    with pytest.raises(
-        ValueError, match=r"b\.jsonl, line 1: document id '1' was already given in .*a\.jsonl, line 2"
-    ):
-        PyseriniJsonl(corpus=tmp_path).read()
-
-
 @pytest.mark.parametrize("name", ["topics.jsonl", "topics.jsonl.gz", "topics.txt", "topics.tsv.gz"])
 def test_topics_by_extension(recipe, tmp_path, name):
     text = '{"id": "01", "title": "which spy"}\n' if "jsonl" in name else "01\twhich spy\n"
@@ -152,13 +143,6 @@ def test_topics_of_another_extension_are_errors(recipe, tmp_path):
     recipe["splits"]["test"]["topics"] = tmp_path / "topics.xml"
     with pytest.raises(ValueError, match=r"topics\.xml: extension '\.xml'; .*set `data.splits.test.topics`"):
         PyseriniJsonl(**recipe).read()
-
-
-def test_a_missing_corpus_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"nowhere, nor .*nowhere\.gz; set `data.corpus`"):
-        PyseriniJsonl(corpus=tmp_path / "nowhere").read()
-    with pytest.raises(FileNotFoundError, match=r"no \.jsonl or \.json file.*set `data.corpus`"):
-        PyseriniJsonl(corpus=tmp_path).read()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pyarrow.parquet
 import pytest
 
 from pyserini_ance.data.formats import records
-from pyserini_ance.data.formats.records import is_supported, read_list, read_named_rows
+from pyserini_ance.data.formats.records import read_named_rows, read_records
 
 OBJECTS = [
     {"question": "naïve — \U0001f681?", "text": 'a "quoted" \\ {[ text\n\t', "score": -1.5e-12},
@@ -25,7 +25,7 @@ def test_pieces_of_any_size_give_the_same_objects(tmp_path, monkeypatch, name, i
     text = json.dumps(OBJECTS, indent=indent, ensure_ascii=ascii_only)
     content = f"\ufeff \r\n{text}\n\n".encode()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    read = list(read_list(tmp_path / name))
+    read = list(read_records(tmp_path / name))
     assert [record for _, record in read] == OBJECTS
     starts = [
         2 + number
@@ -38,73 +38,39 @@ def test_pieces_of_any_size_give_the_same_objects(tmp_path, monkeypatch, name, i
 def test_an_error_names_line_and_item(tmp_path):
     path = tmp_path / "list.json"
     path.write_text('[{},\n{}, {"a": 1}]')
-    assert [str(line.error("x", "y", "z")).split(":")[0] for line, _ in read_list(path)] == [
+    assert [str(line.error("x", "y", "z")).split(":")[0] for line, _ in read_records(path)] == [
         f"{path}, line 1, item 1", f"{path}, line 2, item 2", f"{path}, line 2, item 3"
     ]  # fmt: skip
 
 
-def test_an_empty_list(tmp_path):
-    (tmp_path / "list.json").write_text(" [ \n]\n")
-    assert list(read_list(tmp_path / "list.json")) == []
-
-
 @pytest.mark.parametrize("piece", [1, 5, 1 << 20])
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "fragments"),
     [
-        ("", r"line 1: the end of the file in a JSON list; expected '\['"),
-        ('{"question": 1}\n{"question": 2}', r"line 1: '\{.* in a JSON list; expected '\['"),
-        ('[{"a": 1},\n', "line 2: the end of the file as item 2 of a JSON list; expected a JSON object"),
-        ('[{"a": 1}\n', "line 2: the end of the file in a JSON list; expected ',' or ']'"),
-        ('[{"a": 1}\n{"a": 2}]', r"line 2: '\{.* in a JSON list; expected ',' or '\]'"),
-        ('[{"a": 1},\n]', r"line 2: '\]' as item 2 of a JSON list"),
-        ('[{"a": 1},\n7]', "line 2: '7.*' as item 2 of a JSON list"),
-        ('[{"a": 1}]\n\n[', r"line 3: '\[' in a JSON list; expected the end of the file"),
-        ('[\n{"a": 1,\n "b": x}]', r"line 3: malformed JSON in item 1 \(Expecting value\) near .*x"),
+        (b'[{"a": 1},\n', ["line 2: malformed JSON in item 2", "premature EOF"]),
+        (b'[{"a": 1}\n{"a": 2}]', ["line 2: malformed JSON in item 2", "after array element", "{"]),
+        (b'[{"a": 1},\n]', ["line 2: malformed JSON in item 2", "unallowed token"]),
+        (b'[{"a": 1},\n7]', ["line 2, item 2: 7 in a JSON list; expected a JSON object"]),
+        (b'[{"a": 1}]\n\n[', ["line 3: malformed JSON", "trailing garbage"]),
+        (b'[\n{"a": 1,\n "b": x}]', ["line 3: malformed JSON in item 1", "invalid char in json text", "x"]),
         (
-            '[\n{"a": 1,\n "b": "x',
-            r"line 3: malformed JSON in item 1 \(Unterminated string starting at\) near .*x",
+            b'[\n{"a": 1,\n "b": "x\ny"}]',
+            ["line 3: malformed JSON in item 1", "invalid character inside string"],
         ),
-        ('[\n{"a": 1,\n "b": "x\ny"}]', r"line 3: malformed JSON in item 1 \(Invalid control character at\)"),
-        ('[{"a": 1}, {"a": {"b": 2}', "line 1: malformed JSON in item 2"),
-        (
-            '[{},\n{"a": ' + "9" * 5000 + "}]",
-            r"line 2: JSON that cannot be read \(Exceeds the limit .* digits.*\) in item 2",
-        ),
-        (
-            '[{},\n{"a": ' + "[" * 3000 + "]" * 3000 + "}]",
-            r"line 2: JSON that cannot be read \(maximum recursion depth .*\) in item 2",
-        ),
+        (b'[{"a": 1}, {"a": {"b": 2}', ["malformed JSON in item 2"]),
+        (b'[{},\n{"a": ' + b"9" * 5000 + b"}]", ["line 2: malformed JSON in item 2", "integer overflow"]),
+        (b'[{"a": 1},\n{"b":\n "na\xefve"}]', ["line 3: malformed JSON in item 2", "invalid bytes in UTF8"]),
     ],
 )
-def test_anything_but_a_list_of_objects_is_an_error(tmp_path, monkeypatch, piece, text, message):
+def test_anything_but_a_list_of_objects_is_an_error(tmp_path, monkeypatch, piece, text, fragments):
     monkeypatch.setattr(records, "PIECE_BYTES", piece)
     path = tmp_path / "list.json"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=rf"list\.json, {message}"):
-        list(read_list(path))
-
-
-def test_a_malformed_object_is_an_error_before_the_rest_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "PIECE_BYTES", 64)
-    path = tmp_path / "list.json"
-    path.write_text('[{"a": oops, "b": 1}' + " " * 10_000)
-    unread = records._JsonText(path)
-    unread.take("[")
-    with pytest.raises(ValueError, match="malformed JSON in item 1"):
-        unread.take_object(1)
-    assert len(unread.text) < 200
-
-
-def test_the_error_for_other_encodings_names_the_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "PIECE_BYTES", 4)
-    path = tmp_path / "list.json"
-    path.write_bytes(b'[{"a": 1},\n{"b":\n "na\xefve"}]')
-    with pytest.raises(ValueError, match=r"list\.json, line 3: byte 0xef is not UTF-8.*iconv"):
-        list(read_list(path))
-    path.write_bytes(b'[{"a": "caf\xc3')
-    with pytest.raises(ValueError, match=r"line 1: byte 0xc3 is not UTF-8"):
-        list(read_list(path))
+    path.write_bytes(text)
+    with pytest.raises(ValueError, match=r"list\.json, line") as error:
+        list(read_records(path))
+    message = str(error.value)
+    assert all(fragment in message for fragment in fragments[: 1 if piece == 1 else None]), message
+    assert "write it again as one JSON list" in message and len(message) < 1000
 
 
 @pytest.mark.parametrize(
@@ -114,7 +80,7 @@ def test_a_damaged_gzip_file_is_an_error(tmp_path, cut):
     path = tmp_path / "list.json.gz"
     path.write_bytes(gzip.compress(json.dumps([{"n": n} for n in range(99)], indent=1).encode())[cut])
     with pytest.raises(ValueError, match=r"list\.json\.gz, line \d+: damaged gzip file.*download it again"):
-        list(read_list(path))
+        list(read_records(path))
 
 
 CSV = 'id,text,more\n007,"a ""b"", c",\n7,"two\r\nlines\n\nand more",NA\n\n8,2020-01-01,null\n'
@@ -181,20 +147,13 @@ def test_a_missing_column_is_an_error_before_any_row(tmp_path, name):
     [
         ("", "line 1: no header; expected the names of the columns in the first line"),
         ("id,text,id\n", "line 1: a header .*; expected the names of the columns, each once"),
-        (
-            "id,text\n1,a\n2\n",
-            r"line 3: 1 columns in \['2'\]; expected 2 as in the header: id, text; correct or delete the "
-            r"line",
-        ),
+        ("id,text\n1,a\n2\n", r"line 3: 1 columns in \['2'\]; expected 2 as in the header: id, text"),
         ("id,text\n1,a,b\n2,c\n", "line 2: 3 columns in .*; expected 2 as in the header"),
         ('id,text\n1,"a\n2,b\n', "line 2: unexpected end of data; expected cells in double quotes"),
         ('id,text\n1,"a" b\n', "line 2: ',' expected after '\"'"),
         ("id,text\n1,a\rb\n", "line 2: new-line character seen in unquoted field"),
-        ("id,text\n1,a\0\n", "line 2: a NUL byte at column 4"),
-        (
-            "id,text\n1," + "long " * 1_000_000 + "\n",
-            r"line 2: field larger than field limit \(131072\); .* write the table as \.jsonl",
-        ),
+        ("id,text\n1,a\0\n", "line 2: a NUL byte"),
+        ("id,text\n1," + "long " * 1_000_000 + "\n", r"line 2: field larger than field limit \(131072\)"),
     ],
 )
 def test_malformed_input_is_an_error(tmp_path, text, message):
@@ -213,8 +172,3 @@ def test_a_damaged_parquet_file_is_an_error(tmp_path):
         r"download",
     ):
         read(tmp_path / "t.parquet")
-
-
-def test_supported_extensions(tmp_path):
-    names = ("a.csv", "a.tsv.gz", "a.json", "a.jsonl.gz", "a.parquet", "a.parquet.gz", "a.txt", "a")
-    assert [is_supported(tmp_path / name) for name in names] == [True] * 5 + [False] * 3

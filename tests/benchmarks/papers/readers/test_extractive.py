@@ -95,25 +95,6 @@ def test_nothing_to_read(tiny_reader):
     assert reader.answers("who", [Passage({"text": " "}, 1.0)], [1]) == [NO_ANSWER]
 
 
-def test_what_cannot_read_is_refused(tiny_bert, tiny_reader):
-    with pytest.raises(
-        ValueError,
-        match="lacks 2 weights of .*, such as qa_outputs.bias: it was not trained to answer "
-        "questions this way",
-    ):
-        Extractive(model=str(tiny_bert)).open("cpu")
-    with pytest.raises(
-        ValueError, match="length_tokens is 100, which a question of 64 tokens and an overlap of 128 fill"
-    ):
-        Extractive(model="m", length_tokens=100)
-    with pytest.raises(
-        ValueError,
-        match="the longest input of .*tiny_reader.* is 128, which a question of 64 tokens and an "
-        "overlap of 128 fill",
-    ):
-        Extractive(model=tiny_reader).open("cpu")
-
-
 class Oracle(torch.nn.Module):
     """Finds the first and the last token of given texts, wherever a window has both, and looks away from the
     others.

@@ -83,11 +83,6 @@ def test_async_gap_reads_the_overlap_from_the_share_of_new_negatives(make_run):
     assert row == {**expected, "overlap": pytest.approx(0.6)}
 
 
-def test_async_gap_needs_two_refreshes(make_run):
-    with pytest.raises(NotKept, match=r"refresh\.every_steps below the stage's steps"):
-        async_gap.study([make_run("one", [LAST], [generation(0, 0, None), step(0, 1.0)])])
-
-
 def test_timing_divides_by_documents_queries_and_batches(make_run):
     seconds = {"encode_documents": 4.0, "encode_queries": 0.4, "search": 0.8, "filter": 0.2, "build": 0.1}
     records = [
@@ -116,13 +111,6 @@ def test_timing_divides_by_documents_queries_and_batches(make_run):
     assert [found[run, "training"]["mean seconds"] for run in ("slow", "fast")] == [15.0, 3.0]
     assert [found[run, "training"]["speedup"] for run in ("slow", "fast")] == [1.0, 5.0]
     assert found["slow", "encoding of the corpus"]["ANCE ms"] == 4.5
-
-
-def test_small_parts_of_a_run_are_the_rest():
-    parts = {letter: 10.0 - place for place, letter in enumerate("abcdefgh")}
-    largest = timing._largest({"run": {**parts, "the rest": 50.0}, "other": {"a": 1.0}})
-    assert largest["run"] == {**{letter: parts[letter] for letter in "abcdef"}, "the rest": 4.0 + 3.0 + 50.0}
-    assert largest["other"] == {"a": 1.0, **dict.fromkeys("bcdef", 0.0), "the rest": 0}
 
 
 def test_learning_curves_have_loss_dev_and_live_searches(make_run):
@@ -216,25 +204,6 @@ def test_composition_takes_origins_and_counts_a_repeated_pair_once():
     ]
 
 
-def test_composition_of_a_run_against_sets(studied):
-    findings = composition.study([studied])
-    seen: dict[tuple[int, int], str] = {}
-    for name, position, tables in studied.tables_in_use:
-        pairs = {
-            (int(anchor), int(row))
-            for table in tables.values()
-            for anchor, rows in zip(table.anchors, table.candidates, strict=True)
-            for row in rows
-            if row != EMPTY
-        }
-        for pair in pairs:
-            seen.setdefault(pair, f"ann of {name}")
-        expected = Counter(seen[pair] for pair in pairs)
-        own = [row for row in findings.rows if row["generation"] == name]
-        assert {row["first"]: row["negatives"] for row in own} == expected
-        assert sum(row["share"] for row in own) == pytest.approx(1) and own[0]["step"] == position
-
-
 def test_composition_needs_the_tables_of_all_refreshes(studied):
     vars(studied)["generations"] = studied.generations[1:]
     with pytest.raises(NotKept, match=r"2 of 3 refreshes; train with retention\.keep_negatives=all"):
@@ -254,15 +223,6 @@ def test_forgetting_shows_the_intervals_of_compare_and_ten_queries(studied, monk
     assert (row["since"], row["until"], row["forgotten"], row["learnt"]) == ("ance-0", "ance-2", 0.2, 0.0)
     followed = forgetting._followed(studied, ranks)
     assert len(followed) == 10 and {tuple(line.x) for line in followed.values()} == {(4, 6)}
-
-
-def test_forgetting_names_the_key_of_what_was_removed(studied, monkeypatch):
-    def removed(run):
-        raise FileNotFoundError("negatives/ance-00000000 is missing")
-
-    monkeypatch.setattr(forgetting, "reciprocal_ranks", removed)
-    with pytest.raises(NotKept, match=r"retention\.keep_negatives=all"):
-        forgetting.study([studied])
 
 
 def test_recall_counts_take_the_first_k_of_each_ranking():

@@ -1,13 +1,12 @@
 """Studies that use the model, against slow references on the vectors of a small run."""
 
 import math
-import sys
 
 import numpy as np
 import pytest
 
 from benchmarks.papers.studies import distances, positive_neighbors, recall_frequency, t_sne
-from benchmarks.papers.studies.studied_run import NotKept, StudiedRun, StudySettings
+from benchmarks.papers.studies.studied_run import StudiedRun, StudySettings
 
 
 def document_vectors(studied: StudiedRun) -> np.ndarray:
@@ -73,12 +72,6 @@ def test_neighbours_of_the_positive_one_by_one(studied):
     assert rows[0]["by chance"] == pytest.approx(5 / 30)
 
 
-def test_neighbours_need_kept_checkpoints(studied, monkeypatch):
-    monkeypatch.setattr(StudiedRun, "kept_checkpoints", [])
-    with pytest.raises(NotKept, match=r"retention\.save_total_limit"):
-        positive_neighbors.study([studied])
-
-
 def test_recall_frequency_counts_every_query_and_relevant_document_once(studied):
     rows = recall_frequency.study([studied]).rows
     for side in ("query", "document"):
@@ -101,13 +94,6 @@ def _mean_ndcg(studied: StudiedRun, side: str) -> float:
     return sum(1 / math.log2(1 + rank) for rank in ranks.values() if rank <= 10) / 5
 
 
-def test_recall_frequency_names_the_key_of_query_retrieval(studied, monkeypatch):
-    monkeypatch.setattr(studied.run, "run_files", studied.run.folder / "elsewhere")
-    monkeypatch.setattr(recall_frequency, "read_run", lambda path: {})
-    with pytest.raises(NotKept, match=r"final_evaluation\.query_measures"):
-        recall_frequency.study([studied])
-
-
 def test_t_sne_has_a_point_for_each_text_of_the_query(studied):
     pytest.importorskip("sklearn")
     rows = t_sne.study([studied]).rows
@@ -127,12 +113,3 @@ def test_t_sne_places_neighbours_together():
     places = t_sne.embed(np.concatenate([near, far]).astype(np.float32), 0)
     spread = np.linalg.norm(places[:10] - places[:10].mean(0), axis=1).max()
     assert np.linalg.norm(places[:10].mean(0) - places[10:].mean(0)) > 2 * spread
-
-
-def test_t_sne_of_an_unknown_query_and_without_its_library(studied, small_run, monkeypatch):
-    asked = StudiedRun("run", small_run, StudySettings(query="test-9"))
-    with pytest.raises(ValueError, match="--query test-9: split test has no such query .*test-0"):
-        t_sne.study([asked])
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(RuntimeError, match="pip install scikit-learn"):
-        t_sne.study([studied])
