@@ -12,7 +12,6 @@ import torch
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.kept_memory import TRAINING_PRIMITIVES, limit_primitive_caches
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
 from pyserini_ance.pipeline.bm25_rankings import (
@@ -76,8 +75,6 @@ class Experiment:
         self.world, self.device = world, world.device
         if recipe.threads:
             torch.set_num_threads(recipe.threads)
-        if self.device == "cpu":
-            limit_primitive_caches(TRAINING_PRIMITIVES)  # before the encoder sets that for encoding
         check_device(recipe)
         self.log = RunLog(self.run_dir, self.world.is_main)
         self.session = RunSession(recipe, self.run_dir, world)
