@@ -587,7 +587,7 @@ def test_a_filter_of_mine_may_ask_bm25(run, recipe, collection, monkeypatch, tmp
     scores = tmp_path / "bm25.trec"
     scores.write_text("".join(f"{id} Q0 pink-{t} 1 {s} t\n" for id in ids for t, s in THINGS.items()))
 
-    def ranked(settings, collection, requests):
+    def ranked(bm25, cache, collection, requests):
         asked.extend(requests)
         return [scores]
 
