@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
+from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl, corpus_files
 from pyserini_ance.data.passages import Passages, check_delimiter, passage_ids
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.batching import tokens_at_once
@@ -149,7 +149,7 @@ def encode_corpus(
 
 def _part(shard: Shard, model: Encoder, corpus: PyseriniJsonl) -> dict[str, Any]:
     """Which part of which corpus a shard is, and by which weights."""
-    files = sha256_json([sha256_file(file) for file in corpus.raw_data().files])
+    files = sha256_json([sha256_file(file) for file in corpus_files(corpus.corpus)])
     part = {"number": shard.number, "of": shard.of, "weights": encoder_digest(model), "corpus": files}
     return part | {"empty_documents": corpus.empty_documents}
 
