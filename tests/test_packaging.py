@@ -170,7 +170,6 @@ def test_metadata(wheel):
         "pydocs",
         "rerank",
         "ir-datasets",
-        "report",
         "tensorboard",
         "lint",
         "docs",

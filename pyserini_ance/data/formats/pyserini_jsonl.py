@@ -48,7 +48,7 @@ class PyseriniJsonl(Format):
     """The files of each split."""
 
     def raw_data(self) -> RawData:
-        corpus = corpus_files(self.corpus)
+        corpus = _corpus_files(self.corpus)
         splits = {}
         for name, files in self.splits.items():
             topics = find_file(files.topics, f"data.splits.{name}.topics")
@@ -64,8 +64,7 @@ class PyseriniJsonl(Format):
         return Entry(line, json_id(line, record, *ID_KEYS), fields_of(line, record, self.fields))
 
 
-def corpus_files(corpus: Path) -> list[Path]:
-    """The file, or the files of the folder in the order of their names."""
+def _corpus_files(corpus: Path) -> list[Path]:
     folder = corpus.expanduser()
     if not folder.is_dir():
         return [find_file(corpus, "data.corpus")]
