@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from data import scale  # type: ignore[import-not-found]
+from data import scale  # type: ignore[import-not-found,attr-defined,unused-ignore]
 
 QUERIES = {"train": 50_000, "test": 5_000}
 HITS = 200

@@ -88,7 +88,7 @@ def main(
 
     given = list(overrides or ())
     if recipe and "=" in recipe:
-        recipe, given = None, [recipe, *given]
+        given, recipe = [recipe, *given], None
     if not (recipe or grid):
         parsing.refuse("pass a recipe, such as demo/ance, or a --grid with the key `recipe`")
     try:

@@ -129,9 +129,8 @@ def killed_while_a_teacher_trains(
     recipe: Recipe, folder: Path, name: str, resume: bool, python: Sequence[str]
 ) -> None:
     def kill() -> None:
-        while not (
-            RunDir(folder).generation(name, 0).exists() and list((folder / "teachers").glob(f".{name}.*@*"))
-        ):
+        unfinished = beside(folder / "teachers" / name, "unfinished")
+        while not (RunDir(folder).generation(name, 0).exists() and unfinished.exists()):
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
 
