@@ -46,8 +46,7 @@ def test_the_shell_files_parse():
 
 
 def test_the_files_are_named_and_sized_alike():
-    scripts = {"encode_submitit.py", "encode_ray.py"}
-    assert set(FILES) == {"encode.sbatch", "merge.sbatch", "encode.sky.yaml"} | scripts
+    assert set(FILES) == {"encode.sbatch", "merge.sbatch", "encode.sky.yaml", "encode_ray.py"}
     for name, code in FILES.items():
         if name.endswith(".sbatch"):
             assert code.startswith("#!/bin/bash\n#SBATCH --job-name=")
