@@ -83,7 +83,7 @@ setup(
     packages=[*find_packages(include=["pyserini_ance", "pyserini_ance.*"]), "pyserini_ance.recipes"],
     package_dir={"pyserini_ance.recipes": "recipes"},
     package_data={
-        "pyserini_ance": ["py.typed", "reports/*.j2"],
+        "pyserini_ance": ["py.typed", "reports/*.j2", "encoders/released.yaml"],
         "pyserini_ance.recipes": ["**/*.yaml", "**/*.md", "**/*.py"],
     },
 )

@@ -28,7 +28,7 @@ from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline import mining
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives
 from pyserini_ance.pipeline.mining import NUM_NEGATIVES, mine_negatives, read_source
-from pyserini_ance.pipeline.opened_run import Run
+from pyserini_ance.pipeline.results import Run
 from pyserini_ance.pipeline.run_session import only_training
 from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.evaluation_settings import parse_measures

@@ -486,21 +486,19 @@ def test_the_same_arguments_mine_the_same_negatives(mined, run, recipe, collecti
 
 
 def test_threads_mine_with_one_cold_cache(mined, run, recipe, tmp_path, monkeypatch):
-    """Both make the store of the same vectors before either has it."""
-    barrier, write, source = Barrier(2, timeout=60), vector_store.write_json, {"kind": "ann", "top_k": 8}
+    """Neither has the store of the same vectors when both begin to make it."""
+    barrier, make, source = Barrier(2, timeout=60), vector_store.whole_folder, {"kind": "ann", "top_k": 8}
 
-    def write_together(path, key):
-        write(path, key)
+    def make_together(folder):
         barrier.wait()
-        assert path.exists()
-        barrier.wait()
+        return make(folder)
 
     def mine(_) -> np.ndarray:
         collection = pa.load_collection(recipe.data.model_dump(mode="json"), cache=tmp_path)
         encoder = pa.load_encoder(run.directory / "checkpoints" / "initial-00000000" / "encoder")
         return pa.mine(encoder, collection, source, num_negatives=3, encoding=FP32, cache=tmp_path).rows
 
-    monkeypatch.setattr(vector_store, "write_json", write_together)
+    monkeypatch.setattr(vector_store, "whole_folder", make_together)
     with ThreadPoolExecutor(2) as threads:
         for rows in threads.map(mine, range(2)):
             np.testing.assert_array_equal(rows, mined.rows)
@@ -589,7 +587,7 @@ def test_a_filter_of_mine_may_ask_bm25(run, recipe, collection, monkeypatch, tmp
     scores = tmp_path / "bm25.trec"
     scores.write_text("".join(f"{id} Q0 pink-{t} 1 {s} t\n" for id in ids for t, s in THINGS.items()))
 
-    def ranked(settings, collection, requests):
+    def ranked(bm25, cache, collection, requests):
         asked.extend(requests)
         return [scores]
 

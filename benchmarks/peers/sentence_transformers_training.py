@@ -27,7 +27,7 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.pipeline.experiment import Experiment
-from pyserini_ance.pipeline.model_export import Results
+from pyserini_ance.pipeline.results import Results
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint

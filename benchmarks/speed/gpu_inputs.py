@@ -110,7 +110,8 @@ class Model:
         (source / "vocab.txt").write_text("\n".join([*SPECIAL_WORDS, *words]), encoding="utf-8")
         tokenizer = BertTokenizer.from_pretrained(str(source), model_max_length=LONGEST)
         tokenizer.save_pretrained(source)
-        config = BertConfig(vocab_size=sizes.vocabulary, max_position_embeddings=LONGEST, **sizes.shape)
+        shape: dict[str, Any] = dict(sizes.shape)
+        config = BertConfig(vocab_size=sizes.vocabulary, max_position_embeddings=LONGEST, **shape)
         with torch.random.fork_rng([]):
             torch.default_generator.manual_seed(0)
             BertModel(config, add_pooling_layer=False).save_pretrained(source)

@@ -36,8 +36,6 @@ def mine(options: Mapping[str, Any], folder: Path) -> Contest:
         contenders.append(Contender(f"{name}, by torch", ours, {**by_torch, **bound}))
     else:
         if cpu_has_fast_bf16():
-            repeated = {"backend": "auto", **k, "is_repeated": True}
-            contenders.append(Contender("ours, documents held in bf16", ours, repeated))
             contenders.append(Contender("ours, in fp32", ours, {"backend": "faiss", **k}))
         contenders.append(Contender("ours, by torch", ours, by_torch))
         contenders.append(Contender("faiss IndexFlatIP", faiss, k, ("faiss",), against=True))

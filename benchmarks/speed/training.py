@@ -242,7 +242,7 @@ def search_and_gather(rounds: Rounds, folder: Path) -> None:
 
     documents = np.load(folder / DOCUMENTS)
     queries = torch.from_numpy(np.load(folder / QUERIES))
-    search = searcher(documents, "auto", "cpu", World(), is_repeated=True)
+    search = searcher(documents, "auto", "cpu", World())
     held = resident(documents, "cpu")
     for _ in rounds:
         rows = search(queries, LTRE_TOP_K)[1]

@@ -17,9 +17,16 @@ MAIN_REPORTS_SECONDS = 20
 
 
 def log_to_stderr() -> None:
-    """Log with the time of day; processes other than the main one log warnings only."""
+    """Log with the time of day: what begins and ends, measures, warnings.
+
+    With PYSERINI_ANCE_DEBUG=1 also what the rooms below do, such as waiting for another process. Processes
+    other than the main one log warnings only.
+    """
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("pyserini_ance").setLevel(logging.INFO if is_main() else logging.WARNING)
+    if os.environ.get("PYSERINI_ANCE_DEBUG") != "1":
+        for room in ("data", "encoders", "storage", "vectors"):
+            logging.getLogger(f"pyserini_ance.{room}").setLevel(logging.WARNING)
 
 
 def is_main() -> bool:

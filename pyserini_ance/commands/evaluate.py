@@ -124,7 +124,7 @@ def _measure_files(
     if output:
         if output.suffix not in ENDINGS:
             parsing.refuse(f"--output {output}: measures are written as {' or '.join(ENDINGS)}")
-        check_not_input(output, [*runs, qrels_file, *[overlap] * bool(overlap)])
+        check_not_input(output, [*runs, qrels_file, *([overlap] if overlap else [])])
     holes, overlaps = ([_cutoff(name) for name in names if name.startswith(kind)] for kind in OF_RUNS)
     if (overlaps and not overlap) or len(overlaps) > 1:
         parsing.refuse("Overlap@k is measured once, against the run of --overlap FILE")
@@ -237,6 +237,7 @@ def _measure_answers(
 def _compare_queries(rankings: Sequence[str], measure: str, split: str | None, shown: int) -> None:
     from pyserini_ance.reports.query_comparison import compare_queries
 
-    if len(rankings) != 2 or rankings[0] == rankings[1]:
+    if len(set(rankings)) != 2 or len(rankings) != 2:
         parsing.refuse("pass two different rankings")
-    print(compare_queries(*rankings, measure, split, CHARACTERS).as_markdown(shown))
+    run, other = rankings
+    print(compare_queries(run, other, measure, split, CHARACTERS).as_markdown(shown))

@@ -51,7 +51,7 @@ def main(
     from pyserini_ance.reports.fusion import Hybrid
     from pyserini_ance.storage.files import check_not_input
 
-    check_not_input(output, [*map(Path, rankings), *[qrels] * bool(qrels)])
+    check_not_input(output, [*map(Path, rankings), *([qrels] if qrels else [])])
     hybrid = Hybrid.of(rankings, method)
     if not hybrid.split():
         parsing.refuse_options("a file is a ranking of one split", split=split)

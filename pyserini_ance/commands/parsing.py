@@ -4,7 +4,7 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, Protocol
 
 import typer
 from typer import Argument, Option
@@ -12,6 +12,12 @@ from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 RANKING = "RUN for the final ranking of a run directory, RUN:ROW for that of a row of its results table"
+
+
+class Main(Protocol):
+    """A command's `main`: None takes the process's arguments; the exit code, None for 0."""
+
+    def __call__(self, arguments: Sequence[str] | None = None) -> int | None: ...
 
 
 class Command(TyperCommand):
@@ -34,14 +40,14 @@ class Command(TyperCommand):
 
 def command(
     example: str, details: str = "", passes_flags: bool = False
-) -> Callable[[Callable[..., int | None]], Callable[[Sequence[str] | None], int | None]]:
+) -> Callable[[Callable[..., int | None]], Main]:
     """Make `main(arguments)` of a function with a typed signature; None takes the process's arguments.
 
     `details` and `example` end the help; their lines stay as they are. With `passes_flags`, everything after
     the first argument belongs to the last one. Wrong arguments end with exit code 2.
     """
 
-    def wrap(function: Callable[..., int | None]) -> Callable[[Sequence[str] | None], int | None]:
+    def wrap(function: Callable[..., int | None]) -> Main:
         name = function.__module__.rpartition(".")[2].replace("_", "-")
         settings: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
         if passes_flags:
@@ -60,7 +66,7 @@ def command(
             except typer.Exit as end:
                 raise SystemExit(end.exit_code) from None
             except TyperException as error:
-                error.show()
+                error.show()  # type: ignore[attr-defined]  # all that parsing raises have it
                 raise SystemExit(error.exit_code) from None
 
         main.__doc__ = inspect.getdoc(function)

@@ -76,6 +76,9 @@ def main(
         int | None,
         Option(min=1, metavar="N", help="train N runs of a grid at once, each with its share of the cores"),
     ] = None,
+    only: Annotated[
+        str | None, Option(metavar="I/N", help="train part I of N of a grid's runs, as a task of a job array")
+    ] = None,
 ) -> int | None:
     """Train a recipe: from data to a trained model, its index and its results table.
 
@@ -85,7 +88,7 @@ def main(
 
     given = list(overrides or ())
     if recipe and "=" in recipe:
-        recipe, given = None, [recipe, *given]
+        given, recipe = [recipe, *given], None
     if not (recipe or grid):
         parsing.refuse("pass a recipe, such as demo/ance, or a --grid with the key `recipe`")
     try:
@@ -98,17 +101,17 @@ def main(
         reason = "--grid resumes stopped runs by itself, and trains no other runs"
         parsing.refuse_options(reason, dry_steps=dry_steps, no_prerequisites=no_prerequisites, **started)
     else:
-        parsing.refuse_options("--jobs is for the runs of a --grid", jobs=jobs)
+        parsing.refuse_options("--jobs and --only are for the runs of a --grid", jobs=jobs, only=only)
     if show or plan:
         reason = f"{'--print' if show else '--plan'} trains nothing"
-        parsing.refuse_options(reason, dry_steps=dry_steps, jobs=jobs, **started)
+        parsing.refuse_options(reason, dry_steps=dry_steps, jobs=jobs, only=only, **started)
     if dry_steps:
         reason = "--dry-steps measures the first steps of this recipe in a temporary folder"
         parsing.refuse_options(reason, no_prerequisites=no_prerequisites, **started)
     console.log_to_stderr()
     interrupt_on_termination()
     if grid:
-        return _train_grid(recipe, given, grid, output, overwrite, show or plan, jobs or 1)
+        return _train_grid(recipe, given, grid, output, overwrite, show or plan, jobs or 1, only)
     assert recipe
     from pyserini_ance.runs.rundir import load_recipe, run_folder
 
@@ -157,16 +160,18 @@ def _train_grid(
     overwrite: bool,
     shows_plans: bool,
     jobs: int,
+    only: str | None,
 ) -> int:
     """Train the runs of a grid; exit code 0 if all have finished."""
-    from pyserini_ance.pipeline.grid_runs import GridRuns
+    from pyserini_ance.pipeline.grid import GridRuns
     from pyserini_ance.pipeline.initial_weights import describe_initial_weights
     from pyserini_ance.pipeline.plan import plan
     from pyserini_ance.recipe.grid_spec import Grid
     from pyserini_ance.reports.finish import write_card_and_report
     from pyserini_ance.runs.rundir import RunDir, load_recipe, run_folder
+    from pyserini_ance.vectors.shards import Shard
 
-    grid = Grid.parse(axes)
+    grid, part = Grid.parse(axes), Shard.parse(only, "--only") if only else None
     if not (recipe or grid.names_recipes):
         raise ValueError(
             "--grid needs recipes: pass one, as in `pyserini-ance train demo/ance --grid ...`, or put them "
@@ -180,7 +185,7 @@ def _train_grid(
             print(f"{runs.folder / name}:", *describe_initial_weights(one), sep="\n", flush=True)
             print(plan(one), end="\n\n", flush=True)
         return 0
-    have_all_finished = runs.run(recipes, overwrite, jobs)
+    have_all_finished = runs.run(recipes, overwrite, jobs, part)
     for name in recipes:
         if RunDir(runs.folder / name).measures.exists():
             write_card_and_report(runs.folder / name, only_missing=True)

@@ -3,6 +3,7 @@
 Precision, batches and attention are by default those that are fast on the device.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Self
@@ -17,8 +18,7 @@ from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.batching import encoding_batches
 from pyserini_ance.encoders.family import Family, Tower, TwoTower
 from pyserini_ance.encoders.hardware import DTYPES, Precision, cpu_prefers_eager_attention
-from pyserini_ance.encoders.inference_copy import encoding_tower, kept_copy, kept_copy_pays, transformers_in
-from pyserini_ance.encoders.kept_memory import ENCODING_PRIMITIVES, keep_freed_memory, limit_primitive_caches
+from pyserini_ance.encoders.inference_copy import encoding_tower, faster_copy, transformers_in
 from pyserini_ance.encoders.tokenization import TextTokenizer
 
 ALIGNMENT_BYTES = 8  # of an array in a transfer
@@ -69,26 +69,21 @@ def to_host(batches: Iterable[tuple[np.ndarray, torch.Tensor]]) -> Iterator[tupl
         if vectors.device.type == "cpu":
             yield rows, vectors.numpy()
             continue
-        before, copied = copied, (rows, *_start_copy(vectors))
+        is_cuda, event, before = vectors.device.type == "cuda", None, copied
+        # torch uses pinned memory again once it is free.
+        copy = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=is_cuda)
+        copy.copy_(vectors, non_blocking=True)
+        if is_cuda:
+            event = torch.cuda.Event()
+            event.record(torch.cuda.current_stream(vectors.device))
+        copied = rows, copy, event
         if before is not None:
-            yield _end_copy(*before)
+            yield _copied(*before)
     if copied is not None:
-        yield _end_copy(*copied)
+        yield _copied(*copied)
 
 
-def _start_copy(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
-    """A copy on the host, complete after the event; torch uses its pinned memory again once it is free."""
-    is_cuda = vectors.device.type == "cuda"
-    copy = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=is_cuda)
-    copy.copy_(vectors, non_blocking=True)
-    event = None
-    if is_cuda:
-        event = torch.cuda.Event()
-        event.record(torch.cuda.current_stream(vectors.device))
-    return copy, event
-
-
-def _end_copy(
+def _copied(
     rows: np.ndarray, copy: torch.Tensor, event: torch.cuda.Event | None
 ) -> tuple[np.ndarray, np.ndarray]:
     if event is not None:
@@ -125,26 +120,31 @@ class Encoder:
         self.towers = towers.to(self.device).eval()
         self._copies: dict[tuple[Tower, torch.dtype], Tower | None] | None = None
         if family.dropout is not None:
-            _set_dropout(towers, family.dropout)
+            for module in towers.modules():
+                if isinstance(module, nn.Dropout):
+                    module.p = family.dropout
         if self.device.type == "cpu":
-            keep_freed_memory()
-            limit_primitive_caches(ENCODING_PRIMITIVES)
+            # glibc keeps freed blocks up to the size of the largest that was freed (at most 32 MiB, see
+            # M_MMAP_THRESHOLD). Else each page comes back from the system cleared: 7 % of encoding in fp32.
+            torch.empty(31 << 20, dtype=torch.uint8)
+            # oneDNN's compiled products, by default 1,024 of 1 MiB each: batches have ever new shapes
+            # (docs/lab-notes/speed.md).
+            os.environ.setdefault("LRU_CACHE_CAPACITY", "128")
+            os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
         if self.device.type == "cpu" and (cpu_prefers_eager_attention() or family.eager_on_cpu):
-            _use_eager_attention(towers)
+            for model in transformers_in(towers):
+                model.set_attn_implementation("eager")
         if (dimensions := {towers.tower(side).dimension for side in SIDES}) != {self.dimension}:
             sizes = " and ".join(map(str, sorted(dimensions)))
             raise ValueError(f"the two towers give vectors of {sizes} numbers, which cannot be compared")
+        count = len(tokenizer.specials.before) + len(tokenizer.specials.after)
         for side in SIDES:
-            self._check_length(side)
-
-    def _check_length(self, side: Side) -> None:
-        length, longest = self.length_tokens(side), self.towers.tower(side).longest_input
-        where = f"encoder.tokenization.{side}.length_tokens is {length}"
-        if length > longest:
-            raise ValueError(f"{where}, but {self.family.model_of(side)} reads at most {longest}")
-        specials = self.tokenizer.specials
-        if length <= (count := len(specials.before) + len(specials.after)):
-            raise ValueError(f"{where}, and {count} of them are special tokens")
+            length, longest = self.length_tokens(side), towers.tower(side).longest_input
+            where = f"encoder.tokenization.{side}.length_tokens is {length}"
+            if length > longest:
+                raise ValueError(f"{where}, but {family.model_of(side)} reads at most {longest}")
+            if length <= count:
+                raise ValueError(f"{where}, and {count} of them are special tokens")
 
     @property
     def dimension(self) -> int:
@@ -189,8 +189,7 @@ class Encoder:
         records = [self._fields(position, text, side) for position, text in enumerate(texts)]
         tokens = TokenStore.of_lists(self.tokenizer.ids(side, records), self.tokenizer.specials)
         vectors, rows = np.empty((len(records), self.dimension), np.float32), np.arange(len(records))
-        count = int(tokens.lengths(self.length_tokens(side), rows).sum())
-        if (copy := self._kept_copy(side, DTYPES[precision], count)) is None:
+        if (copy := self._kept_copy(side, DTYPES[precision])) is None:
             batches = self.encode_rows(tokens, rows, side, precision, tokens_per_batch)
         else:
             batches = to_host(self._encoded(copy, tokens, rows, side, precision, tokens_per_batch))
@@ -201,21 +200,21 @@ class Encoder:
     def optimize_for_inference(self) -> Self:
         """Let `encode` keep the copies of the weights that it makes, for later calls; returns the encoder.
 
-        There is a copy for each tower and precision that is used: in half precision; in fp32 on an AMD
-        processor packed for oneDNN, and on others, for calls with few tokens, of fused layers. A copy takes
-        longer to make than a query to encode: one by one, queries are then 1.3 to 1.5 times as fast in fp32,
-        and 4 times in bf16 (docs/lab-notes/speed.md). What changes in the encoder after its first `encode` is
-        not seen until this is called again.
+        There is a copy for each tower and precision that is used: in half precision, and in fp32 on an AMD
+        processor. A copy takes longer to make than a query to encode: one by one, queries are then 4 times as
+        fast in bf16 (docs/lab-notes/speed.md). What changes in the encoder after its first `encode` is not
+        seen until this is called again.
         """
         self._copies = {}
         return self
 
-    def _kept_copy(self, side: Side, dtype: torch.dtype, tokens: int) -> Tower | None:
-        if self._copies is None or not kept_copy_pays(dtype, tokens):
+    def _kept_copy(self, side: Side, dtype: torch.dtype) -> Tower | None:
+        if self._copies is None:
             return None
         tower = self.towers.tower(side)
         if (tower, dtype) not in self._copies:
-            self._copies[tower, dtype] = kept_copy(tower, dtype, self.device)
+            copied = faster_copy(tower, dtype, self.device)
+            self._copies[tower, dtype] = None if copied is None else copied.eval()
         return self._copies[tower, dtype]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -291,14 +290,3 @@ class Encoder:
             with torch.inference_mode():
                 vectors = towers(side, ids, mask)
             yield rows[batch], vectors
-
-
-def _use_eager_attention(towers: TwoTower) -> None:
-    for model in transformers_in(towers):
-        model.set_attn_implementation("eager")
-
-
-def _set_dropout(towers: TwoTower, probability: float) -> None:
-    for module in towers.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = probability

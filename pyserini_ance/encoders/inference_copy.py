@@ -1,8 +1,7 @@
-"""A copy of a tower for encoding: in bf16 or fp16, and on a CPU with packed weights or fused layers."""
+"""A copy of a tower for encoding: in bf16 or fp16, and on a CPU with weights packed for oneDNN."""
 
 import copy
 import logging
-from collections.abc import Callable
 from functools import cache, cached_property
 from itertools import chain
 from typing import Any
@@ -12,7 +11,6 @@ from torch import nn
 from torch.nn import functional
 
 from pyserini_ance.encoders.family import Tower
-from pyserini_ance.encoders.fused_layer import fuse_layers
 from pyserini_ance.encoders.hardware import cpu_is_amd
 
 log = logging.getLogger(__name__)
@@ -21,12 +19,10 @@ PROBES = ((1, 64, 32), (48, 96, 40), (33, 40, 200))  # products as (rows, inputs
 ROUNDING = {torch.bfloat16: 2**-7, torch.float32: 2**-18}
 # Packing the weights in fp32 takes as long as encoding some 300 tokens, and saves a fifth of the time.
 FEWEST_TOKENS = 4096
-# With 4 queries fused layers are 1.15 times as fast as transformers', with 16 1.09; with long documents less.
-MOST_FUSED_TOKENS = 512
 
 
 def encoding_tower(tower: Tower, dtype: torch.dtype, tokens: int, device: torch.device) -> Tower:
-    """What encodes `tokens` tokens in one call: the `faster_copy` of `tower`, or itself.
+    """Return the tower that encodes `tokens` tokens in one call: the `faster_copy` of `tower`, or itself.
 
     In fp32 a copy pays only for many tokens. Its vectors differ from the tower's in their last bits.
     """
@@ -42,34 +38,8 @@ def faster_copy(tower: Tower, dtype: torch.dtype, device: torch.device) -> Tower
         return inference_copy(tower, dtype)
     if device.type != "cpu" or not packs_linears(dtype):
         return None
-    return _if_copied(lambda: inference_copy(tower, dtype))
-
-
-def kept_copy_pays(dtype: torch.dtype, tokens: int) -> bool:
-    """Whether a call with `tokens` tokens is faster with a `kept_copy`."""
-    return dtype != torch.float32 or packs_linears(dtype) or tokens <= MOST_FUSED_TOKENS
-
-
-def kept_copy(tower: Tower, dtype: torch.dtype, device: torch.device) -> Tower | None:
-    """A copy for many calls, in evaluation mode: the `faster_copy`, or else in fp32 on a CPU one with
-    `FusedLayer`s; None where neither is to be had."""
-    copied = faster_copy(tower, dtype, device)
-    if copied is None and device.type == "cpu" and not packs_linears(dtype):
-        copied = _if_copied(lambda: _fused_copy(tower, dtype))
-    return None if copied is None else copied.eval()
-
-
-def _fused_copy(tower: Tower, dtype: torch.dtype) -> Tower | None:
-    copied = inference_copy(tower, dtype).eval()
-    count = fuse_layers(copied)
-    log.info("small calls in fp32: %d layers of the model are fused", count)
-    return copied if count else None
-
-
-def _if_copied(make: Callable[[], Tower | None]) -> Tower | None:
-    """What `make` gives; None, with a warning, where a tower cannot be copied."""
     try:
-        return make()
+        return inference_copy(tower, dtype)
     except (TypeError, RuntimeError) as error:  # of any model's own code: the copy only saves time
         log.warning("encoding in fp32 uses no faster copy, because the model cannot be copied: %s", error)
         return None
@@ -90,24 +60,14 @@ def inference_copy(tower: Tower, dtype: torch.dtype) -> Tower:
     kept = [each for module in tower.modules() for each in vars(module).values() if torch.is_tensor(each)]
     replaced |= {id(each): each.detach() for each in kept if not each.is_leaf}
     replaced |= {id(hook): hook for module in tower.modules() for hook in _hooks(module)}
-    for module in _modules_of_transformers(tower):
-        if _is_packed(module, dtype):
+    inner = [model for model in models if len(transformers_in(model)) == 1]
+    for module in (module for model in inner for module in model.modules()):
+        if packs_linears(dtype) and _can_be_packed(module):
             replaced[id(module)] = PackedLinear(module.weight, module.bias, dtype)
         else:
-            own = module.parameters(recurse=False)
-            replaced |= {id(weight): _in_dtype(weight, dtype) for weight in own}
+            for weight in module.parameters(recurse=False):
+                replaced[id(weight)] = nn.Parameter(weight.detach().to(dtype), requires_grad=False)
     return copy.deepcopy(tower, replaced)
-
-
-def copied_weights(tower: Tower, dtype: torch.dtype) -> list[str]:
-    """The names of the weights of which `inference_copy` has another copy."""
-    modules = _modules_of_transformers(tower)
-    if dtype == torch.float32:
-        modules = [module for module in modules if _is_packed(module, dtype)]
-        own = {id(module.weight) for module in modules}
-    else:
-        own = {id(weight) for module in modules for weight in module.parameters(recurse=False)}
-    return [name for name, weight in tower.named_parameters() if id(weight) in own]
 
 
 def transformers_in(module: nn.Module) -> list[Any]:
@@ -115,28 +75,18 @@ def transformers_in(module: nn.Module) -> list[Any]:
     return [each for each in module.modules() if hasattr(each, "set_attn_implementation")]
 
 
-def _modules_of_transformers(tower: Tower) -> list[Any]:
-    inner = [model for model in transformers_in(tower) if len(transformers_in(model)) == 1]
-    return [module for model in inner for module in model.modules()]
-
-
-def _is_packed(module: nn.Module, dtype: torch.dtype) -> bool:
-    if type(module) is not nn.Linear or module.weight.device.type != "cpu":
-        return False
+def _can_be_packed(module: nn.Module) -> bool:
     return (
-        not _hooks(module)
-        and "forward" not in vars(module)
+        type(module) is nn.Linear
+        and module.weight.device.type == "cpu"
         and isinstance(module.weight, nn.Parameter)
-        and packs_linears(dtype)
+        and "forward" not in vars(module)
+        and not _hooks(module)
     )
 
 
 def _hooks(module: nn.Module) -> list[Any]:
     return [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
-
-
-def _in_dtype(weight: torch.Tensor, dtype: torch.dtype) -> nn.Parameter:
-    return nn.Parameter(weight.detach().to(dtype), requires_grad=False)
 
 
 class PackedLinear(nn.Module):

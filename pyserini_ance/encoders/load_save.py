@@ -283,13 +283,8 @@ def _check_settings(family: Family, source: Path, changes: Collection[str]) -> N
         if key == "tokenization":
             given, expected = family.tokenization.without_lengths(), saved.tokenization.without_lengths()
         if given != expected:
+            allow = f", or, if this is intended, set `allow_changes: [{key}]` under the stage's `init_from:`"
             raise ValueError(
                 f"encoder.{key} is {given!r}, but {source / SIDE_FILE} was trained with {expected!r}; "
-                f"use the latter in the recipe{_allow_hint(key)}"
+                f"use the latter in the recipe{allow if key in get_args(Change) else ''}"
             )
-
-
-def _allow_hint(key: str) -> str:
-    if key not in get_args(Change):
-        return ""
-    return f", or, if this is intended, set `allow_changes: [{key}]` under the stage's `init_from:`"

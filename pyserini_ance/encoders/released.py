@@ -1,18 +1,14 @@
-"""Released checkpoints: the formats in which they were published, and the settings of their training.
-
-Each entry of `FORMS` is one format: how its weights are named, and how its texts were tokenized.
-docs/guides/checkpoints.md lists the settings for each. Names and settings as in microsoft/ANCE (c8439df),
-castorini/pyserini, jingtaozhan/DRhard (15e2235), thunlp/DANCE (a119572), facebookresearch/DPR (a31212d),
-OpenMatch/ANCE-Tele (e871571).
-"""
+"""Released checkpoints: recognises the formats of released.yaml, and warns of other settings than theirs."""
 
 import logging
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.foreign_formats import read_arguments
@@ -25,20 +21,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
-
-# Weights of pretraining heads and classifiers, which vectors do not use, and a buffer that older releases
-# saved.
-HEADS = (
-    r"pooler|cls|lm_head|mlm_head|c_head|generator\w*|discriminator\w*|vocab_\w+"
-    r"|(pre_)?classifier|classification_heads?"
-)
-HARMLESS = rf"(^|\.)({HEADS})\.|position_ids$"
-
-# Folders that training, the hub's cache and Tevatron create below the folder with the name of a release.
-BELOW = r"(/(checkpoint-\d+|snapshots/[0-9a-f]{40}|query_model|passage_model))+$"
-# Names of releases for documents: "Document ANCE(MaxP) Checkpoint", ance-msmarco-doc-maxp,
-# SEED-Encoder-doc-800000, ANCE_w_Dual, DRhard's folders.
-OF_DOCUMENTS = r"(?<![a-z])(doc(ument)?(?![a-z\d])|ance[ ._-]+w[ ._-]+dual|doc/trained_models/[^/]+)"
+# The architectures and prefixes of Hugging Face's DPRQuestionEncoder and DPRContextEncoder.
+DPR_FOLDER: dict[str, Side] = {"DPRQuestionEncoder": "query", "DPRContextEncoder": "document"}
+DPR_PREFIX: dict[Side, str] = {"query": "question_encoder.bert_model.", "document": "ctx_encoder.bert_model."}
 
 
 @dataclass(frozen=True)
@@ -60,110 +45,21 @@ class Form:
 
     description: str
     kind: str
-    architectures: tuple[str, ...] = ()
-    model_types: tuple[str, ...] = ()
+    architectures: Sequence[str] = ()
+    model_types: Sequence[str] = ()
     called: str = r"(?!)"
     arguments: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     unused: str = r"(?!)"
     reads: Mapping[str, Any] = field(default_factory=dict)
     documents: Mapping[str, Any] = field(default_factory=dict)
-    vocabulary: tuple[str, ...] = ()
+    vocabulary: Sequence[str] = ()
     vectors: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _reads(query: int, document: int, **more: Any) -> dict[str, Any]:
-    return {"query.length_tokens": query, "document.length_tokens": document, **more}
-
-
-def _template(template: str) -> dict[str, Any]:
-    return {"document.template": template}
-
-
-# For RoBERTa, `<sep>` is plain text of three tokens. microsoft/ANCE uses the tokenizer's separator since
-# 39258f5 (September 2021, SEED-Encoder).
-LITERAL_SEP = _template("{url}<sep>{title}<sep>{text}")
-
-SEED_LAYER = r"^seed_encoder\.encoder\.sentence_encoder\.layers\.(\d+)\."
-SEED_NAMES = {
-    r"^seed_encoder\.encoder\.sentence_encoder\.embed_tokens\.": "roberta.embeddings.word_embeddings.",
-    r"^seed_encoder\.encoder\.sentence_encoder\.embed_positions\.": "roberta.embeddings.position_embeddings.",
-    r"^seed_encoder\.encoder\.sentence_encoder\.emb_layer_norm\.": "roberta.embeddings.LayerNorm.",
-    SEED_LAYER + r"self_attn\.q_proj\.": r"roberta.encoder.layer.\1.attention.self.query.",
-    SEED_LAYER + r"self_attn\.k_proj\.": r"roberta.encoder.layer.\1.attention.self.key.",
-    SEED_LAYER + r"self_attn\.v_proj\.": r"roberta.encoder.layer.\1.attention.self.value.",
-    SEED_LAYER + r"self_attn\.out_proj\.": r"roberta.encoder.layer.\1.attention.output.dense.",
-    SEED_LAYER + r"self_attn_layer_norm\.": r"roberta.encoder.layer.\1.attention.output.LayerNorm.",
-    SEED_LAYER + r"fc1\.": r"roberta.encoder.layer.\1.intermediate.dense.",
-    SEED_LAYER + r"fc2\.": r"roberta.encoder.layer.\1.output.dense.",
-    SEED_LAYER + r"final_layer_norm\.": r"roberta.encoder.layer.\1.output.LayerNorm.",
-}
-
-STAR = Form(
-    "STAR and ADORE (DRhard): RobertaDot; its tokenizer puts a blank before a text (transformers 2.8) and "
-    "lower-cases",
-    "roberta_ance",
-    architectures=("RobertaDot", "RobertaDot_InBatch", "RobertaDot_Rand"),
-    reads=_reads(64, 512, lowercase=True, prefix_space=True),
-    documents=LITERAL_SEP,
-)
-SEED = Form(
-    "SEED-Encoder, pretrained or as ANCE (microsoft/ANCE, seeddot_nll): fairseq's names for a RoBERTa "
-    "without token types; a WordPiece vocabulary without capitals, for texts that are lower-cased first",
-    "roberta_ance",
-    architectures=("SEEDEncoderForMaskedLM", "SEEDEncoderDot_NLL_LN"),
-    model_types=("seed_encoder",),
-    names=SEED_NAMES,
-    unused=r"^decoder\.|\.version$",
-    reads=_reads(64, 512, lowercase=True, prefix_space=None),
-    documents=_template("{url} [SEP] {title} [SEP] {text}"),
-    vocabulary=("lowercase",),
-)
-ANCE = Form(
-    "ANCE (microsoft/ANCE, castorini/ance-msmarco-*): lower-cased and no blank before a text "
-    "(transformers 2.3)",
-    "roberta_ance",
-    architectures=("RobertaDot_NLL_LN", "AnceEncoder"),
-    names={r"^ance_encoder\.": ""},
-    reads=_reads(64, 512, lowercase=True, prefix_space=False),
-    documents=LITERAL_SEP,
-)
-MAXP = replace(
-    ANCE,
-    description="ANCE MaxP: four passages of a document, split after special tokens were added to the whole",
-    architectures=("RobertaDot_CLF_ANN_NLL_MultiChunk",),
-    called=r"(?<![a-z])maxp(?![a-z])",
-    reads={**ANCE.reads, **LITERAL_SEP, "document.passages": 4, "document.special_tokens": "per_document"},
-)
-# The same architecture and names as ANCE: only the name of the release or its training arguments differ.
-# "ANCE w. Dual" has ANCE's vectors.
-DANCE = replace(
-    ANCE,
-    description="DANCE and ANCE w. Norm (thunlp/DANCE): unit vectors; documents skip ANCE's LayerNorm",
-    architectures=(),
-    called=r"(?<![a-z])(dance(?![a-z])|ance[ ._-]+w[ ._-]+norm)",
-    arguments={"representation_l2_normalization": True},
-    reads={**ANCE.reads, **LITERAL_SEP},
-    vectors={"normalize": True, "layer_norm": {"query": True, "document": False}},
-)
-# The architectures and prefixes of Hugging Face's DPRQuestionEncoder and DPRContextEncoder.
-DPR_FOLDER: dict[str, Side] = {"DPRQuestionEncoder": "query", "DPRContextEncoder": "document"}
-DPR_PREFIX: dict[Side, str] = {"query": "question_encoder.bert_model.", "document": "ctx_encoder.bert_model."}
-DPR = Form(
-    "DPR and ANCE's OpenQA checkpoints: a .cp file of both towers, or a Hugging Face folder of one "
-    "(castorini/ance-dpr-*)",
-    "transformer",
-    model_types=("dpr",),
-    names={f"^{re.escape(prefix)}": "" for prefix in DPR_PREFIX.values()},
-    reads=_reads(256, 256, lowercase=False, **_template("{title} [SEP] {text}")),
-)
-TELE = Form(
-    "ANCE-Tele: a plain BERT with CLS pooling; `query_model/` and `passage_model/` if it has two towers",
-    "transformer",
-    called=r"(^|/|--)ance-tele_",
-    reads=_reads(32, 156, lowercase=False, **_template("{title} [SEP] {text}")),
-)
-FORMS = (STAR, SEED, DANCE, MAXP, ANCE, DPR, TELE)
+_TABLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+FORMS = tuple(Form(**form) for form in _TABLE["forms"].values())
+STAR, SEED, DANCE, MAXP, ANCE, DPR, TELE = FORMS
 
 
 def form_of(kind: str, source: str, config: Mapping[str, Any]) -> Form | None:
@@ -184,7 +80,10 @@ def form_of(kind: str, source: str, config: Mapping[str, Any]) -> Form | None:
 
 def _called(pattern: str, source: str) -> bool:
     """Whether the name of a release matches: that of `~/models/DANCE/checkpoint-190000` is `DANCE`."""
-    return re.search(f"({pattern})[^/]*$", re.sub(BELOW, "", source.rstrip("/")), re.IGNORECASE) is not None
+    return (
+        re.search(f"({pattern})[^/]*$", re.sub(_TABLE["below"], "", source.rstrip("/")), re.IGNORECASE)
+        is not None
+    )
 
 
 def warn_about_tokenization(
@@ -194,7 +93,7 @@ def warn_about_tokenization(
 
     Shorter lengths are no difference.
     """
-    expected = {**form.reads, **(form.documents if _called(OF_DOCUMENTS, source) else {})}
+    expected = {**form.reads, **(form.documents if _called(_TABLE["of_documents"], source) else {})}
     if only is not None:
         expected = {key: expected[key] for key in only}
     return _warn(form, source, "encoder.tokenization", tokenization, expected)
@@ -221,7 +120,7 @@ def _warn(form: Form, source: str, where: str, settings: Settings, expected: Map
 
 def check_unexpected_weights(source: str, unexpected: Collection[str], form: Form | None) -> None:
     """Raises RuntimeError for weights that the encoder lacks and that vectors may depend on."""
-    unused = f"{HARMLESS}|{form.unused}" if form else HARMLESS
+    unused = f"{_TABLE['harmless']}|{form.unused}" if form else _TABLE["harmless"]
     if left := sorted(name for name in unexpected if not re.search(unused, name)):
         raise RuntimeError(
             f"{source} contains {len(left)} weights that this encoder lacks, first {', '.join(left[:3])}; "

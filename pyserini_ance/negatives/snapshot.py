@@ -338,16 +338,9 @@ class Snapshot:
     def _by_torch(self) -> bool:
         return resolve_backend(self.encoding.search, self.device) == "torch"
 
-    def _searcher(self, vectors: np.ndarray | torch.Tensor, is_repeated: bool = False) -> Searcher:
+    def _searcher(self, vectors: np.ndarray | torch.Tensor) -> Searcher:
         settings = self.encoding
-        return searcher(
-            vectors,
-            settings.search,
-            self.device,
-            self.world,
-            memory_gib=settings.memory_gib,
-            is_repeated=is_repeated,
-        )
+        return searcher(vectors, settings.search, self.device, self.world, memory_gib=settings.memory_gib)
 
     def static_index(self, index: str, seed: int) -> Searcher:
         """A search over all documents that is built once and called often.
@@ -372,7 +365,7 @@ class Snapshot:
                     vectors.own.nbytes / 2**30,
                     self.device,
                 )
-        return FlatIndex(vectors, self._searcher(own, is_repeated=True), self.world)
+        return FlatIndex(vectors, self._searcher(own), self.world)
 
     def _faiss_index(self, index: str, seed: int, vectors: ShardedVectors) -> Searcher:
         factory, search = factory_and_search(index)

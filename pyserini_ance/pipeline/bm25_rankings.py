@@ -17,7 +17,6 @@ from pyserini_ance.data.collection import Collection, Split, Texts
 from pyserini_ance.data.formats.text_files import find_file
 from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.data.strings import ROWS_PER_BATCH
-from pyserini_ance.data.trec import PADDING
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.recipe.evaluation_settings import Rerank
 from pyserini_ance.recipe.models import Bm25, Recipe
@@ -60,69 +59,59 @@ def bm25_for_evaluation(recipe: Recipe) -> list[Bm25Request]:
 def write_rankings(recipe: Recipe, collection: Collection, outputs: Mapping[Path, Bm25Request]) -> None:
     """Copy the rankings to `outputs`, each atomically; existing files stay as they are."""
     missing = {output: request for output, request in outputs.items() if not output.exists()}
-    cached = cached_rankings(recipe, collection, list(missing.values()))
+    if not missing:
+        return
+    assert recipe.bm25 is not None
+    cached = cached_rankings(recipe.bm25, recipe.cache, collection, list(missing.values()))
     for ranking, output in zip(cached, missing, strict=True):
         output.parent.mkdir(parents=True, exist_ok=True)
         copy_whole(ranking, output)
 
 
-def cached_rankings(recipe: Recipe, collection: Collection, requests: Sequence[Bm25Request]) -> list[Path]:
+def cached_rankings(
+    bm25: Bm25, cache: Path, collection: Collection, requests: Sequence[Bm25Request]
+) -> list[Path]:
     """The TREC run of each request, in the cache.
 
     Missing rankings are made in one call, and the index once per collection. Of several processes that need
     the same rankings one makes them while the others wait. Raises RuntimeError as
     `pyserini_bridge.bm25.retrieve` does.
     """
-    paths = [_path(recipe, collection, request) for request in requests]
+    paths = [_path(bm25, cache, collection, request) for request in requests]
     by_path = dict(zip(paths, requests, strict=True))
-    if missing := _missing(by_path):
+    missing = [path for path in by_path if not path.exists()]
+    if missing:
         work = sha256_json(sorted(path.stem for path in missing))[:32]
-        (recipe.cache / BM25).mkdir(parents=True, exist_ok=True)
-        with locked(beside(recipe.cache / BM25 / work, "writing"), what="BM25's rankings"):
-            remove_leftovers(recipe.cache / BM25)
-            if missing := _missing(by_path):
-                _retrieve(recipe, collection, missing)
+        (cache / BM25).mkdir(parents=True, exist_ok=True)
+        with locked(beside(cache / BM25 / work, "writing"), what="BM25's rankings"):
+            remove_leftovers(cache / BM25)
+            if wanted := {path: request for path, request in by_path.items() if not path.exists()}:
+                _retrieve(bm25, bm25_index(bm25, cache, collection), collection, wanted)
     elif paths:
-        log.info("BM25: found all rankings in %s", paths[0].parent)
+        log.debug("BM25: found all rankings in %s", paths[0].parent)
     return paths
 
 
-def _missing(requests: Mapping[Path, Bm25Request]) -> dict[Path, Bm25Request]:
-    return {path: request for path, request in requests.items() if not path.exists()}
-
-
-def cached_folders(recipe: Recipe, collection: Collection) -> list[Path]:
-    """The cache folders of BM25's results: the index, if it is built there, and the rankings."""
-    index = [bm25_index(recipe, collection)] if _settings(recipe).index == "build" else []
-    return [*index, recipe.cache / BM25 / RANKINGS]
-
-
-def bm25_index(recipe: Recipe, collection: Collection) -> Path:
-    """The folder of BM25's index: the one that the recipe names, or that of the cache, whether built yet or
+def bm25_index(bm25: Bm25, cache: Path, collection: Collection) -> Path:
+    """The folder of BM25's index: the one that the settings name, or that of the cache, whether built yet or
     not.
 
     The index holds document vectors if RM3 needs them.
     """
-    if recipe.bm25 and recipe.bm25.index != "build":
-        return Path(recipe.bm25.index)
-    suffix = "-docvectors" if recipe.bm25 and recipe.bm25.rm3 else ""
-    return recipe.cache / BM25 / f"{collection.documents.digest}{suffix}"
+    if bm25.index != "build":
+        return Path(bm25.index)
+    return cache / BM25 / f"{collection.documents.digest}{'-docvectors' if bm25.rm3 else ''}"
 
 
-def _settings(recipe: Recipe) -> Bm25:
-    assert recipe.bm25 is not None, "the recipe does not use BM25"
-    return recipe.bm25
-
-
-def _retrieve(recipe: Recipe, collection: Collection, missing: Mapping[Path, Bm25Request]) -> None:
+def _retrieve(bm25: Bm25, index: Path, collection: Collection, missing: Mapping[Path, Bm25Request]) -> None:
     from pyserini_ance.pyserini_bridge.bm25 import Bm25Job, retrieve
 
-    jobs = [
-        Bm25Job(_ids_and_texts(collection.split(request.split).queries), request.hits, path, request.rm3)
-        for path, request in missing.items()
-    ]
-    documents, index = collection.documents, bm25_index(recipe, collection)
-    retrieve(_contents(documents), jobs, _settings(recipe), index, len(documents))
+    jobs = []
+    for path, request in missing.items():
+        queries = collection.split(request.split).queries
+        texts = list(zip(queries.ids, queries.columns["text"], strict=True))
+        jobs.append(Bm25Job(texts, request.hits, path, request.rm3))
+    retrieve(_contents(collection.documents), jobs, bm25, index, len(collection.documents))
 
 
 def _contents(documents: Texts) -> Iterator[tuple[str, str]]:
@@ -132,36 +121,26 @@ def _contents(documents: Texts) -> Iterator[tuple[str, str]]:
         yield id, "\n".join(filter(None, record.values()))
 
 
-def _path(recipe: Recipe, collection: Collection, request: Bm25Request) -> Path:
-    settings = _settings(recipe)
-    rm3 = settings.rm3 if request.rm3 else None
+def _path(bm25: Bm25, cache: Path, collection: Collection, request: Bm25Request) -> Path:
+    """The file of a ranking, by what it depends on: the searched documents, the files of a folder, or the
+    name of a prebuilt index; queries; settings."""
+    rm3, folder = bm25.rm3 if request.rm3 else None, Path(bm25.index)
+    index: list[Any] = [bm25.index]
+    if bm25.index == "build":
+        index = [collection.documents.digest]
+    elif folder.is_dir():
+        files = ((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in folder.iterdir())
+        index = [str(folder.absolute()), *sorted(files)]
     key = {
-        "index": _index_identity(settings, collection),
+        "index": index,
         "queries": collection.split(request.split).queries.digest,
-        "k1": settings.k1,
-        "b": settings.b,
+        "k1": bm25.k1,
+        "b": bm25.b,
         "hits": request.hits,
         "rm3": rm3.model_dump() if rm3 else None,
         "pyserini": version("pyserini"),
     }
-    return recipe.cache / BM25 / RANKINGS / f"{sha256_json(key)[:32]}.trec"
-
-
-def _index_identity(settings: Bm25, collection: Collection) -> list[Any]:
-    """The identity of the searched index: the documents, the files of a folder, or the name of a prebuilt
-    index.
-    """
-    if settings.index == "build":
-        return [collection.documents.digest]
-    folder = Path(settings.index)
-    if not folder.is_dir():
-        return [settings.index]
-    files = ((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in folder.iterdir())
-    return [str(folder.absolute()), *sorted(files)]
-
-
-def _ids_and_texts(queries: Texts) -> list[tuple[str, str]]:
-    return list(zip(queries.ids, queries.columns["text"], strict=True))
+    return cache / BM25 / RANKINGS / f"{sha256_json(key)[:32]}.trec"
 
 
 def candidates_file(rerank: Rerank, split: str) -> Path | None:
@@ -180,10 +159,3 @@ def read_candidates(rerank: Rerank, split: Split, collection: Collection, bm25: 
     of the queries.
     """
     return read_ranking(candidates_file(rerank, split.name) or bm25, split, collection, rerank.hits).rows
-
-
-def sort_by_score(scores: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sort scores (Q, k) and rows (Q, k) by falling score, ties by rising row, as a search does; PADDING
-    comes last."""
-    order = np.lexsort((rows, -np.where(rows == PADDING, -np.inf, scores)), axis=-1)
-    return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)

@@ -3,7 +3,7 @@ again."""
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -61,16 +61,31 @@ def convert(
         all.
     """
     run_dir, row = parse_ranking_name(source)
-    run = _existing_run(run_dir)
+    if run_dir.folder.is_dir() and not run_dir.recipe.is_file():
+        raise FileNotFoundError(
+            f"{run_dir.folder} is not a run directory ({run_dir.recipe.name} is missing). "
+            "Pass a recipe, or a directory written by `pyserini-ance train`"
+        )
+    run = run_dir if run_dir.folder.is_dir() else None
     is_ranking = bool(row or split)
     if negatives is not None and (run is None or is_ranking or to == "beir"):
         raise ValueError(
             f"--num-negatives {negatives} limits the mined negatives of a run directory, but what is written "
             "has none; remove it"
         )
-    if run is None:
-        _check_recipe_suffices(source, to, table, is_ranking)
-    elif is_ranking:
+    if run is None and is_ranking:
+        raise ValueError(
+            f"{source} is not a run directory and has no rankings; pass one, as FOLDER or FOLDER:ROW, "
+            "or remove --split"
+        )
+    if run is None and (table or to in RUN_FORMATS):
+        asked = f"--table {table}" if table else f"--to {to}"
+        raise ValueError(
+            f"{asked} writes what a run has mined or ranked, but {source} is a recipe, which has no mined "
+            "negatives; pass a run directory, or write the recipe's data with --to beir or tevatron"
+            f"{' and without --table' if table else ''}"
+        )
+    if run and is_ranking:
         if overrides:
             raise ValueError(
                 f"{' '.join(overrides)}: a ranking is written as it is, whatever the recipe; remove it"
@@ -87,33 +102,23 @@ def convert(
     with documents_file(recipe.cache) as path:
         collection = data.read(path)
         if to == "beir":
-            return _to_beir(_that_fits(collection, to), recipe.data.relevance_threshold, output)
+            return _to_folder(collection, to, output, {}, recipe.data.relevance_threshold)
         training = recipe.train_split
         collection = merge_splits(collection, training.name, training.splits)
         mined = _mined_table(recipe, run, collection, table) if run else None
         if to == "tevatron":
             limit = negatives or TEVATRON_NEGATIVES
             by_split = {training.name: _negatives_of(mined, limit)} if mined else {}
-            return _to_tevatron(_that_fits(collection, to), by_split, output)
+            return _to_folder(collection, to, output, by_split)
         assert mined is not None  # a recipe is refused above
-        RUN_FORMATS[to](output, _rows(mined, collection, training.name, negatives))
+        queries, documents = collection.split(training.name).queries.ids, collection.documents.ids
+        rows = (
+            (queries[anchor], documents[candidate], score)
+            for position, anchor in enumerate(mined.anchors.tolist())
+            for candidate, score in _scores(mined, position, negatives).items()
+        )
+        RUN_FORMATS[to](output, rows)
     return _one_line({"kind": "ranking", "file": str(output)})
-
-
-def _check_recipe_suffices(source: str, to: str, table: str | None, is_ranking: bool) -> None:
-    """Raise ValueError if what is asked for exists only in a run directory."""
-    if is_ranking:
-        raise ValueError(
-            f"{source} is not a run directory and has no rankings; pass one, as FOLDER or FOLDER:ROW, "
-            "or remove --split"
-        )
-    if table or to in RUN_FORMATS:
-        asked = f"--table {table}" if table else f"--to {to}"
-        raise ValueError(
-            f"{asked} writes what a run has mined or ranked, but {source} is a recipe, which has no mined "
-            "negatives; pass a run directory, or write the recipe's data with --to beir or tevatron"
-            f"{' and without --table' if table else ''}"
-        )
 
 
 def _to_ranking(
@@ -133,20 +138,19 @@ def _to_ranking(
     return "final_evaluation: " + _one_line({"rerank": {split: {"file": str(output)}}})
 
 
-def _that_fits(collection: Collection, to: str) -> Collection:
-    """The collection without splits that have no judgments, which the format `to` cannot hold.
+def _to_folder(
+    collection: Collection, to: str, output: Path, negatives: Mapping[str, NegativesOf], threshold: int = 1
+) -> str:
+    """Write the formats `beir` and `tevatron`, which hold no split without judgments.
 
-    Warnings name them, and the fields of documents that kind `to` does not read again.
+    Warnings name such splits, and the fields of documents that kind `to` does not read again.
     """
     judged = {name: split for name, split in collection.splits.items() if split.is_judged}
-    for name, split in collection.splits.items():
-        if name not in judged:
-            log.warning(
-                "split %s is left out with its %d queries: it has no judgments, which %s needs",
-                name,
-                len(split.queries),
-                to,
-            )
+    for name in (name for name in collection.splits if name not in judged):
+        reason = f"it has no judgments, which {to} needs"
+        log.warning(
+            "split %s is left out with its %d queries: %s", name, len(collection.split(name).queries), reason
+        )
     if others := [field for field in collection.documents.columns if field not in READ_AGAIN]:
         log.warning(
             "kind %s reads %s alone: %s of the documents is written, but not read again",
@@ -154,36 +158,17 @@ def _that_fits(collection: Collection, to: str) -> Collection:
             " and ".join(READ_AGAIN),
             ", ".join(others),
         )
-    return replace(collection, splits=judged)
-
-
-def _existing_run(run: RunDir) -> RunDir | None:
-    """`run` if its folder exists, else None: the source is a recipe."""
-    if run.folder.is_dir() and not run.recipe.is_file():
-        raise FileNotFoundError(
-            f"{run.folder} is not a run directory ({run.recipe.name} is missing). "
-            "Pass a recipe, or a directory written by `pyserini-ance train`"
-        )
-    return run if run.folder.is_dir() else None
-
-
-def _to_beir(collection: Collection, threshold: int, output: Path) -> str:
+    collection = replace(collection, splits=judged)
     with whole_folder(output) as folder:
-        write_beir(collection, folder)
-    splits = {name: f"qrels/{name}.tsv" for name in collection.splits}
-    data: dict[str, Any] = {"kind": "beir", "folder": str(output), "splits": splits}
-    if threshold > 1:
-        data["relevance_threshold"] = threshold
-    return "data: " + _one_line(data)
-
-
-def _to_tevatron(collection: Collection, negatives: Mapping[str, NegativesOf], output: Path) -> str:
-    with whole_folder(output) as folder:
-        write_tevatron(collection, folder, negatives)
-    splits = {name: str(output / f"{name}.jsonl") for name in collection.splits}
-    return "data: " + _one_line(
-        {"kind": "tevatron", "corpus": str(output / "corpus.jsonl"), "splits": splits}
-    )
+        if to == "beir":
+            write_beir(collection, folder)
+        else:
+            write_tevatron(collection, folder, negatives)
+    if to == "tevatron":
+        splits = {name: str(output / f"{name}.jsonl") for name in judged}
+        return "data: " + _one_line({"kind": to, "corpus": str(output / "corpus.jsonl"), "splits": splits})
+    data = {"kind": to, "folder": str(output), "splits": {name: f"qrels/{name}.tsv" for name in judged}}
+    return "data: " + _one_line(data | ({"relevance_threshold": threshold} if threshold > 1 else {}))
 
 
 def _one_line(value: dict[str, Any]) -> str:
@@ -208,7 +193,20 @@ def _mined_table(recipe: Recipe, run: RunDir, collection: Collection, name: str 
             f"{run.negatives} has no generation {generation}; "
             f"generations: {', '.join(sorted(folders))}; pass one of them: --table GENERATION"
         )
-    generation = generation or _last_generation(recipe, folders)
+    if not generation:  # the last one of the last stage that has one; one of a teacher is never the last
+        stages = list(recipe.stages)
+        manifests = {name: read_manifest(folder, verify=False) for name, folder in folders.items()}
+        of_stages = {
+            name: (stages.index(manifest["stage"]), manifest["step"])
+            for name, manifest in manifests.items()
+            if manifest["stage"] in stages
+        }
+        if not of_stages:
+            raise ValueError(
+                f"only teachers have generations of negatives: {', '.join(sorted(folders))}; pass one of "
+                "them: --table GENERATION"
+            )
+        generation = max(of_stages, key=lambda name: of_stages[name])
     opened = open_generation(folders[generation], {"collection": collection.digest})
     tables = {table_name(position): table for position, table in opened.tables.items()}
     if key not in tables and (key or len(tables) > 1):
@@ -225,35 +223,10 @@ def _mined_table(recipe: Recipe, run: RunDir, collection: Collection, name: str 
     return table
 
 
-def _last_generation(recipe: Recipe, folders: Mapping[str, Path]) -> str:
-    """The name of the last generation of the last stage that has one; one of a teacher is never the last."""
-    stages = list(recipe.stages)
-    manifests = {name: read_manifest(folder, verify=False) for name, folder in folders.items()}
-    of_stages = {name: found for name, found in manifests.items() if found["stage"] in stages}
-    if not of_stages:
-        raise ValueError(
-            f"only teachers have generations of negatives: {', '.join(sorted(folders))}; pass one of them: "
-            "--table GENERATION"
-        )
-    return max(of_stages, key=lambda name: (stages.index(of_stages[name]["stage"]), of_stages[name]["step"]))
-
-
-def _negatives_of(table: NegativeTable, limit: int) -> NegativesOf:
+def _negatives_of(table: NegativeTable, limit: int | None = None) -> NegativesOf:
     """The first `limit` candidates of a query in the table; none for a query that is not in it."""
     positions = {anchor: position for position, anchor in enumerate(table.anchors.tolist())}
-
-    def negatives_of(query: int) -> list[int]:
-        position = positions.get(query)
-        return [] if position is None else list(_scores(table, position, limit))
-
-    return negatives_of
-
-
-def _rows(table: NegativeTable, collection: Collection, split: str, limit: int | None) -> Iterator[Row]:
-    queries, documents = collection.split(split).queries.ids, collection.documents.ids
-    for position, anchor in enumerate(table.anchors.tolist()):
-        for candidate, score in _scores(table, position, limit).items():
-            yield queries[anchor], documents[candidate], score
+    return lambda query: list(_scores(table, positions[query], limit)) if query in positions else []
 
 
 def _scores(table: NegativeTable, position: int, limit: int | None) -> dict[int, float]:

@@ -10,11 +10,11 @@ from typing import Any, Literal
 import numpy as np
 
 from pyserini_ance.data.collection import Texts
+from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 from pyserini_ance.data.passages import Passages, check_delimiter, passage_ids
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.batching import tokens_at_once
-from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.saved_settings import SIDE_FILE
@@ -115,8 +115,16 @@ def encode_corpus(
     provenance = {**_about(encoder_source(encoder), model.family), "precision": resolved}
     reader = Corpus(corpus=corpus, splits={}, empty_documents=empty_documents)
     if shard:
-        made = {"tokens_per_batch": budget, **format.settings()}
-        provenance[SHARD] = {**_part(shard, model, reader), **made}
+        # Which part of which corpus it is, by which weights, and all settings in which shards agree.
+        provenance[SHARD] = {
+            "number": shard.number,
+            "of": shard.of,
+            "weights": encoder_digest(model),
+            "corpus": sha256_json([sha256_file(file) for file in input_files(reader)]),
+            "empty_documents": empty_documents,
+            "tokens_per_batch": budget,
+            **format.settings(),
+        }
         if present := world.on_main(lambda: documents_in_shard(output, provenance)):
             log.info("%s holds shard %s already", output, shard)
             return int(present)
@@ -145,13 +153,6 @@ def encode_corpus(
     contents = _contents(documents, passages)
     world.on_main(lambda: format.write(vectors, ids, contents, output, provenance))
     return len(documents)
-
-
-def _part(shard: Shard, model: Encoder, corpus: PyseriniJsonl) -> dict[str, Any]:
-    """Which part of which corpus a shard is, and by which weights."""
-    files = sha256_json([sha256_file(file) for file in corpus.raw_data().files])
-    part = {"number": shard.number, "of": shard.of, "weights": encoder_digest(model), "corpus": files}
-    return part | {"empty_documents": corpus.empty_documents}
 
 
 def _about(source: str, family: Family) -> dict[str, Any]:

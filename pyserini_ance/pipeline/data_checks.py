@@ -9,6 +9,7 @@ from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.passages import check_delimiter
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.encoders.cross_encoder_model import require_sentence_transformers
+from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.evaluation.answer_measures import CUTOFFS, is_of_answers, success_at
 from pyserini_ance.pipeline.bm25_rankings import candidates_file, read_candidates
@@ -16,35 +17,27 @@ from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.load import default_splits
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.refresh_settings import Evaluate
 from pyserini_ance.recipe.teacher_training import TeacherStart
 
 
 def check_before_reading(recipe: Recipe) -> None:
-    """Check everything that does not need the data, which may take long to read."""
+    """Check everything that does not need the data, which may take long to read.
+
+    Raises ValueError for measures that would be wrong, FileNotFoundError if a file is missing that negatives
+    are drawn from, that a teacher reads or starts from, or whose documents are reranked.
+    """
     _check_measures(recipe)
-    _check_files(recipe)
-
-
-def _check_files(recipe: Recipe) -> None:
-    """Raise FileNotFoundError if a file is missing that negatives are drawn from, that a teacher reads or
-    starts from, or whose documents are reranked."""
     _ = [component.files for source in recipe.sources for component in source.components]
     _ = [teacher.files for stage in recipe.stages.values() for teacher in stage.teachers.values()]
     if recipe.teachers:
-        _check_starts(recipe)
+        from pyserini_ance.pipeline.teacher_training import check_start
+
+        require_sentence_transformers()
+        for name, trained in recipe.teachers.items():
+            if isinstance(trained.init_from, TeacherStart) and trained.init_from.model:
+                check_start(find_model(trained.init_from.model, f"teachers.{name}.init_from.model"))
     for split, rerank in recipe.final_evaluation.reranked.items():
         candidates_file(rerank, split)
-
-
-def _check_starts(recipe: Recipe) -> None:
-    """Raise FileNotFoundError or ValueError if a cross-encoder cannot start from its model."""
-    from pyserini_ance.pipeline.teacher_training import check_start
-
-    require_sentence_transformers()
-    for name, trained in recipe.teachers.items():
-        if isinstance(trained.init_from, TeacherStart) and trained.init_from.model:
-            check_start(find_model(trained.init_from.model, f"teachers.{name}.init_from.model"))
 
 
 def _check_measures(recipe: Recipe) -> None:
@@ -71,7 +64,7 @@ def _check_measures(recipe: Recipe) -> None:
                 f"measure {measure} looks at {cutoff} documents, but {key} is {hits}; set {key}={cutoff}"
             )
     # Dev rankings are at least as long as the measure's cutoff.
-    on_dev = parse_measures(evaluation.measure for evaluation in _dev_evaluations(recipe))
+    on_dev = parse_measures(stage.evaluate.measure for stage in recipe.stages.values() if stage.evaluate)
     threshold = recipe.data.relevance_threshold
     for measure in [*(measure for _, _, measure in checked), *on_dev]:
         if threshold > 1 and "rel" in measure.SUPPORTED_PARAMS and measure.params.get("rel", 1) != threshold:
@@ -88,12 +81,19 @@ def check_splits(recipe: Recipe, names: Iterable[str]) -> None:
     names = list(names)
     wanted = [(split, "train_split") for split in recipe.train_split.splits]
     wanted += [(split, "final_evaluation.split") for split in recipe.final_evaluation.split]
+    default = default_splits(type(recipe.data))
     for split, key in wanted:
         if split not in names:
+            replaced = (
+                f" (data.splits in a file replaces the default splits {', '.join(default)}: write out "
+                f"{split}: {default[split]} there, too)"
+                if split in default
+                else ""
+            )
             raise ValueError(
                 f"{key} names {split!r}, but `data` has no such split{did_you_mean(split, names)}; splits: "
                 f"{', '.join(names) or 'none'}; set {key} to one of them, or add {split!r} under `data`"
-                f"{_replaced_default(recipe, split)}"
+                f"{replaced}"
             )
     for split in sorted(dev_splits(recipe).difference(names)):
         keys = [f"stages.{name}.evaluate" for name in _evaluated_stages(recipe, split)]
@@ -102,17 +102,6 @@ def check_splits(recipe: Recipe, names: Iterable[str]) -> None:
             f"{split!r}, but `data` has no such split{did_you_mean(split, names)}; splits: "
             f"{', '.join(names) or 'none'}; {_dev_cures(recipe, split)}"
         )
-
-
-def _replaced_default(recipe: Recipe, split: str) -> str:
-    """A hint if data of this kind has the split by itself, unless `splits` is set."""
-    default = default_splits(type(recipe.data))
-    if split not in default:
-        return ""
-    return (
-        f" (data.splits in a file replaces the default splits {', '.join(default)}: write out "
-        f"{split}: {default[split]} there, too)"
-    )
 
 
 def _evaluated_stages(recipe: Recipe, split: str) -> list[str]:
@@ -136,29 +125,25 @@ def _check_test_differs_from_dev(recipe: Recipe, collection: Collection) -> None
 
     A split that is both under one name is the recipe's own choice, as MS MARCO's dev.
     """
+
+    def judged_pairs(split: Split) -> set[tuple[str, str, int]]:
+        """The id and the text of each query (DPR's ids are numbers), with the row of each relevant
+        document."""
+        return {
+            (id, split.queries.columns["text"][query], row)
+            for query, id in enumerate(split.queries.ids)
+            for row in split.qrels.relevant(query).tolist()
+        }
+
     tested = recipe.final_evaluation.split
-    for dev, test in product(sorted(dev_splits(recipe).difference(tested)), tested):
-        if _are_same(collection.split(dev), collection.split(test)):
+    for names in product(sorted(dev_splits(recipe).difference(tested)), tested):
+        dev, test = map(collection.split, names)
+        if len(dev.queries) == len(test.queries) and judged_pairs(dev) == judged_pairs(test):
             raise ValueError(
-                f"splits {dev!r} and {test!r} have the same queries and judgments: the best checkpoint would "
-                f"be chosen on the test set; {_dev_cures(recipe, dev)}; or say that {dev!r} is tested on: "
-                f"final_evaluation.split={dev}"
+                f"splits {dev.name!r} and {test.name!r} have the same queries and judgments: the best "
+                f"checkpoint would be chosen on the test set; {_dev_cures(recipe, dev.name)}; or say that "
+                f"{dev.name!r} is tested on: final_evaluation.split={dev.name}"
             )
-
-
-def _are_same(split: Split, other: Split) -> bool:
-    """Whether two splits have the same queries with the same relevant documents, in any order."""
-    same_size = len(split.queries) == len(other.queries)
-    return same_size and _judged_pairs(split) == _judged_pairs(other)
-
-
-def _judged_pairs(split: Split) -> set[tuple[str, str, int]]:
-    """The id and the text of each query (DPR's ids are numbers), with the row of each relevant document."""
-    return {
-        (id, split.queries.columns["text"][query], row)
-        for query, id in enumerate(split.queries.ids)
-        for row in split.qrels.relevant(query).tolist()
-    }
 
 
 def _check_unjudged(recipe: Recipe, collection: Collection) -> None:
@@ -186,29 +171,32 @@ def _check_unjudged(recipe: Recipe, collection: Collection) -> None:
             )
 
 
-def _check_chunks(recipe: Recipe, collection: Collection) -> None:
-    queries, split = min((len(collection.split(name).queries), name) for name in recipe.train_split.splits)
-    for name, stage in recipe.stages.items():
-        if stage.refresh and stage.refresh.query_chunks > queries:
-            raise ValueError(
-                f"stages.{name}.refresh.query_chunks is {stage.refresh.query_chunks}, but {split!r} has "
-                f"only {queries} "
-                "training queries; lower it"
-            )
-
-
 def check_collection(recipe: Recipe, collection: Collection) -> None:
     """Raise ValueError or FileNotFoundError if the recipe needs something that the data does not have."""
-    training = recipe.train_split
+    training, test = recipe.train_split, recipe.final_evaluation
     check_splits(recipe, collection.splits)
     if recipe.encoder.tokenization.document.passages > 1:
         check_delimiter(collection.documents.ids)
     _check_unjudged(recipe, collection)
     _check_test_differs_from_dev(recipe, collection)
-    _check_chunks(recipe, collection)
+    queries, smallest = min((len(collection.split(name).queries), name) for name in training.splits)
+    for name, stage in recipe.stages.items():
+        if stage.refresh and stage.refresh.query_chunks > queries:
+            raise ValueError(
+                f"stages.{name}.refresh.query_chunks is {stage.refresh.query_chunks}, but {smallest!r} has "
+                f"only {queries} training queries; lower it"
+            )
     if any(stage.effective_refresh.positives_top_k for stage in recipe.stages.values()):
-        _check_answers(collection, training.name)
-    for split, rerank in recipe.final_evaluation.reranked.items():
+        for what, texts, field in (
+            (f"the queries of split {training.name!r}", collection.split(training.name).queries, ANSWERS),
+            ("the documents", collection.documents, FIELD),
+        ):
+            if field not in texts.columns:
+                raise ValueError(
+                    f"refresh.positives_top_k looks for documents that contain an answer, but {what} have "
+                    f"no field {field!r} (they have {', '.join(texts.columns)}); remove positives_top_k"
+                )
+    for split, rerank in test.reranked.items():
         if rerank.file:
             read_candidates(rerank, collection.split(split), collection, rerank.file)
     for anchor, source in recipe.anchored_sources:
@@ -218,30 +206,13 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
             term.teacher.check_data(AnchorSet.of(collection, training.name, term.anchor))
 
 
-def _check_answers(collection: Collection, split: str) -> None:
-    """Raise ValueError if questions have no answers to find positives by, or documents no text."""
-    for what, texts, field in (
-        (f"the queries of split {split!r}", collection.split(split).queries, ANSWERS),
-        ("the documents", collection.documents, FIELD),
-    ):
-        if field not in texts.columns:
-            raise ValueError(
-                f"refresh.positives_top_k looks for documents that contain an answer, but {what} have no "
-                f"field {field!r} (they have {', '.join(texts.columns)}); remove positives_top_k"
-            )
-
-
-def _dev_evaluations(recipe: Recipe) -> list[Evaluate]:
-    return [stage.evaluate for stage in recipe.stages.values() if stage.evaluate]
-
-
 def dev_splits(recipe: Recipe) -> set[str]:
-    return {split for evaluation in _dev_evaluations(recipe) for split in evaluation.split}
+    return {split for stage in recipe.stages.values() if stage.evaluate for split in stage.evaluate.split}
 
 
-def check_template(recipe: Recipe, side: Side, fields: Iterable[str]) -> None:
+def check_template(encoder: Family, side: Side, fields: Iterable[str]) -> None:
     """Raise ValueError if the encoder's template of a side does not fit the collection."""
-    template = recipe.encoder.tokenization.side(side).template
+    template = encoder.tokenization.side(side).template
     check_template_fields(f"encoder.tokenization.{side}.template", template, side, fields)
 
 

@@ -40,11 +40,17 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
     shortened = recipe.model_copy(update={"stages": stages, "teachers": teachers})
     with _shared_folder(world) as folder:
         experiment = Experiment(shortened, folder / "run", world)
-        untrained = experiment.initial_checkpoint(INITIAL.stage, world.on_main(lambda: _begin(experiment)))
+
+        def begin() -> tuple[str, str]:
+            experiment.run_dir.create(dump(shortened))
+            return experiment.publish_untrained(initial_encoder(recipe.encoder, recipe.seed))
+
+        untrained = experiment.initial_checkpoint(INITIAL.stage, world.on_main(begin))
         experiment.rank_by_bm25(data, {})
         for name in recipe.stages:
             experiment.train_teachers_after(name, data, experiment.train_stage(name, data, untrained))
-        seconds = {name: _seconds_spent(experiment, name) for name in recipe.stages}
+        spent = experiment.log.seconds_spent
+        seconds = world.on_main(lambda: {name: spent(name) for name in recipe.stages})
         of_teachers = world.on_main(experiment.log.teacher_seconds)
         encoder = load_encoder(untrained.encoder, world.device)
     mining, final = (
@@ -55,10 +61,14 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
         _row(name, stage, seconds[name], steps, mining, len(data.documents))
         for name, stage in recipe.stages.items()
     ]
-    rows += [
-        _teacher_row(name, of_teachers[name], steps, teacher.steps_over(len(data.split.queries)))
-        for name, teacher in recipe.teachers.items()
-    ]
+    for name, teacher in recipe.teachers.items():
+        # An upper bound: what its process takes to start counts as steps, and the next stage's first refresh
+        # takes the vectors of its mining if it starts from the same weights.
+        step_seconds, all_steps = (
+            of_teachers[name]["train"] / steps,
+            teacher.steps_over(len(data.split.queries)),
+        )
+        rows.append(_cells(name, step_seconds, all_steps, of_teachers[name]["mine"]))
     encodings = evaluation_encodings(recipe)
     total = sum(row[column] for row in rows for column in COLUMNS[2:]) + encodings * final
     memory = _peak_memory(world)
@@ -87,10 +97,6 @@ def _peak_memory(world: World) -> str:
     return "; ".join(phrases)
 
 
-def _seconds_spent(experiment: Experiment, stage: str) -> dict[str, float]:
-    return experiment.world.on_main(lambda: experiment.log.seconds_spent(stage))
-
-
 @contextmanager
 def _shared_folder(world: World) -> Iterator[Path]:
     """A temporary folder that the main process makes, and removes when all processes are done."""
@@ -104,12 +110,6 @@ def _shared_folder(world: World) -> Iterator[Path]:
             )
         yield Path(name)
         world.barrier()
-
-
-def _begin(experiment: Experiment) -> tuple[str, str]:
-    recipe = experiment.recipe
-    experiment.run_dir.create(dump(recipe))
-    return experiment.publish_untrained(initial_encoder(recipe.encoder, recipe.seed))
 
 
 def _shortened(stage: Stage, steps: int) -> Stage:
@@ -137,18 +137,11 @@ def _row(
     else:
         between = 0
     refreshing = measured["documents"] + measured["refresh"] * max(1, len(refreshes)) + between * mining
-    values = (name, f"{step_seconds:.3f}", round(step_seconds * stage.steps, 1), round(refreshing, 1))
-    return dict(zip(COLUMNS, values, strict=True))
+    return _cells(name, step_seconds, stage.steps, refreshing)
 
 
-def _teacher_row(name: str, measured: dict[str, float], steps: int, all_steps: int) -> dict[str, Any]:
-    """The expected seconds of a cross-encoder, from those `measured` over `steps` steps.
-
-    An upper bound: what its process takes to start counts as steps, and the next stage's first refresh takes
-    the vectors of its mining if it starts from the same weights.
-    """
-    step_seconds = measured["train"] / steps
-    values = (name, f"{step_seconds:.3f}", round(step_seconds * all_steps, 1), round(measured["mine"], 1))
+def _cells(name: str, step_seconds: float, steps: int, refreshing: float) -> dict[str, Any]:
+    values = (name, f"{step_seconds:.3f}", round(step_seconds * steps, 1), round(refreshing, 1))
     return dict(zip(COLUMNS, values, strict=True))
 
 

@@ -12,7 +12,6 @@ import torch
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.kept_memory import TRAINING_PRIMITIVES, limit_primitive_caches
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
 from pyserini_ance.pipeline.bm25_rankings import (
@@ -21,12 +20,12 @@ from pyserini_ance.pipeline.bm25_rankings import (
     bm25_for_training,
     write_rankings,
 )
-from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
-from pyserini_ance.pipeline.hybrid_row import fusion_command, hybrid_row
+from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_command
 from pyserini_ance.pipeline.initial_weights import INITIAL, InitialWeights, starting_checkpoint
-from pyserini_ance.pipeline.model_export import Results, export, unimproved_stages, write_qrels
-from pyserini_ance.pipeline.preparation import check_indexes, check_tools, prepare, recorded_splits
+from pyserini_ance.pipeline.model_export import export, write_qrels
+from pyserini_ance.pipeline.preparation import check_tools, prepare, recipe_data
 from pyserini_ance.pipeline.refresher_subprocess import check_refresher, refresh_command
+from pyserini_ance.pipeline.results import Results, unimproved_stages
 from pyserini_ance.pipeline.run_session import RunSession
 from pyserini_ance.pipeline.trained_teachers import train_teacher_of_run
 from pyserini_ance.recipe.models import Recipe
@@ -43,6 +42,7 @@ from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
 from pyserini_ance.trainer.resume import check_same_run
 from pyserini_ance.trainer.trackers import tracking
 from pyserini_ance.trainer.trainer import StageTrainer
+from pyserini_ance.vectors.faiss_index import FLAT, check_index
 
 
 def train(
@@ -75,8 +75,6 @@ class Experiment:
         self.world, self.device = world, world.device
         if recipe.threads:
             torch.set_num_threads(recipe.threads)
-        if self.device == "cpu":
-            limit_primitive_caches(TRAINING_PRIMITIVES)  # before the encoder sets that for encoding
         check_device(recipe)
         self.log = RunLog(self.run_dir, self.world.is_main)
         self.session = RunSession(recipe, self.run_dir, world)
@@ -122,13 +120,17 @@ class Experiment:
         if resume:
             check_same_run(self.run_dir, self.recipe, data.collection)
         untrained = initial_encoder(self.recipe.encoder, self.recipe.seed)
-        check_indexes(self.recipe, untrained.dimension)
+        live = {getattr(source, "index", FLAT) for source in self.recipe.sources if source.live}
+        for index in {*self.recipe.final_evaluation.indexes, *live} - {FLAT}:
+            check_index(untrained.dimension, index)
         initial = InitialWeights.read(self.recipe, self.run_dir, untrained, resume)
         provenance = environment(self.device, self.world.size, data.collection)
         provenance |= {"initial_weights": initial.as_json()}
         stack.enter_context(self.session.opened(provenance, overwrite, resume, replay))
         stack.enter_context(tracking(self.recipe, self.run_dir))
-        for split in map(data.collection.split, recorded_splits(self.recipe)):
+        hold_out = recipe_data(self.recipe).hold_out  # its split is cut from the training queries
+        tested = [*self.recipe.final_evaluation.split, *([hold_out.split] if hold_out else [])]
+        for split in map(data.collection.split, dict.fromkeys(tested)):
             if split.is_judged:
                 write_qrels(data.collection, split.name, self.run_dir.qrels(split.name))
         return {INITIAL.stage: self.publish_untrained(untrained), **initial.publish()}
@@ -175,7 +177,7 @@ class Experiment:
         if self.recipe.bm25 and "hybrid" in wanted:
             self._mark("the hybrid with BM25")
             test = self.recipe.final_evaluation
-            rows.append(hybrid_row(last, evaluator))
+            rows.append(evaluator.hybrid_row(last))
             exported["hybrid"] = fusion_command(self.run_dir, test.split, test.hits)
         self.world.on_main(lambda: clean_up(self.run_dir, self.recipe))
         return rows, exported

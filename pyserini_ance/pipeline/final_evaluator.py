@@ -1,26 +1,28 @@
-"""Evaluate one row of the results table: rank the test queries, measure the rankings, record what it took."""
+"""Evaluate the rows of the results table: rank the test queries, measure the rankings, record the result."""
 
+import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import batched
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ir_measures import Measure
 
 from pyserini_ance.data.collection import Split
 from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.prepared import PreparedData
-from pyserini_ance.data.trec import PADDING, Qrels, read_qrels, read_run, write_run
+from pyserini_ance.data.trec import PADDING, Qrels, Rows, Run, read_qrels, read_run, write_run
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
-from pyserini_ance.evaluation.tables import BM25
+from pyserini_ance.evaluation.tables import BM25, HYBRID
 from pyserini_ance.negatives.positives import positive_ranks
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.pipeline.bm25_rankings import read_candidates, sort_by_score
+from pyserini_ance.pipeline.bm25_rankings import read_candidates
 from pyserini_ance.pipeline.initial_rankings import InitialRankings
 from pyserini_ance.recipe.evaluation_settings import RERANK_SUFFIX, FinalEvaluation, parse_measures
 from pyserini_ance.recipe.models import Recipe
@@ -31,6 +33,8 @@ from pyserini_ance.storage.files import read_json_lines, read_json_object, whole
 from pyserini_ance.vectors.search import search_arrays
 
 QUERIES = "queries "  # prefix of the columns of query retrieval
+METHOD = "normalize"  # of the hybrid: each query's scores scaled to 0-1 in each ranking, then summed
+QUERIES_PER_BLOCK = 256  # of the hybrid: with 1,000 hits of two rankings, a block takes 200 MB
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class FinalEvaluator:
     run: RunDir
     device: str
     world: World
+    _written: dict[Path, Run] = field(default_factory=dict)  # rankings that are not measured yet
 
     def reranked_file(self, row: str, split: str) -> Path:
         """The ranking of `final_evaluation.rerank`; BM25 has none."""
@@ -58,125 +63,7 @@ class FinalEvaluator:
 
     def read_row(self, row: str) -> dict[str, Any] | None:
         """The recorded measures of `row`, None if it has not been evaluated."""
-        path = self._record(row)
-        return self.world.on_main(lambda: read_json_object(path))
-
-    def measure(self, row: str, seconds: float | None, **more: Any) -> dict[str, Any]:
-        """Measure the ranking files of `row` and record the result.
-
-        The files suffice to repeat the measurement. `seconds` is None if another row has recorded them;
-        `more` is added to the record.
-        """
-        return self.world.on_main(lambda: self._measure(row, seconds, more))
-
-    def rank(self, row: str, checkpoint: Checkpoint) -> Snapshot:
-        """Rank the test queries with a checkpoint and write the rankings of `row`; returns the snapshot that
-        was searched.
-
-        Queries are encoded in float32 regardless of `final_evaluation.precision`, which holds for documents,
-        because Pyserini's searcher does so.
-        """
-        test, snapshot = self.recipe.final_evaluation, self._snapshot(checkpoint)
-        queries = self._queries(snapshot)
-        scores, rows = snapshot.rank(queries, snapshot.document_vectors, test.hits, snapshot.passages)
-        self.world.on_main(lambda: self._write(row, scores, rows))
-        for split, of_split in zip(self._splits, self._by_split(queries), strict=True):
-            if split.name in test.reranked:
-                self._rerank(row, split, snapshot, of_split)
-            if test.query_measures_of(split.name):
-                self._rank_queries(row, split, snapshot, of_split)
-        return snapshot
-
-    def rank_training_queries(self, stage: str, checkpoint: Checkpoint) -> None:
-        """Record the ranks of the training queries' positives under the last stage's result, once.
-
-        The ranks are an array file; each refresh writes one of its checkpoint. If documents are evaluated in
-        another precision than they were mined in, the record holds both and no file is written: rounding
-        alone would change ranks.
-        """
-        if self.world.on_main(self._has_ranked_training_queries):
-            return  # the run was stopped just before its end
-        snapshot = self._snapshot(checkpoint)
-        mined = self.world.on_main(lambda: resolve_precision(self.recipe.encoding.precision, self.device))
-        if mined == snapshot.precision:
-            ranks = self._training_ranks(snapshot)
-            self.world.on_main(lambda: self._write_training_ranks(ranks))
-        RunLog(self.run, self.world.is_main).metric(
-            "training_queries",
-            stage=stage,
-            step=self.recipe.stages[stage].steps,
-            weights=checkpoint.weights,
-            precisions={"mined": mined, "evaluated": snapshot.precision},
-        )
-
-    def _training_ranks(self, snapshot: Snapshot) -> np.ndarray:
-        """(Q,) int32: the ranks of the training queries' positives; 0 beyond TRAINING_RANKS_CUTOFF."""
-        share = self.world.rank, self.world.size
-        anchor_set = replace(snapshot.anchor_set("query"), share=share)
-        rows = snapshot.search("query", anchor_set.anchors, "document", TRAINING_RANKS_CUTOFF)[1]
-        known = is_known_positive(anchor_set.known_positives, anchor_set.anchors, rows)
-        return self.world.gather_rows(positive_ranks(known))
-
-    def _write_training_ranks(self, ranks: np.ndarray) -> None:
-        with whole_file(self.run.training_ranks) as file:
-            np.save(file, ranks)
-
-    def _has_ranked_training_queries(self) -> bool:
-        return any(record["event"] == "training_queries" for record in read_json_lines(self.run.metrics))
-
-    def _snapshot(self, checkpoint: Checkpoint) -> Snapshot:
-        precision = self.recipe.final_evaluation.precision
-        return Snapshot(
-            checkpoint.encoder,
-            checkpoint.weights,
-            self.data,
-            self.recipe.encoding.model_copy(update={"precision": precision}),
-            self.run.scratch,
-            self.device,
-            self.world,
-            checkpoint.document_weights,
-        )
-
-    def _rerank(self, row: str, split: Split, snapshot: Snapshot, queries: np.ndarray) -> None:
-        """Rerank the split's candidates with the same scores; `queries`: (Q, D) float32."""
-        collection, rerank = self.data.collection, self.recipe.final_evaluation.rerank[split.name]
-
-        def write() -> None:
-            candidates = read_candidates(rerank, split, collection, self.run.ranking(BM25, split.name))
-            pairs = np.nonzero(candidates != PADDING)
-            scores = np.full(candidates.shape, -np.inf, np.float32)
-            scores[pairs] = snapshot.score(queries, pairs[0], candidates[pairs])
-            path = self.reranked_file(row, split.name)
-            ids = collection.documents.ids
-            _write_ranking(path, row, split.queries.ids, ids, *sort_by_score(scores, candidates))
-
-        self.world.on_main(write)
-
-    def _rank_queries(self, row: str, split: Split, snapshot: Snapshot, queries: np.ndarray) -> None:
-        """Rank the split's queries for each relevant document, with the same scores; `queries`: (Q, D)
-        float32."""
-        answers, ids = split.known_positives("document").anchors, self.data.collection.documents.ids
-        scores, rows = snapshot.rank_for_documents(answers, queries, self.recipe.final_evaluation.hits)
-        documents, path = [ids[answer] for answer in answers], self.query_ranking(row, split.name)
-        self.world.on_main(lambda: _write_ranking(path, row, documents, split.queries.ids, scores, rows))
-
-    def rank_by_indexes(self, row: str, snapshot: Snapshot) -> None:
-        """Rank and measure the same queries with each of `final_evaluation.indexes`; each index has a row of
-        its own."""
-        test = self.recipe.final_evaluation
-        if not test.indexes:
-            return
-        queries = self._queries(snapshot)
-        for index in test.indexes:
-            start, name = time.perf_counter(), _index_row(row, index)
-            search = snapshot.static_index(index, self.recipe.seed)
-            scores, rows = search_arrays(search, queries, test.hits)
-            self._write_on_main(name, scores, rows)
-            self.measure(name, time.perf_counter() - start)
-
-    def index_rows(self, row: str) -> list[dict[str, Any]]:
-        """The measures of `row` as each of `final_evaluation.indexes` ranks."""
-        return [self._existing_row(_index_row(row, index)) for index in self.recipe.final_evaluation.indexes]
+        return self.world.on_main(lambda: read_json_object(self._record(row)))
 
     def evaluate_row(self, name: str, checkpoint: Checkpoint, **more: Any) -> dict[str, Any]:
         """The measures of a checkpoint as row `name`, evaluated unless the row exists."""
@@ -195,19 +82,183 @@ class FinalEvaluator:
         """
         if (recorded := self.read_row(name)) is not None:
             return recorded
+        test = self.recipe.final_evaluation
+        if test.reranked or test.indexes or any(map(test.query_measures_of, test.split)):
+            return self.evaluate_row(name, checkpoint, **more)  # its other files need the vectors
         shared = InitialRankings(name, checkpoint, self.recipe, self.data, self.run, self.world)
-        if not shared.suffice:
-            return self.evaluate_row(name, checkpoint, **more)
         if self.world.on_main(shared.copy_to_run):
             return self.measure(name, None, **more)
         record = self.evaluate_row(name, checkpoint, **more)
         self.world.on_main(shared.copy_to_cache)
         return record
 
-    def _existing_row(self, row: str) -> dict[str, Any]:
-        record = self.read_row(row)
-        assert record is not None, f"row {row} has not been evaluated"
-        return record
+    def rank(self, row: str, checkpoint: Checkpoint) -> Snapshot:
+        """Rank the test queries with a checkpoint and write the rankings of `row`; returns the snapshot that
+        was searched.
+
+        Queries are encoded in float32 regardless of `final_evaluation.precision`, which holds for documents,
+        because Pyserini's searcher does so.
+        """
+        test, ids = self.recipe.final_evaluation, self.data.collection.documents.ids
+        snapshot = self._snapshot(checkpoint)
+        queries = self._queries(snapshot)
+        scores, rows = snapshot.rank(queries, snapshot.document_vectors, test.hits, snapshot.passages)
+        self._write_row(row, scores, rows)
+        for split, of_split in zip(self._splits, self._by_split(queries), strict=True):
+            if split.name in test.reranked:
+                self._rerank(row, split, snapshot, of_split)
+            if test.query_measures_of(split.name):  # rank the queries for each relevant document
+                answers = split.known_positives("document").anchors
+                scores, rows = snapshot.rank_for_documents(answers, of_split, test.hits)
+                path, documents = self.query_ranking(row, split.name), [ids[answer] for answer in answers]
+                found = path, row, documents, split.queries.ids, scores, rows
+                self.world.on_main(partial(self._write_ranking, *found))
+        return snapshot
+
+    def _rerank(self, row: str, split: Split, snapshot: Snapshot, queries: np.ndarray) -> None:
+        """Rerank the split's candidates with the same scores; `queries`: (Q, D) float32."""
+        rerank, bm25 = self.recipe.final_evaluation.rerank[split.name], self.run.ranking(BM25, split.name)
+
+        def write() -> None:
+            candidates = read_candidates(rerank, split, self.data.collection, bm25)
+            pairs = np.nonzero(candidates != PADDING)
+            scores = np.full(candidates.shape, -np.inf, np.float32)
+            scores[pairs] = snapshot.score(queries, pairs[0], candidates[pairs])
+            scores, rows = sort_by_score(scores, candidates)
+            documents, path = self.data.collection.documents.ids, self.reranked_file(row, split.name)
+            self._write_ranking(path, row, split.queries.ids, documents, scores, rows)
+
+        self.world.on_main(write)
+
+    def rank_by_indexes(self, row: str, snapshot: Snapshot) -> None:
+        """Rank and measure the same queries with each of `final_evaluation.indexes`; each index has a row of
+        its own."""
+        for index in self.recipe.final_evaluation.indexes:
+            queries, start, name = self._queries(snapshot), time.perf_counter(), f"{row}+{index}"
+            search = snapshot.static_index(index, self.recipe.seed)
+            self._write_row(name, *search_arrays(search, queries, self.recipe.final_evaluation.hits))
+            self.measure(name, time.perf_counter() - start)
+
+    def index_rows(self, row: str) -> list[dict[str, Any]]:
+        """The measures of `row` as each of `final_evaluation.indexes` ranks, which exist."""
+        rows = [self.read_row(f"{row}+{index}") for index in self.recipe.final_evaluation.indexes]
+        return [record for record in rows if record is not None]
+
+    def rank_training_queries(self, stage: str, checkpoint: Checkpoint) -> None:
+        """Record the ranks of the training queries' positives under the last stage's result, once.
+
+        The ranks, (Q,) int32 and 0 beyond TRAINING_RANKS_CUTOFF, are an array file; each refresh writes one
+        of its checkpoint. If documents are evaluated in another precision than they were mined in, the record
+        holds both and no file is written: rounding alone would change ranks.
+        """
+        records = self.world.on_main(lambda: [one["event"] for one in read_json_lines(self.run.metrics)])
+        if "training_queries" in records:
+            return  # the run was stopped just before its end
+        snapshot = self._snapshot(checkpoint)
+        mined = self.world.on_main(lambda: resolve_precision(self.recipe.encoding.precision, self.device))
+        if mined == snapshot.precision:
+            anchor_set = replace(snapshot.anchor_set("query"), share=(self.world.rank, self.world.size))
+            rows = snapshot.search("query", anchor_set.anchors, "document", TRAINING_RANKS_CUTOFF)[1]
+            known = is_known_positive(anchor_set.known_positives, anchor_set.anchors, rows)
+            ranks = self.world.gather_rows(positive_ranks(known))
+
+            def write() -> None:
+                with whole_file(self.run.training_ranks) as file:
+                    np.save(file, ranks)
+
+            self.world.on_main(write)
+        RunLog(self.run, self.world.is_main).metric(
+            "training_queries",
+            stage=stage,
+            step=self.recipe.stages[stage].steps,
+            weights=checkpoint.weights,
+            precisions={"mined": mined, "evaluated": snapshot.precision},
+        )
+
+    def measure(self, row: str, seconds: float | None, **more: Any) -> dict[str, Any]:
+        """Measure the rankings of `row` and record the result; their files suffice to repeat it.
+
+        `seconds` is None if another row has recorded them; `more` is added to the record.
+        """
+
+        def measure() -> dict[str, Any]:
+            values: dict[str, float] = {}
+            for split in self._splits:
+                values |= self._values(row, split)
+            record = {"row": row, **values, "test seconds": seconds and round(seconds, 1), **more}
+            write_json(self._record(row), record)
+            return record
+
+        return self.world.on_main(measure)
+
+    def _values(self, row: str, split: Split) -> dict[str, float]:
+        """The measures of one split, by column. BM25 neither reranks nor ranks queries."""
+        test, name = self.recipe.final_evaluation, split.name
+        rankings = [(name, self.run.ranking(row, name), test.measures_of(name))]
+        if name in test.reranked and (reranked := self.reranked_file(row, name)).exists():
+            rankings.append((f"{name}{RERANK_SUFFIX}", reranked, parse_measures(test.rerank[name].measures)))
+        values: dict[str, float] = {}
+        for column, path, measures in rankings:
+            run = self._ranking(path)
+            if split.is_judged:
+                measured = evaluate(read_qrels(self.run.qrels(name)), run, measures)
+            else:
+                measured = measure_by_answers(run, split.queries, self.data.collection.documents, measures)
+            values |= {test.column(column, measure): value for measure, value in measured.items()}
+        query_measures, ranking = test.query_measures_of(name), self.query_ranking(row, name)
+        if query_measures and ranking.exists():
+            judged = reversed_qrels(read_qrels(self.run.qrels(name)), split.qrels.threshold)
+            of_queries = evaluate(judged, self._ranking(ranking), query_measures)
+            values |= {test.column(name, f"{QUERIES}{m}"): value for m, value in of_queries.items()}
+        return values
+
+    def hybrid_row(self, row: str) -> dict[str, Any]:
+        """The measures of the hybrid of BM25 and `row`, fused with equal weights as Pyserini fuses, made
+        unless they exist.
+
+        The rankings of both rows must exist. Called by all processes; the main process fuses.
+        """
+        if (recorded := self.read_row(HYBRID)) is not None:
+            return recorded
+        start = time.perf_counter()
+        hits = self.recipe.final_evaluation.hits
+
+        def fused(split: str) -> Rows:
+            """The first `hits` documents, block of queries by block."""
+            from pyserini_ance.pyserini_bridge.searchers import fuse
+
+            rankings = [read_run(self.run.ranking(one, split)) for one in (BM25, row)]
+            queries = dict.fromkeys(query for ranking in rankings for query in ranking)
+            for block in batched(queries, QUERIES_PER_BLOCK):
+                parts = [{query: one[query] for query in block if query in one} for one in rankings]
+                for query, documents in fuse(parts, METHOD, pool=hits, hits=hits).items():
+                    yield from ((query, document, score) for document, score in documents.items())
+
+        def write() -> None:
+            from pyserini_ance.pyserini_bridge.searchers import DECIMALS
+
+            for split in self.recipe.final_evaluation.split:
+                write_run(self.run.ranking(HYBRID, split), fused(split), HYBRID, DECIMALS)
+
+        self.world.on_main(write)
+        return self.measure(HYBRID, time.perf_counter() - start)
+
+    def _snapshot(self, checkpoint: Checkpoint) -> Snapshot:
+        precision = self.recipe.final_evaluation.precision
+        return Snapshot(
+            checkpoint.encoder,
+            checkpoint.weights,
+            self.data,
+            self.recipe.encoding.model_copy(update={"precision": precision}),
+            self.run.scratch,
+            self.device,
+            self.world,
+            checkpoint.document_weights,
+        )
+
+    @property
+    def _splits(self) -> list[Split]:
+        return [self.data.collection.split(name) for name in self.recipe.final_evaluation.split]
 
     def _queries(self, snapshot: Snapshot) -> np.ndarray:
         """Vectors of all test queries, split after split: (Q, D) float32."""
@@ -223,49 +274,61 @@ class FinalEvaluator:
     def _record(self, row: str) -> Path:
         return self.run.run_files / f"{row}.json"
 
-    def _measure(self, row: str, seconds: float | None, more: dict[str, Any]) -> dict[str, Any]:
-        values = {name: value for split in self._splits for name, value in self._values(row, split).items()}
-        record = {"row": row, **values, "test seconds": seconds and round(seconds, 1), **more}
-        write_json(self._record(row), record)
-        return record
+    def _ranking(self, path: Path) -> Run:
+        """A ranking that was just written, else that of the file."""
+        return self._written.pop(path, None) or read_run(path)
 
-    def _values(self, row: str, split: Split) -> dict[str, float]:
-        """The measures of one split, by column. BM25 neither reranks nor ranks queries."""
-        test, name = self.recipe.final_evaluation, split.name
-        values = self._document_measures(name, split, self.run.ranking(row, name), test.measures_of(name))
-        if name in test.reranked and (reranked := self.reranked_file(row, name)).exists():
-            measures = parse_measures(test.rerank[name].measures)
-            values |= self._document_measures(f"{name}{RERANK_SUFFIX}", split, reranked, measures)
-        query_measures, ranking = test.query_measures_of(name), self.query_ranking(row, name)
-        if query_measures and ranking.exists():
-            judged = reversed_qrels(read_qrels(self.run.qrels(name)), split.qrels.threshold)
-            of_queries = evaluate(judged, read_run(ranking), query_measures)
-            values |= {test.column(name, f"{QUERIES}{m}"): value for m, value in of_queries.items()}
-        return values
-
-    def _document_measures(
-        self, name: str, split: Split, ranking: Path, measures: Sequence[Measure]
-    ) -> dict[str, float]:
-        """Measure a ranking, by column; `name` is that of the split or of its reranking."""
-        run = read_run(ranking)
-        if split.is_judged:
-            values = evaluate(read_qrels(self.run.qrels(split.name)), run, measures)
-        else:
-            values = measure_by_answers(run, split.queries, self.data.collection.documents, measures)
-        column = self.recipe.final_evaluation.column
-        return {column(name, measure): value for measure, value in values.items()}
-
-    @property
-    def _splits(self) -> list[Split]:
-        return [self.data.collection.split(name) for name in self.recipe.final_evaluation.split]
-
-    def _write_on_main(self, row: str, scores: np.ndarray, rows: np.ndarray) -> None:
-        self.world.on_main(lambda: self._write(row, scores, rows))
-
-    def _write(self, row: str, scores: np.ndarray, rows: np.ndarray) -> None:
+    def _write_row(self, row: str, scores: np.ndarray, rows: np.ndarray) -> None:
+        """Write the rankings of all test queries, split by split."""
         ids = self.data.collection.documents.ids
-        for split, *hits in zip(self._splits, self._by_split(scores), self._by_split(rows), strict=True):
-            _write_ranking(self.run.ranking(row, split.name), row, split.queries.ids, ids, *hits)
+
+        def write() -> None:
+            for split, *hits in zip(self._splits, self._by_split(scores), self._by_split(rows), strict=True):
+                self._write_ranking(self.run.ranking(row, split.name), row, split.queries.ids, ids, *hits)
+
+        self.world.on_main(write)
+
+    def _write_ranking(
+        self,
+        path: Path,
+        row: str,
+        queries: Sequence[str],
+        ids: Sequence[str],
+        scores: np.ndarray,
+        rows: np.ndarray,
+    ) -> None:
+        """Write rows (Q, k) of `ids` with their scores (Q, k) as a TREC run; PADDING is skipped.
+
+        Called by the main process.
+        """
+        path.parent.mkdir(exist_ok=True)
+        run: Run = {}  # with the scores that the file has, of six decimals
+        for query, documents, of_query in zip(queries, rows, scores, strict=True):
+            for document, score in zip(documents.tolist(), of_query.tolist(), strict=True):
+                if document != PADDING:
+                    run.setdefault(query, {})[ids[document]] = float(f"{score:.6f}")
+        write_run(path, ((query, *hit) for query, hits in run.items() for hit in hits.items()), row)
+        self._written[path] = run
+
+
+def sort_by_score(scores: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sort scores (Q, k) and rows (Q, k) by falling score, ties by rising row, as a search does; PADDING
+    comes last."""
+    order = np.lexsort((rows, -np.where(rows == PADDING, -np.inf, scores)), axis=-1)
+    return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
+
+
+def fusion_command(run: RunDir, splits: Sequence[str], hits: int) -> str:
+    """Pyserini's shell command, one for each test split, that makes the ranking of the row `hybrid`."""
+    from pyserini_ance.pyserini_bridge.export import python_program
+
+    commands = []
+    for split in splits:
+        output = run.folder / ("run.hybrid.txt" if len(splits) == 1 else f"run.hybrid.{split}.txt")
+        files = ["--runs", run.ranking(BM25, split), run.final_run(split), "--output", output]
+        options = ["--method", METHOD, *files, "--depth", hits, "--k", hits]
+        commands.append(shlex.join(map(str, [python_program(), "-m", "pyserini.fusion", *options])))
+    return "\n".join(commands)
 
 
 def measure_columns(test: FinalEvaluation) -> list[str]:
@@ -292,21 +355,3 @@ def reversed_qrels(qrels: Qrels, threshold: int) -> Qrels:
         for document, grade in grades.items():
             judged.setdefault(document, {})[query] = grade
     return {document: grades for document, grades in judged.items() if max(grades.values()) >= threshold}
-
-
-def _write_ranking(
-    path: Path, row: str, queries: Sequence[str], ids: Sequence[str], scores: np.ndarray, rows: np.ndarray
-) -> None:
-    """Write rows (Q, k) of `ids` with their scores (Q, k) as a TREC run; PADDING is skipped."""
-    path.parent.mkdir(exist_ok=True)
-    hits = (
-        (query, ids[document], score)
-        for query, documents, of_query in zip(queries, rows, scores, strict=True)
-        for document, score in zip(documents.tolist(), of_query.tolist(), strict=True)
-        if document != PADDING
-    )
-    write_run(path, hits, row)
-
-
-def _index_row(row: str, index: str) -> str:
-    return f"{row}+{index}"

@@ -5,7 +5,6 @@ Runs that start from the same weights, as those of a grid do, would each encode 
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -35,8 +34,8 @@ class InitialRankings:
     def __init__(
         self, row: str, checkpoint: Checkpoint, recipe: Recipe, data: PreparedData, run: RunDir, world: World
     ):
-        self.row, self._test = row, recipe.final_evaluation
-        self._files = {f"{split}.trec": run.ranking(row, split) for split in self._test.split}
+        test, is_cuda = recipe.final_evaluation, world.device.startswith("cuda")
+        self.row, self._files = row, {f"{split}.trec": run.ranking(row, split) for split in test.split}
         self._key = {
             "layout": LAYOUT,
             "version": __version__,  # another release may encode in other batches
@@ -44,19 +43,23 @@ class InitialRankings:
             "weights": list(checkpoint.hashes),
             "encoder": family_of(checkpoint.encoder).model_dump(mode="json", exclude={"model"}),
             **data.identity,
-            "splits": list(self._test.split),
-            "hits": self._test.hits,
-            "precision": self._test.precision,
+            "splits": list(test.split),
+            "hits": test.hits,
+            "precision": test.precision,
             "encoding": recipe.encoding.model_dump(mode="json"),
-            **_machine(world),
+            # What the last bits of a vector depend on, besides the encoder and the batches.
+            "torch": torch.__version__,
+            "device": torch.cuda.get_device_name(world.device) if is_cuda else world.device,
+            "processor": [
+                torch.backends.cpu.get_cpu_capability(),
+                cpu_has_fast_bf16(),
+                cpu_is_amd(),
+                cpu_prefers_eager_attention(),
+                torch.get_num_threads(),
+            ],
+            "processes": world.size,
         }
         self._folder = recipe.cache / FOLDER / sha256_json(self._key)[:32]
-
-    @property
-    def suffice(self) -> bool:
-        """Whether the row has no other files, which need the vectors."""
-        test = self._test
-        return not (test.reranked or test.indexes or any(map(test.query_measures_of, test.split)))
 
     def copy_to_run(self) -> bool:
         """Copy the rankings of an earlier run to this one; False if there are none.
@@ -69,7 +72,7 @@ class InitialRankings:
         for name, path in self._files.items():
             path.parent.mkdir(exist_ok=True)
             copy_whole(self._folder / name, path)
-        log.info("row %s: ranked by an earlier run, found in %s", self.row, self._folder)
+        log.debug("row %s: ranked by an earlier run, found in %s", self.row, self._folder)
         return True
 
     def copy_to_cache(self) -> None:
@@ -80,15 +83,3 @@ class InitialRankings:
                 copy_whole(path, folder / name)
 
         publish_once(self._folder, {"key": self._key}, fill)
-
-
-def _machine(world: World) -> dict[str, Any]:
-    """What the last bits of a vector depend on, besides the encoder and the batches."""
-    processor = [torch.backends.cpu.get_cpu_capability(), cpu_has_fast_bf16(), cpu_is_amd()]
-    is_cuda = world.device.startswith("cuda")
-    return {
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name(world.device) if is_cuda else world.device,
-        "processor": [*processor, cpu_prefers_eager_attention(), torch.get_num_threads()],
-        "processes": world.size,
-    }

@@ -59,29 +59,24 @@ class WeightsOrigin:
 def find_weights(init_from: InitFrom) -> WeightsOrigin:
     """The encoder that `init_from` names, verified.
 
-    Raises FileNotFoundError if it does not exist, with the command that makes it; RuntimeError if it is
-    unfinished or damaged.
+    It is the folder `RUN/model`, or the encoder of a checkpoint, which the checkpoint's manifest verifies; or
+    the result of a run's stage, verified by its manifest and by the run's decisions. Raises FileNotFoundError
+    if it does not exist, with the command that makes it; RuntimeError if it is unfinished or damaged.
     """
-    return _in_folder(init_from.folder) if init_from.folder else _in_run(init_from)
-
-
-def _in_folder(folder: Path) -> WeightsOrigin:
-    """`RUN/model`, or the encoder of a checkpoint, which the checkpoint's manifest verifies."""
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"{folder} is not a folder; expected RUN/model, or the encoder folder of a checkpoint"
-        )
-    read_side_file(folder)
-    if folder.name == ENCODER and is_complete(folder.parent):
-        return WeightsOrigin(folder, Checkpoint.open(folder.parent).weights)
-    return WeightsOrigin(folder, weights_of(folder))
-
-
-def _in_run(init_from: InitFrom) -> WeightsOrigin:
-    """The result of a stage, verified by its manifest and by the run's decisions."""
+    if folder := init_from.folder:
+        if not folder.is_dir():
+            raise FileNotFoundError(
+                f"{folder} is not a folder; expected RUN/model, or the encoder folder of a checkpoint"
+            )
+        read_side_file(folder)
+        if folder.name == ENCODER and is_complete(folder.parent):
+            return WeightsOrigin(folder, Checkpoint.open(folder.parent).weights)
+        return WeightsOrigin(folder, weights_of(folder))
     run = source_run(init_from)
     if not (run.state.exists() and run.recipe.exists()):
-        raise NoRun(f"{run.folder} holds no run; make it with: {_train_command(init_from)}")
+        of_folder = (name for name in shipped() if run_folder(name) == init_from.run)
+        recipe = init_from.recipe or next(of_folder, None) or f"RECIPE --output {init_from.run}"
+        raise NoRun(f"{run.folder} holds no run; make it with: pyserini-ance train {recipe}")
     stages = list(run.read_recipe().stages)
     stage = init_from.stage or stages[-1]
     if stage not in stages:
@@ -104,28 +99,18 @@ def _in_run(init_from: InitFrom) -> WeightsOrigin:
     return WeightsOrigin(result.encoder, result.weights, stage)
 
 
-def _train_command(init_from: InitFrom) -> str:
-    """The command that makes the run."""
-    of_folder = (name for name in shipped() if run_folder(name) == init_from.run)
-    recipe = init_from.recipe or next(of_folder, None)
-    return f"pyserini-ance train {recipe or f'RECIPE --output {init_from.run}'}"
-
-
 def describe_initial_weights(recipe: Recipe, trained_first: Container[Path] = ()) -> list[str]:
     """One line per external initial encoder: what it is, or, if it does not exist yet, the command that makes
     it; none for those of the run directories `trained_first`."""
-    return [
-        f"{key_of(recipe, external)}: {_describe(external)}"
-        for external in recipe.external_starts.values()
-        if external.folder or source_run(external).folder not in trained_first
-    ]
-
-
-def _describe(init_from: InitFrom) -> str:
-    try:
-        return find_weights(init_from).describe()
-    except (ValueError, OSError, RuntimeError) as error:
-        return f"missing: {error}"
+    lines = []
+    for external in recipe.external_starts.values():
+        if external.folder or source_run(external).folder not in trained_first:
+            try:
+                found = find_weights(external).describe()
+            except (ValueError, OSError, RuntimeError) as error:
+                found = f"missing: {error}"
+            lines.append(f"{key_of(recipe, external)}: {found}")
+    return lines
 
 
 @dataclass(frozen=True)
@@ -152,11 +137,20 @@ class InitialWeights:
         for name, init_from in recipe.external_starts.items():
             key = key_of(recipe, init_from)
             is_copied = resume and is_complete(run.checkpoint(name, 0))
-            origin = _find(init_from, key, may_be_gone=is_copied)
-            if origin is None:
+            try:
+                origin = find_weights(init_from)
+            except (ValueError, OSError, RuntimeError) as error:
+                if not is_copied:
+                    raise RuntimeError(f"{key}: {error}") from error
+                log.info("%s can no longer be read (%s); the run continues with its own copy", key, error)
                 continue
-            if resume:
-                _check_same_weights(run, name, origin, key)
+            copied = read_json(run.environment).get("initial_weights", {}).get(name) if resume else None
+            if copied and copied["weights"] != origin.weights:
+                raise ValueError(
+                    f"{key}: {origin.encoder} holds weights {origin.weights[:12]}, but {run.folder} was "
+                    f"started from {copied['weights'][:12]}. Restore those weights, or start again from the "
+                    "new ones with --overwrite"
+                )
             if not is_copied:
                 encoders[name] = _open(recipe, run, origin, init_from, untrained, key)
             origins[name] = origin
@@ -193,16 +187,6 @@ def starting_checkpoint(
     return results[init_from.stage]
 
 
-def _find(init_from: InitFrom, key: str, may_be_gone: bool) -> WeightsOrigin | None:
-    try:
-        return find_weights(init_from)
-    except (ValueError, OSError, RuntimeError) as error:
-        if not may_be_gone:
-            raise RuntimeError(f"{key}: {error}") from error
-        log.info("%s can no longer be read (%s); the run continues with its own copy", key, error)
-        return None
-
-
 def key_of(recipe: Recipe, init_from: InitFrom) -> str:
     """The recipe's key of initial weights: that of the first stage that has them."""
     keys = (
@@ -211,19 +195,15 @@ def key_of(recipe: Recipe, init_from: InitFrom) -> str:
     return next(keys)
 
 
-def _check_same_weights(run: RunDir, name: str, origin: WeightsOrigin, key: str) -> None:
-    copied = read_json(run.environment).get("initial_weights", {}).get(name)
-    if copied and copied["weights"] != origin.weights:
-        raise ValueError(
-            f"{key}: {origin.encoder} holds weights {origin.weights[:12]}, but {run.folder} was started from "
-            f"{copied['weights'][:12]}. Restore those weights, or start again from the new ones "
-            "with --overwrite"
-        )
-
-
 def _open(
     recipe: Recipe, run: RunDir, origin: WeightsOrigin, init_from: InitFrom, untrained: Encoder, key: str
 ) -> Encoder:
+    """The encoder to start from.
+
+    Raises ValueError if it has another dimension or tokenizer than `encoder.model`: the data is tokenized
+    before training with the tokenizer of `encoder.model`, and all rows of the results table share one
+    dimension.
+    """
     if origin.encoder.resolve().is_relative_to(run.folder.resolve()):
         raise ValueError(
             f"{key}: {origin.encoder} is inside {run.folder}, the directory of this run; pass "
@@ -233,26 +213,16 @@ def _open(
         encoder = continue_encoder(recipe.encoder, origin.encoder, init_from.allow_changes)
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from error
-    _check_same_shape(encoder, origin, untrained, key)
-    return encoder
-
-
-def _check_same_shape(encoder: Encoder, origin: WeightsOrigin, untrained: Encoder, key: str) -> None:
-    """Raise ValueError if an initial encoder has another dimension or tokenizer than `encoder.model`.
-
-    The data is tokenized before training with the tokenizer of `encoder.model`, and all rows of the results
-    table share one dimension.
-    """
-    dimension, expected = encoder.dimension, untrained.dimension
-    if dimension != expected:
+    if encoder.dimension != untrained.dimension:
         raise ValueError(
-            f"{key}: {origin.encoder} makes vectors of {dimension} numbers, encoder.model of {expected}; "
-            "pass an encoder of that size"
+            f"{key}: {origin.encoder} makes vectors of {encoder.dimension} numbers, encoder.model of "
+            f"{untrained.dimension}; pass an encoder of that size"
         )
-    tokenizer, expected_tokenizer = encoder.tokenizer, untrained.tokenizer
-    has_same_vocabulary = tokenizer.tokenizer.get_vocab() == expected_tokenizer.tokenizer.get_vocab()
-    if not has_same_vocabulary or tokenizer.specials != expected_tokenizer.specials:
+    tokenizer, expected = encoder.tokenizer, untrained.tokenizer
+    has_same_vocabulary = tokenizer.tokenizer.get_vocab() == expected.tokenizer.get_vocab()
+    if not has_same_vocabulary or tokenizer.specials != expected.specials:
         raise ValueError(
             f"{key}: {origin.encoder} has another tokenizer than encoder.model, {untrained.family.model}; "
             "set encoder.model to the model that it was trained from"
         )
+    return encoder

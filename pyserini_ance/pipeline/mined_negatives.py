@@ -134,10 +134,10 @@ class MinedNegatives:
 
     def _tevatron(self) -> Iterator[dict[str, Any]]:
         rows_of = dict(zip(self.table.anchors.tolist(), self.rows, strict=True))
-
-        def negatives_of(query: int) -> list[int]:
-            rows = rows_of.get(query)
-            return [] if rows is None else rows[rows != PADDING].tolist()
-
-        records = tevatron_records(self.split, self.collection.documents, negatives_of)
+        none = np.empty(0, np.int32)
+        records = tevatron_records(
+            self.split,
+            self.collection.documents,
+            lambda query: [row for row in rows_of.get(query, none).tolist() if row != PADDING],
+        )
         return (record for query, record in enumerate(records) if query in rows_of)

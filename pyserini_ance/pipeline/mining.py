@@ -3,11 +3,11 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyserini_ance.data.collection import Collection, Split
+from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.collection_cache import CollectionRecord, read_into_cache
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
@@ -21,11 +21,11 @@ from pyserini_ance.negatives.source import MiningContext, Source, TableSource, m
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pipeline.bm25_rankings import Bm25Request, cached_rankings
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives
-from pyserini_ance.pipeline.preparation import tokenize, tokenize_and_warn
+from pyserini_ance.pipeline.preparation import tokenize_for
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.load import read_component, read_yaml, without_null_splits
-from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
+from pyserini_ance.recipe.models import Bm25, Encoding
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.teacher_training import TRAINED
 from pyserini_ance.storage.files import sha256_json
@@ -68,7 +68,16 @@ def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Co
 def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:
     origin = "collection" if isinstance(settings, Mapping) else str(settings)
     if not isinstance(settings, Mapping):
-        settings = read_yaml(_settings_file(Path(settings)).read_bytes(), origin)
+        path = Path(settings)
+        folder = path if path.is_dir() else Path("data/scifact")
+        expected = (
+            f"the settings of a collection, such as {{kind: beir, folder: {folder}}}, or a YAML file of them"
+        )
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder; expected {expected}")
+        if not path.is_file():
+            raise FileNotFoundError(f"no file {path} (from {Path.cwd()}); expected {expected}")
+        settings = read_yaml(path.read_bytes(), origin)
         if isinstance(settings, dict) and "kind" not in settings and isinstance(settings.get("data"), dict):
             settings = settings["data"]
     if isinstance(settings, Mapping) and isinstance(settings.get("splits"), Mapping):
@@ -78,19 +87,6 @@ def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:
     return data.of_splits(data.split_names)
 
 
-def _settings_file(path: Path) -> Path:
-    """The path. Raises OSError, with what to pass, for data in place of its settings."""
-    folder = path if path.is_dir() else Path("data/scifact")
-    expected = (
-        f"the settings of a collection, such as {{kind: beir, folder: {folder}}}, or a YAML file of them"
-    )
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; expected {expected}")
-    if not path.is_file():
-        raise FileNotFoundError(f"no file {path} (from {Path.cwd()}); expected {expected}")
-    return path
-
-
 def read_source(
     source: str | Mapping[str, Any] | Source,
     filters: Sequence[Any] = (),
@@ -98,7 +94,7 @@ def read_source(
 ) -> Source:
     """A source of negatives with `filters` and `num_negatives` added to its own settings.
 
-    num_negatives: the default gives way to the source's own number; None is for those who choose all.
+    num_negatives: defaults to the source's own value, else 8. None keeps all candidates.
 
     Raises ValueError for two numbers, for filters that the source has no use for, and for a source that can
     be drawn from only while a model trains.
@@ -108,7 +104,11 @@ def read_source(
     assert issubclass(kind, Source)
     _check_needs_no_run(kind, settings["kind"])
     if filters:
-        _check_filtered(kind, settings["kind"])
+        if "filters" not in kind.model_fields:
+            cure = "remove them: it draws from all documents but the known positives"
+            if issubclass(kind, Mix):
+                cure = "filters belong to the sources of the mix: {'kind': 'ann', 'filters': [...]}"
+            raise ValueError(f"filters are given, but source {settings['kind']!r} takes none; {cure}")
         settings["filters"] = [*settings.get("filters", ()), *filters]
     own = settings.setdefault("num_negatives", num_negatives)
     if num_negatives is not NUM_NEGATIVES and own != num_negatives:
@@ -136,15 +136,6 @@ def _settings_of(source: Any) -> dict[str, Any]:
     raise ValueError(f"source is {shown(source)}; expected the name of a kind, or a dict with `kind`; {cure}")
 
 
-def _check_filtered(kind: type[Source], name: str) -> None:
-    if "filters" in kind.model_fields:
-        return
-    cure = "remove them: it draws from all documents but the known positives"
-    if issubclass(kind, Mix):
-        cure = "filters belong to the sources of the mix: {'kind': 'ann', 'filters': [...]}"
-    raise ValueError(f"filters are given, but source {name!r} takes none; {cure}")
-
-
 def _check_needs_no_run(source: Source | type[Source], name: str) -> None:
     if source.live or source.uses_previous_tables:
         raise ValueError(
@@ -157,6 +148,33 @@ def _check_needs_no_run(source: Source | type[Source], name: str) -> None:
             f"source {name!r} asks the cross-encoder {trained[0]!r} of a training run; pass its folder "
             f"instead of its name: model: RUN/teachers/{trained[0]}"
         )
+
+
+class ScoringSettings(NamedTuple):
+    """All that the teachers of filters read of a recipe: where they keep scores, and how BM25 ranks."""
+
+    cache: Path
+    bm25: Bm25
+
+
+class SnapshotInMemory(Snapshot):
+    """The view of an encoder that need not have a folder; its vectors are written to `scratch`.
+
+    settings: a recipe, or `ScoringSettings`.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        data: PreparedData,
+        encoding: Encoding,
+        scratch: Path,
+        world: World,
+        settings: Any,
+    ):
+        given = Path(encoder.family.model), encoder_digest(encoder), data, encoding, scratch
+        super().__init__(*given, str(encoder.device), world, recipe=settings)
+        self.encoder, self.tokenization = encoder, encoder.family.tokenization
 
 
 def mine_negatives(
@@ -181,7 +199,12 @@ def mine_negatives(
     `choose_all` of a source without a table.
     """
     world = world or World(device=str(encoder.device))
-    chosen = _judged(collection, split)
+    chosen = collection.split(split)
+    if not chosen.is_judged:
+        raise ValueError(
+            f"split {split!r} has no judgments, so its positives cannot be removed from its negatives; add "
+            "qrels to it"
+        )
     anchor_set = AnchorSet.of(collection, split, "query")
     source.check_data(anchor_set)
     context = MiningContext(GENERATION, key=(seed, 0, 0, 0, 0))
@@ -189,20 +212,20 @@ def mine_negatives(
     if not isinstance(source, TableSource):
         table = _drawn_table(source, choose_all, anchor_set, draw_rng)
         return MinedNegatives(collection, chosen, table, table.candidates, 0, {})
+    how = encoder.family, cache, TrainSplit(splits=(split,)), collection
+
+    def tokenize_on_main() -> None:
+        tokenize_for(*how, warn=True)
+
+    world.on_main(tokenize_on_main)
+    data = tokenize_for(*how)
     if "bm25" in source.needs:
         bm25 = bm25.model_copy(update={"hits": _bm25_hits(source, anchor_set, bm25.hits)})
-    # A recipe without data and stages: the settings that tokenize and cached_rankings read.
-    used: dict[str, Any] = {"encoder": encoder.family, "bm25": bm25, "cache": cache}
-    settings = Recipe.model_construct(None, **used, train_split=TrainSplit(splits=(split,)))
-    world.on_main(lambda: tokenize_and_warn(settings, collection))
-    data = tokenize(settings, collection)
-    if "bm25" in source.needs:
         requests = [Bm25Request(split, bm25.hits)]
-        ranking = world.on_main(lambda: str(cached_rankings(settings, collection, requests)[0]))
+        ranking = world.on_main(lambda: str(cached_rankings(bm25, cache, collection, requests)[0]))
         data.run_files["bm25"] = Path(ranking)
     scratch = cache / "mining" / sha256_json([encoder_digest(encoder), data.identity])[:32]
-    snapshot = snapshot_of(encoder, data, encoding, scratch, world)
-    snapshot.recipe = settings
+    snapshot = SnapshotInMemory(encoder, data, encoding, scratch, world, ScoringSettings(cache, bm25))
     world.on_main(lambda: scratch.parent.mkdir(parents=True, exist_ok=True))
     with leased(scratch):  # another call may mine from them, too
         table = mine_in_shares(source, snapshot, anchor_set, context)
@@ -230,28 +253,6 @@ def _drawn_table(
     rows = source.draw(anchor_set.anchors, None, anchor_set, rng)
     scores = np.zeros(rows.shape, np.float32)
     return NegativeTable("query", "document", anchor_set.anchors, rows, scores, source.kind)
-
-
-def _judged(collection: Collection, split: str) -> Split:
-    chosen = collection.split(split)
-    if not chosen.is_judged:
-        raise ValueError(
-            f"split {split!r} has no judgments, so its positives cannot be removed from its negatives; add "
-            "qrels to it"
-        )
-    return chosen
-
-
-def snapshot_of(
-    encoder: Encoder, data: PreparedData, encoding: Encoding, scratch: Path, world: World
-) -> Snapshot:
-    """The view that an encoder in memory has of `data`; its vectors are written to `scratch`."""
-    weights = encoder_digest(encoder)
-    model = Path(encoder.family.model)
-    snapshot = Snapshot(model, weights, data, encoding, scratch, str(encoder.device), world)
-    # Cached properties: they would load the encoder from its folder, and it may have none.
-    vars(snapshot).update(encoder=encoder, tokenization=encoder.family.tokenization)
-    return snapshot
 
 
 def encoder_digest(encoder: Encoder) -> str:

@@ -108,7 +108,7 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
 def _sizes(recipe: Recipe, data: PreparedData) -> str:
     """A line with the largest files of the run directory and how many of each it holds at its fullest."""
     untied = any(stage.trainable == "query_tower" for stage in recipe.stages.values())
-    record = encoder_record(recipe, f"sizes{' untied' * untied}", SIZES_VERSION)
+    record = encoder_record(recipe.encoder, recipe.cache, f"sizes{' untied' * untied}", SIZES_VERSION)
     if (sizes := record.load()) is None:
         encoder = initial_encoder(recipe.encoder, recipe.seed)  # which takes seconds, and checks its start
         if untied:
@@ -305,8 +305,8 @@ def _open_at_once(stage: Stage) -> int:
     def open_products(product: Product) -> int:
         if product.lag_steps is not None:
             return math.ceil(product.lag_steps / product.every_steps)
-        # Adopted when ready: only a refresh has a bound.
-        is_refresh = isinstance(product, Refresh)
-        return math.ceil(product.staleness_steps / product.every_steps) + 1 if is_refresh else 3
+        if isinstance(product, Refresh):  # adopted when ready, within its bound
+            return math.ceil(product.staleness_steps / product.every_steps) + 1
+        return 3
 
     return sum(open_products(product) for product in (stage.refresh, stage.effective_evaluate) if product)

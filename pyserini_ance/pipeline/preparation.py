@@ -20,6 +20,7 @@ from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
 from pyserini_ance.data.token_store import Specials, TokenStore, open_store, token_lengths
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.load_save import initial_files, initial_tokenizer
 from pyserini_ance.encoders.tokenization import (
     KEY_VERSION,
@@ -38,9 +39,9 @@ from pyserini_ance.pipeline.data_checks import (
     dev_splits,
 )
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.storage.publish import is_complete
-from pyserini_ance.vectors.faiss_index import FLAT, check_index
 
 log = logging.getLogger(__name__)
 
@@ -70,13 +71,6 @@ def recipe_data(recipe: Recipe) -> Format:
     )
 
 
-def recorded_splits(recipe: Recipe) -> list[str]:
-    """The splits whose judgments a run directory records: those that are tested on, and one that is cut from
-    the training queries."""
-    hold_out = recipe_data(recipe).hold_out
-    return list(dict.fromkeys([*recipe.final_evaluation.split, *([hold_out.split] if hold_out else [])]))
-
-
 def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
     """Read the data and check that it has the splits, measures and negatives that the recipe needs.
 
@@ -84,7 +78,7 @@ def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
     """
     check_before_reading(recipe)
     training = recipe.train_split
-    data = recipe_data(recipe).read(path, lambda fields: check_template(recipe, "document", fields))
+    data = recipe_data(recipe).read(path, lambda fields: check_template(recipe.encoder, "document", fields))
     collection = merge_splits(data, training.name, training.splits)
     check_collection(recipe, collection)
     return collection
@@ -131,7 +125,7 @@ def read_rankings(recipe: Recipe, collection: Collection) -> None:
             settings = {"negatives": source.model_dump(mode="json"), "data": data}
             record = InputRecord(recipe.cache, settings, source.files)
             if record.load() is None:
-                log.info("checking the rankings of negatives: %s", ", ".join(map(str, source.files)))
+                log.debug("checking the rankings of negatives: %s", ", ".join(map(str, source.files)))
                 source.read_ahead(collection, AnchorSet.of(collection, training, anchor))
                 record.save({})
 
@@ -158,8 +152,13 @@ def prepare(recipe: Recipe, world: World, digest: str | None = None) -> Prepared
             f"this process reads other data (digest {collection.digest[:12]}) than the main process "
             f"({read_digest[:12]}): {recipe.data}"
         )
-    world.on_main(lambda: tokenize_and_warn(recipe, collection))
-    return tokenize(recipe, collection)
+    how = recipe.encoder, recipe.cache, recipe.train_split, collection
+
+    def tokenize_on_main() -> None:
+        tokenize_for(*how, warn=True)
+
+    world.on_main(tokenize_on_main)
+    return tokenize_for(*how)
 
 
 def find_collection(recipe: Recipe, digest: str) -> Collection | None:
@@ -167,57 +166,46 @@ def find_collection(recipe: Recipe, digest: str) -> Collection | None:
     return open_collection(recipe.cache, digest)
 
 
-def check_indexes(recipe: Recipe, dimension: int) -> None:
-    """Raise ValueError if an index of a source or of `final_evaluation.indexes` cannot hold vectors of that
-    dimension."""
-    live = {getattr(source, "index", FLAT) for source in recipe.sources if source.live}
-    for index in {*recipe.final_evaluation.indexes, *live} - {FLAT}:
-        check_index(dimension, index)
-
-
-def encoder_record(recipe: Recipe, subject: str, record_version: int) -> InputRecord:
-    """A record about the encoder that the recipe starts from: valid while its files and settings, and the
+def encoder_record(encoder: Family, cache: Path, subject: str, record_version: int) -> InputRecord:
+    """A record about the encoder that training starts from: valid while its files and settings, and the
     libraries that load it, are the same. There is none for a model of the hub."""
     settings = {
         "subject": subject,
         "version": record_version,
-        "encoder": recipe.encoder.model_dump(mode="json"),
+        "encoder": encoder.model_dump(mode="json"),
         "packages": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
     }
-    return InputRecord(recipe.cache, settings, initial_files(recipe.encoder))
+    return InputRecord(cache, settings, initial_files(encoder))
 
 
 class InitialTokenizer:
-    """The tokenizer of the encoder that a recipe starts from, loaded only for texts that the cache lacks.
+    """The tokenizer of the encoder that training starts from, loaded only for texts that the cache lacks.
 
-    Its keys, special tokens and `blank_document`, the ids of a document without text, are recorded in the
-    cache, because loading it takes seconds.
+    Its keys (see `TextTokenizer.key`), special tokens and `blank_document`, the ids of a document without
+    text, are recorded in the cache, because loading it takes seconds.
     """
 
-    def __init__(self, recipe: Recipe):
-        self._recipe = recipe
-        record = encoder_record(recipe, "tokenizer", KEY_VERSION)
+    def __init__(self, encoder: Family, cache: Path):
+        self._encoder, self._cache = encoder, cache
+        record = encoder_record(encoder, cache, "tokenizer", KEY_VERSION)
         about: dict[str, Any] | None = record.load()
         if about is None:
             keys = {side: self.loaded.key(side) for side in SIDES}
             blank = self.loaded.blank("document")
             about = {"keys": keys, "specials": self.loaded.specials._asdict(), "blank_document": blank}
             record.save(about)
-        self._keys, specials = about["keys"], about["specials"]
+        specials = about["specials"]
+        self.keys: dict[Side, str] = about["keys"]
         self.blank_document: list[int] = about["blank_document"]
         self.specials = Specials(tuple(specials["before"]), tuple(specials["after"]), specials["pad"])
 
     @cached_property
     def loaded(self) -> TextTokenizer:
-        return initial_tokenizer(self._recipe.encoder)
-
-    def key(self, side: Side) -> str:
-        """That of `TextTokenizer.key`."""
-        return str(self._keys[side])
+        return initial_tokenizer(self._encoder)
 
     def folder(self, side: Side, texts: Texts) -> Path:
         """The folder of the cache for the token ids of `texts`."""
-        return token_folder(self._recipe.cache, self.key(side), texts)
+        return token_folder(self._cache, self.keys[side], texts)
 
     def store(self, side: Side, texts: Texts, label: str) -> TokenStore:
         """The token ids of `texts`, from the cache if it has them."""
@@ -230,21 +218,27 @@ class InitialTokenizer:
 def tokenize(recipe: Recipe, collection: Collection) -> PreparedData:
     """The collection with token stores of its documents and of each split's queries, from the cache if it has
     them."""
-    tokenizer = InitialTokenizer(recipe)
-    tokenization, training = recipe.encoder.tokenization, recipe.train_split
-    check_template(recipe, "document", collection.documents.columns)
-    check_template(recipe, "query", collection.split(training.name).queries.columns)
+    return tokenize_for(recipe.encoder, recipe.cache, recipe.train_split, collection)
+
+
+def tokenize_for(
+    encoder: Family, cache: Path, training: TrainSplit, collection: Collection, warn: bool = False
+) -> PreparedData:
+    """Tokenize as `encoder` reads texts; with `warn`, warn of documents that are encoded as empty texts."""
+    tokenizer, tokenization = InitialTokenizer(encoder, cache), encoder.tokenization
+    check_template(encoder, "document", collection.documents.columns)
+    check_template(encoder, "query", collection.split(training.name).queries.columns)
     documents = tokenizer.store("document", collection.documents, "documents")
     queries = {
         name: tokenizer.store("query", split.queries, f"{name} queries")
         for name, split in collection.splits.items()
     }
     key = sha256_json(
-        [tokenizer.key("query"), tokenizer.key("document"), tokenization.model_dump(mode="json")]
+        [tokenizer.keys["query"], tokenizer.keys["document"], tokenization.model_dump(mode="json")]
     )
     blank_documents = documents.rows_of(tokenizer.blank_document)
     documents, passages = split_into_passages(documents, tokenization)
-    return PreparedData(
+    data = PreparedData(
         collection,
         documents,
         queries,
@@ -255,17 +249,14 @@ def tokenize(recipe: Recipe, collection: Collection) -> PreparedData:
         positives=training.positives,
         blank_documents=blank_documents,
     )
-
-
-def tokenize_and_warn(recipe: Recipe, collection: Collection) -> None:
-    """Tokenize the collection into the cache; warn of documents that are encoded as empty texts."""
-    if warning := blank_warning(recipe, tokenize(recipe, collection)):
+    if warn and (warning := blank_warning(encoder, data)):
         log.warning("%s", warning)
+    return data
 
 
-def blank_warning(recipe: Recipe, data: PreparedData) -> str | None:
+def blank_warning(encoder: Family, data: PreparedData) -> str | None:
     """A warning about documents that are encoded as empty texts; None without any."""
-    template = recipe.encoder.tokenization.document.template
+    template = encoder.tokenization.document.template
     return describe_blank(data.collection.documents, data.blank_documents, template)
 
 
@@ -279,12 +270,10 @@ class TokenizedTexts:
 
 
 def tokenized_texts(recipe: Recipe, collection: Collection) -> dict[str, TokenizedTexts]:
-    """What `tokenize` left in the cache: `documents`, and the queries by split, the training split first."""
-    tokenizer = InitialTokenizer(recipe)
-    training = recipe.train_split.name
-    names = sorted(collection.splits, key=lambda name: (name != training, name))
+    """What `tokenize` left in the cache: `documents`, and the queries by split."""
+    tokenizer = InitialTokenizer(recipe.encoder, recipe.cache)
     sides: dict[str, tuple[Side, Texts]] = {"documents": ("document", collection.documents)}
-    sides |= {name: ("query", collection.split(name).queries) for name in names}
+    sides |= {name: ("query", split.queries) for name, split in collection.splits.items()}
     tokenized = {}
     for name, (side, texts) in sides.items():
         folder = tokenizer.folder(side, texts)

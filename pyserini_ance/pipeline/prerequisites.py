@@ -10,7 +10,6 @@ from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.distributed.world import World
 from pyserini_ance.pipeline.initial_weights import NoRun, StageUnfinished, find_weights, key_of
 from pyserini_ance.pipeline.preparation import check_tools, recipe_data
-from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.provenance import RUNTIME_KEYS, source_run
 from pyserini_ance.runs.rundir import RunDir, load_recipe
@@ -18,7 +17,7 @@ from pyserini_ance.storage.publish import is_complete
 from pyserini_ance.trainer.resume import check_resumable, recipe_differences
 
 if TYPE_CHECKING:
-    from pyserini_ance.pipeline.model_export import Results
+    from pyserini_ance.pipeline.results import Results
     from pyserini_ance.trainer.callbacks import TrainerCallback
 
 INHERITED_KEYS = ("data", *RUNTIME_KEYS)  # the inputs, and where a run computes: see `inherit`
@@ -89,34 +88,30 @@ def _walk(
     for row, init_from in recipe.external_starts.items():
         if init_from.recipe is None or (run and is_complete(run.checkpoint(row, 0))):
             continue
-        key = key_of(recipe, init_from)
-        file = load_recipe(init_from.recipe).recipe
+        key, file = key_of(recipe, init_from), load_recipe(init_from.recipe).recipe
         if file.name in above:
             circle = " -> ".join((*above, file.name))
             raise ValueError(f"{key}: recipes start from one another in a circle: {circle}")
-        one = _prerequisite(init_from, inherit(file, recipe, as_in_file), key)
-        if one.status != "finished":
-            own_run = RunDir(one.folder) if one.status == "unfinished" else None
-            yield from _walk(one.recipe, file, own_run, (*above, file.name))
-        yield one
-
-
-def _prerequisite(init_from: InitFrom, expected: Recipe, key: str) -> Prerequisite:
-    """The run that `init_from` names; `expected` is its recipe if it has to be trained."""
-    run = source_run(init_from)
-    status: Status = "finished"
-    try:
-        find_weights(init_from)
-    except NoRun:
-        return Prerequisite(expected.name, expected, run.folder, "missing")
-    except StageUnfinished:
-        status = "unfinished"
-    except (ValueError, OSError, RuntimeError) as error:
-        raise RuntimeError(f"{key}: {error}") from error
-    recipe = run.read_recipe()
-    differing = tuple(f"{key} is {old}, not {new}" for key, old, new in recipe_differences(recipe, expected))
-    here = {key: getattr(expected, key) for key in RUNTIME_KEYS}
-    return Prerequisite(expected.name, recipe.model_copy(update=here), run.folder, status, differing)
+        expected, its_run = inherit(file, recipe, as_in_file), source_run(init_from)
+        status: Status = "finished"
+        try:
+            find_weights(init_from)
+        except NoRun:
+            status = "missing"
+        except StageUnfinished:
+            status = "unfinished"
+        except (ValueError, OSError, RuntimeError) as error:
+            raise RuntimeError(f"{key}: {error}") from error
+        made, differing = expected, tuple[str, ...]()
+        if status != "missing":
+            made = its_run.read_recipe()
+            changes = recipe_differences(made, expected)
+            differing = tuple(f"{key} is {old}, not {new}" for key, old, new in changes)
+            made = made.model_copy(update={key: getattr(expected, key) for key in RUNTIME_KEYS})
+        if status != "finished":
+            own_run = its_run if status == "unfinished" else None
+            yield from _walk(made, file, own_run, (*above, file.name))
+        yield Prerequisite(expected.name, made, its_run.folder, status, differing)
 
 
 def inherit(required: Recipe, recipe: Recipe, as_in_file: Recipe | None) -> Recipe:
@@ -129,23 +124,22 @@ def inherit(required: Recipe, recipe: Recipe, as_in_file: Recipe | None) -> Reci
     """
     if as_in_file is None:
         return required
-    changed = _overridden(required, recipe, as_in_file, INHERITED_KEYS)
+
+    def overridden(required: Any, given: Any, in_file: Any, keys: Iterable[str]) -> dict[str, Any]:
+        return {
+            key: getattr(given, key)
+            for key in keys
+            if getattr(given, key) != getattr(in_file, key) == getattr(required, key)
+        }
+
+    changed = overridden(required, recipe, as_in_file, INHERITED_KEYS)
     if type(required.data) is type(as_in_file.data) is type(recipe.data):
         keys = type(required.data).model_fields
-        in_data = _overridden(required.data, recipe.data, as_in_file.data, keys)
+        in_data = overridden(required.data, recipe.data, as_in_file.data, keys)
         changed["data"] = required.data.model_copy(update=in_data)
         if in_data.keys() - {"folder"}:  # the expected figures are of other data
             changed["expect"] = {}
     return Recipe.model_validate(required.model_copy(update=changed).model_dump(mode="json"))
-
-
-def _overridden(required: Any, given: Any, as_in_file: Any, keys: Iterable[str]) -> dict[str, Any]:
-    """The values of `keys` that differ from those of the file, where `required` has the file's."""
-    return {
-        key: getattr(given, key)
-        for key in keys
-        if getattr(given, key) != getattr(as_in_file, key) == getattr(required, key)
-    }
 
 
 def train_with_prerequisites(

@@ -190,16 +190,12 @@ def ranking_file(run: RunDir, row: str | None, split: str) -> Path:
         suffix = f".{split}.trec"
         rows = sorted(other.name.removesuffix(suffix) for other in run.run_files.glob(f"*{suffix}"))
         name = f"{run.folder}:{row}" if row else str(run.folder)
+        tested = run.read_final_evaluation().split
+        cure = f"a run trained with final_evaluation.split=[{','.join([*tested, split])}] has them"
+        if split in tested:
+            cure = f"its final evaluation has not finished: {run.resume_command()}"
         raise ValueError(
             f"{name} has no ranking of split {split!r} ({path} is missing); rows that have one: "
-            f"{', '.join(rows) or f'none; {_cure(run, split)}'}"
+            f"{', '.join(rows) or f'none; {cure}'}"
         )
     return path
-
-
-def _cure(run: RunDir, split: str) -> str:
-    """How a run comes to rankings of a split that it has none of."""
-    tested = run.read_recipe().final_evaluation.split
-    if split in tested:
-        return f"its final evaluation has not finished: {run.resume_command()}"
-    return f"a run trained with final_evaluation.split=[{','.join([*tested, split])}] has them"

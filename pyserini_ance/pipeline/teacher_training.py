@@ -1,4 +1,4 @@
-"""Train a cross-encoder on the positives and the mined negatives of a run.
+"""Train a cross-encoder of a run on lists of positives and mined negatives.
 
 sentence-transformers' CrossEncoderTrainer trains. The retriever can then be trained again with the
 cross-encoder as teacher: the alternation of AR2 (Zhang et al. 2021, arXiv:2110.03611), whose ranker learns
@@ -8,8 +8,9 @@ from what the retriever finds; RocketQA v2 (Ren et al. 2021, arXiv:2110.07367) t
 import logging
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,24 +19,22 @@ import numpy as np
 import torch
 from pydantic import PositiveInt
 
-from pyserini_ance.encoders.cross_encoder_model import require_sentence_transformers
+from pyserini_ance.data.collection import Collection, Split
+from pyserini_ance.data.known_positives import is_known_positive
+from pyserini_ance.encoders.cross_encoder_model import record_text, require_sentence_transformers
 from pyserini_ance.encoders.family import longest_input, quiet_transformers
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.hub import find_model
-from pyserini_ance.encoders.load_save import tower_folder
+from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
-from pyserini_ance.pipeline.mined_lists import MinedLists
-from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.teacher_training import TeacherTraining
-from pyserini_ance.runs.checkpoint import ENCODER
-from pyserini_ance.runs.rundir import RunDir, step_of
+from pyserini_ance.runs.rundir import step_of
 from pyserini_ance.storage.files import read_json, sha256_json, write_json
 from pyserini_ance.storage.publish import whole_folder
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
-    from sentence_transformers.cross_encoder import CrossEncoderTrainingArguments
-    from torch import nn
 
 log = logging.getLogger(__name__)
 WARMUP_SHARE = 0.1  # as in sentence-transformers' examples
@@ -43,9 +42,79 @@ LOG_EVERY_STEPS = 10
 CHECKPOINTS = 10  # of a training
 ABOUT = "pyserini_ance_teacher.json"
 OTHER_WEIGHTS = (
-    "start from another cross-encoder or encoder: --model FOLDER-OR-HUB-NAME, in a recipe "
-    "teachers.NAME.init_from={model: FOLDER-OR-HUB-NAME}"
+    "start from another cross-encoder or encoder: teachers.NAME.init_from={model: FOLDER-OR-HUB-NAME}"
 )
+
+
+@dataclass(frozen=True, eq=False)
+class MinedLists:
+    """The training queries of a run, with the candidates of the tables that were last in use.
+
+    split: with the positives that filters or `refresh.positives_top_k` added to the judged ones. tables:
+        without candidates that are positives in `split`.
+    generations: the hash of the weights that mined each generation, by its name.
+    """
+
+    collection: Collection
+    split: Split
+    tables: tuple[NegativeTable, ...]
+    generations: dict[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        collection: Collection,
+        split: Split,
+        tables: Sequence[NegativeTable],
+        generations: dict[str, str],
+    ) -> "MinedLists":
+        """The lists of `tables`, whose promoted pairs join the positives of `split`.
+
+        What one table promotes another may still list, and tables of `train_split: {positives: last}` list a
+        query's other positives.
+        """
+        pairs = promoted_in(tables)
+        known = is_known_positive(split.known_positives("query"), pairs[:, 0], pairs[:, 1:])[:, 0]
+        split = split.with_positives(pairs[~known])
+        positives = split.known_positives("query")
+        listed = tuple(table.excluding(table.anchors, positives) for table in tables)
+        return cls(collection, split, listed, generations)
+
+    @property
+    def queries(self) -> np.ndarray:
+        """(Q,) rows of the queries with a candidate, ascending."""
+        anchors = [table.anchors[table.counts > 0] for table in self.tables]
+        return np.unique(np.concatenate(anchors))
+
+    def candidates(self, query: int) -> np.ndarray:
+        """The different candidates of a query in all tables, ascending."""
+        spans = [np.searchsorted(table.anchors, [query, query + 1]) for table in self.tables]
+        found = [
+            table.candidates[slice(*span)].ravel() for table, span in zip(self.tables, spans, strict=True)
+        ]
+        return np.setdiff1d(np.concatenate(found), [PADDING])
+
+    def draw(self, count: int, num_negatives: int, seed: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield `count` lists: the row of a query, and the rows of its documents, a positive first.
+
+        Each pass over the queries has an order of its own. A list has one of the query's positives and up to
+        `num_negatives` of its candidates, all drawn anew.
+        """
+        rng, queries = random_stream("teacher training lists", seed), self.queries
+        for number in range(count):
+            if number % len(queries) == 0:
+                order = rng.permutation(queries)
+            query = int(order[number % len(queries)])
+            positive, candidates = rng.choice(self.split.qrels.relevant(query)), self.candidates(query)
+            negatives = rng.choice(candidates, min(num_negatives, len(candidates)), replace=False)
+            yield query, np.concatenate([[positive], negatives])
+
+    def texts(self, query: int, documents: np.ndarray) -> tuple[str, list[str]]:
+        """A query's text and its documents' texts, as the teacher `cross_encoder` and `rerank` read them."""
+        texts = self.collection.documents
+        return self.split.queries.columns["text"][query], [
+            record_text(texts[row]) for row in documents.tolist()
+        ]
 
 
 class TeacherSettings(TeacherTraining):
@@ -54,22 +123,6 @@ class TeacherSettings(TeacherTraining):
     length_tokens: PositiveInt
     seed: int = 42
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-
-
-def start_weights(run: RunDir) -> str:
-    """The folder of the untrained encoder's query tower. Raises FileNotFoundError if it is missing."""
-    encoder = run.checkpoint("initial", 0) / ENCODER
-    if not encoder.is_dir():
-        raise FileNotFoundError(
-            f"{encoder} is missing, the encoder that the run started from; {OTHER_WEIGHTS}"
-        )
-    return str(tower_folder(encoder, "query"))
-
-
-def default_length(recipe: Recipe) -> int:
-    """A pair's tokens as the retriever reads them: its query's and its document's."""
-    tokenization = recipe.encoder.tokenization
-    return tokenization.query.length_tokens + tokenization.document.length_tokens
 
 
 def train_teacher(
@@ -96,7 +149,7 @@ def train_teacher(
     work = folder.with_name(f".{folder.name}.training")
     with whole_folder(folder) as output:
         quiet_transformers()
-        start = find_model(source, "--model")
+        start = find_model(source, "init_from.model")
         steps = settings.steps_over(len(lists.queries))
         origin = sha256_json([settings.model_dump(), steps, lists.generations, model_digest(start)])
         for left in set(work.glob("*")) - {work / origin}:  # by a killed process, or for other settings
@@ -165,47 +218,23 @@ def _train(
     checkpoints: Path,
 ) -> None:
     from datasets import Dataset, disable_progress_bars
-    from sentence_transformers.cross_encoder import CrossEncoderTrainer
+    from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
+    from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, LambdaLoss
     from transformers import PrinterCallback
 
     disable_progress_bars()
-    is_listwise = settings.loss == "lambda"
-    drawn = lists.draw(steps * settings.batch_queries, settings.num_negatives, settings.seed)
-    examples = _lists(lists, drawn) if is_listwise else _pairs(lists, drawn)
+    is_listwise, num_negatives = settings.loss == "lambda", settings.num_negatives
     dataset = Dataset.from_generator(
-        lambda: examples,
+        lambda: _examples(lists, settings, steps),
         cache_dir=str(data),
         # Hashing the generator itself would read the whole collection.
         fingerprint=sha256_json([settings.model_dump(), steps, lists.generations])[:32],
     )
-    trainer = CrossEncoderTrainer(
-        model=model,
-        args=_arguments(settings, steps, device, checkpoints),
-        train_dataset=dataset,
-        loss=_loss(model, settings),
-        callbacks=[_bar(steps)],
-    )
-    trainer.remove_callback(PrinterCallback)
-    loss = trainer.train(resume_from_checkpoint=_last_checkpoint(checkpoints)).training_loss
-    if not math.isfinite(loss):
-        shutil.rmtree(checkpoints.parent)  # a training that goes on from these would end the same way
-        raise RuntimeError(
-            f"the teacher's mean loss is {loss}; lower its learning rate (now {settings.learning_rate})"
-        )
-
-
-def _arguments(
-    settings: TeacherSettings, steps: int, device: str, checkpoints: Path
-) -> "CrossEncoderTrainingArguments":
-    """The arguments of sentence-transformers' trainer."""
-    from sentence_transformers.cross_encoder import CrossEncoderTrainingArguments
-
     precision = resolve_precision(settings.precision, device)
-    examples = 1 if settings.loss == "lambda" else 1 + settings.num_negatives  # of a query
     arguments = CrossEncoderTrainingArguments(
         output_dir=str(checkpoints),
         max_steps=steps,
-        per_device_train_batch_size=settings.batch_queries * examples,
+        per_device_train_batch_size=settings.batch_queries * (1 if is_listwise else 1 + num_negatives),
         learning_rate=settings.learning_rate,
         warmup_steps=math.ceil(WARMUP_SHARE * steps),
         seed=settings.seed,
@@ -222,7 +251,33 @@ def _arguments(
     )
     if arguments.n_gpu > 1:
         arguments._n_gpu = 1  # several would multiply the batch
-    return arguments
+    pairwise = BinaryCrossEntropyLoss(model, pos_weight=torch.tensor(float(num_negatives)))
+    trainer = CrossEncoderTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=dataset,
+        loss=LambdaLoss(model) if is_listwise else pairwise,
+        callbacks=[_bar(steps)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    loss = trainer.train(resume_from_checkpoint=_last_checkpoint(checkpoints)).training_loss
+    if not math.isfinite(loss):
+        shutil.rmtree(checkpoints.parent)  # a training that goes on from these would end the same way
+        raise RuntimeError(
+            f"the teacher's mean loss is {loss}; lower its learning rate (now {settings.learning_rate})"
+        )
+
+
+def _examples(lists: MinedLists, settings: TeacherSettings, steps: int) -> Iterator[dict[str, Any]]:
+    """The rows of the training data, in order: pairs, or with `lambda` lists."""
+    for query, rows in lists.draw(steps * settings.batch_queries, settings.num_negatives, settings.seed):
+        text, documents = lists.texts(query, rows)
+        labels = [1.0] + [0.0] * (len(documents) - 1)
+        if settings.loss == "lambda":
+            yield {"query": text, "documents": documents, "labels": labels}
+        else:
+            for document, label in zip(documents, labels, strict=True):
+                yield {"query": text, "document": document, "label": label}
 
 
 def _last_checkpoint(folder: Path) -> str | None:
@@ -233,31 +288,6 @@ def _last_checkpoint(folder: Path) -> str | None:
             log.info("a training that was killed continues at step %d", step_of(path.name))
             return str(path)
     return None
-
-
-def _loss(model: "CrossEncoder", settings: TeacherSettings) -> "nn.Module":
-    from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, LambdaLoss
-
-    if settings.loss == "lambda":
-        return LambdaLoss(model)
-    return BinaryCrossEntropyLoss(model, pos_weight=torch.tensor(float(settings.num_negatives)))
-
-
-def _pairs(lists: MinedLists, drawn: Iterator[tuple[int, np.ndarray]]) -> Iterator[dict[str, Any]]:
-    for query, documents in drawn:
-        query_text, texts = lists.texts(query, documents)
-        for place, text in enumerate(texts):
-            yield {"query": query_text, "document": text, "label": float(place == 0)}
-
-
-def _lists(lists: MinedLists, drawn: Iterator[tuple[int, np.ndarray]]) -> Iterator[dict[str, Any]]:
-    for query, documents in drawn:
-        query_text, texts = lists.texts(query, documents)
-        yield {
-            "query": query_text,
-            "documents": texts,
-            "labels": [float(place == 0) for place in range(len(texts))],
-        }
 
 
 def _bar(steps: int) -> Any:

@@ -8,32 +8,42 @@ import gc
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import cast
 
 import torch
 
+from pyserini_ance.data.collection_cache import open_collection
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.failures import FAILED
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.load_save import tower_folder
 from pyserini_ance.negatives.positives import find_positives
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext, TableSource
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.negatives.teachers.cross_encoder import forget_model
 from pyserini_ance.pipeline.refresher_subprocess import MOST_LAST_WORDS, subprocess_environment
+from pyserini_ance.pipeline.teacher_training import MinedLists, TeacherSettings, train_teacher
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.teacher_training import TeacherStart, TeacherTraining
 from pyserini_ance.refresher.mined_tables import mine_table
-from pyserini_ance.runs.checkpoint import Checkpoint
-from pyserini_ance.runs.generation import TableKey, publish_generation, table_name
+from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint
+from pyserini_ance.runs.generation import TableKey, open_generation, publish_generation, table_name
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.error_text import text_of
 from pyserini_ance.storage.publish import is_complete
 
 log = logging.getLogger(__name__)
-MODULE = "pyserini_ance.pipeline.teacher_process"
+MODULE = "pyserini_ance.pipeline.trained_teachers"
 CHECK_SECONDS = 2
 
 
@@ -94,36 +104,53 @@ def _mine(
 
 def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: World) -> None:
     """Train in a subprocess, which ends when its stdin does: with this process, however that ends."""
-    log.info("teacher %s: training from %s", name, recipe.teachers[name].init_from)
+    teacher = recipe.teachers[name]
+    log.info("teacher %s: training from %s", name, teacher.init_from)
     # The subprocess can take what this process frees: the cross-encoder before, cycles with an encoder.
     forget_model()
     gc.collect()
     if world.device.startswith("cuda"):
         torch.cuda.empty_cache()
+    start = teacher.init_from
+    given = teacher.model_dump(include=set(TeacherTraining.model_fields) - {"length_tokens"})
+    tokenization = recipe.encoder.tokenization  # by default a pair has the tokens that the retriever reads
+    length_tokens = tokenization.query.length_tokens + tokenization.document.length_tokens
+    given |= {"length_tokens": teacher.length_tokens or length_tokens}
+    if isinstance(start, TeacherStart):
+        source = start.model or str(run.teacher(start.teacher or "").absolute())
+    else:  # the untrained encoder's query tower
+        source = str(tower_folder(run.checkpoint("initial", 0) / ENCODER, "query").absolute())
     request = {
-        "recipe": recipe.model_dump(mode="json"),
-        "run": str(run.folder.absolute()),
-        "teacher": name,
+        "cache": str(recipe.cache.absolute()),
         "collection": data.collection.digest,
+        "split": recipe.train_split.name,
+        "generation": str(run.generation(name, 0).absolute()),
+        "start": source,
+        "settings": given | {"seed": recipe.seed, "precision": recipe.precision},
         "device": world.device,
+        "output": str(run.teacher(name).absolute()),
+        "about": {"retriever": recipe.name, "start": str(start)},
     }
+    # The threads of all processes of this host, which wait for the subprocess.
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    environment = subprocess_environment(recipe.threads and recipe.threads * local)
+    if world.size > 1 and not recipe.threads:
+        environment.pop("OMP_NUM_THREADS", None)  # torchrun sets it to 1
     with tempfile.TemporaryFile() as answer:
         process = subprocess.Popen(
             teacher_command(),
             stdin=subprocess.PIPE,
             stdout=answer,
             start_new_session=True,  # Ctrl-C reaches training alone, which then ends the subprocess
-            env=_environment(recipe, world),
+            env=environment,
         )
         try:
             assert process.stdin is not None
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
             while process.poll() is None:
-                try:
+                with suppress(subprocess.TimeoutExpired):
                     process.wait(CHECK_SECONDS)
-                except subprocess.TimeoutExpired:
-                    continue
         finally:
             process.kill()  # after an error or Ctrl-C in this process; no effect on one that has ended
             process.wait()
@@ -140,10 +167,36 @@ def teacher_command() -> list[str]:
     return [sys.executable, "-m", MODULE]
 
 
-def _environment(recipe: Recipe, world: World) -> dict[str, str]:
-    """That of a subprocess; it has the threads of all processes of this host, which wait for it."""
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    environment = subprocess_environment(recipe.threads and recipe.threads * local)
-    if world.size > 1 and not recipe.threads:
-        environment.pop("OMP_NUM_THREADS", None)  # torchrun sets it to 1
-    return environment
+def main() -> int:
+    """The subprocess: it reads one line of JSON from stdin, and ends when stdin does. Its output is why it
+    failed."""
+    request = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    try:
+        collection = open_collection(Path(request["cache"]), request["collection"])
+        if collection is None:
+            raise FileNotFoundError(
+                f"{request['cache']} does not hold the run's data any more; train with --resume"
+            )
+        generation = open_generation(Path(request["generation"]), {})
+        tables = [generation.tables[key] for key in sorted(generation.tables)]
+        weights = {generation.folder.name: generation.weights}
+        lists = MinedLists.of(collection, collection.split(request["split"]), tables, weights)
+        settings, output = TeacherSettings(**request["settings"]), Path(request["output"])
+        train_teacher(lists, request["start"], settings, request["device"], output, request["about"])
+    except (ValueError, OSError, RuntimeError) as error:
+        print(text_of(error))
+        return FAILED
+    return 0
+
+
+def _end_with_stdin() -> None:
+    # Not by sys.stdin, whose lock Python takes when it exits.
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

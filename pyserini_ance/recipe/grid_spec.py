@@ -70,6 +70,10 @@ class Grid:
         """Whether every combination has the key `recipe`."""
         return all(RECIPE in point for point in self.points.values())
 
+    def settings(self, name: str) -> dict[str, str]:
+        """The values of a combination as text, by label."""
+        return _settings(self.points[name], self.labels)
+
     def overrides(self, name: str) -> list[str]:
         return [f"{key}={json.dumps(value)}" for key, value in self.points[name].items() if key != RECIPE]
 
@@ -82,30 +86,27 @@ class Grid:
 def labels_of(points: Iterable[Point]) -> dict[str, str]:
     """A label for each key: as few of its last words as distinguish it from the other keys."""
     keys = list(dict.fromkeys(key for point in points for key in point))
+
+    def ends(key: str) -> list[str]:
+        """`c`, `b.c`, `a.b.c` of `a.b.c`."""
+        words = key.split(".")
+        return [".".join(words[first:]) for first in reversed(range(len(words)))]
+
     return {
-        key: next(end for end in _ends(key) if sum(end in _ends(other) for other in keys) == 1 or end == key)
+        key: next(end for end in ends(key) if sum(end in ends(other) for other in keys) == 1 or end == key)
         for key in keys
     }
 
 
-def value_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def settings_of(point: Point, labels: Mapping[str, str]) -> dict[str, str]:
-    """The values of a combination as text, by label."""
-    return {labels[key]: value_text(value) for key, value in point.items()}
-
-
-def _ends(key: str) -> list[str]:
-    """`c`, `b.c`, `a.b.c` of `a.b.c`."""
-    words = key.split(".")
-    return [".".join(words[i:]) for i in range(len(words) - 1, -1, -1)]
+def _settings(point: Point, labels: Mapping[str, str]) -> dict[str, str]:
+    return {
+        labels[key]: value if isinstance(value, str) else json.dumps(value) for key, value in point.items()
+    }
 
 
 def _name(point: Point, labels: dict[str, str]) -> str:
     """A valid folder name: `seed=42,recipe=demo-ance`."""
-    full = ",".join(f"{labels[key]}={value_text(value)}" for key, value in point.items()).replace("/", "-")
+    full = ",".join(f"{label}={text}" for label, text in _settings(point, labels).items()).replace("/", "-")
     name = re.sub(r"[^\w.,=+-]", "_", full)[:NAME_CHARACTERS]
     return name if name == full else f"{name}-{hashlib.sha256(full.encode()).hexdigest()[:6]}"
 
@@ -129,9 +130,9 @@ def _read_file(path: Path) -> list[Point]:
         raise ValueError(
             f"{path}: expected a mapping of dotted keys to lists of values, or a list of such mappings"
         )
-    return [point for block in blocks for point in _product(block)]
-
-
-def _product(block: dict[str, Any]) -> list[Point]:
-    lists = [value if isinstance(value, list) else [value] for value in block.values()]
-    return [dict(zip(block, values, strict=True)) for values in itertools.product(*lists)]
+    lists = [[value if isinstance(value, list) else [value] for value in block.values()] for block in blocks]
+    return [
+        dict(zip(block, values, strict=True))
+        for block, of_keys in zip(blocks, lists, strict=True)
+        for values in itertools.product(*of_keys)
+    ]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyserini_ance.pipeline import experiment
-from pyserini_ance.pipeline.model_export import Results
 from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
+from pyserini_ance.pipeline.results import Results
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.reports.model_card import CARD, write_model_card
 from pyserini_ance.reports.report import REPORT, write_report

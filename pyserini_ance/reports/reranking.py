@@ -183,7 +183,7 @@ def search_timer(source: str, ranked: RankingInput, queries: int) -> Callable[[]
     run, row = parse_ranking_name(source)
     texts = [ranked.queries[ranked.queries.rows[query]]["text"] for query in ranked.ranked_queries[:queries]]
     hits, bm25 = ranked.recipe.final_evaluation.hits, ranked.recipe.bm25
-    bm25_folder = bm25_index(ranked.recipe, ranked.collection)
+    bm25_folder = bm25_index(bm25, ranked.recipe.cache, ranked.collection) if bm25 else Path(BM25)
     if ranked.file == run.final_run(ranked.split) and run.index.is_dir():
         return lambda: time_dense(run.model, run.index, texts, hits)
     if row == BM25 and bm25 and bm25_folder.is_dir():

@@ -148,9 +148,9 @@ class FrozenDocuments:
             positions = batch.positions("query", batch.terms[name].anchors)
             anchors = queries[to_device(queries.device, positions)[0]]
             for position, source in sources.items():
-                hits = self.searches[source.index](anchors, source.top_k)[1]
-                launched.append((name, position, source, hits))
-        on_host = [(name, position, source, hits.cpu().numpy()) for name, position, source, hits in launched]
+                on_device = self.searches[source.index](anchors, source.top_k)[1]
+                launched.append((name, position, source, on_device))
+        on_host = [(name, position, source, rows.cpu().numpy()) for name, position, source, rows in launched]
         seconds = (time.perf_counter() - start) / len(launched)
         by_term: dict[str, list[tuple[Live, np.ndarray]]] = {name: [] for name in self.live}
         for name, position, source, hits in on_host:

@@ -35,11 +35,9 @@ from pyserini_ance.trainer.checkpoints import StageCheckpoints
 from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
-from pyserini_ance.trainer.onednn_linear import use_onednn_linears
 from pyserini_ance.trainer.optim import build_optimizer, learning_rate, update_weights, warmup_hint
 from pyserini_ance.trainer.products import Refreshes
 from pyserini_ance.trainer.resume import Resumed, replay_logs, resume_stage
-from pyserini_ance.trainer.row_gradients import use_row_gradients
 from pyserini_ance.trainer.step import BatchEncoder
 from pyserini_ance.trainer.step_report import StepReport
 
@@ -98,11 +96,6 @@ class StageTrainer:
             self.documents = FrozenDocuments(self.stage, snapshot, recipe.seed)
             seconds = self.documents.seconds
             self.log.metric("documents", stage=name, step=self.progress.step, parts=seconds)
-        if world.device == "cpu":
-            if world.size == 1:
-                use_row_gradients(towers)
-            use_onednn_linears(towers)
-
         self.optimizer = build_optimizer(towers, self.stage.optimizer)
         # The main process resolves `auto` for all ranks: every rank encodes a step in the same precision.
         precision = world.on_main(lambda: resolve_precision(recipe.precision, world.device))

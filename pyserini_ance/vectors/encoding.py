@@ -1,10 +1,10 @@
 """Encode token stores into vectors: some rows in memory, or a whole collection in shards, one per process."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,10 +16,11 @@ from pyserini_ance.encoders.encoder import Encoder, to_device, to_host
 from pyserini_ance.encoders.hardware import Precision
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.vectors.search import has_room
-from pyserini_ance.vectors.vector_store import VectorStore, VectorWriter, is_written, read_vectors
+from pyserini_ance.vectors.vector_store import VectorStore, is_written, read_vectors
 
 ROWS_PER_GATHER = 4096
-# Encoded by a GPU in a second or so, and sorted by length among themselves into batches with little padding.
+# Encoded and written whole, and sorted by length into batches with little padding: a second or so of a GPU,
+# minutes of a CPU.
 ROWS_PER_WINDOW = 8192
 
 
@@ -80,27 +81,9 @@ class ShardedVectors:
         return np.concatenate([np.empty((0, self.shape[1]), np.float32), *pieces])
 
 
-class TextEncoder(Protocol):
-    """What encodes the rows of a token store: an Encoder, or one that has the vectors already."""
-
-    @property
-    def dimension(self) -> int: ...
-
-    def length_tokens(self, side: Side) -> int: ...
-
-    def encode_rows(
-        self,
-        tokens: TokenStore,
-        rows: np.ndarray,
-        side: Side,
-        precision: Precision,
-        tokens_per_batch: int | None,
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]: ...
-
-
 def encode_into(
     store: VectorStore,
-    encoder: TextEncoder,
+    encoder: Encoder,
     tokens: TokenStore,
     side: Side,
     precision: Precision,
@@ -111,58 +94,50 @@ def encode_into(
     windows: np.ndarray | None = None,
     hold: bool = False,
 ) -> torch.Tensor | None:
-    """Write the vectors that `store` lacks; its row 0 is text `first` of `tokens`.
+    """Write the windows of vectors that `store` lacks; its row 0 is text `first` of `tokens`.
 
-    With `hold`, return all vectors of the store on the encoder's GPU, if it has the room and none of them
-    was written before.
+    A vector's last bits depend on its batch, so batches never depend on what was written before: each window
+    is encoded whole. With `hold`, return all vectors of the store on the encoder's GPU, if it has the room
+    and none of them was written before.
 
-    windows: as in `encode_shards`. A GPU encodes in windows in any case, each of which is written at once.
+    windows: as in `encode_shards`; None: of `ROWS_PER_WINDOW` texts.
     """
-    rows = store.missing() + first
-    if windows is None and isinstance(encoder, Encoder) and encoder.device.type != "cpu":
+    if windows is None:
         windows = np.append(np.arange(first, first + store.rows, ROWS_PER_WINDOW), first + store.rows)
-    parts = [rows] if windows is None else np.split(rows, np.searchsorted(rows, windows[1:-1]))
-    held = _room(encoder, store.rows) if hold and len(rows) == store.rows else None
+    written = store.windows()
+    missing = [
+        (start, stop)
+        for start, stop in pairwise(windows.tolist())
+        if start < stop and (start - first, stop - first) not in written
+    ]
+    held, vectors_bytes = None, store.rows * encoder.dimension * np.dtype(np.float32).itemsize
+    on_gpu = encoder.device.type != "cpu"
+    if hold and on_gpu and not written and has_room(vectors_bytes, str(encoder.device)):
+        held = torch.empty((store.rows, encoder.dimension), device=encoder.device)
+
+    def encoded(rows: np.ndarray) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
+        for batch, vectors in encoder.encode_on_device(tokens, rows, side, precision, tokens_per_batch):
+            if held is not None:
+                held[to_device(held.device, batch - first)[0]] = vectors
+            yield batch, vectors
+
+    texts = sum(stop - start for start, stop in missing)
     bar = progress_bar(
-        total=len(rows),
-        desc=f"encode {label}",
-        unit="text",
-        leave=False,
-        disable=not (world.is_main and len(rows)),
+        total=texts, desc=f"encode {label}", unit="text", leave=False, disable=not (world.is_main and texts)
     )
-    with bar, VectorWriter(store) as writer:
-        for part in filter(len, parts):
-            arguments = tokens, part, side, precision, tokens_per_batch
-            for batch_rows, vectors in _encode_and_hold(encoder, held, first, *arguments):
-                writer.put(batch_rows - first, vectors)
+    with bar, ThreadPoolExecutor(1, "vector writer") as writer:  # a GPU does not wait for the disk
+        writing: Future[None] | None = None
+        for start, stop in missing:
+            window = np.empty((stop - start, encoder.dimension), np.float32)
+            for batch_rows, vectors in to_host(encoded(np.arange(start, stop))):
+                window[batch_rows - start] = vectors
                 bar.update(len(batch_rows))
-            writer.end_window()
+            if writing is not None:
+                writing.result()
+            writing = writer.submit(store.write, start - first, window)
+        if writing is not None:
+            writing.result()
     return held
-
-
-def _room(encoder: TextEncoder, rows: int) -> torch.Tensor | None:
-    """Room for `rows` vectors on the GPU of `encoder`; None on a CPU, or if it would take too much."""
-    if not isinstance(encoder, Encoder) or encoder.device.type == "cpu":
-        return None
-    if not has_room(rows * encoder.dimension * np.dtype(np.float32).itemsize, str(encoder.device)):
-        return None
-    return torch.empty((rows, encoder.dimension), device=encoder.device)
-
-
-def _encode_and_hold(
-    encoder: TextEncoder, held: torch.Tensor | None, first: int, *arguments: Any
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """`encoder.encode_rows(*arguments)`, whose vectors also enter `held`, of which row 0 is row `first`."""
-    if held is None or not isinstance(encoder, Encoder):
-        yield from encoder.encode_rows(*arguments)
-        return
-
-    def hold(batches: Iterator[tuple[np.ndarray, torch.Tensor]]) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        for rows, vectors in batches:
-            held[to_device(held.device, rows - first)[0]] = vectors
-            yield rows, vectors
-
-    yield from to_host(hold(encoder.encode_on_device(*arguments)))
 
 
 def encode_some(
@@ -213,7 +188,7 @@ def _gather_partition(own: np.ndarray, partition: list[np.ndarray], world: World
 def encode_shards(
     folder: Path,
     key: dict,
-    encoder: TextEncoder,
+    encoder: Encoder,
     tokens: TokenStore,
     side: Side,
     precision: Precision,
@@ -224,6 +199,8 @@ def encode_shards(
     hold: bool = False,
 ) -> ShardedVectors:
     """The vectors of every text of `tokens`, stored under `folder`; an interrupted encoding is continued.
+
+    The vectors of a continued encoding are bit for bit those of one that was not interrupted.
 
     Called by all processes. `key` says what the vectors are of, as for a VectorStore. Shards of another
     number of processes stay: a trainer and a refresher may share the folder.

@@ -16,17 +16,16 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import to_device
 from pyserini_ance.encoders.hardware import cpu_has_fast_bf16, resolve_precision
 from pyserini_ance.storage.progress import progress_bar
-from pyserini_ance.vectors.centred_search import CentredSearch
+from pyserini_ance.vectors.bf16_scan import CpuScan, DeviceScan
 from pyserini_ance.vectors.faiss_library import import_faiss
-from pyserini_ance.vectors.sampled_search import CentredDocuments, SampledSearch, may_hold
-from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, DeviceTopK, ScoresAndRows, TopK, best_of
+from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, DeviceTopK, ScoresAndRows, best_of
 
 log = logging.getLogger(__name__)
 QUERIES_PER_BLOCK = 512
 DOCUMENTS_PER_BLOCK = 65_536  # unless a recipe sets another number
 FAISS_DOCUMENTS_PER_BLOCK = 1 << 18  # which are not copied
 SCORES_IN_CACHE = 1 << 22
-NUMBERS_IN_CACHE = 1 << 20  # of document vectors, which are centred and rounded there
+NUMBERS_IN_CACHE = 1 << 20  # of document vectors, which a scan in bf16 centres and rounds there
 SELECTION_BYTES = 128 << 20  # for the scores of a block and the selection of the best
 COPIES = {"faiss": 1, "torch": 2}  # of a block of documents in memory: mapped from a file, and copied
 RESIDENT_SHARE = 0.7  # of a GPU's free memory, for the vectors of all documents
@@ -114,19 +113,16 @@ def searcher(
     world: World,
     documents_per_block: int = DOCUMENTS_PER_BLOCK,
     memory_gib: float | None = None,
-    is_repeated: bool = False,
 ) -> Searcher:
     """Return `exact_search` over `documents`, from tensors to tensors: on a GPU nothing waits for values.
 
     Each search reads an array again, block by block, without a copy (faiss) or with one of
     `documents_per_block` (torch); torch uses a tensor (`resident`) without one. By `auto`, many queries are
     searched with products in bf16, which a proof makes exact: in documents that a GPU holds, and on a CPU
-    that multiplies in bf16. Searching raises PeerError when another process of `world` has ended.
+    that multiplies in bf16.
 
     memory_gib: the most that a search takes beyond its queries and results. Blocks are smaller, and the
     memory of a mapped one is given back before the next is read.
-    is_repeated: searches with few queries follow one another. What those in bf16 read on a CPU is made once
-    and held, if `may_hold`.
     """
     library, is_bounded = resolve_backend(backend, device), memory_gib is not None
     size = FAISS_DOCUMENTS_PER_BLOCK if library == "faiss" else documents_per_block
@@ -137,13 +133,12 @@ def searcher(
         fp32 = partial(_search_by_faiss, array, world, size, is_bounded)
         if backend != "auto" or is_bounded or not array.flags.c_contiguous or not cpu_has_fast_bf16():
             return fp32
-        centred = CentredDocuments(as_tensor(array), is_repeated and may_hold(len(array), array.shape[1]))
-        per_block = None if centred.is_held else max(1, NUMBERS_IN_CACHE // max(1, array.shape[1]))
-        return partial(_search_many, SampledSearch, centred, world, per_block, fp32)
+        size = max(1, NUMBERS_IN_CACHE // max(1, array.shape[1]))
+        return partial(_search_by_bf16, CpuScan, as_tensor(array), world, size, fp32)
     fp32 = partial(_search_blocks, documents, device, world, size, is_bounded)
     is_fast = torch.device(device).type == "cuda" and resolve_precision("auto", device) == "bf16"
     if backend == "auto" and isinstance(documents, torch.Tensor) and is_fast:
-        return partial(_search_many, CentredSearch, documents, world, size, fp32)
+        return partial(_search_by_bf16, DeviceScan, documents, world, size, fp32)
     return fp32
 
 
@@ -174,57 +169,55 @@ def _search_blocks(
 ) -> ScoresAndRows:
     # The CPU would not wait for a copy to it.
     k, on_device = min(k, len(documents)), queries.to(device, non_blocking=str(device) != "cpu")
-    query_blocks = [
-        on_device[start : start + QUERIES_PER_BLOCK].T.contiguous()
-        for start in range(0, len(queries), QUERIES_PER_BLOCK)
-    ]
-    make = TopK if on_device.device.type == "cpu" else DeviceTopK
-    best = [make(block.shape[1], k, device) for block in query_blocks]
+    where = on_device.device
+    query_blocks = [block.T.contiguous() for block in on_device.split(QUERIES_PER_BLOCK)]
+    best = [DeviceTopK(block.shape[1], k, where) for block in query_blocks]
     size = _documents_at_once(documents, len(queries), documents_per_block, device)
     firsts = range(0, len(documents), size)
     with _progress_bar(len(query_blocks) * len(firsts), world) as bar:
         for first in firsts:  # documents are many: each block is read, and moved to the device, once
-            block = _on_device(documents[first : first + size], on_device.device)
-            for query_block, best_of_block in zip(query_blocks, best, strict=True):
-                _update(best_of_block, block, query_block, first)
+            block = documents[first : first + size]
+            if not isinstance(block, torch.Tensor):  # a GPU works on the block before, meanwhile
+                block = (
+                    torch.from_numpy(np.array(block)) if where.type == "cpu" else to_device(where, block)[0]
+                )
+            for asked, best_of_block in zip(query_blocks, best, strict=True):
+                # On the CPU in parts whose scores fit its cache.
+                part = (
+                    max(1, SCORES_IN_CACHE // max(1, asked.shape[1])) if where.type == "cpu" else len(block)
+                )
+                for start in range(0, len(block), part):
+                    best_of_block.update(block[start : start + part] @ asked, first + start)
                 bar.update()
             if is_bounded and isinstance(documents, np.ndarray):
                 del block  # before the next one is read
                 release(documents)
-    return _concatenate([block.result() for block in best], k, on_device.device)
+    scores, rows = zip(*(each.result() for each in best), strict=True)
+    return torch.cat(scores), torch.cat(rows)
 
 
-def _search_many(
-    kind: type[CentredSearch | SampledSearch],
-    documents: Any,  # what `kind` searches
+def _search_by_bf16(
+    kind: type[DeviceScan] | type[CpuScan],
+    documents: torch.Tensor,
     world: World,
-    documents_per_block: int | None,
+    documents_per_block: int,
     fp32: Searcher,
     queries: torch.Tensor,
     k: int,
 ) -> ScoresAndRows:
-    """Search with products in bf16 and a proof, or by `fp32`, the queries that have none.
-
-    documents_per_block: None: as many as have scores that fit the processor's cache.
-    """
+    """Search with products in bf16 and a proof, or by `fp32`, the queries that have none."""
     k = min(k, len(documents))
     if not kind.pays(len(queries), documents, k):
         return fp32(queries, k)
     asked = queries.to(documents.device, non_blocking=documents.device.type != "cpu")
-    centred = kind(documents, asked.split(QUERIES_PER_BLOCK), k)
-    for _ in centred.prepare():
-        pass
-    if centred.is_hopeless:
-        log.info("search in fp32: bf16 would leave too many candidates")
-        return fp32(queries, k)
-    size = documents_per_block or SCORES_IN_CACHE // min(len(queries), QUERIES_PER_BLOCK)
-    size = max(1, size // DOCUMENTS_PER_GROUP) * DOCUMENTS_PER_GROUP
+    scan = kind(documents, asked.split(QUERIES_PER_BLOCK), k)
+    size = max(1, documents_per_block // DOCUMENTS_PER_GROUP) * DOCUMENTS_PER_GROUP
     firsts = range(0, len(documents), size)
-    with _progress_bar(len(centred.blocks) * len(firsts), world) as bar:
+    with _progress_bar(len(scan.blocks) * len(firsts), world) as bar:
         for first in firsts:
-            for _ in centred.update(first, min(first + size, len(documents))):
-                bar.update()
-    (scores, rows), is_proven = centred.result()
+            scan.update(first, min(first + size, len(documents)))
+            bar.update(len(scan.blocks))
+    (scores, rows), is_proven = scan.result()
     unproven = (~is_proven).nonzero()[:, 0]
     log.info(
         "search of %d documents for %d queries on %s: in bf16, rescored in fp32; %d queries in fp32 alone",
@@ -247,32 +240,6 @@ def _documents_at_once(
     if isinstance(documents, torch.Tensor) and 0 < queries < QUERIES_PER_BLOCK:
         documents_per_block = documents_per_block * QUERIES_PER_BLOCK // queries
     return max(1, documents_per_block // DOCUMENTS_PER_GROUP) * DOCUMENTS_PER_GROUP
-
-
-def _on_device(documents: np.ndarray | torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A block of documents (N, D), which the host reads while a GPU works on the block before."""
-    if isinstance(documents, torch.Tensor):
-        return documents
-    if device.type == "cpu":
-        return torch.from_numpy(np.array(documents))
-    return to_device(device, documents)[0]
-
-
-def _update(best: TopK | DeviceTopK, documents: torch.Tensor, queries: torch.Tensor, first: int) -> None:
-    """Score `documents` (N, D), the first of which is row `first`, for `queries` (D, Q).
-
-    On the CPU in parts whose scores fit its cache.
-    """
-    size = max(1, SCORES_IN_CACHE // queries.shape[1]) if documents.device.type == "cpu" else len(documents)
-    for start in range(0, len(documents), size):
-        best.update(documents[start : start + size] @ queries, first + start)
-
-
-def _concatenate(blocks: list[ScoresAndRows], k: int, device: torch.device) -> ScoresAndRows:
-    """The results of all query blocks: scores (Q, k) float32 and rows (Q, k) int32."""
-    nothing = torch.empty((0, k), device=device), torch.empty((0, k), dtype=torch.int32, device=device)
-    scores, rows = zip(nothing, *blocks, strict=True)
-    return torch.cat(scores), torch.cat(rows)
 
 
 def _search_by_faiss(

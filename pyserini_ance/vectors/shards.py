@@ -14,12 +14,12 @@ class Shard(NamedTuple):
     of: int
 
     @classmethod
-    def parse(cls, text: str) -> "Shard":
+    def parse(cls, text: str, option: str = "--shard") -> "Shard":
         """Read `3/8`. Raises ValueError for anything else."""
         number, _, of = text.partition("/")
         if number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of):
             return cls(int(number), int(of))
-        raise ValueError(f"--shard {text}: expected I/N, shard I of N, from 1/N to N/N")
+        raise ValueError(f"{option} {text}: expected I/N, part I of N, from 1/N to N/N")
 
     def cut(self, windows: np.ndarray) -> np.ndarray:
         """The bounds (w + 1,) of the shard's windows, out of `windows` (W + 1,), those of the whole corpus.

@@ -1,7 +1,6 @@
-"""The k best documents of each query, found block after block: TopK on the CPU, DeviceTopK on a GPU.
+"""The k best documents of each query: DeviceTopK from blocks of scores, TopK from single scores.
 
-The highest score of each group of documents rules out nearly all others: one pass over the scores instead of
-a partial sort of them.
+Ties go to the lower rows.
 """
 
 from collections.abc import Sequence
@@ -10,11 +9,6 @@ import torch
 from torch.nn import functional
 
 DOCUMENTS_PER_GROUP = 16
-# Share of a block's groups that hold candidates: with more, a partial sort of the whole block is cheaper.
-MOST_GROUPS = 0.25
-# Pending candidates per query, on average, before they are merged; until then the threshold is lower than it
-# could be.
-MAX_PENDING = 32
 MAX_PARTS = 64
 
 LOWEST_KEY = torch.iinfo(torch.int64).min
@@ -25,32 +19,16 @@ ScoresAndRows = tuple[torch.Tensor, torch.Tensor]
 
 
 class TopK:
-    """The k documents of highest score for each query; ties go to the lower rows.
+    """The k documents of highest score for each query, from pairs that come in rising rows of documents.
 
-    Blocks come in rising rows. A document enters only above the k-th best of the documents before it; after
-    the first blocks few do.
-
-    max_pending: candidates per query, on average, before they are merged; None: MAX_PENDING.
+    max_pending: pairs per query, on average, before they are merged.
     """
 
-    def __init__(self, queries: int, k: int, device: str = "cpu", max_pending: int | None = None):
-        self.k, self.max_pending = k, max_pending or MAX_PENDING
-        self._best: ScoresAndRows = (
-            torch.empty((queries, 0), device=device),
-            torch.empty((queries, 0), dtype=torch.int32, device=device),
-        )
+    def __init__(self, queries: int, k: int, max_pending: int):
+        self.k, self.max_pending = k, max_pending
+        self._best: ScoresAndRows = torch.empty((queries, 0)), torch.empty((queries, 0), dtype=torch.int32)
         self._pending: list[tuple[torch.Tensor, ...]] = []  # queries, rows, scores (C,)
         self._pending_pairs = 0
-
-    def update(self, scores: torch.Tensor, first: int) -> None:
-        """Add the `scores` (N, Q) of N documents, the first of which is row `first`."""
-        candidates = above(scores, self._best[0][:, -1], MOST_GROUPS) if self._is_full else None
-        if candidates is None:
-            self._merge_pending()
-            self._merge(*_top(scores.T, self.k, first))
-            return
-        queries, rows, candidate_scores = candidates
-        self.update_pairs(queries, rows + first, candidate_scores)
 
     def update_pairs(self, queries: torch.Tensor, rows: torch.Tensor, scores: torch.Tensor) -> None:
         """Add the `scores` (C,) of documents `rows` (C,) for `queries` (C,); rows rise within each query."""
@@ -64,13 +42,9 @@ class TopK:
             self._pending = [tuple(map(torch.cat, zip(*self._pending, strict=True)))]
 
     def result(self) -> ScoresAndRows:
-        """Scores (Q, k) float32 and rows (Q, k) int32, best first; k is cut to the number of documents."""
+        """Scores (Q, k) float32 and rows (Q, k) int32, best first; k is cut to the most pairs of a query."""
         self._merge_pending()
         return self._best
-
-    @property
-    def _is_full(self) -> bool:
-        return self._best[0].shape[1] == self.k
 
     def _merge_pending(self) -> None:
         if not self._pending:
@@ -81,27 +55,19 @@ class TopK:
         order = queries.argsort(stable=True)  # rows keep rising within each query
         queries, rows, scores = queries[order], rows[order], scores[order]
         counts = queries.bincount(minlength=len(self._best[0]))
-        columns = torch.arange(len(queries), device=queries.device) - (counts.cumsum(0) - counts)[queries]
-        padded = [
-            values.new_full((len(counts), int(counts.max())), filling)
-            for values, filling in ((scores, -torch.inf), (rows, 0))
-        ]
-        for matrix, values in zip(padded, (scores, rows), strict=True):
-            matrix[queries, columns] = values
-        self._merge(*padded)
-
-    def _merge(self, scores: torch.Tensor, rows: torch.Tensor) -> None:
-        """Keep the best of the best so far and of (Q, n) more, all of later rows.
-
-        The sort is stable, so that of equal scores the lower row stays ahead.
-        """
-        scores, rows = (torch.cat(pair, 1) for pair in zip(self._best, (scores, rows), strict=True))
+        columns = torch.arange(len(queries)) - (counts.cumsum(0) - counts)[queries]
+        padded_scores = scores.new_full((len(counts), int(counts.max())), -torch.inf)
+        padded_rows = rows.new_zeros(padded_scores.shape)
+        padded_scores[queries, columns], padded_rows[queries, columns] = scores, rows
+        scores = torch.cat((self._best[0], padded_scores), 1)
+        rows = torch.cat((self._best[1], padded_rows), 1)
+        # The sort is stable, so that of equal scores the lower row stays ahead.
         scores, order = scores.sort(dim=1, descending=True, stable=True)
         self._best = scores[:, : self.k].contiguous(), rows.gather(1, order[:, : self.k])
 
 
 class DeviceTopK:
-    """TopK for a GPU, in buffers of fixed size: the host never waits for values.
+    """The k documents of highest score for each query, in buffers of fixed size: no host waits for values.
 
     The k best documents of a block are in the k groups whose best documents are best, and k groups are
     partially sorted instead of the block. A score and its row are one number (`_keys`), so that there are no
@@ -175,41 +141,19 @@ def _whole_groups(scores: torch.Tensor) -> torch.Tensor:
     return functional.pad(scores, (0, 0, 0, missing), value=-torch.inf) if missing else scores
 
 
-def above(
-    scores: torch.Tensor, threshold: torch.Tensor, most_groups: float = 1
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
+def above(scores: torch.Tensor, threshold: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Queries, rows and scores (C,) of those `scores` (N, Q) that are above their query's `threshold` (Q,).
 
-    Rows rise. None when more than a share `most_groups` of the groups hold one.
+    Rows rise. The highest score of each group of documents rules out nearly all others: one pass over the
+    scores.
     """
     scores = _whole_groups(scores)
-    best = best_of_groups(scores)
     # Not `>`: one NaN would hide its whole group.
-    groups, group_queries = (~(best <= threshold)).nonzero(as_tuple=True)
-    if len(groups) > most_groups * best.numel():
-        return None
-    of_groups = scores.view(-1, DOCUMENTS_PER_GROUP, scores.shape[1]).transpose(1, 2)[groups, group_queries]
-    hit, within = (of_groups > threshold[group_queries, None]).nonzero(as_tuple=True)
+    groups, group_queries = (~(best_of_groups(scores) <= threshold)).nonzero(as_tuple=True)
+    by_group = scores.view(-1, DOCUMENTS_PER_GROUP, scores.shape[1]).transpose(1, 2)[groups, group_queries]
+    hit, within = (by_group > threshold[group_queries, None]).nonzero(as_tuple=True)
     rows = groups[hit] * DOCUMENTS_PER_GROUP + within
-    return group_queries[hit], rows, of_groups[hit, within]
-
-
-def _top(scores: torch.Tensor, k: int, first: int) -> ScoresAndRows:
-    """The k best of scores (Q, N), by rising row; ties at the k-th place go to the lower rows.
-
-    Rows count from `first`.
-
-    `topk` returns any of the tied documents. Where one beyond the k-th has the same score, the row is sorted
-    stably instead.
-    """
-    k = min(k, scores.shape[1])
-    best, rows = scores.topk(min(k + 1, scores.shape[1]), dim=1)
-    tied = (best[:, k - 1 : k] == best[:, k:]).any(1)  # false when all documents are among the best
-    best, rows = best[:, :k].contiguous(), rows[:, :k].contiguous()
-    if tied.any():
-        best[tied], rows[tied] = (x[:, :k] for x in scores[tied].sort(dim=1, descending=True, stable=True))
-    rows, order = rows.sort(dim=1)
-    return best.gather(1, order), (rows + first).int()
+    return group_queries[hit], rows, by_group[hit, within]
 
 
 def best_of(scores: Sequence[torch.Tensor], rows: Sequence[torch.Tensor], k: int) -> ScoresAndRows:

@@ -32,7 +32,7 @@ def recipe(small_recipe, tmp_path, monkeypatch) -> str:
         (["--dry-steps", "2", "--no-prerequisites"], "temporary folder; remove --no-prerequisites"),
         (["--grid", "seed=1", "--no-prerequisites"], "and trains no other runs; remove --no-prerequisites"),
         (["--grid", "seed=1", "--plan", "--jobs", "2"], "--plan trains nothing; remove --jobs"),
-        (["--jobs", "2"], "--jobs is for the runs of a --grid; remove --jobs"),
+        (["--jobs", "2"], "are for the runs of a --grid; remove --jobs"),
     ],
 )
 def test_flags_that_make_no_sense(recipe, capsys, flags, message):

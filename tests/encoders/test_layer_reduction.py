@@ -22,7 +22,6 @@ from transformers import (
     RobertaConfig,
 )
 
-import pyserini_ance as pa
 from pyserini_ance.encoders.load_save import (
     SIDE_FILE,
     continue_encoder,
@@ -111,16 +110,6 @@ def test_vectors_are_those_of_transformers_to_the_last_bit(family, model, record
         np.testing.assert_array_equal(encoder.encode([record], "query")[0], hidden[0, 0].numpy())
 
 
-@pytest.mark.parametrize("name", ["bert", "distilbert", "mpnet"])
-def test_sentence_transformers_loads_what_was_saved(family, model, saved, name):
-    sentence_transformers = pytest.importorskip("sentence_transformers")
-    settings = {"pooling": "mean", "layers": [1, 3]}
-    encoder = initial_encoder(family("transformer", model(name), **settings), SEED)
-    theirs = sentence_transformers.SentenceTransformer(str(saved(encoder)), device="cpu")
-    texts = ["the quick brown fox", "a", "jumps over the lazy dog and then some more"]
-    np.testing.assert_allclose(theirs.encode(texts), encoder.encode(texts), atol=1e-5)
-
-
 def test_all_layers_in_order_are_the_model(family, model, records):
     folder = model("bert")
     every, given = (
@@ -141,16 +130,6 @@ def test_two_towers_are_cut_alike_and_the_random_state_stays(family, model, reco
     for side in ("query", "document"):
         assert loaded.towers.tower(side).backbone.config.num_hidden_layers == 2
         np.testing.assert_array_equal(loaded.encode(records, side), encoder.encode(records, side))
-
-
-def test_the_python_api_takes_a_mapping_with_layers(family, model, records):
-    folder = model("bert")
-    mapping = {"kind": "transformer", "model": str(folder), "layers": [1]}
-    mapping["tokenization"] = {"query": {"length_tokens": 24}, "document": {"length_tokens": 48}}
-    expected = initial_encoder(family("transformer", folder, layers=[1]), SEED)
-    np.testing.assert_array_equal(
-        pa.load_encoder(mapping, device="cpu").encode(records), expected.encode(records)
-    )
 
 
 class TestRobertaAnce:
@@ -178,12 +157,6 @@ class TestRobertaAnce:
         assert weights.keys() == load_file(folder / "model.safetensors").keys()
         assert not any(".layer.1." in name for name in weights)
 
-    def test_a_start_without_a_head_gets_one(self, family, tiny_roberta):
-        encoder = initial_encoder(
-            family("roberta_ance", tiny_roberta, head="new", dimension=16, layers=[1]), SEED
-        )
-        assert encoder.encode(["the"]).shape == (1, 16)
-
 
 class TestASavedEncoder:
     @pytest.fixture
@@ -196,16 +169,12 @@ class TestASavedEncoder:
         again = continue_encoder(family("transformer", "a-hub-name", layers=LAYERS), checkpoint)
         np.testing.assert_array_equal(again.encode(records), expected.encode(records))
 
-    @pytest.mark.parametrize("layers", [None, [0, 2], [0, 1, 2]])
-    def test_a_recipe_of_other_layers_cannot_continue_from_it(self, family, checkpoint, layers):
-        message = r"encoder.layers is .*, but .* was trained with \(0, 2, 4\); use the latter in the recipe"
-        with pytest.raises(ValueError, match=message):
-            continue_encoder(family("transformer", "a-hub-name", layers=layers), checkpoint)
-
-    def test_a_whole_checkpoint_is_not_that_of_some_layers(self, family, model, saved):
-        folder = saved(initial_encoder(family("transformer", model("bert")), SEED))
-        with pytest.raises(ValueError, match=r"encoder.layers is \(0, 2\), but .* was trained with None"):
-            continue_encoder(family("transformer", "a-hub-name", layers=[0, 2]), folder)
+    def test_a_recipe_of_other_layers_cannot_continue_from_it(self, family, model, checkpoint, saved):
+        whole = saved(initial_encoder(family("transformer", model("bert")), SEED))
+        for folder, layers, kept in ((checkpoint, None, r"\(0, 2, 4\)"), (whole, [0, 2], "None")):
+            message = f"encoder.layers is .*, but .* was trained with {kept}; use the latter in the recipe"
+            with pytest.raises(ValueError, match=message):
+                continue_encoder(family("transformer", "a-hub-name", layers=layers), folder)
 
     def test_as_a_model_it_may_be_cut_further(self, family, model, checkpoint, records):
         start = initial_encoder(family("transformer", checkpoint), SEED)
@@ -224,34 +193,32 @@ class TestASavedEncoder:
         assert continue_encoder(family("transformer", "a-hub-name"), folder).family.layers is None
 
 
-@pytest.mark.parametrize("layers", [[], [True], [-1], "0", 3, [0.0], {"0": 1}])
-def test_what_is_not_a_list_of_layer_numbers_is_refused(family, layers):
-    with pytest.raises(ValueError, match=r"expected a list of layer numbers, counted from 0"):
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        *(
+            (wrong, "expected a list of layer numbers, counted from 0")
+            for wrong in ([], [True], [-1], "0", 3)
+        ),
+        ([2, 0], r"expected ascending numbers, each once: \[0, 2\]"),
+        ([0, 2, 2], r"expected ascending numbers, each once: \[0, 2\]"),
+    ],
+)
+def test_what_is_not_a_list_of_layer_numbers_is_refused(family, layers, message):
+    with pytest.raises(ValueError, match=message):
         family("transformer", "bert", layers=layers)
 
 
-@pytest.mark.parametrize(("layers", "cure"), [([2, 0], r"\[0, 2\]"), ([0, 2, 2], r"\[0, 2\]")])
-def test_layers_are_ascending_and_different(family, layers, cure):
-    with pytest.raises(ValueError, match=rf"expected ascending numbers, each once: {cure}"):
-        family("roberta_ance", "roberta", layers=layers)
-
-
-@pytest.mark.parametrize("name", ["bert", "distilbert"])
-def test_a_layer_that_the_model_lacks_is_refused(family, model, name):
-    folder = model(name)
-    with pytest.raises(ValueError, match=rf"layers is \[0, 5\], but {folder} has 5 layers, 0 to 4"):
-        initial_encoder(family("transformer", folder, layers=[0, 5]), SEED)
-
-
-def test_a_model_that_shares_its_layers_is_refused(family, tiny_bert, tmp_path):
+def test_layers_that_a_model_cannot_be_made_of_are_refused(family, model, tiny_bert, tmp_path):
+    """It lacks them; its layers are one layer; they do not fit into other places."""
     shutil.copytree(tiny_bert, tmp_path, dirs_exist_ok=True)
     tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
     config = AlbertConfig(vocab_size=len(tokenizer), embedding_size=16, **SHAPE, **WIDTH)
     AlbertModel(config).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"\(AlbertModel\) has none of 5 layers; remove encoder.layers"):
-        initial_encoder(family("transformer", tmp_path, layers=[0]), SEED)
-
-
-def test_layers_that_do_not_fit_into_other_places_are_refused(family, model):
-    with pytest.raises(ValueError, match=r"\(ModernBertModel\) differ .*; start the list with 0"):
-        initial_encoder(family("transformer", model("modernbert"), layers=[1, 2]), SEED)
+    for folder, layers, message in (
+        (model("distilbert"), [0, 5], r"layers is \[0, 5\], but .* has 5 layers, 0 to 4"),
+        (tmp_path, [0], r"\(AlbertModel\) has none of 5 layers; remove encoder.layers"),
+        (model("modernbert"), [1, 2], r"\(ModernBertModel\) differ .*; start the list with 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            initial_encoder(family("transformer", folder, layers=layers), SEED)

@@ -4,7 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.pipeline import experiment
+from pyserini_ance.pipeline.ranking_inputs import collection_of
+from pyserini_ance.pipeline.teacher_training import MinedLists
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.runs.rundir import RunDir
 
 STAGE = {"batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, "refresh": {"every_steps": 2}}
@@ -22,3 +25,10 @@ def make_mined_run(small_recipe: Any, run_processes: Any, folder: Path) -> RunDi
     """Its two generations are those before steps 0 and 2."""
     run_processes(1, train, small_recipe(STAGES), folder, join=False)
     return RunDir(folder)
+
+
+def lists_of(run: RunDir) -> MinedLists:
+    """The lists of its last generation."""
+    collection, last = collection_of(run), open_generation(run.generation("ance", 2), {})
+    weights = {last.folder.name: last.weights}
+    return MinedLists.of(collection, collection.split("train"), list(last.tables.values()), weights)

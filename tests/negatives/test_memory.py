@@ -24,14 +24,14 @@ from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Encoding
 from pyserini_ance.vectors.encoding import ShardedVectors
 from pyserini_ance.vectors.search import exact_search
-from pyserini_ance.vectors.vector_store import VectorStore
+from pyserini_ance.vectors.vector_store import VectorStore, read_vectors
 
 BLOCKS, ROWS, DIMENSION, QUERIES = 10, 15_000, 768, 24
 rng = np.random.default_rng(0)
 store = VectorStore(Path(sys.argv[1]) / "vectors", BLOCKS * ROWS, DIMENSION, {})
 block = rng.standard_normal((ROWS, DIMENSION), np.float32)
 for number in range(BLOCKS):  # no two vectors are equal
-    store.write(np.arange(number * ROWS, (number + 1) * ROWS), block * np.float32(1 - number / 50))
+    store.write(number * ROWS, block * np.float32(1 - number / 50))
 queries = rng.standard_normal((QUERIES, DIMENSION), np.float32)
 documents = rng.integers(0, BLOCKS * ROWS, 20 * QUERIES)
 qrels = Qrels.of(np.repeat(np.arange(QUERIES), 20), documents, np.ones(len(documents)), QUERIES)
@@ -54,7 +54,8 @@ def kib(name):
 
 def mine(encoding):
     snapshot = Mapped(None, "weights", data, encoding, None, "cpu", World())
-    snapshot.document_vectors = ShardedVectors([store.read()])  # mapped anew: nothing of it is in memory
+    # Mapped anew: nothing of it is in memory.
+    snapshot.document_vectors = ShardedVectors([read_vectors(store.folder, BLOCKS * ROWS, DIMENSION, {})])
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts from here
     before = kib("VmRSS")
     table = source.mine(snapshot, AnchorSet(split, "query", BLOCKS * ROWS))

@@ -4,6 +4,7 @@ it.
 
 import os
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,10 +17,9 @@ from pyserini_ance.pipeline.bm25_rankings import (
     Bm25Request,
     bm25_for_evaluation,
     bm25_for_training,
-    cached_folders,
+    bm25_index,
     cached_rankings,
     read_candidates,
-    sort_by_score,
     write_rankings,
 )
 from pyserini_ance.pipeline.preparation import read_collection
@@ -49,6 +49,10 @@ def asked(monkeypatch):
 @pytest.fixture
 def recipe(small_recipe, tmp_path):
     return small_recipe(RUN, cache=str(tmp_path / "cache"), bm25={})
+
+
+def ranked(recipe, *given) -> list[Path]:
+    return cached_rankings(recipe.bm25, recipe.cache, *given)
 
 
 def test_what_a_recipe_wants(small_recipe):
@@ -87,25 +91,22 @@ def test_another_run_finds_them_and_has_files_of_its_own(recipe, asked, tmp_path
     one, two = (folder / "train.trec" for folder in (tmp_path / "one", tmp_path / "two"))
     assert one.read_text() == two.read_text() == "15 queries, 5 hits"
     two.write_text("mine")
-    assert [place.read_text() for place in cached_rankings(recipe, collection, [TRAIN])] == [
-        "15 queries, 5 hits"
-    ]
+    assert [place.read_text() for place in ranked(recipe, collection, [TRAIN])] == ["15 queries, 5 hits"]
     write_rankings(recipe, collection, {two: TRAIN})
     assert two.read_text() == "mine"
-    assert [folder.name for folder in cached_folders(recipe, collection)] == [
-        collection.documents.digest,
-        "rankings",
-    ]
+    assert bm25_index(recipe.bm25, recipe.cache, collection).name == collection.documents.digest
 
 
 @pytest.mark.parametrize("change", [{"k1": 0.8}, {"b": 0.5}, {"index": "msmarco-v1-passage"}])
 def test_other_settings_are_other_rankings(recipe, asked, change):
     collection = read_collection(recipe)
     other = recipe.model_copy(update={"bm25": recipe.bm25.model_copy(update=change)})
-    places = [cached_rankings(which, collection, [TRAIN])[0] for which in (recipe, other, recipe)]
+    places = [ranked(which, collection, [TRAIN])[0] for which in (recipe, other, recipe)]
     assert len(asked) == 2 and len(set(places)) == 2
     assert (
-        cached_rankings(recipe, collection, [Bm25Request("train", 6), Bm25Request("test", 5)])[0]
+        cached_rankings(
+            recipe.bm25, recipe.cache, collection, [Bm25Request("train", 6), Bm25Request("test", 5)]
+        )[0]
         not in places
         and len(asked) == 3
     )
@@ -115,15 +116,15 @@ def test_what_another_process_makes_in_the_meantime_is_not_asked_for(recipe, ask
     collection = read_collection(recipe)
 
     @contextmanager
-    def after_another(folder):
+    def after_another(path, what):
         """The other process has made the first ranking when this one gets its turn."""
         with monkeypatch.context() as other:
-            other.setattr(bm25_rankings, "claimed_in_turn", lambda folder: nullcontext())
-            cached_rankings(recipe, collection, [TRAIN])
+            other.setattr(bm25_rankings, "locked", lambda path, what: nullcontext())
+            ranked(recipe, collection, [TRAIN])
         yield
 
-    monkeypatch.setattr(bm25_rankings, "claimed_in_turn", after_another)
-    cached_rankings(recipe, collection, [TRAIN, TEST])
+    monkeypatch.setattr(bm25_rankings, "locked", after_another)
+    ranked(recipe, collection, [TRAIN, TEST])
     assert [[hits for _, hits, _ in wanted] for _, wanted in asked] == [[5], [3]]
 
 
@@ -133,10 +134,10 @@ def test_an_index_that_has_changed_is_asked_anew(recipe, asked, tmp_path):
     (folder / "segments_1").write_text("one")
     named = recipe.model_copy(update={"bm25": recipe.bm25.model_copy(update={"index": str(folder)})})
     collection = read_collection(recipe)
-    cached_rankings(named, collection, [TRAIN]), cached_rankings(named, collection, [TRAIN])
+    (ranked(named, collection, [TRAIN]), ranked(named, collection, [TRAIN]))
     assert len(asked) == 1
     os.utime(folder / "segments_1", ns=(1, 1))
-    cached_rankings(named, collection, [TRAIN])
+    ranked(named, collection, [TRAIN])
     assert len(asked) == 2
 
 
@@ -164,10 +165,3 @@ def test_a_file_comes_before_the_ranking_of_bm25(tmp_path):
         )[1, 0]
         == 1
     )
-
-
-def test_ties_are_in_the_order_of_rows_and_nothing_comes_last():
-    rows = np.array([[2, 0, 1, PADDING], [1, PADDING, PADDING, 0]], np.int32)
-    scores, ordered = sort_by_score(np.array([[1.0, 3.0, 3.0, 0], [-5.0, 0, 0, -4.0]], np.float32), rows)
-    assert ordered.tolist() == [[0, 1, 2, PADDING], [0, 1, PADDING, PADDING]]
-    assert scores[0, :3].tolist() == [3.0, 3.0, 1.0] and scores[1, :2].tolist() == [-4.0, -5.0]

@@ -20,9 +20,10 @@ from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.evaluation.tables import SECONDS
 from pyserini_ance.pipeline import experiment
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
-from pyserini_ance.pipeline.model_export import unimproved_stages, write_qrels
+from pyserini_ance.pipeline.model_export import write_qrels
 from pyserini_ance.pipeline.plan import evaluation_steps, refresh_steps
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
+from pyserini_ance.pipeline.results import unimproved_stages
 from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.load import dump, load

@@ -11,7 +11,7 @@ from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.evaluation.metrics import evaluate
-from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, reversed_qrels
+from pyserini_ance.pipeline.final_evaluator import PADDING, FinalEvaluator, reversed_qrels, sort_by_score
 from pyserini_ance.pipeline.model_export import export, write_qrels
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.evaluation_settings import parse_measures
@@ -46,16 +46,27 @@ def start(recipe: Recipe, folder: Path) -> None:
     publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0))
 
 
+def opened(recipe: Recipe, folder: Path, world: World | None = None) -> tuple[FinalEvaluator, Checkpoint]:
+    """The evaluator of the run, and the untrained encoder."""
+    run, data = RunDir(folder), tokenize(recipe, read_collection(recipe))
+    evaluator = FinalEvaluator(recipe, data, run, "cpu", world or World())
+    return evaluator, Checkpoint.open(run.checkpoint("initial", 0))
+
+
+def in_passages(small_recipe, passages: int, test: dict) -> Recipe:
+    encoder = small_recipe(STAGES).encoder.model_dump(mode="json")
+    encoder["tokenization"]["document"].update(length_tokens=10, passages=passages)
+    return small_recipe(STAGES, encoder=encoder, final_evaluation=test)
+
+
 def close(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict, tuple[dict, dict], np.ndarray]:
     """A row, the same again, the export's, and what the index holds."""
     import faiss
 
-    run = RunDir(folder)
-    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", world)
-    checkpoint = Checkpoint.open(run.checkpoint("initial", 0))
+    evaluator, checkpoint = opened(recipe, folder, world)
     row, again = (evaluator.evaluate_row("untrained", checkpoint, more=7) for _ in range(2))
     exported = export("a", checkpoint, evaluator, {})
-    return row, again, exported, faiss.read_index(str(run.index / "index")).reconstruct_n(0, 30)
+    return row, again, exported, faiss.read_index(str(evaluator.run.index / "index")).reconstruct_n(0, 30)
 
 
 def close_in_passages(
@@ -64,9 +75,8 @@ def close_in_passages(
     """The ranking, the export's command, the index with its ids, and the test queries' vectors."""
     import faiss
 
-    run = RunDir(folder)
-    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", world)
-    exported = export("a", Checkpoint.open(run.checkpoint("initial", 0)), evaluator, {})[1]
+    evaluator, checkpoint = opened(recipe, folder, world)
+    run, exported = evaluator.run, export("a", checkpoint, evaluator, {})[1]
     index = faiss.read_index(str(run.index / "index"))
     encoder, queries = load_encoder(run.model), evaluator.data.collection.split("test").queries
     vectors = encoder.encode(queries.take(range(len(queries))), "query")
@@ -81,10 +91,10 @@ def test_training_queries_are_ranked_in_the_precision_that_they_were_mined_in(
     """In another, the record says so instead of ranks; once, also when the run is continued."""
     recipe = small_recipe(STAGES, encoding={"precision": "fp32"}, final_evaluation={"precision": evaluated})
     start(recipe, tmp_path)
-    run = RunDir(tmp_path)
-    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", World())
+    evaluator, checkpoint = opened(recipe, tmp_path)
+    run = evaluator.run
     for _ in range(2):
-        evaluator.rank_training_queries("a", Checkpoint.open(run.checkpoint("initial", 0)))
+        evaluator.rank_training_queries("a", checkpoint)
     (record,) = read_json_lines(run.metrics)
     assert record["event"] == "training_queries"
     assert record["precisions"] == {"mined": "fp32", "evaluated": evaluated}
@@ -95,10 +105,7 @@ def test_training_queries_are_ranked_in_the_precision_that_they_were_mined_in(
 
 
 def test_passages_are_searched_as_pyserini_takes_their_ids_apart(run_processes, small_recipe, tmp_path):
-    recipe = small_recipe(STAGES, final_evaluation={"hits": 20, "measures": ["RR@10"]})
-    encoder = recipe.encoder.model_dump(mode="json")
-    encoder["tokenization"]["document"].update(length_tokens=10, passages=3)
-    recipe = small_recipe(STAGES, encoder=encoder, final_evaluation={"hits": 20, "measures": ["RR@10"]})
+    recipe = in_passages(small_recipe, 3, {"hits": 20, "measures": ["RR@10"]})
     start(recipe, tmp_path)
     ((run, exported, (index, ids), queries),) = run_processes(1, close_in_passages, recipe, tmp_path)
     assert "--hits 60 --max-passage --max-passage-hits 20" in exported["command"]
@@ -117,13 +124,10 @@ def test_passages_are_searched_as_pyserini_takes_their_ids_apart(run_processes, 
 
 def test_documents_in_passages_rank_queries_by_their_best(small_recipe, tmp_path):
     test = {"hits": 20, "measures": ["RR@10"], "query_measures": ["RR@10"]}
-    encoder = small_recipe(STAGES).encoder.model_dump(mode="json")
-    encoder["tokenization"]["document"].update(length_tokens=10, passages=3)
-    recipe = small_recipe(STAGES, encoder=encoder, final_evaluation=test)
+    recipe = in_passages(small_recipe, 3, test)
     start(recipe, tmp_path)
-    run = RunDir(tmp_path)
-    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", World())
-    row = evaluator.evaluate_row("untrained", Checkpoint.open(run.checkpoint("initial", 0)))
+    evaluator, checkpoint = opened(recipe, tmp_path)
+    run, row = evaluator.run, evaluator.evaluate_row("untrained", checkpoint)
     asked = read_run(evaluator.query_ranking("untrained", "test"))
     assert len(asked) == 5 and all(len(hits) == 5 for hits in asked.values())
     found = read_run(evaluator.run.ranking("untrained", "test"))  # 20 of 30 documents
@@ -168,10 +172,8 @@ def test_processes_close_a_run_as_one_does(run_processes, recipe, tmp_path):
 
 def export_a_pair(world: World, recipe: Recipe, folder: Path) -> tuple[str, dict]:
     """The form of the tower of queries, and how to search with it."""
-    evaluator = FinalEvaluator(
-        recipe, tokenize(recipe, read_collection(recipe)), RunDir(folder), "cpu", world
-    )
-    exported = export("a", Checkpoint.open(evaluator.run.checkpoint("initial", 0)), evaluator, {})[1]
+    evaluator, checkpoint = opened(recipe, folder, world)
+    exported = export("a", checkpoint, evaluator, {})[1]
     return json.loads((evaluator.run.model / "queries" / "config.json").read_text())["model_type"], exported
 
 
@@ -213,9 +215,7 @@ def test_documents_rank_the_queries_that_they_answer(small_recipe, tmp_path):
         STAGES, final_evaluation={"hits": 20, "measures": ["RR@10"], "query_measures": ["RR@10", "Success@1"]}
     )
     start(recipe, tmp_path)
-    run = RunDir(tmp_path)
-    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", World())
-    checkpoint = Checkpoint.open(run.checkpoint("initial", 0))
+    evaluator, checkpoint = opened(recipe, tmp_path)
     row = evaluator.evaluate_row("untrained", checkpoint)
     encoder, collection = load_encoder(checkpoint.encoder), evaluator.data.collection
     split = collection.split("test")
@@ -255,13 +255,10 @@ def test_candidates_are_reranked_by_the_same_scores(small_recipe, tmp_path, pass
         "measures": ["RR@10"],
         "rerank": {"test": {"file": str(tmp_path / "first.trec"), "hits": 7, "measures": ["nDCG@5", "R@7"]}},
     }
-    encoder = small_recipe(STAGES).encoder.model_dump(mode="json")
-    encoder["tokenization"]["document"].update(length_tokens=10, passages=passages)
-    recipe = small_recipe(STAGES, encoder=encoder, final_evaluation=test)
+    recipe = in_passages(small_recipe, passages, test)
     start(recipe, tmp_path)
-    run = RunDir(tmp_path)
-    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", World())
-    row = evaluator.evaluate_row("untrained", Checkpoint.open(run.checkpoint("initial", 0)))
+    evaluator, checkpoint = opened(recipe, tmp_path)
+    run, row = evaluator.run, evaluator.evaluate_row("untrained", checkpoint)
     found, whole = (
         read_run(path)
         for path in (evaluator.reranked_file("untrained", "test"), run.ranking("untrained", "test"))
@@ -288,8 +285,8 @@ def test_questions_with_answers_alone_are_measured_by_what_passages_hold(asked_r
     )
     run = RunDir(tmp_path / "run")
     publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0))
-    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", World())
-    row = evaluator.evaluate_row("untrained", Checkpoint.open(run.checkpoint("initial", 0)))
+    evaluator, checkpoint = opened(recipe, run.folder)
+    row = evaluator.evaluate_row("untrained", checkpoint)
     held = {"0": {"p4", "p5"}, "1": {"p0", "p3", "p6", "p9"}, "2": {"p11"}, "3": set()}
     found = read_run(run.ranking("untrained", "test"))
     for cutoff in (1, 4, 12):
@@ -302,9 +299,7 @@ def test_questions_with_answers_alone_are_measured_by_what_passages_hold(asked_r
 
 def close_by_indexes(world: World, recipe: Recipe, folder: Path) -> tuple[list[dict], list[dict]]:
     """Records of a row and of the export's, each after those of its indexes."""
-    run = RunDir(folder)
-    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", world)
-    checkpoint = Checkpoint.open(run.checkpoint("initial", 0))
+    evaluator, checkpoint = opened(recipe, folder, world)
     row = evaluator.evaluate_row("untrained", checkpoint)
     exported, _ = export("a", checkpoint, evaluator, {})
     return [*evaluator.index_rows("untrained"), row], [*evaluator.index_rows("a"), exported]
@@ -333,14 +328,17 @@ def test_a_row_comes_again_for_each_index(run_processes, small_recipe, tmp_path)
 
 
 def test_an_index_that_finds_few_passages_ranks_few_documents(run_processes, small_recipe, tmp_path):
-    encoder = small_recipe(STAGES).encoder.model_dump(mode="json")
-    encoder["tokenization"]["document"].update(length_tokens=10, passages=2)
-    recipe = small_recipe(
-        STAGES, encoder=encoder, final_evaluation={"hits": 20, "measures": ["R@20"], "indexes": ["IVF8,Flat"]}
-    )
+    recipe = in_passages(small_recipe, 2, {"hits": 20, "measures": ["R@20"], "indexes": ["IVF8,Flat"]})
     start(recipe, tmp_path)
     run_processes(1, close_by_indexes, recipe, tmp_path)
     few, all_found = (
         read_run(RunDir(tmp_path).run_files / f"{row}.test.trec") for row in ("a+IVF8,Flat", "a")
     )
     assert all(0 < len(few[query]) < len(all_found[query]) == 20 for query in all_found)
+
+
+def test_ties_are_in_the_order_of_rows_and_nothing_comes_last():
+    rows = np.array([[2, 0, 1, PADDING], [1, PADDING, PADDING, 0]], np.int32)
+    scores, ordered = sort_by_score(np.array([[1.0, 3.0, 3.0, 0], [-5.0, 0, 0, -4.0]], np.float32), rows)
+    assert ordered.tolist() == [[0, 1, 2, PADDING], [0, 1, PADDING, PADDING]]
+    assert scores[0, :3].tolist() == [3.0, 3.0, 1.0] and scores[1, :2].tolist() == [-4.0, -5.0]

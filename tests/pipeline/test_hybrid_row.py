@@ -13,8 +13,8 @@ from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import last_stage
-from pyserini_ance.pipeline import experiment, hybrid_row
-from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
+from pyserini_ance.pipeline import experiment, final_evaluator
+from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_command
 from pyserini_ance.pipeline.model_export import write_qrels
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.pyserini_bridge import bm25
@@ -68,10 +68,10 @@ def recipe(small_recipe) -> Recipe:
 
 
 def fuse_twice(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict]:
-    hybrid_row.QUERIES_PER_BLOCK = 1  # two blocks are without a hit of BM25
+    final_evaluator.QUERIES_PER_BLOCK = 1  # two blocks are without a hit of BM25
     run = RunDir(folder)
     evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", world)
-    return hybrid_row.hybrid_row("a", evaluator), hybrid_row.hybrid_row("a", evaluator)
+    return evaluator.hybrid_row("a"), evaluator.hybrid_row("a")
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_scaled_scores_are_summed_and_measured_once(recipe, fused):
 def test_the_printed_command_makes_the_same_ranking(recipe, fused):
     """Pyserini writes all digits, this package nine decimals."""
     run, ((row, _), _) = fused
-    command = hybrid_row.fusion_command(run, ["test"], HITS)
+    command = fusion_command(run, ["test"], HITS)
     subprocess.run(shlex.split(command), check=True, capture_output=True)
     peer = read_run(run.folder / "run.hybrid.txt")
     assert {query: pytest.approx(hits, abs=1e-9) for query, hits in peer.items()} == read_run(
@@ -115,7 +115,7 @@ def test_the_printed_command_makes_the_same_ranking(recipe, fused):
 
 
 def test_each_split_has_a_command(tmp_path):
-    commands = hybrid_row.fusion_command(RunDir(tmp_path), ["dev", "test"], 7).splitlines()
+    commands = fusion_command(RunDir(tmp_path), ["dev", "test"], 7).splitlines()
     assert [shlex.split(command)[1:] for command in commands] == [
         [
             *("-m", "pyserini.fusion", "--method", "normalize", "--runs"),
@@ -168,5 +168,5 @@ def test_a_run_with_bm25_ends_with_the_row(recipe, run_processes, tmp_path):
     results, _ = first
     assert [row["row"] for row in results["rows"]] == ["bm25", "untrained", "a", "hybrid"]
     assert last_stage(results["rows"])["row"] == "a"
-    assert results["export"]["hybrid"] == hybrid_row.fusion_command(RunDir(tmp_path / "run"), ["test"], HITS)
+    assert results["export"]["hybrid"] == fusion_command(RunDir(tmp_path / "run"), ["test"], HITS)
     assert resumed[0]["rows"][-1] == results["rows"][-1] and resumed[1] == first[1]

@@ -47,7 +47,7 @@ def evaluated(small_recipe, tmp_path, monkeypatch):
 def test_a_second_run_takes_the_ranking_of_the_first(evaluated, caplog):
     first, ranking, has_ranked = evaluated()
     assert has_ranked and first["test seconds"] is not None and 0 < first["RR@10"] < 1
-    with caplog.at_level("INFO"):
+    with caplog.at_level("DEBUG"):
         again, copied, has_ranked = evaluated()
     assert not has_ranked and copied == ranking and "row untrained: ranked by an earlier run" in caplog.text
     assert again == {**first, "test seconds": None}

@@ -7,24 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.mined_run import ANN, STAGE, STAGES, make_mined_run, train
+from helpers.mined_run import ANN, STAGE, lists_of, make_mined_run, train
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForSequenceClassification, CLIPConfig
 
+from pyserini_ance.data.collection import Qrels, Split, Texts
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
 from pyserini_ance.evaluation.tables import last_stage
+from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
 from pyserini_ance.pipeline import teacher_training
 from pyserini_ance.pipeline.data_checks import check_before_reading
-from pyserini_ance.pipeline.mined_lists import MinedLists
-from pyserini_ance.pipeline.ranking_inputs import collection_of
-from pyserini_ance.pipeline.teacher_training import (
-    TeacherSettings,
-    _new_model,
-    default_length,
-    start_weights,
-    train_teacher,
-)
+from pyserini_ance.pipeline.teacher_training import MinedLists, TeacherSettings, _new_model, train_teacher
 from pyserini_ance.recipe.load import load
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, read_json_lines
@@ -33,6 +27,82 @@ from pyserini_ance.storage.files import read_json, read_json_lines
 @pytest.fixture(scope="module")
 def run(small_recipe, run_processes, tmp_path_factory) -> RunDir:
     return make_mined_run(small_recipe, run_processes, tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture(scope="module")
+def lists(run) -> MinedLists:
+    return lists_of(run)
+
+
+def test_every_query_of_a_table_has_a_list(run, lists):
+    (table,) = lists.tables
+    np.testing.assert_array_equal(
+        table.candidates, np.load(run.negatives / "ance-00000002/query.0/candidates.npy")
+    )
+    assert len(lists.queries) == 15
+
+
+def test_a_list_has_a_positive_and_different_mined_negatives(lists):
+    relevant = {query: set(lists.split.qrels.relevant(query).tolist()) for query in range(15)}
+    drawn = list(lists.draw(45, 3, seed=7))
+    for query, documents in drawn:
+        positive, *negatives = documents.tolist()
+        assert positive in relevant[query] and not relevant[query] & set(negatives)
+        assert len(set(negatives)) == 3 and set(negatives) <= set(lists.candidates(query).tolist())
+    orders = [[query for query, _ in drawn[start : start + 15]] for start in (0, 15, 30)]
+    assert all(sorted(order) == list(range(15)) for order in orders) and orders[0] != orders[1]
+    again = [(query, documents.tolist()) for query, documents in lists.draw(45, 3, seed=7)]
+    assert again == [(query, documents.tolist()) for query, documents in drawn]
+    assert again != [(query, documents.tolist()) for query, documents in lists.draw(45, 3, seed=8)]
+
+
+def test_texts_are_those_that_the_teacher_reads(lists):
+    ids = lists.collection.documents.rows
+    query, documents = lists.texts(0, np.array([ids["red-apple"], ids["green-river"]]))
+    assert query == "query of red apple" and [text.split()[:4] for text in documents] == [
+        ["the", "apple", "is", "red"],
+        ["the", "river", "is", "green"],
+    ]
+
+
+def test_candidates_of_several_tables_are_joined(lists):
+    def table(anchors: list[int], candidates: list[list[int]]) -> NegativeTable:
+        rows = np.array(candidates, np.int32)
+        return NegativeTable(
+            "query", "document", np.array(anchors, np.int32), rows, np.zeros(rows.shape, np.float32), "ann"
+        )
+
+    tables = (table([0, 2, 5], [[7, 9], [PADDING, PADDING], [4, PADDING]]), table([0, 3], [[9, 11], [8, 8]]))
+    joined = MinedLists(lists.collection, lists.split, tables, {})
+    assert joined.queries.tolist() == [0, 3, 5]
+    assert {query: joined.candidates(query).tolist() for query in (0, 2, 3, 4, 5)} == {
+        0: [7, 9, 11],
+        2: [],
+        3: [8],
+        4: [],
+        5: [4],
+    }
+
+
+def test_positives_of_all_kinds_are_no_negatives(lists):
+    """A document that a filter promoted is one, though another table lists it; so is a judged one that
+    training does not know (`positives: last`), and the answer of a query without judgments."""
+
+    def table(candidates: list[list[int]], promoted: list[list[int]] | None = None) -> NegativeTable:
+        anchors, rows = np.array([0, 1], np.int32), np.array(candidates, np.int32)
+        pairs = None if promoted is None else np.array(promoted, np.int32)
+        scores = np.zeros(rows.shape, np.float32)
+        return NegativeTable("query", "document", anchors, rows, scores, "ann", promoted=pairs)
+
+    texts = Texts(["a", "b"], {"text": ["?", "?"]})
+    split = Split("train", texts, Qrels.of([0, 0], [3, 5], [1, 1], 2))
+    tables = (table([[3, 7, 8], [7, 8, 9]]), table([[6, PADDING], [8, 4]], [[0, 5], [0, 8], [1, 9]]))
+    found = MinedLists.of(lists.collection, split, tables, {})
+    assert [found.split.qrels.relevant(query).tolist() for query in (0, 1)] == [[3, 5, 8], [9]]
+    assert [found.candidates(query).tolist() for query in (0, 1)] == [[6, 7], [4, 7, 8]]
+    for query, (positive, *negatives) in found.draw(20, 3, seed=1):
+        assert positive in found.split.qrels.relevant(query)
+        assert set(negatives) == set(found.candidates(query).tolist())
 
 
 def without_torchrun() -> None:
@@ -68,8 +138,9 @@ def train_by(folder: Path, output: Path, settings: TeacherSettings, source: str 
     """Train, and return the margin."""
     without_torchrun()
     run = RunDir(folder)
-    lists = MinedLists.of(run, run.read_recipe(), collection_of(run))
-    train_teacher(lists, source or start_weights(run), settings, "cpu", output, {})
+    lists = lists_of(run)
+    start = source or str(run.checkpoint("initial", 0) / "encoder")
+    train_teacher(lists, start, settings, "cpu", output, {})
     return margin(run, lists, str(output))
 
 
@@ -180,15 +251,6 @@ def test_a_classifier_into_two_is_refused(tiny_bert, tmp_path):
         ValueError, match="gives 2 scores per pair, expected one; start from another cross-encoder"
     ):
         _new_model(str(tmp_path), TeacherSettings(length_tokens=56), "cpu", tmp_path / "start")
-
-
-def test_a_missing_start_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="start from another cross-encoder or encoder"):
-        start_weights(RunDir(tmp_path))
-
-
-def test_a_pair_is_as_long_as_the_retriever_reads_it(small_recipe):
-    assert default_length(small_recipe(STAGES)) == 24 + 32
 
 
 def test_the_retriever_is_trained_again_from_the_teacher(run, small_recipe, run_processes, tmp_path):

@@ -13,20 +13,17 @@ from helpers.mined_run import ANN, STAGE
 from helpers.run_outcome import outcome
 from helpers.waiting import until
 
-from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
 from pyserini_ance.pipeline import experiment, trained_teachers
 from pyserini_ance.pipeline.conversion import _mined_table
 from pyserini_ance.pipeline.dry_run import dry_run
-from pyserini_ance.pipeline.mined_lists import MinedLists
 from pyserini_ance.pipeline.mining import read_source
 from pyserini_ance.pipeline.plan import plan
 from pyserini_ance.pipeline.preparation import prepare
 from pyserini_ance.pipeline.ranking_inputs import collection_of
-from pyserini_ance.pipeline.teacher_training import ABOUT, TeacherSettings, train_teacher
-from pyserini_ance.pipeline.trained_teachers import _environment
+from pyserini_ance.pipeline.teacher_training import ABOUT, MinedLists, TeacherSettings, train_teacher
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.reports.report import write_report
 from pyserini_ance.runs.checkpoint import Checkpoint
@@ -96,7 +93,7 @@ def train_as_the_command_does(run: Path, name: str, start: str, output: Path) ->
     recipe, collection = opened.read_recipe(), collection_of(opened)
     generation = open_generation(opened.generation(name, 0), {})
     tables, weights = list(generation.tables.values()), {f"{name}-00000000": generation.weights}
-    lists = MinedLists.of_tables(collection, collection.split("train"), tables, weights)
+    lists = MinedLists.of(collection, collection.split("train"), tables, weights)
     given = {key: value for key, value in FEW.items() if key != "negatives"}
     settings = TeacherSettings(**given, length_tokens=24 + 32, seed=recipe.seed, precision=recipe.precision)
     about = {key: read_json(opened.teacher(name) / ABOUT)[key] for key in ("retriever", "start")}
@@ -132,9 +129,8 @@ def killed_while_a_teacher_trains(
     recipe: Recipe, folder: Path, name: str, resume: bool, python: Sequence[str]
 ) -> None:
     def kill() -> None:
-        while not (
-            RunDir(folder).generation(name, 0).exists() and list((folder / "teachers").glob(f".{name}.*@*"))
-        ):
+        unfinished = beside(folder / "teachers" / name, "unfinished")
+        while not (RunDir(folder).generation(name, 0).exists() and unfinished.exists()):
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -207,17 +203,6 @@ def test_queries_without_a_candidate_are_left_out(run, small_recipe, run_process
     (table,) = open_generation(written.generation("first", 0), {}).tables.values()
     assert 0 < (table.counts > 0).sum() < len(table.counts)
     assert read_json(written.teacher("first") / ABOUT)["queries"] == (table.counts > 0).sum()
-
-
-@pytest.mark.parametrize(
-    ("size", "local", "threads", "expected"), [(1, "1", None, "5"), (2, "2", None, None), (2, "2", 3, "6")]
-)
-def test_a_subprocess_has_the_threads_of_all_who_wait(recipe, monkeypatch, size, local, threads, expected):
-    """torchrun gives each of several processes one thread."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
-    found = _environment(recipe.model_copy(update={"threads": threads}), World(0, size))
-    assert found.get("OMP_NUM_THREADS") == expected
 
 
 def test_the_plan_says_which_depth_auto_is_for_a_teacher(recipe):

@@ -1,8 +1,11 @@
 """Encoding of rows into a store or into memory, alone or by several processes."""
 
 import copy
-from itertools import chain
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,11 +14,12 @@ from helpers.device_counts import DeviceCounts
 
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.encoder import to_host
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.vectors import encoding
-from pyserini_ance.vectors.encoding import _encode_and_hold, encode_into, encode_some
-from pyserini_ance.vectors.vector_store import VectorStore
+from pyserini_ance.vectors.encoding import encode_into, encode_shards, encode_some
+from pyserini_ance.vectors.vector_store import VectorStore, read_vectors
 
 RECORDS = [{"title": "", "text": "word " * (i * 7 % 12) + str(i)} for i in range(12)]
 SETTINGS = ("document", "fp32", 40)
@@ -23,7 +27,7 @@ SETTINGS = ("document", "fp32", 40)
 
 def family(model: Path):
     return component_class("encoder", "transformer")(
-        model=str(model), pooling="mean", tokenization={"document": {"length_tokens": 32}}
+        model=str(model), pooling="mean", tokenization={"document": {"length_tokens": 64}}
     )
 
 
@@ -59,9 +63,13 @@ class Recording:
     def __init__(self, encoder, stop_after: int | None = None):
         self.encoder, self.stop_after, self.batches = encoder, stop_after, []
         self.dimension, self.length_tokens = encoder.dimension, encoder.length_tokens
+        self.device = encoder.device
 
     def encode_rows(self, *arguments):
-        for rows, vectors in self.encoder.encode_rows(*arguments):
+        return to_host(self.encode_on_device(*arguments))
+
+    def encode_on_device(self, *arguments):
+        for rows, vectors in self.encoder.encode_on_device(*arguments):
             if len(self.batches) == self.stop_after:
                 raise KeyboardInterrupt
             self.batches.append(rows.tolist())
@@ -70,16 +78,17 @@ class Recording:
 
 def test_every_text_is_encoded_into_its_row(store, encoder, tokens, expected):
     encode_into(store, encoder, tokens, *SETTINGS, "documents", 0, World())
-    np.testing.assert_allclose(store.read(), expected, atol=1e-5)
+    vectors = read_vectors(store.folder, len(RECORDS), encoder.dimension, store.key)
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
 
 def test_a_gpu_encodes_in_windows_each_of_which_is_one_write(store, on_gpu, tokens, monkeypatch, processor):
     monkeypatch.setattr(encoding, "ROWS_PER_WINDOW", 5)
     written = []
-    monkeypatch.setattr(VectorStore, "write", lambda _, rows, vectors: written.append(sorted(rows.tolist())))
+    monkeypatch.setattr(VectorStore, "write", lambda _, first, vectors: written.append((first, len(vectors))))
     with DeviceCounts() as counts:
         encode_into(store, on_gpu, tokens, *SETTINGS, "documents", 0, World())
-    assert written == [list(range(5)), list(range(5, 10)), [10, 11]]
+    assert written == [(0, 5), (5, 5), (10, 2)]
     assert counts.waits.total() == 0, counts.places
 
 
@@ -87,47 +96,93 @@ def test_a_gpu_encodes_in_windows_each_of_which_is_one_write(store, on_gpu, toke
 def test_what_a_gpu_has_just_encoded_stays_there(store, on_gpu, tokens, is_new, processor):
     """Unless some of it was written before, and must be read."""
     if not is_new:
-        store.write(np.array([3]), np.zeros((1, on_gpu.dimension), np.float32))
+        store.write(3, np.zeros((1, on_gpu.dimension), np.float32))
     with DeviceCounts() as counts:
         held = encode_into(store, on_gpu, tokens, *SETTINGS, "documents", 0, World(), hold=True)
     assert counts.waits.total() == 0, counts.places
     assert held.shape == (12, on_gpu.dimension) and held.is_meta if is_new else held is None
 
 
-def test_vectors_that_stay_are_those_that_are_written(encoder, tokens):
-    held, rows = torch.zeros(7, encoder.dimension), np.arange(5, 12)
-    arguments = tokens, rows, *SETTINGS
-    written = list(_encode_and_hold(encoder, held, 5, *arguments))
-    assert len(written) > 1
-    for (some, vectors), (expected_rows, expected) in zip(
-        written, encoder.encode_rows(*arguments), strict=True
-    ):
-        np.testing.assert_array_equal(some, expected_rows)
-        np.testing.assert_array_equal(vectors, expected)
-        np.testing.assert_array_equal(held.numpy()[some - 5], expected)
-
-
-def test_vectors_on_the_cpu_or_without_room_do_not_stay(store, encoder, tokens, monkeypatch):
-    assert encode_into(store, encoder, tokens, *SETTINGS, "documents", 0, World(), hold=True) is None
+def test_vectors_that_stay_are_those_that_are_written(store, encoder, tokens, monkeypatch):
+    """Rows 2 to 11 of the texts, on a CPU in place of a GPU with room and of one without it."""
     on_gpu = copy.copy(encoder)
-    on_gpu.device = torch.device("cuda:1")
-    for free, has_room in ((4 * 12 * 32, False), (2 * 4 * 12 * 32, True)):
+    on_gpu.device, on_gpu.encode_on_device = torch.device("cuda:1"), encoder.encode_on_device
+    of_cpu = SimpleNamespace(empty=lambda shape, device: torch.zeros(shape), Tensor=torch.Tensor)
+    monkeypatch.setattr(encoding, "torch", of_cpu)
+    for free, has_room in ((4 * 10 * 32, False), (2 * 4 * 10 * 32, True)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, 10**9))
-        monkeypatch.setattr(torch, "empty", lambda *_, **where: where["device"])
-        assert encoding._room(on_gpu, 12) == (on_gpu.device if has_room else None)
+        shard = VectorStore(store.folder.parent / str(free), 10, encoder.dimension, {})
+        held = encode_into(shard, on_gpu, tokens, *SETTINGS, "documents", 2, World(), hold=True)
+        assert (held is not None) == has_room
+    np.testing.assert_array_equal(held.numpy(), read_vectors(shard.folder, 10, encoder.dimension, {}))
+    assert encode_into(store, encoder, tokens, *SETTINGS, "documents", 0, World(), hold=True) is None
 
 
-def test_encoding_continues_after_an_interruption(store, encoder, tokens, expected):
-    first, second, third = Recording(encoder, stop_after=2), Recording(encoder), Recording(encoder)
-    with pytest.raises(KeyboardInterrupt):
-        encode_into(store, first, tokens, *SETTINGS, "documents", 0, World())
-    store.close()
-    again = VectorStore(store.folder, len(RECORDS), encoder.dimension, {"weights": "abc"})
-    encode_into(again, second, tokens, *SETTINGS, "documents", 0, World())
-    encode_into(again, third, tokens, *SETTINGS, "documents", 0, World())
-    done = [list(chain(*recording.batches)) for recording in (first, second, third)]
-    assert done[0] and done[1] and sorted(done[0] + done[1]) == list(range(12)) and done[2] == []
-    np.testing.assert_allclose(again.read(), expected, atol=1e-5)
+LENGTHS = np.random.default_rng(0).integers(3, 60, 200)  # tokens, in windows of 64 texts
+MANY = [{"title": "", "text": "word " * length} for length in LENGTHS.tolist()]
+
+
+def windowed(
+    encoder, tokens, folder, precision, stop_after=None
+) -> tuple[list[list[int]], np.ndarray | None]:
+    """The batches of an encoding of MANY into `folder`, and all vectors unless it was stopped."""
+    recording = Recording(encoder, stop_after)
+    settings = "document", precision, 256, "documents", World()
+    try:
+        return recording.batches, np.array(encode_shards(folder, {}, recording, tokens, *settings)[:])
+    except KeyboardInterrupt:
+        return recording.batches, None
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_continued_encoding_has_the_vectors_of_one_that_was_not_stopped(
+    encoder, tmp_path, monkeypatch, precision, processor
+):
+    """Bit for bit, because its batches do not depend on what was written before the stop."""
+    monkeypatch.setattr(encoding, "ROWS_PER_WINDOW", 64)
+    tokens = TokenStore.of_lists(encoder.tokenizer.ids("document", MANY), encoder.tokenizer.specials)
+    batches, vectors = windowed(encoder, tokens, tmp_path / "whole", precision)
+    for stop_after in (1, len(batches) // 2, len(batches) - 1):
+        folder = tmp_path / str(stop_after)
+        before, nothing = windowed(encoder, tokens, folder, precision, stop_after)
+        after, continued = windowed(encoder, tokens, folder, precision)
+        assert nothing is None and len(before) == stop_after and after == batches[-len(after) :]
+        assert len(before) + len(after) < len(batches) + len(batches) // 3  # whole windows are kept
+        np.testing.assert_array_equal(continued, vectors)
+        assert windowed(encoder, tokens, folder, precision)[0] == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path[:0] = sys.argv[3:]
+import test_encode_rows as here
+from pyserini_ance.vectors import encoding
+
+encoding.ROWS_PER_WINDOW = 64
+encoder = here.initial_encoder(here.family(Path(sys.argv[1])), seed=1)
+tokens = here.TokenStore.of_lists(encoder.tokenizer.ids("document", here.MANY), encoder.tokenizer.specials)
+class Killed(here.Recording):
+    def encode_on_device(self, *arguments):
+        for batch in super().encode_on_device(*arguments):
+            if len(self.batches) == 40:  # in the third of four windows
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+here.Recording = Killed
+here.windowed(encoder, tokens, Path(sys.argv[2]), "fp32")
+"""
+
+
+def test_a_killed_encoding_continues_with_the_same_vectors(encoder, tiny_bert, tmp_path, monkeypatch):
+    monkeypatch.setattr(encoding, "ROWS_PER_WINDOW", 64)
+    tokens = TokenStore.of_lists(encoder.tokenizer.ids("document", MANY), encoder.tokenizer.specials)
+    folder, paths = tmp_path / "killed", [Path(__file__).parent, Path(__file__).parents[1]]
+    done = subprocess.run([sys.executable, "-c", KILLED, tiny_bert, folder, *paths], stderr=subprocess.PIPE)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    batches, vectors = windowed(encoder, tokens, tmp_path / "whole", "fp32")
+    after, continued = windowed(encoder, tokens, folder, "fp32")
+    assert 0 < len(after) < len(batches) and after == batches[-len(after) :]
+    np.testing.assert_array_equal(continued, vectors)
 
 
 @pytest.mark.parametrize("rows", [[5, 0, 11, 3], list(range(12)), [7], []])

@@ -14,7 +14,6 @@ from helpers.device_counts import META, DeviceCounts
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors import search
 from pyserini_ance.vectors.search import exact_search, resolve_backend
-from pyserini_ance.vectors.topk import DeviceTopK
 
 CASES = {  # queries, documents, k
     "few": (3, 50, 10),
@@ -152,17 +151,6 @@ def test_a_search_on_a_gpu_waits_for_nothing(are_resident, asked_on):
     copies = (asked_on == "cpu") + (0 if are_resident else 4)  # blocks of 96 documents, six groups
     assert counts.waits.total() == 0, counts.places
     assert counts.copies.total() == counts.copies["to device"] == copies
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_gpus_selection_equals_numpy(case, small_blocks, monkeypatch):
-    monkeypatch.setattr(search, "TopK", DeviceTopK)
-    queries, documents, k = CASES[case]
-    queries, documents = vectors(queries, documents)
-    for found, expected in zip(
-        exact_search(queries, documents, k, "torch"), reference(queries, documents, k), strict=True
-    ):
-        np.testing.assert_array_equal(found, expected)
 
 
 def test_the_backend_is_faiss_on_a_cpu_where_it_is_installed(monkeypatch):

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyserini_ance.vectors import topk
-from pyserini_ance.vectors.topk import DeviceTopK, TopK
+from pyserini_ance.vectors.topk import DeviceTopK, TopK, above
 
 CLASSES = pytest.mark.parametrize("kind", [TopK, DeviceTopK])
 
@@ -22,10 +21,17 @@ def reference(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     return np.take_along_axis(scores, rows, 1), rows
 
 
-def top_k(scores: np.ndarray, k: int, block: int, kind: type = TopK) -> tuple[np.ndarray, np.ndarray]:
-    best = kind(len(scores), k, "cpu")
+def top_k(
+    scores: np.ndarray, k: int, block: int, kind: type = TopK, max_pending: int = 32
+) -> tuple[np.ndarray, np.ndarray]:
+    best = DeviceTopK(len(scores), k, "cpu") if kind is DeviceTopK else TopK(len(scores), k, max_pending)
     for start in range(0, scores.shape[1], block):
-        best.update(torch.from_numpy(np.ascontiguousarray(scores[:, start : start + block].T)), start)
+        part = torch.from_numpy(np.ascontiguousarray(scores[:, start : start + block]))
+        if kind is DeviceTopK:
+            best.update(part.T.contiguous(), start)
+        else:
+            queries, rows = torch.ones_like(part).nonzero(as_tuple=True)
+            best.update_pairs(queries, rows + start, part.flatten())
     values, rows = best.result()
     assert (values.dtype, rows.dtype) == (torch.float32, torch.int32)
     return values.numpy(), rows.numpy()
@@ -46,51 +52,37 @@ def test_equals_a_stable_sort(order, queries, documents, k, block, distinct, kin
 
 
 @pytest.mark.parametrize("max_pending", [0, 1000])
-def test_results_do_not_depend_on_when_candidates_are_merged(monkeypatch, max_pending):
-    monkeypatch.setattr(topk, "MAX_PENDING", max_pending)
+def test_results_do_not_depend_on_when_candidates_are_merged(max_pending):
     scores = np.random.default_rng(0).integers(0, 50, (6, 2000)).astype(np.float32)
-    np.testing.assert_array_equal(top_k(scores, 30, 100)[1], reference(scores, 30)[1])
+    found = top_k(scores, 30, 100, max_pending=max_pending)[1]
+    np.testing.assert_array_equal(found, reference(scores, 30)[1])
 
 
-def test_few_documents_are_examined_once_there_is_a_threshold(monkeypatch):
-    """In random order, some k * ln(100,000 / first block) of 100,000 documents are among the best so far."""
-    examined, above = [], topk.above
-
-    def counted(*arguments):
-        candidates = above(*arguments)
-        examined.append(len(candidates[0]))
-        return candidates
-
-    monkeypatch.setattr(topk, "above", counted)
-    monkeypatch.setattr(topk, "MAX_PENDING", 1)
-    scores = np.random.default_rng(0).normal(size=(4, 100_000)).astype(np.float32)
-    np.testing.assert_array_equal(top_k(scores, 5, 1000)[1], reference(scores, 5)[1])
-    assert len(examined) == 99 and sum(examined) < 4 * 5 * np.log(100) * 1.5
+def test_scores_above_a_threshold_are_found_next_to_nan():
+    scores = torch.randn(645, 3, generator=torch.Generator().manual_seed(0))
+    scores[[17, 300]] = torch.nan
+    threshold = torch.tensor([1.0, torch.inf, -1.0])
+    queries, rows, values = above(scores, threshold)
+    expected = (scores > threshold).T.nonzero(as_tuple=True)
+    order = np.lexsort((rows, queries))
+    assert torch.equal(queries[order], expected[0]) and torch.equal(rows[order], expected[1])
+    assert torch.equal(values, scores[rows, queries]) and (rows[1:] >= rows[:-1])[queries[1:] == 0].all()
 
 
-def test_many_candidates_are_sorted_together(monkeypatch):
-    """Otherwise a block of ever better documents would be gathered group by group, at many times its size."""
-    monkeypatch.setattr(TopK, "_merge_pending", lambda self: None)  # nothing is pending
-    scores = np.sort(np.random.default_rng(0).normal(size=(4, 640)).astype(np.float32), axis=1)
-    np.testing.assert_array_equal(top_k(scores, 10, 64)[1], reference(scores, 10)[1])
-
-
-@CLASSES
-def test_a_nan_does_not_hide_its_neighbours(kind):
+def test_a_nan_does_not_hide_its_neighbours():
     scores = np.random.default_rng(0).normal(size=(3, 640)).astype(np.float32)
     scores[:, [210, 300, 401]] = 9, 8, 7
     scores[:, [211, 301, 402]] = np.nan  # each in the group of 16 of one of the best
-    for values, rows in zip(*top_k(scores, 6, 160, kind), strict=True):
+    for values, rows in zip(*top_k(scores, 6, 160, DeviceTopK), strict=True):
         assert rows[~np.isnan(values)].tolist()[:3] == [210, 300, 401]
 
 
 EXTREMES = [-np.inf, -3e38, -1.0, -1e-45, -0.0, 0.0, 1e-45, 1.0, 3e38, np.inf]
 
 
-@CLASSES
-def test_extreme_scores_are_in_order_and_zeros_tie(kind):
+def test_extreme_scores_are_in_order_and_zeros_tie():
     scores = np.random.default_rng(0).choice(np.array(EXTREMES, np.float32), (4, 200))
-    for of, expected in zip(top_k(scores, 150, 37, kind), reference(scores, 150), strict=True):
+    for of, expected in zip(top_k(scores, 150, 37, DeviceTopK), reference(scores, 150), strict=True):
         np.testing.assert_array_equal(of, expected)
 
 

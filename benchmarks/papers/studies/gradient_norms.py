@@ -25,7 +25,6 @@ from pyserini_ance.reports.plots import SMOOTH_SHARE, running_mean
 from pyserini_ance.trainer.batch import Batch, TermRows
 from pyserini_ance.trainer.losses.nll import Nll
 from pyserini_ance.trainer.objective import term_losses
-from pyserini_ance.trainer.row_gradients import use_row_gradients
 from pyserini_ance.trainer.step import BatchEncoder
 
 TITLE = "Gradient norms by source of negatives"
@@ -166,8 +165,6 @@ class GradientNorms:
         if stage.trainable == "query_tower":
             encoder.untie()
             encoder.towers.freeze("document")
-        if run.world.device == "cpu":
-            use_row_gradients(encoder.towers)
         self.terms = {TERM: single_negative_term(list(stage.terms.values()))}
         self.anchor_sets, self.encoder = run.data.anchor_sets, encoder
         alone = stage.model_copy(update={"terms": self.terms, "chunk_queries": None})

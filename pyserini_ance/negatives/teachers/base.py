@@ -125,8 +125,12 @@ class TeacherScores:
         """Write a folder of three arrays; equal scores give equal bytes."""
         folder.mkdir(parents=True)
         keys, scores = self.keys.astype(np.int64), self.scores.astype(np.float32)
-        width = np.array(self.width, np.int64)
-        for name, array in {"keys": keys, "scores": scores, "width": width}.items():
+        arrays: dict[str, np.ndarray] = {
+            "keys": keys,
+            "scores": scores,
+            "width": np.array(self.width, np.int64),
+        }
+        for name, array in arrays.items():
             np.save(folder / f"{name}.npy", array, allow_pickle=False)
 
     @classmethod

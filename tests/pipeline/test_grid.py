@@ -1,25 +1,24 @@
-"""Grids of the train command: one run per combination, resumed and shared by processes."""
+"""Grids of the train command: one run per combination, resumed, and in parts for a job array."""
 
 import csv
 import json
 import os
 import signal
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from helpers.waiting import until
 
 from pyserini_ance.commands import train
-from pyserini_ance.pipeline import grid_runs
-from pyserini_ance.pipeline.grid_runs import GridRuns
+from pyserini_ance.pipeline import grid
+from pyserini_ance.pipeline.grid import GridRuns
 from pyserini_ance.recipe.grid_spec import Grid
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import weights_of
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.role import Role
+from pyserini_ance.vectors.shards import Shard
 
 TERMS = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
 STAGE = {
@@ -58,7 +57,7 @@ def test_a_grid_continues_after_kills_of_itself_and_of_its_runs(server, recipe, 
     killed = server.run("train", given, fault="kill_parent_in_step", stage="3", step=1)
     assert killed["code"] == -9
     until(lambda: stopped(folder / LONG), 60)
-    assert status(folder) == {SHORT: "finished", LONG: "waiting", DIVERGING: "waiting"}
+    assert status(folder) == {SHORT: "finished", LONG: "running", DIVERGING: "waiting"}
     first = (folder / SHORT / "measures.json").stat().st_mtime_ns
 
     terminated = server.run("train", given, fault="terminate_parent_in_step", stage="3", step=1)
@@ -134,26 +133,6 @@ def times_trained(ended: dict, folder: Path) -> dict[str, int]:
     }
 
 
-def test_processes_share_a_grid_and_each_run_is_trained_once(server, small_recipe, tmp_path):
-    """A run that starts from another one waits for the process that trains it."""
-    warm, cold = tmp_path / "warm.yaml", tmp_path / "cold.yaml"
-    warm.write_text(dump(small_recipe({"a": {**STAGE, "steps": 6}})))
-    cold.write_text(
-        dump(small_recipe({"b": {**STAGE, "init_from": {"recipe": str(warm)}, "evaluate": None}}))
-    )
-    given = ["threads=1", "--output", str(tmp_path / "runs"), "--grid", "seed=1,2", f"recipe={warm},{cold}"]
-    both = [server.wait(pid) for pid in [server.start("train", given) for _ in range(2)]]
-    assert [ended["code"] for ended in both] == [0, 0], both[0]["stderr"] + both[1]["stderr"]
-    first, second = (times_trained(ended, tmp_path / "runs") for ended in both)
-    assert len(first) == 4 and all(first[run] + second[run] == 1 for run in first)
-    assert (
-        sum(first.values())
-        and sum(second.values())
-        and " is left to another process: " in both[0]["stderr"] + both[1]["stderr"]
-    )
-    assert both[0]["stdout"] == both[1]["stdout"] == (tmp_path / "runs" / "grid.md").read_text() + "\n"
-
-
 def grid_of_jobs(small_recipe, folder: Path, steps: int) -> list[str]:
     recipe = folder / "small.yaml"
     recipe.write_text(dump(small_recipe({"a": {**STAGE, "evaluate": None, "steps": steps}})))
@@ -196,75 +175,6 @@ def test_jobs_end_with_a_killed_command_and_go_on_with_the_next(server, small_re
     assert done["code"] == 0 and set(status(folder).values()) == {"finished"}, done["stderr"]
 
 
-def test_the_run_of_a_killed_process_is_taken_over(server, small_recipe, tmp_path):
-    recipe, folder = tmp_path / "small.yaml", tmp_path / "runs"
-    recipe.write_text(dump(small_recipe({"a": {**STAGE, "evaluate": None}})))
-    given = [str(recipe), "threads=1", "--output", str(folder), "--grid", "stages.a.steps=1500,3"]
-    # So many steps that the first run still trains when the other process has started and trained its own.
-    killed = server.start("train", given)
-    until((folder / "steps=1500" / "state.json").exists, 60)
-    other = server.start("train", given)
-    until(
-        lambda: (
-            (folder / "grid.json").exists()
-            and status(folder) == {"steps=1500": "running", "steps=3": "finished"}
-        ),
-        120,
-    )
-    server.kill(killed)
-    other = server.wait(other)
-    assert other["code"] == 0 and times_trained(other, folder) == {"steps=3": 1, "steps=1500": 1}, other[
-        "stderr"
-    ]
-    assert "grid: steps=1500 is left to another process" in other["stderr"] and status(folder) == {
-        "steps=1500": "finished",
-        "steps=3": "finished",
-    }
-    assert '"event": "resume"' in (folder / "steps=1500" / "decisions.jsonl").read_text()
-
-
-FAILS_ON_END_OF_INPUT = """
-import sys
-from pathlib import Path
-from pyserini_ance.storage.role import Role
-with Role(Path(sys.argv[1])).held("here"):
-    sys.stdin.read()
-    raise RuntimeError("the disk is full")
-"""
-
-
-def held_elsewhere(run: Path) -> subprocess.Popen:
-    """A process of the grid that works on a run, and fails when its input ends."""
-    lock = run.parent / ".locks" / f"{run.name}.json"
-    lock.parent.mkdir(parents=True)
-    other = subprocess.Popen(
-        [sys.executable, "-c", FAILS_ON_END_OF_INPUT, str(lock)],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    until(lock.exists, 60)
-    return other
-
-
-def test_a_run_that_failed_in_another_process_is_not_tried_again(recipe, tmp_path, monkeypatch):
-    other, tried = held_elsewhere(tmp_path / "runs" / "steps=2"), []
-
-    def train_in_subprocess(recipe, run, overwrite, label):
-        tried.append(run.folder.name)
-        other.communicate()
-        raise RuntimeError("no luck")
-
-    monkeypatch.setattr(grid_runs, "train_in_subprocess", train_in_subprocess)
-    monkeypatch.setattr(grid_runs, "POLL_SECONDS", 0.02)
-    runs = runs_of(recipe, "stages.a.steps=2,3")
-    assert not runs.run(runs.check())
-    assert tried == ["steps=3"]
-    assert [run["reason"] for run in json.loads((tmp_path / "runs" / "grid.json").read_text())["runs"]] == [
-        "the disk is full",
-        "no luck",
-    ]
-
-
 def make_run(run: RunDir, recipe: Recipe, status: str = "finished") -> None:
     run.create(dump(recipe), overwrite=True)
     row = {"row": "a", "RR@10": 0.5, "train seconds": 1.0}
@@ -272,53 +182,6 @@ def make_run(run: RunDir, recipe: Recipe, status: str = "finished") -> None:
         json.dumps({"recipe": "small", "config_hash": "v", "measures": ["RR@10"], "rows": [row]})
     )
     run.mark(status, "the end")
-
-
-def make_run_elsewhere(run: RunDir, *made) -> None:
-    """As another process of the grid does."""
-    locks = run.folder.parent / ".locks"
-    locks.mkdir(parents=True, exist_ok=True)
-    with Role(locks / f"{run.folder.name}.json").held("here"):
-        make_run(run, *made)
-
-
-def test_runs_that_others_finish_after_the_start_are_not_overwritten(recipe, tmp_path, monkeypatch):
-    """Whether or not this process saw their locks held; runs finished earlier are overwritten."""
-    runs, trained = runs_of(recipe, "stages.a.steps=2,3,4"), []
-    recipes, places = (
-        runs.check(),
-        {name: RunDir(tmp_path / "runs" / name) for name in ("steps=2", "steps=3", "steps=4")},
-    )
-    for name, run in places.items():
-        make_run_elsewhere(run, recipes[name])
-
-    def train_in_subprocess(recipe, run, overwrite, label):
-        trained.append(run.folder.name)
-        make_run(run, recipe)
-        if len(trained) == 1:  # in the meantime the other process continues with the next two
-            make_run_elsewhere(places["steps=3"], recipes["steps=3"])
-            make_run_elsewhere(places["steps=4"], recipes["steps=4"], "stopped")
-
-    monkeypatch.setattr(grid_runs, "train_in_subprocess", train_in_subprocess)
-    assert runs.run(recipes, overwrite=True)
-    assert trained == ["steps=2", "steps=4"]
-
-
-def test_a_run_that_is_locked_at_the_start_is_not_overwritten(recipe, tmp_path, monkeypatch):
-    other, trained = held_elsewhere(tmp_path / "runs" / "steps=3"), []
-
-    def train_in_subprocess(recipe, run, overwrite, label):
-        trained.append(run.folder.name)
-        other.communicate()
-        make_run(run, recipe)
-
-    monkeypatch.setattr(grid_runs, "train_in_subprocess", train_in_subprocess)
-    runs = runs_of(recipe, "stages.a.steps=2,3")
-    assert not runs.run(runs.check(), overwrite=True)
-    assert trained == ["steps=2"] and status(tmp_path / "runs") == {
-        "steps=2": "finished",
-        "steps=3": "failed",
-    }
 
 
 def test_a_start_within_the_grid_keeps_the_expectation_and_an_axis_does_not(tmp_path):
@@ -360,39 +223,43 @@ def test_a_run_of_other_settings_is_neither_kept_nor_replaced(recipe, small_reci
 
 
 @pytest.fixture
-def trained(monkeypatch) -> list[str]:
-    """The names of the runs that grids have trained, by a stand-in."""
-    names = []
+def trained(monkeypatch, tmp_path) -> Callable[[], list[str]]:
+    """A stand-in for training; returns the names of the runs that grids have trained, in order."""
 
-    def train_in_subprocess(recipe, run, overwrite, label):
-        names.append(run.folder.name)
-        make_run(run, recipe)
+    def train(recipe, folder, overwrite, resume):
+        if recipe.seed == 13:
+            raise ValueError("no luck " * 100_000)  # more than a pipe's buffer holds
+        if recipe.seed == 14:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with open(tmp_path / "trained", "a") as file:
+            file.write(f"{folder.name}\n")
+        make_run(RunDir(folder), recipe)
 
-    monkeypatch.setattr(grid_runs, "train_in_subprocess", train_in_subprocess)
-    return names
+    monkeypatch.setattr(grid, "train", train)
+    return lambda: (tmp_path / "trained").read_text().split()
 
 
-def train_grid(runs: GridRuns, overwrite: bool = False) -> list[str]:
+def train_grid(runs: GridRuns, overwrite: bool = False, **settings) -> list[str]:
     """The rows of the tables that the command leaves."""
-    assert runs.run(runs.check(overwrite), overwrite)
+    assert runs.run(runs.check(overwrite), overwrite, **settings)
     return list(status(runs.folder))
 
 
-def test_a_folder_is_continued_with_other_values_and_its_tables_hold_all(recipe, tmp_path, trained):
+def test_a_grid_that_has_grown_continues_its_folder(recipe, tmp_path, trained):
     assert train_grid(runs_of(recipe, "seed=1,2")) == ["seed=1", "seed=2"]
-    again = GridRuns(os.path.relpath(recipe), ["threads=2"], Grid.parse(["seed=3"]), tmp_path / "runs")
-    assert train_grid(again) == ["seed=1", "seed=2", "seed=3"]
+    again = GridRuns(os.path.relpath(recipe), ["threads=2"], Grid.parse(["seed=3,2,1"]), tmp_path / "runs")
+    assert train_grid(again) == ["seed=3", "seed=2", "seed=1"]
+    assert trained() == ["seed=1", "seed=2", "seed=3"]
     with open(tmp_path / "runs" / "seeds.csv") as file:
         assert [row["seeds"] for row in csv.DictReader(file)] == ["3"]
-    assert train_grid(runs_of(recipe, "seed=2")) == ["seed=1", "seed=2", "seed=3"]
-    assert trained == ["seed=1", "seed=2", "seed=3"]
-    with open(tmp_path / "runs" / "grid.csv") as file:
-        assert [row["seed"] for row in csv.DictReader(file)] == ["1", "2", "3"]
+    file = tmp_path / "grid.yaml"
+    file.write_text("- seed: [1, 2, 3]\n- {seed: 1, stages.a.steps: 3}\n")
+    assert train_grid(runs_of(recipe, str(file)))[3:] == trained()[3:] == ["seed=1,steps=3"]
 
 
 def test_combinations_that_did_not_begin_are_forgotten(recipe, tmp_path, trained):
     train_grid(runs_of(recipe, "seed=1,2"))
-    make_run(RunDir(tmp_path / "runs" / "seed=2"), runs_of(recipe, "seed=2").check()["seed=2"], "stopped")
+    make_run(RunDir(tmp_path / "runs" / "seed=2"), runs_of(recipe, "seed=2").check(True)["seed=2"], "stopped")
     assert train_grid(runs_of(recipe, "seed=1")) == ["seed=1"]
 
 
@@ -401,48 +268,50 @@ def test_a_folder_of_another_grid_is_refused_before_any_work(recipe, small_recip
     before = (tmp_path / "runs" / "grid.json").read_bytes()
     other = tmp_path / "other.yaml"
     other.write_text(dump(small_recipe({"b": STAGE})))
-    of_settings = (
-        "runs holds runs of a grid of another recipe or other overrides: seed=1, seed=2. Pass another"
-    )
-    with pytest.raises(ValueError, match=of_settings):
-        runs_of(other, "seed=3").check()
-    with pytest.raises(ValueError, match=of_settings):
-        GridRuns(str(recipe), ["stages.a.steps=9"], Grid.parse(["seed=3"]), tmp_path / "runs").check()
-    with pytest.raises(
-        ValueError, match="a grid over seed, and this one is over stages.a.steps. Pass another"
+    for runs, fragment in (
+        (runs_of(recipe, "seed=2,3"), "runs holds runs of another grid: seed=1. List all combinations"),
+        (runs_of(recipe, "stages.a.steps=3"), "runs of another grid: seed=1, seed=2. List"),
+        (runs_of(other, "seed=1,2"), "seed=1 holds a run with other settings (stages."),
+        (
+            GridRuns(str(recipe), ["stages.a.steps=9"], Grid.parse(["seed=1,2"]), tmp_path / "runs"),
+            "seed=1 holds a run with other settings (stages.a.steps: 2 in the run, 9 given",
+        ),
     ):
-        runs_of(recipe, "stages.a.steps=3").check()
-    assert (tmp_path / "runs" / "grid.json").read_bytes() == before and trained == ["seed=1", "seed=2"]
+        with pytest.raises(ValueError) as error:
+            runs.check()
+        assert fragment in str(error.value) and "--overwrite" in str(error.value)
+    assert (tmp_path / "runs" / "grid.json").read_bytes() == before and trained() == ["seed=1", "seed=2"]
 
 
-def test_overwrite_lists_this_grid_alone_and_leaves_no_table_of_the_other(recipe, tmp_path, trained, caplog):
+def test_overwrite_lists_this_grid_alone_and_leaves_no_table_of_the_other(recipe, tmp_path, trained):
     train_grid(runs_of(recipe, "seed=1,2"))
     assert train_grid(runs_of(recipe, "stages.a.steps=3"), overwrite=True) == ["steps=3"]
-    assert caplog.messages[0] == "grid: no longer in the tables, being of another grid: seed=1, seed=2"
     assert not (tmp_path / "runs" / "seeds.csv").exists() and (tmp_path / "runs" / "seed=1").exists()
+    assert train_grid(runs_of(recipe, "seed=2,1"), overwrite=True) and trained()[-2:] == ["seed=2", "seed=1"]
 
 
-def test_a_grid_file_that_has_grown_continues_its_folder(recipe, tmp_path, trained):
-    file = tmp_path / "grid.yaml"
-    file.write_text("- seed: [1, 2]\n")
-    train_grid(runs_of(recipe, str(file)))
-    file.write_text("- seed: [1, 2]\n- {seed: 1, stages.a.steps: 3}\n")
-    assert train_grid(runs_of(recipe, str(file))) == ["seed=1", "seed=2", "seed=1,steps=3"]
-    assert trained == ["seed=1", "seed=2", "seed=1,steps=3"]
-
-
-def test_runs_start_from_runs_of_earlier_commands_in_the_folder(small_recipe, tmp_path, trained):
+def test_tasks_of_a_job_array_train_all_runs_once_and_share_the_tables(small_recipe, tmp_path, trained):
+    """A run is in the part of the one that it starts from."""
     warm, cold = tmp_path / "warm.yaml", tmp_path / "cold.yaml"
     warm.write_text(dump(small_recipe({"a": STAGE})))
     cold.write_text(dump(small_recipe({"b": {**STAGE, "init_from": {"recipe": str(warm)}}})))
-    grids = [
-        GridRuns(None, [], Grid.parse(["seed=1", f"recipe={names}"]), tmp_path / "runs")
-        for names in (warm, cold, f"{warm},{cold}")
-    ]
-    train_grid(grids[0])
-    (recipe,) = grids[1].check().values()
-    assert recipe.stages["b"].init_from.run == tmp_path / "runs" / trained[0]
-    assert len(train_grid(grids[1])) == len(train_grid(grids[2])) == len(trained) == 2
+    runs = GridRuns(None, [], Grid.parse(["seed=1,2,3", f"recipe={warm},{cold}"]), tmp_path / "runs")
+    rows = []
+    for part in (1, 2):
+        rows.append(train_grid(runs, only=Shard(part, 2), jobs=2))
+        if part == 1:
+            assert [*status(runs.folder).values()] == ["finished"] * 2 + ["waiting"] * 2 + ["finished"] * 2
+            assert {name.partition(",")[0] for name in trained()} == {"seed=1", "seed=3"}
+    assert rows[0] == rows[1] == list(runs.grid.points) and sorted(trained()) == sorted(rows[0])
+    assert {*status(runs.folder).values()} == {"finished"}
+
+
+def test_a_run_that_fails_or_dies_is_a_row_with_its_reason(recipe, tmp_path, trained):
+    runs = runs_of(recipe, "seed=13,14,15")
+    assert not runs.run(runs.check(), jobs=3)
+    assert status(runs.folder) == {"seed=13": "failed", "seed=14": "failed", "seed=15": "finished"}
+    reasons = [run["reason"] for run in json.loads((tmp_path / "runs" / "grid.json").read_text())["runs"]]
+    assert reasons == [("no luck " * 100_000), "killed by signal 9", None]
 
 
 def test_an_override_of_a_key_of_the_grid_is_refused(recipe, tmp_path):
@@ -472,4 +341,4 @@ def test_print_shows_the_plan_of_each_run_and_options_exclude_one_another(
     assert "--grid resumes stopped runs by itself" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         train.main([str(recipe), "--jobs", "2"])
-    assert "add --grid, or remove --jobs" in capsys.readouterr().err
+    assert "--grid is missing; remove --jobs" in capsys.readouterr().err

@@ -9,8 +9,8 @@ from helpers.bf16_search import KINDS, by_bf16, drawn, lower_limits, proven
 from helpers.device_counts import META, DeviceCounts
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.vectors import centred_search, search
-from pyserini_ance.vectors.centred_search import CentredSearch
+from pyserini_ance.vectors import bf16_scan, search
+from pyserini_ance.vectors.bf16_scan import CpuScan, DeviceScan
 from pyserini_ance.vectors.search import searcher
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -39,7 +39,7 @@ def test_ranks_as_numpy_does_and_a_common_part_does_not_spoil_the_proof(mean, ki
 @pytest.mark.parametrize("candidates", [1, 60])
 def test_ties_rank_as_in_the_search_by_fp32(monkeypatch, k, candidates, kind):
     """Whole numbers, exact in fp32; ties that leave the candidates have no proof."""
-    monkeypatch.setattr(centred_search, "candidates_of", lambda k: k + candidates)
+    monkeypatch.setattr(bf16_scan, "candidates_of", lambda k: k + candidates)
     rng = np.random.default_rng(k)
     queries, documents = (
         torch.from_numpy(rng.integers(-3, 4, (count, 4)).astype(np.float32) + 1000) for count in (20, 400)
@@ -53,7 +53,7 @@ def test_documents_that_bf16_cannot_tell_apart_are_searched_in_fp32(monkeypatch)
     queries, documents = drawn(30, 20, 0)
     documents = documents.repeat_interleave(50, 0)
     documents += torch.randn(documents.shape, generator=torch.Generator().manual_seed(0)) * 1e-4
-    monkeypatch.setattr(centred_search, "candidates_of", lambda k: k + 2)
+    monkeypatch.setattr(bf16_scan, "candidates_of", lambda k: k + 2)
     assert proven(documents, queries, 20).sum() < 10
     exact = queries.double() @ documents.double().T
     found = exact.gather(1, by_bf16(documents)(queries, 20)[1].long())
@@ -78,7 +78,7 @@ def test_a_search_waits_once(caplog):
     """For the queries without a proof, when everything is done."""
     queries, documents = torch.empty(20, 8, device=META), torch.empty(3000, 8, device=META)
     fp32 = lambda *_: (torch.ones(1), torch.ones(1))  # noqa: E731
-    find = partial(search._search_many, CentredSearch, documents, World(), 640, fp32)
+    find = partial(search._search_by_bf16, DeviceScan, documents, World(), 640, fp32)
     with DeviceCounts() as counts, pytest.raises((RuntimeError, NotImplementedError)):  # nonzero has no shape
         find(queries, 20)
     assert counts.waits == {"nonzero": 1}, counts.places
@@ -96,14 +96,75 @@ def test_bf16_is_for_many_queries_by_auto_in_documents_that_a_gpu_holds(caplog, 
         searcher(documents, "torch", "cpu", World()),
     )
     assert [find.func for find in by_auto] == [
-        search._search_many,
+        search._search_by_bf16,
         search._search_blocks,
         search._search_blocks,
     ]
     caplog.set_level("INFO")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CentredSearch, "__init__", None)
-        few = search._search_many(CentredSearch, documents, World(), 64, by_torch, queries[:7], 5)
+        patch.setattr(DeviceScan, "__init__", None)
+        few = search._search_by_bf16(DeviceScan, documents, World(), 64, by_torch, queries[:7], 5)
     assert torch.equal(few[1], by_torch(queries[:7], 5)[1]) and not caplog.text
     by_bf16(documents)(queries, 5)
     assert "search of 300 documents for 8 queries on cpu: in bf16, rescored in fp32; 0 queries" in caplog.text
+
+
+@pytest.mark.parametrize("k", [1, 10, 200])
+@pytest.mark.parametrize("distance", [1, 8, 16])
+def test_a_sample_shows_nearly_always_what_a_candidate_scores(k, distance):
+    """Where good documents are, even at equal distances, a search in fp32 is left for few queries or none."""
+    queries, documents = drawn(100, 70_000, 0)
+    documents[::distance] += 0.3 * queries.mean(0)
+    scan = CpuScan(documents, [queries], k)
+    above = (documents.double() - scan.mean) @ queries.double().T > scan._thresholds[0]
+    assert proven(documents, queries, k, "cpu").sum() >= 99
+    assert above.sum(0).float().mean() < 10 * k + 400
+
+
+def queries_in_fp32(documents: torch.Tensor, queries: torch.Tensor, caplog) -> str:
+    """What the log says of a search whose rows are those of the exact scores."""
+    caplog.clear()
+    expected = (queries.double() @ documents.double().T).topk(20).indices
+    with caplog.at_level("INFO"):
+        assert torch.equal(by_bf16(documents, "cpu")(queries, 20)[1].long(), expected)
+    return caplog.text.partition("rescored in fp32; ")[2].strip()
+
+
+def test_queries_with_too_many_candidates_are_searched_in_fp32(monkeypatch, caplog):
+    """A long document makes all errors as large as its own, whether the sample has it or not."""
+    queries, documents = drawn(30, 20_000, 0)
+    assert queries_in_fp32(documents, queries, caplog) == "0 queries in fp32 alone"
+    for row in range(800, 808):  # one of them is in the sample
+        other = documents.clone()
+        other[row] *= -50
+        assert queries_in_fp32(other, queries, caplog) == "30 queries in fp32 alone"
+    monkeypatch.setattr(bf16_scan, "MOST_CANDIDATES", 0.1)
+    assert queries_in_fp32(documents, queries, caplog) == "30 queries in fp32 alone"
+
+
+def test_on_a_cpu_bf16_is_for_its_instructions(processor):
+    vectors = drawn(0, 300, 0)[1].numpy()
+    has_bf16 = processor in ("amx", "zen4", "zen5")
+    for documents, backend, memory_gib, is_scan in [
+        (vectors, "auto", None, has_bf16),
+        (vectors, "auto", 1, False),
+        (vectors, "faiss", None, False),
+        (vectors[:, ::2], "auto", None, False),  # not contiguous
+    ]:
+        find = searcher(documents, backend, "cpu", World(), memory_gib=memory_gib)
+        assert find.func == (search._search_by_bf16 if is_scan else search._search_by_faiss)
+
+
+def test_searches_rank_alike_on_every_processor(processor):
+    queries, documents = drawn(30, 20_000, 10)
+    expected = (queries.double() @ documents.double().T).topk(20).indices
+    found = searcher(documents.numpy(), "auto", "cpu", World())(queries, 20)[1]
+    assert torch.equal(found.long(), expected)
+
+
+def test_few_queries_or_documents_are_not_worth_rounding_the_documents():
+    def pays(queries: int, documents: int, dimension: int, k: int) -> bool:
+        return CpuScan.pays(queries, torch.empty(documents, dimension), k)
+
+    assert pays(8, 100, 48, 20) and pays(96, 100, 4, 20) and not pays(200, 100, 3, 20)
+    assert not pays(7, 100, 48, 20) and not pays(8, 99, 48, 20) and not pays(8, 100, 48, 99)

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from pyserini_ance.pipeline.model_export import Results
+from pyserini_ance.pipeline.results import Results
 from pyserini_ance.recipe.load import load
 
 

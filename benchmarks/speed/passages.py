@@ -1,6 +1,6 @@
 """Measure encoding, searching, mining and training on generated passages of MS MARCO's shape.
 
-    python tests/vectors/scale.py FOLDER --passages 100000 1000000
+    python benchmarks/speed/passages.py FOLDER --passages 100000 1000000
 
 Prints seconds, peak memory and disk of each part. A part is a process of its own, with one thread:
 
@@ -21,11 +21,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from shutil import copy, rmtree
+from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from data.scale import HEADER, PASSAGES_PER_BLOCK, clock, measure_parts, minilm, passages_of, whole_words
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+from data import scale  # type: ignore[import-not-found,attr-defined,unused-ignore]
 
 QUERIES = {"train": 50_000, "test": 5_000}
 HITS = 200
@@ -41,7 +42,7 @@ def generate(folder: Path, passages: int) -> None:
     A query is the first words of a passage, its only relevant one.
     """
     folder.mkdir(parents=True)
-    words = whole_words()
+    words = scale.whole_words()
     chances = np.cumsum(1 / np.arange(1, len(words) + 1))
     chances /= chances[-1]
     rng = np.random.default_rng(passages)
@@ -54,9 +55,10 @@ def generate(folder: Path, passages: int) -> None:
             {name: files.enter_context(open(folder / f"{kind}.{name}.tsv", "w")) for name in relevant}
             for kind in ("queries", "qrels")
         )
-        for first in range(0, passages, PASSAGES_PER_BLOCK):
+        for first in range(0, passages, scale.PASSAGES_PER_BLOCK):
             for id, text in enumerate(
-                passages_of(words, chances, rng, min(PASSAGES_PER_BLOCK, passages - first)), start=first
+                scale.passages_of(words, chances, rng, min(scale.PASSAGES_PER_BLOCK, passages - first)),
+                start=first,
             ):
                 out.write(f"{id}\t{text}\n")
                 for name in (name for name in relevant if id in relevant[name]):
@@ -71,14 +73,19 @@ def make_encoder(folder: Path) -> None:
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
-    shape = {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 384}
+    shape: dict[str, Any] = {
+        "hidden_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 384,
+    }
     BertModel(BertConfig(vocab_size=30_522, **shape)).save_pretrained(folder)
     for file in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
-        if (minilm() / file).exists():
-            copy(minilm() / file, folder)
+        if (scale.minilm() / file).exists():
+            copy(scale.minilm() / file, folder)
 
 
-def recipe_of(folder: Path):
+def recipe_of(folder: Path) -> Any:
     from pyserini_ance.recipe.models import Recipe
 
     splits = {
@@ -175,12 +182,12 @@ class Bench:
         search, queries = snapshot.static_index(index, 0), self._test_queries(snapshot)
         return lambda: search_arrays(search, queries, HITS)
 
-    def _data(self):
+    def _data(self) -> Any:
         from pyserini_ance.pipeline.preparation import prepare
 
         return prepare(self.recipe, self.experiment.world)
 
-    def _checkpoint(self):
+    def _checkpoint(self) -> Any:
         """The encoder before training, which all parts use."""
         from pyserini_ance.encoders.load_save import initial_encoder
         from pyserini_ance.recipe.load import dump
@@ -192,7 +199,7 @@ class Bench:
             self.experiment.publish_untrained(initial_encoder(self.recipe.encoder, self.recipe.seed))
         return Checkpoint.open(folder)
 
-    def _snapshot(self):
+    def _snapshot(self) -> Any:
         from pyserini_ance.negatives.snapshot import Snapshot
 
         checkpoint, data = self._checkpoint(), self._data()
@@ -206,7 +213,7 @@ class Bench:
             self.experiment.world,
         )
 
-    def _test_queries(self, snapshot) -> np.ndarray:
+    def _test_queries(self, snapshot: Any) -> np.ndarray:
         return snapshot.encode_queries("test", np.arange(QUERIES["test"]))
 
 
@@ -231,12 +238,12 @@ def main() -> None:
     )
     args = parser.parse_args()
     if args.part:
-        return clock(getattr(Bench(args.folder), args.part)())
-    print(HEADER)
+        return scale.clock(getattr(Bench(args.folder), args.part)())
+    print(scale.HEADER)
     for passages in args.passages:
         folder = args.folder / str(passages)
         reset(folder, passages)
-        measure_parts(__file__, folder, passages, PARTS)
+        scale.measure_parts(__file__, folder, passages, PARTS)
 
 
 if __name__ == "__main__":

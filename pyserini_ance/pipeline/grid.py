@@ -1,0 +1,316 @@
+"""Train all runs of a grid, each in a process of its own, and write one table of them."""
+
+import fcntl
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Literal
+
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+from pyserini_ance.distributed.failures import FAILED, INTERRUPTED, interrupt_on_termination
+from pyserini_ance.encoders.hardware import usable_cores
+from pyserini_ance.evaluation.grid_rows import GRID_FILE, SEED, GridRow, columns_of, over_seeds, read_row
+from pyserini_ance.evaluation.legends import table_with_legend
+from pyserini_ance.evaluation.tables import as_csv
+from pyserini_ance.pipeline.experiment import train
+from pyserini_ance.recipe.grid_spec import RECIPE, Grid
+from pyserini_ance.recipe.init_from import InitFrom
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.rundir import RunDir, load_recipe
+from pyserini_ance.storage.error_text import text_of
+from pyserini_ance.storage.files import read_json_object, write_json, write_whole
+from pyserini_ance.storage.progress import label_lines
+from pyserini_ance.trainer.resume import differing_settings, has_recipe
+from pyserini_ance.vectors.shards import Shard
+
+Status = Literal["waiting", "running"]
+POLL_SECONDS = 0.5
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class GridRuns:
+    """The runs of a grid, each in `folder / <name of its combination>`.
+
+    Finished runs are kept, stopped ones resumed. A folder is one grid, which may grow.
+
+    `recipe` is that of the combinations that name none. A stage that starts from the run of a recipe
+    (`init_from: {recipe: ...}`) starts from a run of this grid if the grid has that recipe with the same
+    settings: a grid over seeds has a warm-up for each seed.
+    """
+
+    recipe: str | None
+    overrides: Collection[str]
+    grid: Grid
+    folder: Path
+
+    def check(self, overwrite: bool = False) -> dict[str, Recipe]:
+        """The recipe of each combination.
+
+        Raises ValueError, before anything is trained, with the first invalid one, for an override of a key of
+        the grid, and, without `overwrite`, if the folder holds runs of another grid.
+        """
+        if "RANK" in os.environ:
+            raise ValueError(
+                "--grid starts each run itself, on one process. Start it without torchrun: "
+                "pyserini-ance train ... --grid ..."
+            )
+        if RunDir(self.folder).state.exists():
+            raise FileExistsError(
+                f"{self.folder} holds a run; pass another --output, which holds nothing but the "
+                "runs of the grid"
+            )
+        if both := self.grid.labels.keys() & {override.partition("=")[0] for override in self.overrides}:
+            raise ValueError(
+                f"{', '.join(sorted(both))}: both a key of the --grid, whose values count, and an override; "
+                "remove the override"
+            )
+        recipes: dict[str, Recipe] = {}
+        for name in self.grid.points:
+            recipes[name] = self._load(name, recipes)
+        if overwrite:
+            return recipes
+        recorded = (read_json_object(self.folder / GRID_FILE) or {}).get("combinations", {})
+        if others := [name for name in recorded if name not in recipes and _has_begun(self._run(name))]:
+            raise ValueError(
+                f"{self.folder} holds runs of another grid: {', '.join(others)}. List all combinations in "
+                "--grid, pass another --output, or use --overwrite to make tables of this grid alone; the "
+                "other runs stay"
+            )
+        for name, recipe in recipes.items():
+            if _has_begun(run := self._run(name)) and not has_recipe(run, recipe):
+                raise ValueError(
+                    f"{run.folder} holds a run with other settings ({differing_settings(run, recipe)}); use "
+                    "--overwrite to replace the runs there, or pass another --output"
+                )
+        return recipes
+
+    def run(
+        self, recipes: Mapping[str, Recipe], overwrite: bool = False, jobs: int = 1, only: Shard | None = None
+    ) -> bool:
+        """Train the unfinished runs, `jobs` of them at once, and update the tables after each.
+
+        Returns whether all runs have finished. Jobs share the cores equally, unless recipes set `threads`.
+
+        only: part I of N of the runs, for the tasks of a job array: together they train all runs. A run and
+        those that it starts from belong to the same part.
+        """
+        chosen = self._part(recipes, only) if only else list(recipes)
+        places = {name: f"grid, {number} of {len(chosen)}: {name}" for number, name in enumerate(chosen, 1)}
+        waiting = [name for name in chosen if overwrite or not _is_finished(self._run(name))]
+        for name in chosen:
+            if name not in waiting:
+                log.info("%s had already finished", places[name])
+        failed: dict[str, str] = {}  # why
+        running: dict[str, _Job] = {}
+        try:
+            while True:
+                unfinished = {*waiting, *running}
+                ready = [run for run in waiting if unfinished.isdisjoint(self._required_runs(recipes[run]))]
+                for name in ready[: jobs - len(running)]:
+                    waiting.remove(name)
+                    log.info("%s begins", places[name])
+                    running[name] = self._start(name, recipes[name], overwrite, min(jobs, len(chosen)))
+                statuses: dict[str, Status] = dict.fromkeys(waiting, "waiting")
+                self._write(statuses | dict.fromkeys(running, "running"), failed)
+                if not running:
+                    return all(self._row(name, {}, failed).status == "finished" for name in chosen)
+                ended = wait([handle for job in running.values() for handle in job.handles])
+                for name in [name for name, job in running.items() if not {*job.handles}.isdisjoint(ended)]:
+                    job = running.pop(name)
+                    if reason := job.join():
+                        failed[name] = reason
+                        log.error("%s has failed: %s", places[name], reason)
+                    else:
+                        log.info("%s has finished in %.0f seconds", places[name], job.seconds)
+        except BaseException:
+            for job in running.values():
+                job.process.terminate()
+            for job in running.values():
+                job.process.join()
+            raise
+
+    def describe(self) -> str:
+        """The tables as last written."""
+        return (self.folder / "grid.md").read_text(encoding="utf-8")
+
+    def _run(self, name: str) -> RunDir:
+        return RunDir(self.folder / name)
+
+    def _load(self, name: str, earlier: Collection[str]) -> Recipe:
+        """The recipe of a combination; its stages start from runs of the `earlier` ones where they can."""
+        source = self.grid.points[name].get(RECIPE, self.recipe)
+        assert source is not None, "no combination names a recipe"  # see Grid.names_recipes
+        overrides = [*self.overrides, *self.grid.overrides(name)]
+        try:
+            recipe = load_recipe(source, *overrides).recipe
+            starts = []
+            for stage, settings in recipe.stages.items():
+                init_from = settings.init_from
+                if not isinstance(init_from, InitFrom) or not init_from.recipe:
+                    continue
+                if (other := self.grid.with_recipe(name, init_from.recipe)) is None:
+                    continue
+                if other not in earlier:
+                    raise ValueError(
+                        f"stages.{stage} starts from {init_from.recipe}, which comes later in the grid; "
+                        "list it first"
+                    )
+                changed = init_from.model_dump(mode="json", exclude={"recipe"})
+                starts.append(
+                    f"stages.{stage}.init_from={json.dumps({**changed, 'run': str(self.folder / other)})}"
+                )
+            started = load_recipe(source, *overrides, *starts).recipe
+            # A start from the same recipe's run in this grid makes no variant.
+            return started.model_copy(update={"expect": recipe.expect})
+        except (ValueError, FileNotFoundError) as error:
+            raise ValueError(f"--grid, {name}: {error}") from None
+
+    def _required_runs(self, recipe: Recipe) -> set[str]:
+        """The runs of the grid that stages of the recipe start from."""
+        origins = (settings.init_from for settings in recipe.stages.values())
+        runs = (Path(origin.run) for origin in origins if isinstance(origin, InitFrom) and origin.run)
+        return {run.name for run in runs if run.parent == self.folder}
+
+    def _part(self, recipes: Mapping[str, Recipe], only: Shard) -> list[str]:
+        """The runs of part I of N: every N-th of those without a start here, and the runs after it."""
+        groups: dict[str, str] = {}  # the first run of each run's group
+        for name, recipe in recipes.items():
+            joined = {groups[other] for other in self._required_runs(recipe)}
+            groups[name] = min(joined, key=list(recipes).index, default=name)
+            groups |= {other: groups[name] for other, group in groups.items() if group in joined}
+        firsts = list(dict.fromkeys(groups.values()))[only.number - 1 :: only.of]
+        return [name for name in recipes if groups[name] in firsts]
+
+    def _start(self, name: str, recipe: Recipe, overwrite: bool, jobs: int) -> "_Job":
+        run = self._run(name)
+        resume = not overwrite and run.can_resume
+        # A run with a state but nothing to resume died during preparation: it is replaced.
+        overwrite = overwrite or (run.state.exists() and not resume)
+        if jobs > 1:
+            threads = recipe.threads or max(1, usable_cores() // jobs)
+            recipe = recipe.model_copy(update={"threads": threads})
+        return _Job(lambda: train(recipe, run.folder, overwrite, resume), name if jobs > 1 else None)
+
+    def _row(self, name: str, statuses: Mapping[str, Status], failed: Mapping[str, str]) -> GridRow:
+        """The row of a run: of this command by its status, of another task of the job array by its state."""
+        run, settings = self._run(name), self.grid.settings(name)
+        if name in failed:
+            return GridRow(run.folder, settings, "failed", reason=failed[name])
+        try:
+            if name not in statuses and _is_finished(run):
+                return read_row(run.folder, settings)
+            state = run.read_state() if run.state.exists() and name not in statuses else {}
+        except (ValueError, OSError, RuntimeError) as error:
+            return GridRow(run.folder, settings, "failed", reason=text_of(error))
+        status = state.get("status")
+        known = status if status in ("running", "failed") else statuses.get(name, "waiting")
+        return GridRow(run.folder, settings, known, reason=state.get("reason"))
+
+    def _write(self, statuses: Mapping[str, Status], failed: Mapping[str, str]) -> None:
+        """Write `grid.md`, `grid.csv` and `grid.json`; if the grid has seeds, also a table over seeds and
+        `seeds.csv`."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.folder / ".grid.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the task of a job array that writes last reads all states
+            rows = [self._row(name, statuses, failed) for name in self.grid.points]
+            tables = {"grid": ([row.cells() for row in rows], columns_of(rows))}
+            if SEED in self.grid.labels:
+                tables["seeds"] = over_seeds(rows, self.grid.labels[SEED])
+            else:
+                (self.folder / "seeds.csv").unlink(missing_ok=True)
+            for name, (cells, columns) in tables.items():
+                write_whole(self.folder / f"{name}.csv", as_csv(cells, columns))
+            texts = [table_with_legend(cells, columns) for cells, columns in tables.values() if cells]
+            write_whole(self.folder / "grid.md", "\n\n".join(texts) + "\n")
+            record = {
+                "recipe": self.recipe,
+                "overrides": list(self.overrides),
+                "keys": {label: key for key, label in self.grid.labels.items()},
+                "combinations": self.grid.points,
+                "runs": [{"run": row.run.name, **row.cells(), "reason": row.reason} for row in rows],
+                **{name: cells for name, (cells, _) in tables.items() if name != "grid"},
+            }
+            write_json(self.folder / GRID_FILE, record)
+
+
+def _is_finished(run: RunDir) -> bool:
+    return run.state.exists() and run.read_state()["status"] == "finished" and run.measures.exists()
+
+
+def _has_begun(run: RunDir) -> bool:
+    """Whether there is more than a run that died in its preparation, which is replaced."""
+    return run.can_resume or _is_finished(run)
+
+
+class _Job:
+    """A run in a forked process: importing everything again takes longer than a small run, and this process
+    has trained nothing. `handles` become ready when it ends, or says why it fails."""
+
+    def __init__(self, work: Callable[[], object], label: str | None):
+        fork = multiprocessing.get_context("fork")
+        self._messages, sender = fork.Pipe(duplex=False)
+        self.process = fork.Process(target=_work, args=(work, sender, label))
+        self._start = time.perf_counter()
+        self.process.start()
+        sender.close()  # so that `recv` ends if the child dies while it sends
+        self.handles = (self._messages, self.process.sentinel)
+
+    def join(self) -> str | None:
+        """Wait for the end; returns why the run has failed, None if it has not."""
+        reason: str | None = None
+        with suppress(EOFError):  # read first: the child blocks on a text longer than the pipe's buffer
+            reason = self._messages.recv() if self._messages.poll() else None
+        self.process.join()
+        self.seconds, code = time.perf_counter() - self._start, self.process.exitcode
+        if not code:
+            return None
+        return reason or (f"killed by signal {-code}" if code < 0 else f"exit code {code}")
+
+
+def _work(work: Callable[[], object], sender: Connection, label: str | None) -> None:
+    """Train in the child; `label` begins what it logs.
+
+    Ctrl-C reaches the parent alone, which then ends the child; if the parent is killed, the child exits on
+    its own.
+    """
+    os.setsid()
+    interrupt_on_termination()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    begin = f"{label}: " if label else ""
+    if label:
+        label_lines(label)
+    try:
+        with logging_redirect_tqdm():
+            work()
+    except KeyboardInterrupt:
+        print(f"{begin}interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except (ValueError, OSError, RuntimeError) as error:
+        message = text_of(error)
+        sender.send(message)
+        if os.environ.get("PYSERINI_ANCE_DEBUG") == "1":
+            traceback.print_exc()
+        print(f"{begin}error: {message}", file=sys.stderr)
+        sys.exit(FAILED)
+
+
+def _exit_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    # Its pipe stays open in processes that it forked later; they would end one after another.
+    while os.getppid() == parent.pid:
+        time.sleep(POLL_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
