@@ -51,7 +51,7 @@ def test_rankings_are_those_of_the_checkpoint(snapshot):
 
 def test_a_gpu_searches_in_the_vectors_that_it_holds(snapshot, monkeypatch):
     searched = []
-    monkeypatch.setattr(snapshots, "searcher", lambda vectors, *_: searched.append(vectors))
+    monkeypatch.setattr(snapshots, "searcher", lambda vectors, *_, **__: searched.append(vectors))
     monkeypatch.setattr(snapshots, "search_shards", lambda *_: None)
     vectors = np.ones((30, 32), np.float32)
     documents = ShardedVectors([vectors], held=torch.ones(30, 32))

@@ -32,7 +32,7 @@ def test_the_base_of_every_set_and_a_method_are_a_recipe(base, write):
     assert used <= set(getattr(recipe.data, "splits", {"train", "dev", "test"}))
 
 
-@pytest.mark.parametrize("method", ["recommended", "distilled", "ance"])
+@pytest.mark.parametrize("method", ["recommended", "distilled"])
 def test_two_lines_are_a_recipe_for_own_data(method, write):
     text = f"extends: [_base/minilm, _methods/{method}]\ndata: {{kind: beir, folder: data/mine}}"
     recipe = load(write("mine", text)).recipe
