@@ -46,8 +46,7 @@ def test_the_shell_files_parse():
 
 
 def test_the_files_are_named_and_sized_alike():
-    scripts = {"encode_submitit.py", "encode_ray.py"}
-    assert set(FILES) == {"encode.sbatch", "merge.sbatch", "encode.sky.yaml"} | scripts
+    assert set(FILES) == {"encode.sbatch", "merge.sbatch", "encode.sky.yaml", "encode_ray.py"}
     for name, code in FILES.items():
         if name.endswith(".sbatch"):
             assert code.startswith("#!/bin/bash\n#SBATCH --job-name=")
@@ -138,7 +137,7 @@ def test_the_machines_of_a_cloud(whole, tmp_path):
     assert said_by(machine(1)) == "", "a machine that starts again passes over what is done"
     names = sorted(path.name for path in (data / "shards").iterdir())
     assert names == ["1", "1.done", "2", "2.done", "3", "3.done"]
-    merge = ["pyserini-ance", "merge", *map(str, sorted((data / "shards").glob("?")))]
+    merge = ["pyserini-ance", "encode", "--merge", *map(str, sorted((data / "shards").glob("?")))]
     said_by(start(*merge, "--output", "merged", whole=whole, cwd=tmp_path))
     assert_equal(tmp_path / "merged", whole)
 
