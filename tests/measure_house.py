@@ -147,7 +147,8 @@ def commands(root: Path) -> list[str]:
 def long_options(root: Path, names: list[str]) -> set[str]:
     """The distinct long options; `--no-x` is the same as `--x`."""
     texts = [output_of(root, "-m", "pyserini_ance", name, "--help") for name in names]
-    found = {option for text in texts for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)}
+    before_examples = [re.split(r"\n *[Ee]xample:", text)[0] for text in texts]
+    found = {each for text in before_examples for each in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text)}
     found = {each for each in found if not (each.startswith("--no-") and f"--{each[5:]}" in found)}
     return found - {"--help"}
 

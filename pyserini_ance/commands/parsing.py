@@ -69,7 +69,7 @@ def command(
                 error.show()  # type: ignore[attr-defined]  # all that parsing raises have it
                 raise SystemExit(error.exit_code) from None
 
-        main.__doc__ = inspect.getdoc(function)
+        main.__doc__, main.__module__ = inspect.getdoc(function), function.__module__
         return main
 
     return wrap

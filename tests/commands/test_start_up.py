@@ -60,7 +60,7 @@ def test_help_of_all_commands_needs_no_settings():
 def test_a_plan_that_was_made_before_imports_torch_alone(tmp_path):
     """With an empty cache the plan loads the encoder and its tokenizer; then both are recorded."""
     plan = ("train", "demo/ance", "--print", f"cache={tmp_path}", "data.packages=[numpy]")
-    bridge = {"datasets", "faiss", "jnius", "pandas", "pyserini", "sklearn"}
+    bridge = {"datasets", "faiss", "jnius", "pyserini", "sklearn"}
     assert bridge.isdisjoint(imported(*plan, names=HEAVY))
     assert imported(*plan, names=HEAVY) == ["ir_measures", "torch"]  # losses and families, and `--measures`
 

@@ -14,6 +14,7 @@ REFRESH = [
     "SyncExecutor.submit",
     "Refresher.make",
     "Ann.mine",
+    "MinedSource.table_of",
 ]
 
 

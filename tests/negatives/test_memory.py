@@ -36,15 +36,13 @@ queries = rng.standard_normal((QUERIES, DIMENSION), np.float32)
 documents = rng.integers(0, BLOCKS * ROWS, 20 * QUERIES)
 qrels = Qrels.of(np.repeat(np.arange(QUERIES), 20), documents, np.ones(len(documents)), QUERIES)
 split = Split("train", Texts(list(map(str, range(QUERIES))), {"text": [""] * QUERIES}), qrels)
-data = PreparedData(Collection(Texts([], {}), {"train": split}), None, {}, "train", "")
+documents = Texts(list(map(str, range(BLOCKS * ROWS))), {"text": [""] * (BLOCKS * ROWS)})
+data = PreparedData(Collection(documents, {"train": split}), None, {}, "train", "")
 source = Ann(top_k=50, filters=(RelativeMargin(margin=0.05),), oversample=50)
 
 
 class Mapped(Snapshot):
     query_vectors, document_vectors = queries, None
-
-    def _count(self, over):
-        return len(self.document_vectors)
 
 
 def kib(name):

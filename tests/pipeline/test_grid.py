@@ -341,4 +341,4 @@ def test_print_shows_the_plan_of_each_run_and_options_exclude_one_another(
     assert "--grid resumes stopped runs by itself" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         train.main([str(recipe), "--jobs", "2"])
-    assert "--grid is missing; remove --jobs" in capsys.readouterr().err
+    assert "are for the runs of a --grid; remove --jobs" in capsys.readouterr().err

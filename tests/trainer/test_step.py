@@ -18,19 +18,14 @@ from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Encoding
 from pyserini_ance.runs.checkpoint import TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.trainer import trainer
 from pyserini_ance.trainer.batch import TermRows, plan_batch
 from pyserini_ance.trainer.executors import SyncExecutor
 from pyserini_ance.trainer.step import BatchEncoder
 from pyserini_ance.trainer.trainer import StageTrainer
 
 RATE, EPS, DECAY, BETAS, LARGEST_NORM = 0.01, 1e-3, 0.1, (0.9, 0.99), 0.5
-OPTIMIZER = {
-    "learning_rate": RATE,
-    "eps": EPS,
-    "weight_decay": DECAY,
-    "betas": BETAS,
-    "max_grad_norm": LARGEST_NORM,
-}
+OPTIMIZER = {"learning_rate": RATE, "weight_decay": DECAY, "max_grad_norm": LARGEST_NORM}
 TERMS = {
     "own": {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll", "scale": 0.5}},
     "step": {
@@ -40,6 +35,22 @@ TERMS = {
         "weight": 0.5,
     },
 }
+
+
+@pytest.fixture(autouse=True)
+def large_eps(monkeypatch):
+    """Where the true gradient is 0 (the bias of attention's keys), Adam would make steps of what rounding
+    leaves.
+    """
+    build_optimizer = trainer.build_optimizer
+
+    def built(*arguments):
+        optimizer = build_optimizer(*arguments)
+        for group in optimizer.param_groups:
+            group.update(eps=EPS, betas=BETAS)
+        return optimizer
+
+    monkeypatch.setattr(trainer, "build_optimizer", built)
 
 
 @pytest.fixture(scope="module")

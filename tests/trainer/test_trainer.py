@@ -379,13 +379,13 @@ def test_a_stage_of_queries_leaves_documents_bitwise_as_they_were(training, monk
     """Tied towers part; the vectors of documents are made once for all refreshes, and an interruption changes
     nothing."""
     made, encoded = training(MIXED, trainable="query_tower", refresh={"every_steps": 4}, chunk_queries=2), []
-    encode_rows = Encoder.encode_rows
+    encode = Encoder.encode_on_device
 
     def counted(encoder, tokens, rows, side, *settings):
         encoded.extend(rows if side == "document" else ())
-        return encode_rows(encoder, tokens, rows, side, *settings)
+        return encode(encoder, tokens, rows, side, *settings)
 
-    monkeypatch.setattr(Encoder, "encode_rows", counted)
+    monkeypatch.setattr(Encoder, "encode_on_device", counted)
     stage = made.stage()
     result = stage.train()
     assert (

@@ -198,7 +198,7 @@ def test_a_cross_encoder_whose_files_changed_is_loaded_again(monkeypatch, tmp_pa
     folder.mkdir()
 
     class Model:
-        def __init__(self, name, *settings):
+        def __init__(self, name, *settings, **more):
             self.value = float((folder / "weights").read_text())
 
         def logits(self, pairs):
