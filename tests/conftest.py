@@ -2,6 +2,7 @@
 spot.
 """
 
+import inspect
 import logging
 import os
 import pickle
@@ -220,7 +221,7 @@ class Processes:
             where = {"file": str(Path(__file__).parent / file), "module": f"of {file}", "function": name}
         else:
             where = {
-                "file": function.__code__.co_filename,
+                "file": inspect.getfile(inspect.unwrap(function)),
                 "module": function.__module__,
                 "function": function.__qualname__,
             }

@@ -1,6 +1,6 @@
 """From a typed signature to a command: annotations are the options, the docstring is the help."""
 
-import inspect
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -69,7 +69,7 @@ def command(
                 error.show()  # type: ignore[attr-defined]  # all that parsing raises have it
                 raise SystemExit(error.exit_code) from None
 
-        main.__doc__, main.__module__ = inspect.getdoc(function), function.__module__
+        functools.update_wrapper(main, function)
         return main
 
     return wrap

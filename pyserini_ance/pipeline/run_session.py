@@ -74,6 +74,7 @@ class RunSession:
     ) -> Iterator[None]:
         """Hold the run directory; start a refresher subprocess if the recipe needs one."""
         run = self.run_dir
+        decisions = read_replay(replay, self.recipe) if replay else None
         if resume:
             run.check_resumable()
         else:
@@ -85,7 +86,6 @@ class RunSession:
                 run.reopen()
                 self.previous_refresher = run.refresher.read()
             else:
-                decisions = read_replay(replay, self.recipe) if replay else None
                 run.create(dump(absolute(self.recipe)), overwrite)
                 write_json(run.environment, provenance)
                 if decisions is not None:

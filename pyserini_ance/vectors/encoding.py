@@ -108,7 +108,7 @@ def encode_into(
     missing = [
         (start, stop)
         for start, stop in pairwise(windows.tolist())
-        if start < stop and (start - first, stop - first) not in written
+        if first <= start < stop <= first + store.rows and (start - first, stop - first) not in written
     ]
     held, vectors_bytes = None, store.rows * encoder.dimension * np.dtype(np.float32).itemsize
     on_gpu = encoder.device.type != "cpu"

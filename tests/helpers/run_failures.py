@@ -158,14 +158,14 @@ def kill_in_request(kind: str, step: int) -> None:
 
 def count_encoded_documents(path: str, step: int) -> None:
     """Write the rows of encoded documents into file `path`, one per line."""
-    encode_rows = Encoder.encode_rows
+    encode_on_device = Encoder.encode_on_device
 
     def counted(encoder, tokens, rows, side, *settings):
         with open(path, "a") as file:
             file.writelines(f"{row}\n" for row in rows if side == "document")
-        return encode_rows(encoder, tokens, rows, side, *settings)
+        return encode_on_device(encoder, tokens, rows, side, *settings)
 
-    Encoder.encode_rows = counted
+    Encoder.encode_on_device = counted
 
 
 def no_space_for_tables(stage: str, step: int) -> None:
