@@ -1,0 +1,87 @@
+"""The size of the house: a budget of lines for each room, and for what a reader must hold in the head.
+
+A test that fails here asks for lines to go, not for a higher number. Look for a helper that one caller uses
+for three lines, a guard that another guard makes needless, a mechanism that a library in the environment
+owns, code that only reads finished runs. A capability that needs the lines raises the number in its own
+commit, which says what they buy. `python tests/measure_house.py` prints all figures.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+from measure_house import (
+    PATH,
+    closure,
+    import_lines,
+    line_count,
+    python_files,
+    rooms,
+    short_functions_used_once,
+)
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = python_files(ROOT / "pyserini_ance")
+ROOMS = {
+    "commands": 1_683,
+    "data": 5_411,
+    "distributed": 396,
+    "encoders": 3_240,
+    "evaluation": 690,
+    "negatives": 3_007,
+    "pipeline": 5_172,
+    "pyserini_bridge": 1_785,
+    "recipe": 2_624,
+    "refresher": 392,
+    "reports": 2_261,
+    "runs": 1_208,
+    "storage": 782,
+    "trainer": 3_260,
+    "vectors": 1_551,
+    "top": 508,
+}
+WHOLE = {
+    "files": 247,
+    "classes": 284,
+    "short private functions used once": 31,
+    "lines of imports": 2_840,
+    "lines of the reading path": 1_530,
+    "modules that trainer/batch.py imports": 13,
+    "lines of benchmarks": 6_136,
+    "lines of tests": 46_600,
+}
+
+
+def in_words(name: str, found: float, budget: float) -> str:
+    return f"{name}: {found:,} of {budget:,}. Take something out: tests/test_budgets.py says where to look"
+
+
+def test_every_room_has_a_budget():
+    assert rooms(ROOT).keys() == ROOMS.keys()
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_keeps_its_budget(room):
+    lines, _ = rooms(ROOT)[room]
+    assert lines <= ROOMS[room], in_words(f"lines of {room}", lines, ROOMS[room])
+
+
+def measured() -> dict[str, float]:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE]
+    return {
+        "files": len(PACKAGE),
+        "classes": sum(isinstance(node, ast.ClassDef) for tree in trees for node in ast.walk(tree)),
+        "short private functions used once": short_functions_used_once(PACKAGE),
+        "lines of imports": sum(map(import_lines, PACKAGE)),
+        "lines of the reading path": line_count([ROOT / name for name in PATH]),
+        "modules that trainer/batch.py imports": len(closure(ROOT, ROOT / "pyserini_ance/trainer/batch.py")),
+        "lines of benchmarks": line_count(python_files(ROOT / "benchmarks")),
+        "lines of tests": line_count(python_files(ROOT / "tests")),
+    }
+
+
+def test_the_whole_keeps_its_budgets():
+    found = measured()
+    assert found.keys() == WHOLE.keys()
+    over = [in_words(name, found[name], WHOLE[name]) for name in WHOLE if found[name] > WHOLE[name]]
+    assert not over, "\n".join(over)
