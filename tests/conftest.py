@@ -68,9 +68,10 @@ def device() -> str:
 
 @pytest.fixture(autouse=True)
 def quiet_package() -> Iterator[None]:
-    """Commands that a test calls set the package's log level for the whole process."""
+    """Commands that a test calls set the log levels of the package and its rooms for the whole process."""
     yield
-    logging.getLogger("pyserini_ance").setLevel(logging.NOTSET)
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("pyserini_ance")]:
+        logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 @pytest.fixture(params=["plain", "amx", "zen3", "zen4", "zen5"])
