@@ -6,7 +6,6 @@ against the CPU's.
 """
 
 import gc
-import multiprocessing
 import os
 import statistics
 import time
@@ -17,7 +16,7 @@ from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -37,6 +36,7 @@ from benchmarks.speed.gpu_inputs import (
     vectors,
 )
 from benchmarks.speed.machine import describe_software
+from benchmarks.speed.searching import plain_search, recall
 from benchmarks.speed.training import LastRound
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.token_store import TokenStore
@@ -82,18 +82,13 @@ class Bench:
     def peaks(self) -> dict[str, float]:
         """TFLOP/s of the fastest bf16 and fp32 products of 10, and GB/s of a copy on the device."""
         matrix = torch.randn(self.sizes.matrix, self.sizes.matrix, device=self.device)
-        half, target = matrix.bfloat16(), torch.empty_like(matrix)
-        seconds = {
-            "bf16": self.seconds(lambda: [half @ half for _ in range(10)], 5) / 10,
-            "fp32": self.seconds(lambda: [matrix @ matrix for _ in range(10)], 5) / 10,
-            "copy": self.seconds(lambda: [target.copy_(matrix) for _ in range(10)], 5) / 10,
+        half, target, product = matrix.bfloat16(), torch.empty_like(matrix), 2e-12 * len(matrix) ** 3
+        works: dict[str, tuple[Callable[[], Any], float]] = {
+            "bf16": (lambda: [half @ half for _ in range(10)], product),
+            "fp32": (lambda: [matrix @ matrix for _ in range(10)], product),
+            "copy": (lambda: [target.copy_(matrix) for _ in range(10)], 2e-9 * matrix.nbytes),
         }
-        amounts = {
-            "bf16": 2e-12 * len(matrix) ** 3,
-            "fp32": 2e-12 * len(matrix) ** 3,
-            "copy": 2e-9 * matrix.nbytes,
-        }
-        return {name: amounts[name] / seconds[name] for name in amounts}
+        return {name: 10 * amount / self.seconds(work, 5) for name, (work, amount) in works.items()}
 
     def left(self) -> float:
         """Seconds that the current part still has."""
@@ -172,10 +167,8 @@ def _encode_rows(bench: Bench, lengths: np.ndarray, budget: int | None) -> dict[
 
 def _encode_by_peer(bench: Bench, lengths: np.ndarray) -> dict[str, Any]:
     """A round with tokenization."""
-    texts, model = (
-        texts_of(bench.model.tokens(lengths), np.arange(len(lengths))),
-        _peer(bench, bench.precision),
-    )
+    texts = texts_of(bench.model.tokens(lengths), np.arange(len(lengths)))
+    model = _peer(bench, bench.precision)
     settings = {"batch_size": max(1, LARGE_BUDGET // int(lengths.max())), "convert_to_tensor": True}
     seconds = bench.seconds(lambda: model.encode(texts, show_progress_bar=False, **settings), 1)
     return {**bench.figures(bench.model.flops(lengths), seconds), "texts/s": len(lengths) / seconds}
@@ -194,11 +187,12 @@ def mine(bench: Bench) -> None:
     documents = vectors(count, sizes.shape["hidden_size"], bench.device, 1)
     queries = vectors(sizes.queries, sizes.shape["hidden_size"], bench.device, 2)
     automatic, in_fp32 = (searcher(documents, each, bench.device, World()) for each in ("auto", "torch"))
+    plain = partial(plain_search, documents, sizes.top_k, block_rows=1 << 18)
     contenders: dict[str, Callable[[torch.Tensor], Any]] = {
-        "torch.mm and topk, fp32": partial(plain_search, documents, sizes.top_k),
+        "torch.mm and topk, fp32": plain,
         "ours": lambda block: automatic(block, sizes.top_k)[1],
         "ours, fp32": lambda block: in_fp32(block, sizes.top_k)[1],
-        "torch.mm and topk, bf16": partial(plain_search, documents, sizes.top_k, dtype=torch.bfloat16),
+        "torch.mm and topk, bf16": partial(plain, dtype=torch.bfloat16),
     }
     reference: list[np.ndarray] = []
     budget = bench.left() / len(contenders)
@@ -228,30 +222,12 @@ def _mining(
     rows = torch.as_tensor(search(first)).long().cpu().numpy()
     if not reference:
         reference.append(rows)
-    hits = sum(len(np.intersect1d(*pair)) for pair in zip(rows, reference[0], strict=True))
     fits = 0.7 * budget / bench.once(lambda: search(first)) * len(first)
     count = int(np.clip(fits, len(first), len(queries)))
     seconds = bench.once(lambda: search(queries[:count]))
     figures = bench.figures(2.0 * len(documents) * count * documents.shape[1], seconds)
-    whole = {f"s for {len(queries):,}": seconds / count * len(queries), "recall": hits / reference[0].size}
-    return {"queries": count, **figures, **whole}
-
-
-def plain_search(
-    documents: torch.Tensor, k: int, queries: torch.Tensor, dtype: torch.dtype = torch.float32
-) -> torch.Tensor:
-    """What one writes first; the copy in `dtype` is made in each call, a small share of it."""
-    searched, rows = documents.to(dtype), []
-    for asked in queries.to(dtype).split(2048):
-        scores, found = torch.empty(len(asked), 0, dtype=dtype), torch.empty(len(asked), 0, dtype=torch.int64)
-        scores, found = scores.to(documents.device), found.to(documents.device)
-        for number, block in enumerate(searched.split(1 << 18)):
-            own_scores, own = (asked @ block.T).topk(min(k, len(block)), dim=1)
-            scores, found = torch.cat([scores, own_scores], 1), torch.cat([found, own + (number << 18)], 1)
-            scores, order = scores.topk(min(k, scores.shape[1]), dim=1)
-            found = found.gather(1, order)
-        rows.append(found)
-    return torch.cat(rows)
+    whole = {f"s for {len(queries):,}": seconds / count * len(queries)}
+    return {"queries": count, **figures, **whole, **recall(rows, reference[0])}
 
 
 class StepTimes(TrainerCallback):
@@ -297,9 +273,8 @@ def train(bench: Bench) -> None:
             bench.model.flops(tokens.lengths(LONGEST)) / len(tokens)
             for tokens in (data.queries["train"], data.documents)
         )
-        flops = (
-            3 * queries * (of_query + (1 + negatives) * of_document)
-        )  # backward takes twice the forward pass
+        # The backward pass takes twice the forward pass.
+        flops = 3 * queries * (of_query + (1 + negatives) * of_document)
         for budget in (None, LARGE_BUDGET):
             contender = "ours" if budget is None else f"ours, {budget:,} tokens at once"
             bench.row(name, contender, partial(_own_steps, bench, data, name, budget, flops))
@@ -378,76 +353,8 @@ def _ltre_steps(bench: Bench, count: int) -> dict[str, Any]:
     return {"ms": 1000 * times.seconds, "ms of the search": search_ms}
 
 
-def share(bench: Bench) -> None:
-    """Steps and texts a second of a trainer and a refresher on one device: each alone, then both."""
-    bench.row("8 x (1+7) steps beside encoding", "ours", partial(_shared, bench))
-
-
-def _shared(bench: Bench) -> dict[str, Any]:
-    context = multiprocessing.get_context("spawn")
-    counts, turns = [context.Value("q", 0) for _ in range(2)], [context.Event() for _ in range(2)]
-    own = (bench.model, bench.sizes, bench.folder, bench.device)
-    processes = [
-        context.Process(target=work, args=(own, count, turn), daemon=True)
-        for work, count, turn in zip((_steps_forever, _texts_forever), counts, turns, strict=True)
-    ]
-
-    def rates(*numbers: int) -> list[float]:
-        """The work per second of these processes, while the other waits."""
-        before, start = [count.value for count in counts], time.perf_counter()
-        for number in numbers:
-            turns[number].set()
-        time.sleep(bench.sizes.seconds)
-        seconds = time.perf_counter() - start
-        done = [(count.value - old) / seconds for count, old in zip(counts, before, strict=True)]
-        for number in numbers:
-            turns[number].clear()
-        time.sleep(1)  # the last unit of work ends
-        return [done[number] for number in numbers]
-
-    try:
-        for process in processes:
-            process.start()
-        while min(count.value for count in counts) == 0:  # the first unit is warm-up
-            if bench.left() <= 0 or not all(process.is_alive() for process in processes):
-                raise RuntimeError("a process did not start; PYSERINI_ANCE_DEBUG=1 shows its error")
-            time.sleep(0.2)
-        alone, both = [*rates(0), *rates(1)], rates(0, 1)
-    finally:
-        for process in processes:
-            process.kill()
-    names = ("steps/s alone", "texts/s alone", "steps/s together", "texts/s together")
-    return dict(zip(names, [*alone, *both], strict=True))
-
-
-def _steps_forever(bench_of: tuple[Model, Sizes, Path, str], count: Any, turn: Any) -> None:
-    """A process that trains while it is its turn."""
-    model, sizes, folder, device = bench_of
-
-    class Steps(TrainerCallback):
-        def on_step_end(
-            self, stage: str, step: int, losses: dict[str, float], metrics: dict[str, Any]
-        ) -> None:
-            count.value += 1
-            turn.wait()
-
-    stage, data = step_stage("8 x (1+7)"), training_data(model, sizes.texts)
-    stage_trainer(model, data, folder / "shared", stage, device, None, (Steps(),)).train()
-
-
-def _texts_forever(bench_of: tuple[Model, Sizes, Path, str], count: Any, turn: Any) -> None:
-    """A process that encodes while it is its turn."""
-    model, sizes, _, device = bench_of
-    encoder, data = load_encoder(model.folder, device), training_data(model, sizes.texts)
-    texts, precision = np.arange(sizes.texts), cast(Any, resolve_precision("auto", device))
-    while True:
-        for rows, _ in encoder.encode_rows(data.documents, texts, "document", precision, None):
-            count.value += len(rows)
-            turn.wait()
-
-
 # The parts, and the share of the whole time that each may take.
-PARTS = {encode: 0.3, mine: 0.3, train: 0.25, ltre: 0.1, share: 0.1}
+PARTS = {encode: 0.3, mine: 0.35, train: 0.25, ltre: 0.1}
 NAMES = {part.__name__: part for part in PARTS}
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
@@ -467,12 +374,8 @@ def main(
     quiet_transformers()
     with TemporaryDirectory(prefix="pyserini_ance.") as folder:
         bench = Bench(device, SMALL if small else FULL, Path(folder), 60 * minutes)
-        machine = {
-            **describe_software(),
-            "device": device,
-            "precision": bench.precision,
-            "peaks": bench.peaks,
-        }
+        about = {"device": device, "precision": bench.precision, "peaks": bench.peaks}
+        machine = {**describe_software(), **about}
         machine |= {"gpu": str(torch.cuda.get_device_properties(device))} if bench.is_cuda else {}
         for name in parts or NAMES:
             bench.part, seconds = name, 60 * minutes * PARTS[NAMES[name]]
@@ -482,11 +385,7 @@ def main(
                 write_json(json, {"machine": machine, "small": small, "rows": bench.rows})
     print("\n" + "\n".join(f"{name}: {value}" for name, value in machine.items()))
     for name in parts or NAMES:
-        rows = [
-            {key: each for key, each in row.items() if key != "part"}
-            for row in bench.rows
-            if row["part"] == name
-        ]
+        rows = [dict(list(row.items())[1:]) for row in bench.rows if row["part"] == name]
         columns = list(dict.fromkeys(key for row in rows for key in row))
         print(f"\n{NAMES[name].__doc__}\n\n{table(rows, columns)}")
     print(f"\n{LEGEND}")

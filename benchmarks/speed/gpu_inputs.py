@@ -39,8 +39,8 @@ class Sizes:
     """How large everything is.
 
     shape: of the BERT. tokens: encoded in a round, in texts of `lengths` tokens. documents, queries: vectors.
-    texts: documents that are trained on, of at most `longest` tokens. seconds: of each window in which two
-    processes share the device. matrix: rows of the products that measure the peaks.
+    texts: documents that are trained on, of at most `longest` tokens. matrix: rows of the products that
+    measure the peaks.
     """
 
     shape: Mapping[str, int]
@@ -53,7 +53,6 @@ class Sizes:
     texts: int
     longest: int
     steps: int
-    seconds: float
     matrix: int
     rounds: int
 
@@ -69,7 +68,6 @@ FULL = Sizes(
     texts=20_000,
     longest=128,
     steps=60,
-    seconds=8,
     matrix=8192,
     rounds=3,
 )
@@ -84,7 +82,6 @@ SMALL = Sizes(
     texts=300,
     longest=24,
     steps=4,
-    seconds=0.3,
     matrix=64,
     rounds=1,
 )
