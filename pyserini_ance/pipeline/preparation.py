@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.data.collection import SIDES, Collection, Side, Texts
-from pyserini_ance.data.collection_cache import (
-    CollectionRecord,
-    InputRecord,
-    open_collection,
-    read_into_cache,
-)
+from pyserini_ance.data.collection_cache import InputRecord, cached_collection, open_collection
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
@@ -72,30 +67,23 @@ def recipe_data(recipe: Recipe) -> Format:
 
 
 def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
-    """Read the data and check that it has the splits, measures and negatives that the recipe needs.
+    """Read the data and merge the splits that the recipe trains on together.
 
     path: a new file for the documents; without it they are kept in memory.
     """
     check_before_reading(recipe)
     training = recipe.train_split
     data = recipe_data(recipe).read(path, lambda fields: check_template(recipe.encoder, "document", fields))
-    collection = merge_splits(data, training.name, training.splits)
-    check_collection(recipe, collection)
-    return collection
+    return merge_splits(data, training.name, training.splits)
 
 
 def stored_collection(recipe: Recipe) -> Collection:
     """The recipe's data, checked and memory-mapped from the cache; read again if the files have changed."""
     check_before_reading(recipe)
     files, settings = input_files(recipe_data(recipe)), _data_settings(recipe)
-    record = CollectionRecord(recipe.cache, settings, files if files or recipe.data.by_name else None)
-    collection = record.load()
-    if collection is None:
-        collection = read_into_cache(recipe.cache, lambda path: read_collection(recipe, path))
-        record.save(collection)
-    else:
-        collection.log_skipped()
-        check_collection(recipe, collection)
+    known = files if files or recipe.data.by_name else None
+    collection = cached_collection(recipe.cache, settings, known, lambda path: read_collection(recipe, path))
+    check_collection(recipe, collection)
     return collection
 
 

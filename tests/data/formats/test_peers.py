@@ -17,9 +17,9 @@ from pyserini_ance.data.formats.beir import Beir
 from pyserini_ance.data.formats.builder import tsv_entries
 from pyserini_ance.data.formats.dpr import Dpr
 from pyserini_ance.data.formats.ir_datasets import IrDatasets
+from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.formats.msmarco_doc import MsmarcoDoc
 from pyserini_ance.data.formats.msmarco_passage import MsmarcoPassage
-from pyserini_ance.data.formats.text_files import find_file
 
 
 @pytest.fixture

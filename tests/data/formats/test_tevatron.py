@@ -70,26 +70,6 @@ def test_a_corpus_replaces_listed_passages(recipe, tmp_path):
     assert relevant(collection, "train") == [["d2", "d1"]]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"query_id": None}, "id None; expected a string under query_id"),
-        ({"query_id": "q7"}, "query id 'q7' was already given in .*line 1"),
-        ({"query": ""}, "query 'x' is empty"),
-        ({"positive_passages": None}, "positive_passages None; expected a list of JSON objects"),
-        ({"positive_passages": ["d1"]}, r"positive_passages \['d1'\]; expected a list of JSON objects"),
-        ({"positive_passages": [{"text": "x"}]}, "id None; expected a string under docid"),
-        ({"negative_passages": "d1"}, "negative_passages 'd1'; expected a list"),
-        ({"answers": "1984"}, "answers '1984'; expected a list of strings"),
-        ({"negative_passages": [passage("d1", "other")]}, "passage 'd1' is .*other.*"),
-    ],
-)
-def test_malformed_input_is_an_error(recipe, tmp_path, change, message):
-    write(tmp_path / "train.jsonl", [*RECORDS["train.jsonl"], record("x", "y", ["d1"]) | change])
-    with pytest.raises(ValueError, match=rf"train\.jsonl, line 3: {message}"):
-        Tevatron(**recipe).read()
-
-
 def test_real_passages_in_this_layout(shared_data, tmp_path):
     """DPR's real questions, written in the layout of Tevatron's Wikipedia data sets."""
     with gzip.open(shared_data / "dpr" / "nq-dev.sample.json.gz") as file:
