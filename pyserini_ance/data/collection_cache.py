@@ -102,11 +102,16 @@ def open_texts(path: Path, digest: str) -> StoredTexts:
 
 
 def cached_collection(
-    cache: Path, settings: dict[str, Any], files: Sequence[Path] | None, read: Callable[[Path], Collection]
+    cache: Path,
+    settings: dict[str, Any],
+    files: Sequence[Path] | None,
+    read: Callable[[Path], Collection],
+    check: Callable[[Collection], None] = lambda collection: None,
 ) -> Collection:
     """The collection that `read` gives, memory-mapped; unchanged `files` are not read again.
 
-    settings: what decides, besides the files, what is read. read: as for `read_into_cache`.
+    settings: what decides, besides the files, what is read. read: as for `read_into_cache`. check: called
+    with a collection that is not read again.
     """
     record = InputRecord(cache, settings, files)
     about = record.load()
@@ -118,6 +123,7 @@ def cached_collection(
         return collection
     collection = _as_read(mapped, about["splits"], about["skipped"])
     collection.log_skipped()
+    check(collection)
     return collection
 
 

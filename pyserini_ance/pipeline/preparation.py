@@ -67,24 +67,29 @@ def recipe_data(recipe: Recipe) -> Format:
 
 
 def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
-    """Read the data and merge the splits that the recipe trains on together.
+    """Read the data and check that it has the splits, measures and negatives that the recipe needs.
 
     path: a new file for the documents; without it they are kept in memory.
     """
     check_before_reading(recipe)
     training = recipe.train_split
     data = recipe_data(recipe).read(path, lambda fields: check_template(recipe.encoder, "document", fields))
-    return merge_splits(data, training.name, training.splits)
+    collection = merge_splits(data, training.name, training.splits)
+    check_collection(recipe, collection)
+    return collection
 
 
 def stored_collection(recipe: Recipe) -> Collection:
     """The recipe's data, checked and memory-mapped from the cache; read again if the files have changed."""
     check_before_reading(recipe)
     files, settings = input_files(recipe_data(recipe)), _data_settings(recipe)
-    known = files if files or recipe.data.by_name else None
-    collection = cached_collection(recipe.cache, settings, known, lambda path: read_collection(recipe, path))
-    check_collection(recipe, collection)
-    return collection
+    return cached_collection(
+        recipe.cache,
+        settings,
+        files if files or recipe.data.by_name else None,
+        lambda path: read_collection(recipe, path),
+        lambda collection: check_collection(recipe, collection),
+    )
 
 
 def _data_settings(recipe: Recipe) -> dict[str, object]:

@@ -69,17 +69,6 @@ def test_stored_digests_agree_with_the_content(opened, collection):
     assert Texts(opened.documents.ids, opened.documents.columns).digest == DOCUMENTS.digest
 
 
-def test_rows_are_looked_up_as_before(opened):
-    assert [opened.documents.rows[id] for id in DOCUMENTS.ids] == [0, 1, 2, 3]
-    assert "07" not in opened.documents.rows and opened.split("train").queries.rows["1"] == 1
-    rows = np.array([3, 0], np.int32)
-    assert opened.documents.take(rows) == DOCUMENTS.take(rows)
-    assert opened.documents.subset(rows).digest == DOCUMENTS.subset(rows).digest
-    assert opened.split("train").known_positives("document").of(2).tolist() == [0]
-    subset = opened.split("train").qrels.subset(np.array([1]))
-    assert subset.digest == TRAIN.qrels.subset(np.array([1])).digest
-
-
 def test_texts_are_memory_mapped_and_mapped_again_by_pickle(opened):
     bytes_before = pa.total_allocated_bytes()
     again = pickle.loads(pickle.dumps(opened.documents))

@@ -2,14 +2,12 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from pydantic import ValidationError
 
-import pyserini_ance as pa
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.document_queries import DocumentQueries
 from pyserini_ance.data.formats.beir import Beir
@@ -176,17 +174,3 @@ def test_dev_and_test_stay_those_of_the_data(folder):
     assert collection.skipped["train documents with fewer than 4 words in text"] == 1
     without = Beir(folder=folder, splits={"dev": "qrels/dev.tsv", "test": "qrels/test.tsv"})
     assert collection.documents.digest == without.read().documents.digest  # the documents stay whole
-
-
-def test_the_cache_knows_the_settings(folder, tmp_path):
-    """Each setting gives another collection and a record of its own, which is found again."""
-    for path in (folder / "corpus.jsonl", folder / "queries.jsonl", *(folder / "qrels").iterdir()):
-        os.utime(path, (1, 1))  # files that may still change are not recorded
-    digests = {}
-    for settings in (CROPS, {**CROPS, "seed": 1}, {**CROPS, "max_words": 5}, {"from": "titles"}, CROPS):
-        data = {"kind": "beir", "folder": str(folder), "train_queries": settings}
-        key = json.dumps(settings)
-        digest = pa.load_collection(data, cache=tmp_path / "cache").digest
-        assert digests.setdefault(key, digest) == digest
-    assert len(set(digests.values())) == 4
-    assert len(list((tmp_path / "cache" / "inputs").iterdir())) == 4

@@ -165,9 +165,10 @@ def grade_of(line: Line, value: Any, name: str = "grade", cure: str = "correct t
     Raises ValueError for numbers that tools read differently: digits of other scripts, underscores, more than
     32 bits.
     """
-    if not _WHOLE_NUMBER.fullmatch(str(value).strip()):
+    text = str(value).strip()  # of more characters than int() strips
+    if not _WHOLE_NUMBER.fullmatch(text):
         raise line.error(f"{name} {shown(value)}", "a whole number of at most nine digits", cure)
-    return int(value)
+    return int(text)
 
 
 def is_writable(text: str) -> bool:

@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 from itertools import pairwise
@@ -6,7 +5,6 @@ from itertools import pairwise
 import pytest
 
 from pyserini_ance.data.formats.docstrings import Docstrings, package_docstrings
-from pyserini_ance.pipeline.mining import load_collection
 
 REST = (
     "Some twenty words must stand behind the first sentence, or else the docstring is no document that can "
@@ -85,21 +83,11 @@ def test_no_module_is_in_two_splits_which_depend_on_the_seed(toolbox):
     assert sum(map(len, modules)) == len(set.union(*modules)) == 26
 
 
-def test_unchanged_packages_are_not_parsed_again(three_packages, tmp_path, monkeypatch):
-    settings = three_packages(dev_packages=("boxes",)).model_dump()
-    paths = [path for _, path in Docstrings(**settings).files()]
+def test_the_files_are_those_of_all_packages(three_packages, tmp_path):
+    paths = [path for _, path in three_packages(dev_packages=("boxes",)).files()]
     assert sorted(path.relative_to(tmp_path).as_posix() for path in paths) == [
         f"{package}/{name}.py" for package in ("box", "boxes") for name in ("__init__", "other")
     ]
-    for path in paths:  # a younger file may change again without changing its time
-        os.utime(path, (1e9, 1e9))
-    first = load_collection(settings, tmp_path / "cache")
-    with monkeypatch.context() as patch:
-        patch.setattr("pyserini_ance.data.formats.docstrings.package_docstrings", None)
-        assert load_collection(settings, tmp_path / "cache").digest == first.digest
-    (tmp_path / "box" / "other.py").write_text("")
-    os.utime(tmp_path / "box" / "other.py", (1e9, 1e9))
-    assert len(load_collection(settings, tmp_path / "cache").documents) == len(first.documents) - 2
 
 
 def test_packages_of_dev_and_test_are_whole(three_packages):

@@ -1,4 +1,3 @@
-import gzip
 import json
 
 import pytest
@@ -220,24 +219,3 @@ def test_real_questions(real, name, questions, first, last):
     assert test.queries.columns["text"][0] == first
     assert test.queries.ids[-1] == str(questions - 1)
     assert last in (None, read_answers(test.queries, questions - 1))
-
-
-def test_real_questions_with_quotes(shared_data, tmp_path):
-    """The lines of TriviaQA's test questions on which splitting at tabs fails the most."""
-    with gzip.open(shared_data / "openqa-topics" / "topics.dpr.trivia.test.txt.gz") as file:
-        lines = [line for line in file if b'""""""' in line]
-    (tmp_path / "test.txt").write_bytes(b"".join(lines))
-    read = {entry.fields["text"]: entry.answers for entry in _questions(tmp_path / "test.txt")}
-    assert len(read) == 77
-    assert read['"What is the literal meaning of the French expression ""Son et Lumiere""?"'] == [
-        '"""SOUND AND LIGHT"""'
-    ]
-    assert read["What was the first song played on MTV on 1 August 1981?"] == [
-        '"""Video Killed The Radio Star"" by the Buggles"'
-    ]
-    assert not any(text.startswith('"""') and text.endswith('"""') for text in read)
-
-
-def test_real_expressions_keep_their_backslashes(real):
-    test = real("openqa-topics/topics.dpr.curated.test.txt", 694).split("test")
-    assert read_answers(test.queries, 0)[0].startswith(r"20\s?,?\s?(32|40)0\s?-?\s?f(ee|oo)t|6,194-meter|")

@@ -8,7 +8,6 @@ import pytest
 
 from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.ir_datasets import IrDatasets
-from pyserini_ance.data.formats.msmarco_doc import MsmarcoDoc
 
 
 class Document(NamedTuple):
@@ -114,20 +113,6 @@ def test_without_a_text_field_the_default_text_is_used(package):
     collection = IrDatasets(documents="trec/few", splits={"test": "trec/few"}).read()
     assert collection.documents.columns == {"text": ["A one", "B two"]}
     assert collection.split("test").queries.columns == {"text": ["a topic"]}
-
-
-def test_documents_of_ms_marco_equal_those_of_its_files(package, tmp_path, monkeypatch):
-    rows = [("d1", "http://a.org/", "A title", "Body of A"), ("d2", "http://b.org/", "", "Of B.")]
-    monkeypatch.setitem(DATASETS, "msmarco/few", dataset(docs=[Page(*row) for row in rows]))
-    (tmp_path / "docs.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
-    (tmp_path / "queries.tsv").write_text("q1\twhich one\n")
-    (tmp_path / "qrels.tsv").write_text("q1 0 d2 2\nq1 0 d1 0\n")
-    files = {"queries": tmp_path / "queries.tsv", "qrels": tmp_path / "qrels.tsv"}
-    original = IrDatasets(documents="msmarco/few", splits={"train": "beir/few/train"}).read()
-    assert original.documents[0] == {"url": "http://a.org/", "title": "A title", "text": "Body of A"}
-    assert (
-        original.digest == MsmarcoDoc(documents=tmp_path / "docs.tsv", splits={"train": files}).read().digest
-    )
 
 
 @pytest.mark.parametrize(

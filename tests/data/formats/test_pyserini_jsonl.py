@@ -129,14 +129,3 @@ def test_what_cannot_be_read_is_an_error(recipe, tmp_path, settings, files, mess
         recipe["splits"]["test"]["topics"] = tmp_path / (name if "topics" in name else "topics.tsv")
     with pytest.raises(ValueError, match=message):
         PyseriniJsonl(**recipe, **settings).read()
-
-
-def test_real_passages(shared_data):
-    """Passages of Wikipedia, where a tab separates title and text and is kept."""
-    documents = PyseriniJsonl(corpus=shared_data / "dpr" / "psgs_w100_pyserini_100.jsonl.gz").read().documents
-    assert (len(documents), documents.ids[0], documents.ids[-1]) == (100, "15094739", "20830873")
-    assert documents[0]["title"] == ""
-    assert documents[0]["text"].startswith("John Sawbridge\tLondon in 1775 in succession to John Wilkes.")
-    assert documents[99]["text"].startswith(
-        "Alfred Kelley\tXenia to Columbus\u2014creating the first rail link"
-    )
