@@ -73,8 +73,8 @@ def main(
     from pyserini_ance.reports import compare, plots
     from pyserini_ance.reports.forgetting import forgetting as forgotten
 
-    folders, results = compare.read_distinct(compare.runs_in(runs))
-    labelled = list(zip(compare.labels(results), folders, strict=True))
+    results = compare.read_distinct(compare.runs_in(runs))
+    labelled = [(label, Path(of["run"])) for label, of in zip(compare.labels(results), results, strict=True)]
     more: list[str] = []
     if improvement_over:
         cells, columns = compare.improvements(runs[0], improvement_over)
@@ -88,13 +88,10 @@ def main(
         only = [compare.row_named(name, results) for name in rows or ()]
         cells, columns = compare.compare(results, only and [*only, *([baseline] if baseline else [])])
         if baseline:
-            tested = compare.significance(folders, results, baseline, test or "t", only)
-            shown = {
-                row: compare.significance_cells(by_measure, baseline) for row, by_measure in tested.items()
-            }
-            cells = [{**row, **shown.get(row["recipe"], {})} for row in cells]
-            columns = [*columns, *(f"{measure} against {baseline}" for measure in results[0]["measures"])]
-            more.append(compare.significance_legend(baseline, test or "t", len(tested)))
+            (tested, [_, *added]), note = compare.significance(results, baseline, test or "t", only)
+            shown = {row["recipe"]: row for row in tested}
+            cells, columns = [row | shown.get(row["recipe"], {}) for row in cells], [*columns, *added]
+            more.append(note)
     variants = compare.variant_legend(results, (row["recipe"] for row in cells))
     print(table_with_legend(cells, columns, *variants, *more))
     if curve:
