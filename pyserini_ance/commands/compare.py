@@ -20,28 +20,27 @@ def main(
         list[Path], Argument(metavar="RUN", help="run directories with a measures.json, or a grid's folder")
     ],
     significance: Annotated[
-        str | None, Option(metavar="ROW", help="also test the other rows against this row, query by query")
+        str | None, parsing.option("ROW", "also test the other rows against this row, query by query")
     ] = None,
     test: parsing.Test = None,
     rows: Annotated[
         list[str] | None,
-        Option(
-            metavar="ROW ...",
-            help="show these rows alone, and that of --significance; p values are corrected for their number",
+        parsing.option(
+            "ROW ...",
+            "show these rows alone, and that of --significance; p values are corrected for their number",
         ),
     ] = None,
     time_to_target: Annotated[
         str | None,
-        Option(
-            metavar="DEV",
-            help="instead, seconds of training to this dev measure; `best`: the highest that all runs reach",
+        parsing.option(
+            "DEV", "instead, seconds of training to this dev measure; `best`: the highest that all runs reach"
         ),
     ] = None,
     improvement_over: Annotated[
         str | None,
-        Option(
-            metavar="RECIPE",
-            help="instead, the relative improvement of a grid's recipes over this one, by the other settings "
+        parsing.option(
+            "RECIPE",
+            "instead, the relative improvement of a grid's recipes over this one, by the other settings "
             "and each of final_evaluation.indexes",
         ),
     ] = None,
@@ -54,9 +53,8 @@ def main(
     ] = False,
     curve: Annotated[
         Path | None,
-        Option(
-            metavar="FILE.svg",
-            help="also draw the dev measure over steps and over minutes of training (SVG or PNG)",
+        parsing.option(
+            "FILE.svg", "also draw the dev measure over steps and over minutes of training (SVG or PNG)"
         ),
     ] = None,
 ) -> None:
