@@ -62,37 +62,20 @@ def runs_in(paths: Sequence[Path]) -> list[Path]:
 def read_distinct(runs: Sequence[Path]) -> list[dict[str, Any]]:
     """The results of the runs (`read_results`), without repetitions of another run.
 
-    A repetition has the recipe, settings and seed of an earlier run. It would count as one more seed, so that
-    it is left out, with a warning, if its measures are equal. With other measures both runs stay, with a
-    warning.
+    A repetition has the recipe, settings, seed and measures of an earlier run; it would count as one more
+    seed, so that it is left out, with a warning.
     """
-    alike: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    distinct: list[dict[str, Any]] = []
+    distinct: dict[tuple[Any, ...], dict[str, Any]] = {}
     for run in runs:
         results = tables.read_results(run)
         seeds = seeds_of(recipe) if (recipe := _recipe(run)) else run  # without a recipe, unlike any other
-        earlier = alike[results.get("recipe"), results.get("config_hash"), seeds]
-        measures = results["measures"]
-        same = (
-            other
-            for other in earlier
-            if other["measures"] == measures
-            and _are_equal(last_stage(other["rows"]), last_stage(results["rows"]), measures)
-        )
-        if repeated := next(same, None):
+        measured = {name: round(last_stage(results["rows"])[name], 6) for name in results["measures"]}
+        key = (results.get("recipe"), results.get("config_hash"), seeds, *measured.items())
+        if key in distinct:
             message = "%s repeats %s: the same recipe, settings, seed and measures; it is not counted"
-            log.warning(message, run, repeated["run"])
-            continue
-        if earlier:
-            log.warning(
-                "%s and %s have the same recipe, settings and seed, but other measures, as on other machines "
-                "or with async refreshes; both are counted as seeds of one row",
-                earlier[0]["run"],
-                run,
-            )
-        earlier.append(results)
-        distinct.append(results)
-    return distinct
+            log.warning(message, run, distinct[key]["run"])
+        distinct.setdefault(key, results)
+    return list(distinct.values())
 
 
 def compare(results: Sequence[Results], only: Sequence[str] = ()) -> Table:
@@ -290,10 +273,7 @@ def _cells(found: pd.DataFrame, first: str) -> Table:
 
 
 def _common_qrels(runs: Sequence[RunDir]) -> dict[str, Qrels]:
-    """The qrels that all runs share, by test split.
-
-    Splits judged by answer strings have no qrels; they are skipped with a warning.
-    """
+    """The qrels that all runs share, by test split; splits judged by answers have none and are skipped."""
     first, splits, qrels = runs[0], runs[0].read_final_evaluation().split, dict[str, Qrels]()
     for run in {run.folder: run for run in runs}.values():
         own = {split: read_qrels(run.qrels(split)) for split in splits if run.qrels(split).exists()}
@@ -303,16 +283,14 @@ def _common_qrels(runs: Sequence[RunDir]) -> dict[str, Qrels]:
                 "compare runs on the same data and split"
             )
         qrels = own
-    if unjudged := [split for split in splits if split not in qrels]:
-        message = (
-            f"{first.folder} has no judgments of {', '.join(unjudged)}, whose passages are judged by the "
-            "answers they contain"
+    unjudged = ", ".join(split for split in splits if split not in qrels)
+    if not qrels:
+        raise ValueError(
+            f"{first.folder} has no judgments of {unjudged}, whose passages are judged by the answers they "
+            "contain: --significance needs judged queries; see pyserini-ance evaluate --answers"
         )
-        if not qrels:
-            raise ValueError(
-                f"{message}: --significance needs judged queries; see pyserini-ance evaluate --answers"
-            )
-        log.warning("%s: --significance skips them", message)
+    if unjudged:
+        log.warning("%s has no judgments of %s: --significance skips it", first.folder, unjudged)
     return qrels
 
 
@@ -397,17 +375,14 @@ def mean_curves(runs: Sequence[tuple[str, Path]]) -> dict[str, pd.DataFrame]:
     means = {}
     for label, of_runs in curves.items():
         grouped = pd.concat(of_runs).groupby(key, sort=False)
-        mean = grouped.mean()[grouped.size() == len(of_runs)].reset_index()
-        counts = ", ".join(str(len(points)) for points in of_runs)
-        if any(map(len, of_runs)) and not len(mean):
-            raise ValueError(
-                f"{label}: its {len(of_runs)} runs were evaluated at different steps, or by other measures "
-                f"({counts} dev scores, none of which all have); compare runs with the same `evaluate:`"
-            )
-        if len(mean) < max(map(len, of_runs)):
-            message = "%s: its runs have %s dev scores; the mean is over the %d that all have"
-            log.warning(message, label, counts, len(mean))
-        means[label] = mean
+        means[label] = grouped.mean()[grouped.size() == len(of_runs)].reset_index()
+        counts, common = [len(points) for points in of_runs], len(means[label])
+        if common < max(counts):
+            message = f"{label}: its runs have {', '.join(map(str, counts))} dev scores, {common} of them at "
+            message += "steps that all have"
+            if not common:
+                raise ValueError(f"{message}; compare runs with the same `evaluate:`")
+            log.warning("%s; the mean is over these", message)
     return means
 
 

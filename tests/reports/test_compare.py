@@ -188,11 +188,7 @@ def test_a_split_judged_by_answers_is_skipped(ranked_run, capsys, caplog):
     assert [cell.strip() for cell in capsys.readouterr().out.split("\n\n")[0].splitlines()[-1].split("|")][
         -3:-1
     ] == ["+0.375, p 0.058 (3/1/0)", "-"]
-    message = (
-        f"{folder} has no judgments of asked, whose passages are judged by the answers they contain: "
-        "--significance skips them"
-    )
-    assert set(caplog.messages) == {message}
+    assert set(caplog.messages) == {f"{folder} has no judgments of asked: --significance skips it"}
 
 
 def test_the_table_has_a_column_more_for_each_measure_and_says_how_p_is_corrected(ranked_run, capsys):
@@ -253,7 +249,7 @@ def names(results: list) -> list[str]:
             False,
             "repeats {}: the same recipe, settings, seed and measures; it is not counted",
         ),
-        (0.41, [], True, "have the same recipe, settings and seed, but other measures"),
+        (0.41, [], True, None),
         (0.4, ["seed=43"], True, None),
         (0.4, ["bm25.k1=0.5"], True, None),
     ],
@@ -496,9 +492,11 @@ def test_the_mean_of_runs_of_different_length_is_over_common_steps(tmp_path, cap
     assert points(mean_curves(runs)["one"]) == [
         ("a", 2, 2, 7.5, 0.4), ("b", 1, 4.5, (10.75 + 14.75) / 2, 0.6)
     ]  # fmt: skip
-    assert caplog.messages == ["one: its runs have 2, 3 dev scores; the mean is over the 2 that all have"]
+    assert caplog.messages[0].startswith(
+        "one: its runs have 2, 3 dev scores, 2 of them at steps that all have"
+    )
     moved = [{**record, "checkpoint_step": record.get("checkpoint_step", 0) + 1} for record in RECORDS]
-    with pytest.raises(ValueError, match=r"one: its 2 runs .* \(2, 2 dev scores, none of which all have\)"):
+    with pytest.raises(ValueError, match="one: its runs have 2, 2 dev scores, 0 of them at steps that all"):
         mean_curves([("one", write(tmp_path / "1", RECORDS)), ("one", write(tmp_path / "2", moved))])
 
 
