@@ -32,12 +32,6 @@ def main(
             "K ...", f"rerank the first K hits; several K give a row and a run each (default: {FIRST})"
         ),
     ] = None,
-    template: Annotated[
-        str | None,
-        parsing.option(
-            "TEXT", "the text of a document, such as '{title} {text}' (default: all fields, joined by blanks)"
-        ),
-    ] = None,
     length_tokens: Annotated[
         int | None, parsing.count("N", "truncate pairs to N tokens (default: the model's limit)")
     ] = None,
@@ -66,7 +60,7 @@ def main(
     )
     judgments = read_qrels(qrels) if qrels else None
     cutoffs = tuple(sorted(set(first or [FIRST])))
-    reranking = Reranking(ranked, cutoffs, output, chosen, judgments, template)
+    reranking = Reranking(ranked, cutoffs, output, chosen, judgments)
     timer = search_timer(source, ranked, time_first_stage) if time_first_stage else list[float]
     used = resolve_precision(precision, device)
     scorer = CrossEncoderModel(model, None if device == "auto" else device, BATCH_PAIRS, length_tokens, used)

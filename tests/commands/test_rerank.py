@@ -89,8 +89,6 @@ def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encode
         (["--measures", "nDGC@10"], ValueError, "unknown measure 'nDGC@10'"),
         (["--qrels", "absent.qrels"], FileNotFoundError, r"absent\.qrels"),
         (["--time-first-stage", "2"], ValueError, "can be timed; remove --time-first-stage"),
-        (["--template", "{txt}"], ValueError, r"--template is '{txt}', but .* no field txt .*'text'\?\)"),
-        (["--template", "text"], ValueError, "--template is 'text', which names no field; write fields in"),
     ],
 )
 def test_what_it_is_asked_to_tell_is_checked_before_a_model_is_loaded(
