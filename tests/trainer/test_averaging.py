@@ -254,7 +254,7 @@ STAGE = {"steps": 10, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, 
         ({"average": {"checkpoints": 1}}, "greater than or equal to 2"),
         (
             {"average": {"checkpoints": 2}},
-            "average.checkpoints counts checkpoints that dev evaluates; set how often",
+            "average.checkpoints is 2, but dev evaluates 0 checkpoints",
         ),
         (
             {"average": {"checkpoints": 4}, "evaluate": {"every_steps": 4}},
