@@ -218,7 +218,7 @@ def test_a_run_is_not_overwritten_by_mistake(train, undisturbed):
     assert (
         done["code"] == 1
         and "error: " in done["stderr"]
-        and "a finished run. Replace it with overwrite (--overwrite)" in done["stderr"]
+        and "a finished run. Continue it, or repeat" in done["stderr"]
     )
 
 

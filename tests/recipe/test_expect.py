@@ -42,18 +42,12 @@ def test_chance_machine_paths_and_numerics_keep_the_figures(base, write, overrid
 
 @pytest.mark.parametrize("name", shipped())
 def test_a_shipped_recipe_expects_what_its_own_file_says(name):
-    """Also on another machine; with other settings it expects nothing."""
+    """Also on another machine; with other settings it expects nothing. A set on which a ranking is perfect
+    cannot show that training works."""
     own = read_yaml((SHIPPED / f"{name}.yaml").read_text(), name).get("expect") or {}
     recipe = load(name, "threads=1", "seed=7").recipe
     assert recipe.expect == load(name).recipe.expect == own
     stage, *_ = recipe.stages
     variant = load(name, f"stages.{stage}.optimizer.max_grad_norm=0.123").recipe
     assert variant.expect == {}
-
-
-@pytest.mark.parametrize("name", shipped())
-def test_expected_figures_are_not_those_of_a_perfect_ranking(name):
-    """A set on which the untrained encoder is perfect already cannot show that training works."""
-    assert all(
-        any(value < 1 for value in of_split.values()) for of_split in load(name).recipe.expect.values()
-    )
+    assert all(any(value < 1 for value in of_split.values()) for of_split in own.values())

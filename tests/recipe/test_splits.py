@@ -46,11 +46,6 @@ def test_the_merged_split_is_named_after_its_splits():
     assert (joint.name, joint.splits, joint.sampling) == ("nq+trivia", ("nq", "trivia"), "proportional")
 
 
-def test_a_batch_is_shared_equally_or_has_queries_in_one_order(base):
-    load(base, "train_split={splits: [a, b, c]}")
-    load(base, "train_split={splits: [a, b, c], sampling: equal}", "stages.only.batch_queries=6")
-
-
 @pytest.mark.parametrize(
     "name",
     [
