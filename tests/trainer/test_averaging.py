@@ -255,8 +255,7 @@ STAGE = {"steps": 10, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, 
         ({"average": {"checkpoints": 2}}, "average.checkpoints is 2, but dev evaluates 0 checkpoints"),
         (
             {"average": {"checkpoints": 4}, "evaluate": {"every_steps": 4}},
-            r"average.checkpoints is 4, but dev evaluates 3 checkpoints in 10 steps; lower it, or "
-            r"evaluate.every_steps \(4\)",
+            "average.checkpoints is 4, but dev evaluates 3 checkpoints in 10 steps; lower it, or ev",
         ),
     ],
 )
