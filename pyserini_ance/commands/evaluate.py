@@ -107,8 +107,7 @@ def _measure_files(
     per_query: bool,
     output: Path | None,
 ) -> None:
-    from pyserini_ance.data.rankings import read_ranked
-    from pyserini_ance.data.trec import read_qrels
+    from pyserini_ance.data.trec import read_qrels, read_run
     from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.evaluation.metrics import CUTOFF, RunReport
     from pyserini_ance.evaluation.tables import as_csv
@@ -123,7 +122,7 @@ def _measure_files(
     if (overlaps and not overlap) or len(overlaps) > 1:
         parsing.refuse("Overlap@k is measured once, against the run of --overlap FILE")
     measures = parse_measures([name for name in names if not name.startswith(OF_RUNS)] or MEASURES)
-    other = read_ranked(overlap) if overlap else None
+    other = read_run(overlap) if overlap else None
     qrels = read_qrels(qrels_file)
     report = RunReport(qrels, measures, holes, other, (overlaps or [CUTOFF])[0])
     are_distinct = len({path.name for path in runs}) == len(runs)
@@ -131,7 +130,7 @@ def _measure_files(
     records: list[dict[str, Any]] = []
     notes: dict[str, str] = {}
     for path in runs:
-        run, label = read_ranked(path), path.name if are_distinct else str(path)
+        run, label = read_run(path), path.name if are_distinct else str(path)
         totals, by_query = report.totals(run), report.per_query(run) if per_query else {}
         rows += [{"run": label, "query": query} | values for query, values in by_query.items()]
         rows.append({"run": label, "query": "all"} | totals)
