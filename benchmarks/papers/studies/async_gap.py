@@ -32,7 +32,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
         line = overlaps.setdefault(f"{row['run']}: {row['table']}", Series())
         line.x += [row["mined_at"], row["next_mined_at"], row["next_mined_at"]]
         line.y += [100.0, 100 * row["overlap"], math.nan]  # the line is interrupted
-    ages = {run.name: Line(age.x, age.y) for run in runs if (age := run.history.ages()).x}
+    ages = {run.name: Line(age.x, age.y) for run in runs if (age := run.history.lines["age"].get("age"))}
     losses = {run.name: smooth(loss) for run in runs if (loss := run.loss) is not None}
     panels = [
         Panel(

@@ -53,7 +53,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
         x, y = pairs.setdefault(row["run"] if several else row["source"], ([], []))
         x.append(row["last_layer_norm"])
         y.append(row["gradient_norm"])
-    steps = {run.name: run.history.step_values("grad_norm").get("grad_norm") for run in runs}
+    steps = {run.name: run.history.lines["gradient norm"].get("grad_norm") for run in runs}
     trained = {name: smooth(series) for name, series in steps.items() if series is not None}
     title, source = "Mean over training queries" + ", all weights" * several, "source of the negative"
     panels = [

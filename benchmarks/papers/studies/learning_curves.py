@@ -44,8 +44,8 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
 
 
 def _series(run: StudiedRun) -> dict[str, Series]:
-    dev = {f"dev {name}": line for name, line in run.history.dev().items()}
-    return {**({"loss": run.loss} if run.loss else {}), **dev, **run.history.live_searches()}
+    dev = {f"dev {name}": line for name, line in run.history.lines["dev"].items()}
+    return {**({"loss": run.loss} if run.loss else {}), **dev, **run.history.lines["live searches"]}
 
 
 def _summary(run: str, name: str, line: Series) -> Row:

@@ -155,7 +155,7 @@ class StudiedRun:
     @property
     def loss(self) -> Series | None:
         """The weighted sum of the terms' losses, or the only term's, by step."""
-        losses = self.history.losses()
+        losses = self.history.lines["loss"]
         return losses.get(WEIGHTED_SUM) or next(iter(losses.values()), None)
 
     def check_no_generation_was_removed(self) -> None:
