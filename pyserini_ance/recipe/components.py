@@ -106,9 +106,10 @@ def keys_of(settings: type[Settings]) -> dict[str, FieldInfo]:
 class Component(Settings):
     """A piece of a method that a recipe chooses by `kind`; the class's fields are its configuration.
 
-    Each file of a component package holds one kind: `kind: ann` in a list of negatives is the component
-    defined in `negatives/ann.py`. A class from another package is named `package.module:Class` in recipes and
-    leaves the field `kind` as it is here: an instance made from Python has this name without being given it.
+    `kind: ann` in a list of negatives is the component defined in `negatives/ann.py`. A file holds one kind,
+    or several that its package lists in SHARED_FILES. A class from another package is named
+    `package.module:Class` in recipes and leaves the field `kind` as it is here: an instance made from Python
+    has this name without being given it.
     """
 
     kind: str
@@ -151,34 +152,41 @@ COMPONENT_GROUPS = {
 }
 
 
+def files_of_kinds(group: str) -> dict[str, str]:
+    """{kind: module} of a group of components (a key of COMPONENT_GROUPS), sorted; imports no component."""
+    package = importlib.import_module(COMPONENT_GROUPS[group][0])
+    shared = getattr(package, "SHARED_FILES", {})
+    others = {*getattr(package, "NOT_KINDS", ()), *shared.values()}
+    own = {m.name: m.name for m in pkgutil.iter_modules(package.__path__) if m.name not in others}
+    return dict(sorted({**own, **shared}.items()))
+
+
 def kinds(group: str) -> list[str]:
-    """The kinds of a group of components (a key of COMPONENT_GROUPS), sorted; imports none of them."""
-    module = importlib.import_module(COMPONENT_GROUPS[group][0])
-    shared = getattr(module, "NOT_KINDS", ())
-    return sorted(m.name for m in pkgutil.iter_modules(module.__path__) if m.name not in shared)
+    """The kinds of a group of components, sorted; imports none of them."""
+    return list(files_of_kinds(group))
 
 
 def component_class(group: str, kind: str) -> type[Component]:
-    """The class of `kind`: the component of a module of the group, or `package.module:Class` from elsewhere.
+    """The class of `kind`: a component of the group, or `package.module:Class` from elsewhere.
 
     Raises ValueError if there is no such kind (with the nearest name), and as `check_base`.
     """
     if ":" in kind:
         return _imported_class(group, kind)
-    names = kinds(group)
-    if kind not in names:
+    files = files_of_kinds(group)
+    if kind not in files:
         module_name, dot, name = kind.rpartition(".")
         hint = f" (a class of your own is module:Class: {module_name + ':' + name!r})" if dot else ""
         raise ValueError(
-            f"unknown kind {kind!r} of {group}{hint or did_you_mean(kind, names)}; kinds: {', '.join(names)}"
+            f"unknown kind {kind!r} of {group}{hint or did_you_mean(kind, files)}; kinds: {', '.join(files)}"
         )
-    module = importlib.import_module(f"{COMPONENT_GROUPS[group][0]}.{kind}")
+    module = importlib.import_module(f"{COMPONENT_GROUPS[group][0]}.{files[kind]}")
     defined = [
         c
         for c in vars(module).values()
-        if isinstance(c, type) and issubclass(c, Component) and c.__module__ == module.__name__
+        if isinstance(c, type) and issubclass(c, Component) and c.model_fields["kind"].default == kind
     ]
-    assert len(defined) == 1, f"{module.__name__} must define exactly one Component, has {defined}"
+    assert len(defined) == 1, f"{module.__name__} must define exactly one Component of kind {kind}"
     return defined[0]
 
 

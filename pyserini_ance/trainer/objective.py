@@ -16,7 +16,8 @@ from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.components import naming_own
 from pyserini_ance.recipe.term import Term
 from pyserini_ance.trainer.batch import Batch, TermRows
-from pyserini_ance.trainer.losses.base import DistillationLoss, Pairwise
+from pyserini_ance.trainer.losses.base import DistillationLoss
+from pyserini_ance.trainer.losses.pairwise import Pairwise
 
 
 def term_losses(

@@ -3,8 +3,7 @@ import math
 import pytest
 import torch
 
-from pyserini_ance.trainer.losses.lambdarank import LambdaRank, ranks_of
-from pyserini_ance.trainer.losses.ranknet import RankNet
+from pyserini_ance.trainer.losses.pairwise import LambdaRank, RankNet, ranks_of
 
 
 def rr(ranked: list[float], cutoff: int) -> float:
