@@ -17,4 +17,4 @@ class Bm25(RankedSource):
         return super().needs | {"bm25"}
 
     def ranking_file(self, snapshot: Snapshot) -> Path:
-        return snapshot.run_files["bm25"]
+        return snapshot.data.run_files["bm25"]

@@ -17,7 +17,6 @@ from pyserini_ance.negatives.filters.base import (
     Filter,
     apply_masks,
     filter_masks,
-    promoted_pairs,
 )
 from pyserini_ance.negatives.positives import margins, positive_ranks
 from pyserini_ance.negatives.snapshot import Snapshot
@@ -111,6 +110,11 @@ class MinedSource(TableSource):
         anchor_set = candidates.anchor_set
         masks = filter_masks(candidates, self.filters, top_k)
         rows, scores, dropped = apply_masks(candidates.rows, candidates.scores, masks, top_k)
+        promoted = None
+        if PROMOTED in masks:
+            positions, columns = np.nonzero(masks[PROMOTED] & ~masks[KNOWN_POSITIVES])
+            pairs = anchor_set.anchors[positions], candidates.rows[positions, columns]
+            promoted = np.unique(np.stack(pairs, axis=1).astype(np.int32), axis=0)
         # Not those of lookahead: its ranking is that of a positive's neighbours.
         has_positives = candidates.score_positives is not None and candidates.score_anchors is None
         is_ambiguous = self.sampling_strategy == "ambiguous"
@@ -122,7 +126,7 @@ class MinedSource(TableSource):
             scores,
             source=self.kind,
             dropped={name: count for name, count in dropped.items() if name != PROMOTED},
-            promoted=promoted_pairs(candidates, masks),
+            promoted=promoted,
             positive_scores=candidates.positive_scores if is_ambiguous else None,
             positive_ranks=positive_ranks(masks[KNOWN_POSITIVES]) if has_positives else None,
             margins=margins(candidates.positive_scores, rows, scores) if has_positives else None,
@@ -191,13 +195,10 @@ def _read_top_k(value: Any) -> Any:
     return value
 
 
-TopK = Annotated[PositiveInt | Literal["auto"], BeforeValidator(_read_top_k)]
-
-
 class SearchedSource(MinedSource):
     """A source that retrieves the `top_k` nearest candidates of each anchor, by the model in training."""
 
-    top_k: TopK = 200
+    top_k: Annotated[PositiveInt | Literal["auto"], BeforeValidator(_read_top_k)] = 200
     """The number of candidates per anchor, after known positives and filtered candidates are removed; `auto`
     follows the number of candidates that are searched, from 20 to 200."""
 

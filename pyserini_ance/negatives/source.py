@@ -14,7 +14,8 @@ from pyserini_ance.negatives.random_filling import check_enough_candidates, fill
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, PER_ANCHOR, NegativeTable
 from pyserini_ance.random_streams import random_stream
-from pyserini_ance.recipe.components import Component, SettingError, naming_own
+from pyserini_ance.recipe.components import Component, SettingError
+from pyserini_ance.storage.error_text import naming_own
 
 DRAW_KEYS = ("num_negatives", "on_shortage", "min_candidates", "sampling_strategy", "rolling")
 FILLINGS = {"candidates": PADDING, "scores": -np.inf, "origin": 0}  # of a share's narrower table, by array
@@ -204,12 +205,6 @@ def mine_in_shares(
 def mined_by(
     source: TableSource, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext
 ) -> NegativeTable:
-    """The result of the source's `mine`. Raises ValueError if that is not a table."""
-    with naming_own(source, "mine"):
-        table = source.mine(snapshot, anchor_set, context)
-    if not isinstance(table, NegativeTable):
-        raise ValueError(
-            f"mine of source {source.kind} returned {type(table).__name__}; expected a NegativeTable, "
-            "such as self.table_of(Candidates(...), self.top_k)"
-        )
-    return table
+    """The result of the source's `mine`; an error in a class of the user's own names the class."""
+    with naming_own(source.kind, "mine"):
+        return source.mine(snapshot, anchor_set, context)

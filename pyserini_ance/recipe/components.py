@@ -3,8 +3,7 @@
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -122,17 +121,6 @@ class Component(Settings):
         if isinstance(values, dict) and cls.model_fields["kind"].is_required():
             return {"kind": f"{cls.__module__}:{cls.__qualname__}", **values}
         return values
-
-
-@contextmanager
-def naming_own(component: Component, method: str) -> Iterator[None]:
-    """Add to an exception in a method of the user's own class a note that names the class."""
-    try:
-        yield
-    except Exception as error:
-        if ":" in component.kind:
-            error.add_note(f"raised in {method} of {component.kind}")
-        raise
 
 
 # By recipe key: the package whose modules are the kinds of component, and the base classes of these; by name,

@@ -134,15 +134,13 @@ def update_weights(
 
 
 def warmup_hint(name: str, stage: Stage) -> str | None:
-    """The advice for a stage that ends before its learning rate has risen; None for others.
-
-    A schedule with a length of its own (`total_steps`) reaches beyond the stage on purpose.
-    """
-    schedule, last = stage.lr_schedule, stage.steps - 1
-    if schedule.total_steps or stage.schedule_step(last) >= schedule.warmup_steps:
+    """The advice for a stage that ends before its learning rate has risen; None for others, and for a
+    schedule with a length of its own (`total_steps`), which reaches beyond the stage on purpose."""
+    warmup_steps = stage.lr_schedule.warmup_steps
+    if stage.lr_schedule.total_steps or stage.schedule_step(stage.steps - 1) >= warmup_steps:
         return None
     return (
         f"stage {name} ends within its warm-up: {stage.steps} steps, lr_schedule.warmup_steps "
-        f"{schedule.warmup_steps}. The highest learning rate is {learning_rate(stage, last):.1e} instead of "
-        f"{stage.optimizer.learning_rate:.1e}; lower stages.{name}.lr_schedule.warmup_steps"
+        f"{warmup_steps}. The highest learning rate is {learning_rate(stage, stage.steps - 1):.1e} instead "
+        f"of {stage.optimizer.learning_rate:.1e}; lower stages.{name}.lr_schedule.warmup_steps"
     )

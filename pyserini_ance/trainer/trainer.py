@@ -37,7 +37,7 @@ from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
 from pyserini_ance.trainer.optim import build_optimizer, learning_rate, update_weights, warmup_hint
 from pyserini_ance.trainer.products import Refreshes
-from pyserini_ance.trainer.resume import Resumed, replay_logs, resume_stage
+from pyserini_ance.trainer.resume import replay_logs, resume_stage
 from pyserini_ance.trainer.step import BatchEncoder
 from pyserini_ance.trainer.step_report import StepReport
 
@@ -75,14 +75,13 @@ class StageTrainer:
             previous = PreviousStage.of(recipe, run, name, world)
         self.refreshes = Refreshes(run, name, self.stage, data.identity, world, executor_of, logs, previous)
         self.negatives = self.refreshes.negatives
-        resumed = resume_stage(run, name, self.refreshes, self.log, world) if resume else Resumed()
-        self.progress = resumed.progress or TrainingProgress(name, 0)
+        resumed = resume_stage(run, name, self.refreshes, self.log, world) if resume else None
+        self.progress, source = resumed or (TrainingProgress(name, 0), initial)
         # The progress that belongs to the weights in memory: before the refresh of the current step, which a
         # resumed run repeats.
         self.resumable = self.progress
         self.anchor_sets = anchor_sets_of(data.anchor_sets, self.negatives.tables.values())
 
-        source = resumed.checkpoint or initial
         self.encoder = load_encoder(source.encoder, world.device)
         towers, device = self.encoder.towers.train(), self.encoder.device
         # A GPU works on a step while the host plans the next one: a step's numbers are read one step late.
@@ -101,19 +100,11 @@ class StageTrainer:
         precision = world.on_main(lambda: resolve_precision(recipe.precision, world.device))
         # Gradients too small for fp16 are scaled up with the loss; other precisions need no scale.
         self.scaler = torch.amp.GradScaler(device.type) if precision == "fp16" else None
-        if resumed.checkpoint or self.stage.keep_optimizer:
+        if resumed or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer, self.scaler)
+        saved = self.encoder, self.optimizer, self.scaler
         self.checkpoints = StageCheckpoints(
-            recipe,
-            name,
-            run,
-            world,
-            self.log,
-            self.encoder,
-            self.optimizer,
-            self.refreshes,
-            initial,
-            self.scaler,
+            recipe, name, run, world, self.log, initial, self.refreshes, *saved
         )
         in_fp32 = precision == "fp32"
         autocast = nullcontext if in_fp32 else partial(torch.autocast, device.type, DTYPES[precision])
@@ -122,13 +113,8 @@ class StageTrainer:
             self.stage, data, self.encoder, autocast, budget, key, world, self.documents
         )
         log.info(
-            "stage %s: from %s, step %d, on %s, attention: %s, processes: %d",
-            name,
-            source.folder.name,
-            self.progress.step,
-            world.device,
-            self.encoder.attention,
-            world.size,
+            f"stage {name}: from {source.folder.name}, step {self.progress.step}, on {world.device}, "
+            f"attention: {self.encoder.attention}, processes: {world.size}"
         )
         if hint := warmup_hint(name, self.stage):
             log.warning(hint)
@@ -215,14 +201,16 @@ class StageTrainer:
                 record = {"loss": metrics["loss"], "terms": losses} | metrics
                 self.log.metric("step", stage=self.name, step=report.step, **record)
                 if "skipped" in record:
-                    message = (
-                        "stage %s, step %d is skipped: its gradients overflow in fp16, with loss scale %g"
+                    log.info(
+                        f"stage {self.name}, step {report.step} is skipped: its gradients overflow in fp16, "
+                        f"with loss scale {record['loss_scale']:g}"
                     )
-                    log.info(message, self.name, report.step, record["loss_scale"])
                 if bar is not None:
-                    ages = self.negatives.shown_at(report.step)
+                    shown, newest = {"loss": f"{metrics['loss']:.3f}"}, self.negatives.newest
+                    if newest is not None:  # the generation in use, by the step of its checkpoint
+                        shown |= {"gen": str(newest), "age": str(report.step - newest)}
                     # Short enough for 80 columns; tqdm sorts keyword arguments by name, but not a mapping.
-                    bar.set_postfix({"loss": f"{metrics['loss']:.3f}", **ages}, refresh=False)
+                    bar.set_postfix(shown, refresh=False)
                 for callback in self.callbacks:
                     callback.on_step_end(self.name, report.step, losses, metrics)
 

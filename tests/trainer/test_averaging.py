@@ -15,8 +15,8 @@ from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import publish_evaluation
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.storage.publish import MANIFEST, read_manifest
-from pyserini_ance.trainer import averaging
-from pyserini_ance.trainer.averaging import Part, mean_encoder
+from pyserini_ance.trainer import averaging, checkpoints
+from pyserini_ance.trainer.averaging import mean_encoder
 
 RANDOM = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
 
@@ -71,8 +71,8 @@ def test_the_mean_is_the_weighted_sum_for_tied_and_untied_towers(training, monke
     for encoder in encoders[3 - untied :]:
         encoder.untie()
     encoders = [moved(encoder, seed) for seed, encoder in enumerate(encoders)]
-    checkpoints, shares = given(monkeypatch, *encoders), [0.2, 0.3, 0.5]
-    mean = mean_encoder([Part(c, share) for c, share in zip(checkpoints, shares, strict=True)])
+    shares = [0.2, 0.3, 0.5]
+    mean = mean_encoder(list(zip(given(monkeypatch, *encoders), shares, strict=True)))
     assert mean.towers.tied == (untied == 0)
     found, states = mean.towers.state_dict(), [encoder.towers.state_dict() for encoder in encoders]
     assert_mean(found, list(zip(shares, states, strict=True)))
@@ -93,10 +93,10 @@ def test_encoders_of_other_shapes_are_refused(training, monkeypatch):
     first, last = given(monkeypatch, wider, start)
     message = rf"step-0 cannot .* step-1: 2 weights have other shapes, first documents\.{name}: \(5,\)"
     with pytest.raises(ValueError, match=message):
-        mean_encoder([Part(first, 0.5), Part(last, 0.5)])
+        mean_encoder([(first, 0.5), (last, 0.5)])
     first, last = given(monkeypatch, pair, start)
     with pytest.raises(ValueError, match="step-0 cannot be averaged with step-1: it has two towers"):
-        mean_encoder([Part(first, 0.5), Part(last, 0.5)])
+        mean_encoder([(first, 0.5), (last, 0.5)])
 
 
 def test_a_stage_ends_with_the_mean_of_its_start_and_its_last_weights(training):
@@ -210,7 +210,7 @@ def contents(made: Training) -> dict[str, bytes]:
 
 def test_a_run_that_is_stopped_while_it_averages_ends_with_the_same_bytes(training, monkeypatch):
     made = training(evaluate={"every_steps": 4}, average={"start": 0.5, "checkpoints": 2})
-    make, publish = made.make, averaging.publish_checkpoint
+    make, publish = made.make, checkpoints.publish_checkpoint
     whole = made.train()
     expected, files = records(made), contents(made)
     made.run.metrics.unlink(), made.run.decisions.unlink()
@@ -218,11 +218,13 @@ def test_a_run_that_is_stopped_while_it_averages_ends_with_the_same_bytes(traini
         folder.rename(made.run.folder / f"{folder.parent.name}.{folder.name}.whole")
     stops = ["before", "after", "evaluation"]
 
-    def stopped(*arguments):
+    def stopped(run, encoder, optimizer, *arguments, **more):
+        if optimizer is not None:  # no average
+            return publish(run, encoder, optimizer, *arguments, **more)
         if stops[0] == "before":
             stops.pop(0)
             raise KeyboardInterrupt
-        published = publish(*arguments)
+        published = publish(run, encoder, optimizer, *arguments)
         if stops[0] == "after":
             stops.pop(0)
             raise KeyboardInterrupt
@@ -234,7 +236,7 @@ def test_a_run_that_is_stopped_while_it_averages_ends_with_the_same_bytes(traini
             stops.pop(0)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(averaging, "publish_checkpoint", stopped)
+    monkeypatch.setattr(checkpoints, "publish_checkpoint", stopped)
     for resume in (False, True, True):
         with pytest.raises(KeyboardInterrupt):
             made.train(stopped_evaluation, resume)

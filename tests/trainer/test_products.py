@@ -128,23 +128,12 @@ def test_what_is_due_when(adoption_of, made, due):
 
 def test_tables_mined_once_stay_beside_those_that_are_refreshed(adoption_of):
     adoption = adoption_of(stage())
-    adopt(adoption, 0)
-    assert candidates(adoption) == {STATIC: 0, REFRESHED: 0} and adoption.negatives.table_steps == {
-        STATIC: 0,
-        REFRESHED: 0,
-    }
-    adopt(adoption, 4, 8)
-    assert candidates(adoption) == {STATIC: 0, REFRESHED: 8} and adoption.negatives.table_steps == {
-        STATIC: 0,
-        REFRESHED: 8,
-    }
-
-
-def test_progress_shows_the_generation_in_use_and_its_age(adoption_of):
-    adoption = adoption_of(stage())
-    assert adoption.negatives.shown_at(0) == {}
-    adopt(adoption, 0, 4)
-    assert adoption.negatives.shown_at(7) == {"gen": "4", "age": "3"}
+    assert adoption.negatives.newest is None
+    for steps, newest in ((0,), 0), ((4, 8), 8):
+        adopt(adoption, *steps)
+        expected = {STATIC: 0, REFRESHED: newest}
+        assert candidates(adoption) == adoption.negatives.table_steps == expected
+        assert adoption.negatives.newest == newest
 
 
 def test_an_adoption_is_decided_and_told(adoption_of, caplog):

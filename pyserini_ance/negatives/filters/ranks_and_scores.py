@@ -22,7 +22,7 @@ class RangeMin(Filter):
     """The number of top-ranked candidates to remove."""
 
     @property
-    def extra_candidates(self) -> int:
+    def extra_candidates(self) -> int:  # type: ignore[override]
         return self.ranks
 
     def mask(self, candidates: Candidates) -> np.ndarray:

@@ -48,15 +48,15 @@ class TeacherFilter(Filter):
         return self
 
     @property
-    def compares_candidates(self) -> bool:
+    def compares_candidates(self) -> bool:  # type: ignore[override]
         return self.teacher.compares_candidates
 
     @property
-    def promotes(self) -> bool:
+    def promotes(self) -> bool:  # type: ignore[override]
         return self.then == "promote"
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
         return self.teacher.needs
 
     def check_data(self, anchor_set: AnchorSet) -> None:
@@ -90,7 +90,14 @@ class TeacherFilter(Filter):
         every = np.unique(world.gather_rows(np.unique(np.concatenate(keys))))
         if not len(every):
             return None
-        return score_keys(self.teacher, every, anchor_set, TeacherContext.of(candidates.snapshot))
+        snapshot = candidates.snapshot
+        if snapshot.recipe is None:
+            raise ValueError(
+                "filter `teacher`: this snapshot knows no recipe, which says where scores are cached and how "
+                "BM25 ranks; pass `recipe` to Snapshot, or remove the filter"
+            )
+        context = TeacherContext(snapshot.recipe, snapshot, snapshot.judges)
+        return score_keys(self.teacher, every, anchor_set, context)
 
     def _relevant(
         self, scores: TeacherScores, anchors: np.ndarray, rows: np.ndarray, positives: KnownPositives

@@ -7,7 +7,7 @@ pairs that a step can draw when it mines the tables, and publishes the scores wi
 import hashlib
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Self
@@ -17,7 +17,6 @@ import torch
 
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.scored_pairs import ScoredPairs, find_scores, read_scored_pairs
-from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.components import Component
@@ -45,10 +44,6 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.queries)
 
-    def select(self, chosen: np.ndarray) -> "Pairs":
-        """The pairs at these positions, or where a mask is true."""
-        return Pairs(self.queries[chosen], self.documents[chosen], self.groups[chosen])
-
 
 @dataclass(frozen=True)
 class TeacherContext:
@@ -63,16 +58,6 @@ class TeacherContext:
     snapshot: Snapshot
     origins: dict[str, str] = field(default_factory=dict)
     new_pairs: Counter[str] = field(default_factory=Counter)
-
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> Self:
-        """The context of a snapshot that knows its recipe. Raises ValueError for another one."""
-        if snapshot.recipe is None:
-            raise ValueError(
-                "filter `teacher`: this snapshot knows no recipe, which says where scores are cached and how "
-                "BM25 ranks; pass `recipe` to Snapshot, or remove the filter"
-            )
-        return cls(snapshot.recipe, snapshot, snapshot.judges)
 
 
 class Teacher(Component):
@@ -124,14 +109,9 @@ class TeacherScores:
     def save(self, folder: Path) -> None:
         """Write a folder of three arrays; equal scores give equal bytes."""
         folder.mkdir(parents=True)
-        keys, scores = self.keys.astype(np.int64), self.scores.astype(np.float32)
-        arrays: dict[str, np.ndarray] = {
-            "keys": keys,
-            "scores": scores,
-            "width": np.array(self.width, np.int64),
-        }
-        for name, array in arrays.items():
-            np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        np.save(folder / "keys.npy", self.keys.astype(np.int64))
+        np.save(folder / "scores.npy", self.scores.astype(np.float32))
+        np.save(folder / "width.npy", np.int64(self.width))
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -213,9 +193,11 @@ def scored_once(
     """
     snapshot = context.snapshot
     data, world = sha256_json([identity, snapshot.collection.digest, snapshot.split.name]), snapshot.world
-    cache = PairCache(context.recipe.cache / "teachers" / data[:32], world)
+    folder = context.recipe.cache / "teachers" / data[:32]
     keys = pairs.queries.astype(np.int64) * len(snapshot.collection.documents) + pairs.documents
-    scores = cache.find(keys)
+    # The main process says which blocks count: another run may add one at any time.
+    names = world.on_main(lambda: sorted(path.name for path in folder.glob("*.npy")))
+    scores = find_scores(*read_cache(folder, names), keys)
     missing = np.flatnonzero(np.isnan(scores))
     context.new_pairs[label] += len(missing)
     bar = progress_bar(
@@ -235,53 +217,39 @@ def scored_once(
                     f"{snapshot.collection.documents.ids[document]}: {scores[wrong[0]]}; its weights are "
                     "damaged: use another model, or train it again"
                 )
-            cache.add(keys[block], scores[block])
+            world.on_main(lambda block=block: write_block(folder, keys[block], scores[block]))
             bar.update(len(block))
     return scores
 
 
-class PairCache:
-    """Scores by pair, in a folder of blocks that appear whole. All processes make the same calls.
+def read_cache(folder: Path, names: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The keys (P,) int64, ascending, and scores (P,) float32 in the blocks `names` of a cache.
 
-    A block is named by the digest of its content.
+    A block is named by the digest of its content. Raises RuntimeError for a damaged one.
     """
+    stored = [np.empty(0, BLOCK)]
+    for path in (folder / name for name in names):
+        try:
+            block = np.load(path)
+        except (ValueError, EOFError):
+            block = None
+        if block is None or _name(block) != path.name:
+            raise RuntimeError(
+                f"{path}, with scores of a teacher, is damaged; remove it, and its pairs are scored again"
+            )
+        stored.append(block)
+    blocks = np.concatenate(stored)
+    blocks = blocks[np.argsort(blocks["key"], kind="stable")]
+    return blocks["key"], blocks["score"]
 
-    def __init__(self, folder: Path, world: World):
-        self.folder, self.world = folder, world
 
-    def find(self, keys: np.ndarray) -> np.ndarray:
-        """(P,) float32 scores of the keys (P,) int64; NaN for those that the cache lacks.
-
-        Raises RuntimeError for a damaged block.
-        """
-        stored = [np.empty(0, BLOCK)]
-        # The main process says which blocks count: another run may add one at any time.
-        for name in self.world.on_main(lambda: sorted(path.name for path in self.folder.glob("*.npy"))):
-            path = self.folder / name
-            try:
-                block = np.load(path, allow_pickle=False)
-            except (ValueError, EOFError):
-                block = None
-            if block is None or _name(block) != name:
-                raise RuntimeError(
-                    f"{path}, with scores of a teacher, is damaged; remove it, and its pairs are scored again"
-                )
-            stored.append(block)
-        blocks = np.concatenate(stored)
-        blocks = blocks[np.argsort(blocks["key"], kind="stable")]
-        return find_scores(blocks["key"], blocks["score"], keys)
-
-    def add(self, keys: np.ndarray, scores: np.ndarray) -> None:
-        """Store the scores (P,) of the keys (P,); an equal block is stored once."""
-        block = np.empty(len(keys), BLOCK)
-        block["key"], block["score"] = keys, scores
-
-        def write() -> None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with whole_file(self.folder / _name(block)) as file:
-                np.save(file, block, allow_pickle=False)
-
-        self.world.on_main(write)
+def write_block(folder: Path, keys: np.ndarray, scores: np.ndarray) -> None:
+    """Store the scores (P,) of the keys (P,) as a block that appears whole; an equal one is stored once."""
+    block = np.empty(len(keys), BLOCK)
+    block["key"], block["score"] = keys, scores
+    folder.mkdir(parents=True, exist_ok=True)
+    with whole_file(folder / _name(block)) as file:
+        np.save(file, block)
 
 
 def _name(block: np.ndarray) -> str:

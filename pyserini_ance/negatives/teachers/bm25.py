@@ -21,7 +21,7 @@ class Bm25Teacher(Teacher):
         return frozenset({"bm25"})
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
-        scored = scores_in_file(context.snapshot.run_files["bm25"], self.kind, context)
+        scored = scores_in_file(context.snapshot.data.run_files["bm25"], self.kind, context)
         assert context.recipe.bm25 is not None, "recipes with a `bm25` teacher have `bm25:`"
         scores = scored.of(pairs.queries, pairs.documents)
         lowest = scored.lowest(pairs.queries, context.recipe.bm25.hits)

@@ -10,7 +10,7 @@ from helpers.filter_fixture import apply_filters, candidates_of
 from pydantic import ValidationError
 
 from pyserini_ance.negatives.ann import Ann
-from pyserini_ance.negatives.filters.base import filter_masks, promoted_pairs
+from pyserini_ance.negatives.filters.base import KNOWN_POSITIVES, filter_masks
 from pyserini_ance.negatives.filters.teacher import TeacherFilter
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.negatives.teachers import cross_encoder
@@ -109,11 +109,8 @@ def test_a_table_has_what_is_not_relevant_and_counts_the_others(tmp_path, width,
     assert rows.tolist() == expected and relevant
     assert dropped[rule.removal] == len(relevant)
     assert rule.removal == ("promoted" if then == "promote" else "teacher")
-    promoted = promoted_pairs(case.candidates, masks)
-    if then == "promote":
-        assert promoted.tolist() == sorted(relevant) and promoted.dtype == np.int32
-    else:
-        assert promoted is None
+    marked = masks[rule.removal] & ~masks[KNOWN_POSITIVES]
+    assert [[row, case.candidates.rows[row, column]] for row, column in np.argwhere(marked)] == relevant
     assert sum(Counting.asked) == 2 * seen  # each call asked for the candidates that it needs, and no more
 
 
