@@ -167,13 +167,10 @@ def test_settings_that_do_not_fit_are_refused(answered, more, message):
         answered(**more)
 
 
-def test_chunks_of_queries_do_not_go_with_queries_without_positives(answered, small_recipe):
+def test_what_finding_positives_needs_is_checked_before_training(answered, small_recipe, tmp_path):
     data, first = answered().data.model_dump(mode="json"), stages(query_chunks=2)["epi-1"]
     with pytest.raises(ValidationError, match="query_chunks divides queries that all have positives"):
         small_recipe({"epi-1": first}, data=data)
-
-
-def test_questions_need_answers(answered, small_recipe, tmp_path):
     data = {**small_recipe(stages()).data.model_dump(mode="json"), "keep_unjudged": ["train"]}
     with pytest.raises(ValueError, match="the queries of split 'train' have no field 'answers'"):
         pa.train(answered(data=data), tmp_path / "run")

@@ -58,25 +58,20 @@ class Stopped:
             about = {"stage": "a", "step": step, "weights": self.weights[step], **IDENTITY}
             publish_generation(self.run.generation("a", step), {KEY: table}, {}, {}, about, {}, {})
 
+    def decided(self, event: str, step: int, of: int, **values) -> None:
+        made_from = {"checkpoint_step": of, **values, "weights": self.weights[of]}
+        self.log.decide(event, stage="a", step=step, **made_from)
+
     def adopted(self, *moments: tuple[int, int]) -> None:
         """(step, of)"""
         for step, of in moments:
-            self.log.decide(
-                "adopt",
-                stage="a",
-                step=step,
-                checkpoint_step=of,
-                folder=f"negatives/a-{of:08d}",
-                weights=self.weights[of],
-            )
+            self.decided("adopt", step, of, folder=f"negatives/a-{of:08d}")
 
     def measured(self, *moments: tuple[int, int]) -> None:
         """(step, of)"""
         for step, of in moments:
             publish_evaluation(self.run.evaluation("a", of), {"dev": 0.5}, self.weights[of], {})
-            self.log.decide(
-                "evaluate", stage="a", step=step, checkpoint_step=of, value=0.5, weights=self.weights[of]
-            )
+            self.decided("evaluate", step, of, value=0.5)
 
     def trained(self, *steps: int) -> None:
         for step in steps:
@@ -154,11 +149,8 @@ def test_orders_that_were_open_are_open_again(stopped):
     made.adopted((0, 0))
     made.measured((8, 3))
     _, adoption = made.resume()
-    assert (opened(adoption), opened(adoption, "dev")) == ([4, 8], [6]) and adoption.pending_steps == {
-        4,
-        6,
-        8,
-    }
+    assert (opened(adoption), opened(adoption, "dev")) == ([4, 8], [6])
+    assert adoption.pending_steps == {4, 6, 8}
     assert all(
         request.weights == made.weights[request.step] and request.is_awaited
         for request in adoption.negatives.pending
@@ -176,11 +168,8 @@ def test_what_was_made_of_a_checkpoint_serves_when_the_checkpoint_has_been_remov
     found, adoption = made.resume()
     assert found[0].step == 9 and (opened(adoption), opened(adoption, "dev")) == ([4, 8], [4, 8])
     assert {request.weights for request in adoption.negatives.pending} == {made.weights[4], made.weights[8]}
-    assert (
-        [request.step for request in adoption.negatives.collect(10)]
-        == [4]
-        == [o.step for o in adoption.dev.collect(11)]
-    )
+    assert [request.step for request in adoption.negatives.collect(10)] == [4]
+    assert [request.step for request in adoption.dev.collect(11)] == [4]
 
 
 def test_what_was_taken_when_it_was_ready_is_taken_again_at_the_same_steps(stopped):
@@ -195,9 +184,8 @@ def test_what_was_taken_when_it_was_ready_is_taken_again_at_the_same_steps(stopp
     assert decided(made) == [("adopt", 0), ("adopt", 5), ("adopt", 11), ("evaluate", 6)]
     assert adoption.negatives.schedule.log == AdoptionLog({11: [8]}, {8: made.weights[8]}, "resumed")
     adoption.negatives.submit(adoption.negatives.request(8, made.weights[8]))
-    assert {
-        step: [request.step for request in adoption.negatives.collect(step)] for step in (8, 9, 10, 11)
-    } == {8: [], 9: [], 10: [], 11: [8]}
+    collected = {step: [r.step for r in adoption.negatives.collect(step)] for step in (8, 9, 10, 11)}
+    assert collected == {8: [], 9: [], 10: [], 11: [8]}
     assert adoption.dev.schedule.log == AdoptionLog() and opened(adoption, "dev") == []
 
 

@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from helpers.filter_fixture import apply_filters, candidates_of
-from pydantic import ValidationError
 
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.filters.base import KNOWN_POSITIVES, filter_masks
@@ -220,15 +219,6 @@ def test_without_a_recipe_the_error_says_what_is_missing(tmp_path):
         rule.mask(case.candidates)
     nothing = replace(case.candidates, rows=np.full((QUERIES, 3), PADDING))
     assert not rule.mask(nothing).any()  # nobody is asked
-
-
-@pytest.mark.parametrize(
-    ("given", "found"),
-    [({}, "found neither"), ({"max_score": 1, "margin": 0}, "found max_score: 1.0, margin")],
-)
-def test_there_is_one_threshold(given, found):
-    with pytest.raises(ValidationError, match=f"takes one of `max_score` .*{found}.*list the filter twice"):
-        TeacherFilter(teacher={"kind": "student"}, **given)
 
 
 def test_a_missing_file_is_reported_before_training(tmp_path):
