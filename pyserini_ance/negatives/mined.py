@@ -1,15 +1,11 @@
-"""Sources that filter ranked candidates, of a file or of a search by the model; the rule of `top_k: auto`."""
+"""Sources that filter ranked candidates; those that search with the model, and the rule of `top_k: auto`."""
 
-from abc import abstractmethod
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.data.rankings import Ranking, read_ranking
 from pyserini_ance.negatives.filters.base import (
     KNOWN_POSITIVES,
     PROMOTED,
@@ -19,8 +15,7 @@ from pyserini_ance.negatives.filters.base import (
     filter_masks,
 )
 from pyserini_ance.negatives.positives import margins, positive_ranks
-from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.source import MiningContext, TableSource
+from pyserini_ance.negatives.source import TableSource
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.components import component_of
 
@@ -143,38 +138,6 @@ class MinedSource(TableSource):
                 return table.draw_ambiguous(rows, n, rng, self.a, self.b)
             case "stratified":
                 return table.draw_stratified(rows, n, rng)
-
-
-class RankedSource(MinedSource):
-    """Static negatives: the ranking does not depend on the model in training."""
-
-    top_k: PositiveInt = 100
-    """The number of candidates per query, after known positives and filtered candidates are removed."""
-    scores_positives: ClassVar[bool] = True
-
-    @abstractmethod
-    def ranking_file(self, snapshot: Snapshot) -> Path:
-        """The file of the ranking, in a format of `data/ranking_forms.py`."""
-
-    def check_data(self, anchor_set: AnchorSet) -> None:
-        super().check_data(anchor_set)
-        if anchor_set.anchor != "query":
-            raise ValueError(
-                f"a `{self.kind}` source ranks documents for queries; "
-                "it cannot serve a term with `anchor: document`"
-            )
-
-    def mine(
-        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
-    ) -> NegativeTable:
-        ranking = self.read(self.ranking_file(snapshot), snapshot.collection, anchor_set)
-        candidates = Candidates(snapshot, anchor_set, ranking.rows, ranking.scores, lambda: ranking.positives)
-        return self.table_of(candidates, self.top_k)
-
-    def read(self, path: Path, collection: Collection, anchor_set: AnchorSet) -> Ranking:
-        """The ranking in `path`, with as many candidates per query as a table and its filters need."""
-        top_k = self.top_k + self.extra_candidates(anchor_set)
-        return read_ranking(path, anchor_set.split, collection, top_k, anchor_set.anchors)
 
 
 def auto_top_k(candidates: int) -> int:

@@ -30,7 +30,7 @@ from pyserini_ance.trainer.dropout import recomputes, reproducible_dropout
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 
 # Tokens whose activations a process keeps at once, unless a recipe says otherwise: 13 GiB of RoBERTa-base in
-# bf16. They are several batches of documents, so that the small batch of queries that each chunk adds costs little.
+# bf16. They are several batches of documents: the small batch of queries that each chunk adds costs little.
 TOKENS_PER_CHUNK = 32_768
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.negatives.ranking import Ranking
+from pyserini_ance.negatives.rankings import Ranking
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.stage import Stage
 

@@ -16,16 +16,14 @@ import numpy as np
 import torch
 
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.data.scored_pairs import ScoredPairs, find_scores, read_scored_pairs
+from pyserini_ance.data.scored_pairs import find_scores
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.storage.files import sha256_file, sha256_json, whole_file
+from pyserini_ance.storage.files import sha256_json, whole_file
 from pyserini_ance.storage.progress import progress_bar
-from pyserini_ance.storage.publish import publish_once, read_manifest
 
-SCORES_FORMAT = 1  # of the arrays of `scores_in_file`; another number is another place in the cache
 PAIRS_PER_BLOCK = 8192  # scored between two writes of the cache: what a killed process loses
 BLOCK = np.dtype([("key", np.int64), ("score", np.float32)])
 
@@ -152,30 +150,6 @@ def score_keys(
     queries, documents = (rows, others) if anchor_set.anchor == "query" else (others, rows)
     scores = teacher.score(Pairs(queries, documents, groups), context)
     return TeacherScores(keys, scores, anchor_set.candidates)
-
-
-def scores_in_file(path: Path, origin: str, context: TeacherContext) -> ScoredPairs:
-    """The scores of a file, whose digest becomes `origin` in the context.
-
-    A file of many lines takes minutes, so the first call leaves arrays in the recipe's cache, which all
-    processes map. Raises as `read_scored_pairs` does, RuntimeError for a damaged cache.
-    """
-    snapshot, world = context.snapshot, context.snapshot.world
-    collection, split = snapshot.collection, snapshot.split
-    digest = context.origins[origin] = world.on_main(lambda: sha256_file(path))
-    about = {"file": str(path), "sha256": digest, "collection": collection.digest, "split": split.name}
-    identity = sha256_json([SCORES_FORMAT, digest, collection.digest, split.name])
-    folder = context.recipe.cache / "scored-pairs" / identity[:32]
-
-    def fill(claimed: Path) -> None:
-        scored = read_scored_pairs(path, split, collection)
-        if sha256_file(path) != digest:
-            raise RuntimeError(f"{path} has changed while its scores were read; start again")
-        scored.save(claimed)
-
-    world.on_main(lambda: publish_once(folder, about, fill))
-    read_manifest(folder, verify=False)
-    return ScoredPairs.open(folder, len(collection.documents))
 
 
 def scored_once(

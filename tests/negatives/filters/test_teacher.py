@@ -13,7 +13,7 @@ from pyserini_ance.negatives.filters.base import KNOWN_POSITIVES, filter_masks
 from pyserini_ance.negatives.filters.teacher import TeacherFilter
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.negatives.teachers import cross_encoder
-from pyserini_ance.negatives.teachers.ranking import RankingTeacher
+from pyserini_ance.negatives.teachers.rankings import RankingTeacher
 
 QUERIES, DOCUMENTS = 6, 30
 

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.negatives.bm25 import Bm25
-from pyserini_ance.negatives.ranking import Ranking
+from pyserini_ance.negatives.rankings import Bm25, Ranking
 from pyserini_ance.negatives.source import MiningContext, mine_in_shares
 from pyserini_ance.negatives.table import PADDING, PER_ANCHOR
 
