@@ -49,7 +49,13 @@ class MinedSource(TableSource):
     scores_anchors: ClassVar[bool] = False
 
     @model_validator(mode="after")
-    def check_sampling_strategy(self) -> "MinedSource":
+    def check_draws_and_filters(self) -> "MinedSource":
+        needing = [filter.kind for filter in self.filters if filter.needs_positive_scores]
+        if needing and not (self.scores_positives or self.scores_anchors):
+            raise ValueError(
+                f"filter {needing[0]} compares scores with the positive's, "
+                f"but {self.kind} gives positives no score; remove the filter"
+            )
         if self.sampling_strategy == "ambiguous" and not self.scores_positives:
             raise ValueError(
                 f"sampling_strategy: ambiguous compares scores with the positive's, but {self.kind} gives "
@@ -68,22 +74,12 @@ class MinedSource(TableSource):
             )
         return self
 
-    @model_validator(mode="after")
-    def check_filters(self) -> "MinedSource":
-        needing = [filter.kind for filter in self.filters if filter.needs_positive_scores]
-        if needing and not (self.scores_positives or self.scores_anchors):
-            raise ValueError(
-                f"filter {needing[0]} compares scores with the positive's, "
-                f"but {self.kind} gives positives no score; remove the filter"
-            )
-        return self
-
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset().union(*(filter.needs for filter in self.filters))
 
     @property
-    def promotes(self) -> bool:
+    def promotes(self) -> bool:  # type: ignore[override]
         return any(filter.promotes for filter in self.filters)
 
     def check_data(self, anchor_set: AnchorSet) -> None:

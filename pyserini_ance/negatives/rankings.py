@@ -58,7 +58,7 @@ class Bm25(RankedSource):
     kind: Literal["bm25"] = "bm25"
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
         return super().needs | {"bm25"}
 
     def ranking_file(self, snapshot: Snapshot) -> Path:

@@ -85,7 +85,7 @@ class Snapshot:
     @classmethod
     def of(
         cls,
-        made: "Checkpoint",
+        checkpoint: "Checkpoint",
         data: PreparedData,
         encoding: Encoding,
         run: "RunDir",
@@ -93,8 +93,9 @@ class Snapshot:
         recipe: Recipe | None = None,
     ) -> "Snapshot":
         """The snapshot of a checkpoint of a run."""
-        own = made.document_weights, recipe, run.teachers
-        return cls(made.encoder, made.weights, data, encoding, run.scratch, world.device, world, *own)
+        model, weights, documents = checkpoint.encoder, checkpoint.weights, checkpoint.document_weights
+        where = run.scratch, world.device, world
+        return cls(model, weights, data, encoding, *where, documents, recipe, run.teachers)
 
     def __post_init__(self) -> None:
         self.document_weights = self.document_weights or self.weights

@@ -55,6 +55,8 @@ class Source(Component):
     uses_previous_tables: the table is made from those of the previous stage.
     scores_comparable: the table's scores are those between an anchor and its candidates, by the current
         model.
+    needs: inputs that the run must prepare, as `Teacher.needs`.
+    promotes: a filter of the source makes candidates positives.
     """
 
     num_negatives: PositiveInt = 1
@@ -64,6 +66,8 @@ class Source(Component):
     is_mined: ClassVar[bool] = False
     uses_previous_tables: ClassVar[bool] = False
     scores_comparable: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset()
+    promotes: ClassVar[bool] = False
 
     @property
     def components(self) -> tuple["Source", ...]:
@@ -76,16 +80,6 @@ class Source(Component):
         default."""
         fields = type(self).model_fields
         return tuple(k for k in DRAW_KEYS if k in fields and getattr(self, k) != fields[k].default)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Inputs that the run must prepare, as `Teacher.needs`."""
-        return frozenset()
-
-    @property
-    def promotes(self) -> bool:
-        """Whether a filter of the source makes candidates positives."""
-        return False
 
     def max_candidates(self, previous_stage: int) -> int:
         """Upper bound on the candidates per anchor in the table; 0 if the source has no table.

@@ -62,14 +62,11 @@ class Teacher(Component):
     """A model, or a ranking, whose scores of pairs the retriever learns from.
 
     compares_candidates: a pair's score depends on the other pairs of its anchor in the same call.
+    needs: inputs that the run must prepare: `bm25`, or `teachers.NAME` for a cross-encoder that it trains.
     """
 
     compares_candidates: ClassVar[bool] = False
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Inputs that the run must prepare: `bm25`, or `teachers.NAME` for a cross-encoder it trains."""
-        return frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def files(self) -> tuple[Path, ...]:
