@@ -141,8 +141,8 @@ class Snapshot:
         encoder, tokens, budget = self.encoder, self.data.documents, self.encoding.tokens_per_batch
         key, where, hold = {**self._vectors_key, "side": "document"}, self.vectors_folder, not self._on_cpu
         with self.timed("encode_documents"):
-            settings = "document", self.precision, budget, "documents", self.world
-            return encode_shards(where, key, encoder, tokens, *settings, hold=hold)
+            settings = self.precision, budget, "documents", self.world
+            return encode_shards(where, key, encoder, tokens, "document", *settings, hold=hold)
 
     @property
     def _vectors_key(self) -> dict[str, str]:

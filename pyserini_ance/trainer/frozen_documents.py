@@ -1,7 +1,7 @@
 """Frozen documents: a stage that trains the query tower alone searches their vectors live."""
 
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -30,7 +30,7 @@ class LiveSearchMetrics:
 
     def __init__(self, known_positives: KnownPositives, bm25: np.ndarray | None = None):
         self.known_positives, self.bm25 = known_positives, bm25
-        self._values, self._seconds = defaultdict[str, Counter](Counter), 0.0
+        self._values, self._seconds = defaultdict[str, dict[str, float]](lambda: defaultdict(float)), 0.0
 
     def add(self, name: str, rows: np.ndarray, hits: np.ndarray, share: float, seconds: float) -> None:
         """Measure `hits` (B, k), best first, of the queries `rows` (B,), a `share` of the step's."""

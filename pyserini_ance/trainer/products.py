@@ -160,7 +160,7 @@ class Refreshes:
         self.negatives = NegativeTables(
             identity, previous_stage, *of_stage, refresh, executor_of(refresh), tables_log
         )
-        self.dev = evaluate and DevScores(*of_stage, evaluate, executor_of(evaluate), dev_log)
+        self.dev = DevScores(*of_stage, evaluate, executor_of(evaluate), dev_log) if evaluate else None
         self.queues: list[RefreshQueue] = [self.negatives, *([self.dev] if self.dev else [])]
 
     def are_due(self, step: int) -> bool:

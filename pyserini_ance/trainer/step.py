@@ -109,8 +109,8 @@ class ChunkedEncoder:
 
     def _run(self, texts: TextBatch, number: int, chunk: np.ndarray) -> torch.Tensor:
         ids, mask = padded_batch(texts.tokens, texts.rows[chunk], texts.length_tokens, self.device)
-        key, where = (*self.key, number, texts.side), {"rank": self.world.rank, "device": self.device}
-        dropout = reproducible_dropout(*key, **where, is_recomputed=recomputes(self.towers))
+        key, rank, again = (*self.key, number, texts.side), self.world.rank, recomputes(self.towers)
+        dropout = reproducible_dropout(*key, rank=rank, device=self.device, is_recomputed=again)
         with dropout, self.autocast():
             return self.towers(texts.side, ids, mask).float()
 

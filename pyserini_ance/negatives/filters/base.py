@@ -181,8 +181,9 @@ def apply_masks(
     for name, mask in masks.items():
         dropped[name] = int((remaining & mask).sum())
         remaining &= ~mask
-    chosen = select(remaining, width, (candidates, np.int32(PADDING)), (scores, np.float32(-np.inf)))
-    return *chosen, dropped
+    ranked = (candidates, np.int32(PADDING)), (scores, np.float32(-np.inf))
+    rows, row_scores = select(remaining, width, *ranked)
+    return rows, row_scores, dropped
 
 
 def select(mask: np.ndarray, width: int, *arrays: tuple[np.ndarray, np.generic]) -> list[np.ndarray]:

@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -188,7 +189,7 @@ def scored_once(
                     f"{snapshot.collection.documents.ids[document]}: {scores[wrong[0]]}; its weights are "
                     "damaged: use another model, or train it again"
                 )
-            world.on_main(lambda block=block: write_block(folder, keys[block], scores[block]))
+            world.on_main(partial(write_block, folder, keys[block], scores[block]))
             bar.update(len(block))
     return scores
 
