@@ -40,7 +40,7 @@ class StageCheckpoints:
     refreshes: Refreshes
     encoder: Encoder
     optimizer: Optimizer
-    scaler: torch.amp.GradScaler | None = None
+    scaler: torch.amp.GradScaler
 
     @property
     def stage(self) -> Stage:
@@ -61,7 +61,8 @@ class StageCheckpoints:
 
     def _write(self, progress: TrainingProgress) -> tuple[str, str]:
         """Publish the weights on the main process; return the hashes of the towers."""
-        checkpoint = publish_checkpoint(self.run, self.encoder, self.optimizer, progress, scaler=self.scaler)
+        scaler = self.scaler if self.scaler.is_enabled() else None
+        checkpoint = publish_checkpoint(self.run, self.encoder, self.optimizer, progress, scaler=scaler)
         self.run.mark("running", f"stage {self.name}, step {progress.step}")
         return checkpoint.hashes
 

@@ -114,25 +114,6 @@ def learning_rate(stage: Stage, step: int) -> float:
     return rate * DECAYS[schedule.kind](left)
 
 
-def update_weights(
-    optimizer: torch.optim.Optimizer, rate: float, scaler: torch.amp.GradScaler | None = None
-) -> float:
-    """Run the optimizer's step with learning rate `rate`, which is returned, and drop the gradients.
-
-    With a `scaler`, which has unscaled the gradients, a step whose gradients are not finite is skipped, and
-    the scale is adapted.
-    """
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    if scaler is None:
-        optimizer.step()
-    else:
-        scaler.step(optimizer)
-        scaler.update()
-    optimizer.zero_grad(set_to_none=True)
-    return rate
-
-
 def warmup_hint(name: str, stage: Stage) -> str | None:
     """The advice for a stage that ends before its learning rate has risen; None for others, and for a
     schedule with a length of its own (`total_steps`), which reaches beyond the stage on purpose."""

@@ -35,7 +35,7 @@ from pyserini_ance.trainer.checkpoints import StageCheckpoints
 from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
-from pyserini_ance.trainer.optim import build_optimizer, learning_rate, update_weights, warmup_hint
+from pyserini_ance.trainer.optim import build_optimizer, learning_rate, warmup_hint
 from pyserini_ance.trainer.products import Refreshes
 from pyserini_ance.trainer.resume import replay_logs, resume_stage
 from pyserini_ance.trainer.step import BatchEncoder
@@ -99,7 +99,7 @@ class StageTrainer:
         # The main process resolves `auto` for all ranks: every rank encodes a step in the same precision.
         precision = world.on_main(lambda: resolve_precision(recipe.precision, world.device))
         # Gradients too small for fp16 are scaled up with the loss; other precisions need no scale.
-        self.scaler = torch.amp.GradScaler(device.type) if precision == "fp16" else None
+        self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
         if resumed or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer, self.scaler)
         saved = self.encoder, self.optimizer, self.scaler
@@ -167,20 +167,22 @@ class StageTrainer:
                 self.stage.terms, chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages, ignored
             )
             report.add(losses, ignored, chunk.share)
-            loss = weighted_sum(self.stage.terms, losses)
-            scaled = loss if self.scaler is None else self.scaler.scale(loss)
-            chunk.backward(scaled)
-        sum_gradients(self.encoder.towers.parameters(), self.world)
-        scale = None
-        if self.scaler is not None:
-            self.scaler.unscale_(self.optimizer)
-            scale = self.scaler.scale(torch.ones((), device=self.encoder.device))
-        max_norm = self.stage.optimizer.max_grad_norm
-        report.send(clip_grad_norm_(self.encoder.towers.parameters(), max_norm), scale)
+            chunk.backward(self.scaler.scale(weighted_sum(self.stage.terms, losses)))
+        parameters = list(self.encoder.towers.parameters())
+        sum_gradients(parameters, self.world)
+        self.scaler.unscale_(self.optimizer)
+        norm = clip_grad_norm_(parameters, self.stage.optimizer.max_grad_norm)
+        is_scaled = self.scaler.is_enabled()
+        report.send(norm, self.scaler.scale(torch.ones_like(norm)) if is_scaled else None)
         if not self.runs_ahead:
             report.read(self.name)  # a loss that is not finite must not reach the weights
         with uninterrupted():  # at its end, weights, log and progress are those of the same step
-            rate = update_weights(self.optimizer, learning_rate(self.stage, step), self.scaler)
+            rate = learning_rate(self.stage, step)
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            self.scaler.step(self.optimizer)  # skipped if a gradient is not finite in fp16
+            self.scaler.update()
+            self.optimizer.zero_grad(set_to_none=True)
             live = self.documents.live_metrics.pop() if self.documents else {}
             seconds = round(time.perf_counter() - start, 4)
             report.settings = {"learning_rate": rate, **live, "seconds": seconds}
