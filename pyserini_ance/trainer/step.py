@@ -240,7 +240,7 @@ class BatchEncoder:
             yield EncodedChunk(chunk, vectors, passages, share, encoding)
 
     @cached_property
-    def _length_tokens(self) -> dict[Side, int]:
+    def length_tokens(self) -> dict[Side, int]:
         return {side: self.encoder.length_tokens(side) for side in SIDES}
 
     @property
@@ -275,7 +275,7 @@ class BatchEncoder:
 
         def texts(side: Side, tokens: TokenStore, rows: np.ndarray) -> TextBatch:
             per_chunk = None if share is None else math.ceil(share * len(rows))
-            return TextBatch(side, tokens, rows, self._length_tokens[side], per_chunk)
+            return TextBatch(side, tokens, rows, self.length_tokens[side], per_chunk)
 
         own = [texts("query", queries, batch.unique("query"))]
         if self.documents is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -172,8 +173,8 @@ class StageTrainer:
         sum_gradients(parameters, self.world)
         self.scaler.unscale_(self.optimizer)
         norm = clip_grad_norm_(parameters, self.stage.optimizer.max_grad_norm)
-        is_scaled = self.scaler.is_enabled()
-        report.send(norm, self.scaler.scale(torch.ones_like(norm)) if is_scaled else None)
+        scale = self.scaler.scale(torch.ones_like(norm)) if self.scaler.is_enabled() else None
+        report.send(norm, scale)
         if not self.runs_ahead:
             report.read(self.name)  # a loss that is not finite must not reach the weights
         with uninterrupted():  # at its end, weights, log and progress are those of the same step
@@ -237,9 +238,8 @@ class StageTrainer:
             self._report_steps()
         if generations:
             self.anchor_sets = anchor_sets_of(self.data.anchor_sets, self.negatives.tables.values())
-        for _, generation in generations:
-            for callback in self.callbacks:
-                callback.on_refresh(self.name, step, generation)
+        for (_, generation), callback in product(generations, self.callbacks):
+            callback.on_refresh(self.name, step, generation)
         for evaluated_step, score in scores:
             self.progress = self.progress.after_evaluation(evaluated_step, score)
             if self.progress.best_step == evaluated_step:
@@ -249,9 +249,9 @@ class StageTrainer:
                 assert self.stage.evaluate is not None, "there is a score"
                 callback.on_dev_measure(self.name, evaluated_step, self.stage.evaluate.measure, score)
         if is_due or scores or tables_before != self.negatives.table_steps:
-            seconds = {"seconds": round(time.perf_counter() - start, 3), **seconds}
-            memory = {"memory_bytes": highest_peak_bytes(self.world)}
-            self.log.metric("refresh", stage=self.name, step=step, **seconds, **memory)
+            spent, memory = round(time.perf_counter() - start, 3), highest_peak_bytes(self.world)
+            measured = {"seconds": spent, **seconds, "memory_bytes": memory}
+            self.log.metric("refresh", stage=self.name, step=step, **measured)
         if checkpoint:
             in_use = set(tables_before.values())
             # On the main process; the others wait, long on a slow disk.
