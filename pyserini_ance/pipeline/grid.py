@@ -90,8 +90,7 @@ class GridRuns:
                 "other runs stay"
             )
         for name, recipe in recipes.items():
-            run = self._run(name)
-            if _has_begun(run) and (differing := differing_settings(run, recipe)):
+            if _has_begun(run := self._run(name)) and (differing := differing_settings(run, recipe)):
                 raise ValueError(
                     f"{run.folder} holds a run with other settings ({differing}); use "
                     "--overwrite to replace the runs there, or pass another --output"

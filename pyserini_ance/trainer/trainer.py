@@ -161,8 +161,7 @@ class StageTrainer:
             self.negatives.teacher_scores,
             self.negatives.adopted_step,
         )
-        known_positives = self.anchor_sets["query"].known_positives
-        for chunk in self.batch_encoder.encode(batch, step, known_positives):
+        for chunk in self.batch_encoder.encode(batch, step, self.anchor_sets["query"].known_positives):
             ignored: dict[str, Tensor] = {}
             losses = term_losses(
                 self.stage.terms, chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages, ignored
