@@ -200,16 +200,6 @@ def test_processes_share_the_work_and_have_equal_results(
         assert seconds == {"load", "encode_documents", "encode_queries", "build", "search"}
 
 
-def test_documents_are_held_when_a_gpu_encodes_them_and_not_on_a_cpu(snapshot, monkeypatch):
-    asked = []
-    monkeypatch.setattr(snapshots, "encode_shards", lambda *_, **more: asked.append(more))
-    for on_cpu in (True, False):
-        snapshot._on_cpu = on_cpu
-        assert snapshot.document_vectors is None
-        del vars(snapshot)["document_vectors"]
-    assert asked == [{"hold": False}, {"hold": True}]
-
-
 def test_documents_are_not_encoded_again_when_only_the_query_tower_differs(snapshot):
     first, asked = np.array(snapshot.document_vectors[:]), []
     settings = (snapshot.data, snapshot.encoding, snapshot.scratch, "cpu", World())

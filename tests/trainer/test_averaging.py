@@ -30,12 +30,6 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
     return load_encoder(folder).towers.state_dict()
 
 
-def keeping_two(made: Training) -> Training:
-    """The last checkpoint stays beside the average."""
-    made.recipe = made.recipe.model_copy(update={"retention": Retention(save_total_limit=2)})
-    return made
-
-
 def assert_mean(found: dict[str, torch.Tensor], parts: list[tuple[float, dict[str, torch.Tensor]]]) -> None:
     """Each weight is the float64 sum of share times weight, rounded once."""
     for name, weight in found.items():
@@ -99,24 +93,6 @@ def test_encoders_of_other_shapes_are_refused(training, monkeypatch):
         mean_encoder([(first, 0.5), (last, 0.5)])
 
 
-def test_a_stage_ends_with_the_mean_of_its_start_and_its_last_weights(training):
-    made = keeping_two(training(average={"start": 0.25}))
-    result = made.train()
-    last = Checkpoint.open(made.run.checkpoint("a", 10))
-    assert result == Checkpoint.open(made.run.checkpoint("a", 11))
-    assert len({result.weights, last.weights, made.start.weights}) == 3
-    shares = [(0.25, weights_of(made.start.encoder)), (0.75, weights_of(last.encoder))]
-    assert_mean(weights_of(result.encoder), shares)
-    parts = [
-        {"checkpoint": "initial-00000000", "weights": made.start.weights, "share": 0.25},
-        {"checkpoint": "a-00000010", "weights": last.weights, "share": 0.75},
-    ]
-    where = {"event": "average", "stage": "a", "step": 10}
-    assert made.decisions("average") == [{**where, "weights": result.weights, "of": parts, "is_result": True}]
-    assert read_manifest(result.folder)["average_of"] == parts
-    assert made.decisions("stage_end")[0]["result"] == "a-00000011"
-
-
 def test_the_last_evaluated_checkpoints_are_averaged_and_kept_until_then(training):
     made = training(
         steps=11, evaluate={"every_steps": 2, "keep_best": False}, average={"start": 0.4, "checkpoints": 3}
@@ -172,15 +148,26 @@ def test_with_keep_best_the_average_is_one_more_candidate(training, values, trai
     assert [record["event"] for record in made.metrics("average")] == ["average"]
 
 
-def test_a_frozen_document_tower_stays_bitwise_the_same(training):
-    refreshed = {"trainable": "query_tower", "refresh": {"every_steps": 4}}
-    made = keeping_two(training(MIXED, **refreshed, average={"start": 0.3}))
-    result = made.train()
-    assert result.document_weights == made.start.document_weights
-    last = Checkpoint.open(made.run.checkpoint("a", 10))
-    assert_mean(
-        weights_of(result.encoder), [(0.3, weights_of(made.start.encoder)), (0.7, weights_of(last.encoder))]
-    )
+@pytest.mark.parametrize("trainable", ["both", "query_tower"])
+def test_a_stage_ends_with_the_mean_of_its_start_and_its_last_weights(training, trainable):
+    """A frozen document tower stays bitwise the same."""
+    refreshed = {"trainable": trainable, "refresh": {"every_steps": 4}}
+    made = training(MIXED, **refreshed, average={"start": 0.25})
+    made.recipe = made.recipe.model_copy(update={"retention": Retention(save_total_limit=2)})
+    result, last = made.train(), Checkpoint.open(made.run.checkpoint("a", 10))
+    assert result == Checkpoint.open(made.run.checkpoint("a", 11))
+    assert (result.document_weights == made.start.document_weights) == (trainable == "query_tower")
+    assert len({result.weights, last.weights, made.start.weights}) == 3
+    shares = [(0.25, weights_of(made.start.encoder)), (0.75, weights_of(last.encoder))]
+    assert_mean(weights_of(result.encoder), shares)
+    parts = [
+        {"checkpoint": "initial-00000000", "weights": made.start.weights, "share": 0.25},
+        {"checkpoint": "a-00000010", "weights": last.weights, "share": 0.75},
+    ]
+    where = {"event": "average", "stage": "a", "step": 10}
+    assert made.decisions("average") == [{**where, "weights": result.weights, "of": parts, "is_result": True}]
+    assert read_manifest(result.folder)["average_of"] == parts
+    assert made.decisions("stage_end")[0]["result"] == "a-00000011"
 
 
 def records(made: Training) -> list[dict]:

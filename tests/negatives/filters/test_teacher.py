@@ -153,41 +153,6 @@ def test_a_source_keeps_what_was_promoted_apart(split_of, snapshot_of, tmp_path)
     assert table.dropped == {"known positives": 2, "teacher": 1}
 
 
-class FakeModel:
-    """Scores a pair by the number of words that its texts share."""
-
-    def __init__(self):
-        self.pairs = []
-
-    def logits(self, pairs):
-        self.pairs += pairs
-        shared = [len(set(query.split()) & set(document.split())) for query, document in pairs]
-        return np.array(shared, np.float32)
-
-
-@pytest.mark.parametrize("anchor", ["query", "document"])
-def test_a_cross_encoder_is_asked_once_for_a_pair(monkeypatch, tmp_path, anchor):
-    model, name = FakeModel(), tmp_path / "model"
-    name.mkdir()
-    monkeypatch.setattr(cross_encoder, "_load", lambda *settings: model)
-    documents, queries = (
-        ["red apple", "green apple", "green pear", "plum"],
-        ["which red apple", "which green pear"],
-    )
-    rows = {"query": [[1, 2, 3], [0, 1, PADDING]], "document": [[1, PADDING], [0, PADDING]]}[anchor]
-    found = candidates_of([[0], [2]], rows, documents=documents, queries=queries, anchor=anchor)
-    found.snapshot.recipe = SimpleNamespace(cache=tmp_path)
-    rule = TeacherFilter(teacher={"kind": "cross_encoder", "model": str(name)}, max_score=0.5)
-    expected = {
-        "query": [[True, False, False], [False, True, False]],
-        "document": [[False, False], [False, False]],
-    }[anchor]
-    assert rule.mask(found).tolist() == rule.mask(found).tolist() == expected
-    assert sorted(model.pairs) == sorted((queries[q], documents[d]) for q, d in {
-        "query": [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1)], "document": [(1, 0), (0, 2)],
-    }[anchor])  # fmt: skip
-
-
 def test_a_cross_encoder_whose_files_changed_is_loaded_again(monkeypatch, tmp_path):
     """Its folder may be trained anew while a process that has loaded it goes on."""
     folder = tmp_path / "model"
