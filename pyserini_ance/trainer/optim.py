@@ -112,16 +112,3 @@ def learning_rate(stage: Stage, step: int) -> float:
         return rate * position / schedule.warmup_steps
     left = max(0.0, (stage.horizon_steps - position) / max(1, stage.horizon_steps - schedule.warmup_steps))
     return rate * DECAYS[schedule.kind](left)
-
-
-def warmup_hint(name: str, stage: Stage) -> str | None:
-    """The advice for a stage that ends before its learning rate has risen; None for others, and for a
-    schedule with a length of its own (`total_steps`), which reaches beyond the stage on purpose."""
-    warmup_steps = stage.lr_schedule.warmup_steps
-    if stage.lr_schedule.total_steps or stage.schedule_step(stage.steps - 1) >= warmup_steps:
-        return None
-    return (
-        f"stage {name} ends within its warm-up: {stage.steps} steps, lr_schedule.warmup_steps "
-        f"{warmup_steps}. The highest learning rate is {learning_rate(stage, stage.steps - 1):.1e} instead "
-        f"of {stage.optimizer.learning_rate:.1e}; lower stages.{name}.lr_schedule.warmup_steps"
-    )

@@ -36,7 +36,7 @@ from pyserini_ance.trainer.checkpoints import StageCheckpoints
 from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
-from pyserini_ance.trainer.optim import build_optimizer, learning_rate, warmup_hint
+from pyserini_ance.trainer.optim import build_optimizer, learning_rate
 from pyserini_ance.trainer.products import Refreshes
 from pyserini_ance.trainer.resume import replay_logs, resume_stage
 from pyserini_ance.trainer.step import BatchEncoder
@@ -117,8 +117,6 @@ class StageTrainer:
             f"stage {name}: from {source.folder.name}, step {self.progress.step}, on {world.device}, "
             f"attention: {self.encoder.attention}, processes: {world.size}"
         )
-        if hint := warmup_hint(name, self.stage):
-            log.warning(hint)
         world.barrier()  # loading may take longer on one process than on another
 
     def train(self) -> Checkpoint:

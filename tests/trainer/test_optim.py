@@ -6,7 +6,7 @@ from torch import nn
 
 from pyserini_ance.recipe.optimization import Optimizer
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.trainer.optim import AdamW, Lamb, build_optimizer, learning_rate, warmup_hint
+from pyserini_ance.trainer.optim import AdamW, Lamb, build_optimizer, learning_rate
 
 
 def stage(
@@ -76,15 +76,6 @@ def test_biases_and_norms_are_not_decayed_and_frozen_weights_left_out(kind, cls)
     assert [p.shape for p in decayed["params"]] == [(4, 3)] and decayed["weight_decay"] == 0.1
     assert [p.shape for p in plain["params"]] == [(4,), (4,), (4,), (2,)] and plain["weight_decay"] == 0.0
     assert (decayed["betas"], decayed["eps"]) == ((0.9, 0.999), 1e-8)
-
-
-def test_a_stage_that_ends_within_its_warm_up_gets_a_hint():
-    assert warmup_hint("a", stage(4, warmup_steps=20)) == (
-        "stage a ends within its warm-up: 4 steps, lr_schedule.warmup_steps 20. The highest learning rate is "
-        "1.2e+00 instead of 8.0e+00; lower stages.a.lr_schedule.warmup_steps"
-    )
-    complete = [stage(4, 3), stage(4, 2), stage(2, 20, horizon=40)]
-    assert [warmup_hint("a", made) for made in complete] == [None] * 3
 
 
 BETAS, EPS = (0.9, 0.99), 1e-3
