@@ -53,7 +53,6 @@ def test_frozen_documents_are_encoded_once(small_recipe, tmp_path, monkeypatch, 
     "schedule", [{"warmup_steps": 4, "offset_steps": 1}, {"kind": "cosine", "warmup_steps": 2}]
 )
 def test_few_steps_have_the_learning_rates_of_the_whole_stage(small_recipe, schedule):
-    """Without advice to shorten the warm-up, in which a dry run may end."""
     stage = small_recipe({"only": {**STAGE, "lr_schedule": schedule, "terms": ANN}}).stages["only"]
     short = dry_run._shortened(stage, 3)
     assert short.steps == 3
