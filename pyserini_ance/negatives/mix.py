@@ -164,7 +164,8 @@ class Mix(TableSource):
     def mine(
         self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
     ) -> NegativeTable:
-        contexts = [context.child(position) for position in range(len(self.sources))]
+        # Each source has random choices of its own.
+        contexts = [replace(context, key=(*context.key, i)) for i in range(len(self.sources))]
         sources = cast(tuple[TableSource, ...], self.sources)  # check_mix
         each = zip(sources, contexts, strict=True)
         mined = [mined_by(source, snapshot, anchor_set, own) for source, own in each]

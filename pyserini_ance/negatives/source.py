@@ -39,10 +39,6 @@ class MiningContext:
     def rng(self) -> np.random.Generator:
         return random_stream("mining", *self.key)
 
-    def child(self, position: int) -> "MiningContext":
-        """The context of a source within a source, with random choices of its own."""
-        return replace(self, key=(*self.key, position))
-
 
 class Source(Component):
     """A source of negatives.
