@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import PositiveInt
 
 from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.formats.text_files import find_file
+from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.rankings import Ranking as RankedRows
 from pyserini_ance.data.rankings import read_ranking
@@ -29,7 +29,7 @@ class RankedSource(MinedSource):
 
     @abstractmethod
     def ranking_file(self, snapshot: Snapshot) -> Path:
-        """The file of the ranking, in a format of `data/ranking_forms.py`."""
+        """The file of the ranking, in a format of `data/rankings.py`."""
 
     def check_data(self, anchor_set: AnchorSet) -> None:
         super().check_data(anchor_set)
@@ -66,7 +66,7 @@ class Bm25(RankedSource):
 
 
 class Ranking(RankedSource):
-    """Reads a TREC run, or another format of `data/ranking_forms.py`.
+    """Reads a TREC run, or another format of `data/rankings.py`.
 
     The other formats are MS MARCO's runs and triples, and the negatives in the training files of DPR,
     Tevatron and FlagEmbedding.

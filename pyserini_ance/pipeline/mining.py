@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.collection_cache import CollectionRecord, read_into_cache
+from pyserini_ance.data.collection_cache import cached_collection
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import shown
@@ -55,14 +55,7 @@ def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Co
     data = _read_data(settings)
     files = input_files(data)
     what = {"data": data.model_dump(mode="json", exclude={"official"}), "joint": []}
-    record = CollectionRecord(cache, what, files if files or data.by_name else None)
-    collection = record.load()
-    if collection is None:
-        collection = read_into_cache(cache, data.read)
-        record.save(collection)
-    else:
-        collection.log_skipped()
-    return collection
+    return cached_collection(cache, what, files if files or data.by_name else None, data.read)
 
 
 def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:

@@ -167,7 +167,7 @@ class Rerank(Settings):
     """Reranking: the first documents of a ranking in the order of the model's scores."""
 
     file: Path | None = None
-    """The ranking, in any format of data/ranking_forms.py; null: BM25's ranking of the split."""
+    """The ranking, in any format of data/rankings.py; null: BM25's ranking of the split."""
     hits: PositiveInt = 100
     """Documents of each query that are reranked."""
     measures: tuple[str, ...] = ("nDCG@10",)

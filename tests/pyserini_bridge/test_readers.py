@@ -14,8 +14,7 @@ from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.builder import tsv_entries
 from pyserini_ance.data.formats.dpr import read_questions
 from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
-from pyserini_ance.data.rankings import read_ranked
-from pyserini_ance.data.trec import read_qrels, write_ranks, write_run
+from pyserini_ance.data.trec import read_qrels, read_run, write_ranks, write_run
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 
@@ -59,7 +58,7 @@ def theirs(in_java, shared_data, tmp_path_factory):
         if name in READERS:  # each topic costs Pyserini some ten calls of Java
             lines = lines[:100] + [line for line in lines[100:] if b'"' in line][:200]
         (folder / name.split("/")[1]).write_bytes(b"".join(lines))
-    run = read_ranked(folder / "run.dev.small.tsv")
+    run = read_run(folder / "run.dev.small.tsv")
     first = [
         (query, document, score)
         for query, found in run.items()
@@ -116,7 +115,7 @@ def test_rr_at_10_of_a_real_run(theirs):
     run, and MS MARCO's own rule.
     """
     folder = theirs[0]
-    qrels, run = read_qrels(folder / "qrels.dev.small.tsv"), read_ranked(folder / "run.dev.small.tsv")
+    qrels, run = read_qrels(folder / "qrels.dev.small.tsv"), read_run(folder / "run.dev.small.tsv")
     [ours] = evaluate(qrels, run, parse_measures(["RR@10"])).values()
     ranks = {
         (query, document): int(rank)

@@ -4,14 +4,13 @@ name.
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats import pyserini_index
 from pyserini_ance.data.formats.lines import Line
-from pyserini_ance.data.formats.pyserini_index import PyseriniIndex, _documents, _named_topics
+from pyserini_ance.data.formats.pyserini_index import PyseriniIndex, named_topics, stored_documents
 
 # Pyserini looks for topics and qrels in the home folder before it downloads them.
 BUILD = """
@@ -83,7 +82,7 @@ def test_an_index_with_its_raw_documents_and_names(folder, monkeypatch):
 
 def test_an_index_with_contents_alone(folder, in_java):
     records = json.loads(in_java(DOCUMENTS, folder / "contents"))
-    assert sorted((entry.id, entry.fields["text"]) for entry in _documents(folder, records)) == [
+    assert sorted((entry.id, entry.fields["text"]) for entry in stored_documents(folder, records)) == [
         ("007", "A spy.\nIn two lines 😀"),
         ("7", "x"),
     ]
@@ -97,7 +96,7 @@ def test_documents_of_several_fields(key):
         if key == "raw"
         else {"raw": None, "contents": contents}
     )
-    (entry,) = _documents(Path("msmarco-v1-doc"), [{"id": "D1", **stored}], ("url", "title", "text"))
+    (entry,) = stored_documents(Path("msmarco-v1-doc"), [{"id": "D1", **stored}], ("url", "title", "text"))
     assert entry.fields == {"url": "http://a.org/", "title": "A title", "text": "Body of A"}
 
 
@@ -122,11 +121,11 @@ def test_topics_without_titles_are_refused_with_the_cure():
         match="covid, line 1: a topic with the fields query, narrative; expected `title`; write the "
         "topics into a file",
     ):
-        list(_named_topics(Path("covid"), SimpleNamespace(records=lambda: records)))
+        list(named_topics(Path("covid"), records))
 
 
 def test_an_index_without_texts_is_refused_with_the_cure():
     with pytest.raises(
         ValueError, match=r"i, line 1: document 'd' of this index has no text; expected .*--storeRaw"
     ):
-        list(_documents(Line("i", 1, "").path, [{"id": "d", "raw": None, "contents": None}]))
+        list(stored_documents(Line("i", 1, "").path, [{"id": "d", "raw": None, "contents": None}]))

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pyserini_ance.data.formats.text_files import find_file
+from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.scored_pairs import ScoredPairs, read_scored_pairs
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
 from pyserini_ance.storage.files import sha256_file, sha256_json
