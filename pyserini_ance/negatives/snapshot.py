@@ -30,7 +30,7 @@ from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode
 from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, factory_and_search, make_index
 from pyserini_ance.vectors.search import (
     Searcher,
-    fits,
+    has_room,
     release,
     resident,
     resolve_backend,
@@ -169,7 +169,7 @@ class Snapshot:
         vectors = self.document_vectors
         if vectors.held is not None:
             return vectors.held
-        return resident(vectors.own, self.device) if fits(vectors.own, self.device) else None
+        return resident(vectors.own, self.device) if has_room(vectors.own.nbytes, self.device) else None
 
     def free_device(self) -> None:
         """Free the vectors that a GPU holds; a search copies them there again."""

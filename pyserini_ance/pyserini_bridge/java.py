@@ -134,8 +134,14 @@ def start_java() -> None:
     os.environ["PATH"] = f"{java.home / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
     if java.has_vector_module:
         importlib.import_module("pyserini.pyclass")
-    else:
-        _start_without_vector_module(resources)
+        return
+    # As `pyserini.pyclass` does, without `--add-modules=jdk.incubator.vector`, which would fail. Pyserini
+    # uses a Java that is already running.
+    jnius_config.add_classpath(str(_jar(resources)))
+    jnius_config.add_options("--enable-native-access=ALL-UNNAMED", "-Dslf4j.internal.verbosity=WARN")
+    jnius_config.add_options(f"-Djava.util.logging.config.file={resources / 'logging.properties'}")
+    importlib.import_module("jnius")
+    _silence_vector_warning()
 
 
 def import_pyserini(module: str) -> ModuleType:
@@ -158,20 +164,6 @@ def offline_explained() -> Iterator[None]:
         ) from error
 
 
-def _start_without_vector_module(resources: Path) -> None:
-    """Start Java as `pyserini.pyclass` does, without `--add-modules=jdk.incubator.vector`, which would fail.
-
-    Pyserini uses a Java that is already running.
-    """
-    import jnius_config
-
-    jnius_config.add_classpath(str(_jar(resources)))
-    jnius_config.add_options("--enable-native-access=ALL-UNNAMED", "-Dslf4j.internal.verbosity=WARN")
-    jnius_config.add_options(f"-Djava.util.logging.config.file={resources / 'logging.properties'}")
-    importlib.import_module("jnius")
-    _silence_vector_warning()
-
-
 def _jar(resources: Path) -> Path:
     root = Path(os.environ.get("ANSERINI_CLASSPATH", resources))
     jars = sorted(root.glob("anserini-*-fatjar.jar"), key=lambda path: path.stat().st_ctime)
@@ -189,15 +181,10 @@ def java_command() -> list[str]:
     The serial garbage collector takes half of the memory at equal speed: 5,000 documents and 4,500 queries
     took 2.7 GB with the default one, and 1.5 GB with this one.
     """
-    java = choose_java()
+    java, jar = choose_java(), _jar(_pyserini_folder() / "resources" / "jars")
     modules = ["--add-modules", VECTOR_MODULE] if java.has_vector_module else []
     options = ["-XX:+UseSerialGC", "--enable-native-access=ALL-UNNAMED", *modules]
-    return [
-        str(java.home / "bin" / "java"),
-        *options,
-        "-cp",
-        str(_jar(_pyserini_folder() / "resources" / "jars")),
-    ]
+    return [str(java.home / "bin" / "java"), *options, "-cp", str(jar)]
 
 
 @cache  # keeps the logger: Java forgets the level of a logger without references

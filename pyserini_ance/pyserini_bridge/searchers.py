@@ -1,34 +1,14 @@
-"""Pyserini's searchers and fusion: opened Lucene indexes, the time per query, and combined rankings."""
+"""Pyserini's searchers and fusion: the time per query, and combined rankings."""
 
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyserini_ance.data.trec import Run, best_first
 from pyserini_ance.pyserini_bridge.java import import_pyserini
-
-
-def open_searcher(index: str, key: str) -> Any:
-    """Pyserini's LuceneSearcher for a folder, or for a prebuilt index, which Pyserini downloads on first use.
-
-    Raises RuntimeError with the recipe's `key` if there is no such index.
-    """
-    searcher_class = import_pyserini("pyserini.search.lucene").LuceneSearcher
-    if os.path.isdir(index):
-        return searcher_class(index)
-    searcher = searcher_class.from_prebuilt_index(index)
-    if searcher is None:
-        raise RuntimeError(
-            f"{key} {index!r} is not a folder, and Pyserini {version('pyserini')} has no prebuilt index of "
-            "that name, or could not download it (no network?). Expected the folder of a Lucene index, or a "
-            f"name like `msmarco-v1-passage`{' (or `build`)' if key == 'bm25.index' else ''}."
-        )
-    return searcher
 
 
 def time_dense(model: Path, index: Path, queries: Sequence[str], hits: int) -> list[float]:

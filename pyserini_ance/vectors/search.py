@@ -79,13 +79,9 @@ def search_arrays(
     return scores.cpu().numpy(), rows.cpu().numpy()
 
 
-def fits(documents: np.ndarray, device: str) -> bool:
-    """Whether `resident` leaves a training step some of the free memory of a GPU; on a CPU it takes none."""
-    return has_room(documents.nbytes, device)
-
-
 def has_room(size_bytes: int, device: str) -> bool:
-    """Whether so many bytes of vectors leave a GPU enough of its free memory; True on a CPU."""
+    """Whether so many bytes of vectors leave a training step some of a GPU's free memory; on a CPU they take
+    none."""
     if torch.device(device).type != "cuda":
         return True
     return size_bytes <= RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]

@@ -18,8 +18,8 @@ from pyserini_ance.encoders.encoder import to_host
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.vectors import encoding
-from pyserini_ance.vectors.encoding import encode_into, encode_shards, encode_some
-from pyserini_ance.vectors.vector_store import VectorStore, read_vectors
+from pyserini_ance.vectors.encoding import encode_shards, encode_some
+from pyserini_ance.vectors.vector_store import VectorStore
 
 RECORDS = [{"title": "", "text": "word " * (i * 7 % 12) + str(i)} for i in range(12)]
 SETTINGS = ("document", "fp32", 40)
@@ -52,11 +52,6 @@ def tokens(encoder) -> TokenStore:
     return TokenStore.of_lists(encoder.tokenizer.ids("document", RECORDS), encoder.tokenizer.specials)
 
 
-@pytest.fixture
-def store(tmp_path, encoder) -> VectorStore:
-    return VectorStore(tmp_path / "store", len(RECORDS), encoder.dimension, {"weights": "abc"})
-
-
 class Recording:
     """An encoder that records the rows it encodes, and stops after some batches."""
 
@@ -76,46 +71,46 @@ class Recording:
             yield rows, vectors
 
 
-def test_every_text_is_encoded_into_its_row(store, encoder, tokens, expected):
-    encode_into(store, encoder, tokens, *SETTINGS, "documents", 0, World())
-    vectors = read_vectors(store.folder, len(RECORDS), encoder.dimension, store.key)
-    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+def encoded(folder, encoder, tokens, **settings):
+    return encode_shards(folder, {}, encoder, tokens, *SETTINGS, "documents", World(), **settings)
 
 
-def test_a_gpu_encodes_in_windows_each_of_which_is_one_write(store, on_gpu, tokens, monkeypatch, processor):
-    monkeypatch.setattr(encoding, "ROWS_PER_WINDOW", 5)
-    written = []
-    monkeypatch.setattr(VectorStore, "write", lambda _, first, vectors: written.append((first, len(vectors))))
-    with DeviceCounts() as counts:
-        encode_into(store, on_gpu, tokens, *SETTINGS, "documents", 0, World())
-    assert written == [(0, 5), (5, 5), (10, 2)]
-    assert counts.waits.total() == 0, counts.places
+def test_every_text_is_encoded_into_its_row(tmp_path, encoder, tokens, expected):
+    vectors = encoded(tmp_path, encoder, tokens, hold=True)
+    np.testing.assert_allclose(vectors[:], expected, atol=1e-5)
+    assert vectors.held is None
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_what_a_gpu_has_just_encoded_stays_there(store, on_gpu, tokens, is_new, processor):
+def test_a_gpu_writes_window_by_window_waits_for_nothing_and_keeps_what_it_has_encoded(
+    tmp_path, on_gpu, tokens, monkeypatch, is_new, processor
+):
     """Unless some of it was written before, and must be read."""
+    monkeypatch.setattr(encoding, "ROWS_PER_WINDOW", 5)
     if not is_new:
-        store.write(3, np.zeros((1, on_gpu.dimension), np.float32))
+        store = VectorStore(tmp_path / "0-of-1", 12, on_gpu.dimension, {"first": 0})
+        store.write(5, np.zeros((5, on_gpu.dimension), np.float32))
+    written = []
+    monkeypatch.setattr(VectorStore, "write", lambda _, first, vectors: written.append((first, len(vectors))))
+    monkeypatch.setattr(encoding, "read_vectors", lambda *_: np.empty((12, on_gpu.dimension)))
     with DeviceCounts() as counts:
-        held = encode_into(store, on_gpu, tokens, *SETTINGS, "documents", 0, World(), hold=True)
+        held = encoded(tmp_path, on_gpu, tokens, hold=True).held
     assert counts.waits.total() == 0, counts.places
-    assert held.shape == (12, on_gpu.dimension) and held.is_meta if is_new else held is None
+    assert written == [(0, 5), (5, 5), (10, 2)] if is_new else [(0, 5), (10, 2)]
+    assert (held.shape == (12, on_gpu.dimension) and held.is_meta) if is_new else held is None
 
 
-def test_vectors_that_stay_are_those_that_are_written(store, encoder, tokens, monkeypatch):
-    """Rows 2 to 11 of the texts, on a CPU in place of a GPU with room and of one without it."""
+def test_vectors_that_stay_are_those_that_are_written(tmp_path, encoder, tokens, monkeypatch):
+    """On a CPU in place of a GPU with room and of one without it."""
     on_gpu = copy.copy(encoder)
     on_gpu.device, on_gpu.encode_on_device = torch.device("cuda:1"), encoder.encode_on_device
     of_cpu = SimpleNamespace(empty=lambda shape, device: torch.zeros(shape), Tensor=torch.Tensor)
     monkeypatch.setattr(encoding, "torch", of_cpu)
-    for free, has_room in ((4 * 10 * 32, False), (2 * 4 * 10 * 32, True)):
+    for free, has_room in ((4 * 12 * 32, False), (2 * 4 * 12 * 32, True)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, 10**9))
-        shard = VectorStore(store.folder.parent / str(free), 10, encoder.dimension, {})
-        held = encode_into(shard, on_gpu, tokens, *SETTINGS, "documents", 2, World(), hold=True)
-        assert (held is not None) == has_room
-    np.testing.assert_array_equal(held.numpy(), read_vectors(shard.folder, 10, encoder.dimension, {}))
-    assert encode_into(store, encoder, tokens, *SETTINGS, "documents", 0, World(), hold=True) is None
+        vectors = encoded(tmp_path / str(free), on_gpu, tokens, hold=True)
+        assert (vectors.held is not None) == has_room
+    np.testing.assert_array_equal(vectors.held.numpy(), vectors[:])
 
 
 LENGTHS = np.random.default_rng(0).integers(3, 60, 200)  # tokens, in windows of 64 texts
