@@ -17,12 +17,22 @@ from torch import nn
 from torch.func import functional_call
 
 from pyserini_ance.data.collection import SIDES, Side
-from pyserini_ance.encoders.saved_settings import completed, saved_settings
 from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.components import Component, Settings, did_you_mean, similar_name
+from pyserini_ance.storage.files import read_json_object
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+SIDE_FILE = "pyserini_ance.json"  # in a saved folder: the settings that Hugging Face's files lack
+# Settings that name weights: those of a saved encoder are next to its side file.
+START_KEYS = ("model", "document_model", "base")
+# Settings that may differ between a checkpoint and the recipe that starts from it.
+MAY_DIFFER = (*START_KEYS, "tied", "head", "dropout")
+# Settings that say what is made of a saved encoder that a recipe starts from. A checkpoint that training
+# continues from was made with them.
+START_SETTINGS = ("layers",)
+OF_PASSAGES = ("special_tokens", "pad_passages")  # only with several passages
 
 
 class Tower(nn.Module):
@@ -211,6 +221,34 @@ class Family(Component):
     @abstractmethod
     def save(self, tower: Tower, folder: Path) -> None:
         """Write weights and configuration; Hugging Face and the stock Pyserini class can load them."""
+
+
+def saved_settings(folder: Path, values: dict[str, Any], kind: str) -> dict[str, Any]:
+    """The settings of the encoder of `kind` that this package saved in `folder`, to complete `values`; {} if
+    there is none. What is made of an encoder in training is not among them."""
+    file = folder / SIDE_FILE
+    saved = (read_json_object(file) if file.is_file() else None) or {}
+    if saved.get("kind") != kind:
+        return {}
+    own = {*MAY_DIFFER, *START_SETTINGS} - {"tied"}
+    saved = {key: value for key, value in saved.items() if key not in own}
+    tokenization = values.get("tokenization")
+    given = tokenization.get("document") if isinstance(tokenization, dict) else None
+    if isinstance(given, dict) and "passages" in given:
+        documents = saved["tokenization"]["document"]
+        kept = {key: value for key, value in documents.items() if key not in OF_PASSAGES}
+        saved["tokenization"] = {**saved["tokenization"], "document": kept}
+    return saved
+
+
+def completed(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """`values`, and at any depth the `defaults` of keys that they lack."""
+    made = dict(values)
+    for key, default in defaults.items():
+        value = made.setdefault(key, default)
+        if isinstance(value, dict) and isinstance(default, dict):
+            made[key] = completed(value, default)
+    return made
 
 
 def resolve_model(model: str, key: str = "encoder.model") -> str:

@@ -13,11 +13,19 @@ from safetensors import SafetensorError, safe_open
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.family import Family, TwoTower, is_local, resolve_model
+from pyserini_ance.encoders.family import (
+    MAY_DIFFER,
+    SIDE_FILE,
+    START_KEYS,
+    START_SETTINGS,
+    Family,
+    TwoTower,
+    is_local,
+    resolve_model,
+)
 from pyserini_ance.encoders.foreign_formats import TEVATRON_FOLDER
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.encoders.released import seed_tokenizer
-from pyserini_ance.encoders.saved_settings import MAY_DIFFER, SIDE_FILE, START_KEYS, START_SETTINGS
 from pyserini_ance.encoders.sentence_transformers_import import has_two_towers, tower_source
 from pyserini_ance.encoders.tokenization import TextTokenizer, have_equal_ids
 from pyserini_ance.recipe.components import component_class

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from pyserini_ance.data.collection import SIDES, Side
+from pyserini_ance.encoders.family import SIDE_FILE
 from pyserini_ance.encoders.hub import model_file
-from pyserini_ance.encoders.saved_settings import SIDE_FILE
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pyserini_ance.encoders.family import is_local
-from pyserini_ance.encoders.saved_settings import SIDE_FILE
+from pyserini_ance.encoders.family import SIDE_FILE, is_local
 from pyserini_ance.encoders.sentence_transformers_import import sentence_transformers_settings
 from pyserini_ance.pyserini_bridge.java import import_pyserini
 from pyserini_ance.runs.any_encoder import is_saved, load_any_encoder

@@ -3,7 +3,6 @@
 They are written, and flat Faiss folders and Parquet read, block by block.
 """
 
-import importlib.util
 import json
 import struct
 import tempfile
@@ -42,16 +41,6 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, rows: Any, /) -> np.ndarray: ...
-
-
-def require_faiss() -> None:
-    """Raises RuntimeError without faiss, with which Pyserini searches the index; called before training
-    instead of after."""
-    if importlib.util.find_spec("faiss") is None:
-        raise RuntimeError(
-            "faiss is not installed: python -m pip install faiss-cpu, or faiss-gpu with an NVIDIA GPU, "
-            "never both"
-        )
 
 
 def write_index(

@@ -17,7 +17,7 @@ from pyserini_ance.encoders.encoder import Encoder, to_device, to_host
 from pyserini_ance.encoders.hardware import Precision
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.vectors.search import has_room
-from pyserini_ance.vectors.vector_store import VectorStore, is_written, read_vectors
+from pyserini_ance.vectors.vector_store import VectorStore, is_written, read_vectors, written_windows
 
 ROWS_PER_GATHER = 4096
 # Encoded and written whole, and sorted by length into batches with little padding: a second or so of a GPU,
@@ -158,7 +158,7 @@ def encode_shards(
     if windows is None:
         windows = np.append(np.arange(first, end, ROWS_PER_WINDOW), end)
     with closing(VectorStore(*stores[world.rank])) as store:
-        written = store.windows()
+        written = written_windows(store.folder)
         missing = [
             (start, stop)
             for start, stop in pairwise(windows.tolist())

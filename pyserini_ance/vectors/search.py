@@ -123,7 +123,8 @@ def searcher(
     library, is_bounded = resolve_backend(backend, device), memory_gib is not None
     size = FAISS_DOCUMENTS_PER_BLOCK if library == "faiss" else documents_per_block
     if memory_gib is not None:
-        size = min(size, documents_within(memory_gib, documents.shape[1], library))
+        room = int(memory_gib * 2**30 - SELECTION_BYTES) // (4 * documents.shape[1] * COPIES[library])
+        size = min(size, max(1, room))
     if library == "faiss":
         array = np.asarray(documents, np.float32)
         fp32 = partial(_search_by_faiss, array, world, size, is_bounded)
@@ -136,11 +137,6 @@ def searcher(
     if backend == "auto" and isinstance(documents, torch.Tensor) and is_fast:
         return partial(_search_by_bf16, DeviceScan, documents, world, size, fp32)
     return fp32
-
-
-def documents_within(memory_gib: float, dimension: int, library: Literal["torch", "faiss"]) -> int:
-    """Documents of a block with which a search stays within `memory_gib`."""
-    return max(1, int(memory_gib * 2**30 - SELECTION_BYTES) // (4 * dimension * COPIES[library]))
 
 
 def _progress_bar(total: int, world: World) -> tqdm:

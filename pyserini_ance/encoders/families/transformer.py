@@ -15,11 +15,13 @@ from torch.nn import functional
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.family import (
+    SIDE_FILE,
     Family,
     Switch,
     Tower,
     at,
     attention_mask,
+    completed,
     longest_input,
     pool,
     quiet_transformers,
@@ -36,7 +38,6 @@ from pyserini_ance.encoders.released import (
     form_of,
     warn_about_tokenization,
 )
-from pyserini_ance.encoders.saved_settings import SIDE_FILE, completed
 from pyserini_ance.encoders.sentence_transformers_import import (
     check_similarity,
     read_dense,
