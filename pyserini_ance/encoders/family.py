@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import Field, PlainSerializer, PlainValidator, model_validator
+from pydantic import AfterValidator, Field, StrictBool, model_validator
 from torch import nn
 from torch.func import functional_call
 
@@ -110,37 +110,19 @@ class TwoTower(nn.Module):
 class BySide(Settings):
     """A switch with a value for each side."""
 
-    query: bool
+    query: StrictBool
     """The value for queries."""
-    document: bool
+    document: StrictBool
     """The value for documents."""
 
 
-def _switch(value: Any) -> bool | BySide:
-    """Validate a switch; sides with equal values become one switch.
-
-    Reports one error at the key instead of one per union member.
-    """
-    if isinstance(value, BySide):
-        value = value.model_dump()
-    if (
-        isinstance(value, dict)
-        and value.keys() == BySide.model_fields.keys()
-        and all(isinstance(one, bool) for one in value.values())
-    ):
-        return value["query"] if value["query"] == value["document"] else BySide(**value)
-    if not isinstance(value, bool):
-        raise ValueError("expected true or false, or one for each side: {query: true, document: false}")
-    return value
-
-
-def _plain(switch: bool | BySide | dict[str, bool]) -> bool | dict[str, bool]:
-    """The switch as plain values, which a model that holds it may have made of it already."""
-    return switch.model_dump() if isinstance(switch, BySide) else switch
+def _united(switch: bool | BySide) -> bool | BySide:
+    return switch.query if isinstance(switch, BySide) and switch.query == switch.document else switch
 
 
 # On or off; the sides may differ, because DANCE's released code treats queries and documents differently.
-Switch = Annotated[bool | BySide, PlainValidator(_switch), PlainSerializer(_plain)]
+# Sides with equal values become one switch.
+Switch = Annotated[StrictBool | BySide, AfterValidator(_united)]
 
 
 def at(side: Side, switch: bool | BySide) -> bool:

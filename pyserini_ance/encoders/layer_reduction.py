@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def _check_order(layers: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    if layers is not None and list(layers) != sorted(set(layers)):
+def _check_order(layers: tuple[int, ...]) -> tuple[int, ...]:
+    if list(layers) != sorted(set(layers)):
         raise ValueError(f"expected ascending numbers, each once: {sorted(set(layers))}")
     return layers
 
 
-Layers = Annotated[tuple[NonNegativeInt, ...] | None, Field(min_length=1), AfterValidator(_check_order)]
+Layers = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1), AfterValidator(_check_order)] | None
 
 
 def reduce_layers[Model: "PreTrainedModel"](

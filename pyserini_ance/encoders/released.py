@@ -4,7 +4,6 @@ import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,11 +132,14 @@ def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The `encoder:` section for a checkpoint that this package has not saved: what is given, the settings in
     sentence-transformers' files, those of its release, or defaults.
 
-    Raises ValueError for a `length_tokens` that is neither one cap nor a cap by side.
+    Raises ValueError for a `length_tokens` of anything but the sides.
     """
     from transformers import PreTrainedConfig
 
-    caps = _length_caps(given.get("length_tokens", {}))
+    cap = given.get("length_tokens", {})
+    caps = cap if isinstance(cap, Mapping) else dict.fromkeys(SIDES, cap)
+    if caps.keys() - set(SIDES):
+        raise ValueError(f"length_tokens is {cap!r}; expected a number, or one for each side: {SIDES}")
     config = PreTrainedConfig.get_config_dict(tower_source(source, "query"))[0]
     forms = (form_of(kind, source, config) for kind in ("roberta_ance", "transformer"))
     form = next((form for form in forms if form), None)
@@ -160,18 +162,6 @@ def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
     settings |= {key: named[key] for key in ("pooling", "normalize") if key in named}
     settings |= {key: given[key] for key in ("pooling", "normalize") if key in given}
     return {**settings, "model": source, "tokenization": tokenization}
-
-
-def _length_caps(length_tokens: int | Mapping[str, int]) -> dict[str, int]:
-    """The caps of the sides that have one."""
-    caps = length_tokens if isinstance(length_tokens, Mapping) else dict.fromkeys(SIDES, length_tokens)
-    for side, cap in caps.items():
-        if side not in SIDES or not isinstance(cap, Integral) or isinstance(cap, bool) or cap < 1:
-            raise ValueError(
-                f"length_tokens is {length_tokens!r}; expected a whole number from 1, or one for each side: "
-                "{'query': 32, 'document': 128}"
-            )
-    return {side: int(cap) for side, cap in caps.items()}
 
 
 def seed_tokenizer(source: str) -> "PreTrainedTokenizerBase | None":

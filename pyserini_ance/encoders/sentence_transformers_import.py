@@ -26,7 +26,6 @@ LAYERS = re.compile(r"Transformer Pooling( Dense)?( Normalize)*")
 LINEAR = "torch.nn.modules.linear.Identity"  # what a Dense layer applies after its linear layer
 REMOVE = "remove modules from modules.json of a copy, to train other vectors from its weights"
 VECTOR = "sentence_embedding"  # the name of a text's vector between modules
-WEIGHTED = {"Transformer", "Dense"}
 # Settings of a module that change no vector of a text, or at these values do not.
 TRANSFORMER: dict[str, Any] = {
     "transformer_task": "feature-extraction",
@@ -118,10 +117,8 @@ def tower_source(source: str, side: Side) -> str:
 
 def has_two_towers(source: str) -> bool:
     """Whether queries and documents have other weights, in a model that `tower_source` has looked at."""
-    query, document = (
-        {path for kind, path in _modules(_Files(source, download=False), side) if kind in WEIGHTED}
-        for side in SIDES
-    )
+    modules = [_modules(_Files(source, download=False), side) for side in SIDES]
+    query, document = ({path for kind, path in of if kind in ("Transformer", "Dense")} for of in modules)
     return query != document
 
 
@@ -258,11 +255,6 @@ def _template(files: _Files, config: Mapping[str, Any], side: Side, pooling: Map
     prompt = prompts.get(name)
     if not prompt:
         return None
-    if name != side:
-        log.warning(
-            "%s: a %s is read with the prompt %r, which sentence-transformers 6.2 does not use in encode_%s",
-            files.source, side, name, side,
-        )  # fmt: skip
     if "{" in prompt or prompt != prompt.lstrip() or pooling.get("include_prompt") is False:
         raise ValueError(
             f"{files.source}: its {side} prompt {prompt!r} has braces, begins with a blank, or is left out "
@@ -298,11 +290,10 @@ def _pooling(config: Mapping[str, Any]) -> str:
 def _dense_size(files: _Files, folder: str) -> int:
     """The size of a Dense layer's vectors. Raises ValueError unless it is a linear layer alone."""
     config = files.read(folder, "config.json")
-    names = {"module_input_name": VECTOR, "module_output_name": VECTOR}
-    expected = {"activation_function": LINEAR, **names, "use_residual": False}
-    missing = {"activation_function": "torch.nn.modules.activation.Tanh"}
-    for key, value in expected.items():
-        if (found := config.get(key, missing.get(key, value)) or value) != value:
+    config.setdefault("activation_function", "torch.nn.modules.activation.Tanh")
+    expected = {"activation_function": LINEAR, "module_input_name": VECTOR, "module_output_name": VECTOR}
+    for key, value in {**expected, "use_residual": False}.items():
+        if (found := config.get(key) or value) != value:
             raise files.refuse(
                 f"whose {folder} (Dense) has {key} {found}, but supported is {value}",
                 f"choose another model, or {REMOVE}",

@@ -32,43 +32,13 @@ def checkpoint(family, tiny_bert, saved):
     )
 
 
-def test_the_side_file_says_what_hugging_face_files_leave_out(checkpoint, tiny_bert):
-    assert json.loads((checkpoint / SIDE_FILE).read_text()) == {
-        "format": 1,
-        "dimension": 32,
-        "kind": "transformer",
-        "model": str(tiny_bert),
-        "tied": True,
-        "document_model": None,
-        "base": None,
-        "dropout": None,
-        "pooling": "mean",
-        "normalize": False,
-        "layers": None,
-        "projection": None,
-        "tokenization": {
-            "lowercase": True,
-            "prefix_space": None,
-            "max_characters": 10_000,
-            "query": {"length_tokens": 24, "template": "{text}"},
-            "document": {
-                "passages": 1,
-                "special_tokens": "per_passage",
-                "pad_passages": False,
-                "length_tokens": 48,
-                "template": "{title}: {text}",
-            },
-        },
-    }
-
-
-def test_a_loaded_encoder_reads_texts_as_the_saved_one(checkpoint, family, tiny_bert):
-    loaded = load_encoder(checkpoint)
-    assert (
-        loaded.family.tokenization == family("transformer", tiny_bert, tokenization=TOKENIZATION).tokenization
-    )
-    assert loaded.family.model == str(checkpoint)
-    started = initial_tokenizer(family("transformer", tiny_bert, tokenization=TOKENIZATION))
+def test_the_side_file_says_what_hugging_face_files_leave_out(checkpoint, tiny_bert, family):
+    settings = family("transformer", tiny_bert, pooling="mean", tokenization=TOKENIZATION)
+    side = json.loads((checkpoint / SIDE_FILE).read_text())
+    assert side == {"format": 1, "dimension": 32, **settings.model_dump(mode="json")}
+    assert side["tokenization"]["query"] == {"length_tokens": 24, "template": "{text}"}
+    loaded, started = load_encoder(checkpoint), initial_tokenizer(settings)
+    assert loaded.family == settings.model_copy(update={"model": str(checkpoint)})
     assert loaded.tokenizer.key("document") == started.key("document")
     assert loaded.tokenizer.specials == started.specials
 
@@ -153,27 +123,25 @@ def test_of_training_and_of_passages_a_recipe_takes_what_it_can(family, tiny_ber
 
 def test_encoders_that_do_not_fit_are_refused(family, tiny_bert, tiny_roberta, saved):
     folder = saved(initial_encoder(family("transformer", tiny_roberta), seed=1))
-    with pytest.raises(ValueError, match="encoder.kind is 'roberta_ance', but .* trained with 'transformer'"):
-        initial_encoder(family("roberta_ance", folder, head="new"), seed=1)
-    with pytest.raises(ValueError, match="have different tokenizers; two towers need one vocabulary"):
-        initial_encoder(
-            family("transformer", tiny_bert, tied=False, document_model=str(tiny_roberta)), seed=1
-        )
-    with pytest.raises(
-        ValueError, match="document_model is set, but the towers share their weights; set `tie"
+    other = {"tied": False, "document_model": str(tiny_roberta)}
+    for make, message in (
+        (lambda: family("roberta_ance", folder, head="new"), "is 'roberta_ance', but .* with 'transformer'"),
+        (lambda: family("transformer", tiny_bert, **other), "two towers need one vocabulary"),
+        (
+            lambda: family("transformer", tiny_bert, document_model="another"),
+            "the towers share their weights",
+        ),
     ):
-        family("transformer", tiny_bert, document_model="another")
+        with pytest.raises(ValueError, match=message):
+            initial_encoder(make(), seed=1)
 
 
 def test_the_saved_tokenizer_is_the_one_that_was_used(family, tiny_roberta, saved):
-    encoder = initial_encoder(
-        family("transformer", tiny_roberta, tokenization={"prefix_space": True}), seed=1
-    )
+    settings = {"tokenization": {"prefix_space": True}}
+    encoder = initial_encoder(family("transformer", tiny_roberta, **settings), seed=1)
     reopened = AutoTokenizer.from_pretrained(saved(encoder))
-    assert (
-        reopened("the", add_special_tokens=False)["input_ids"]
-        == encoder.tokenizer.ids("query", [{"text": "the"}])[0]
-    )
+    ids = reopened("the", add_special_tokens=False)["input_ids"]
+    assert [ids] == encoder.tokenizer.ids("query", [{"text": "the"}])
 
 
 @pytest.fixture
@@ -188,11 +156,12 @@ def pair(family, tiny_bert):
     return encoder
 
 
-def vectors(encoder, records, sides=("query", "document")) -> list[np.ndarray]:
-    return [encoder.encode(records, side) for side in sides]
+def assert_same(found, expected, records):
+    for side in ("query", "document"):
+        np.testing.assert_array_equal(found.encode(records, side), expected.encode(records, side))
 
 
-def test_untied_towers_start_equal(family, tiny_bert, tiny_roberta, records):
+def test_untied_towers_start_equal(family, tiny_bert, tiny_roberta):
     for kind, model, more in (
         ("transformer", tiny_bert, {}),
         ("roberta_ance", tiny_roberta, {"head": "new", "dimension": 16}),
@@ -202,76 +171,49 @@ def test_untied_towers_start_equal(family, tiny_bert, tiny_roberta, records):
         assert all(torch.equal(query, document) and query is not document for query, document in pairs)
 
 
-def test_a_pair_comes_back_as_it_was_saved(pair, saved, records):
-    loaded = load_encoder(saved(pair))
-    assert not loaded.towers.tied and not loaded.family.tied
-    for found, expected in zip(vectors(loaded, records), vectors(pair, records), strict=True):
-        np.testing.assert_array_equal(found, expected)
-
-
-def test_each_tower_of_a_pair_is_a_hugging_face_folder(pair, saved):
+def test_a_pair_comes_back_as_it_was_saved_and_each_tower_is_a_hugging_face_folder(pair, saved, records):
     folder = saved(pair)
+    loaded = load_encoder(folder)
+    assert not loaded.towers.tied and not loaded.family.tied
+    assert_same(loaded, pair, records)
     assert sorted(path.name for path in folder.iterdir()) == ["documents", SIDE_FILE, "queries"]
     for name, tower, length in (
         ("queries", pair.towers.queries, 24),
         ("documents", pair.towers.documents, 48),
     ):
-        torch.testing.assert_close(
-            AutoModel.from_pretrained(folder / name).state_dict(), tower.backbone.state_dict(), rtol=0, atol=0
-        )
+        theirs = AutoModel.from_pretrained(folder / name).state_dict()
+        torch.testing.assert_close(theirs, tower.backbone.state_dict(), rtol=0, atol=0)
         assert AutoTokenizer.from_pretrained(folder / name).model_max_length == length
 
 
-def test_a_tower_of_a_pair_encodes_its_own_side(pair, saved, records):
-    folder, expected = saved(pair), dict(zip(("query", "document"), vectors(pair, records), strict=True))
+def test_a_tower_of_a_pair_encodes_its_own_side(pair, checkpoint, saved, records):
+    folder = saved(pair)
     for side, name in (("query", "queries"), ("document", "documents")):
-        assert tower_folder(folder, side) == folder / name
+        assert tower_folder(folder, side) == folder / name and tower_folder(checkpoint, side) == checkpoint
         for given in (folder, folder / name):
-            np.testing.assert_array_equal(load_tower(given, side).encode(records, side), expected[side])
+            found = load_tower(given, side).encode(records, side)
+            np.testing.assert_array_equal(found, pair.encode(records, side))
     with pytest.raises(ValueError, match=r"queries encodes a query, not a document; use .*/documents"):
         load_tower(folder / "queries", "document")
 
 
-def test_a_tied_checkpoint_is_a_tower_of_both_sides(checkpoint):
-    assert (
-        tower_folder(checkpoint, "document") == checkpoint and load_tower(checkpoint, "document").towers.tied
-    )
-
-
 def test_a_pair_can_be_started_from(pair, family, saved, records):
     folder, settings = saved(pair), {"pooling": "mean", "tokenization": TOKENIZATION}
-    started = initial_encoder(family("transformer", folder, tied=False, **settings), seed=2)
-    crossed = initial_encoder(
-        family(
-            "transformer",
-            folder / "documents",
-            tied=False,
-            document_model=str(folder / "queries"),
-            **settings,
-        ),
-        seed=2,
-    )
-    for found, expected in zip(vectors(started, records), vectors(pair, records), strict=True):
-        np.testing.assert_array_equal(found, expected)
-    assert crossed.towers.queries.backbone.embeddings.word_embeddings.weight.equal(
-        pair.towers.documents.backbone.embeddings.word_embeddings.weight
+    assert_same(initial_encoder(family("transformer", folder, tied=False, **settings), seed=2), pair, records)
+    two = {"tied": False, "document_model": str(folder / "queries"), **settings}
+    crossed = initial_encoder(family("transformer", folder / "documents", **two), seed=2)
+    np.testing.assert_array_equal(
+        crossed.encode(records, "query"), load_tower(folder, "document").encode(records, "query")
     )
     assert read_side_file(saved(crossed) / "documents")["model"] == str(folder / "queries")
     with pytest.raises(ValueError, match=r"has two towers; set encoder.tied=false, or start from .*/queries"):
         initial_encoder(family("transformer", folder, tied=True, **settings), seed=2)
 
 
-def test_one_tower_may_become_two(checkpoint, family, records):
-    started = initial_encoder(
-        family("transformer", checkpoint, tied=False, pooling="mean", tokenization=TOKENIZATION), seed=2
-    )
-    for found, expected in zip(
-        vectors(started, records), vectors(load_encoder(checkpoint), records), strict=True
-    ):
-        np.testing.assert_array_equal(found, expected)
-
-
-def test_an_encoder_that_was_untied_is_saved_as_a_pair(checkpoint, saved):
+def test_one_tower_may_become_two(checkpoint, family, saved, records):
+    settings = {"tied": False, "pooling": "mean", "tokenization": TOKENIZATION}
+    started = initial_encoder(family("transformer", checkpoint, **settings), seed=2)
     encoder = load_encoder(checkpoint)
+    assert_same(started, encoder, records)
     encoder.untie()
     assert not load_encoder(saved(encoder)).towers.tied

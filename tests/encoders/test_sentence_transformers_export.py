@@ -1,7 +1,5 @@
 """An exported encoder in sentence-transformers: the same vectors."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -75,29 +73,34 @@ def test_two_towers_are_the_routes_of_a_router(
         np.testing.assert_array_equal(started.encode(DOCUMENTS, side), encoder.encode(DOCUMENTS, side))
 
 
+BY_SIDE = {"query": True, "document": False}
+PAIR = {"length_tokens": 48, "template": "{title} [SEP] {text}"}
+PASSAGES = {"length_tokens": 48, "passages": 2}
+
+
 @pytest.mark.parametrize(
-    ("settings", "reason"),
+    ("kind", "settings", "reason"),
     [
-        ({"normalize": {"query": True, "document": False}}, "encoder.normalize, which differs by side"),
-        ({"tokenization": {"lowercase": True, **LENGTHS}}, "encoder.tokenization.lowercase"),
+        ("transformer", {"normalize": BY_SIDE}, "encoder.normalize, which differs by side, of one tower"),
+        ("roberta_ance", {"layer_norm": BY_SIDE, "head": "new"}, "encoder.layer_norm, which differs by side"),
+        ("transformer", {"tokenization": {"lowercase": True, **LENGTHS}}, "encoder.tokenization.lowercase"),
         (
-            {
-                "tied": False,
-                "tokenization": {
-                    **LENGTHS,
-                    "document": {"length_tokens": 48, "template": "{title} [SEP] {text}"},
-                },
-            },
+            "transformer",
+            {"tied": False, "tokenization": {**LENGTHS, "document": PAIR}},
             "encoder.tokenization.document.template='{title} [SEP] {text}'",
         ),
         (
-            {"tokenization": {**LENGTHS, "document": {"length_tokens": 48, "passages": 2}}},
+            "transformer",
+            {"tokenization": {**LENGTHS, "document": PASSAGES}},
             "encoder.tokenization.document.passages=2",
         ),
     ],
 )
-def test_what_sentence_transformers_cannot_do_is_left_as_it_is(family, tiny_bert, saved, settings, reason):
-    folder = saved(initial_encoder(family("transformer", tiny_bert, **settings), seed=1))
+def test_what_sentence_transformers_cannot_do_is_left_as_it_is(
+    family, tiny_bert, tiny_roberta, saved, kind, settings, reason
+):
+    model = tiny_bert if kind == "transformer" else tiny_roberta
+    folder = saved(initial_encoder(family(kind, model, **settings), seed=1))
     before = sorted(folder.rglob("*"))
     assert write_sentence_transformers(folder).startswith(reason)
     assert sorted(folder.rglob("*")) == before
@@ -119,21 +122,3 @@ def test_the_head_of_ance_is_a_dense_and_a_layer_norm(family, tiny_roberta, save
     folder = saved(encoder)
     assert write_sentence_transformers(folder) is None
     assert_the_same(library.SentenceTransformer(str(folder), device="cpu"), encoder)
-    assert_the_same(library.SentenceTransformer(str(folder), device="cpu"), load_encoder(folder))
-
-
-def test_a_layer_norm_of_one_side_alone_needs_two_towers(family, tiny_roberta, saved):
-    sides = {"query": True, "document": False}
-    encoder = initial_encoder(
-        family("roberta_ance", tiny_roberta, head="new", dimension=16, layer_norm=sides), seed=1
-    )
-    folder = saved(encoder)
-    reason = write_sentence_transformers(folder)
-    assert reason == "encoder.layer_norm, which differs by side, of one tower"
-    assert not (folder / "modules.json").exists()
-
-
-def test_the_files_name_the_layers(exported):
-    folder = exported(normalize=True)
-    types = [module["type"] for module in json.loads((folder / "modules.json").read_text())]
-    assert [name.rpartition(".")[2] for name in types] == ["Transformer", "Pooling", "Normalize"]

@@ -107,35 +107,6 @@ def real_vectors(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(40, 96)).astype(np.float32), rng.normal(size=(3000, 96)).astype(np.float32)
 
 
-def search_real_vectors(world: World, backend: str):
-    return search_together(world, *real_vectors(), [1000, 2111][: world.size - 1], 50, backend)
-
-
-@pytest.mark.parametrize("backend", ["torch", "faiss"])
-def test_real_vectors(run_processes, backend):
-    queries, documents = real_vectors()
-    expected_scores, expected_rows = reference(queries.astype(np.float64), documents.astype(np.float64), 50)
-    for scores, rows in run_processes(3, search_real_vectors, backend):
-        np.testing.assert_array_equal(rows, expected_rows)
-        np.testing.assert_allclose(scores, expected_scores, rtol=1e-5)
-
-
-def collectives(world: World) -> list[str]:
-    small_blocks()
-    names, start = [], world.start
-    world.start = lambda collective, *arguments: (
-        names.append(collective.__name__),
-        start(collective, *arguments),
-    )[1]
-    search_together(world, *real_vectors(), [1000], 50)
-    return [name for name in names if name != "all_reduce"]  # the barriers around
-
-
-def test_a_block_of_rankings_takes_a_message(run_processes):
-    """To the processes that merge shares of 20 queries; one more has all that they found."""
-    assert run_processes(2, collectives) == [["all_to_all_single"] * 4 + ["all_gather"]] * 2
-
-
 def received(world: World) -> list[int]:
     """The lines that this process receives from each other process, with shares of 7 and 33 queries."""
     small_blocks()
@@ -150,11 +121,3 @@ def received(world: World) -> list[int]:
 def test_a_process_receives_its_own_queries_alone(run_processes):
     first, second = run_processes(2, received)
     assert first == [5, 2, 0, 0, 0, 0, 0] and second == [5, 5, 5, 5, 5, 5, 3]
-
-
-def test_one_process_gathers_nothing():
-    queries, documents = real_vectors()
-    scores, rows = search_together(World(), queries, documents, [], 50)
-    expected_scores, expected_rows = search.exact_search(queries, documents, 50, "torch")
-    np.testing.assert_array_equal(scores, expected_scores)
-    np.testing.assert_array_equal(rows, expected_rows)

@@ -1,5 +1,4 @@
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -118,12 +117,7 @@ def test_a_checkpoint_that_lost_a_weight_is_refused(encoder, saved, family, lost
         initial_encoder(family("roberta_ance", folder, dimension=encoder.dimension), seed=1)
 
 
-def test_weights_that_do_not_fit_are_refused(encoder, saved, family, tiny_bert, tiny_roberta, tmp_path):
-    shutil.copytree(tiny_roberta, tmp_path / "copy")
-    lost = "encoder.layer.0.output.dense.bias"
-    edit_weights(
-        tmp_path / "copy", lambda weights: {name: value for name, value in weights.items() if name != lost}
-    )
+def test_weights_that_do_not_fit_are_refused(encoder, saved, family, tiny_bert, tiny_roberta):
     larger = {"dimension": encoder.dimension + 1}
     for folder, settings, error, message in (
         (foreign(saved(encoder)), larger, RuntimeError, "no embeddingHead.bias, .* of the expected shape"),
@@ -131,9 +125,8 @@ def test_weights_that_do_not_fit_are_refused(encoder, saved, family, tiny_bert, 
             tiny_roberta,
             {},
             RuntimeError,
-            "To start from a plain RoBERTa or SEED-Encoder, set encoder.head=new",
+            "To start from a plain RoBERTa or SEED-Encoder, set encoder.head=ne",
         ),
-        (tmp_path / "copy", {"head": "new"}, RuntimeError, f"no roberta.{lost}"),
         (tiny_bert, {"head": "new"}, ValueError, "bert model; .* any other .* set encoder.kind=transformer"),
     ):
         with pytest.raises(error, match=message):
@@ -148,14 +141,11 @@ def test_a_new_head_is_drawn_from_the_seed(family, tiny_roberta):
         for seed in (1, 1, 2)
     )
     torch.testing.assert_close(first, again, rtol=0, atol=0)
-    assert not torch.equal(first["embeddingHead.weight"], other["embeddingHead.weight"])
-    assert first["embeddingHead.weight"].shape == (768, 32)
-    assert first["embeddingHead.weight"].std().item() == pytest.approx(0.02, rel=0.05)
-    assert (
-        first["norm.weight"].eq(1).all()
-        and first["norm.bias"].eq(0).all()
-        and first["embeddingHead.bias"].eq(0).all()
-    )
+    drawn = first["embeddingHead.weight"]
+    assert not torch.equal(drawn, other["embeddingHead.weight"])
+    assert drawn.shape == (768, 32) and drawn.std().item() == pytest.approx(0.02, rel=0.05)
+    assert first["norm.weight"].eq(1).all()
+    assert first["norm.bias"].eq(0).all() and first["embeddingHead.bias"].eq(0).all()
     body = RobertaModel.from_pretrained(tiny_roberta, add_pooling_layer=False).state_dict()
     assert all(torch.equal(first[f"roberta.{name}"], value) for name, value in body.items())
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
+from transformers import AutoModel, AutoTokenizer
 
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 
@@ -45,15 +45,12 @@ def test_vectors_against_the_models_last_hidden_state(family, records, request, 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_saved_and_loaded_is_the_same(family, tiny_bert, saved, records, pooling):
     encoder = initial_encoder(family("transformer", tiny_bert, pooling=pooling, normalize=True), SEED)
-    loaded = load_encoder(saved(encoder))
-    np.testing.assert_array_equal(loaded.encode(records, "document"), encoder.encode(records, "document"))
-    assert loaded.family.model_dump(exclude={"model"}) == encoder.family.model_dump(exclude={"model"})
-
-
-def test_plain_transformers_load_what_was_saved(family, tiny_bert, saved, records):
-    folder = saved(initial_encoder(family("transformer", tiny_bert), SEED))
+    folder = saved(encoder)
     theirs = AutoModel.from_pretrained(folder).state_dict()
     torch.testing.assert_close(theirs, AutoModel.from_pretrained(tiny_bert).state_dict(), rtol=0, atol=0)
+    loaded = load_encoder(folder)
+    np.testing.assert_array_equal(loaded.encode(records, "document"), encoder.encode(records, "document"))
+    assert loaded.family.model_dump(exclude={"model"}) == encoder.family.model_dump(exclude={"model"})
 
 
 @pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16])
@@ -89,24 +86,10 @@ def test_a_head_that_would_be_left_out_is_refused(family, tiny_roberta, copy):
         initial_encoder(family("transformer", folder), SEED)
 
 
-def test_a_slow_tokenizer_is_no_obstacle(family, tmp_path, tiny_bert):
-    """A folder as old releases wrote it: a vocabulary without tokenizer.json."""
-    BertModel(BertConfig(**AutoModel.from_pretrained(tiny_bert).config.to_dict())).save_pretrained(tmp_path)
-    shutil.copy(tiny_bert / "vocab.txt", tmp_path)
-    encoder = initial_encoder(family("transformer", tmp_path), SEED)
-    assert encoder.tokenizer.ids("query", [{"text": "the Query"}]) == [
-        encoder.tokenizer.tokenizer.convert_tokens_to_ids(["the", "query"])
-    ]
-
-
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_projection_gives_vectors_of_its_size(family, tiny_bert, saved, records, tied):
-    encoder = initial_encoder(
-        family(
-            "transformer", tiny_bert, projection=8, normalize={"query": True, "document": False}, tied=tied
-        ),
-        SEED,
-    )
+    settings = {"projection": 8, "normalize": {"query": True, "document": False}, "tied": tied}
+    encoder = initial_encoder(family("transformer", tiny_bert, **settings), SEED)
     with torch.no_grad():
         encoder.towers.documents.projection.bias.fill_(0.5)
     plain, folder = initial_encoder(family("transformer", tiny_bert), SEED), saved(encoder)
