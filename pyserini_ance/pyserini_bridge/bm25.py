@@ -6,17 +6,14 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyserini_ance import __version__
 from pyserini_ance.pyserini_bridge.java import java_command
-from pyserini_ance.storage.files import whole_file, write_json
+from pyserini_ance.storage.files import whole_file
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.storage.publish import whole_folder
 
@@ -72,7 +69,7 @@ def retrieve(
 
 def _index(documents: Iterable[tuple[str, str]], folder: Path, settings: "Bm25", total: int | None) -> None:
     """Index the documents into `folder`. Raises RuntimeError if Lucene lost some of them."""
-    start, received = time.time(), 0
+    received = 0
     texts = folder / "documents"
     texts.mkdir()
     progress = progress_bar(iterable=documents, total=total, desc="BM25 documents", unit=" documents")
@@ -95,14 +92,6 @@ def _index(documents: Iterable[tuple[str, str]], folder: Path, settings: "Bm25",
             f"Lucene indexed {counts.get('indexed', 0):,} of {received - counts.get('empty', 0):,} documents "
             "that are not blank; is the disk full?"
         )
-    about = {
-        "kind": "lucene index for BM25",
-        "documents": counts["indexed"],
-        "blank_left_out": counts["empty"],
-        "seconds": round(time.time() - start, 1),
-        "versions": {"pyserini_ance": __version__, "pyserini": version("pyserini")},
-    }
-    write_json(folder / "about.json", about)
 
 
 def _search(index: str, rankings: Sequence[Bm25Job], settings: "Bm25") -> None:

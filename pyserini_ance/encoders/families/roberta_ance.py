@@ -31,8 +31,7 @@ from pyserini_ance.encoders.released import (
     Form,
     check_unexpected_weights,
     form_of,
-    warn_about_tokenization,
-    warn_about_vectors,
+    warn_about_settings,
 )
 
 if TYPE_CHECKING:
@@ -93,10 +92,9 @@ class RobertaAnce(Family):
             form = form_of(self.kind, source, written)
             if self.head == "load":
                 form = form or ANCE
-                warn_about_tokenization(form, source, self.tokenization)
-                warn_about_vectors(form, source, self)
+                warn_about_settings(form, source, self)
             elif form is not None:
-                warn_about_tokenization(form, source, self.tokenization, only=form.vocabulary)
+                warn_about_settings(form, source, self, only=form.vocabulary)
         model = self._read(source, form, head_required=self.head == "load").model
         tower = RobertaAnceTower(reduce_layers(model, self.layers, source), self.layer_norm, self.normalize)
         if self.head == "new":

@@ -36,7 +36,7 @@ from pyserini_ance.encoders.released import (
     Form,
     check_unexpected_weights,
     form_of,
-    warn_about_tokenization,
+    warn_about_settings,
 )
 from pyserini_ance.encoders.sentence_transformers_import import (
     check_similarity,
@@ -156,11 +156,8 @@ class Transformer(Family):
         from transformers import PreTrainedConfig
 
         written = PreTrainedConfig.get_config_dict(source)[0]
-        return (
-            self._dpr(source, written)
-            if written.get("model_type") in DPR.model_types
-            else self._backbone(source)
-        )
+        is_dpr = written.get("model_type") in DPR.model_types
+        return self._dpr(source, written) if is_dpr else self._backbone(source)
 
     def _dpr(self, source: str, written: dict[str, Any]) -> Any:
         from transformers import BertConfig
@@ -186,7 +183,7 @@ class Transformer(Family):
             )
         form = form_of("transformer", source, written)
         if form is not None:
-            warn_about_tokenization(form, source, self.tokenization)
+            warn_about_settings(form, source, self)
         if form is not DPR:
             return self._backbone(source, form)
         if (saved_side := DPR_FOLDER.get((written.get("architectures") or [""])[0], side)) != side:
@@ -213,7 +210,7 @@ class Transformer(Family):
 
         if self.tied:
             raise ValueError(f"{source} contains two towers; set encoder.tied=false")
-        warn_about_tokenization(DPR, source, self.tokenization)
+        warn_about_settings(DPR, source, self)
         assert self.base is not None, "a DPR file without `base` has no tokenizer, which is loaded first"
         config = BertConfig.from_pretrained(resolve_model(self.base))
         return self._backbone(source, DPR, config=config, state_dict=read_dpr_file(Path(source), side))
