@@ -32,7 +32,6 @@ MAY_DIFFER = (*START_KEYS, "tied", "head", "dropout")
 # Settings that say what is made of a saved encoder that a recipe starts from. A checkpoint that training
 # continues from was made with them.
 START_SETTINGS = ("layers",)
-OF_PASSAGES = ("special_tokens", "pad_passages")  # only with several passages
 
 
 class Tower(nn.Module):
@@ -172,9 +171,19 @@ class Family(Component):
             folder = Path(resolve_model(model))
         except FileNotFoundError:  # said when the weights are loaded
             return values
-        kind = values.get("kind", cls.model_fields["kind"].get_default())
-        saved = saved_settings(folder, values, kind)
-        return completed(values, {key: saved[key] for key in saved.keys() & cls.model_fields.keys()})
+        file = folder / SIDE_FILE
+        saved = (read_json_object(file) if file.is_file() else None) or {}
+        if saved.get("kind") != values.get("kind", cls.model_fields["kind"].get_default()):
+            return values
+        # What is made of an encoder in training is not taken from it.
+        own = {*MAY_DIFFER, *START_SETTINGS} - {"tied"}
+        saved = {key: saved[key] for key in (saved.keys() & cls.model_fields.keys()) - own}
+        tokenization = values.get("tokenization")
+        given = tokenization.get("document") if isinstance(tokenization, dict) else None
+        if isinstance(given, dict) and "passages" in given:
+            for key in ("special_tokens", "pad_passages"):  # only with several passages
+                saved["tokenization"]["document"].pop(key, None)
+        return completed(values, saved)
 
     @model_validator(mode="after")
     def check_document_model(self) -> "Family":
@@ -203,24 +212,6 @@ class Family(Component):
     @abstractmethod
     def save(self, tower: Tower, folder: Path) -> None:
         """Write weights and configuration; Hugging Face and the stock Pyserini class can load them."""
-
-
-def saved_settings(folder: Path, values: dict[str, Any], kind: str) -> dict[str, Any]:
-    """The settings of the encoder of `kind` that this package saved in `folder`, to complete `values`; {} if
-    there is none. What is made of an encoder in training is not among them."""
-    file = folder / SIDE_FILE
-    saved = (read_json_object(file) if file.is_file() else None) or {}
-    if saved.get("kind") != kind:
-        return {}
-    own = {*MAY_DIFFER, *START_SETTINGS} - {"tied"}
-    saved = {key: value for key, value in saved.items() if key not in own}
-    tokenization = values.get("tokenization")
-    given = tokenization.get("document") if isinstance(tokenization, dict) else None
-    if isinstance(given, dict) and "passages" in given:
-        documents = saved["tokenization"]["document"]
-        kept = {key: value for key, value in documents.items() if key not in OF_PASSAGES}
-        saved["tokenization"] = {**saved["tokenization"], "document": kept}
-    return saved
 
 
 def completed(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:

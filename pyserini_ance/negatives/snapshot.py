@@ -27,7 +27,7 @@ from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.models import Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some, has_shards
-from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, factory_and_search, make_index
+from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, make_index
 from pyserini_ance.vectors.search import (
     Searcher,
     has_room,
@@ -368,7 +368,7 @@ class Snapshot:
         return FlatIndex(vectors, self._searcher(own), self.world)
 
     def _faiss_index(self, index: str, seed: int, vectors: ShardedVectors) -> Searcher:
-        factory, search = factory_and_search(index)
+        factory, _, search = index.partition(";")
         folder = vectors_folder(self.scratch, self.document_weights, self.precision)
         path = folder.with_name(f"{folder.name}-{sha256_json([factory, seed])[:12]}")
         about = {

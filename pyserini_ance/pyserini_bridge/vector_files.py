@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from pyserini_ance.pyserini_bridge.export import check_ids
 from pyserini_ance.storage.files import whole_file, write_json, write_whole
 from pyserini_ance.storage.publish import whole_folder
 from pyserini_ance.vectors.encoding import ShardedVectors
-from pyserini_ance.vectors.faiss_index import FLAT, factory_and_search, write_index_file
+from pyserini_ance.vectors.faiss_index import FLAT, write_index_file
 
 ROWS_PER_BLOCK = 1 << 13  # 24 MiB of 768 dimensions
 ROWS_PER_FILE = 1 << 18  # of Parquet: 0.8 GB of 768 dimensions; each thread of Anserini reads a file
@@ -30,17 +30,7 @@ INDEX_SEED = 42  # chooses the vectors that a compressed index is trained with
 # product), and the count of the numbers that follow.
 FLAT_NAME, HEADER, UNUSED = b"IxFI", struct.Struct("<4siqqq?iQ"), 1 << 20
 NumberType = Literal["fp32", "fp16"]
-
-
-class Rows(Protocol):
-    """An array (N, D), or an object such as ShardedVectors that reads rows like one."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: Any, /) -> np.ndarray: ...
+Rows = np.ndarray | ShardedVectors  # (N, D) float32
 
 
 def write_index(
@@ -48,7 +38,7 @@ def write_index(
 ) -> None:
     """Write a Faiss folder for Pyserini: `index` (inner product), `docid`, `encoder.json` (`about`).
 
-    vectors: (N, D) float32; a factory needs an array or ShardedVectors. One block is in memory at a time, and
+    One block of vectors is in memory at a time, and
     Faiss's index unless it is flat: Faiss's own function needs all vectors in memory, and more while its
     index grows. index: `flat`, or a Faiss factory string as in a recipe's `final_evaluation.indexes`
     (`HNSW32;efSearch=64`), whose search settings are written into the index. The folder appears when it is
@@ -66,8 +56,7 @@ def write_index(
                 for block, _ in _blocks(vectors, ids):
                     file.write(np.ascontiguousarray(block, "<f4").data)
         else:
-            assert isinstance(vectors, (np.ndarray, ShardedVectors)), "a factory reads rows in any order"
-            factory, search = factory_and_search(index)
+            factory, _, search = index.partition(";")
             write_index_file(temporary / "index", vectors, factory, INDEX_SEED, search)
         write_whole(temporary / "docid", "".join(f"{id}\n" for id in ids))
         write_json(temporary / "encoder.json", about)

@@ -17,7 +17,9 @@ from pyserini_ance.vectors.search import DOCUMENTS_PER_BLOCK, has_room
 from pyserini_ance.vectors.topk import ScoresAndRows
 
 log = logging.getLogger(__name__)
-FLAT = "flat"  # exact search in the vectors themselves, without an index of this module
+# Exact search in the vectors themselves, without an index of this module. Other indexes are a factory string
+# and, after a semicolon, settings of its search in the syntax of Faiss's ParameterSpace: IVF64,Flat;nprobe=8.
+FLAT = "flat"
 TRAINING_VECTORS = 1 << 17  # a product quantiser of 8 bits uses half as many
 # Dimensions of a code's part of the vector: with fewer, Faiss itself does not use matrix products.
 MATRIX_PRODUCT_DIMENSIONS = 16
@@ -88,15 +90,6 @@ def to_gpu(index: FaissIndex, device: str, vectors: int) -> FaissIndex | None:
     return copy
 
 
-def factory_and_search(index: str) -> tuple[str, str]:
-    """Split a recipe's `IVF64,Flat;nprobe=8` into the factory string and settings of its search.
-
-    The settings are in the syntax of Faiss's ParameterSpace.
-    """
-    factory, _, search = index.partition(";")
-    return factory, search
-
-
 def make_index(
     folder: Path,
     vectors: ShardedVectors,
@@ -141,7 +134,7 @@ def check_index(dimension: int, index: str) -> None:
 
     The settings of its search are checked, too.
     """
-    factory, search = factory_and_search(index)
+    factory, _, search = index.partition(";")
     _set_search(new_index(dimension, factory), search)
 
 

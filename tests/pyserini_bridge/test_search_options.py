@@ -48,6 +48,10 @@ write_parquet(vectors, ids, folder / "parquet", {})
 of_parquet = ["-collection", "ParquetDenseVectorCollection", "-input", str(folder / "parquet")]
 for name, kind in {"lucene-flat": "Flat", "lucene-hnsw": "Hnsw"}.items():
     run_module(f"io.anserini.index.Index{kind}DenseVectors", [*of_parquet, "-index", str(folder / name)])
+try:
+    run_module("io.anserini.index.IndexHnswDenseVectors", ["-index", str(folder / "none"), "-colection", "x"])
+except RuntimeError as error:
+    (folder / "error").write_text(str(error))
 indexer = import_pyserini("pyserini.index.lucene").LuceneIndexer(args=["-index", lucene, "-storeRaw"])
 indexer.add_batch_raw([json.dumps({"id": id, "contents": text}) for id, text in zip(ids, texts)])
 indexer.close()
@@ -180,6 +184,7 @@ def test_lucenes_vector_indexes_score_a_dot_product_as_its_half_plus_a_half(fold
     asked, documents = vectors
     for vector, found in zip(asked, read_run(folder / f"{name}.txt").values(), strict=True):
         assert_best(found, by_document((1 + documents @ vector) / 2))
+    assert "wrote no index" in (folder / "error").read_text()
 
 
 def answer(url: str, server: subprocess.Popen, seconds: int = 300) -> dict:

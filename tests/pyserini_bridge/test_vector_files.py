@@ -12,7 +12,6 @@ import pytest
 from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.pyserini_bridge.vector_files import read_index, write_index, write_jsonl, write_parquet
 from pyserini_ance.vectors.encoding import ShardedVectors
-from pyserini_ance.vectors.search import exact_search
 
 SAME_BYTES = """
 import sys
@@ -145,49 +144,6 @@ def test_jsonl_is_byte_by_byte_that_of_pyserini(in_java, tmp_path, monkeypatch):
     write_jsonl(vectors, ids_of(40), contents, tmp_path / "ours")
     (theirs,), (ours,) = (list((tmp_path / name).iterdir()) for name in ("theirs", "ours"))
     assert theirs.name == ours.name and theirs.read_bytes() == ours.read_bytes()
-
-
-HNSW = """
-import json, sys
-import numpy as np
-from pyserini_ance.pyserini_bridge.java import import_pyserini
-from pyserini_ance.pyserini_bridge.launcher import run_module
-
-folder, indexer = sys.argv[1], "io.anserini.index.IndexHnswDenseVectors"
-flags = ["-collection", "ParquetDenseVectorCollection", "-input", f"{folder}/parquet", "-quiet"]
-queries, found = np.load(f"{folder}/queries.npy"), {}
-for name, more in {"fp32": [], "int8": ["-quantize.sqv"]}.items():
-    run_module(indexer, [*flags, "-index", f"{folder}/{name}", *more])
-    searcher = import_pyserini("pyserini.search.lucene").LuceneHnswDenseSearcher(f"{folder}/{name}")
-    hits = [searcher.search(str(query.tolist()), k=10) for query in queries]
-    found[name] = [[(hit.docid, hit.score) for hit in of_query] for of_query in hits]
-try:
-    run_module(indexer, ["-index", f"{folder}/none", "-colection", "x"])
-except RuntimeError as error:
-    found["error"] = str(error)
-print(json.dumps(found))
-"""
-
-
-def test_lucene_hnsw_of_parquet_finds_what_exact_search_finds(in_java, tmp_path):
-    vectors = drawn(300, 16)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    write_parquet(vectors, ids_of(300), tmp_path / "parquet", {}, rows_per_file=200)
-    queries = vectors[:20]
-    np.save(tmp_path / "queries.npy", queries)
-    found = json.loads(in_java(HNSW, tmp_path))
-    scores, rows = exact_search(queries, vectors, 10)
-    for name, recall, step in (("fp32", 0.99, 1e-6), ("int8", 0.9, 1e-2)):
-        shared = [
-            len({f"é{row}" for row in best} & {id for id, _ in hits})
-            for best, hits in zip(rows.tolist(), found[name], strict=True)
-        ]
-        assert np.mean(shared) >= 10 * recall
-        first = [hits[0] for hits in found[name]]
-        assert [id for id, _ in first] == [f"é{row}" for row in range(20)]
-        # Lucene's score of a dot product
-        np.testing.assert_allclose([score for _, score in first], (1 + scores[:, 0]) / 2, atol=step)
-    assert "wrote no index" in found["error"]
 
 
 def writers():

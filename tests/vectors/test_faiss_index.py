@@ -9,13 +9,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.storage.files import sha256_file
 from pyserini_ance.vectors import faiss_index
 from pyserini_ance.vectors.encoding import ShardedVectors
-from pyserini_ance.vectors.faiss_index import (
-    FactoryIndex,
-    check_index,
-    factory_and_search,
-    make_index,
-    new_index,
-)
+from pyserini_ance.vectors.faiss_index import FactoryIndex, check_index, make_index, new_index
 from pyserini_ance.vectors.search import search_arrays
 
 ABOUT = {"weights": "w" * 64}
@@ -114,7 +108,7 @@ def test_an_index_depends_on_vectors_and_seed_and_is_made_once(run_processes, tm
 
 def searched(world: World, folder, index: str, k: int) -> np.ndarray:
     queries, documents = drawn()
-    factory, search = factory_and_search(index)
+    factory, _, search = index.partition(";")
     make_index(folder / factory, ShardedVectors.split(documents, world), factory, 3, ABOUT, world)
     return search_arrays(FactoryIndex(folder / factory, world, search), queries, k)[1]
 
