@@ -107,58 +107,44 @@ def test_two_towers_are_cut_alike_and_the_random_state_stays(family, model, reco
         np.testing.assert_array_equal(loaded.encode(records, side), encoder.encode(records, side))
 
 
-class TestRobertaAnce:
-    @pytest.fixture
-    def whole(self, family, saved, tiny_roberta):
-        """A saved encoder of two layers with a head."""
-        settings = {"head": "new", "dimension": 16, "tokenization": LOWER}
-        return saved(initial_encoder(family("roberta_ance", tiny_roberta, **settings), SEED))
-
-    @pytest.mark.parametrize("number", [0, 1])
-    def test_vectors_are_those_of_roberta_cut_by_hand_and_its_head(
-        self, family, saved, whole, records, number
-    ):
-        settings = {"dimension": 16, "tokenization": LOWER}
-        encoder = initial_encoder(family("roberta_ance", whole, layers=[number], **settings), SEED)
-        vectors = encoder.encode(records, "document")
-        by_hand = load_encoder(whole)
-        layers = by_hand.towers.queries.model.roberta.encoder.layer
-        by_hand.towers.queries.model.roberta.encoder.layer = nn.ModuleList([layers[number]])
-        np.testing.assert_array_equal(vectors, by_hand.encode(records, "document"))
-        folder = saved(encoder)
-        np.testing.assert_array_equal(load_encoder(folder).encode(records, "document"), vectors)
-        assert AutoConfig.from_pretrained(folder).num_hidden_layers == 1
-        weights = torch.load(folder / "pytorch_model.bin", weights_only=True)
-        assert weights.keys() == load_file(folder / "model.safetensors").keys()
-        assert not any(".layer.1." in name for name in weights)
+@pytest.mark.parametrize("number", [0, 1])
+def test_vectors_are_those_of_roberta_cut_by_hand_and_its_head(family, saved, tiny_roberta, records, number):
+    settings = {"dimension": 16, "tokenization": LOWER}
+    whole = saved(initial_encoder(family("roberta_ance", tiny_roberta, head="new", **settings), SEED))
+    encoder = initial_encoder(family("roberta_ance", whole, layers=[number], **settings), SEED)
+    vectors, by_hand = encoder.encode(records, "document"), load_encoder(whole)
+    layers = by_hand.towers.queries.model.roberta.encoder.layer
+    by_hand.towers.queries.model.roberta.encoder.layer = nn.ModuleList([layers[number]])
+    np.testing.assert_array_equal(vectors, by_hand.encode(records, "document"))
+    folder = saved(encoder)
+    np.testing.assert_array_equal(load_encoder(folder).encode(records, "document"), vectors)
+    assert AutoConfig.from_pretrained(folder).num_hidden_layers == 1
+    weights = torch.load(folder / "pytorch_model.bin", weights_only=True)
+    assert weights.keys() == load_file(folder / "model.safetensors").keys()
+    assert not any(".layer.1." in name for name in weights)
 
 
-class TestASavedEncoder:
-    @pytest.fixture
-    def checkpoint(self, family, model, saved):
-        return saved(initial_encoder(family("transformer", model("bert"), layers=LAYERS), SEED))
-
-    def test_training_continues_from_it_whole(self, family, checkpoint, records):
-        expected = load_encoder(checkpoint)
-        assert expected.family.layers == (0, 2, 4) == family_of(checkpoint).layers
-        again = continue_encoder(family("transformer", "a-hub-name", layers=LAYERS), checkpoint)
-        np.testing.assert_array_equal(again.encode(records), expected.encode(records))
-
-    def test_a_recipe_of_other_layers_cannot_continue_from_it(self, family, model, checkpoint, saved):
-        whole = saved(initial_encoder(family("transformer", model("bert")), SEED))
-        for folder, layers, kept in ((checkpoint, None, r"\(0, 2, 4\)"), (whole, [0, 2], "None")):
-            message = f"encoder.layers is .*, but .* was trained with {kept}; use the latter in the recipe"
-            with pytest.raises(ValueError, match=message):
-                continue_encoder(family("transformer", "a-hub-name", layers=layers), folder)
-
-    def test_as_a_model_it_may_be_cut_further(self, family, model, checkpoint, records):
-        start = initial_encoder(family("transformer", checkpoint), SEED)
-        np.testing.assert_array_equal(start.encode(records), load_encoder(checkpoint).encode(records))
-        twice = initial_encoder(family("transformer", checkpoint, layers=[0, 2]), SEED)
-        once = initial_encoder(family("transformer", model("bert"), layers=[0, 4]), SEED)
-        np.testing.assert_array_equal(twice.encode(records), once.encode(records))
-        with pytest.raises(ValueError, match=r"has 3 layers, 0 to 2; .* remove encoder.layers to take all"):
-            initial_encoder(family("transformer", checkpoint, layers=LAYERS), SEED)
+def test_training_continues_from_a_saved_encoder_whole_and_as_a_model_it_may_be_cut_further(
+    family, model, records, saved
+):
+    whole = model("bert")
+    checkpoint = saved(initial_encoder(family("transformer", whole, layers=LAYERS), SEED))
+    expected = load_encoder(checkpoint)
+    assert expected.family.layers == (0, 2, 4) == family_of(checkpoint).layers
+    again = continue_encoder(family("transformer", "a-hub-name", layers=LAYERS), checkpoint)
+    start = initial_encoder(family("transformer", checkpoint), SEED)
+    for encoder in (again, start):
+        np.testing.assert_array_equal(encoder.encode(records), expected.encode(records))
+    twice = initial_encoder(family("transformer", checkpoint, layers=[0, 2]), SEED)
+    once = initial_encoder(family("transformer", whole, layers=[0, 4]), SEED)
+    np.testing.assert_array_equal(twice.encode(records), once.encode(records))
+    uncut = saved(initial_encoder(family("transformer", whole), SEED))
+    for folder, layers, kept in ((checkpoint, None, r"\(0, 2, 4\)"), (uncut, [0, 2], "None")):
+        message = f"encoder.layers is .*, but .* was trained with {kept}; use the latter in the recipe"
+        with pytest.raises(ValueError, match=message):
+            continue_encoder(family("transformer", "a-hub-name", layers=layers), folder)
+    with pytest.raises(ValueError, match=r"has 3 layers, 0 to 2; .* remove encoder.layers to take all"):
+        initial_encoder(family("transformer", checkpoint, layers=LAYERS), SEED)
 
 
 @pytest.mark.parametrize("layers", [[], [-1], "0", 3, [2, 0], [0, 2, 2]])
