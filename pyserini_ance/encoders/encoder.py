@@ -210,17 +210,12 @@ class Encoder:
 
     def _fields(self, position: int, text: str | Mapping[str, str], side: Side) -> dict[str, str]:
         fields = text if isinstance(text, Mapping) else {"text": text}
-        for value in fields.values():
-            if not isinstance(value, str):
-                raise ValueError(
-                    f"texts[{position}] is {shown(text)}, with a value of type {type(value).__name__}; "
-                    "expected a string, or a dict of fields that are strings"
-                )
-            if not is_utf8(value):
-                raise ValueError(
-                    f"texts[{position}] is {shown(text)}, which holds half a surrogate pair; remove the "
-                    "character"
-                )
+        where = f"texts[{position}] is {shown(text)}"
+        if other := [type(value).__name__ for value in fields.values() if not isinstance(value, str)]:
+            expected = "a string, or a dict of fields that are strings"
+            raise ValueError(f"{where}, with a value of type {other[0]}; expected {expected}")
+        if not all(map(is_utf8, fields.values())):
+            raise ValueError(f"{where}, which holds half a surrogate pair; remove the character")
         template = self.family.tokenization.side(side).template
         if not any(f"{{{name}}}" in template for name in fields):
             raise ValueError(

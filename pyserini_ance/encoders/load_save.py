@@ -35,15 +35,7 @@ from pyserini_ance.storage.files import read_json, write_json
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "vocab.txt",
-    "vocab.json",
-    "tokenizer.model",
-    "spiece.model",
-    "spm.model",
-    "sentencepiece.bpe.model",
-)
+TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
 
 
 def tokenizer_source(family: Family, source: str) -> str:
@@ -58,7 +50,7 @@ def tokenizer_source(family: Family, source: str) -> str:
     if not path.exists():
         return source
     for folder in (path, path.parent) if path.name in TEVATRON_FOLDER.values() else (path,):
-        if any((folder / name).exists() for name in TOKENIZER_FILES):
+        if any(path for pattern in TOKENIZER_FILES for path in folder.glob(pattern)):
             return str(folder)
     raise FileNotFoundError(
         f"{source} has no tokenizer; pass a folder or hub model that has it: encoder.base=NAME "

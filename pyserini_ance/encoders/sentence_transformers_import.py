@@ -152,14 +152,18 @@ def check_similarity(source: str, normalized: bool) -> None:
 
 
 def _modules(files: _Files, side: Side) -> list[tuple[str, str]]:
-    """The kinds and folders of a side's modules; empty for models of others, and for our own."""
+    """The kinds and folders of a side's modules; empty for models of others, and for our own.
+
+    The kind of a class that is not sentence-transformers' has its package.
+    """
     modules: list[tuple[str, str]] = []
     if (Path(files.source) / SIDE_FILE).exists():
         return modules
     for module in files.read("modules.json"):
-        kind, path = _kind(module["type"]), module["path"]
-        modules += _route(files, path, side) if kind in ("Router", "Asym") else [(kind, path)]
-    return [(kind, path) for kind, path in modules if kind != "Dropout"]  # off in encoding
+        kind, path = module["type"], module["path"]
+        modules += _route(files, path, side) if kind.endswith((".Router", ".Asym")) else [(kind, path)]
+    ours = [(re.sub(r"^sentence_transformers\..*\.", "", kind), path) for kind, path in modules]
+    return [(kind, path) for kind, path in ours if kind != "Dropout"]  # off in encoding
 
 
 def _layers(files: _Files, side: Side) -> dict[str, str]:
@@ -181,13 +185,8 @@ def _layers(files: _Files, side: Side) -> dict[str, str]:
     return dict(modules)
 
 
-def _kind(name: str) -> str:
-    """A module's class; with its package if that is not sentence-transformers."""
-    return name.rpartition(".")[2] if name.startswith("sentence_transformers.") else name
-
-
 def _route(files: _Files, path: str, side: Side) -> list[tuple[str, str]]:
-    """The kinds and folders of a Router's modules for texts of a side.
+    """The classes and folders of a Router's modules for texts of a side.
 
     Source: sentence-transformers 6.2, `Router._resolve_route_name`.
     """
@@ -202,7 +201,7 @@ def _route(files: _Files, path: str, side: Side) -> list[tuple[str, str]]:
             f"whose Router has the routes {', '.join(routes)}, and none for a {side}",
             "choose a model with the routes query and document",
         )
-    return [(_kind(config["types"][name]), PurePosixPath(path, name).as_posix()) for name in routes[names[0]]]
+    return [(config["types"][name], PurePosixPath(path, name).as_posix()) for name in routes[names[0]]]
 
 
 def _side_settings(files: _Files, side: Side, given: Collection[str]) -> dict[str, Any] | None:
@@ -214,31 +213,7 @@ def _side_settings(files: _Files, side: Side, given: Collection[str]) -> dict[st
     names = (PurePosixPath(layers["Transformer"], name).as_posix() for name in OLDER_FILES)
     name = next((name for name in names if files.read(name)), OLDER_FILES[0])
     text: dict[str, Any] = files.read(name)
-    _check_transformer(files, name, text)
-    config = files.read("config_sentence_transformers.json")
-    if size := config.get("truncate_dim"):
-        raise files.refuse(
-            f"that keeps {size} numbers of a vector (truncate_dim)",
-            "remove truncate_dim from config_sentence_transformers.json of a copy, for whole vectors",
-        )
-    given_template = f"tokenization.{side}.template" in given
-    tokenization = {
-        "template": None if given_template else _template(files, config, side, pooling),
-        "length_tokens": _length(files, layers["Transformer"], text, side),
-    }
-    return {
-        "weights": (layers["Transformer"], dense),
-        "pooling": _pooling(pooling),
-        "normalize": "Normalize" in layers and scaled == VECTOR,
-        "projection": dense and _dense_size(files, dense),
-        "lowercase": bool(text.get("do_lower_case")),
-        "tokenization": {key: value for key, value in tokenization.items() if value is not None},
-    }
-
-
-def _check_transformer(files: _Files, name: str, text: Mapping[str, Any]) -> None:
-    """Raise ValueError for settings of a Transformer that change vectors in ways that this package lacks."""
-    for key, value in text.items():
+    for key, value in text.items():  # settings that change vectors in ways that this package lacks
         odd = value
         if value and key.endswith(("_args", "_kwargs")):
             odd = {inner: of for inner, of in value.items() if inner not in HARMLESS}
@@ -247,6 +222,29 @@ def _check_transformer(files: _Files, name: str, text: Mapping[str, Any]) -> Non
                 f"whose {name} sets {key} to {json.dumps(odd)}, which is not supported",
                 "choose another model, or remove the setting in a copy, for vectors without it",
             )
+    config = files.read("config_sentence_transformers.json")
+    if size := config.get("truncate_dim"):
+        raise files.refuse(
+            f"that keeps {size} numbers of a vector (truncate_dim)",
+            "remove truncate_dim from config_sentence_transformers.json of a copy, for whole vectors",
+        )
+    # Older files have a key for each pooling. One that this package lacks goes by its name.
+    flags = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+    modes = [flags.get(key, key) for key, on in pooling.items() if key.startswith("pooling_mode_") and on]
+    mode = pooling.get("pooling_mode", modes or "mean")
+    given_template = f"tokenization.{side}.template" in given
+    tokenization = {
+        "template": None if given_template else _template(files, config, side, pooling),
+        "length_tokens": _length(files, layers["Transformer"], text, side),
+    }
+    return {
+        "weights": (layers["Transformer"], dense),
+        "pooling": mode if isinstance(mode, str) else ",".join(mode),
+        "normalize": "Normalize" in layers and scaled == VECTOR,
+        "projection": dense and _dense_size(files, dense),
+        "lowercase": bool(text.get("do_lower_case")),
+        "tokenization": {key: value for key, value in tokenization.items() if value is not None},
+    }
 
 
 def _template(files: _Files, config: Mapping[str, Any], side: Side, pooling: Mapping[str, Any]) -> str | None:
@@ -277,14 +275,6 @@ def _length(files: _Files, folder: str, text: Mapping[str, Any], side: Side) -> 
         positions -= config.get("pad_token_id", 1) + 1
     known = [int(number) for number in (limit, positions) if number]
     return min(known) if known else None
-
-
-def _pooling(config: Mapping[str, Any]) -> str:
-    """`cls`, `mean`, or the name of a pooling that this package lacks; older files have a key for each."""
-    flags = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
-    modes = [flags.get(key, key) for key, on in config.items() if key.startswith("pooling_mode_") and on]
-    mode = config.get("pooling_mode", modes or "mean")
-    return mode if isinstance(mode, str) else ",".join(mode)
 
 
 def _dense_size(files: _Files, folder: str) -> int:
