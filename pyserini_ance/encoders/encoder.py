@@ -210,12 +210,14 @@ class Encoder:
 
     def _fields(self, position: int, text: str | Mapping[str, str], side: Side) -> dict[str, str]:
         fields = text if isinstance(text, Mapping) else {"text": text}
-        where = f"texts[{position}] is {shown(text)}"
+        problem = None
         if other := [type(value).__name__ for value in fields.values() if not isinstance(value, str)]:
             expected = "a string, or a dict of fields that are strings"
-            raise ValueError(f"{where}, with a value of type {other[0]}; expected {expected}")
-        if not all(map(is_utf8, fields.values())):
-            raise ValueError(f"{where}, which holds half a surrogate pair; remove the character")
+            problem = f"with a value of type {other[0]}; expected {expected}"
+        elif not all(map(is_utf8, fields.values())):
+            problem = "which holds half a surrogate pair; remove the character"
+        if problem:
+            raise ValueError(f"texts[{position}] is {shown(text)}, {problem}")
         template = self.family.tokenization.side(side).template
         if not any(f"{{{name}}}" in template for name in fields):
             raise ValueError(
