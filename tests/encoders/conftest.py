@@ -26,6 +26,12 @@ def family():
     return make
 
 
+@pytest.fixture(scope="session")
+def start(family):
+    """Start an encoder of a kind over a model folder."""
+    return lambda kind, model, seed=1, **settings: initial_encoder(family(kind, model, **settings), seed)
+
+
 @pytest.fixture
 def saved(tmp_path):
     """Save an encoder into a folder of its own; returns the folder."""

@@ -12,16 +12,16 @@ from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.encoder import Encoder, padded_batch, to_device, to_host
 from pyserini_ance.encoders.family import MASKED_ALONE, attention_mask, pool
 from pyserini_ance.encoders.hardware import DTYPES
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.encoders.load_save import load_encoder
 
 SEED = 1
 
 
 @pytest.fixture(params=["transformer", "roberta_ance"])
-def encoder(request, family, tiny_bert, tiny_roberta) -> Encoder:
+def encoder(request, start, tiny_bert, tiny_roberta) -> Encoder:
     if request.param == "transformer":
-        return initial_encoder(family("transformer", tiny_bert, pooling="mean", normalize=True), SEED)
-    return initial_encoder(family("roberta_ance", tiny_roberta, head="new", dimension=16), SEED)
+        return start("transformer", tiny_bert, pooling="mean", normalize=True)
+    return start("roberta_ance", tiny_roberta, head="new", dimension=16)
 
 
 def test_vectors_are_float32_in_the_order_of_the_records(encoder, records):
@@ -97,8 +97,8 @@ def test_a_batch_is_launched_before_the_one_before_it_is_given():
     assert done == ["launch 0", "launch 1", "give 0", "launch 2", "give 1", "give 2"]
 
 
-def test_each_side_has_its_length_and_template(family, tiny_bert):
-    encoder = initial_encoder(family("transformer", tiny_bert), SEED)
+def test_each_side_has_its_length_and_template(start, tiny_bert):
+    encoder = start("transformer", tiny_bert)
     assert (encoder.length_tokens("query"), encoder.length_tokens("document")) == (24, 48)
     text = [{"title": "x", "text": "b " * 30}]
     short = [{"title": "x", "text": "b " * 22}]
@@ -106,8 +106,8 @@ def test_each_side_has_its_length_and_template(family, tiny_bert):
     assert np.abs(encoder.encode(text, "document") - encoder.encode(short, "document")).max() > 1e-3
 
 
-def test_dropout_is_off_while_encoding_and_training_goes_on_after(family, tiny_bert, records):
-    encoder = initial_encoder(family("transformer", tiny_bert, dropout=0.5), SEED)
+def test_dropout_is_off_while_encoding_and_training_goes_on_after(start, tiny_bert, records):
+    encoder = start("transformer", tiny_bert, dropout=0.5)
     encoder.towers.train()
     np.testing.assert_array_equal(encoder.encode(records, "query"), encoder.encode(records, "query"))
     assert encoder.towers.training and encoder.towers.queries.backbone.training
@@ -120,9 +120,9 @@ def test_dropout_is_off_while_encoding_and_training_goes_on_after(family, tiny_b
 
 
 @pytest.mark.parametrize("optimized", [False, True])
-def test_threads_may_encode_at_once(family, tiny_bert, optimized):
+def test_threads_may_encode_at_once(start, tiny_bert, optimized):
     """No call changes the mode of the towers, which would turn on the dropout of the others."""
-    encoder = initial_encoder(family("transformer", tiny_bert, dropout=0.5), SEED)
+    encoder = start("transformer", tiny_bert, dropout=0.5)
     modes = []
     if optimized:  # its copies are made in the first calls
         encoder.optimize_for_inference()
@@ -136,19 +136,19 @@ def test_threads_may_encode_at_once(family, tiny_bert, optimized):
     assert not modes and not any(module.training for module in encoder.towers.modules())
 
 
-def test_dropout_replaces_the_models_own(family, tiny_bert):
+def test_dropout_replaces_the_models_own(start, tiny_bert):
     for wanted, expected in ((0.3, {0.3}), (0.0, {0.0}), (None, {0.1})):
-        towers = initial_encoder(family("transformer", tiny_bert, dropout=wanted), SEED).towers
+        towers = start("transformer", tiny_bert, dropout=wanted).towers
         assert {module.p for module in towers.modules() if isinstance(module, torch.nn.Dropout)} == expected
 
 
 @pytest.mark.parametrize(("kind", "longest"), [("bert", 128), ("roberta", 512)])
-def test_a_length_beyond_the_position_embeddings_is_refused(family, request, kind, longest):
+def test_a_length_beyond_the_position_embeddings_is_refused(start, request, kind, longest):
     model, other = request.getfixturevalue(f"tiny_{kind}"), {"length_tokens": 16}
 
     def start(length):
         settings = {"query": other, "document": {"length_tokens": length}}
-        return initial_encoder(family("transformer", model, tokenization=settings), SEED)
+        return start("transformer", model, tokenization=settings)
 
     assert start(longest).encode([{"text": "a " * 600}], "document").shape == (1, 32)
     where = "encoder.tokenization.document.length_tokens is"
@@ -270,10 +270,10 @@ def test_means_without_a_mask():
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize(("side", "precision"), [("query", "bf16"), ("document", "bf16"), ("query", "fp16")])
 def test_encoding_in_half_precision_is_that_of_a_copy_of_the_transformer_in_it(
-    family, tiny_bert, records, monkeypatch, tied, side, precision
+    start, tiny_bert, records, monkeypatch, tied, side, precision
 ):
     monkeypatch.setattr("pyserini_ance.encoders.inference_copy.packs_linears", lambda dtype: False)
-    encoder = initial_encoder(family("transformer", tiny_bert, tied=tied, projection=8, pooling="mean"), SEED)
+    encoder = start("transformer", tiny_bert, tied=tied, projection=8, pooling="mean")
     before = {name: weight.clone() for name, weight in encoder.towers.named_parameters()}
     copied = copy.deepcopy(encoder.towers.tower(side)).eval()
     copied.backbone.to(DTYPES[precision])

@@ -20,7 +20,6 @@ from pyserini_ance.encoders.inference_copy import (
     packs_linears,
     transformers_in,
 )
-from pyserini_ance.encoders.load_save import initial_encoder
 
 IDS = torch.randint(5, 60, (6, 20), generator=torch.Generator().manual_seed(0))
 needs_packing = pytest.mark.skipif(
@@ -40,10 +39,10 @@ def dtype(request, monkeypatch):
 
 
 @pytest.fixture(params=["transformer", "roberta_ance"])
-def encoder(request, family, tiny_bert, tiny_roberta):
+def encoder(request, start, tiny_bert, tiny_roberta):
     is_ance = request.param == "roberta_ance"
     model, more = (tiny_roberta, {"head": "new"}) if is_ance else (tiny_bert, {"projection": 16})
-    encoder = initial_encoder(family(request.param, model, **more), 1)
+    encoder = start(request.param, model, **more)
     encoder.towers.eval()
     return encoder
 

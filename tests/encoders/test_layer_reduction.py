@@ -76,15 +76,15 @@ def cut_by_hand(folder, name, layers, target):
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_vectors_are_those_of_a_model_cut_by_hand(family, model, records, saved, tmp_path, name, pooling):
+def test_vectors_are_those_of_a_model_cut_by_hand(start, model, records, saved, tmp_path, name, pooling):
     folder = model(name)
     settings = {"pooling": pooling, "normalize": True}
-    encoder = initial_encoder(family("transformer", folder, layers=LAYERS, **settings), SEED)
+    encoder = start("transformer", folder, layers=LAYERS, **settings)
     cut = cut_by_hand(folder, name, LAYERS, tmp_path / "cut")
-    by_hand = initial_encoder(family("transformer", tmp_path / "cut", **settings), SEED)
+    by_hand = start("transformer", tmp_path / "cut", **settings)
     vectors = encoder.encode(records, "document")
     np.testing.assert_array_equal(vectors, by_hand.encode(records, "document"))
-    whole = initial_encoder(family("transformer", folder, **settings), SEED)
+    whole = start("transformer", folder, **settings)
     assert abs(vectors - whole.encode(records, "document")).max() > 0.01
 
     checkpoint = saved(encoder)
@@ -108,10 +108,10 @@ def test_two_towers_are_cut_alike_and_the_random_state_stays(family, model, reco
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_vectors_are_those_of_roberta_cut_by_hand_and_its_head(family, saved, tiny_roberta, records, number):
+def test_vectors_are_those_of_roberta_cut_by_hand_and_its_head(start, saved, tiny_roberta, records, number):
     settings = {"dimension": 16, "tokenization": LOWER}
-    whole = saved(initial_encoder(family("roberta_ance", tiny_roberta, head="new", **settings), SEED))
-    encoder = initial_encoder(family("roberta_ance", whole, layers=[number], **settings), SEED)
+    whole = saved(start("roberta_ance", tiny_roberta, head="new", **settings))
+    encoder = start("roberta_ance", whole, layers=[number], **settings)
     vectors, by_hand = encoder.encode(records, "document"), load_encoder(whole)
     layers = by_hand.towers.queries.model.roberta.encoder.layer
     by_hand.towers.queries.model.roberta.encoder.layer = nn.ModuleList([layers[number]])
@@ -125,26 +125,26 @@ def test_vectors_are_those_of_roberta_cut_by_hand_and_its_head(family, saved, ti
 
 
 def test_training_continues_from_a_saved_encoder_whole_and_as_a_model_it_may_be_cut_further(
-    family, model, records, saved
+    family, model, records, saved, start
 ):
     whole = model("bert")
-    checkpoint = saved(initial_encoder(family("transformer", whole, layers=LAYERS), SEED))
+    checkpoint = saved(start("transformer", whole, layers=LAYERS))
     expected = load_encoder(checkpoint)
     assert expected.family.layers == (0, 2, 4) == family_of(checkpoint).layers
     again = continue_encoder(family("transformer", "a-hub-name", layers=LAYERS), checkpoint)
-    start = initial_encoder(family("transformer", checkpoint), SEED)
+    start = start("transformer", checkpoint)
     for encoder in (again, start):
         np.testing.assert_array_equal(encoder.encode(records), expected.encode(records))
-    twice = initial_encoder(family("transformer", checkpoint, layers=[0, 2]), SEED)
-    once = initial_encoder(family("transformer", whole, layers=[0, 4]), SEED)
+    twice = start("transformer", checkpoint, layers=[0, 2])
+    once = start("transformer", whole, layers=[0, 4])
     np.testing.assert_array_equal(twice.encode(records), once.encode(records))
-    uncut = saved(initial_encoder(family("transformer", whole), SEED))
+    uncut = saved(start("transformer", whole))
     for folder, layers, kept in ((checkpoint, None, r"\(0, 2, 4\)"), (uncut, [0, 2], "None")):
         message = f"encoder.layers is .*, but .* was trained with {kept}; use the latter in the recipe"
         with pytest.raises(ValueError, match=message):
             continue_encoder(family("transformer", "a-hub-name", layers=layers), folder)
     with pytest.raises(ValueError, match=r"has 3 layers, 0 to 2; .* remove encoder.layers to take all"):
-        initial_encoder(family("transformer", checkpoint, layers=LAYERS), SEED)
+        start("transformer", checkpoint, layers=LAYERS)
 
 
 @pytest.mark.parametrize("layers", [[], [-1], "0", 3, [2, 0], [0, 2, 2]])
@@ -153,7 +153,7 @@ def test_what_is_not_a_list_of_layer_numbers_is_refused(family, layers):
         family("transformer", "bert", layers=layers)
 
 
-def test_layers_that_a_model_cannot_be_made_of_are_refused(family, model, tiny_bert, tmp_path):
+def test_layers_that_a_model_cannot_be_made_of_are_refused(start, model, tiny_bert, tmp_path):
     """It lacks them; its layers are one layer; they do not fit into other places."""
     shutil.copytree(tiny_bert, tmp_path, dirs_exist_ok=True)
     tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
@@ -165,4 +165,4 @@ def test_layers_that_a_model_cannot_be_made_of_are_refused(family, model, tiny_b
         (model("modernbert"), [1, 2], r"\(ModernBertModel\) differ .*; start the list with 0"),
     ):
         with pytest.raises(ValueError, match=message):
-            initial_encoder(family("transformer", folder, layers=layers), SEED)
+            start("transformer", folder, layers=layers)

@@ -26,10 +26,8 @@ TOKENIZATION = {
 
 
 @pytest.fixture
-def checkpoint(family, tiny_bert, saved):
-    return saved(
-        initial_encoder(family("transformer", tiny_bert, pooling="mean", tokenization=TOKENIZATION), seed=1)
-    )
+def checkpoint(start, tiny_bert, saved):
+    return saved(start("transformer", tiny_bert, pooling="mean", tokenization=TOKENIZATION))
 
 
 def test_the_side_file_says_what_hugging_face_files_leave_out(checkpoint, tiny_bert, family):
@@ -43,8 +41,8 @@ def test_the_side_file_says_what_hugging_face_files_leave_out(checkpoint, tiny_b
     assert loaded.tokenizer.specials == started.specials
 
 
-def test_the_dimension_of_a_family_that_has_one_is_kept(family, tiny_roberta, saved):
-    folder = saved(initial_encoder(family("roberta_ance", tiny_roberta, head="new", dimension=16), seed=1))
+def test_the_dimension_of_a_family_that_has_one_is_kept(start, tiny_roberta, saved):
+    folder = saved(start("roberta_ance", tiny_roberta, head="new", dimension=16))
     assert (read_side_file(folder)["dimension"], family_of(folder).dimension) == (16, 16)
 
 
@@ -90,15 +88,15 @@ def test_a_folder_that_is_damaged_or_not_ours_is_refused(checkpoint, tiny_bert):
         ({"tokenization": {**TOKENIZATION, "document": {"template": "{text}!"}}}, "tokenization"),
     ],
 )
-def test_a_recipe_with_other_settings_than_the_checkpoints_is_refused(checkpoint, family, settings, key):
+def test_a_recipe_with_other_settings_than_the_checkpoints_is_refused(checkpoint, start, settings, key):
     wanted = {"pooling": "mean", "tokenization": TOKENIZATION}
     longer = {**TOKENIZATION, "query": {"length_tokens": 32}}
     for allowed in (wanted, {**wanted, "dropout": 0.2}, {**wanted, "tokenization": longer}):
-        started = initial_encoder(family("transformer", checkpoint, **allowed), seed=1)
+        started = start("transformer", checkpoint, **allowed)
     assert started.length_tokens("query") == 32
     message = f"encoder.{key} is .*, but .*{SIDE_FILE} was trained with .*; use the latter in the recipe"
     with pytest.raises(ValueError, match=message):
-        initial_encoder(family("transformer", checkpoint, **{**wanted, **settings}), seed=1)
+        start("transformer", checkpoint, **{**wanted, **settings})
 
 
 def test_what_a_recipe_leaves_out_is_that_of_the_checkpoint(checkpoint, family, records):
@@ -111,18 +109,18 @@ def test_what_a_recipe_leaves_out_is_that_of_the_checkpoint(checkpoint, family, 
     np.testing.assert_array_equal(encoder.encode(records), load_encoder(checkpoint).encode(records))
 
 
-def test_of_training_and_of_passages_a_recipe_takes_what_it_can(family, tiny_bert, saved):
+def test_of_training_and_of_passages_a_recipe_takes_what_it_can(family, tiny_bert, saved, start):
     documents = {"length_tokens": 48, "passages": 2, "special_tokens": "per_document", "pad_passages": True}
     settings = {"tied": False, "dropout": 0.2, "tokenization": {"document": documents}}
-    folder = saved(initial_encoder(family("transformer", tiny_bert, **settings), seed=1))
+    folder = saved(start("transformer", tiny_bert, **settings))
     left_out = family("transformer", folder)
     assert (left_out.tied, left_out.dropout, left_out.tokenization.document.passages) == (False, None, 2)
     first = family("transformer", folder, tokenization={"document": {"passages": 1}}).tokenization.document
     assert (first.passages, first.special_tokens, first.pad_passages) == (1, "per_passage", False)
 
 
-def test_encoders_that_do_not_fit_are_refused(family, tiny_bert, tiny_roberta, saved):
-    folder = saved(initial_encoder(family("transformer", tiny_roberta), seed=1))
+def test_encoders_that_do_not_fit_are_refused(family, tiny_bert, tiny_roberta, saved, start):
+    folder = saved(start("transformer", tiny_roberta))
     other = {"tied": False, "document_model": str(tiny_roberta)}
     for make, message in (
         (lambda: family("roberta_ance", folder, head="new"), "is 'roberta_ance', but .* with 'transformer'"),
@@ -136,20 +134,18 @@ def test_encoders_that_do_not_fit_are_refused(family, tiny_bert, tiny_roberta, s
             initial_encoder(make(), seed=1)
 
 
-def test_the_saved_tokenizer_is_the_one_that_was_used(family, tiny_roberta, saved):
+def test_the_saved_tokenizer_is_the_one_that_was_used(start, tiny_roberta, saved):
     settings = {"tokenization": {"prefix_space": True}}
-    encoder = initial_encoder(family("transformer", tiny_roberta, **settings), seed=1)
+    encoder = start("transformer", tiny_roberta, **settings)
     reopened = AutoTokenizer.from_pretrained(saved(encoder))
     ids = reopened("the", add_special_tokens=False)["input_ids"]
     assert [ids] == encoder.tokenizer.ids("query", [{"text": "the"}])
 
 
 @pytest.fixture
-def pair(family, tiny_bert):
+def pair(start, tiny_bert):
     """Untied towers, of which that of documents has moved."""
-    encoder = initial_encoder(
-        family("transformer", tiny_bert, pooling="mean", tied=False, tokenization=TOKENIZATION), seed=1
-    )
+    encoder = start("transformer", tiny_bert, pooling="mean", tied=False, tokenization=TOKENIZATION)
     with torch.no_grad():
         for parameter in encoder.towers.documents.parameters():
             parameter.mul_(0.9)
@@ -161,12 +157,12 @@ def assert_same(found, expected, records):
         np.testing.assert_array_equal(found.encode(records, side), expected.encode(records, side))
 
 
-def test_untied_towers_start_equal(family, tiny_bert, tiny_roberta):
+def test_untied_towers_start_equal(start, tiny_bert, tiny_roberta):
     for kind, model, more in (
         ("transformer", tiny_bert, {}),
         ("roberta_ance", tiny_roberta, {"head": "new", "dimension": 16}),
     ):
-        encoder = initial_encoder(family(kind, model, tied=False, **more), seed=1)
+        encoder = start(kind, model, tied=False, **more)
         pairs = zip(encoder.towers.queries.parameters(), encoder.towers.documents.parameters(), strict=True)
         assert all(torch.equal(query, document) and query is not document for query, document in pairs)
 
@@ -197,22 +193,22 @@ def test_a_tower_of_a_pair_encodes_its_own_side(pair, checkpoint, saved, records
         load_tower(folder / "queries", "document")
 
 
-def test_a_pair_can_be_started_from(pair, family, saved, records):
+def test_a_pair_can_be_started_from(pair, start, saved, records):
     folder, settings = saved(pair), {"pooling": "mean", "tokenization": TOKENIZATION}
-    assert_same(initial_encoder(family("transformer", folder, tied=False, **settings), seed=2), pair, records)
+    assert_same(start("transformer", folder, tied=False, **settings, seed=2), pair, records)
     two = {"tied": False, "document_model": str(folder / "queries"), **settings}
-    crossed = initial_encoder(family("transformer", folder / "documents", **two), seed=2)
+    crossed = start("transformer", folder / "documents", **two, seed=2)
     np.testing.assert_array_equal(
         crossed.encode(records, "query"), load_tower(folder, "document").encode(records, "query")
     )
     assert read_side_file(saved(crossed) / "documents")["model"] == str(folder / "queries")
     with pytest.raises(ValueError, match=r"has two towers; set encoder.tied=false, or start from .*/queries"):
-        initial_encoder(family("transformer", folder, tied=True, **settings), seed=2)
+        start("transformer", folder, tied=True, **settings, seed=2)
 
 
-def test_one_tower_may_become_two(checkpoint, family, saved, records):
+def test_one_tower_may_become_two(checkpoint, start, saved, records):
     settings = {"tied": False, "pooling": "mean", "tokenization": TOKENIZATION}
-    started = initial_encoder(family("transformer", checkpoint, **settings), seed=2)
+    started = start("transformer", checkpoint, **settings, seed=2)
     encoder = load_encoder(checkpoint)
     assert_same(started, encoder, records)
     encoder.untie()

@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from torch.nn.functional import layer_norm, normalize
 from transformers import RobertaConfig, RobertaModel
 
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.encoders.load_save import load_encoder
 
 SEED = 1
 FIRSTP, MULTI_CHUNK = "RobertaDot_NLL_LN", "RobertaDot_CLF_ANN_NLL_MultiChunk"
@@ -36,7 +36,7 @@ LIKE_DANCE = {"normalize": True, "layer_norm": {"query": True, "document": False
     ids=["firstp", "maxp", "castorini", "castorini, prefixed"],
 )
 def test_ance_with_a_classifier_and_a_pooler_beside(
-    ance, release, family, saved, records, architecture, prefix
+    ance, release, start, saved, records, architecture, prefix
 ):
     """microsoft/ANCE's config.json names no model_type; castorini's class has a prefix, which Pyserini knows,
     too.
@@ -52,7 +52,7 @@ def test_ance_with_a_classifier_and_a_pooler_beside(
         architectures=[architecture],
         **typed,
     )
-    started = initial_encoder(family("roberta_ance", folder, dimension=16, tokenization=LOWER), SEED + 1)
+    started = start("roberta_ance", folder, dimension=16, tokenization=LOWER, seed=SEED + 1)
     assert_same_vectors(started, ance, records)
     folder = saved(started)
     assert_same_vectors(load_encoder(folder), ance, records)
@@ -60,16 +60,16 @@ def test_ance_with_a_classifier_and_a_pooler_beside(
 
 
 @pytest.mark.parametrize("architecture", ["RobertaDot", "RobertaDot_InBatch", "RobertaDot_Rand"])
-def test_star_and_adore_have_a_size_of_their_own(ance, release, family, records, architecture):
+def test_star_and_adore_have_a_size_of_their_own(ance, release, start, records, architecture):
     folder = release(ance_weights(ance), architectures=[architecture], output_embedding_size=16)
     settings = {"dimension": 16, "tokenization": LOWER}
-    assert_same_vectors(initial_encoder(family("roberta_ance", folder, **settings), SEED), ance, records)
-    assert initial_encoder(family("roberta_ance", folder, head="new", dimension=8), SEED).dimension == 8
+    assert_same_vectors(start("roberta_ance", folder, **settings), ance, records)
+    assert start("roberta_ance", folder, head="new", dimension=8).dimension == 8
     with pytest.raises(ValueError, match="vectors of 16 numbers, but encoder.dimension is 768; set it to 16"):
-        initial_encoder(family("roberta_ance", folder, tokenization=LOWER), SEED)
+        start("roberta_ance", folder, tokenization=LOWER)
 
 
-def test_dance_is_ances_weights_and_other_vectors(ance, release, family, records, caplog):
+def test_dance_is_ances_weights_and_other_vectors(ance, release, start, records, caplog):
     """As thunlp/DANCE computes `query_emb` and `body_emb`: unit vectors, of queries behind the LayerNorm, of
     documents before it.
     """
@@ -79,9 +79,7 @@ def test_dance_is_ances_weights_and_other_vectors(ance, release, family, records
         "prefix_space": False,
         "document": {"length_tokens": 48, "template": "{url}<sep>{title}<sep>{text}"},
     }
-    started = initial_encoder(
-        family("roberta_ance", folder, dimension=16, tokenization=template, **LIKE_DANCE), SEED
-    )
+    started = start("roberta_ance", folder, dimension=16, tokenization=template, **LIKE_DANCE)
     assert caplog.messages == []
 
     weights, backbone = (
@@ -118,21 +116,21 @@ FORMS |= {"maxp": (MULTI_CHUNK, ""), "STAR": ("RobertaDot", "")}
 
 @pytest.mark.parametrize("missing", HEAD)
 @pytest.mark.parametrize("called", FORMS)
-def test_a_weight_of_the_head_that_is_missing_is_named(ance, release, family, called, missing):
+def test_a_weight_of_the_head_that_is_missing_is_named(ance, release, start, called, missing):
     """Of DANCE's LayerNorm, too, of which only queries have need."""
     architecture, prefix = FORMS[called]
     weights = {name: value for name, value in ance_weights(ance, prefix).items() if name != prefix + missing}
     folder = release(weights, called, architectures=[architecture], output_embedding_size=16)
     message = f"not a complete ANCE checkpoint: no {missing} of the expected shape.*download the checkpoint"
     with pytest.raises(RuntimeError, match=message):
-        initial_encoder(family("roberta_ance", folder, dimension=16), SEED)
+        start("roberta_ance", folder, dimension=16)
 
 
 @pytest.mark.parametrize("name", ["whitening.weight", "roberta.encoder.layer.2.output.dense.bias"])
-def test_a_weight_that_vectors_may_pass_through_is_refused(ance, release, family, name):
+def test_a_weight_that_vectors_may_pass_through_is_refused(ance, release, start, name):
     folder = release({**ance_weights(ance), name: torch.zeros(16)})
     with pytest.raises(RuntimeError, match=f"contains 1 weights that this encoder lacks, first {name}"):
-        initial_encoder(family("roberta_ance", folder, dimension=16), SEED)
+        start("roberta_ance", folder, dimension=16)
 
 
 LIKE_ANCE, LIKE_STAR = (
@@ -179,10 +177,10 @@ HUB = "models--castorini--ance-msmarco-doc-maxp/snapshots/" + "0a" * 20
     ],
 )
 def test_settings_that_a_release_was_not_trained_under_are_told(
-    ance, release, family, caplog, called, architecture, settings, said
+    ance, release, start, caplog, called, architecture, settings, said
 ):
     folder = release(ance_weights(ance), called, architectures=[architecture], output_embedding_size=16)
-    initial_encoder(family("roberta_ance", folder, dimension=16, tokenization=settings), SEED)
+    start("roberta_ance", folder, dimension=16, tokenization=settings)
     assert_told(caplog, said)
 
 
@@ -207,14 +205,14 @@ UNIT = {"representation_l2_normalization": True}
         (SimpleNamespace(**UNIT, of=logging.getLogger), {}, []),
     ],
 )
-def test_dance_is_known_by_its_training_arguments(ance, release, family, caplog, arguments, vectors, said):
+def test_dance_is_known_by_its_training_arguments(ance, release, start, caplog, arguments, vectors, said):
     """What else lies in such a file is not run."""
     folder = release(ance_weights(ance), architectures=[FIRSTP])
     torch.save(arguments, folder / "training_args.bin")
-    initial_encoder(family("roberta_ance", folder, dimension=16, tokenization=IN_FULL, **vectors), SEED)
+    start("roberta_ance", folder, dimension=16, tokenization=IN_FULL, **vectors)
     assert_told(caplog, said)
 
 
-def test_our_own_checkpoints_are_no_releases(ance, saved, family, caplog):
-    initial_encoder(family("roberta_ance", saved(ance), dimension=16, tokenization=LOWER), SEED)
+def test_our_own_checkpoints_are_no_releases(ance, saved, start, caplog):
+    start("roberta_ance", saved(ance), dimension=16, tokenization=LOWER)
     assert caplog.messages == []

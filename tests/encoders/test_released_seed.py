@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers.released_checkpoints import HEAD, SEED_BEFORE, assert_same_vectors, seed_weights, weights_of
 
-from pyserini_ance.encoders.load_save import initial_encoder, initial_tokenizer, load_encoder
+from pyserini_ance.encoders.load_save import initial_tokenizer, load_encoder
 
 SEED = 1
 SEED_SHAPE = {
@@ -54,8 +54,8 @@ def seed_ance(ance, seed_release):
     return seed_release({**seed_weights(ance), **weights}, architectures=["SEEDEncoderDot_NLL_LN"])
 
 
-def test_seed_encoder_under_fairseqs_names(ance, seed_ance, family, saved, records, caplog):
-    started = initial_encoder(family("roberta_ance", seed_ance, dimension=16, tokenization=UNCASED), SEED)
+def test_seed_encoder_under_fairseqs_names(ance, seed_ance, start, saved, records, caplog):
+    started = start("roberta_ance", seed_ance, dimension=16, tokenization=UNCASED)
     found, weights = weights_of(started), weights_of(ance)
     assert (
         found["roberta.embeddings.token_type_embeddings.weight"].eq(0).all()
@@ -68,7 +68,7 @@ def test_seed_encoder_under_fairseqs_names(ance, seed_ance, family, saved, recor
     assert caplog.messages == []
 
 
-def test_its_vocabulary_has_no_capitals(ance, seed_release, family, caplog):
+def test_its_vocabulary_has_no_capitals(ance, seed_release, start, caplog):
     """So texts are lower-cased first, as its code does (`do_lower_case=True`), all but the separator;
     whoever does not is told, since capitals are unknown.
     """
@@ -80,9 +80,7 @@ def test_its_vocabulary_has_no_capitals(ance, seed_release, family, caplog):
     def tokenizer(**settings):
         caplog.clear()
         tokenization = {**UNCASED, "document": documents, **settings}
-        return initial_encoder(
-            family("roberta_ance", folder, dimension=16, tokenization=tokenization), SEED
-        ).tokenizer
+        return start("roberta_ance", folder, dimension=16, tokenization=tokenization).tokenizer
 
     found, record = tokenizer(), {"url": "A", "title": "THE", "text": "Fox"}
     assert found.specials == ((0,), (2,), 1)
@@ -104,13 +102,13 @@ def test_a_vocabulary_and_a_configuration_that_do_not_fit(ance, seed_release, fa
 @pytest.mark.parametrize(
     "missing", [*HEAD, f"{SEED_BEFORE}.layers.1.fc2.bias", f"{SEED_BEFORE}.emb_layer_norm.weight"]
 )
-def test_a_weight_that_is_missing_is_named(ance, seed_release, family, missing):
+def test_a_weight_that_is_missing_is_named(ance, seed_release, start, missing):
     named = {f"{SEED_BEFORE}.layers.1.fc2.bias": "roberta.encoder.layer.1.output.dense.bias"}
     named |= {f"{SEED_BEFORE}.emb_layer_norm.weight": "roberta.embeddings.LayerNorm.weight"}
     weights = {name: value for name, value in seed_weights(ance).items() if name != missing}
     folder = seed_release(weights, architectures=["SEEDEncoderDot_NLL_LN"])
     with pytest.raises(RuntimeError, match=f"no {named.get(missing, missing)} of the expected shape"):
-        initial_encoder(family("roberta_ance", folder, dimension=16, tokenization=UNCASED), SEED)
+        start("roberta_ance", folder, dimension=16, tokenization=UNCASED)
 
 
 def pretraining(hidden: int = 32) -> dict[str, torch.Tensor]:
@@ -130,15 +128,13 @@ def pretraining(hidden: int = 32) -> dict[str, torch.Tensor]:
     [{"architectures": ["SEEDEncoderForMaskedLM"]}, {"model_type": "seed_encoder"}],
     ids=["class", "type"],
 )
-def test_a_pretrained_seed_encoder_gets_a_new_head(ance, seed_release, family, saved, records, caplog, known):
+def test_a_pretrained_seed_encoder_gets_a_new_head(ance, seed_release, start, saved, records, caplog, known):
     """Its config.json, as microsoft/ANCE has it (config_decoder_3_attn_2.json), names no model_type."""
     folder = seed_release(
         {**seed_weights(ance, head=False), **pretraining()}, "SEED-Encoder-3-decoder-layers", **known
     )
     longer = {**UNCASED, "query": {"length_tokens": 128}}
-    started = initial_encoder(
-        family("roberta_ance", folder, head="new", dimension=16, tokenization=longer), SEED
-    )
+    started = start("roberta_ance", folder, head="new", dimension=16, tokenization=longer)
     assert started.tokenizer.ids("query", [{"text": "The"}]) == ids("the")
     found, weights = weights_of(started), weights_of(ance)
     assert all(
@@ -151,11 +147,11 @@ def test_a_pretrained_seed_encoder_gets_a_new_head(ance, seed_release, family, s
     with pytest.raises(
         RuntimeError, match=r"no embeddingHead.bias, .* To start from a plain .* encoder.head=new"
     ):
-        initial_encoder(family("roberta_ance", folder, dimension=16, tokenization=UNCASED), SEED)
+        start("roberta_ance", folder, dimension=16, tokenization=UNCASED)
     with pytest.raises(
         ValueError, match=r"is a SEED-Encoder, .*encoder.kind=roberta_ance, .*encoder.head=new"
     ):
-        initial_encoder(family("transformer", folder), SEED)
+        start("transformer", folder)
     assert caplog.messages == []
-    initial_encoder(family("roberta_ance", folder, head="new", dimension=16), SEED)
+    start("roberta_ance", folder, head="new", dimension=16)
     assert len(caplog.messages) == 1 and "tokenization.lowercase is False" in caplog.messages[0]

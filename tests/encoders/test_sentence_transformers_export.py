@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
 
 LENGTHS = {"query": {"length_tokens": 24, "template": "query: {text}"}, "document": {"length_tokens": 48}}
@@ -12,11 +12,11 @@ DOCUMENTS, QUERIES = ["the quick brown fox " * 30, "a lazy dog"], ["which fox", 
 
 
 @pytest.fixture
-def exported(family, tiny_bert, saved):
+def exported(start, tiny_bert, saved):
     """Save and export an encoder; the document tower of a pair has other weights than the query tower."""
 
     def make(**settings):
-        encoder = initial_encoder(family("transformer", tiny_bert, **settings), seed=1)
+        encoder = start("transformer", tiny_bert, **settings)
         if not encoder.towers.tied:
             with torch.no_grad():
                 for parameter in encoder.towers.documents.parameters():
@@ -51,7 +51,7 @@ def test_sentence_transformers_computes_the_same_vectors(exported, pooling, norm
     [("mean", True, None), ("cls", False, None), ("cls", {"query": True, "document": False}, 8)],
 )
 def test_two_towers_are_the_routes_of_a_router(
-    exported, pooling, normalize, projection, tiny_bert, family, tmp_path
+    exported, pooling, normalize, projection, tiny_bert, start, tmp_path
 ):
     """Each with its length, so that long queries have the same vectors, too."""
     library = pytest.importorskip("sentence_transformers")
@@ -68,7 +68,7 @@ def test_two_towers_are_the_routes_of_a_router(
     model.save(str(tmp_path / "again"), create_model_card=False)
     assert_the_same(library.SentenceTransformer(str(tmp_path / "again"), device="cpu"), encoder)
     # A run may start from the exported folder.
-    started = initial_encoder(family("transformer", folder, **settings, tokenization=lengths), seed=2)
+    started = start("transformer", folder, **settings, tokenization=lengths, seed=2)
     for side in ("query", "document"):
         np.testing.assert_array_equal(started.encode(DOCUMENTS, side), encoder.encode(DOCUMENTS, side))
 
@@ -97,10 +97,10 @@ PASSAGES = {"length_tokens": 48, "passages": 2}
     ],
 )
 def test_what_sentence_transformers_cannot_do_is_left_as_it_is(
-    family, tiny_bert, tiny_roberta, saved, kind, settings, reason
+    start, tiny_bert, tiny_roberta, saved, kind, settings, reason
 ):
     model = tiny_bert if kind == "transformer" else tiny_roberta
-    folder = saved(initial_encoder(family(kind, model, **settings), seed=1))
+    folder = saved(start(kind, model, **settings))
     before = sorted(folder.rglob("*"))
     assert write_sentence_transformers(folder).startswith(reason)
     assert sorted(folder.rglob("*")) == before
@@ -108,13 +108,11 @@ def test_what_sentence_transformers_cannot_do_is_left_as_it_is(
 
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_head_of_ance_is_a_dense_and_a_layer_norm(family, tiny_roberta, saved, normalize, tied):
+def test_the_head_of_ance_is_a_dense_and_a_layer_norm(start, tiny_roberta, saved, normalize, tied):
     library = pytest.importorskip("sentence_transformers")
     sides = {"query": True, "document": False}
     settings = {"normalize": normalize, "tied": tied, "layer_norm": True if tied else sides}
-    encoder = initial_encoder(
-        family("roberta_ance", tiny_roberta, head="new", dimension=16, **settings), seed=1
-    )
+    encoder = start("roberta_ance", tiny_roberta, head="new", dimension=16, **settings)
     with torch.no_grad():
         for side in ("query", "document"):
             norm = encoder.towers.tower(side).model.norm
