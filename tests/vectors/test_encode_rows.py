@@ -11,35 +11,24 @@ import numpy as np
 import pytest
 import torch
 from helpers.device_counts import DeviceCounts
+from helpers.recorded_encoder import RECORDS, SETTINGS, Recording, tiny_encoder, tokens_of
 
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import to_host
-from pyserini_ance.encoders.load_save import initial_encoder
-from pyserini_ance.recipe.components import component_class
 from pyserini_ance.vectors import encoding
 from pyserini_ance.vectors.encoding import encode_shards, encode_some
 from pyserini_ance.vectors.vector_store import VectorStore
 
-RECORDS = [{"title": "", "text": "word " * (i * 7 % 12) + str(i)} for i in range(12)]
-SETTINGS = ("document", "fp32", 40)
-
-
-def family(model: Path):
-    return component_class("encoder", "transformer")(
-        model=str(model), pooling="mean", tokenization={"document": {"length_tokens": 64}}
-    )
-
 
 @pytest.fixture(scope="module")
 def encoder(tiny_bert):
-    return initial_encoder(family(tiny_bert), seed=1)
+    return tiny_encoder(tiny_bert)
 
 
 @pytest.fixture
 def on_gpu(tiny_bert):
     """On torch's meta device, whose vectors have no values."""
-    return initial_encoder(family(tiny_bert), seed=1, device="meta")
+    return tiny_encoder(tiny_bert, "meta")
 
 
 @pytest.fixture(scope="module")
@@ -49,26 +38,7 @@ def expected(encoder) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def tokens(encoder) -> TokenStore:
-    return TokenStore.of_lists(encoder.tokenizer.ids("document", RECORDS), encoder.tokenizer.specials)
-
-
-class Recording:
-    """An encoder that records the rows it encodes, and stops after some batches."""
-
-    def __init__(self, encoder, stop_after: int | None = None):
-        self.encoder, self.stop_after, self.batches = encoder, stop_after, []
-        self.dimension, self.length_tokens = encoder.dimension, encoder.length_tokens
-        self.device = encoder.device
-
-    def encode_rows(self, *arguments):
-        return to_host(self.encode_on_device(*arguments))
-
-    def encode_on_device(self, *arguments):
-        for rows, vectors in self.encoder.encode_on_device(*arguments):
-            if len(self.batches) == self.stop_after:
-                raise KeyboardInterrupt
-            self.batches.append(rows.tolist())
-            yield rows, vectors
+    return tokens_of(encoder)
 
 
 def encoded(folder, encoder, tokens, **settings):
@@ -135,7 +105,7 @@ def test_a_continued_encoding_has_the_vectors_of_one_that_was_not_stopped(
 ):
     """Bit for bit, because its batches do not depend on what was written before the stop."""
     monkeypatch.setattr(encoding, "ROWS_PER_WINDOW", 64)
-    tokens = TokenStore.of_lists(encoder.tokenizer.ids("document", MANY), encoder.tokenizer.specials)
+    tokens = tokens_of(encoder, MANY)
     batches, vectors = windowed(encoder, tokens, tmp_path / "whole", precision)
     for stop_after in (1, len(batches) // 2, len(batches) - 1):
         folder = tmp_path / str(stop_after)
@@ -155,8 +125,8 @@ import test_encode_rows as here
 from pyserini_ance.vectors import encoding
 
 encoding.ROWS_PER_WINDOW = 64
-encoder = here.initial_encoder(here.family(Path(sys.argv[1])), seed=1)
-tokens = here.TokenStore.of_lists(encoder.tokenizer.ids("document", here.MANY), encoder.tokenizer.specials)
+encoder = here.tiny_encoder(Path(sys.argv[1]))
+tokens = here.tokens_of(encoder, here.MANY)
 class Killed(here.Recording):
     def encode_on_device(self, *arguments):
         for batch in super().encode_on_device(*arguments):
@@ -170,7 +140,7 @@ here.windowed(encoder, tokens, Path(sys.argv[2]), "fp32")
 
 def test_a_killed_encoding_continues_with_the_same_vectors(encoder, tiny_bert, tmp_path, monkeypatch):
     monkeypatch.setattr(encoding, "ROWS_PER_WINDOW", 64)
-    tokens = TokenStore.of_lists(encoder.tokenizer.ids("document", MANY), encoder.tokenizer.specials)
+    tokens = tokens_of(encoder, MANY)
     folder, paths = tmp_path / "killed", [Path(__file__).parent, Path(__file__).parents[1]]
     done = subprocess.run([sys.executable, "-c", KILLED, tiny_bert, folder, *paths], stderr=subprocess.PIPE)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
@@ -193,13 +163,13 @@ ORDERS = [[5, 0, 11, 3], list(range(11, -1, -1)), [7], []]
 def some(world: World, model: Path) -> list[tuple[np.ndarray, int]]:
     """For each of ORDERS, the vectors, and the number of texts that this process encoded."""
     encoding.ROWS_PER_GATHER = 2
-    encoder = initial_encoder(family(model), seed=1)
-    tokens = TokenStore.of_lists(encoder.tokenizer.ids("document", RECORDS), encoder.tokenizer.specials)
+    encoder = tiny_encoder(model)
+    tokens = tokens_of(encoder)
     results = []
     for rows in ORDERS:
         recording = Recording(encoder)
         vectors = encode_some(recording, tokens, np.array(rows, np.int64), *SETTINGS, "sample", world)
-        results.append((vectors, sum(map(len, recording.batches))))
+        results.append((vectors, len(recording.rows)))
     return results
 
 
