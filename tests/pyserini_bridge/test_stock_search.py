@@ -20,7 +20,7 @@ QUERIES = [("007", "Which Retriever?"), ("7", "the the THE"), ("q3", LONG * 5), 
 TEXTS = [f"{LONG * (i % 7)}{'The ' * (i % 3)}Text of Number {i * i * 7919}." for i in range(30)]
 DOCUMENTS = [(f"d{i}", f"Title {chr(65 + i)}", text) for i, text in enumerate(TEXTS)]
 HITS = 10
-CHOICES = [(around, empty) for around in ("per_passage", "per_document") for empty in (False, True)]
+CHOICES = [("per_passage", False), ("per_document", True)]  # special tokens, empty passages
 
 IN_ONE_PROCESS = """
 import json, sys

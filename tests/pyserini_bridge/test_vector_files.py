@@ -67,36 +67,27 @@ def ids_of(rows: int) -> list[str]:
 
 
 FACTORIES = """
-import json, sys
+import sys
 from pathlib import Path
 import faiss
 import numpy as np
 from pyserini_ance.pyserini_bridge.vector_files import write_index
 
 folder, vectors = Path(sys.argv[1]), np.load(sys.argv[2])
-for number, factory in enumerate(["HNSW8;efSearch=77", "IVF4,Flat;nprobe=4", "PQ4x4"]):
-    write_index(vectors, [str(row) for row in range(len(vectors))], folder / str(number), {}, factory)
-    index = faiss.read_index(str(folder / str(number) / "index"))
-    print(type(index).__name__, index.ntotal, index.metric_type == faiss.METRIC_INNER_PRODUCT)
-graph, lists = (faiss.read_index(str(folder / name / "index")) for name in "01")
-print(graph.hnsw.efSearch, lists.nprobe)
+ids, made = [str(row) for row in range(len(vectors))], []
+for factory in ("HNSW8;efSearch=77", "IVF4,Flat;nprobe=4"):
+    write_index(vectors, ids, folder / factory, {}, factory)
+    made.append(faiss.read_index(str(folder / factory / "index")))
+graph, lists = made
+print(graph.hnsw.efSearch, lists.nprobe, graph.metric_type == faiss.METRIC_INNER_PRODUCT)
 print((lists.search(vectors[:5], 10)[1] == np.argsort(-vectors[:5] @ vectors.T, kind="stable")[:, :10]).all())
-for factory in ("PQ3", "IVF4,Flat;efSearch=3"):
-    try:
-        write_index(vectors, [str(row) for row in range(len(vectors))], folder / "bad", {}, factory)
-    except ValueError as error:
-        print(error)
-print(sorted(path.name for path in folder.iterdir()))
 """
 
 
 def test_a_factory_string_with_its_search_settings(child, tmp_path):
     np.save(tmp_path / "vectors.npy", drawn(300))
-    (tmp_path / "out").mkdir()
-    said = child(FACTORIES, tmp_path / "out", tmp_path / "vectors.npy").stdout.splitlines()
-    assert said[:5] == ["IndexHNSWFlat 300 True", "IndexIVFFlat 300 True", "IndexPQ 300 True", "77 4", "True"]
-    assert said[5].startswith("index 'PQ3' cannot be made of") and "setting 'efSearch=3'" in said[6]
-    assert said[7] == "['0', '1', '2']"
+    said = child(FACTORIES, tmp_path, tmp_path / "vectors.npy").stdout.splitlines()
+    assert said == ["77 4 True", "True"]
 
 
 @pytest.mark.parametrize(("number_type", "expected"), [("fp32", np.float32), ("fp16", np.float16)])
@@ -195,7 +186,7 @@ def test_one_block_is_in_memory(tmp_path, monkeypatch, format):
     pyarrow.set_memory_pool(before)
     block = 4 * vectors.shape[1] << 7
     assert vectors.most == 1 << 7
-    assert peak < 5 * block and pool.max_memory() < 8 * block  # all vectors are 32 blocks
+    assert peak < 4 * block and pool.max_memory() < 8 * block  # all vectors are 32 blocks
     if format == "faiss":  # a block is on disk before the next is asked for
         assert np.diff(vectors.written).tolist() == [block + 45, *[block] * 30]
 
