@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
 from pyserini_ance.pyserini_bridge.java import choose_java
 from pyserini_ance.pyserini_bridge.stock_class import StockChoice
 from pyserini_ance.storage.files import write_whole
@@ -64,7 +65,7 @@ def search_command(
     `passages` rows in the index, the search retrieves `passages` times as many rows.
     """
     try:
-        stock = choice.reproduces_exactly and choose_java().runs_stock_commands
+        stock = choice.query_class != ENCODER_CLASS and choose_java().runs_stock_commands
     except RuntimeError:  # no Java
         stock = False
     program = ["pyserini.search.faiss"] if stock else ["pyserini_ance", "search", "faiss"]

@@ -6,10 +6,9 @@ What it makes of some difficult records is compared, token by token; the other r
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.dpr_export import is_dpr
@@ -39,85 +38,65 @@ ACTED_ON = {
 }
 
 
-@dataclass(frozen=True)
-class StockChoice:
+class StockChoice(NamedTuple):
     """The values of `--encoder` and `--encoder-class` for searching and encoding, with their further flags.
 
-    reasons: why a stock class does not reproduce the checkpoint; empty if one does for both sides.
-    passages: the maximum number of passages of a document; no class of Pyserini splits documents.
-    query_tokens: the length up to which the stock class reproduces queries; None for any length.
+    notes: one line for each side that a stock class reproduces, and one for each reason against one.
     """
 
     query_folder: Path
     document_folder: Path
     query_class: str
     document_class: str
-    reasons: tuple[str, ...]
     flags: tuple[str, ...]
     document_flags: tuple[str, ...]
-    passages: int
-    query_tokens: int | None
-
-    @property
-    def reproduces_exactly(self) -> bool:
-        """Whether Pyserini's stock search over the exported index gives the same ranking."""
-        return self.query_class != ENCODER_CLASS
-
-    def describe(self) -> list[str]:
-        """One line for each side that a stock class reproduces, and one for each reason against one."""
-        same = "Pyserini's stock class `{}` computes the same vectors"
-        lines = []
-        if self.reproduces_exactly:
-            limit = f", up to {self.query_tokens} tokens: it does not truncate queries"
-            lines.append(f"queries: {same.format(self.query_class)}{limit if self.query_tokens else ''}")
-        if self.passages > 1:
-            lines.append(
-                f"documents: split into up to {self.passages} passages by `pyserini-ance encode`, but not by "
-                "Pyserini's own encode"
-            )
-        elif self.document_class != ENCODER_CLASS:
-            lines.append(f"documents: {same.format(self.document_class)}")
-        return [*lines, *(f"{reason}; use the class `{ENCODER_CLASS}`" for reason in self.reasons)]
+    notes: list[str]
 
 
 def stock_class(side_file: dict[str, Any], model_folder: Path, queries: Sequence[str] = ()) -> StockChoice:
-    """Choose Pyserini's classes for a checkpoint.
+    """Choose Pyserini's classes for a checkpoint; a query class that is not ours gives the same rankings.
 
     side_file: the settings of the checkpoint. model_folder: the path that Pyserini will get, because
     Pyserini reacts to words in it. queries: the queries of later searches, if known.
     """
-    tokenization = Tokenization.model_validate(side_file["tokenization"])
-    folders: dict[Side, Path] = {
-        side: Path(model_folder, name if not side_file.get("tied", True) else "")
-        for side, name in TOWERS.items()
-    }
+    tokenization, root = Tokenization.model_validate(side_file["tokenization"]), Path(model_folder)
+    folders = {side: root if side_file.get("tied", True) else root / name for side, name in TOWERS.items()}
     stock = "dpr" if all(map(is_dpr, folders.values())) else STOCK_CLASSES.get(side_file["kind"], "")
     against = {side: _against_model(side_file, stock, side, folder) for side, folder in folders.items()}
-    is_shared = bool(against["query"]) and against["query"] == against["document"]
     for side, folder in folders.items():
-        reasons = against[side]
-        if not reasons and (words := _words_acted_on(side_file, stock, side, folder)):
-            reasons.append(f"Pyserini acts on {words} in the path {folder.absolute()}")
-        if not reasons and (difference := _difference(stock, tokenization, side, folder, queries)):
-            reasons.append(difference)
-    classes = {side: ENCODER_CLASS if reasons else stock for side, reasons in against.items()}
-    sided = (("queries: ", against["query"]), ("documents: ", against["document"]))
-    documents, auto = tokenization.document, {s: _auto_flags(side_file, s) for s in classes}
-    fields = re.findall(r"\{(\w+)\}", documents.template)
+        if not against[side] and (words := _words_acted_on(side_file, stock, side, folder)):
+            against[side].append(f"Pyserini acts on {words} in the path {folder.absolute()}")
+        if not against[side] and (why := _difference(stock, tokenization, side, folder, queries)):
+            against[side].append(why)
+    query_class, document_class = (ENCODER_CLASS if reasons else stock for reasons in against.values())
+    documents, same = tokenization.document, "Pyserini's stock class `{}` computes the same vectors"
+    notes = []
+    if query_class != ENCODER_CLASS:
+        limit = f", up to {tokenization.query.length_tokens} tokens: it does not truncate queries"
+        notes.append(f"queries: {same.format(stock)}{limit if stock == 'dpr' else ''}")
+    if documents.passages > 1:
+        notes.append(
+            f"documents: split into up to {documents.passages} passages by `pyserini-ance encode`, but not "
+            "by Pyserini's own encode"
+        )
+    elif document_class != ENCODER_CLASS:
+        notes.append(f"documents: {same.format(stock)}")
+    sided = [("queries: ", why) for why in against["query"]]
+    sided += [("documents: ", why) for why in against["document"]]
+    if against["query"] == against["document"]:
+        sided = [("", why) for why in against["query"]]
+    notes += [f"{side}{why}; use the class `{ENCODER_CLASS}`" for side, why in sided]
+    fields = ("--fields", *re.findall(r"\{(\w+)\}", documents.template))
     sizes = ("--max-length", str(documents.length_tokens), "--dimension", str(side_file["dimension"]))
+    auto = _auto_flags(side_file, "document") if document_class == "auto" else ()
     return StockChoice(
         folders["query"],
         folders["document"],
-        classes["query"],
-        classes["document"],
-        reasons=tuple(against["query"] if is_shared else [side + why for side, of in sided for why in of]),
-        flags=auto["query"] if classes["query"] == "auto" else (),
-        document_flags=(
-            *("--fields", *fields, *sizes),
-            *(auto["document"] if classes["document"] == "auto" else ()),
-        ),
-        passages=documents.passages,
-        query_tokens=tokenization.query.length_tokens if classes["query"] == "dpr" else None,
+        query_class,
+        document_class,
+        flags=_auto_flags(side_file, "query") if query_class == "auto" else (),
+        document_flags=(*fields, *sizes, *auto),
+        notes=notes,
     )
 
 
@@ -208,5 +187,4 @@ def _auto_flags(side_file: dict[str, Any], side: Side) -> tuple[str, ...]:
     """The flags with which stock `auto` computes a side's vectors, if it can."""
     prefix = _prefix(side_file["tokenization"][side]["template"])
     normalize = ("--l2-norm",) if _on(side_file, "normalize", side) else ()
-    pooling = side_file.get("pooling", "")
-    return ("--pooling", pooling, *normalize, *((PREFIX_FLAGS[side], prefix) if prefix else ()))
+    return ("--pooling", side_file["pooling"], *normalize, *((PREFIX_FLAGS[side], prefix) if prefix else ()))

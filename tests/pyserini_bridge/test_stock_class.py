@@ -86,10 +86,9 @@ CASES = [
 @pytest.mark.parametrize("folder, side_file, query_class, document_class, reasons", CASES)
 def test_choice(folders, folder, side_file, query_class, document_class, reasons):
     choice = stock_class(side_file, folders / folder)
-    assert (choice.query_class, choice.document_class) == (query_class, document_class), choice.reasons
-    assert all(any(words in why for why in choice.reasons) for words in reasons), choice.reasons
-    assert bool(choice.reasons) == (OURS in (query_class, document_class))
-    assert choice.reproduces_exactly == (query_class != OURS)
+    assert (choice.query_class, choice.document_class) == (query_class, document_class), choice.notes
+    assert all(any(words in note for note in choice.notes) for words in reasons), choice.notes
+    assert any(OURS in note for note in choice.notes) == (OURS in (query_class, document_class))
 
 
 def test_dpr_cuts_no_query(folders):
@@ -97,10 +96,10 @@ def test_dpr_cuts_no_query(folders):
     side_file, asked = side(DPR, tokens=16), ["x" * 14, "of 14"]
     choice = stock_class(side_file, folders / "dpr", asked)
     assert choice.query_class == "dpr"
-    assert choice.describe()[0].endswith("up to 16 tokens: it does not truncate queries")
+    assert choice.notes[0].endswith("up to 16 tokens: it does not truncate queries")
     longer = stock_class(side_file, folders / "dpr", [*asked, "x" * 15])
     assert (longer.query_class, longer.document_class) == (OURS, "dpr")
-    assert "'xxxxxxxxxxxxxxx' after 15 tokens" in longer.reasons[0]
+    assert "'xxxxxxxxxxxxxxx' after 15 tokens" in longer.notes[-1]
     assert stock_class(side(AUTO), folders / "bert", ["x" * 100]).query_class == "auto"
 
 
@@ -135,9 +134,9 @@ def test_flags(folders):
 
 
 def test_documents_in_passages_are_encoded_by_none_of_pyserinis_classes(folders):
-    queries, documents = stock_class(side(AUTO), folders / "bert").describe()
+    queries, documents = stock_class(side(AUTO), folders / "bert").notes
     assert documents == "documents: Pyserini's stock class `auto` computes the same vectors"
-    split = stock_class(side(AUTO, passages=3), folders / "bert").describe()
+    split = stock_class(side(AUTO, passages=3), folders / "bert").notes
     assert split[0] == queries and "split into up to 3 passages by `pyserini-ance encode`" in split[1]
 
 
