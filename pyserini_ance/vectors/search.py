@@ -242,27 +242,24 @@ def _search_by_faiss(
     queries: torch.Tensor,
     k: int,
 ) -> ScoresAndRows:
-    k, asked = min(k, len(documents)), queries.cpu().numpy()
-    scores, rows = np.empty((len(asked), k), np.float32), np.empty((len(asked), k), np.int32)
-    starts, firsts = (range(0, len(asked), QUERIES_PER_BLOCK), range(0, len(documents), documents_per_block))
-    found = 0  # documents so far for each query
-    with _progress_bar(len(starts) * len(firsts), world) as bar:
+    k, asked = min(k, len(documents)), np.ascontiguousarray(queries.cpu().numpy(), np.float32)
+    starts = range(0, max(1, len(asked)), QUERIES_PER_BLOCK)
+    query_blocks = [asked[start : start + QUERIES_PER_BLOCK] for start in starts]
+    best = [
+        (torch.empty(len(each), 0), torch.empty(len(each), 0, dtype=torch.int32)) for each in query_blocks
+    ]
+    firsts = range(0, len(documents), documents_per_block)
+    with _progress_bar(len(query_blocks) * len(firsts), world) as bar:
         for first in firsts:
             part = documents[first : first + documents_per_block]
-            width = min(k, first + len(part))
-            for start in starts:
-                block = slice(start, start + QUERIES_PER_BLOCK)
-                best = _search_past_ties(part, np.ascontiguousarray(asked[block], np.float32), k)
-                scores[block, :width], rows[block, :width] = best_of(
-                    [torch.from_numpy(each) for each in (scores[block, :found], best[0])],
-                    [torch.from_numpy(each) for each in (rows[block, :found], best[1] + np.int32(first))],
-                    k,
-                )
+            for place, block in enumerate(query_blocks):
+                scores, rows = map(torch.from_numpy, _search_past_ties(part, block, k))
+                best[place] = best_of([best[place][0], scores], [best[place][1], rows + first], k)
                 bar.update()
             if is_bounded:
                 release(documents)
-            found = width
-    return torch.from_numpy(scores), torch.from_numpy(rows)
+    every_score, every_row = zip(*best, strict=True)
+    return torch.cat(every_score), torch.cat(every_row)
 
 
 def _search_past_ties(documents: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
