@@ -76,23 +76,6 @@ def expected(start, pair):
     return start(pair / "queries", tied=False, document_model=str(pair / "documents"))
 
 
-def test_expected_vectors_are_those_of_the_first_token(towers, expected, records, tiny_bert):
-    backbone, tokenizer = (
-        BertModel.from_pretrained(tiny_bert, add_pooling_layer=False).eval(),
-        BertTokenizer.from_pretrained(tiny_bert),
-    )
-    for side, name, length in (("query", "queries", 24), ("document", "documents", 48)):
-        backbone.load_state_dict(towers[name])
-        texts = [
-            f"{record['title']} [SEP] {record['text']}".strip() if side == "document" else record["text"]
-            for record in records
-        ]
-        ids = tokenizer(texts, padding=True, truncation=True, max_length=length, return_tensors="pt")
-        with torch.no_grad():
-            vectors = backbone(ids["input_ids"], ids["attention_mask"]).last_hidden_state[:, 0]
-        np.testing.assert_allclose(expected.encode(records, side), vectors.numpy(), atol=1e-5)
-
-
 QUESTION, CONTEXT = "question_encoder.bert_model.", "ctx_encoder.bert_model."
 
 

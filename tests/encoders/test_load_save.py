@@ -41,11 +41,6 @@ def test_the_side_file_says_what_hugging_face_files_leave_out(checkpoint, tiny_b
     assert loaded.tokenizer.specials == started.specials
 
 
-def test_the_dimension_of_a_family_that_has_one_is_kept(start, tiny_roberta, saved):
-    folder = saved(start("roberta_ance", tiny_roberta, head="new", dimension=16))
-    assert (read_side_file(folder)["dimension"], family_of(folder).dimension) == (16, 16)
-
-
 def test_a_published_side_file_names_no_path_of_this_machine(checkpoint, pair, saved, family, tiny_bert):
     before = load_encoder(checkpoint).family
     name_origin(checkpoint, family("transformer", "org/model"))

@@ -100,24 +100,3 @@ def minus_infinity(world: World):
 def test_the_worst_score_is_a_score(run_processes):
     for scores, rows in run_processes(2, minus_infinity):
         assert rows.tolist() == [[2, 0, 1, 3]] and scores.tolist() == [[2, 1, -np.inf, -np.inf]]
-
-
-def real_vectors(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(40, 96)).astype(np.float32), rng.normal(size=(3000, 96)).astype(np.float32)
-
-
-def received(world: World) -> list[int]:
-    """The lines that this process receives from each other process, with shares of 7 and 33 queries."""
-    small_blocks()
-    lengths, exchange = [], world.exchange
-    world.exchange = lambda parts: (lengths.append(len(parts[world.rank])), exchange(parts))[1]
-    queries, documents = real_vectors()
-    shards = ShardedVectors(np.split(documents, [1000]), world.rank)
-    search_shards(searcher(shards.own, "torch", "cpu", world), queries, shards, 50, world, [7, 33])
-    return lengths
-
-
-def test_a_process_receives_its_own_queries_alone(run_processes):
-    first, second = run_processes(2, received)
-    assert first == [5, 2, 0, 0, 0, 0, 0] and second == [5, 5, 5, 5, 5, 5, 3]
