@@ -146,16 +146,16 @@ def test_dropout_replaces_the_models_own(start, tiny_bert):
 def test_a_length_beyond_the_position_embeddings_is_refused(start, request, kind, longest):
     model, other = request.getfixturevalue(f"tiny_{kind}"), {"length_tokens": 16}
 
-    def start(length):
+    def reading(length):
         settings = {"query": other, "document": {"length_tokens": length}}
         return start("transformer", model, tokenization=settings)
 
-    assert start(longest).encode([{"text": "a " * 600}], "document").shape == (1, 32)
+    assert reading(longest).encode([{"text": "a " * 600}], "document").shape == (1, 32)
     where = "encoder.tokenization.document.length_tokens is"
     with pytest.raises(ValueError, match=f"{where} {longest + 1}, but .* reads at most {longest}"):
-        start(longest + 1)
+        reading(longest + 1)
     with pytest.raises(ValueError, match=f"{where} 2, and 2 of them are special tokens"):
-        start(2)
+        reading(2)
 
 
 ARRAYS = [
