@@ -70,7 +70,7 @@ CASES = [
     ("bert", side(AUTO, lowercase=True), OURS, OURS, ["queries: stock", "documents: stock"]),
     ("bert", side(AUTO, document=PAIR), "auto", OURS, ["documents: stock `auto` reads"]),
     ("bert", side(AUTO, projection=8, dimension=8), OURS, OURS, ["no linear layer"]),
-    ("eclipse", side(AUTO, normalize=False), OURS, OURS, ["queries: Pyserini acts on clip", "documents: "]),
+    ("eclipse", side(AUTO, normalize=False), OURS, OURS, ["Pyserini acts on clip in the path"]),
     ("eclipse", side(AUTO), "auto", OURS, ["documents: Pyserini acts on clip in the path"]),
     ("dpr", side(DPR), "dpr", "dpr", []),
     ("dpr", side(DPR, document=PAIR), "dpr", OURS, ["documents: stock `dpr` reads"]),
