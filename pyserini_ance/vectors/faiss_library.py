@@ -1,6 +1,6 @@
 """The library faiss, imported where it is needed, with the settings that are fast."""
 
-from importlib.util import find_spec
+import importlib.util
 from types import ModuleType
 from typing import Any
 
@@ -18,7 +18,7 @@ FaissIndex = Any  # faiss ships no types
 
 def require_faiss() -> None:
     """Raise RuntimeError if faiss is not installed, without importing it."""
-    if find_spec("faiss") is None:
+    if importlib.util.find_spec("faiss") is None:
         raise RuntimeError(
             "faiss is not installed: python -m pip install faiss-cpu, or faiss-gpu with an NVIDIA GPU, "
             "never both"

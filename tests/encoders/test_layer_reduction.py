@@ -132,8 +132,8 @@ def test_training_continues_from_a_saved_encoder_whole_and_as_a_model_it_may_be_
     expected = load_encoder(checkpoint)
     assert expected.family.layers == (0, 2, 4) == family_of(checkpoint).layers
     again = continue_encoder(family("transformer", "a-hub-name", layers=LAYERS), checkpoint)
-    start = start("transformer", checkpoint)
-    for encoder in (again, start):
+    started = start("transformer", checkpoint)
+    for encoder in (again, started):
         np.testing.assert_array_equal(encoder.encode(records), expected.encode(records))
     twice = start("transformer", checkpoint, layers=[0, 2])
     once = start("transformer", whole, layers=[0, 4])
