@@ -85,7 +85,7 @@ def main(
         parsing.refuse("--shard is for a flat index; convert the merged one with --from-index")
     console.log_to_stderr()
     interrupt_on_termination()
-    from pyserini_ance.data.formats.text_files import names_of_file
+    from pyserini_ance.data.formats.lines import names_of_file
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index, encode_corpus
     from pyserini_ance.pyserini_bridge.shards import merge_folders

@@ -113,8 +113,7 @@ def _measure_files(
     per_query: bool,
     output: Path | None,
 ) -> None:
-    from pyserini_ance.data.rankings import read_ranked
-    from pyserini_ance.data.trec import read_qrels
+    from pyserini_ance.data.trec import read_qrels, read_run
     from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.evaluation.metrics import CUTOFF, RunReport
     from pyserini_ance.evaluation.tables import as_csv
@@ -129,7 +128,7 @@ def _measure_files(
     if (overlaps and not overlap) or len(overlaps) > 1:
         parsing.refuse("Overlap@k is measured once, against the run of --overlap FILE")
     measures = parse_measures([name for name in names if not name.startswith(OF_RUNS)] or MEASURES)
-    other = read_ranked(overlap) if overlap else None
+    other = read_run(overlap) if overlap else None
     try:
         qrels = read_qrels(qrels_file)
     except (OSError, ValueError) as error:
@@ -141,7 +140,7 @@ def _measure_files(
     records: list[dict[str, Any]] = []
     notes = []
     for label, path in zip(labels, runs, strict=True):
-        run = read_ranked(path)
+        run = read_run(path)
         totals = report.totals(run)
         by_query = report.per_query(run) if per_query else {}
         rows += [{"run": label, "query": query} | values for query, values in by_query.items()]

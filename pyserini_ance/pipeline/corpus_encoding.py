@@ -75,13 +75,6 @@ class VectorFormat:
         return {"format": self.kind, "number_type": self.number_type}
 
 
-class Corpus(PyseriniJsonl):
-    """A JSONL corpus without splits, as `encode` reads it."""
-
-    def written(self, key: str, value: object) -> str:
-        return f"--{key.replace('_', '-')} {value}"
-
-
 def encode_corpus(
     corpus: Path,
     encoder: str | Path,
@@ -112,7 +105,7 @@ def encode_corpus(
     resolved = world.on_main(lambda: resolve_precision(precision, world.device))
     budget = tokens_at_once(tokens_per_batch, world.device)
     provenance = {**_about(encoder_source(encoder), model.family), "precision": resolved}
-    reader = Corpus(corpus=corpus, splits={}, empty_documents=empty_documents)
+    reader = PyseriniJsonl(corpus=corpus, splits={}, empty_documents=empty_documents)
     if shard:
         # Which part of which corpus it is, by which weights, and all settings in which shards agree.
         provenance[SHARD] = {

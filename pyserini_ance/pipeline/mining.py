@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.collection_cache import CollectionRecord, read_into_cache
+from pyserini_ance.data.collection_cache import cached_collection
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import shown
@@ -24,7 +24,7 @@ from pyserini_ance.pipeline.mined_negatives import MinedNegatives
 from pyserini_ance.pipeline.preparation import tokenize_for
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_class
-from pyserini_ance.recipe.load import read_component, read_yaml, without_null_splits
+from pyserini_ance.recipe.load import merge, read_component, read_yaml
 from pyserini_ance.recipe.models import Bm25, Encoding
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.teacher_training import TRAINED
@@ -55,14 +55,7 @@ def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Co
     data = _read_data(settings)
     files = input_files(data)
     what = {"data": data.model_dump(mode="json", exclude={"official"}), "joint": []}
-    record = CollectionRecord(cache, what, files if files or data.by_name else None)
-    collection = record.load()
-    if collection is None:
-        collection = read_into_cache(cache, data.read)
-        record.save(collection)
-    else:
-        collection.log_skipped()
-    return collection
+    return cached_collection(cache, what, files if files or data.by_name else None, data.read)
 
 
 def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:
@@ -81,7 +74,7 @@ def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:
         if isinstance(settings, dict) and "kind" not in settings and isinstance(settings.get("data"), dict):
             settings = settings["data"]
     if isinstance(settings, Mapping) and isinstance(settings.get("splits"), Mapping):
-        settings = without_null_splits(settings, origin)
+        settings = merge({}, {"data": dict(settings)}, origin)["data"]  # without the splits that are null
     data = read_component("data", settings, origin)
     assert isinstance(data, Format)
     return data.of_splits(data.split_names)

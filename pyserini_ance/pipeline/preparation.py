@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.data.collection import SIDES, Collection, Side, Texts
-from pyserini_ance.data.collection_cache import (
-    CollectionRecord,
-    InputRecord,
-    open_collection,
-    read_into_cache,
-)
+from pyserini_ance.data.collection_cache import InputRecord, cached_collection, open_collection
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
@@ -88,15 +83,13 @@ def stored_collection(recipe: Recipe) -> Collection:
     """The recipe's data, checked and memory-mapped from the cache; read again if the files have changed."""
     check_before_reading(recipe)
     files, settings = input_files(recipe_data(recipe)), _data_settings(recipe)
-    record = CollectionRecord(recipe.cache, settings, files if files or recipe.data.by_name else None)
-    collection = record.load()
-    if collection is None:
-        collection = read_into_cache(recipe.cache, lambda path: read_collection(recipe, path))
-        record.save(collection)
-    else:
-        collection.log_skipped()
-        check_collection(recipe, collection)
-    return collection
+    return cached_collection(
+        recipe.cache,
+        settings,
+        files if files or recipe.data.by_name else None,
+        lambda path: read_collection(recipe, path),
+        lambda collection: check_collection(recipe, collection),
+    )
 
 
 def _data_settings(recipe: Recipe) -> dict[str, object]:

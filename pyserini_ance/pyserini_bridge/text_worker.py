@@ -1,9 +1,7 @@
-"""The worker process that reads texts with Java: `python -m pyserini_ance.pyserini_bridge.text_worker JOB`.
+"""The process that reads texts with Java: `python -m pyserini_ance.pyserini_bridge.text_worker KIND NAME`.
 
-JOB is JSON: {"index": a folder or a name, "sets": [{"topics": name}, {"qrels": name}, ...]}. The output on
-stdout is JSON
-lines: the id and stored fields of each document, then each set's topics or the path of its qrels. An empty
-object ends each of these lists.
+It writes JSON lines to stdout: the id and the stored fields of each document (kind `index`: a folder or a
+name), topics, or the path of qrels.
 """
 
 import json
@@ -43,22 +41,16 @@ def qrels(name: str) -> Iterator[dict[str, Any]]:
     yield {"file": str(import_pyserini("pyserini.search").get_qrels_file(name))}
 
 
-READERS = {"topics": topics, "qrels": qrels}
+READERS = {"index": documents, "topics": topics, "qrels": qrels}
 
 
 def main() -> None:
-    """Run the job that is the only argument."""
-    job = json.loads(sys.argv[1])
+    """Read the records that the two arguments name."""
+    kind, name = sys.argv[1:]
     with os.fdopen(os.dup(1), "w", encoding="ascii") as out:
         os.dup2(2, 1)  # Anserini logs to stdout
-        lists = [
-            documents(job["index"]),
-            *(READERS[kind](name) for one in job["sets"] for kind, name in one.items()),
-        ]
         try:
-            for records in lists:
-                out.writelines(json.dumps(record) + "\n" for record in records)
-                out.write("{}\n")
+            out.writelines(json.dumps(record) + "\n" for record in READERS[kind](name))
         except (RuntimeError, ValueError, OSError) as error:
             sys.exit(f"{type(error).__name__}: {error}")
 

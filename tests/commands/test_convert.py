@@ -113,11 +113,9 @@ def test_the_relevance_threshold_is_printed_for_beir_only(recipe, tmp_path, caps
         convert(capsys, path, "data.relevance_threshold=2", "--to", to, "--output", tmp_path / to)["data"]
         for to in ("beir", "tevatron")
     ]
+    kinds = {one["kind"]: component_class("data", one["kind"]) for one in said}
     counts = [
-        len(
-            component_class("data", one["kind"]).model_validate(one).read().split("train").qrels.relevant_rows
-        )
-        for one in said
+        len(kinds[one["kind"]].model_validate(one).read().split("train").qrels.positives.rows) for one in said
     ]
     assert [one.get("relevance_threshold") for one in said] == [2, None]
     assert counts == [16, 16]

@@ -151,7 +151,7 @@ def test_a_shard_is_named_by_number_and_count(encoder, tmp_path):
 @pytest.mark.parametrize(
     "line, message",
     [
-        ('{"id": "1", "contents": ""}', "document '1' is empty; .* out with --empty-documents skip$"),
+        ('{"id": "1", "contents": ""}', "document '1' is empty; .* out with empty_documents=skip$"),
         ('{"id": "1", "contents": "x"', "line 1: malformed JSON"),
         ("", "corpus.jsonl: no document was read; expected at least one with a text; add documents"),
     ],

@@ -189,9 +189,8 @@ def test_no_input_is_replaced(flags, tmp_path):
     assert qrels.read_text() == QRELS
 
 
-def test_a_folder_is_answered_by_its_rankings(flags, tmp_path):
-    (tmp_path / "run.test.trec").write_text(RUN)
-    with pytest.raises(IsADirectoryError, match="is a folder; pass a ranking, such as .*/run.test.trec$"):
+def test_a_folder_is_an_error(flags, tmp_path):
+    with pytest.raises(IsADirectoryError, match="is a folder; expected a file"):
         evaluate.main(["--run", str(tmp_path), *flags[2:]])
     with pytest.raises(ValueError, match="--qrels: .* is a folder; expected a file"):
         evaluate.main([*flags[:3], str(tmp_path)])

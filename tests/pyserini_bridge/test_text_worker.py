@@ -4,13 +4,12 @@ name.
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats import pyserini_index
-from pyserini_ance.data.formats.pyserini_index import PyseriniIndex, _documents, _named_topics
+from pyserini_ance.data.formats.pyserini_index import PyseriniIndex, named_topics, stored_documents
 
 # Pyserini looks for topics and qrels in the home folder before it downloads them.
 BUILD = """
@@ -82,7 +81,7 @@ def test_an_index_with_its_raw_documents_and_names(folder, monkeypatch):
 
 def test_an_index_with_contents_alone(folder, in_java):
     records = json.loads(in_java(DOCUMENTS, folder / "contents"))
-    assert sorted((entry.id, entry.fields["text"]) for entry in _documents(folder, records)) == [
+    assert sorted((entry.id, entry.fields["text"]) for entry in stored_documents(folder, records)) == [
         ("007", "A spy.\nIn two lines 😀"),
         ("7", "x"),
     ]
@@ -96,7 +95,7 @@ def test_documents_of_several_fields(key):
         if key == "raw"
         else {"raw": None, "contents": contents}
     )
-    (entry,) = _documents(Path("msmarco-v1-doc"), [{"id": "D1", **stored}], ("url", "title", "text"))
+    (entry,) = stored_documents(Path("msmarco-v1-doc"), [{"id": "D1", **stored}], ("url", "title", "text"))
     assert entry.fields == {"url": "http://a.org/", "title": "A title", "text": "Body of A"}
 
 
@@ -105,7 +104,7 @@ def test_an_index_that_is_not_there_is_named(in_java):
 
 
 WITHOUT_TEXT = [{"id": "d", "raw": None, "contents": None}]
-TOPICS = SimpleNamespace(records=lambda: iter([{"id": "1", "query": "masks", "narrative": "which help"}]))
+TOPICS = [{"id": "1", "query": "masks", "narrative": "which help"}]
 
 
 @pytest.mark.parametrize(
@@ -117,12 +116,12 @@ TOPICS = SimpleNamespace(records=lambda: iter([{"id": "1", "query": "masks", "na
             r"(?s)failed \(exit status 1\):.*No module named pyserini_ance.no_such_worker",
         ),
         (
-            lambda: list(_named_topics(Path("covid"), TOPICS)),
+            lambda: list(named_topics(Path("covid"), iter(TOPICS))),
             ValueError,
             "covid, line 1: a topic with the fields query, narrative; expected `title`; write the topics",
         ),
         (
-            lambda: list(_documents(Path("i"), WITHOUT_TEXT)),
+            lambda: list(stored_documents(Path("i"), WITHOUT_TEXT)),
             ValueError,
             r"i, line 1: document 'd' of this index has no text; expected .*--storeRaw",
         ),
