@@ -38,7 +38,6 @@ from pyserini_ance.reports import finish
 from pyserini_ance.runs import rundir
 from pyserini_ance.runs.any_encoder import load_any_encoder
 from pyserini_ance.trainer.callbacks import TrainerCallback as TrainerCallback
-from pyserini_ance.trainer.callbacks import check_callbacks
 from pyserini_ance.vectors.given_vectors import search_given
 
 DEFAULT_SOURCE = {"kind": "ann", "top_k": 200}
@@ -78,7 +77,6 @@ def train(
     process trains a run already, in another thread or around a callback.
     """
     rundir.check_start(overwrite, resume, replay)
-    check_callbacks(callbacks)
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     directory = rundir.run_folder(recipe.name) if output is None else Path(output)
     decisions = None if replay is None else Path(replay)

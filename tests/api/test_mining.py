@@ -68,15 +68,15 @@ def test_threads_mine_with_one_cold_cache(mine, mined, recipe, tmp_path, monkeyp
 
 def test_a_call_that_ends_leaves_the_vectors_that_another_reads(mine, mined, recipe, monkeypatch):
     """As two processes that mine with one encoder and cache: one has written the vectors, read none."""
-    encode, scratch, left = encoding.encode_into, recipe.cache / "mining", []
+    read, scratch, left = encoding.read_vectors, recipe.cache / "mining", []
 
-    def encode_and_mine(*arguments):
-        encode(*arguments)
-        monkeypatch.setattr(encoding, "encode_into", encode)
+    def mine_and_read(*arguments):
+        monkeypatch.setattr(encoding, "read_vectors", read)
         np.testing.assert_array_equal(mine(num_negatives=3).rows, mined.rows)
         left.extend(path.name for path in scratch.iterdir() if path.is_dir())
+        return read(*arguments)
 
-    monkeypatch.setattr(encoding, "encode_into", encode_and_mine)
+    monkeypatch.setattr(encoding, "read_vectors", mine_and_read)
     np.testing.assert_array_equal(mine(num_negatives=3).rows, mined.rows)
     assert len(left) == 1 and list(scratch.iterdir()) == []
 
