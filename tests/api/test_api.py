@@ -284,11 +284,6 @@ def test_evaluate_equals_the_results_table(run):
     [
         ("pa.Run(folder)", r"not a run directory \(recipe.yaml is missing\)"),
         ("run.metrics('steps')", r"event 'steps' is no kind of record \(did you mean 'step'\?\); kinds: "),
-        (
-            "pa.train(recipe, made, callbacks=object())",
-            r"callbacks is <.*expected a list: callbacks=\[\.\.\.\]",
-        ),
-        ("pa.train(recipe, made, callbacks=[object()])", "is not a TrainerCallback"),
         ("pa.train(recipe, made, resume=True, overwrite=True)", "overwrite and resume exclude each other"),
         ("pa.train(recipe, made, resume=True, replay='x')", "replay and resume exclude each other"),
         (
