@@ -15,7 +15,6 @@ from ir_measures import Measure
 from pyserini_ance.data import given_collection
 from pyserini_ance.data.collection import Collection as Collection
 from pyserini_ance.data.formats.lines import shown
-from pyserini_ance.data.given_collection import Records, qrels_of, run_of
 from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.process_group import device_of
 from pyserini_ance.encoders.encoder import Encoder as Encoder
@@ -154,8 +153,8 @@ def load_collection(
 
 
 def make_collection(
-    documents: Records,
-    queries: Mapping[str, Records],
+    documents: given_collection.Records,
+    queries: Mapping[str, given_collection.Records],
     judgments: Mapping[str, Mapping[str, Mapping[str, int]]],
     *,
     relevance_threshold: int = 1,
@@ -252,8 +251,8 @@ def evaluate(
     missing file, and ValueError for an unknown measure, a malformed line, a score that is not finite, a grade
     that is not a whole number, or a run without any judged query.
     """
-    ranking = run_of(run) if isinstance(run, Mapping) else read_run(Path(run))
-    judged = qrels_of(qrels) if isinstance(qrels, Mapping) else read_qrels(Path(qrels))
+    ranking = given_collection.run_of(run) if isinstance(run, Mapping) else read_run(Path(run))
+    judged = given_collection.qrels_of(qrels) if isinstance(qrels, Mapping) else read_qrels(Path(qrels))
     return metrics.evaluate(judged, ranking, parse_measures(_several("measures", measures)))
 
 
