@@ -54,7 +54,7 @@ def make_collection(
 
 
 class _Given(Format):
-    """What a caller passes; its settings are arguments, too."""
+    """The records of a caller; the settings are arguments."""
 
     kind: str = "make_collection"
     _raw: RawData = PrivateAttr()
