@@ -161,7 +161,7 @@ def test_a_run_is_opened_without_its_own_classes(run, tmp_path):
     assert opened.table == run.table
     lines = opened.as_text().splitlines()
     [said] = [line for line in lines if "'not_here:Longest'" in line]
-    assert "No module named 'not_here'. Type the command in the folder of not_here, or add" in said
+    assert "No module named 'not_here'; type the command in the folder of the module, or add" in said
     assert lines[0] == run.as_text().splitlines()[0] and "search with it:" in lines
     assert RunDir(copy).read_final_evaluation() == run.recipe.final_evaluation
     with pytest.raises(ValueError, match="kind 'not_here:Longest' cannot be imported"):

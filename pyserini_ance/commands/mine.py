@@ -66,7 +66,7 @@ def main(
     from pyserini_ance.distributed.process_group import device_of
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.mining import NUM_NEGATIVES, collection_files, mine_negatives, read_source
-    from pyserini_ance.recipe.load import read_options, read_yaml
+    from pyserini_ance.recipe.load import read_settings, read_yaml
     from pyserini_ance.recipe.models import Bm25, Encoding
     from pyserini_ance.runs.any_encoder import load_any_encoder
     from pyserini_ance.storage.files import check_not_input
@@ -92,7 +92,9 @@ def main(
             split,
             seed=seed,
             bm25=Bm25(),
-            encoding=read_options(Encoding, precision=precision, tokens_per_batch=tokens_per_batch),
+            encoding=read_settings(
+                Encoding, {"precision": precision, "tokens_per_batch": tokens_per_batch}, "the encoding"
+            ),
             cache=api.cache_folder(cache),
             world=world,
         )

@@ -24,7 +24,7 @@ from pyserini_ance.pipeline.mined_negatives import MinedNegatives
 from pyserini_ance.pipeline.preparation import tokenize_for
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_class
-from pyserini_ance.recipe.load import read_component, read_yaml, without_null_splits
+from pyserini_ance.recipe.load import merge, read_component, read_yaml
 from pyserini_ance.recipe.models import Bm25, Encoding
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.teacher_training import TRAINED
@@ -74,7 +74,7 @@ def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:
         if isinstance(settings, dict) and "kind" not in settings and isinstance(settings.get("data"), dict):
             settings = settings["data"]
     if isinstance(settings, Mapping) and isinstance(settings.get("splits"), Mapping):
-        settings = without_null_splits(settings, origin)
+        settings = merge({}, {"data": dict(settings)}, origin)["data"]  # without the splits that are null
     data = read_component("data", settings, origin)
     assert isinstance(data, Format)
     return data.of_splits(data.split_names)

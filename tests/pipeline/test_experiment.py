@@ -218,7 +218,7 @@ def test_a_run_is_not_overwritten_by_mistake(train, undisturbed):
     assert (
         done["code"] == 1
         and "error: " in done["stderr"]
-        and "a finished run. Replace it with overwrite (--overwrite)" in done["stderr"]
+        and "a finished run. Continue it, or repeat" in done["stderr"]
     )
 
 
@@ -250,7 +250,7 @@ def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
     refused = train(folder)
     assert (
         refused["code"] == 1
-        and "holds a run that died at the final evaluation of stage ance. Continue it with resume (--resume)"
+        and "holds a run that died at the final evaluation of stage ance. Continue it, or repeat"
         in refused["stderr"]
     )
     done = train(folder, "--resume")
