@@ -7,7 +7,7 @@ import torch
 
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import load_encoder
-from pyserini_ance.recipe.optimization import Average
+from pyserini_ance.recipe.stage import Average
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import is_complete
