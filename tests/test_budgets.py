@@ -31,7 +31,7 @@ ROOMS = {
     "negatives": 2_824,
     "pipeline": 5_150,
     "pyserini_bridge": 1_415,
-    "recipe": 2_236,
+    "recipe": 2_229,
     "refresher": 391,
     "reports": 1_908,
     "runs": 1_174,
