@@ -24,14 +24,14 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
     "commands": 1_550,
-    "data": 4_804,
+    "data": 4_777,
     "distributed": 396,
     "encoders": 3_068,
     "evaluation": 690,
     "negatives": 2_824,
     "pipeline": 5_150,
     "pyserini_bridge": 1_415,
-    "recipe": 2_236,
+    "recipe": 2_229,
     "refresher": 391,
     "reports": 1_908,
     "runs": 1_174,
