@@ -3,10 +3,10 @@ was trained.
 """
 
 import re
-from pathlib import Path
 
 import pytest
 import yaml
+from helpers.pages import blocks, guide
 
 from pyserini_ance.data.collection import SIDES
 from pyserini_ance.encoders import foreign_formats as foreign
@@ -26,7 +26,7 @@ from pyserini_ance.encoders.released import (
 )
 from pyserini_ance.recipe.components import component_class
 
-PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "checkpoints.md").read_text(encoding="utf-8")
+PAGE = guide("checkpoints")
 TABLES = re.findall(r"(?:^\|.*\n)+", PAGE, re.MULTILINE)
 FORM_ROWS, _ = (table.splitlines()[2:] for table in TABLES)
 EXAMPLES = {
@@ -53,10 +53,7 @@ def encoder_of(block: str) -> Family:
     return component_class("encoder", settings["encoder"]["kind"]).model_validate(settings["encoder"])
 
 
-ENCODERS = {
-    encoder.model: encoder
-    for encoder in map(encoder_of, re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
-}
+ENCODERS = {encoder.model: encoder for encoder in map(encoder_of, blocks(PAGE, "yaml"))}
 
 
 def test_the_table_has_every_form():

@@ -4,7 +4,8 @@ import ast
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from helpers.pages import ROOT
+
 CODE = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Code\n")[2].partition("```")[0]
 NAMED = dict(re.findall(r"`([\w.]+)`\s+\(`(\w+/\w+\.py)`", CODE))
 STEPS = ["StageTrainer._train_step", "plan_batch", "BatchEncoder.encode", "term_losses"]
