@@ -63,18 +63,13 @@ class DocumentQueries(Settings):
             )
         return self
 
-    @property
-    def field_name(self) -> str:
-        """The field that the words are taken from."""
-        return self.field or ("title" if self.source == "titles" else "text")
-
     def make_split(self, documents: Texts, grade: int, skipped: dict[str, int]) -> Split:
         """Make the split: queries in the documents' order, each with its document at `grade`.
 
         grade: also the lowest grade that is relevant. skipped: receives the numbers of documents that give no
         query and of repeated crops. Raises ValueError if documents lack the field, and if none gives a query.
         """
-        name = self.field_name
+        name = self.field or ("title" if self.source == "titles" else "text")
         if name not in documents.columns:
             raise ValueError(
                 f"data.train_queries is from: {self.source}, but documents have no field {name!r}; fields: "
