@@ -86,7 +86,7 @@ def main(
     check_start(overwrite, resume, replay)
     # --output and --overwrite stay: plans are asked for at the end of the command that will train.
     if grid or show or plan or dry_steps:
-        reason = "--grid, --print, --plan and --dry-steps continue no single run"
+        reason = "--grid resumes stopped runs by itself; --print, --plan and --dry-steps train no run"
         parsing.refuse_options(reason, resume=resume, replay=replay)
     if grid or show or plan:
         parsing.refuse_options("--dry-steps measures one recipe", dry_steps=dry_steps)

@@ -24,9 +24,9 @@ def recipe(small_recipe, tmp_path, monkeypatch) -> str:
     ("flags", "message"),
     [
         (["--dry-steps", "0"], "greater than or equal to 1"),
-        (["--plan", "--resume"], "continue no single run; remove --resume"),
+        (["--plan", "--resume"], "train no run; remove --resume"),
         (["--print", "--dry-steps", "2"], "measures one recipe; remove --dry-steps"),
-        (["--plan", "--replay", "nofile.jsonl"], "continue no single run; remove --replay"),
+        (["--plan", "--replay", "nofile.jsonl"], "train no run; remove --replay"),
         (["--output", "../small.yaml"], "'../small.yaml' is a file"),
         (["--jobs", "2"], "are for the runs of a --grid; remove --jobs"),
     ],

@@ -150,6 +150,10 @@ def differ_from(runs: list, baseline: str, test: str = "t") -> dict[str, dict[st
     return {row["recipe"]: {column: row.get(column) for column in columns[1:]} for row in rows}
 
 
+def lines_of_table(capsys) -> list[str]:
+    return [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+
+
 def test_seeds_are_one_system_and_queries_are_pairs(ranked_run):
     runs = [
         ranked_run("1", "good", [1, 1, 1, 2]),
@@ -171,7 +175,7 @@ def test_p_values_are_corrected_for_the_rows_that_are_shown(ranked_run, capsys):
     p = 2 / 16  # every query differs in one direction: two of the sixteen changes of sign are as extreme
     arguments = [*map(str, runs), "--significance", "bm25", "--test", "permutation", "--rows"]
     command.main([*arguments, "bad"])
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    lines = lines_of_table(capsys)
     assert [line.split("|")[1].strip() for line in lines[2:]] == ["bm25", "bad"]
     assert f"p {p:.3f}" in lines[3]
     with pytest.raises(ValueError, match=r"'god' is not a row of the table \(did you mean 'good'\?\)"):
@@ -202,27 +206,21 @@ def test_the_table_has_a_column_more_for_each_measure_and_says_how_p_is_correcte
         "over 2 rows, per measure), and queries (won/tied/lost) against bm25"
     )
     command.main([*runs, "--significance", runs[0], "--rows", runs[1]])
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    lines = lines_of_table(capsys)
     assert "RR@10 against good" in lines[0]
     assert [line.split("|")[1].strip() for line in lines[2:]] == ["bad", "good"]
 
 
 def test_what_cannot_be_tested_is_refused(ranked_run):
     runs = [ranked_run("1", "good", [1, 1, 1, 2]), ranked_run("2", "other", [1, 1, 2, 4])]
-    with pytest.raises(
-        ValueError, match=r"'god' is not a row of the table \(did you mean 'good'\?\); rows: bm25"
-    ):
+    with pytest.raises(ValueError, match=r"'god' is not a row .* \(did you mean 'good'\?\); rows: bm25"):
         differ_from(runs, "god")
     path = RunDir(runs[1]).qrels("test")
     path.write_text(path.read_text().replace("d 0 x", "e 0 x"))  # as many queries
-    with pytest.raises(
-        ValueError, match=f"{runs[1]} was evaluated on other queries or judgments than {runs[0]}"
-    ):
+    with pytest.raises(ValueError, match=f"{runs[1]} was evaluated on other queries .* than {runs[0]}"):
         differ_from(runs, "bm25")
     path.unlink()
-    with pytest.raises(
-        ValueError, match=f"{runs[1]} has no judgments of test, .*: --significance needs judged"
-    ):
+    with pytest.raises(ValueError, match=f"{runs[1]} has no judgments of test, .* needs judged queries"):
         differ_from(runs[1:], "bm25")
 
 
@@ -288,13 +286,10 @@ def test_a_legend_says_what_variants_differ_in(make_run):
     ]
     assert variant_legend(results, [f"set/ance {tags['two']}"]) == variant_legend(results, rows)[1:2]
     assert variant_legend(results[:2], ["bm25", "set/ance"]) == []
-
-
-def test_a_legend_shows_some_keys(make_run):
     keys = ["stages.only.steps=30", "stages.only.batch_queries=8", "bm25.k1=0.5", "bm25.b=0.5"]
-    runs = [make_run("one", 0.4), make_run("two", 0.4, *keys)]
-    lines = variant_legend(results := read_distinct(runs), [row["recipe"] for row in compare(results)[0]])
-    assert len(lines) == 2 and all(line.endswith("; and 1 more") and line.count("=") == 3 for line in lines)
+    results = read_distinct([make_run("four", 0.4), make_run("five", 0.4, *keys)])
+    lines = variant_legend(results, [row["recipe"] for row in compare(results)[0]])
+    assert all(line.endswith("; and 1 more") and line.count("=") == 3 for line in lines)
 
 
 def test_a_folder_names_the_row_of_its_runs(make_run, tmp_path, monkeypatch):
