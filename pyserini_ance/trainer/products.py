@@ -78,7 +78,7 @@ class NegativeTables(RefreshQueue[Generation]):
         self._use(generation, step)
         about = {"age_steps": step - request.step, "waited_seconds": round(waited_seconds, 3)}
         self.log.metric("generation", **adoption, **about, **generation.report)
-        log.info(
+        log.debug(
             "stage %s, step %d: negatives of step %d; waited %.1f s; %s",
             self.stage_name,
             step,

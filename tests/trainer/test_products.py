@@ -149,7 +149,7 @@ def test_progress_shows_the_generation_in_use_and_its_age(adoption_of):
 
 def test_an_adoption_is_decided_and_told(adoption_of, caplog):
     adoption = adoption_of(stage())
-    with caplog.at_level("INFO"):
+    with caplog.at_level("DEBUG"):
         adopt(adoption, 0, 4)
     decision = {
         "event": "adopt",
