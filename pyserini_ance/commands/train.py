@@ -110,9 +110,9 @@ def main(
     else:
         from pyserini_ance.reports.finish import train
 
-        folder = output or run_folder(loaded.name)
+        folder, how = output or run_folder(loaded.name), {"overwrite": overwrite, "resume": resume}
         with logging_redirect_tqdm():
-            results = train(loaded, folder, overwrite, resume, replay, prerequisites=not no_prerequisites)
+            results = train(loaded, folder, not no_prerequisites, replay=replay, **how)
         if results:
             print(f"\n{results.as_text()}")
     return None
