@@ -1,14 +1,10 @@
 import pytest
+from helpers.small_set import ONE_STEP
 
 from pyserini_ance.commands import train
 from pyserini_ance.recipe.load import dump
 
-STAGE = {
-    "steps": 6,
-    "batch_queries": 2,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "random"}]}},
-}
+STAGE = {**ONE_STEP, "steps": 6}
 
 
 @pytest.fixture
@@ -40,7 +36,7 @@ def test_flags_that_make_no_sense(recipe, capsys, flags, message):
 def test_print_shows_the_recipe_and_the_plan_and_trains_nothing(recipe, capsys, tmp_path):
     train.main([recipe, "stages.a.steps=9", "--print"])
     shown = capsys.readouterr().out
-    assert {"steps: 9", "batch_queries: 2"} <= {line.strip() for line in shown.splitlines()}
+    assert {"steps: 9", "batch_queries: 1"} <= {line.strip() for line in shown.splitlines()}
     assert "| a " in shown and "documents: 30 of " in shown
     assert list((tmp_path / "here").iterdir()) == []
 
