@@ -15,9 +15,8 @@ from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 from pyserini_ance.data.passages import Passages, check_delimiter, passage_ids
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.batching import tokens_at_once
-from pyserini_ance.encoders.family import Family
+from pyserini_ance.encoders.family import SIDE_FILE, Family
 from pyserini_ance.encoders.hardware import resolve_precision
-from pyserini_ance.encoders.saved_settings import SIDE_FILE
 from pyserini_ance.encoders.tokenization import describe_blank, split_into_passages, token_store
 from pyserini_ance.pipeline.mining import encoder_digest
 from pyserini_ance.pyserini_bridge.shards import SHARD, documents_in_shard
@@ -25,7 +24,6 @@ from pyserini_ance.pyserini_bridge.vector_files import (
     NumberType,
     Rows,
     read_index,
-    require_faiss,
     write_index,
     write_jsonl,
     write_parquet,
@@ -36,6 +34,7 @@ from pyserini_ance.runs.rundir import RECIPE, RunDir
 from pyserini_ance.storage.files import read_json_object, sha256_file, sha256_json
 from pyserini_ance.vectors.encoding import encode_shards
 from pyserini_ance.vectors.faiss_index import FLAT, check_index
+from pyserini_ance.vectors.faiss_library import require_faiss
 from pyserini_ance.vectors.shards import Shard, text_windows
 
 log = logging.getLogger(__name__)

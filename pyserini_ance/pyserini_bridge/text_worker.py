@@ -8,15 +8,23 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from typing import Any
 
 from pyserini_ance.pyserini_bridge.java import import_pyserini
-from pyserini_ance.pyserini_bridge.searchers import open_searcher
 
 
 def documents(index: str) -> Iterator[dict[str, Any]]:
-    """The id and the stored fields of each document."""
-    searcher = open_searcher(index, "data.index")
+    """The id and the stored fields of each document of a folder, or of a prebuilt index, which Pyserini
+    downloads on first use."""
+    searcher_class = import_pyserini("pyserini.search.lucene").LuceneSearcher
+    of_name = searcher_class if os.path.isdir(index) else searcher_class.from_prebuilt_index
+    if (searcher := of_name(index)) is None:
+        raise RuntimeError(
+            f"data.index {index!r} is not a folder, and Pyserini {version('pyserini')} has no prebuilt index "
+            "of that name, or could not download it (no network?). Expected the folder of a Lucene index, or "
+            "a name like `msmarco-v1-passage`"
+        )
     for number in range(searcher.num_docs):
         document = searcher.doc(number)
         yield {"id": document.docid(), "raw": document.raw(), "contents": document.contents()}
