@@ -38,7 +38,7 @@ ROOMS = {
     "storage": 765,
     "trainer": 3_031,
     "vectors": 1_451,
-    "top": 481,
+    "top": 482,
 }
 WHOLE = {
     "files": 233,
@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_498,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_752,
-    "lines of tests": 41_044,
+    "lines of tests": 40_477,
 }
 
 
