@@ -27,7 +27,7 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.pipeline.experiment import Experiment
-from pyserini_ance.pipeline.results import Results
+from pyserini_ance.pipeline.results import Run
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
@@ -42,7 +42,7 @@ MINING_QUERIES_AT_ONCE = 2048
 
 def train_rows(
     recipe: str, overrides: Sequence[str], method: str, folder: Path, overwrite: bool = False
-) -> Results:
+) -> Run:
     """Train and measure a recipe's data with `method`, a key of the table in README.md, in the run directory
     `folder`.
 

@@ -44,7 +44,7 @@ def main(
     """Write a collection, mined negatives or a ranking in a format of other tools."""
     console.log_to_stderr()
     path = (parsing.output_folder if to in FOLDERS else parsing.output_file)(output)
-    from pyserini_ance.pipeline.conversion import convert
+    from pyserini_ance.reports.conversion import convert
 
     key = convert(source, to, path, table, split, tuple(overrides or ()), num_negatives)
     print(f"{path}: written; in a recipe it is\n{key}")

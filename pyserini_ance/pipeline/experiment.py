@@ -24,8 +24,8 @@ from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_comman
 from pyserini_ance.pipeline.initial_weights import INITIAL, InitialWeights, starting_checkpoint
 from pyserini_ance.pipeline.model_export import export, write_qrels
 from pyserini_ance.pipeline.preparation import check_tools, prepare, recipe_data
-from pyserini_ance.pipeline.refresher_subprocess import check_refresher, refresh_command
-from pyserini_ance.pipeline.results import Results, unimproved_stages
+from pyserini_ance.pipeline.refresher_process import check_refresher, refresh_command
+from pyserini_ance.pipeline.results import Run, results_record
 from pyserini_ance.pipeline.run_session import RunSession
 from pyserini_ance.pipeline.trained_teachers import train_teacher_of_run
 from pyserini_ance.recipe.models import Recipe
@@ -52,10 +52,10 @@ def train(
     resume: bool = False,
     replay: Path | None = None,
     callbacks: Sequence[TrainerCallback] = (),
-) -> Results | None:
+) -> Run | None:
     """Run the experiment on all processes that torchrun started, or on this one alone.
 
-    Returns the results on the main process, None on the others. The parameters are those of `Experiment.run`;
+    Returns the run on the main process, None on the others. The parameters are those of `Experiment.run`;
     `callbacks` are called during all stages.
     """
     with World.join(recipe.device).session() as world:
@@ -72,17 +72,15 @@ class Experiment:
     def __init__(self, recipe: Recipe, folder: Path, world: World, callbacks: Sequence[TrainerCallback] = ()):
         self.recipe, self.callbacks = recipe, tuple(callbacks)
         self.run_dir = RunDir(folder)
-        self.world, self.device = world, world.device
+        self.world = world
         if recipe.threads:
             torch.set_num_threads(recipe.threads)
         check_device(recipe)
         self.log = RunLog(self.run_dir, self.world.is_main)
         self.session = RunSession(recipe, self.run_dir, world)
 
-    def run(
-        self, overwrite: bool = False, resume: bool = False, replay: Path | None = None
-    ) -> Results | None:
-        """Run everything in order; return the results on the main process, None on the others.
+    def run(self, overwrite: bool = False, resume: bool = False, replay: Path | None = None) -> Run | None:
+        """Run everything in order; return the run on the main process, None on the others.
 
         Tools, data and encoder are checked before the run directory is changed. `overwrite` replaces an
         existing run, `resume` continues it, `replay` is the `decisions.jsonl` of a run whose adoptions are
@@ -104,11 +102,14 @@ class Experiment:
                 "data and tokens": round(prepare_seconds, 1),
                 total: round(time.perf_counter() - start, 1),
             }
-            warnings = self.world.on_main(lambda: unimproved_stages(self.recipe, self.log))
             memory = highest_peak_bytes(self.world)
-            results = Results(self.recipe, rows, seconds, exported, warnings, memory)
-            self.world.on_main(lambda: write_json(self.run_dir.measures, results.as_json()))
-        return results if self.world.is_main else None
+
+            def write() -> None:
+                record = results_record(self.recipe, self.log, rows, seconds, memory, exported)
+                write_json(self.run_dir.measures, record)
+
+            self.world.on_main(write)
+        return Run(self.run_dir.folder) if self.world.is_main else None
 
     def _begin(
         self, data: PreparedData, stack: ExitStack, overwrite: bool, resume: bool, replay: Path | None
@@ -124,7 +125,7 @@ class Experiment:
         for index in {*self.recipe.final_evaluation.indexes, *live} - {FLAT}:
             check_index(untrained.dimension, index)
         initial = InitialWeights.read(self.recipe, self.run_dir, untrained, resume)
-        provenance = environment(self.device, self.world.size, data.collection)
+        provenance = environment(self.world.device, self.world.size, data.collection)
         provenance |= {"initial_weights": initial.as_json()}
         stack.enter_context(self.session.opened(provenance, overwrite, resume, replay))
         stack.enter_context(tracking(self.recipe, self.run_dir))
@@ -145,7 +146,7 @@ class Experiment:
         `final_evaluation.rows` may leave out all rows but that of the last stage.
         """
         wanted = self.recipe.final_evaluation.rows
-        evaluator = FinalEvaluator(self.recipe, data, self.run_dir, self.device, self.world)
+        evaluator = FinalEvaluator(self.recipe, data, self.run_dir, self.world)
         rows = self._bm25(data, evaluator) if self.recipe.bm25 else []
         external = self.recipe.external_starts
         for name, checkpoint in initial.items():

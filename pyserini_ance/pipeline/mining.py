@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.collection_cache import CollectionRecord, read_into_cache
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import shown
@@ -21,7 +20,7 @@ from pyserini_ance.negatives.source import MiningContext, Source, TableSource, m
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pipeline.bm25_rankings import Bm25Request, cached_rankings
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives
-from pyserini_ance.pipeline.preparation import tokenize_for
+from pyserini_ance.pipeline.preparation import cached_collection, tokenize_together
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.load import read_component, read_yaml, without_null_splits
@@ -53,16 +52,7 @@ def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Co
     `data`). Raises ValueError or FileNotFoundError naming the key, or the file and line.
     """
     data = _read_data(settings)
-    files = input_files(data)
-    what = {"data": data.model_dump(mode="json", exclude={"official"}), "joint": []}
-    record = CollectionRecord(cache, what, files if files or data.by_name else None)
-    collection = record.load()
-    if collection is None:
-        collection = read_into_cache(cache, data.read)
-        record.save(collection)
-    else:
-        collection.log_skipped()
-    return collection
+    return cached_collection(data, [], cache, data.read)[0]
 
 
 def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:
@@ -212,13 +202,7 @@ def mine_negatives(
     if not isinstance(source, TableSource):
         table = _drawn_table(source, choose_all, anchor_set, draw_rng)
         return MinedNegatives(collection, chosen, table, table.candidates, 0, {})
-    how = encoder.family, cache, TrainSplit(splits=(split,)), collection
-
-    def tokenize_on_main() -> None:
-        tokenize_for(*how, warn=True)
-
-    world.on_main(tokenize_on_main)
-    data = tokenize_for(*how)
+    data = tokenize_together(encoder.family, cache, TrainSplit(splits=(split,)), collection, world)
     if "bm25" in source.needs:
         bm25 = bm25.model_copy(update={"hits": _bm25_hits(source, anchor_set, bm25.hits)})
         requests = [Bm25Request(split, bm25.hits)]

@@ -2,7 +2,7 @@
 
 import importlib.util
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -18,14 +18,13 @@ from pyserini_ance.data.collection_cache import (
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
-from pyserini_ance.data.token_store import Specials, TokenStore, open_store, token_lengths
+from pyserini_ance.data.token_store import Specials, TokenStore, open_store
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.load_save import initial_files, initial_tokenizer
 from pyserini_ance.encoders.tokenization import (
     KEY_VERSION,
     TextTokenizer,
-    Truncation,
     describe_blank,
     split_into_passages,
     token_folder,
@@ -87,24 +86,32 @@ def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
 def stored_collection(recipe: Recipe) -> Collection:
     """The recipe's data, checked and memory-mapped from the cache; read again if the files have changed."""
     check_before_reading(recipe)
-    files, settings = input_files(recipe_data(recipe)), _data_settings(recipe)
-    record = CollectionRecord(recipe.cache, settings, files if files or recipe.data.by_name else None)
-    collection = record.load()
-    if collection is None:
-        collection = read_into_cache(recipe.cache, lambda path: read_collection(recipe, path))
-        record.save(collection)
-    else:
-        collection.log_skipped()
+    data = recipe_data(recipe)
+    joint = [recipe.train_split.name, *recipe.train_split.splits]
+    collection, is_new = cached_collection(
+        data, joint, recipe.cache, lambda path: read_collection(recipe, path)
+    )
+    if not is_new:
         check_collection(recipe, collection)
     return collection
 
 
-def _data_settings(recipe: Recipe) -> dict[str, object]:
-    """The settings that decide what is read."""
-    return {
-        "data": recipe_data(recipe).model_dump(mode="json", exclude={"official"}),
-        "joint": [recipe.train_split.name, *recipe.train_split.splits],
-    }
+def cached_collection(
+    data: Format, joint: list[str], cache: Path, read: Callable[[Path], Collection]
+) -> tuple[Collection, bool]:
+    """The memory-mapped collection of `data`, and whether `read` has read it now.
+
+    joint: the splits that `read` merges. Unchanged files are not read again.
+    """
+    settings = {"data": data.model_dump(mode="json", exclude={"official"}), "joint": joint}
+    files = input_files(data)
+    record = CollectionRecord(cache, settings, files if files or data.by_name else None)
+    if (collection := record.load()) is not None:
+        collection.log_skipped()
+        return collection, False
+    collection = read_into_cache(cache, read)
+    record.save(collection)
+    return collection, True
 
 
 def read_rankings(recipe: Recipe, collection: Collection) -> None:
@@ -152,30 +159,12 @@ def prepare(recipe: Recipe, world: World, digest: str | None = None) -> Prepared
             f"this process reads other data (digest {collection.digest[:12]}) than the main process "
             f"({read_digest[:12]}): {recipe.data}"
         )
-    how = recipe.encoder, recipe.cache, recipe.train_split, collection
-
-    def tokenize_on_main() -> None:
-        tokenize_for(*how, warn=True)
-
-    world.on_main(tokenize_on_main)
-    return tokenize_for(*how)
+    return tokenize_together(recipe.encoder, recipe.cache, recipe.train_split, collection, world)
 
 
 def find_collection(recipe: Recipe, digest: str) -> Collection | None:
     """The collection with that digest, memory-mapped; None if the recipe's cache does not hold it."""
     return open_collection(recipe.cache, digest)
-
-
-def encoder_record(encoder: Family, cache: Path, subject: str, record_version: int) -> InputRecord:
-    """A record about the encoder that training starts from: valid while its files and settings, and the
-    libraries that load it, are the same. There is none for a model of the hub."""
-    settings = {
-        "subject": subject,
-        "version": record_version,
-        "encoder": encoder.model_dump(mode="json"),
-        "packages": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
-    }
-    return InputRecord(cache, settings, initial_files(encoder))
 
 
 class InitialTokenizer:
@@ -187,7 +176,14 @@ class InitialTokenizer:
 
     def __init__(self, encoder: Family, cache: Path):
         self._encoder, self._cache = encoder, cache
-        record = encoder_record(encoder, cache, "tokenizer", KEY_VERSION)
+        settings = {
+            "subject": "tokenizer",
+            "version": KEY_VERSION,
+            "encoder": encoder.model_dump(mode="json"),
+            "packages": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
+        }
+        # Valid while these, and the encoder's files, are the same; a model of the hub has no record.
+        record = InputRecord(cache, settings, initial_files(encoder))
         about: dict[str, Any] | None = record.load()
         if about is None:
             keys = {side: self.loaded.key(side) for side in SIDES}
@@ -219,6 +215,18 @@ def tokenize(recipe: Recipe, collection: Collection) -> PreparedData:
     """The collection with token stores of its documents and of each split's queries, from the cache if it has
     them."""
     return tokenize_for(recipe.encoder, recipe.cache, recipe.train_split, collection)
+
+
+def tokenize_together(
+    encoder: Family, cache: Path, training: TrainSplit, collection: Collection, world: World
+) -> PreparedData:
+    """`tokenize_for` on all processes of `world`, of which the main one fills the cache."""
+
+    def tokenize_on_main() -> None:
+        tokenize_for(encoder, cache, training, collection, warn=True)
+
+    world.on_main(tokenize_on_main)
+    return tokenize_for(encoder, cache, training, collection)
 
 
 def tokenize_for(
@@ -258,26 +266,3 @@ def blank_warning(encoder: Family, data: PreparedData) -> str | None:
     """A warning about documents that are encoded as empty texts; None without any."""
     template = encoder.tokenization.document.template
     return describe_blank(data.collection.documents, data.blank_documents, template)
-
-
-@dataclass(frozen=True)
-class TokenizedTexts:
-    """The documents, or the queries of a split, as tokens in the cache; `tokens` without special ones."""
-
-    folder: Path
-    tokens: int
-    truncation: Truncation
-
-
-def tokenized_texts(recipe: Recipe, collection: Collection) -> dict[str, TokenizedTexts]:
-    """What `tokenize` left in the cache: `documents`, and the queries by split."""
-    tokenizer = InitialTokenizer(recipe.encoder, recipe.cache)
-    sides: dict[str, tuple[Side, Texts]] = {"documents": ("document", collection.documents)}
-    sides |= {name: ("query", split.queries) for name, split in collection.splits.items()}
-    tokenized = {}
-    for name, (side, texts) in sides.items():
-        folder = tokenizer.folder(side, texts)
-        lengths = token_lengths(folder)
-        truncation = Truncation.of(lengths, tokenizer.specials, recipe.encoder.tokenization.side(side))
-        tokenized[name] = TokenizedTexts(folder, int(lengths.sum()), truncation)
-    return tokenized

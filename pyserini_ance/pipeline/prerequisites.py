@@ -17,7 +17,7 @@ from pyserini_ance.storage.publish import is_complete
 from pyserini_ance.trainer.resume import check_resumable, recipe_differences
 
 if TYPE_CHECKING:
-    from pyserini_ance.pipeline.results import Results
+    from pyserini_ance.pipeline.results import Run
     from pyserini_ance.trainer.callbacks import TrainerCallback
 
 INHERITED_KEYS = ("data", *RUNTIME_KEYS)  # the inputs, and where a run computes: see `inherit`
@@ -151,7 +151,7 @@ def train_with_prerequisites(
     callbacks: Sequence["TrainerCallback"] = (),
     as_in_file: Recipe | None = None,
     finish: Callable[[Path], None] = lambda folder: None,
-) -> "Results | None":
+) -> "Run | None":
     """`experiment.train`, after the runs that the recipe starts from: each in its default directory.
 
     A finished one is used, an unfinished one resumed, a missing one trained; `overwrite`, `resume`, `replay`

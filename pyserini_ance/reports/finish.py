@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyserini_ance.pipeline import experiment
 from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
-from pyserini_ance.pipeline.results import Results
+from pyserini_ance.pipeline.results import Run
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.reports.model_card import CARD, write_model_card
 from pyserini_ance.reports.report import REPORT, write_report
@@ -25,7 +25,7 @@ def train(
     replay: Path | None = None,
     callbacks: Sequence[TrainerCallback] = (),
     prerequisites: bool = True,
-) -> Results | None:
+) -> Run | None:
     """`experiment.train`, with `prerequisites` after the runs that the recipe starts from; then card and
     report of each run that was trained."""
     how = (recipe, folder, overwrite, resume, replay, callbacks)

@@ -23,7 +23,6 @@ from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
 from pyserini_ance.pipeline.model_export import write_qrels
 from pyserini_ance.pipeline.plan import evaluation_steps, refresh_steps
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
-from pyserini_ance.pipeline.results import unimproved_stages
 from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.load import dump, load
@@ -140,22 +139,6 @@ def test_device_cpu_leaves_a_gpu_alone(small_recipe, tmp_path, monkeypatch):
     assert load_encoder(tmp_path / "run" / "model").encode(["a text"], precision="bf16").shape[0] == 1
 
 
-def test_a_stage_that_never_improved_is_named_with_what_its_result_is(small_recipe, tmp_path):
-    ends = {"first": 0, "again": 0, "from-first": 0, "better": 5, "elsewhere": 0}
-    starts = {"again": "previous", "from-first": {"stage": "first"}, "elsewhere": {"folder": str(tmp_path)}}
-    stages = {name: {**STAGES["warm"], "init_from": starts.get(name, "initial")} for name in ends}
-    made = experiment.Experiment(small_recipe(stages), tmp_path / "run", World())
-    made.run_dir.folder.mkdir()
-    for name, step in ends.items():
-        made.log.decide("stage_end", stage=name, step=10, result=f"{name}-{step:08d}", weights="w")
-    assert unimproved_stages(made.recipe, made.log) == [
-        "stage first never improved on its start: the result is the untrained encoder",
-        "stage again never improved on its start: the result is that of stage first",
-        "stage from-first never improved on its start: the result is that of stage first",
-        f"stage elsewhere never improved on its start: the result is its initial weights, folder {tmp_path}",
-    ]
-
-
 def test_moments_stay_until_no_stage_goes_on_with_them(small_recipe, tmp_path):
     keeping = {**STAGES["warm"], "init_from": "previous", "keep_optimizer": True}
     elsewhere = {**keeping, "init_from": {"stage": "a"}}
@@ -203,7 +186,7 @@ def test_rm3_is_a_row_of_its_own_and_ranks_nothing_to_train_on(small_recipe, tmp
     made = experiment.Experiment(small_recipe({"a": stage}, bm25={"rm3": {}}), tmp_path, World())
     data = tokenize(made.recipe, read_collection(made.recipe))
     write_qrels(data.collection, "test", made.run_dir.qrels("test"))
-    rows = made._bm25(data, FinalEvaluator(made.recipe, data, made.run_dir, "cpu", World()))
+    rows = made._bm25(data, FinalEvaluator(made.recipe, data, made.run_dir, World()))
     assert [(row["row"], row["R@20"]) for row in rows] == [("bm25", 0.0), ("bm25+rm3", 0.2)]
     assert rows[0]["test seconds"] >= 0 and rows[1]["test seconds"] is None
     assert [(one.queries[0][0], one.hits, one.rm3) for one in asked] == [

@@ -49,7 +49,7 @@ def start(recipe: Recipe, folder: Path) -> None:
 def opened(recipe: Recipe, folder: Path, world: World | None = None) -> tuple[FinalEvaluator, Checkpoint]:
     """The evaluator of the run, and the untrained encoder."""
     run, data = RunDir(folder), tokenize(recipe, read_collection(recipe))
-    evaluator = FinalEvaluator(recipe, data, run, "cpu", world or World())
+    evaluator = FinalEvaluator(recipe, data, run, world or World())
     return evaluator, Checkpoint.open(run.checkpoint("initial", 0))
 
 

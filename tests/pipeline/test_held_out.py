@@ -31,13 +31,13 @@ def held_out(small_recipe, tmp_path):
 
 def test_a_run_records_the_split_and_resumes_with_it(held_out, tmp_path):
     run = RunDir(tmp_path / "run")
-    results = Experiment(held_out, run.folder, World()).run()
+    rows = [row["RR@10"] for row in Experiment(held_out, run.folder, World()).run().table]
     recorded = read_qrels(run.qrels("dev"))
     assert len(recorded) == 4 and not set(recorded) & set(read_qrels(run.qrels("test")))
     assert run.read_recipe().data.hold_out == held_out.data.hold_out
     assert set(recorded) == set(read_collection(run.read_recipe()).split("dev").queries.ids)
     again = Experiment(run.read_recipe(), run.folder, World()).run(resume=True)
-    assert [row["RR@10"] for row in again.rows] == [row["RR@10"] for row in results.rows]
+    assert [row["RR@10"] for row in again.table] == rows
     other = held_out.data.model_copy(update={"hold_out": HoldOut(queries=4, seed=1)})
     with pytest.raises(ValueError, match="differ"):
         Experiment(held_out.model_copy(update={"data": other}), run.folder, World()).run(resume=True)

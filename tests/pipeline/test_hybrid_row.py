@@ -70,7 +70,7 @@ def recipe(small_recipe) -> Recipe:
 def fuse_twice(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict]:
     final_evaluator.QUERIES_PER_BLOCK = 1  # two blocks are without a hit of BM25
     run = RunDir(folder)
-    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", world)
+    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, world)
     return evaluator.hybrid_row("a"), evaluator.hybrid_row("a")
 
 

@@ -36,7 +36,7 @@ def evaluated(small_recipe, tmp_path, monkeypatch):
         for weight in encoder.towers.parameters():
             weight.data *= 1 + seed / 10
         checkpoint = publish_checkpoint(run, encoder, None, TrainingProgress("initial", 0))
-        evaluator = FinalEvaluator(recipe, tokenize(recipe, collection), run, "cpu", World())
+        evaluator = FinalEvaluator(recipe, tokenize(recipe, collection), run, World())
         before = len(ranked)
         row = evaluator.evaluate_initial_row("untrained", checkpoint, note=7)
         return row, run.ranking("untrained", "test").read_bytes(), len(ranked) > before

@@ -14,8 +14,8 @@ from helpers.base_recipe import recipe_of_stages
 from helpers.waiting import until
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.pipeline import refresher_subprocess as refresher_subprocess_module
-from pyserini_ance.pipeline.refresher_subprocess import (
+from pyserini_ance.pipeline import refresher_process
+from pyserini_ance.pipeline.refresher_process import (
     check_refresher,
     needs_refresher,
     refresh_command,
@@ -60,7 +60,7 @@ def run(tmp_path) -> RunDir:
 def program(monkeypatch):
     """Let a program be the subprocess."""
     return lambda text: monkeypatch.setattr(
-        refresher_subprocess_module,
+        refresher_process,
         "refresher_command",
         lambda recipe, run: [sys.executable, "-c", SAYS + text, "a", "b"],
     )
@@ -152,7 +152,7 @@ def test_the_free_gpu_is_in_the_command(run, monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     monkeypatch.setattr(
-        refresher_subprocess_module,
+        refresher_process,
         "refresher_command",
         lambda *arguments: (commands.append(refresher_command(*arguments)), [sys.executable, "-c", ""])[1],
     )
@@ -272,11 +272,11 @@ def test_an_end_with_its_training_is_not_reported(run, program, caplog):
     with pytest.raises(KeyboardInterrupt), caplog.at_level("ERROR"), refresher_subprocess(recipe(ASYNC), run):
         until(lambda: "a b" in run.refresher_log.read_text())
         raise KeyboardInterrupt
-    assert time.monotonic() - start < refresher_subprocess_module.EXIT_SECONDS and caplog.messages == []
+    assert time.monotonic() - start < refresher_process.EXIT_SECONDS and caplog.messages == []
 
 
 def test_a_subprocess_that_does_not_exit_is_killed(run, program, monkeypatch, caplog):
-    monkeypatch.setattr(refresher_subprocess_module, "EXIT_SECONDS", 0.3)
+    monkeypatch.setattr(refresher_process, "EXIT_SECONDS", 0.3)
     program(
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', "
         "os.getpid(), flush=True); time.sleep(60)"
@@ -291,7 +291,7 @@ def test_a_subprocess_that_does_not_exit_is_killed(run, program, monkeypatch, ca
 
 
 def test_a_subprocess_that_still_works_at_the_end_of_the_run_is_told_to_end(run, program, monkeypatch):
-    monkeypatch.setattr(refresher_subprocess_module, "EXIT_SECONDS", 0.3)
+    monkeypatch.setattr(refresher_process, "EXIT_SECONDS", 0.3)
     program(
         "import signal, time; signal.signal(signal.SIGTERM, lambda *_: (print('told', flush=True), "
         "sys.exit())); print('ready', flush=True); time.sleep(60)"

@@ -17,14 +17,14 @@ from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
 from pyserini_ance.pipeline import experiment, trained_teachers
-from pyserini_ance.pipeline.conversion import _mined_table
 from pyserini_ance.pipeline.dry_run import dry_run
 from pyserini_ance.pipeline.mining import read_source
 from pyserini_ance.pipeline.plan import plan
 from pyserini_ance.pipeline.preparation import prepare
-from pyserini_ance.pipeline.ranking_inputs import collection_of
 from pyserini_ance.pipeline.teacher_training import ABOUT, MinedLists, TeacherSettings, train_teacher
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.reports.conversion import mined_table
+from pyserini_ance.reports.ranking_inputs import collection_of
 from pyserini_ance.reports.report import write_report
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import open_generation
@@ -236,5 +236,5 @@ def test_convert_takes_the_last_table_of_a_stage_and_a_teachers_by_name(run):
         ("taught", "taught-00000000/query.0"),
     ):
         expected = open_generation(run.generation(name, 0), {}).tables["query", 0]
-        found = _mined_table(recipe, run, collection, asked)
+        found = mined_table(recipe, run, collection, asked)
         assert np.array_equal(found.candidates, expected.candidates)

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.pipeline.refresher_process import RefresherLoop
+from pyserini_ance.pipeline.refresher_process import serve_requests
 from pyserini_ance.recipe.models import RefresherProcess
 from pyserini_ance.refresher.refresher import CheckpointRemoved
 from pyserini_ance.runs.generation import RefreshRequest, publish_evaluation, write_requests
@@ -58,7 +58,7 @@ def watch(
     run: RunDir, refresher: StubRefresher, trainer_timeout_seconds: float = 5, world: World | None = None
 ) -> str:
     settings = RefresherProcess().model_copy(update={"trainer_timeout_seconds": trainer_timeout_seconds})
-    return RefresherLoop(run, refresher, settings, world or World()).work()
+    return serve_requests(run, refresher, settings, world or World())
 
 
 def test_it_leaves_when_the_run_has_finished(run):

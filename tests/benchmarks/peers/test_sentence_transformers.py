@@ -118,7 +118,7 @@ def test_the_peer_lowers_its_loss_on_the_training_pairs(recipe, tmp_path):
         {**recipe.model_dump(), "stages": {"rand-batch": {**STAGE, "steps": 45}}}
     )
     results = PeerExperiment(longer, "in-batch", tmp_path / "run", World()).run()
-    untrained, trained = results.rows
+    untrained, trained = results.table
     assert trained["nDCG@10"] > untrained["nDCG@10"]
 
 

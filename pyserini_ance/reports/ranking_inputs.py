@@ -29,7 +29,7 @@ def collection_of(run: RunDir) -> Collection:
 
     Raises FileNotFoundError if `run` is not a run directory, ValueError if the data is not that of the run.
     """
-    _check_run_directory(run, run.recipe, run.environment)
+    check_run_directory(run, run.recipe, run.environment)
     recipe = run.read_recipe()
     collection = find_collection(recipe, data_digest(run))
     if collection is None:
@@ -38,7 +38,7 @@ def collection_of(run: RunDir) -> Collection:
     return collection
 
 
-def _check_run_directory(run: RunDir, *needed: Path) -> None:
+def check_run_directory(run: RunDir, *needed: Path) -> None:
     """Raise FileNotFoundError if the run's folder, or one of its files `needed`, does not exist."""
     if not run.folder.is_dir():
         missing = f": no such folder{similar_name(run.folder)}"
@@ -184,7 +184,7 @@ def ranking_file(run: RunDir, row: str | None, split: str) -> Path:
     Raises FileNotFoundError if `run` is not a run directory, ValueError, with the rows that have one, if it
     has no such ranking.
     """
-    _check_run_directory(run, run.recipe)
+    check_run_directory(run, run.recipe)
     path = run.ranking(row, split) if row else run.final_run(split)
     if not path.exists():
         suffix = f".{split}.trec"
