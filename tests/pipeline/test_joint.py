@@ -12,8 +12,6 @@ from helpers.run_outcome import outcome
 from ir_measures import R, nDCG
 
 from pyserini_ance.data.trec import read_run
-from pyserini_ance.evaluation.grid_rows import read_row
-from pyserini_ance.evaluation.tables import read_results
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pipeline.preparation import read_collection
 from pyserini_ance.recipe.load import dump, load
@@ -134,13 +132,6 @@ def test_each_test_split_has_its_files_and_columns(undisturbed):
         )
         assert f"--output {undisturbed}/run.pyserini.{split}.txt" in command
     assert len(found["export"]["command"].splitlines()) == 2
-
-
-def test_tables_of_several_runs_show_each_split(undisturbed):
-    last = read_results(undisturbed)["rows"][-2]
-    assert read_row(undisturbed, {}).measures == {
-        name: last[name] for name in read_results(undisturbed)["measures"]
-    }
 
 
 def test_the_best_checkpoint_has_the_best_mean(undisturbed):

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -166,15 +165,6 @@ def test_print_shows_the_chain_and_its_cost(chain, capsys):
         "first:", "first", "middle:", "middle", "last:", "last",
     ]  # fmt: skip
     assert shown.endswith("all 3 runs: 6 steps of 24 queries\n") and not Path("runs").exists()
-
-
-def test_a_plan_without_prerequisites_says_how_to_make_what_is_missing(chain, capsys):
-    command.main(["middle.yaml", "--plan", "--no-prerequisites"])
-    start, plan = capsys.readouterr().out.split("\n", 1)
-    assert re.fullmatch(
-        r"stages\.\w+\.init_from: missing: .* make it with: pyserini-ance train first.*", start
-    )
-    assert plan.startswith("documents: ")
 
 
 def test_shipped_chains_end_at_a_recipe_that_starts_from_the_initial_model(tmp_path, monkeypatch):

@@ -65,18 +65,15 @@ def test_a_run_that_has_not_started_is_waited_for(recipe, tmp_path, clock, caplo
         begin(run, recipe, digest)
         run.mark("finished", "the end")
 
+    with pytest.raises(FileNotFoundError, match=f"no training has started in {run.folder} for 10 seconds"):
+        refresh(recipe, run.folder)
+    assert not run.folder.exists()
     clock.after(8, train)
     with caplog.at_level("INFO"):
         assert refresh(recipe, run.folder) == "the run has finished"
     assert (
         f"waiting for training to start: pyserini-ance train small --output {run.folder}" in caplog.messages
     )
-
-
-def test_waiting_for_a_run_has_a_timeout(recipe, tmp_path):
-    with pytest.raises(FileNotFoundError, match=f"no training has started in {tmp_path}/run for 10 seconds"):
-        refresh(recipe, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def test_the_run_of_another_recipe_is_refused(recipe, run):
