@@ -22,6 +22,7 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Refresh
 from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.provenance import peak_memory_bytes
 from pyserini_ance.vectors.encoding import encode_some
 
@@ -45,7 +46,7 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
             experiment.run_dir.create(dump(short))
             return experiment.publish_untrained(initial_encoder(recipe.encoder, recipe.seed))
 
-        untrained = experiment.initial_checkpoint(INITIAL.stage, world.on_main(begin))
+        untrained = Checkpoint(experiment.run_dir.checkpoint(INITIAL.stage, 0), *world.on_main(begin))
         experiment.rank_by_bm25(data, {})
         for name in recipe.stages:
             experiment.train_teachers_after(name, data, experiment.train_stage(name, data, untrained))

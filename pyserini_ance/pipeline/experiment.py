@@ -21,7 +21,12 @@ from pyserini_ance.pipeline.bm25_rankings import (
     write_rankings,
 )
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_command
-from pyserini_ance.pipeline.initial_weights import INITIAL, InitialWeights, starting_checkpoint
+from pyserini_ance.pipeline.initial_weights import (
+    INITIAL,
+    publish_initial_weights,
+    read_initial_weights,
+    starting_checkpoint,
+)
 from pyserini_ance.pipeline.model_export import export, write_qrels
 from pyserini_ance.pipeline.preparation import check_tools, prepare, recipe_data
 from pyserini_ance.pipeline.refresher_process import check_refresher, refresh_command
@@ -94,7 +99,10 @@ class Experiment:
             data = prepare(self.recipe, self.world)
             hashes = self.world.on_main(lambda: self._begin(data, stack, overwrite, resume, replay))
             prepare_seconds = time.perf_counter() - start
-            initial = {name: self.initial_checkpoint(name, of_name) for name, of_name in hashes.items()}
+            initial = {
+                name: Checkpoint(self.run_dir.checkpoint(name, 0), *of_towers)
+                for name, of_towers in hashes.items()
+            }
             rows, exported = self._rows(data, initial, resume)
             # An earlier, killed attempt has not recorded its duration.
             total = "everything since --resume" if resume else "everything"
@@ -124,9 +132,9 @@ class Experiment:
         live = {getattr(source, "index", FLAT) for source in self.recipe.sources if source.live}
         for index in {*self.recipe.final_evaluation.indexes, *live} - {FLAT}:
             check_index(untrained.dimension, index)
-        initial = InitialWeights.read(self.recipe, self.run_dir, untrained, resume)
+        origins, encoders = read_initial_weights(self.recipe, self.run_dir, untrained, resume)
         provenance = environment(self.world.device, self.world.size, data.collection)
-        provenance |= {"initial_weights": initial.as_json()}
+        provenance |= {"initial_weights": {name: origin.as_json() for name, origin in origins.items()}}
         stack.enter_context(self.session.opened(provenance, overwrite, resume, replay))
         stack.enter_context(tracking(self.recipe, self.run_dir))
         hold_out = recipe_data(self.recipe).hold_out  # its split is cut from the training queries
@@ -134,7 +142,8 @@ class Experiment:
         for split in map(data.collection.split, dict.fromkeys(tested)):
             if split.is_judged:
                 write_qrels(data.collection, split.name, self.run_dir.qrels(split.name))
-        return {INITIAL.stage: self.publish_untrained(untrained), **initial.publish()}
+        external = publish_initial_weights(self.recipe, self.run_dir, encoders)
+        return {INITIAL.stage: self.publish_untrained(untrained), **external}
 
     def _rows(
         self, data: PreparedData, initial: dict[str, Checkpoint], resume: bool
@@ -155,7 +164,7 @@ class Experiment:
             row = name if name in external else UNTRAINED
             more = {"init_from": str(external[name])} if name in external else {}
             self._mark(f"the {row} encoder")
-            record = evaluator.evaluate_initial_row(row, checkpoint, **more)
+            record = evaluator.evaluate_row(row, checkpoint, **more)
             rows += [record, *evaluator.index_rows(row)]
         results: dict[str, Checkpoint] = {}
         last = list(self.recipe.stages)[-1]
@@ -229,10 +238,6 @@ class Experiment:
     def publish_untrained(self, encoder: Encoder) -> tuple[str, str]:
         """Publish the untrained encoder, on the main process; return the hashes of its towers."""
         return publish_checkpoint(self.run_dir, encoder, None, INITIAL).hashes
-
-    def initial_checkpoint(self, name: str, hashes: Sequence[str]) -> Checkpoint:
-        """A checkpoint that this run holds but has not trained."""
-        return Checkpoint(self.run_dir.checkpoint(name, 0), *hashes)
 
     def train_teachers_after(self, stage: str, data: PreparedData, result: Checkpoint) -> None:
         """Train the recipe's cross-encoders after `stage`, whose `result` finds their negatives."""

@@ -1,6 +1,5 @@
 """Evaluate the rows of the results table: rank the test queries, measure the rankings, record the result."""
 
-import logging
 import shlex
 import time
 from collections.abc import Sequence
@@ -24,17 +23,14 @@ from pyserini_ance.evaluation.tables import BM25, HYBRID
 from pyserini_ance.negatives.positives import positive_ranks
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.bm25_rankings import read_candidates
-from pyserini_ance.pipeline.initial_rankings import shared_folder
 from pyserini_ance.recipe.evaluation_settings import RERANK_SUFFIX, parse_measures
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import TRAINING_RANKS_CUTOFF, RunDir
-from pyserini_ance.storage.files import copy_whole, read_json_lines, read_json_object, whole_file, write_json
-from pyserini_ance.storage.publish import is_complete, publish_once, read_manifest
+from pyserini_ance.storage.files import read_json_lines, read_json_object, whole_file, write_json
 from pyserini_ance.vectors.search import search_arrays
 
-log = logging.getLogger(__name__)
 QUERIES = "queries "  # prefix of the columns of query retrieval
 METHOD = "normalize"  # of the hybrid: each query's scores scaled to 0-1 in each ranking, then summed
 QUERIES_PER_BLOCK = 256  # of the hybrid: with 1,000 hits of two rankings, a block takes 200 MB
@@ -75,40 +71,6 @@ class FinalEvaluator:
         seconds = time.perf_counter() - start
         self.rank_by_indexes(name, snapshot)
         return self.measure(name, seconds, **more)
-
-    def evaluate_initial_row(self, name: str, checkpoint: Checkpoint, **more: Any) -> dict[str, Any]:
-        """As `evaluate_row`, of weights that this run has not trained: other runs may have ranked with them.
-
-        Such a row has no seconds.
-        """
-        if (recorded := self.read_row(name)) is not None:
-            return recorded
-        test = self.recipe.final_evaluation
-        if test.reranked or test.indexes or any(map(test.query_measures_of, test.split)):
-            return self.evaluate_row(name, checkpoint, **more)  # its other files need the vectors
-        folder = shared_folder(name, checkpoint, self.recipe, self.data, self.world)
-        files = {f"{split}.trec": self.run.ranking(name, split) for split in test.split}
-
-        def take() -> bool:
-            """Copy the rankings of an earlier run; RuntimeError if a file is not as it was written."""
-            if not is_complete(folder):
-                return False
-            read_manifest(folder)
-            for file, path in files.items():
-                path.parent.mkdir(exist_ok=True)
-                copy_whole(folder / file, path)
-            log.debug("row %s: ranked by an earlier run, found in %s", name, folder)
-            return True
-
-        def share(unfinished: Path) -> None:
-            for file, path in files.items():
-                copy_whole(path, unfinished / file)
-
-        if self.world.on_main(take):
-            return self.measure(name, None, **more)
-        record = self.evaluate_row(name, checkpoint, **more)
-        self.world.on_main(lambda: publish_once(folder, {}, share))
-        return record
 
     def rank(self, row: str, checkpoint: Checkpoint) -> Snapshot:
         """Rank the test queries with a checkpoint and write the rankings of `row`; returns the snapshot that

@@ -145,7 +145,7 @@ def prepare(recipe: Recipe, world: World, digest: str | None = None) -> Prepared
     """
 
     def read() -> str:
-        if digest and find_collection(recipe, digest):
+        if digest and open_collection(recipe.cache, digest):
             return digest
         collection = stored_collection(recipe)
         read_rankings(recipe, collection)
@@ -153,18 +153,13 @@ def prepare(recipe: Recipe, world: World, digest: str | None = None) -> Prepared
 
     read_digest: str = world.on_main(read)
     # Another host may have a cache of its own.
-    collection = find_collection(recipe, read_digest) or stored_collection(recipe)
+    collection = open_collection(recipe.cache, read_digest) or stored_collection(recipe)
     if collection.digest != read_digest:
         raise ValueError(
             f"this process reads other data (digest {collection.digest[:12]}) than the main process "
             f"({read_digest[:12]}): {recipe.data}"
         )
     return tokenize_together(recipe.encoder, recipe.cache, recipe.train_split, collection, world)
-
-
-def find_collection(recipe: Recipe, digest: str) -> Collection | None:
-    """The collection with that digest, memory-mapped; None if the recipe's cache does not hold it."""
-    return open_collection(recipe.cache, digest)
 
 
 class InitialTokenizer:

@@ -12,11 +12,12 @@ from pathlib import Path
 from ir_measures import Measure
 
 from pyserini_ance.data.collection import Collection, Texts
+from pyserini_ance.data.collection_cache import open_collection
 from pyserini_ance.data.formats.dpr import read_questions
 from pyserini_ance.data.trec import Qrels, Run, read_run
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
-from pyserini_ance.pipeline.preparation import find_collection, stored_collection
+from pyserini_ance.pipeline.preparation import stored_collection
 from pyserini_ance.recipe.components import similar_name
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir, load_recipe
@@ -31,7 +32,7 @@ def collection_of(run: RunDir) -> Collection:
     """
     check_run_directory(run, run.recipe, run.environment)
     recipe = run.read_recipe()
-    collection = find_collection(recipe, data_digest(run))
+    collection = open_collection(recipe.cache, data_digest(run))
     if collection is None:
         collection = stored_collection(recipe)
         check_same_data(run, collection)

@@ -11,11 +11,16 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from pyserini_ance.encoders.load_save import initial_encoder
-from pyserini_ance.pipeline.initial_weights import InitialWeights, describe_initial_weights, find_weights
+from pyserini_ance.pipeline.initial_weights import (
+    describe_initial_weights,
+    find_weights,
+    publish_initial_weights,
+    read_initial_weights,
+)
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
+from pyserini_ance.runs.checkpoint import TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_file, write_json
@@ -39,8 +44,9 @@ def recipe_from(small_recipe, init_from: dict, **more) -> Recipe:
     return small_recipe({"b": {**STAGE, "init_from": init_from}}, **more)
 
 
-def read(recipe: Recipe, folder: Path, resume: bool = False) -> InitialWeights:
-    return InitialWeights.read(recipe, RunDir(folder), initial_encoder(recipe.encoder, 0), resume)
+def read(recipe: Recipe, folder: Path, resume: bool = False) -> tuple[dict, dict]:
+    """Origins and encoders."""
+    return read_initial_weights(recipe, RunDir(folder), initial_encoder(recipe.encoder, 0), resume)
 
 
 def with_encoder(recipe: Recipe, **changes) -> Recipe:
@@ -118,11 +124,11 @@ def test_what_an_encoder_computes_may_change_only_if_the_stage_allows_it(made, s
             read(with_encoder(recipe, **{key: value}), tmp_path / "run")
     allowed = recipe_from(small_recipe, {**place, "allow_changes": ["normalize", "tokenization"]})
     del changes["pooling"]
-    encoder = read(with_encoder(allowed, **changes), tmp_path / "run").encoders["start-b"]
+    encoder = read(with_encoder(allowed, **changes), tmp_path / "run")[1]["start-b"]
     assert encoder.family.tokenization == changes["tokenization"]
     assert np.allclose(np.linalg.norm(encoder.encode([{"title": "the red apple"}], "document"), axis=1), 1)
     shorter = tokenization.model_copy(update={"query": query.model_copy(update={"length_tokens": 9})})
-    free = read(with_encoder(recipe, tokenization=shorter, dropout=0.5), tmp_path / "run").encoders["start-b"]
+    free = read(with_encoder(recipe, tokenization=shorter, dropout=0.5), tmp_path / "run")[1]["start-b"]
     assert (free.length_tokens("query"), free.family.dropout) == (9, 0.5)
     with pytest.raises(ValueError, match="`allow_changes` is for encoders from outside the recipe"):
         recipe_from(small_recipe, {"stage": "a", "allow_changes": ["normalize"]})
@@ -140,7 +146,7 @@ def test_another_tokenizer_or_vector_size_is_refused(made, small_recipe, tiny_be
     untrained = initial_encoder(recipe.encoder, 0)
     untrained.towers.queries.dimension = 16
     with pytest.raises(ValueError, match="makes vectors of 32 numbers, encoder.model of 16"):
-        InitialWeights.read(recipe, RunDir(tmp_path / "run"), untrained, False)
+        read_initial_weights(recipe, RunDir(tmp_path / "run"), untrained, False)
     with pytest.raises(ValueError, match="is inside .*made, the directory of this run; pass another"):
         read(recipe, made.folder)
 
@@ -150,17 +156,17 @@ def test_copied_weights_may_be_gone_but_not_changed(made, small_recipe, tmp_path
         recipe_from(small_recipe, {"run": str(made.folder), "stage": "warm"}),
         RunDir(tmp_path / "run"),
     )
-    initial = read(recipe, run.folder)
+    origins, encoders = read(recipe, run.folder)
     run.folder.mkdir()
-    write_json(run.environment, {"initial_weights": initial.as_json()})
-    weights = initial.publish()
+    write_json(run.environment, {"initial_weights": {"start-b": origins["start-b"].as_json()}})
+    weights = publish_initial_weights(recipe, run, encoders)
     assert {name: set(hashes) for name, hashes in weights.items()} == {
-        "start-b": {initial.origins["start-b"].weights}
+        "start-b": {origins["start-b"].weights}
     }
-    again = read(recipe, run.folder, resume=True)
-    assert (again.encoders, again.publish()) == ({}, weights)
+    assert read(recipe, run.folder, resume=True)[1] == {}
+    assert publish_initial_weights(recipe, run, {}) == weights
     moved = made.folder.rename(tmp_path / "moved")
-    assert read(recipe, run.folder, resume=True).publish() == weights
+    assert read(recipe, run.folder, resume=True) == ({}, {})
     encoder = initial_encoder(
         recipe.encoder.model_copy(update={"model": str(moved / "checkpoints" / "warm-00000002" / "encoder")}),
         0,
@@ -223,41 +229,3 @@ def test_two_runs_share_a_warm_up_and_are_independent_of_it(server, small_recipe
         }
     }
     assert load(tmp_path / "run" / "recipe.yaml").recipe == load(tmp_path / "run.yaml").recipe
-
-
-def test_a_pair_of_berts_is_exported_for_stock_dpr_and_can_be_trained_further(server, small_recipe, tmp_path):
-    encoder = small_recipe({"a": STAGE}).encoder.model_dump(mode="json")
-    encoder["tokenization"]["document"]["template"] = "{title} [SEP] {text}"
-    pair = {"encoder": {**encoder, "tied": False, "pooling": "cls"}}
-    recipes = {
-        "first": small_recipe({"a": STAGE}, **pair),
-        "second": recipe_from(small_recipe, {"folder": str(tmp_path / "first" / "model")}, **pair),
-    }
-    for name, recipe in recipes.items():
-        (tmp_path / f"{name}.yaml").write_text(dump(recipe))
-        done = server.run("train", [str(tmp_path / f"{name}.yaml"), "--output", str(tmp_path / name)])
-        assert done["code"] == 0, done["stderr"]
-    for tower, architecture in (("queries", "DPRQuestionEncoder"), ("documents", "DPRContextEncoder")):
-        assert read_json(tmp_path / "first" / "model" / tower / "config.json")["architectures"] == [
-            architecture
-        ]
-    first, second = (read_json(tmp_path / name / "measures.json") for name in recipes)
-    assert (
-        f"--encoder {tmp_path / 'first' / 'model' / 'queries'} --encoder-class dpr "
-        in first["export"]["command"]
-    )
-    assert (first["export"]["documents"]["class"], first["export"]["notes"][0]) == (
-        "pyserini_ance",
-        "queries: Pyserini's stock class `dpr` computes the same vectors, up to 24 tokens: "
-        "it does not truncate queries",
-    )
-    trained = Checkpoint.open(tmp_path / "first" / "checkpoints" / "a-00000002")
-    started = Checkpoint.open(tmp_path / "second" / "checkpoints" / "start-b-00000000")
-    assert trained.hashes == started.hashes and trained.query_weights != trained.document_weights
-    assert (
-        read_json(tmp_path / "second" / "environment.json")["initial_weights"]["start-b"]["weights"]
-        == trained.weights
-    )
-    assert [second["rows"][1][name] for name in ("RR@10", "R@20")] == [
-        first["rows"][-1][name] for name in ("RR@10", "R@20")
-    ]

@@ -66,16 +66,6 @@ def test_the_table_shows_what_was_read_and_where_it_is_stored(recipe):
     assert legend == ["- tokens", "- used", "- cut", "- published", "- MiB, where"]
 
 
-def test_training_uses_the_prepared_data(recipe, monkeypatch):
-    prepare_data(recipe)
-    written = {path: path.stat().st_mtime_ns for path in recipe.cache.rglob("*") if path.is_file()}
-    monkeypatch.setattr(prepare, "read_collection", lambda *_: pytest.fail("the data was read again"))
-    prepare.tokenize(
-        recipe, stored_collection(with_official(recipe, documents=7))
-    )  # published counts do not change what is read
-    assert {path: path.stat().st_mtime_ns for path in recipe.cache.rglob("*") if path.is_file()} == written
-
-
 def test_counts_that_differ_from_the_published_ones_are_warned_of(recipe):
     other = with_official(recipe, documents=31, splits={"train": {"queries": 14, "judgments": 16}})
     warnings = [line for line in prepare_data(other).splitlines() if line.startswith("warning")]
