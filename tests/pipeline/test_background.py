@@ -11,20 +11,15 @@ from pathlib import Path
 import pytest
 from helpers.command_server import CommandServer
 from helpers.run_outcome import folders, outcome
+from helpers.stages import ANN, make_stage
 from helpers.waiting import until
 from pipeline.fault_injection import strike, write_recipe
 
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.storage.files import read_json_lines
 
-STAGE = {
-    "steps": 30,
-    "batch_queries": 4,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "ann", "top_k": 8}], "loss": {"kind": "nll", "scale": 0.1}}},
-    "refresh": {"every_steps": 6, "mode": "async", "adopt": {"after_steps": 4}},
-    "evaluate": {"every_steps": 10},
-}
+LATE = {"every_steps": 6, "mode": "async", "adopt": {"after_steps": 4}}
+STAGE = make_stage(ANN, steps=30, refresh=LATE, evaluate={"every_steps": 10})
 READY = {"every_steps": 6, "mode": "async", "adopt": "when_ready", "max_staleness_steps": 14}
 SHORT = {"launch": "external", "refresher_timeout_seconds": 1, "trainer_timeout_seconds": 1}
 PATIENT = {"launch": "external", "refresher_timeout_seconds": 60, "trainer_timeout_seconds": 60}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.stages import RANDOM, make_stage
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.collection_cache import read_into_cache
@@ -25,8 +26,7 @@ from pyserini_ance.pipeline.preparation import read_collection
 from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.recipe.evaluation_settings import Rerank
 
-STAGE = {"steps": 1, "batch_queries": 2, "optimizer": {"learning_rate": 1e-3}}
-RUN = {"a": {**STAGE, "terms": {"query": {"negatives": [{"kind": "bm25"}]}}}}
+RUN = {"a": make_stage({"kind": "bm25"}, steps=1)}
 TRAIN, TEST = Bm25Request("train", 5), Bm25Request("test", 3)
 
 
@@ -64,18 +64,14 @@ def test_what_a_recipe_wants(small_recipe):
         Bm25Request("test", 20, True),
         Bm25Request("dev", 20, True),
     ]
-    live = {
-        "a": {
-            **STAGE,
-            "trainable": "query_tower",
-            "terms": {"query": {"negatives": [{"kind": "live"}], "loss": {"kind": "ranknet"}}},
-        }
-    }
+    ltre = make_stage({"kind": "live"}, trainable="query_tower")
+    ltre["terms"]["query"]["loss"] = {"kind": "ranknet"}
+    live = {"a": ltre}
     assert bm25_for_training(small_recipe(live, **settings)) == Bm25Request(
         "train", 107
     )  # what is found is compared with it
     assert bm25_for_training(small_recipe(live, bm25=None)) is None
-    alone = small_recipe({"a": {**STAGE, "terms": {"query": {"negatives": [{"kind": "random"}]}}}}, bm25=None)
+    alone = small_recipe({"a": make_stage(RANDOM)}, bm25=None)
     assert (bm25_for_training(alone), bm25_for_evaluation(alone)) == (None, [])
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.run_outcome import folders, outcome
+from helpers.stages import ANN, LOSS, RANDOM, make_stage
 from helpers.waiting import until
 
 from pyserini_ance.distributed.world import World
@@ -27,24 +28,10 @@ from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.storage.publish import publishing
 from pyserini_ance.trainer.step_report import LossNotFinite
 
-OPTIMIZER = {"learning_rate": 1e-3}
-LOSS = {"kind": "nll", "scale": 0.1}
+DEV = {"every_steps": 5, "keep_best": False}
 STAGES = {
-    "warm": {
-        "steps": 4,
-        "batch_queries": 4,
-        "optimizer": OPTIMIZER,
-        "terms": {"query": {"negatives": [{"kind": "random"}], "loss": LOSS}},
-    },
-    "ance": {
-        "steps": 10,
-        "batch_queries": 4,
-        "optimizer": OPTIMIZER,
-        "terms": {"query": {"negatives": [{"kind": "ann", "top_k": 8}], "loss": LOSS}},
-        "refresh": {"every_steps": 4},
-        "evaluate": {"every_steps": 5, "keep_best": False},
-        "save_every_steps": 3,
-    },
+    "warm": make_stage(RANDOM),
+    "ance": make_stage(ANN, steps=10, refresh={"every_steps": 4}, evaluate=DEV, save_every_steps=3),
 }
 
 
@@ -151,13 +138,8 @@ def test_rm3_is_a_row_of_its_own_and_ranks_nothing_to_train_on(small_recipe, tmp
             )
 
     monkeypatch.setattr(bm25, "retrieve", retrieve)
-    stage = {
-        "steps": 1,
-        "batch_queries": 2,
-        "optimizer": {"learning_rate": 1e-3},
-        "terms": {"query": {"negatives": [{"kind": "bm25"}]}},
-    }
-    made = experiment.Experiment(small_recipe({"a": stage}, bm25={"rm3": {}}), tmp_path, World())
+    one = make_stage({"kind": "bm25"}, steps=1, batch_queries=2)
+    made = experiment.Experiment(small_recipe({"a": one}, bm25={"rm3": {}}), tmp_path, World())
     data = tokenize(made.recipe, read_collection(made.recipe))
     write_qrels(data.collection, "test", made.run_dir.qrels("test"))
     rows = made._bm25(data, FinalEvaluator(made.recipe, data, made.run_dir, World()))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.stages import RANDOM, make_stage
 from helpers.waiting import until
 
 from pyserini_ance.commands import train
@@ -21,14 +22,7 @@ from pyserini_ance.runs.checkpoint import weights_of
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.vectors.shards import Shard
 
-TERMS = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
-STAGE = {
-    "steps": 2,
-    "batch_queries": 4,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": TERMS,
-    "evaluate": {"every_steps": 2, "keep_best": False},
-}
+STAGE = make_stage(RANDOM, steps=2, evaluate={"every_steps": 2, "keep_best": False})
 FILE = "- stages.a.steps: [2, 3]\n- {stages.a.steps: 2, stages.a.optimizer.learning_rate: 1e+38}\n"
 SHORT, LONG, DIVERGING = "steps=2", "steps=3", "steps=2,learning_rate=1e+38"
 

@@ -3,6 +3,7 @@ split.
 """
 
 import pytest
+from helpers.stages import RANDOM, make_stage
 
 from pyserini_ance.data.hold_out import HoldOut
 from pyserini_ance.data.trec import read_qrels
@@ -11,13 +12,7 @@ from pyserini_ance.pipeline.experiment import Experiment
 from pyserini_ance.pipeline.preparation import read_collection, stored_collection
 from pyserini_ance.runs.rundir import RunDir
 
-STAGE = {
-    "steps": 2,
-    "batch_queries": 2,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "random"}]}},
-    "evaluate": {"every_steps": 1},
-}
+STAGE = make_stage(RANDOM, steps=2, evaluate={"every_steps": 1})
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.stages import RANDOM, make_stage
 from safetensors.torch import load_file, save_file
 
 from pyserini_ance.encoders.load_save import initial_encoder
@@ -25,8 +26,7 @@ from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_file, write_json
 
-TERMS = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
-STAGE = {"steps": 2, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, "terms": TERMS}
+STAGE = make_stage(RANDOM, steps=2)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from statistics import fmean
 import ir_measures
 import pytest
 from helpers.run_outcome import outcome
+from helpers.stages import ANN, LOSS, make_stage
 from ir_measures import R, nDCG
 
 from pyserini_ance.data.trec import read_run
@@ -17,7 +18,6 @@ from pyserini_ance.pipeline.preparation import read_collection
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.storage.files import read_json, read_json_lines
 
-LOSS = {"kind": "nll", "scale": 0.1}
 ASKED = {
     "few": range(4),
     "many": range(6, 17),
@@ -28,35 +28,11 @@ MEASURES = {"nDCG@10": nDCG @ 10, "R@20": R @ 20}
 
 
 def stages(run_file: Path) -> dict:
-    terms = {
-        "query": {
-            "negatives": [
-                {"kind": "ann", "top_k": 8},
-                {"kind": "ranking", "file": str(run_file), "top_k": 2},
-            ],
-            "loss": LOSS,
-        },
-        "dual": {
-            "anchor": "document",
-            "negatives": [{"kind": "ann", "top_k": 4}],
-            "loss": LOSS,
-            "weight": 0.5,
-        },
-    }
-    ance = {
-        "steps": 8,
-        "batch_queries": 4,
-        "optimizer": {"learning_rate": 1e-3},
-        "terms": terms,
-        "refresh": {"every_steps": 2, "query_chunks": 2},
-    }
-    return {
-        "ance": {
-            **ance,
-            "evaluate": {"every_steps": 3, "split": ["few-test", "many-test"]},
-            "save_every_steps": 3,
-        }
-    }
+    ranked = {"kind": "ranking", "file": str(run_file), "top_k": 2}
+    ance = make_stage(ANN, ranked, steps=8, refresh={"every_steps": 2, "query_chunks": 2}, save_every_steps=3)
+    dual = {"anchor": "document", "negatives": [{"kind": "ann", "top_k": 4}], "loss": LOSS, "weight": 0.5}
+    dev = {"every_steps": 3, "split": ["few-test", "many-test"]}
+    return {"ance": {**ance, "terms": {**ance["terms"], "dual": dual}, "evaluate": dev}}
 
 
 @pytest.fixture(scope="module")

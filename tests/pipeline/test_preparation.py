@@ -2,6 +2,7 @@ import importlib.util
 
 import pytest
 import torch
+from helpers.stages import RANDOM, make_stage
 
 from pyserini_ance.pipeline.experiment import check_device
 from pyserini_ance.pipeline.model_export import write_qrels
@@ -9,18 +10,9 @@ from pyserini_ance.pipeline.plan import measured_plan
 from pyserini_ance.pipeline.preparation import check_tools, read_collection, stored_collection, tokenize
 from pyserini_ance.recipe.models import Recipe
 
-STAGE = {
-    "steps": 6,
-    "batch_queries": 2,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "random"}]}},
-}
+STAGE = make_stage(RANDOM, steps=6, batch_queries=2)
 BOTH = {"split": ["dev", "test"], "hits": 20, "measures": ["RR@10", "R@20"]}
-ANN = {
-    **STAGE,
-    "terms": {"query": {"negatives": [{"kind": "ann", "top_k": 5}]}},
-    "refresh": {"every_steps": 3},
-}
+ANN = make_stage({"kind": "ann", "top_k": 5}, steps=6, batch_queries=2, refresh={"every_steps": 3})
 
 
 def merged(old, new: dict) -> dict:

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from helpers.stages import RANDOM, make_stage
 
 import pyserini_ance as pa
 from pyserini_ance.commands import train as command
@@ -15,8 +16,7 @@ from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json
 
-TERMS = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
-STAGE = {"steps": 2, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, "terms": TERMS}
+STAGE = make_stage(RANDOM, steps=2)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from helpers.stages import make_stage
 
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.pipeline.preparation import read_collection
@@ -16,13 +17,7 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import publishing
 
 pytestmark = pytest.mark.usefixtures("clock")
-STAGE = {
-    "steps": 20,
-    "batch_queries": 4,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "ann", "top_k": 5}]}},
-    "refresh": {"every_steps": 4, "mode": "async"},
-}
+STAGE = make_stage({"kind": "ann", "top_k": 5}, steps=20, refresh={"every_steps": 4, "mode": "async"})
 
 
 @pytest.fixture
