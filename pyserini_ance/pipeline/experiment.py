@@ -14,19 +14,8 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
-from pyserini_ance.pipeline.bm25_rankings import (
-    Bm25Request,
-    bm25_for_evaluation,
-    bm25_for_training,
-    write_rankings,
-)
+from pyserini_ance.pipeline import bm25_rankings, initial_weights
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_command
-from pyserini_ance.pipeline.initial_weights import (
-    INITIAL,
-    publish_initial_weights,
-    read_initial_weights,
-    starting_checkpoint,
-)
 from pyserini_ance.pipeline.model_export import export, write_qrels
 from pyserini_ance.pipeline.preparation import check_tools, prepare, recipe_data
 from pyserini_ance.pipeline.refresher_process import check_refresher, refresh_command
@@ -132,7 +121,7 @@ class Experiment:
         live = {getattr(source, "index", FLAT) for source in self.recipe.sources if source.live}
         for index in {*self.recipe.final_evaluation.indexes, *live} - {FLAT}:
             check_index(untrained.dimension, index)
-        origins, encoders = read_initial_weights(self.recipe, self.run_dir, untrained, resume)
+        origins, encoders = initial_weights.read_initial_weights(self.recipe, self.run_dir, untrained, resume)
         provenance = environment(self.world.device, self.world.size, data.collection)
         provenance |= {"initial_weights": {name: origin.as_json() for name, origin in origins.items()}}
         stack.enter_context(self.session.opened(provenance, overwrite, resume, replay))
@@ -142,8 +131,8 @@ class Experiment:
         for split in map(data.collection.split, dict.fromkeys(tested)):
             if split.is_judged:
                 write_qrels(data.collection, split.name, self.run_dir.qrels(split.name))
-        external = publish_initial_weights(self.recipe, self.run_dir, encoders)
-        return {INITIAL.stage: self.publish_untrained(untrained), **external}
+        external = initial_weights.publish_initial_weights(self.recipe, self.run_dir, encoders)
+        return {initial_weights.INITIAL.stage: self.publish_untrained(untrained), **external}
 
     def _rows(
         self, data: PreparedData, initial: dict[str, Checkpoint], resume: bool
@@ -169,7 +158,7 @@ class Experiment:
         results: dict[str, Checkpoint] = {}
         last = list(self.recipe.stages)[-1]
         for name, stage in self.recipe.stages.items():
-            checkpoint = starting_checkpoint(self.recipe, stage, initial, results)
+            checkpoint = initial_weights.starting_checkpoint(self.recipe, stage, initial, results)
             results[name] = self.train_stage(name, data, checkpoint, resume)
             self.train_teachers_after(name, data, results[name])
             self.world.barrier()  # another process may still compare the result's moments with their hash
@@ -218,7 +207,7 @@ class Experiment:
         """
         start = time.perf_counter()
         self._mark("BM25")
-        requests = bm25_for_evaluation(self.recipe)
+        requests = bm25_rankings.bm25_for_evaluation(self.recipe)
         rows = [row for row in (BM25, BM25_RM3) if any(r.rm3 == (row == BM25_RM3) for r in requests)]
         outputs = {self.run_dir.ranking(BM25_RM3 if r.rm3 else BM25, r.split): r for r in requests}
         self.rank_by_bm25(data, outputs)
@@ -228,16 +217,16 @@ class Experiment:
             for row, of_row in zip(rows, seconds, strict=False)
         ]
 
-    def rank_by_bm25(self, data: PreparedData, outputs: Mapping[Path, Bm25Request]) -> None:
+    def rank_by_bm25(self, data: PreparedData, outputs: Mapping[Path, bm25_rankings.Bm25Request]) -> None:
         """Write the missing ones of `outputs` and the ranking that negatives are drawn from, in one call."""
-        if request := bm25_for_training(self.recipe):
+        if request := bm25_rankings.bm25_for_training(self.recipe):
             data.run_files[BM25] = self.run_dir.bm25_negatives(request.split)
             outputs = {data.run_files[BM25]: request, **outputs}
-        self.world.on_main(lambda: write_rankings(self.recipe, data.collection, outputs))
+        self.world.on_main(lambda: bm25_rankings.write_rankings(self.recipe, data.collection, outputs))
 
     def publish_untrained(self, encoder: Encoder) -> tuple[str, str]:
         """Publish the untrained encoder, on the main process; return the hashes of its towers."""
-        return publish_checkpoint(self.run_dir, encoder, None, INITIAL).hashes
+        return publish_checkpoint(self.run_dir, encoder, None, initial_weights.INITIAL).hashes
 
     def train_teachers_after(self, stage: str, data: PreparedData, result: Checkpoint) -> None:
         """Train the recipe's cross-encoders after `stage`, whose `result` finds their negatives."""

@@ -6,13 +6,12 @@ The counts are arithmetic on the recipe and the data. Time and memory are measur
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pyserini_ance.data.collection import PLURALS, Side
+from pyserini_ance.data.collection import PLURALS
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.negatives.mined import resolved_top_k
-from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
 from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize
 from pyserini_ance.recipe.init_from import InitFrom
@@ -147,24 +146,20 @@ def _teachers(recipe: Recipe, data: PreparedData) -> list[str]:
     return ["", table_with_legend(rows, list(rows[0]), *TEACHER_LEGEND)] if rows else []
 
 
-def _keyed_sources(recipe: Recipe) -> Iterator[tuple[str, Side, Source]]:
-    """All sources of stages and teachers, with their keys and the side of their anchors."""
-    for stage_name, stage in recipe.stages.items():
-        for term_name, term in stage.terms.items():
-            for position, source in enumerate(term.negatives):
-                yield f"stages.{stage_name}.terms.{term_name}.negatives.{position}", term.anchor, source
-    for name, teacher in recipe.teachers.items():
-        for position, source in enumerate(teacher.negatives):
-            yield f"teachers.{name}.negatives.{position}", "query", source
-
-
 def _automatic_top_k(recipe: Recipe, data: PreparedData) -> Iterator[str]:
-    """A line with the number behind each `top_k: auto`."""
-    for key, anchor, source in _keyed_sources(recipe):
+    """A line with the number behind each `top_k: auto` of stages and teachers."""
+    keyed = [
+        (f"stages.{stage_name}.terms.{term_name}", term.anchor, term.negatives)
+        for stage_name, stage in recipe.stages.items()
+        for term_name, term in stage.terms.items()
+    ]
+    keyed += [(f"teachers.{name}", "query", teacher.negatives) for name, teacher in recipe.teachers.items()]
+    for key, anchor, sources in keyed:
         anchor_set = data.anchor_sets[anchor]
-        if (top_k := resolved_top_k(source.components, anchor_set)) is not None:
-            searched = f"{anchor_set.candidates:,} {PLURALS[anchor_set.candidate]}"
-            yield f"{key}: top_k auto is {top_k}, for {searched}"
+        for position, source in enumerate(sources):
+            if (top_k := resolved_top_k(source.components, anchor_set)) is not None:
+                searched = f"{anchor_set.candidates:,} {PLURALS[anchor_set.candidate]}"
+                yield f"{key}.negatives.{position}: top_k auto is {top_k}, for {searched}"
 
 
 def _stage_row(name: str, stage: Stage, training: TrainSplit, data: PreparedData) -> dict[str, Any]:

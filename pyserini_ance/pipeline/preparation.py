@@ -3,7 +3,7 @@
 import importlib.util
 import logging
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,7 @@ from pyserini_ance.encoders.tokenization import (
     token_folder,
     token_store,
 )
-from pyserini_ance.pipeline.data_checks import (
-    check_before_reading,
-    check_collection,
-    check_splits,
-    check_template,
-    dev_splits,
-)
+from pyserini_ance.pipeline import data_checks
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.storage.files import sha256_json
@@ -64,9 +58,9 @@ def recipe_data(recipe: Recipe) -> Format:
     training = recipe.train_split
     merged = {training.name} - set(training.splits)  # not in the data: it is made of other splits
     if getattr(recipe.data, "splits", None) is not None:  # else the files say which splits there are
-        check_splits(recipe, [*recipe.data.split_names, *merged])
+        data_checks.check_splits(recipe, [*recipe.data.split_names, *merged])
     return recipe.data.of_splits(
-        {*training.splits, *recipe.final_evaluation.split, *dev_splits(recipe)} - merged
+        {*training.splits, *recipe.final_evaluation.split, *data_checks.dev_splits(recipe)} - merged
     )
 
 
@@ -75,24 +69,25 @@ def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
 
     path: a new file for the documents; without it they are kept in memory.
     """
-    check_before_reading(recipe)
+    data_checks.check_before_reading(recipe)
     training = recipe.train_split
-    data = recipe_data(recipe).read(path, lambda fields: check_template(recipe.encoder, "document", fields))
+    check = partial(data_checks.check_template, recipe.encoder, "document")
+    data = recipe_data(recipe).read(path, check)
     collection = merge_splits(data, training.name, training.splits)
-    check_collection(recipe, collection)
+    data_checks.check_collection(recipe, collection)
     return collection
 
 
 def stored_collection(recipe: Recipe) -> Collection:
     """The recipe's data, checked and memory-mapped from the cache; read again if the files have changed."""
-    check_before_reading(recipe)
+    data_checks.check_before_reading(recipe)
     data = recipe_data(recipe)
     joint = [recipe.train_split.name, *recipe.train_split.splits]
     collection, is_new = cached_collection(
         data, joint, recipe.cache, lambda path: read_collection(recipe, path)
     )
     if not is_new:
-        check_collection(recipe, collection)
+        data_checks.check_collection(recipe, collection)
     return collection
 
 
@@ -229,8 +224,8 @@ def tokenize_for(
 ) -> PreparedData:
     """Tokenize as `encoder` reads texts; with `warn`, warn of documents that are encoded as empty texts."""
     tokenizer, tokenization = InitialTokenizer(encoder, cache), encoder.tokenization
-    check_template(encoder, "document", collection.documents.columns)
-    check_template(encoder, "query", collection.split(training.name).queries.columns)
+    data_checks.check_template(encoder, "document", collection.documents.columns)
+    data_checks.check_template(encoder, "query", collection.split(training.name).queries.columns)
     documents = tokenizer.store("document", collection.documents, "documents")
     queries = {
         name: tokenizer.store("query", split.queries, f"{name} queries")
