@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyserini_ance.pipeline import experiment
-from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
+from pyserini_ance.pipeline.prerequisites import train_prerequisites
 from pyserini_ance.pipeline.results import Run
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.reports.model_card import CARD, write_model_card
@@ -28,13 +28,13 @@ def train(
 ) -> Run | None:
     """`experiment.train`, with `prerequisites` after the runs that the recipe starts from; then card and
     report of each run that was trained."""
-    how = (recipe, folder, overwrite, resume, replay, callbacks)
     if prerequisites:
-        return train_with_prerequisites(*how, recipe_in_file(recipe), write_card_and_report)
-    results = experiment.train(*how)
-    if results:
+        for trained in train_prerequisites(recipe, folder, overwrite, resume):
+            write_card_and_report(trained)
+    run = experiment.train(recipe, folder, overwrite, resume, replay, callbacks)
+    if run:
         write_card_and_report(folder)
-    return results
+    return run
 
 
 def write_card_and_report(folder: Path, only_missing: bool = False) -> None:
