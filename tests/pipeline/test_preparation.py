@@ -27,7 +27,7 @@ def drawing(*negatives) -> dict:
 
 # Changes of the stage, changes of the recipe, and what the error says.
 CHECKS = [
-    ({}, {"train_split": "training"}, "train_split names 'training', but .* no such split; splits: train"),
+    ({}, {"train_split": "training"}, "train_split names 'training', but .* no such split .*; splits: train"),
     ({}, {"train_split": {"splits": ["dev", "training"]}}, "train_split names 'training'"),
     (
         {},
