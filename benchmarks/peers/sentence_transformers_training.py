@@ -73,13 +73,13 @@ class PeerExperiment(Experiment):
     ) -> Checkpoint:
         """Train the stage from `initial`, publish its result, and log the seconds of mining and training."""
         stage = self.recipe.stages[name]
-        encoder = load_encoder(initial.encoder, self.device)
+        encoder = load_encoder(initial.encoder, self.world.device)
         model = as_sentence_transformer(encoder, initial.encoder)
         start = time.perf_counter()
         dataset = training_pairs(data, encoder, stage, self.recipe.seed)
         if self.method != "in-batch":
             # In the precision in which our own runs mine.
-            precision: Any = resolve_precision(self.recipe.encoding.precision, self.device)
+            precision: Any = resolve_precision(self.recipe.encoding.precision, self.world.device)
             with torch.autocast(encoder.device.type, torch.bfloat16, enabled=precision == "bf16"):
                 judged = judged_pairs(data, encoder)
                 corpus = documents_of(data, encoder) if self.method == "mined" else None

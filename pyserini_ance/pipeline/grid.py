@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -123,7 +123,8 @@ class GridRuns:
                     waiting.remove(name)
                     log.info("%s begins", places[name])
                     running[name] = self._start(name, recipes[name], overwrite, min(jobs, len(chosen)))
-                self._write(dict.fromkeys(waiting, "waiting") | dict.fromkeys(running, "running"), failed)
+                statuses: dict[str, Status] = dict.fromkeys(waiting, "waiting")
+                self._write(statuses | dict.fromkeys(running, "running"), failed)
                 if not running:
                     return all(self._row(name, {}, failed).status == "finished" for name in chosen)
                 wait([job.process.sentinel for job in running.values()])
@@ -209,7 +210,7 @@ class GridRuns:
             state = run.read_state() if run.state.exists() else {}
         except (ValueError, OSError, RuntimeError) as error:
             return GridRow(run.folder, settings, "failed", reason=text_of(error))
-        status = state["status"] if state.get("status") in ("running", "failed") else "waiting"
+        status: Any = state["status"] if state.get("status") in ("running", "failed") else "waiting"
         return GridRow(run.folder, settings, status, reason=state.get("reason"))
 
     def _write(self, statuses: Mapping[str, Status], failed: Mapping[str, str]) -> None:
