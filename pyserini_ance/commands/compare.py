@@ -20,28 +20,27 @@ def main(
         list[Path], Argument(metavar="RUN", help="run directories with a measures.json, or a grid's folder")
     ],
     significance: Annotated[
-        str | None, Option(metavar="ROW", help="also test the other rows against this row, query by query")
+        str | None, parsing.option("ROW", "also test the other rows against this row, query by query")
     ] = None,
     test: parsing.Test = None,
     rows: Annotated[
         list[str] | None,
-        Option(
-            metavar="ROW ...",
-            help="show these rows alone, and that of --significance; p values are corrected for their number",
+        parsing.option(
+            "ROW ...",
+            "show these rows alone, and that of --significance; p values are corrected for their number",
         ),
     ] = None,
     time_to_target: Annotated[
         str | None,
-        Option(
-            metavar="DEV",
-            help="instead, seconds of training to this dev measure; `best`: the highest that all runs reach",
+        parsing.option(
+            "DEV", "instead, seconds of training to this dev measure; `best`: the highest that all runs reach"
         ),
     ] = None,
     improvement_over: Annotated[
         str | None,
-        Option(
-            metavar="RECIPE",
-            help="instead, the relative improvement of a grid's recipes over this one, by the other settings "
+        parsing.option(
+            "RECIPE",
+            "instead, the relative improvement of a grid's recipes over this one, by the other settings "
             "and each of final_evaluation.indexes",
         ),
     ] = None,
@@ -54,9 +53,8 @@ def main(
     ] = False,
     curve: Annotated[
         Path | None,
-        Option(
-            metavar="FILE.svg",
-            help="also draw the dev measure over steps and over minutes of training (SVG or PNG)",
+        parsing.option(
+            "FILE.svg", "also draw the dev measure over steps and over minutes of training (SVG or PNG)"
         ),
     ] = None,
 ) -> None:
@@ -73,8 +71,8 @@ def main(
     from pyserini_ance.reports import compare, plots
     from pyserini_ance.reports.forgetting import forgetting as forgotten
 
-    folders, results = compare.read_distinct(compare.runs_in(runs))
-    labelled = list(zip(compare.labels(results), folders, strict=True))
+    results = compare.read_distinct(compare.runs_in(runs))
+    labelled = [(label, Path(of["run"])) for label, of in zip(compare.labels(results), results, strict=True)]
     more: list[str] = []
     if improvement_over:
         cells, columns = compare.improvements(runs[0], improvement_over)
@@ -88,13 +86,10 @@ def main(
         only = [compare.row_named(name, results) for name in rows or ()]
         cells, columns = compare.compare(results, only and [*only, *([baseline] if baseline else [])])
         if baseline:
-            tested = compare.significance(folders, results, baseline, test or "t", only)
-            shown = {
-                row: compare.significance_cells(by_measure, baseline) for row, by_measure in tested.items()
-            }
-            cells = [{**row, **shown.get(row["recipe"], {})} for row in cells]
-            columns = [*columns, *(f"{measure} against {baseline}" for measure in results[0]["measures"])]
-            more.append(compare.significance_legend(baseline, test or "t", len(tested)))
+            (tested, [_, *added]), note = compare.significance(results, baseline, test or "t", only)
+            shown = {row["recipe"]: row for row in tested}
+            cells, columns = [row | shown.get(row["recipe"], {}) for row in cells], [*columns, *added]
+            more.append(note)
     variants = compare.variant_legend(results, (row["recipe"] for row in cells))
     print(table_with_legend(cells, columns, *variants, *more))
     if curve:

@@ -17,15 +17,15 @@ MAIN_REPORTS_SECONDS = 20
 
 
 def log_to_stderr() -> None:
-    """Log with the time of day: what begins and ends, measures, warnings.
+    """Log with the time of day: what begins and ends, dev measures, warnings.
 
-    With PYSERINI_ANCE_DEBUG=1 also what the rooms below do, such as waiting for another process. Processes
-    other than the main one log warnings only.
+    With PYSERINI_ANCE_DEBUG=1 also each adoption of negatives and what the rooms below do, such as BM25 or
+    waiting for another process. Processes other than the main one log warnings only.
     """
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("pyserini_ance").setLevel(logging.INFO if is_main() else logging.WARNING)
     if os.environ.get("PYSERINI_ANCE_DEBUG") != "1":
-        for room in ("data", "encoders", "storage", "vectors"):
+        for room in ("data", "encoders", "pyserini_bridge", "storage", "vectors"):
             logging.getLogger(f"pyserini_ance.{room}").setLevel(logging.WARNING)
 
 
@@ -45,7 +45,7 @@ def run(main: Callable[[], int | None]) -> None:
         code = main() or 0
         sys.stdout.flush()
     except KeyboardInterrupt:
-        if _local_rank() == 0:
+        if os.environ.get("LOCAL_RANK", "0") == "0":
             print("interrupted", file=sys.stderr)
         _report_to_torchrun("interrupted")
         code = INTERRUPTED
@@ -56,7 +56,10 @@ def run(main: Callable[[], int | None]) -> None:
     except (ValueError, OSError, RuntimeError) as error:
         if os.environ.get("PYSERINI_ANCE_DEBUG") == "1":
             traceback.print_exc()
-        message = _message(error)
+        message = text_of(error)
+        if isinstance(error, FileNotFoundError) and error.filename:  # which only the system found missing
+            here = f"relative paths start at the working directory, now {Path.cwd()}"
+            message = f"no file or folder {error.filename} ({here})"
         if _should_report(error):
             print(f"error: {message}", file=sys.stderr)
         _report_to_torchrun(message)
@@ -64,40 +67,21 @@ def run(main: Callable[[], int | None]) -> None:
     sys.exit(code)
 
 
-def _message(error: Exception) -> str:
-    """The error's own text; for a file that only the system found missing, also where it was looked for."""
-    if isinstance(error, FileNotFoundError) and error.filename:
-        here = f"relative paths start at the working directory, now {Path.cwd()}"
-        return f"no file or folder {error.filename} ({here})"
-    return text_of(error)
-
-
 def _should_report(error: Exception) -> bool:
-    if isinstance(error, PeerError):
-        return _local_rank() == 0  # the process that failed reports its own error
-    if _local_rank() > 0 and not _has_joined():
-        _delay_other_ranks()
-    return True
+    """Whether this process of its host reports the error; another one has reported a PeerError.
 
-
-def _local_rank() -> int:
-    return int(os.environ.get("LOCAL_RANK", "0"))
-
-
-def _has_joined() -> bool:
-    return "torch" in sys.modules and sys.modules["torch"].distributed.is_initialized()
-
-
-def _delay_other_ranks() -> None:
-    """Let local rank 0 report an error first.
-
-    Before they have joined, all processes of a host read the same recipe and fail in the same way: torchrun
-    ends the others as soon as the first has ended.
+    Before they have joined, all processes of a host read the same recipe and fail in the same way: the others
+    wait until local rank 0 has reported, because torchrun ends them as soon as the first has ended.
     """
-    try:
-        time.sleep(MAIN_REPORTS_SECONDS)
-    except KeyboardInterrupt:
-        sys.exit(FAILED)
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        return True
+    has_joined = "torch" in sys.modules and sys.modules["torch"].distributed.is_initialized()
+    if not has_joined and not isinstance(error, PeerError):
+        try:
+            time.sleep(MAIN_REPORTS_SECONDS)
+        except KeyboardInterrupt:
+            sys.exit(FAILED)
+    return not isinstance(error, PeerError)
 
 
 def _report_to_torchrun(message: str) -> None:

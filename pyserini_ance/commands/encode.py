@@ -5,8 +5,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
-from typer import Option
-
 from pyserini_ance.commands import console, parsing
 from pyserini_ance.distributed.failures import interrupt_on_termination
 
@@ -24,32 +22,30 @@ EXAMPLE = """pyserini-ance encode --corpus corpus.jsonl --encoder runs/demo-ance
 
 @parsing.command(EXAMPLE, DETAILS)
 def main(
-    output: Annotated[Path, parsing.output(parsing.output_folder, "FOLDER", "the folder to write")],
+    output: Annotated[Path, parsing.output_folder("FOLDER", "the folder to write")],
     corpus: Annotated[
         Path | None,
-        Option(metavar="FILE", help=".jsonl(.gz), or a folder of them: id, and contents or title and text"),
+        parsing.option("FILE", ".jsonl(.gz), or a folder of them: id, and contents or title and text"),
     ] = None,
     encoder: Annotated[
-        str | None, Option(metavar="NAME", help="RUN, an encoder's folder, or a Hugging Face folder or name")
+        str | None, parsing.option("NAME", "RUN, an encoder's folder, or a Hugging Face folder or name")
     ] = None,
     from_index: Annotated[
-        Path | None, Option(metavar="FOLDER", help="RUN, RUN/index or a flat Faiss folder: take its vectors")
+        Path | None, parsing.option("FOLDER", "RUN, RUN/index or a flat Faiss folder: take its vectors")
     ] = None,
-    merge: Annotated[list[Path] | None, Option(metavar="SHARD ...", help="join shards, in any order")] = None,
+    merge: Annotated[list[Path] | None, parsing.option("SHARD ...", "join shards, in any order")] = None,
     empty_documents: Annotated[
-        Literal["refuse", "skip"], Option(metavar="WHAT", help="refuse or skip documents without text")
+        Literal["refuse", "skip"], parsing.option("WHAT", "refuse or skip documents without text")
     ] = "refuse",
-    format: Annotated[
-        Literal["faiss", "parquet", "jsonl"], Option(metavar="FORMAT", help="see below")
-    ] = "faiss",
+    format: Annotated[Literal["faiss", "parquet", "jsonl"], parsing.option("FORMAT", "see below")] = "faiss",
     index_factory: Annotated[
         str | None,
-        Option(metavar="FACTORY", help="with faiss: a factory string such as HNSW32 (default: flat, exact)"),
+        parsing.option("FACTORY", "with faiss: a factory string such as HNSW32 (default: flat, exact)"),
     ] = None,
     number_type: Annotated[
-        Literal["fp32", "fp16"] | None, Option(metavar="TYPE", help="with parquet: fp32 (default) or fp16")
+        Literal["fp32", "fp16"] | None, parsing.option("TYPE", "with parquet: fp32 (default) or fp16")
     ] = None,
-    shard: Annotated[str | None, Option(metavar="I/N", help="encode part I of N of the corpus alone")] = None,
+    shard: Annotated[str | None, parsing.option("I/N", "encode part I of N of the corpus alone")] = None,
     precision: parsing.PrecisionOption = "fp32",
     tokens_per_batch: parsing.TokensPerBatch = None,
     device: parsing.Device = "auto",
@@ -85,7 +81,7 @@ def main(
         parsing.refuse("--shard is for a flat index; convert the merged one with --from-index")
     console.log_to_stderr()
     interrupt_on_termination()
-    from pyserini_ance.data.formats.text_files import names_of_file
+    from pyserini_ance.data.formats.lines import names_of_file
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index, encode_corpus
     from pyserini_ance.pyserini_bridge.shards import merge_folders

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from typer import Argument, Option
+from typer import Argument
 
 from pyserini_ance.commands import parsing
 from pyserini_ance.pyserini_bridge.searchers import METHODS
@@ -23,17 +23,17 @@ def main(
             "average, normalize take several",
         ),
     ],
-    output: Annotated[Path, parsing.output(parsing.output_file, "FILE", "the TREC run to write")],
+    output: Annotated[Path, parsing.output_file("FILE", "the TREC run to write")],
     method: Annotated[
         Literal["rrf", "average", "normalize", "interpolation", "hybrid"],
-        Option(metavar="METHOD", help="see below"),
+        parsing.option("METHOD", "see below"),
     ] = "rrf",
     weight: Annotated[
-        float | None, Option(metavar="W", help="weight of the first ranking (interpolation, hybrid)")
+        float | None, parsing.option("W", "weight of the first ranking (interpolation, hybrid)")
     ] = None,
     choose_on: Annotated[
         str | None,
-        Option(metavar="SPLIT", help="choose the weight by the first measure on this split of the recipe's"),
+        parsing.option("SPLIT", "choose the weight by the first measure on this split of the recipe's"),
     ] = None,
     split: parsing.Split = None,
     qrels: parsing.QrelsFile = None,

@@ -16,43 +16,42 @@ EXAMPLE = """pyserini-ance mine --encoder runs/demo-ance --collection data.yaml 
 @parsing.command(EXAMPLE)
 def main(
     encoder: Annotated[
-        str, Option(metavar="NAME", help="RUN/model, a run directory, or a Hugging Face folder or name")
+        str, parsing.option("NAME", "RUN/model, a run directory, or a Hugging Face folder or name")
     ],
-    collection: Annotated[Path, Option(metavar="FILE.yaml", help="the `data:` section of a recipe")],
-    output: Annotated[Path, parsing.output(parsing.output_file, "FILE.jsonl", "the file to write")],
-    split: Annotated[str, Option(metavar="NAME", help="mine for the queries of this split")] = "train",
+    collection: Annotated[Path, parsing.option("FILE.yaml", "the `data:` section of a recipe")],
+    output: Annotated[Path, parsing.output_file("FILE.jsonl", "the file to write")],
+    split: Annotated[str, parsing.option("NAME", "mine for the queries of this split")] = "train",
     source: Annotated[
         str,
-        Option(
-            metavar="KIND",
-            help="ann, lookahead, bm25, ranking or random, or a YAML mapping as in a recipe, such as "
+        parsing.option(
+            "KIND",
+            "ann, lookahead, bm25, ranking or random, or a YAML mapping as in a recipe, such as "
             "'{kind: ann, sampling_strategy: top, oversample: 200, on_shortage: fill_random}'",
         ),
     ] = "ann",
     top_k: Annotated[
-        str | None, Option(metavar="K", help="candidates of a query, or auto (default: the source's own)")
+        str | None, parsing.option("K", "candidates of a query, or auto (default: the source's own)")
     ] = None,
     num_negatives: Annotated[
-        int | None, Option(min=1, metavar="N", help="negatives of a query (default: the source's own, or 8)")
+        int | None, parsing.count("N", "negatives of a query (default: the source's own, or 8)")
     ] = None,
     filters: Annotated[
         list[str] | None,
-        Option(
-            metavar="KIND[=VALUE] ...",
-            help="duplicates, relative_margin=0.05, range_min=10, ..., or YAML mappings, in this order",
+        parsing.option(
+            "KIND[=VALUE] ...",
+            "duplicates, relative_margin=0.05, range_min=10, ..., or YAML mappings, in this order",
         ),
     ] = None,
     format: Annotated[
         Literal["sentence-transformers", "tevatron"],
-        Option(metavar="FORMAT", help="sentence-transformers or tevatron"),
+        parsing.option("FORMAT", "sentence-transformers or tevatron"),
     ] = "sentence-transformers",
     seed: Annotated[int, Option(min=0, metavar="N", help="the seed of the random choices")] = 42,
     device: parsing.Device = "auto",
     precision: parsing.PrecisionOption = "auto",
     tokens_per_batch: parsing.TokensPerBatch = None,
     cache: Annotated[
-        Path | None,
-        Option(metavar="FOLDER", help="read collections and their tokens (default: the recipes')"),
+        Path | None, parsing.option("FOLDER", "read collections and their tokens (default: the recipes')")
     ] = None,
     pooling: parsing.Pooling = None,
     normalize: parsing.Normalize = None,
@@ -66,7 +65,7 @@ def main(
     from pyserini_ance.distributed.process_group import device_of
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.mining import NUM_NEGATIVES, collection_files, mine_negatives, read_source
-    from pyserini_ance.recipe.load import read_options, read_yaml
+    from pyserini_ance.recipe.load import read_settings, read_yaml
     from pyserini_ance.recipe.models import Bm25, Encoding
     from pyserini_ance.runs.any_encoder import load_any_encoder
     from pyserini_ance.storage.files import check_not_input
@@ -92,7 +91,9 @@ def main(
             split,
             seed=seed,
             bm25=Bm25(),
-            encoding=read_options(Encoding, precision=precision, tokens_per_batch=tokens_per_batch),
+            encoding=read_settings(
+                Encoding, {"precision": precision, "tokens_per_batch": tokens_per_batch}, "the encoding"
+            ),
             cache=api.cache_folder(cache),
             world=world,
         )

@@ -4,7 +4,7 @@ import functools
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, Protocol
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 from typer import Argument, Option
@@ -14,10 +14,7 @@ from typer.exceptions import TyperException
 RANKING = "RUN for the final ranking of a run directory, RUN:ROW for that of a row of its results table"
 
 
-class Main(Protocol):
-    """A command's `main`: None takes the process's arguments; the exit code, None for 0."""
-
-    def __call__(self, arguments: Sequence[str] | None = None) -> int | None: ...
+Main = Callable[..., int | None]  # with the arguments, or without for those of the process; the exit code
 
 
 class Command(TyperCommand):
@@ -38,16 +35,14 @@ class Command(TyperCommand):
         return super().parse_args(ctx, expanded)
 
 
-def command(
-    example: str, details: str = "", passes_flags: bool = False
-) -> Callable[[Callable[..., int | None]], Main]:
+def command(example: str, details: str = "", passes_flags: bool = False) -> Callable[[Main], Main]:
     """Make `main(arguments)` of a function with a typed signature; None takes the process's arguments.
 
     `details` and `example` end the help; their lines stay as they are. With `passes_flags`, everything after
     the first argument belongs to the last one. Wrong arguments end with exit code 2.
     """
 
-    def wrap(function: Callable[..., int | None]) -> Main:
+    def wrap(function: Main) -> Main:
         name = function.__module__.rpartition(".")[2].replace("_", "-")
         settings: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
         if passes_flags:
@@ -82,81 +77,69 @@ def refuse(message: str) -> NoReturn:
 
 def refuse_options(reason: str, **options: object) -> None:
     """Refuse options that have a value although they have no effect here; `top_k` is `--top-k`."""
-    given = [
-        f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, False, [])
-    ]
+    given = [name.replace("_", "-") for name, value in options.items() if value not in (None, False, [])]
     if given:
-        refuse(f"{reason}; remove {', '.join(given)}")
+        refuse(f"{reason}; remove --{', --'.join(given)}")
 
 
-def output_file(text: str | Path) -> Path:
-    """The type of an argument that is a file to write.
-
-    Raises IsADirectoryError for a folder, FileExistsError for a name of a run directory's own files.
-    """
+def check_output(path: Path | None) -> Path | None:
+    """Raise FileExistsError for a name of a run directory's own files."""
     from pyserini_ance.runs.rundir import owner_of
 
-    path = Path(text)
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; --output names the file to write")
-    _check_parents(path)
-    if run := owner_of(path):
+    if path and (run := owner_of(path)):
         raise FileExistsError(
             f"{path} is a name for the own files of the run directory {run.folder}; pass another --output"
         )
     return path
 
 
-def output_folder(text: str | Path) -> Path:
-    """The type of an argument that is a folder to write. Raises NotADirectoryError for a file."""
-    path = Path(text)
-    if path.exists() and not path.is_dir():
-        raise NotADirectoryError(f"{path} is a file; --output names a folder")
-    _check_parents(path)
-    return path
+def option(metavar: str, text: str, **more: Any) -> Any:
+    """An option with the name of its parameter, and `text` as its help."""
+    return Option(metavar=metavar, help=text, **more)
 
 
-def _check_parents(path: Path) -> None:
-    if file := next((parent for parent in path.parents if parent.is_file()), None):
-        raise NotADirectoryError(f"{file} is a file, so that {path} cannot be written; pass another --output")
+def count(metavar: str, text: str) -> Any:
+    """An option that is a whole number from 1 on."""
+    return option(metavar, text, min=1)
 
 
-def output(kind: Callable[[str], Path], metavar: str, text: str) -> Any:
-    """The option `--output`, of a file or a folder."""
-    return Option("--output", parser=kind, metavar=metavar, help=text)
+def output_file(metavar: str, text: str) -> Any:
+    """The option `--output` of a command that writes a file."""
+    return Option("--output", dir_okay=False, callback=check_output, metavar=metavar, help=text)
+
+
+def output_folder(metavar: str, text: str) -> Any:
+    """The option `--output` of a command that writes a folder."""
+    return Option("--output", file_okay=False, metavar=metavar, help=text)
 
 
 # Arguments and options that several commands have.
 Overrides = Annotated[
     list[str] | None, Argument(metavar="KEY=VALUE", help="override values of the recipe, such as seed=7")
 ]
-Device = Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1, ...")]
+Device = Annotated[str, option("DEVICE", "auto, cpu, cuda, cuda:1, ...")]
 Precision = Literal["fp32", "bf16", "fp16", "auto"]
 PrecisionOption = Annotated[
-    Precision, Option(metavar="TYPE", help="fp32, bf16, fp16, or auto: bf16 where the device is fast at it")
+    Precision, option("TYPE", "fp32, bf16, fp16, or auto: bf16 where the device is fast at it")
 ]
 TokensPerBatch = Annotated[
-    int | None,
-    Option(min=1, metavar="N", help="padded tokens of a batch (default: 1,024 on a CPU, 8,192 on a GPU)"),
+    int | None, count("N", "padded tokens of a batch (default: 1,024 on a CPU, 8,192 on a GPU)")
 ]
 # An encoder that this package has not saved: by default, what sentence-transformers' files say.
-Pooling = Annotated[
-    Literal["mean", "cls"] | None, Option(metavar="KIND", help="mean (default without such files) or cls")
-]
+Pooling = Annotated[Literal["mean", "cls"] | None, option("KIND", "mean (default without such files) or cls")]
 Normalize = Annotated[
     bool | None, Option("--normalize/--no-normalize", help="scale vectors to unit length (default: no)")
 ]
-QueryLength = Annotated[int | None, Option(min=1, metavar="TOKENS", help="cut a query there")]
-DocumentLength = Annotated[int | None, Option(min=1, metavar="TOKENS", help="cut a document there")]
-Split = Annotated[str | None, Option(metavar="NAME", help="the split of the queries (default: the first)")]
-QrelsFile = Annotated[Path | None, Option(metavar="FILE", help="judgments: TREC's or BEIR's, plain or .gz")]
+QueryLength = Annotated[int | None, count("TOKENS", "cut a query there")]
+DocumentLength = Annotated[int | None, count("TOKENS", "cut a document there")]
+Split = Annotated[str | None, option("NAME", "the split of the queries (default: the first)")]
+QrelsFile = Annotated[Path | None, option("FILE", "judgments: TREC's or BEIR's, plain or .gz")]
 Measures = Annotated[
-    list[str] | None, Option(metavar="MEASURE ...", help="default: those of the recipe's final_evaluation")
+    list[str] | None, option("MEASURE ...", "default: those of the recipe's final_evaluation")
 ]
 PairedTest = Literal["t", "permutation"]
 Test = Annotated[
-    PairedTest | None,
-    Option(metavar="KIND", help="paired test of --significance: t (default) or permutation"),
+    PairedTest | None, option("KIND", "paired test of --significance: t (default) or permutation")
 ]
 
 

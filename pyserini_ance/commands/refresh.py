@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from tqdm.contrib.logging import logging_redirect_tqdm
-from typer import Argument, Option
+from typer import Argument
 
 from pyserini_ance.commands import console, parsing
 from pyserini_ance.distributed.failures import interrupt_on_termination
@@ -25,7 +25,7 @@ def main(
         ),
     ] = None,
     output: Annotated[
-        Path | None, Option(metavar="RUN", help="the run directory (default: runs/<recipe name>)")
+        Path | None, parsing.option("RUN", "the run directory (default: runs/<recipe name>)")
     ] = None,
 ) -> None:
     """Mine new negatives with the checkpoints of a training run with `mode: async`, until the run ends.

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument
 
 from pyserini_ance.commands import parsing
 
@@ -20,14 +20,12 @@ def main(
     ],
     output: Annotated[
         Path | None,
-        parsing.output(
-            parsing.output_file,
-            "FILE.html",
-            f"the file to write (default: {REPORT} in the run, or {COMPARED} here for several)",
+        parsing.output_file(
+            "FILE.html", f"the file to write (default: {REPORT} in the run, or {COMPARED} here for several)"
         ),
     ] = None,
     significance: Annotated[
-        str | None, Option(metavar="ROW", help="test against this row (default: the first recipe's)")
+        str | None, parsing.option("ROW", "test against this row (default: the first recipe's)")
     ] = None,
     test: parsing.Test = None,
 ) -> None:

@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument
 
 from pyserini_ance.commands import parsing
 from pyserini_ance.distributed.failures import interrupt_on_termination
@@ -19,41 +19,28 @@ EXAMPLE = """pyserini-ance rerank runs/demo-ance --model cross-encoder/ms-marco-
 def main(
     source: Annotated[str, Argument(metavar="RUN|RECIPE", help=f"{parsing.RANKING}, or a recipe with --run")],
     model: Annotated[
-        str, Option(metavar="NAME", help="a cross-encoder of sentence-transformers: a hub name or a folder")
+        str, parsing.option("NAME", "a cross-encoder of sentence-transformers: a hub name or a folder")
     ],
     output: Annotated[
-        Path,
-        parsing.output(
-            parsing.output_folder, "FOLDER", "the folder for first-K.trec, measures.json and queries.jsonl"
-        ),
+        Path, parsing.output_folder("FOLDER", "for first-K.trec, measures.json and queries.jsonl")
     ],
-    run: Annotated[Path | None, Option(metavar="FILE", help="rerank this TREC run")] = None,
+    run: Annotated[Path | None, parsing.option("FILE", "rerank this TREC run")] = None,
     split: parsing.Split = None,
     first: Annotated[
         list[int] | None,
-        Option(
-            min=1,
-            metavar="K ...",
-            help=f"rerank the first K hits; several K give a row and a run each (default: {FIRST})",
-        ),
-    ] = None,
-    template: Annotated[
-        str | None,
-        Option(
-            metavar="TEXT",
-            help="the text of a document, such as '{title} {text}' (default: all fields, joined by blanks)",
+        parsing.count(
+            "K ...", f"rerank the first K hits; several K give a row and a run each (default: {FIRST})"
         ),
     ] = None,
     length_tokens: Annotated[
-        int | None, Option(min=1, metavar="N", help="truncate pairs to N tokens (default: the model's limit)")
+        int | None, parsing.count("N", "truncate pairs to N tokens (default: the model's limit)")
     ] = None,
     precision: parsing.PrecisionOption = "fp32",
     device: parsing.Device = "auto",
     measures: parsing.Measures = None,
     qrels: parsing.QrelsFile = None,
     time_first_stage: Annotated[
-        int | None,
-        Option(min=1, metavar="N", help="also time N searches of the first stage, one by one, with Pyserini"),
+        int | None, parsing.count("N", "also time N searches of the first stage, one by one, with Pyserini")
     ] = None,
 ) -> None:
     """Rerank the first hits of a ranking with a cross-encoder, and measure the result and its latency."""
@@ -73,7 +60,7 @@ def main(
     )
     judgments = read_qrels(qrels) if qrels else None
     cutoffs = tuple(sorted(set(first or [FIRST])))
-    reranking = Reranking(ranked, cutoffs, output, chosen, judgments, template)
+    reranking = Reranking(ranked, cutoffs, output, chosen, judgments)
     timer = search_timer(source, ranked, time_first_stage) if time_first_stage else list[float]
     used = resolve_precision(precision, device)
     scorer = CrossEncoderModel(model, None if device == "auto" else device, BATCH_PAIRS, length_tokens, used)

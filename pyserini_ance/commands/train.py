@@ -1,6 +1,5 @@
 """`pyserini-ance train`: from a recipe to a trained model, its index and its results table."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,8 +25,7 @@ def main(
     overrides: parsing.Overrides = None,
     output: Annotated[
         Path | None,
-        parsing.output(
-            parsing.output_folder,
+        parsing.output_folder(
             "RUN",
             "the run directory (default: runs/<recipe name>; of a grid runs/<recipe name>-grid, "
             "or runs/<grid file>)",
@@ -38,8 +36,7 @@ def main(
     ] = False,
     resume: Annotated[bool, Option("--resume", help="continue an existing run")] = False,
     replay: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="repeat the adoptions of another run, from its decisions.jsonl"),
+        Path | None, parsing.option("FILE", "repeat the adoptions of another run, from its decisions.jsonl")
     ] = None,
     no_prerequisites: Annotated[
         bool,
@@ -58,88 +55,73 @@ def main(
     ] = False,
     dry_steps: Annotated[
         int | None,
-        Option(
-            min=1,
-            metavar="N",
-            help="run N steps of each stage in a temporary folder; report speed, memory and expected time",
+        parsing.count(
+            "N", "run N steps of each stage in a temporary folder; report speed, memory and expected time"
         ),
     ] = None,
     grid: Annotated[
         list[str] | None,
-        Option(
-            metavar="KEY=A,B ...",
-            help="train all combinations of values, or those of a grid file, and write one table of them; "
+        parsing.option(
+            "KEY=A,B ...",
+            "train all combinations of values, or those of a grid file, and write one table of them; "
             "pass overrides before --grid: every key after it is one of the grid",
         ),
     ] = None,
     jobs: Annotated[
-        int | None,
-        Option(min=1, metavar="N", help="train N runs of a grid at once, each with its share of the cores"),
+        int | None, parsing.count("N", "train N runs of a grid at once, each with its share of the cores")
     ] = None,
     only: Annotated[
-        str | None, Option(metavar="I/N", help="train part I of N of a grid's runs, as a task of a job array")
+        str | None, parsing.option("I/N", "train part I of N of a grid's runs, as a task of a job array")
     ] = None,
 ) -> int | None:
     """Train a recipe: from data to a trained model, its index and its results table.
 
     The run directory holds the model, its index, the rankings and the results table.
     """
-    from pyserini_ance.runs.rundir import check_start
+    from pyserini_ance.runs.rundir import check_start, load_recipe, run_folder
 
     given = list(overrides or ())
     if recipe and "=" in recipe:
         given, recipe = [recipe, *given], None
-    if not (recipe or grid):
-        parsing.refuse("pass a recipe, such as demo/ance, or a --grid with the key `recipe`")
-    try:
-        check_start(overwrite, resume, replay)
-    except ValueError as error:
-        parsing.refuse(str(error))
+    check_start(overwrite, resume, replay)
     # --output and --overwrite stay: plans are asked for at the end of the command that will train.
-    started = {"resume": resume, "replay": replay}
-    if grid:
-        reason = "--grid resumes stopped runs by itself, and trains no other runs"
-        parsing.refuse_options(reason, dry_steps=dry_steps, no_prerequisites=no_prerequisites, **started)
-    else:
+    if grid or show or plan or dry_steps:
+        reason = "--grid, --print, --plan and --dry-steps continue no single run"
+        parsing.refuse_options(reason, resume=resume, replay=replay)
+    if grid or show or plan:
+        parsing.refuse_options("--dry-steps measures one recipe", dry_steps=dry_steps)
+    if not grid:
         parsing.refuse_options("--jobs and --only are for the runs of a --grid", jobs=jobs, only=only)
-    if show or plan:
-        reason = f"{'--print' if show else '--plan'} trains nothing"
-        parsing.refuse_options(reason, dry_steps=dry_steps, jobs=jobs, only=only, **started)
-    if dry_steps:
-        reason = "--dry-steps measures the first steps of this recipe in a temporary folder"
-        parsing.refuse_options(reason, no_prerequisites=no_prerequisites, **started)
     console.log_to_stderr()
     interrupt_on_termination()
     if grid:
         return _train_grid(recipe, given, grid, output, overwrite, show or plan, jobs or 1, only)
-    assert recipe
-    from pyserini_ance.runs.rundir import load_recipe, run_folder
-
-    loaded = load_recipe(recipe, *given)
+    if not recipe:
+        parsing.refuse("pass a recipe, such as demo/ance, or a --grid with the key `recipe`")
+    loaded = load_recipe(recipe, *given).recipe
     if show or plan:
         if console.is_main():
-            _print_plan(loaded.recipe, show, no_prerequisites)
-        return None
-    if dry_steps:
+            _print_plan(loaded, show, no_prerequisites)
+    elif dry_steps:
         from pyserini_ance.pipeline.plan import measured_plan
 
-        text = measured_plan(loaded.recipe, dry_steps)
+        if text := measured_plan(loaded, dry_steps):
+            print(text)
     else:
         from pyserini_ance.reports.finish import train
 
-        how = (loaded.recipe, output or run_folder(loaded.recipe.name), overwrite, resume, replay)
+        folder = output or run_folder(loaded.name)
         with logging_redirect_tqdm():
-            results = train(*how, prerequisites=not no_prerequisites)
-        text = f"\n{results.as_text()}" if results else None
-    if text:
-        print(text)
+            results = train(loaded, folder, overwrite, resume, replay, prerequisites=not no_prerequisites)
+        if results:
+            print(f"\n{results.as_text()}")
     return None
 
 
 def _print_plan(recipe: "Recipe", show: bool, no_prerequisites: bool) -> None:
     """Print the recipe, which needs no data, then the plan of all runs to come, which does."""
     from pyserini_ance.pipeline.initial_weights import describe_initial_weights
-    from pyserini_ance.pipeline.plan import plan, plan_of_chain
+    from pyserini_ance.pipeline.plan import plan_of_chain
     from pyserini_ance.pipeline.prerequisites import prerequisites, recipe_in_file
     from pyserini_ance.recipe.load import dump
 
@@ -149,13 +131,13 @@ def _print_plan(recipe: "Recipe", show: bool, no_prerequisites: bool) -> None:
     lines += [*describe_initial_weights(recipe, first), *(one.describe() for one in chain)]
     if lines:
         print(*lines, sep="\n", flush=True)
-    print(plan(recipe) if no_prerequisites else plan_of_chain(recipe, list(first.values())))
+    print(plan_of_chain(recipe, list(first.values())))
 
 
 def _train_grid(
     recipe: str | None,
-    overrides: Sequence[str],
-    axes: Sequence[str],
+    overrides: list[str],
+    axes: list[str],
     output: Path | None,
     overwrite: bool,
     shows_plans: bool,
@@ -178,7 +160,7 @@ def _train_grid(
             "into the grid: recipe=demo/bm25,demo/ance"
         )
     name = f"{load_recipe(recipe, *overrides).recipe.name}-grid" if recipe else grid.name
-    runs = GridRuns(recipe, list(overrides), grid, output or run_folder(name))
+    runs = GridRuns(recipe, overrides, grid, output or run_folder(name))
     recipes = runs.check(overwrite)
     if shows_plans:
         for name, one in recipes.items():

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pyserini_ance.data.known_positives import PLURALS as PLURALS
 from pyserini_ance.data.known_positives import SIDES as SIDES
-from pyserini_ance.data.known_positives import KnownPositives, offsets_of
+from pyserini_ance.data.known_positives import KnownPositives, offsets_of, selected
 from pyserini_ance.data.known_positives import Side as Side
 from pyserini_ance.data.strings import ROWS_PER_BATCH, Strings, add_strings
 
@@ -137,28 +137,18 @@ class Qrels:
 
     def relevant(self, query_row: int) -> np.ndarray:
         """The rows of the documents that are relevant to a query."""
-        return self.relevant_rows[self.relevant_offsets[query_row] : self.relevant_offsets[query_row + 1]]
+        return self.positives.of(query_row)
 
     @cached_property
-    def relevant_offsets(self) -> np.ndarray:
-        """(queries + 1,) int64 into `relevant_rows`."""
-        return offsets_of(self.grades >= self.threshold)[self.offsets]
-
-    @cached_property
-    def relevant_rows(self) -> np.ndarray:
-        """(relevant judgments,) int32 document rows, grouped by query."""
-        return self.rows[self.grades >= self.threshold]
-
-    @cached_property
-    def relevant_grades(self) -> np.ndarray:
-        """(relevant judgments,) int32, parallel to `relevant_rows`."""
-        return self.grades[self.grades >= self.threshold]
+    def positives(self) -> KnownPositives:
+        """The relevant documents of each query."""
+        is_relevant = self.grades >= self.threshold
+        offsets = offsets_of(is_relevant)[self.offsets]
+        return KnownPositives(offsets, self.rows[is_relevant], self.grades[is_relevant])
 
     def subset(self, query_rows: np.ndarray) -> "Qrels":
         """Select these queries and renumber them in the order given."""
-        counts = np.diff(self.offsets)[query_rows]
-        offsets = offsets_of(counts)
-        positions = np.repeat(self.offsets[query_rows] - offsets[:-1], counts) + np.arange(offsets[-1])
+        offsets, positions = selected(self.offsets, query_rows)
         return Qrels(offsets, self.rows[positions], self.grades[positions], self.threshold)
 
     @cached_property
@@ -201,27 +191,22 @@ class Split:
 
     def with_last_positive(self) -> "Split":
         """The same queries, each with the last of its relevant documents alone."""
-        qrels = self.qrels
-        last = qrels.relevant_offsets[1:][np.diff(qrels.relevant_offsets) > 0] - 1
-        queries = np.flatnonzero(np.diff(qrels.relevant_offsets))
-        rows, grades = qrels.relevant_rows[last], qrels.relevant_grades[last]
-        return replace(self, qrels=Qrels.of(queries, rows, grades, len(qrels.offsets) - 1, qrels.threshold))
+        positives = self.qrels.positives
+        last = positives.offsets[1:][positives.anchors] - 1
+        rows, grades = positives.rows[last], positives.grades[last]
+        qrels = Qrels.of(positives.anchors, rows, grades, len(positives.offsets) - 1, self.qrels.threshold)
+        return replace(self, qrels=qrels)
 
     def known_positives(self, anchor: Side) -> KnownPositives:
         """The relevant documents of each query, or the queries of each document.
 
         The second relation ends with the last document that is relevant to a query.
         """
-        return self._of_queries if anchor == "query" else self._of_documents
-
-    @cached_property
-    def _of_queries(self) -> KnownPositives:
-        qrels = self.qrels
-        return KnownPositives(qrels.relevant_offsets, qrels.relevant_rows, qrels.relevant_grades)
+        return self.qrels.positives if anchor == "query" else self._of_documents
 
     @cached_property
     def _of_documents(self) -> KnownPositives:
-        return self._of_queries.inverse()
+        return self.qrels.positives.inverse()
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ belongs to none of them in `collection.json`. Names of splits are quoted as in U
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -101,6 +101,32 @@ def open_texts(path: Path, digest: str) -> StoredTexts:
     return StoredTexts(ids, dict(zip(table.column_names[1:], columns, strict=True)), digest, path)
 
 
+def cached_collection(
+    cache: Path,
+    settings: dict[str, Any],
+    files: Sequence[Path] | None,
+    read: Callable[[Path], Collection],
+    check: Callable[[Collection], None] = lambda collection: None,
+) -> Collection:
+    """The collection that `read` gives, memory-mapped; unchanged `files` are not read again.
+
+    settings: what decides, besides the files, what is read. read: as for `read_into_cache`. check: called
+    with a collection that is not read again.
+    """
+    record = InputRecord(cache, settings, files)
+    about = record.load()
+    mapped = open_collection(cache, about["collection"]) if about else None
+    if about is None or mapped is None:
+        collection = read_into_cache(cache, read)
+        names, skipped = list(collection.splits), collection.skipped
+        record.save({"collection": collection.digest, "splits": names, "skipped": skipped})
+        return collection
+    collection = _as_read(mapped, about["splits"], about["skipped"])
+    collection.log_skipped()
+    check(collection)
+    return collection
+
+
 def read_into_cache(cache: Path, read: Callable[[Path], Collection]) -> Collection:
     """Store the collection that `read` returns, and map it.
 
@@ -111,10 +137,13 @@ def read_into_cache(cache: Path, read: Callable[[Path], Collection]) -> Collecti
         store_collection(collection, cache)
     mapped = open_collection(cache, collection.digest)
     assert mapped is not None
-    # The digest covers neither the skipped lines nor the order of the splits, which another recipe may have
-    # stored.
-    splits = {name: mapped.split(name) for name in collection.splits}
-    return replace(mapped, splits=splits, skipped=collection.skipped)
+    return _as_read(mapped, collection.splits, collection.skipped)
+
+
+def _as_read(stored: Collection, names: Iterable[str], skipped: dict[str, int]) -> Collection:
+    """The digest covers neither the skipped lines nor the order of the splits, which another recipe may have
+    stored."""
+    return replace(stored, splits={name: stored.split(name) for name in names}, skipped=skipped)
 
 
 @contextmanager
@@ -231,43 +260,9 @@ class InputRecord:
         """A hash of the settings and the state of the files; None if the files are unknown or too young."""
         if self._files is None:
             return None
-        states = file_states(self._files)
-        return None if states is None else sha256_json([READER_VERSION, self._settings, states])
-
-
-class CollectionRecord:
-    """A record of the stored collection that `files` gave when they were read with `settings`."""
-
-    def __init__(self, cache: Path, settings: dict[str, Any], files: Sequence[Path] | None):
-        self._cache, self._record = cache, InputRecord(cache, settings, files)
-
-    def load(self) -> Collection | None:
-        """The memory-mapped collection, with its splits in their order and its skipped counts."""
-        about = self._record.load()
-        mapped = open_collection(self._cache, about["collection"]) if about else None
-        if about is None or mapped is None:
+        statuses = [(path.resolve(), path.stat()) for path in self._files]
+        newest = max((status.st_mtime_ns for _, status in statuses), default=0)
+        if newest >= time.time_ns() - SETTLED_SECONDS * 10**9:
             return None
-        splits = {name: mapped.split(name) for name in about["splits"]}
-        return replace(mapped, splits=splits, skipped=about["skipped"])
-
-    def save(self, collection: Collection) -> None:
-        """Record the stored collection that the files gave."""
-        self._record.save(
-            {
-                "collection": collection.digest,
-                "splits": list(collection.splits),
-                "skipped": collection.skipped,
-            }
-        )
-
-
-def file_states(files: Sequence[Path]) -> list[list[str | int]] | None:
-    """Path, size and modification time (ns) of each file; None if one is too young."""
-    statuses = [path.stat() for path in files]
-    newest = max((status.st_mtime_ns for status in statuses), default=0)
-    if newest >= time.time_ns() - SETTLED_SECONDS * 10**9:
-        return None
-    return [
-        [str(path.resolve()), status.st_size, status.st_mtime_ns]
-        for path, status in zip(files, statuses, strict=True)
-    ]
+        states = [[str(path), status.st_size, status.st_mtime_ns] for path, status in statuses]
+        return sha256_json([READER_VERSION, self._settings, states])

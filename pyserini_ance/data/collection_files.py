@@ -21,8 +21,7 @@ def write_beir(collection: Collection, folder: Path) -> None:
     queries: dict[str, dict[str, Any]] = {}
     for name, split in collection.splits.items():
         queries |= dict(zip(ids[name], _queries(split.queries), strict=True))
-    documents = _documents(collection.documents)
-    _write_lines(folder / "corpus.jsonl", ({"_id": id, **fields} for id, fields in documents))
+    _write_corpus(folder, collection.documents, "_id")
     _write_lines(folder / "queries.jsonl", ({"_id": id, **query} for id, query in queries.items()))
     (folder / "qrels").mkdir()
     for name, split in collection.splits.items():
@@ -38,7 +37,7 @@ def write_beir(collection: Collection, folder: Path) -> None:
 def write_tevatron(collection: Collection, folder: Path, negatives: Mapping[str, NegativesOf]) -> None:
     """Write corpus.jsonl and a training file SPLIT.jsonl for each split, with `negatives` by split."""
     documents = collection.documents
-    _write_lines(folder / "corpus.jsonl", ({"docid": id, **fields} for id, fields in _documents(documents)))
+    _write_corpus(folder, documents, "docid")
     for name, split in collection.splits.items():
         negatives_of = negatives.get(name, lambda query: ())
         _write_lines(folder / f"{name}.jsonl", tevatron_records(split, documents, negatives_of))
@@ -60,13 +59,14 @@ def tevatron_records(split: Split, documents: Texts, negatives_of: NegativesOf) 
         }
 
 
-def _documents(documents: Texts) -> Iterator[tuple[str, dict[str, str]]]:
+def _write_corpus(folder: Path, documents: Texts, id_key: str) -> None:
     if "text" not in documents.columns:
         raise ValueError(
             f"documents have the fields {', '.join(documents.columns)}, but these formats need a field "
             "`text`; rename one of them"
         )
-    return ((id, documents[row]) for row, id in enumerate(documents.ids))
+    records = ({id_key: id, **documents[row]} for row, id in enumerate(documents.ids))
+    _write_lines(folder / "corpus.jsonl", records)
 
 
 def _queries(queries: Texts) -> Iterator[dict[str, Any]]:

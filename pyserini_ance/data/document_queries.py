@@ -6,7 +6,6 @@ A retriever is adapted to documents that nobody has asked for yet. Source: Lin e
 
 import hashlib
 import re
-from itertools import chain
 from typing import Literal, Self
 
 import numpy as np
@@ -14,8 +13,6 @@ from pydantic import ConfigDict, Field, PositiveInt, model_validator
 
 from pyserini_ance.data.collection import Qrels, Split, Texts
 from pyserini_ance.recipe.components import Settings
-
-DOCUMENTS_PER_BLOCK = 4096
 
 # The end of a sentence: a mark (also of Devanagari and Arabic), perhaps closing quotes, and then no
 # lower-case word ("wrt. the", "e.g. a").
@@ -88,30 +85,24 @@ class DocumentQueries(Settings):
         pairs: list[tuple[int, int]] = []  # of a query and a document
         shared: dict[str, int] = {}  # the query of a title, or of first sentences
         num_short = num_repeated = 0
-        every = chain.from_iterable(documents.blocks(DOCUMENTS_PER_BLOCK))
-        for row, fields in enumerate(every):
-            id = documents.ids[row]
-            found = self.of_text(id, fields[name])
+        for row, (id, text) in enumerate(zip(documents.ids, documents.columns[name], strict=True)):
+            found = self.of_text(id, text)
             distinct = dict.fromkeys(found)
             num_short += not found
             num_repeated += len(found) - len(distinct)
-            for number, text in enumerate(distinct):
-                query = len(ids) if self.source == "crops" else shared.setdefault(text, len(ids))
+            for number, words in enumerate(distinct):
+                query = len(ids) if self.source == "crops" else shared.setdefault(words, len(ids))
                 pairs.append((query, row))
                 if query == len(ids):
                     ids.append(f"{self.source}-{id}-{number}")
-                    texts.append(text)
+                    texts.append(words)
         if not ids:
             raise ValueError(
                 f"data.train_queries: none of {len(documents)} documents has {self.min_words} words in "
                 f"{name!r}; lower min_words, or set another field"
             )
-        for what, count in (
-            (f"documents with fewer than {self.min_words} words in {name}", num_short),
-            ("crops that repeat another of their document", num_repeated),
-        ):
-            if count:
-                skipped[f"{self.split} {what}"] = count
+        skipped[f"{self.split} documents with fewer than {self.min_words} words in {name}"] = num_short
+        skipped[f"{self.split} crops that repeat another of their document"] = num_repeated
         queries, rows = np.array(pairs).T
         qrels = Qrels.of(queries, rows, np.full(len(rows), grade), len(ids), grade)
         return Split(self.split, Texts(ids, {"text": texts}), qrels)

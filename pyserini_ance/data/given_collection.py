@@ -1,25 +1,15 @@
 """A collection, rankings and judgments that a caller passes as mappings or records, checked as files are."""
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from numbers import Integral, Real
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pydantic import PrivateAttr
+from pydantic import FiniteFloat, PrivateAttr, TypeAdapter, ValidationError
 
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import (
-    Argument,
-    Line,
-    json_answers,
-    json_id,
-    json_text,
-    shown,
-    whole_number,
-)
+from pyserini_ance.data.formats.lines import Argument, Line, grade_of, json_answers, json_id, json_text, shown
 from pyserini_ance.data.trec import Judgment, Qrels, Run
 from pyserini_ance.recipe.load import read_settings
 from pyserini_ance.recipe.splits import check_split_name
@@ -71,9 +61,6 @@ class _Given(Format):
     def raw_data(self) -> RawData:
         return self._raw
 
-    def written(self, key: str, value: object) -> str:
-        return f"{key}={value!r}"
-
 
 def _documents(argument: Argument, given: Records) -> Iterator[Entry]:
     """The fields are those of BEIR's documents, whether or not a record has a title."""
@@ -97,7 +84,8 @@ def _records(argument: Argument, given: Any) -> Iterator[tuple[Line, dict[str, A
         raise ValueError(f"{argument} is {shown(given)}; expected {expected}")
     if isinstance(given, Mapping):
         argument = Argument(str(argument), list(given))
-        given = (_with_id(id, value) for id, value in given.items())
+        # A value is a text or a dict of fields.
+        given = ({**(v if isinstance(v, Mapping) else {TEXT: v}), IDS[0]: id} for id, v in given.items())
     for number, record in enumerate(given):
         line = Line(argument, number, "")
         if not isinstance(record, Mapping):
@@ -107,11 +95,6 @@ def _records(argument: Argument, given: Any) -> Iterator[tuple[Line, dict[str, A
             keys = f"a record with the keys {', '.join(map(str, record))}"
             raise line.error(keys, f"`{TEXT}` and {' or '.join(f'`{key}`' for key in IDS)}", "rename them")
         yield line, dict(record)
-
-
-def _with_id(id: Any, value: Any) -> dict[str, Any]:
-    """The record of a mapping's item, whose value is a text or a dict of fields."""
-    return {**(value if isinstance(value, Mapping) else {TEXT: value}), IDS[0]: id}
 
 
 def _judgments(name: str, given: Grades) -> Iterator[Judgment]:
@@ -125,27 +108,14 @@ def _judgments(name: str, given: Grades) -> Iterator[Judgment]:
             raise line.error(shown(grades), expected, "pass such a mapping")
         query_id = json_id(line, {"query": query}, "query")
         for document, grade in grades.items():
-            yield Judgment(
-                line,
-                query_id,
-                json_id(line, {"document": document}, "document"),
-                _grade(line, document, grade),
-            )
-
-
-def _grade(line: Line, document: Any, grade: Any) -> int:
-    try:
-        return whole_number(str(whole(grade)))
-    except ValueError:
-        expected = "a whole number of at most nine digits"
-        raise line.error(
-            f"grade {shown(grade)} of document {shown(document)}", expected, "write it as such"
-        ) from None
+            document_id = json_id(line, {"document": document}, "document")
+            whole = grade_of(line, grade, f"document {shown(document)}: grade", "write it as such")
+            yield Judgment(line, query_id, document_id, whole)
 
 
 def run_of(scores: Mapping[str, Mapping[str, float]]) -> Run:
     """Scores by query and document. Raises ValueError, naming both, for a score that is not finite."""
-    return _checked("run", scores, _score, "a finite number")
+    return _checked("run", dict[str, dict[str, FiniteFloat]], scores)
 
 
 def qrels_of(grades: Mapping[str, Mapping[str, int]]) -> Qrels:
@@ -153,39 +123,14 @@ def qrels_of(grades: Mapping[str, Mapping[str, int]]) -> Qrels:
 
     Raises ValueError, naming query and document, for a grade that is not a whole number.
     """
-    return _checked("qrels", grades, whole, "a whole number")
+    return _checked("qrels", dict[str, dict[str, int]], grades)
 
 
-def _checked[Value](
-    name: str, values: Mapping[str, Mapping[str, Any]], convert: Callable[[Any], Value], expected: str
-) -> dict[str, dict[str, Value]]:
-    checked: dict[str, dict[str, Value]] = {}
-    for query, of_query in values.items():
-        if not isinstance(query, str) or not isinstance(of_query, Mapping):
-            raise ValueError(
-                f"{name}: {shown(query)}: {shown(of_query)}; expected the id of a query, a string, with a "
-                "mapping from ids of documents to numbers"
-            )
-        of_checked = checked[query] = {}
-        for document, value in of_query.items():
-            try:
-                of_checked[document] = convert(value)
-            except (TypeError, ValueError):
-                where = f"{name}: query {shown(query)}, document {shown(document)}"
-                raise ValueError(f"{where}: {shown(value)} is not {expected}") from None
-            if not isinstance(document, str):
-                raise ValueError(f"{name}: query {shown(query)}: id {shown(document)} is not a string")
-    return checked
-
-
-def _score(value: Any) -> float:
-    if not isinstance(value, Real) or not math.isfinite(value):
-        raise ValueError
-    return float(value)
-
-
-def whole(value: Any) -> int:
-    """A grade as an int. Raises ValueError, without a message, for what is not a whole number."""
-    if not isinstance(value, Integral):
-        raise ValueError
-    return int(value)
+def _checked(name: str, kind: Any, values: Any) -> Any:
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = "".join(f"[{part!r}]" for part in first["loc"])
+        expected = "expected a mapping from ids of queries to mappings from ids of documents to numbers"
+        raise ValueError(f"{name}{place}: {first['msg']}, got {shown(first['input'])}; {expected}") from None

@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from pydantic import ConfigDict, Field, PositiveInt, model_validator
@@ -31,17 +31,6 @@ class HoldOut(Settings):
     """The name of the new split; a split of this name that the data has is not read."""
     seed: int = 0
     """The seed of the choice."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _check_is_one(cls, values: Any) -> Any:
-        if isinstance(values, list | tuple):
-            raise ValueError(
-                "hold_out cuts one split; expected a mapping such as {queries: 200}. To cut two, cut "
-                "the test queries first (split: test), write the data with `pyserini-ance convert RECIPE "
-                "--to beir --output FOLDER`, and cut the dev queries from FOLDER"
-            )
-        return values
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:

@@ -49,9 +49,7 @@ class KnownPositives:
 
     def subset(self, rows: np.ndarray) -> "KnownPositives":
         """Select these anchors and renumber them in the order given."""
-        counts = self.counts[rows]
-        offsets = offsets_of(counts)
-        positions = np.repeat(self.offsets[rows] - offsets[:-1], counts) + np.arange(offsets[-1])
+        offsets, positions = selected(self.offsets, rows)
         return KnownPositives(offsets, self.rows[positions], self.grades[positions])
 
     def inverse(self) -> "KnownPositives":
@@ -59,6 +57,14 @@ class KnownPositives:
         anchors = np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), self.counts)
         order = np.argsort(self.rows, kind="stable")
         return KnownPositives(offsets_of(np.bincount(self.rows)), anchors[order], self.grades[order])
+
+
+def selected(offsets: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Select `rows` of a compressed sparse row form: their offsets, and the positions of their entries."""
+    counts = np.diff(offsets)[rows]
+    selected_offsets = offsets_of(counts)
+    positions = np.repeat(offsets[rows] - selected_offsets[:-1], counts) + np.arange(selected_offsets[-1])
+    return selected_offsets, positions
 
 
 def is_known_positive(

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from pyserini_ance.data.known_positives import repeats
+from pyserini_ance.data.known_positives import offsets_of, repeats
 from pyserini_ance.data.token_store import TokenStore
 
 DELIMITER = "#"
@@ -35,7 +35,7 @@ class Passages:
     @classmethod
     def of_counts(cls, counts: np.ndarray) -> "Passages":
         """Passages of documents that have counts[i] passages each."""
-        return cls(np.concatenate([[0], np.cumsum(counts)]))
+        return cls(offsets_of(counts))
 
     @cached_property
     def max_passages(self) -> int:
@@ -99,13 +99,13 @@ class Passages:
         than k documents.
         """
         documents = self.documents(rows)
-        first = ~repeats(documents) & (documents >= 0)
-        if (short := (first.sum(1) < k) & (documents >= 0).all(1)).any():
+        best_scores, best_documents = self.of_ranking(scores, rows)
+        if (short := (documents >= 0).all(1) & (best_documents[:, :k] < 0).any(1)).any():
             raise ValueError(
                 f"{int(short.sum())} rankings of {rows.shape[1]} passages hold fewer than {k} documents; "
                 "search deeper"
             )
-        return self._by_best_passage(scores, documents, first, k)
+        return best_scores[:, :k], best_documents[:, :k]
 
     def of_ranking(self, scores: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The documents of rankings of passages (Q, n), best first: scores and rows (Q, n) of documents.
@@ -114,14 +114,7 @@ class Passages:
         """
         documents = self.documents(rows)
         first = ~repeats(documents) & (documents >= 0)
-        return self._by_best_passage(scores, documents, first, rows.shape[1])
-
-    @staticmethod
-    def _by_best_passage(
-        scores: np.ndarray, documents: np.ndarray, first: np.ndarray, k: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The first k columns of `scores` and `documents` (Q, n) where `first` is true, in order."""
-        order = np.argsort(~first, axis=1, kind="stable")[:, :k]
+        order = np.argsort(~first, axis=1, kind="stable")
         mask = np.take_along_axis(first, order, 1)
         best_scores = np.where(mask, np.take_along_axis(scores, order, 1), -np.inf)
         return best_scores, np.where(mask, np.take_along_axis(documents, order, 1), -1)

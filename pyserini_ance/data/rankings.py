@@ -1,27 +1,55 @@
-"""Rankings of documents by query, from which negatives are drawn, read from files of any form.
+"""Rankings of documents by query, from which negatives are drawn, in the forms in which they are published.
 
-The forms are those of `ranking_forms.py`.
+The reader detects the form of a file:
+
+| a line, columns separated by tabs | form |
+|---|---|
+| `qid Q0 docid rank score tag`, separated by any blanks | a TREC run, also MS MARCO's document `top100` |
+| `qid docid rank`, separated by any blanks | MS MARCO's runs |
+| `qid pid query passage` | MS MARCO's `top1000.dev`, which is unordered |
+| `qid pid pid`, or three texts, if `triples` is in the file's name | query, positive, negative (MS MARCO) |
+| JSON, in a `.json` or `.jsonl` file | the negatives in training files of DPR, Tevatron and FlagEmbedding |
+
+TREC runs have scores. In every other form, documents are ordered by their ranks or lines, and the score is
+the negative rank.
 """
 
 import logging
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from pyserini_ance.data.collection import Collection, Split
-from pyserini_ance.data.formats.lines import Line, shown
+from pyserini_ance.data.collection import Collection, Split, Texts
+from pyserini_ance.data.formats import dpr, flagembedding, tevatron
+from pyserini_ance.data.formats.lines import Line, extension, read_lines, shown
+from pyserini_ance.data.formats.records import read_records
+from pyserini_ance.data.formats.training_files import Layout, listed_negatives
 from pyserini_ance.data.known_positives import is_in_sorted
-from pyserini_ance.data.ranking_forms import has_ranks, hits_of, ranks_of, repeated_hit
-from pyserini_ance.data.trec import PADDING, Hit, Run, read_run
+from pyserini_ance.data.trec import (
+    PADDING,
+    RANK_COLUMNS,
+    RUN_COLUMNS,
+    Hit,
+    first_line,
+    read_hits,
+    repeated_document,
+)
 
 log = logging.getLogger(__name__)
 # Merging a block of this size takes 120 MB. If hits are grouped by query, larger blocks are not faster.
 HITS_PER_BLOCK = 1 << 20
+LAYOUTS = (dpr.LAYOUT, tevatron.LAYOUT, flagembedding.LAYOUT)
+TRIPLES = "triples"
+FORMS = (
+    "6 columns separated by blanks (query, Q0, document, rank, score, tag: a TREC run), 3 (query, document, "
+    f"rank), 3 separated by tabs in a file with {TRIPLES!r} in its name (query, positive, negative), or 4 "
+    "(query id, passage id, query, passage)"
+)
 
 
 @dataclass(frozen=True)
@@ -49,154 +77,140 @@ def read_ranking(
     for a document that the collection lacks; and if the file ranks documents for no query of the split.
     """
     rows = np.arange(len(split.queries)) if rows is None else rows
-    ids = {split.queries.ids[row]: position for position, row in enumerate(rows.tolist())}
     known = split.known_positives("query").subset(rows)
     pairs = np.repeat(np.arange(len(rows)), known.counts) * len(collection.documents) + known.rows
     hits, in_order = hits_of(path, split.queries, collection.documents)
-    blocks = HitBlocks(path, collection, ids, split)
     read = _in_order if in_order else _by_score
-    ranking = read(blocks, hits, np.sort(pairs), top_k)
-    blocks.log_left_out()
-    if (ranking.rows == PADDING).all() and not blocks.has_others:
-        raise ValueError(
-            f"{path} ranks documents for none of the {len(split.queries)} queries of split {split.name!r}; "
-            "is it a run of another split?"
-        )
-    return ranking
-
-
-def read_ranked(path: Path) -> Run:
-    """Read scores by query and document from a TREC run or MS MARCO's `qid docid rank`.
-
-    The collection does not matter.
-    """
-    if path.is_dir():
-        found = ", ".join(map(str, sorted(path.glob("run.*.trec"))))  # the rankings of a run directory
-        raise IsADirectoryError(f"{path} is a folder; pass a ranking{found and f', such as {found}'}")
-    if not has_ranks(path):
-        return read_run(path)
-    run: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    taken: defaultdict[str, set[float]] = defaultdict(set)
-    for number, query, document, score in ranks_of(path):
-        if document in run[query] or score in taken[query]:
-            raise repeated_hit(path, number, query, document, score)
-        taken[query].add(score)
-        run[query][document] = score
-    return dict(run)
+    return read(HitBlocks(path, hits, split, collection, rows), np.sort(pairs), top_k)
 
 
 class HitBlock(NamedTuple):
-    """Hits in the order of their lines.
+    """Hits of documents of the collection in the order of their lines.
 
-    numbers: of the lines. queries: positions. ids, documents: the documents' ids and rows, -1 for one that is
-    not in the collection.
+    numbers: of the lines. queries: positions among the queries. documents: rows.
     """
 
     numbers: np.ndarray
     queries: np.ndarray
-    ids: list[str]
     documents: np.ndarray
     scores: np.ndarray
 
 
 class HitBlocks:
-    """The hits of some queries, block by block, so that document ids are looked up together.
+    """Blocks of hits of the query `rows` of a split, whose document ids are looked up together."""
 
-    queries: the positions of these queries by id. has_others: whether the file was seen to rank documents for
-    other queries of the split.
-    """
-
-    def __init__(self, path: Path, collection: Collection, queries: Mapping[str, int], split: Split):
-        self.path, self.collection, self.queries = path, collection, queries
-        self.has_others = False
-        self._others = set(split.queries.ids) - queries.keys()
+    def __init__(
+        self, path: Path, hits: Iterable[Hit], split: Split, collection: Collection, rows: np.ndarray
+    ):
+        self.path, self.split, self.collection, self.rows = path, split, collection, rows
+        self._hits = hits
         self._left_out = 0
 
-    def of(self, hits: Iterable[Hit]) -> Iterator[HitBlock]:
-        """Iterate over the hits of the queries."""
+    def __iter__(self) -> Iterator[HitBlock]:
+        """Raises ValueError for a document that the collection lacks, and without a query of the split."""
+        ids = self.split.queries.ids
+        positions = dict.fromkeys(ids, -1)  # -1: of the split, but not selected
+        positions |= {ids[row]: position for position, row in enumerate(self.rows.tolist())}
+        has_queries = False
         columns: tuple[array, ...] = array("q"), array("q"), array("d")
-        ids: list[str] = []
-        for number, query, document, score in hits:
-            position = self.queries.get(query)
-            if position is None:
-                self.has_others = self.has_others or query in self._others
+        documents: list[str] = []
+        for number, query, document, score in self._hits:
+            position = positions.get(query)
+            has_queries = has_queries or position is not None
+            if position is None or position < 0:
                 continue
             for column, value in zip(columns, (number, position, score), strict=True):
                 column.append(value)
-            ids.append(document)
-            if len(ids) == HITS_PER_BLOCK:
-                yield self._block(columns, ids)
-                columns, ids = (array("q"), array("q"), array("d")), []
-        yield self._block(columns, ids)
-
-    def _block(self, columns: tuple[array, ...], ids: list[str]) -> HitBlock:
-        numbers, queries, scores = map(np.asarray, columns)
-        return HitBlock(numbers, queries, ids, self.collection.documents.rows_of(ids), scores)
-
-    def known(self, hits: Iterable[Hit]) -> Iterator[HitBlock]:
-        """Iterate over the hits of documents that the collection has. Raises as `count_left_out` does."""
-        for block in self.of(hits):
-            for index in np.flatnonzero(block.documents < 0).tolist():
-                self.count_left_out(block, index)
-            kept = np.flatnonzero(block.documents >= 0)
-            numbers, queries, ids, documents, scores = block
-            yield HitBlock(numbers[kept], queries[kept], ids, documents[kept], scores[kept])
-
-    def count_left_out(self, block: HitBlock, index: int) -> None:
-        """Count a hit of a document that the collection leaves out.
-
-        Raises ValueError, with the line, for one that it lacks.
-        """
-        id, query = block.ids[index], list(self.queries)[block.queries[index]]
-        if id not in self.collection.left_out:
-            problem = f"document {shown(id)} for query {shown(query)}, which the collection lacks"
-            expected = f"one of its {len(self.collection.documents)} documents"
-            line = Line(self.path, int(block.numbers[index]), "")
-            raise line.error(problem, expected, "pass a file over this collection")
-        self._left_out += 1
-
-    def log_left_out(self) -> None:
-        """Log a warning with the number of lines whose documents were left out."""
+            documents.append(document)
+            if len(documents) == HITS_PER_BLOCK:
+                yield self._block(columns, documents)
+                columns, documents = (array("q"), array("q"), array("d")), []
+        yield self._block(columns, documents)
+        if not has_queries:
+            raise ValueError(
+                f"{self.path} has documents for none of the {len(ids)} queries of split {self.split.name!r}; "
+                "is it a file of another split?"
+            )
         if self._left_out:
             log.warning("skipped: %d hits of documents without text in %s", self._left_out, self.path)
 
+    def _block(self, columns: tuple[array, ...], ids: list[str]) -> HitBlock:
+        numbers, queries, scores = map(np.asarray, columns)
+        documents = self.collection.documents.rows_of(ids)
+        for index in np.flatnonzero(documents < 0).tolist():
+            if ids[index] not in self.collection.left_out:
+                query = self.query_id(queries[index])
+                problem = f"document {shown(ids[index])} for query {shown(query)}, which the collection lacks"
+                expected = f"one of its {len(self.collection.documents)} documents"
+                line = Line(self.path, int(numbers[index]), "")
+                raise line.error(problem, expected, "pass a file over this collection")
+            self._left_out += 1
+        kept = np.flatnonzero(documents >= 0)
+        return HitBlock(numbers[kept], queries[kept], documents[kept], scores[kept])
 
-def _by_score(blocks: HitBlocks, hits: Iterable[Hit], relevant: np.ndarray, top_k: int) -> Ranking:
-    """relevant: ascending pairs of a query's position and a document's row, as one number."""
-    ids, documents = list(blocks.queries), blocks.collection.documents
-    positives = np.full(len(ids), np.nan, np.float32)
-    builder = RankingBuilder(len(ids), top_k, distinct_scores=has_ranks(blocks.path))
-    try:
-        for block in blocks.known(hits):
-            builder.merge(block)
-            is_relevant = is_in_sorted(block.queries * len(documents) + block.documents, relevant)
-            scores = block.scores[is_relevant].astype(np.float32)
-            np.fmax.at(positives, block.queries[is_relevant], scores)
-    except RepeatedHit as hit:
-        query, document = ids[hit.query], documents.ids[hit.document]
-        raise repeated_hit(blocks.path, hit.number, query, document, hit.score) from None
-    return Ranking(builder.rows, builder.scores.astype(np.float32), positives)
+    def query_id(self, position: int) -> str:
+        """The id of the query at a position."""
+        return self.split.queries.ids[int(self.rows[position])]
+
+    def check_repeats(self, hits: HitBlock) -> None:
+        """Raise ValueError for the earliest line that repeats a document for its query."""
+        order = np.lexsort((hits.documents, hits.queries))  # stable: of equal pairs the earlier is first
+        same = (np.diff(hits.queries[order]) == 0) & (np.diff(hits.documents[order]) == 0)
+        if len(repeats := order[1:][same]):
+            first = repeats[np.argmin(hits.numbers[repeats])]
+            number, query, document = (int(column[first]) for column in hits[:3])
+            id = self.collection.documents.ids[document]
+            raise repeated_document(Line(self.path, number, ""), self.query_id(query), id)
 
 
-def _in_order(blocks: HitBlocks, hits: Iterable[Hit], relevant: np.ndarray, top_k: int) -> Ranking:
+def _by_score(blocks: HitBlocks, relevant: np.ndarray, top_k: int) -> Ranking:
+    """Rank documents by their scores; ties stay in the order of the lines.
+
+    relevant: ascending pairs of a query's position and a document's row, as one number. A repeated document
+    that has dropped out of the top k already is not detected: it cannot change the result.
+    """
+    num_queries, num_documents = len(blocks.rows), len(blocks.collection.documents)
+    rows = np.full((num_queries, top_k), PADDING, np.int32)
+    scores = np.full((num_queries, top_k), -np.inf)
+    positives = np.full(num_queries, np.nan, np.float32)
+    for block in blocks:
+        touched = np.unique(block.queries)
+        is_ranked = rows[touched] != PADDING
+        previous = HitBlock(
+            np.zeros(is_ranked.sum(), np.int64),
+            np.repeat(touched, is_ranked.sum(1)),
+            rows[touched][is_ranked],
+            scores[touched][is_ranked],
+        )
+        hits = HitBlock(*(np.concatenate(pair) for pair in zip(previous, block, strict=True)))
+        blocks.check_repeats(hits)
+        order = np.lexsort((-hits.scores, hits.queries))
+        starts = np.searchsorted(hits.queries[order], touched)
+        rank = np.arange(len(order)) - np.repeat(starts, np.diff([*starts, len(order)]))
+        keep = rank < top_k
+        rows[touched], scores[touched] = PADDING, -np.inf
+        target = hits.queries[order][keep], rank[keep]
+        rows[target], scores[target] = hits.documents[order][keep], hits.scores[order][keep]
+        is_relevant = is_in_sorted(block.queries * num_documents + block.documents, relevant)
+        np.fmax.at(positives, block.queries[is_relevant], block.scores[is_relevant].astype(np.float32))
+    return Ranking(rows, scores.astype(np.float32), positives)
+
+
+def _in_order(blocks: HitBlocks, relevant: np.ndarray, top_k: int) -> Ranking:
     """Rank documents by the order of the lines. Documents that repeat count once within the top k.
 
     Beyond the top k only the ranks of relevant documents matter, and every line counts.
     """
-    queries, documents = len(blocks.queries), len(blocks.collection.documents)
-    rows = np.full((queries, top_k), PADDING, np.int32)
-    positives = np.full(queries, np.nan, np.float32)
-    counts = [0] * queries
-    for block in blocks.of(hits):
-        is_relevant = is_in_sorted(block.queries * documents + block.documents, relevant)
-        is_relevant &= block.documents >= 0
+    num_queries, num_documents = len(blocks.rows), len(blocks.collection.documents)
+    rows = np.full((num_queries, top_k), PADDING, np.int32)
+    positives = np.full(num_queries, np.nan, np.float32)
+    counts = [0] * num_queries
+    for block in blocks:
+        is_relevant = is_in_sorted(block.queries * num_documents + block.documents, relevant)
         pairs = zip(block.queries.tolist(), block.documents.tolist(), is_relevant.tolist(), strict=True)
-        for index, (query, row, relevance) in enumerate(pairs):
+        for query, row, relevance in pairs:
             count = counts[query]
             if count < top_k:
-                if row < 0:
-                    blocks.count_left_out(block, index)
-                    continue
                 if row in rows[query, :count]:
                     continue
                 rows[query, count] = row
@@ -207,68 +221,70 @@ def _in_order(blocks: HitBlocks, hits: Iterable[Hit], relevant: np.ndarray, top_
     return Ranking(rows, scores, positives)
 
 
-class RepeatedHit(ValueError):
-    """The hit at line `number` repeats a document, or a rank, of the same query."""
+def hits_of(path: Path, queries: Texts, documents: Texts) -> tuple[Iterator[Hit], bool]:
+    """The hits of a file, and whether they are in the order of its lines, without scores.
 
-    def __init__(self, number: int, query: int, document: int, score: float):
-        super().__init__(f"line {number}: document {document} again for query {query}")
-        self.number, self.query, self.document, self.score = number, query, document, score
-
-
-class RankingBuilder:
-    """Merge hits block by block and keep the `top_k` best documents of each query.
-
-    rows: (queries, top_k) int32, document rows by falling score, PADDING at the end.
-    scores: (queries, top_k) float64, -inf at the end. Ties stay in the order of the hits.
-
-    Raises RepeatedHit for the earliest line of a block that repeats a document or, with `distinct_scores`, a
-    score of the same query. A repeated document that has dropped out of the top k already is not detected: it
-    cannot change the result.
+    Files without ids are matched by the texts of queries and documents.
     """
-
-    def __init__(self, queries: int, top_k: int, distinct_scores: bool = False):
-        self.rows = np.full((queries, top_k), PADDING, np.int32)
-        self.scores = np.full((queries, top_k), -np.inf)
-        self._distinct_scores = distinct_scores
-
-    def merge(self, block: HitBlock) -> None:
-        """Merge the hits of a block into the ranking."""
-        touched = np.unique(block.queries)
-        mask = self.rows[touched] != PADDING
-        previous = (
-            np.repeat(touched, mask.sum(1)),
-            self.rows[touched][mask],
-            self.scores[touched][mask],
-            np.zeros(mask.sum(), np.int64),
-        )
-        added = block.queries, block.documents, block.scores, block.numbers
-        queries, documents, scores, numbers = (
-            np.concatenate(pair) for pair in zip(previous, added, strict=True)
-        )
-        self._check_repeats(queries, documents, scores, numbers)
-        order = np.lexsort((-scores, queries))
-        starts = np.searchsorted(queries[order], touched)
-        rank = np.arange(len(order)) - np.repeat(starts, np.diff([*starts, len(order)]))
-        keep = rank < self.rows.shape[1]
-        self.rows[touched], self.scores[touched] = PADDING, -np.inf
-        target = queries[order][keep], rank[keep]
-        self.rows[target], self.scores[target] = documents[order][keep], scores[order][keep]
-
-    def _check_repeats(
-        self, queries: np.ndarray, documents: np.ndarray, scores: np.ndarray, numbers: np.ndarray
-    ) -> None:
-        repeated = _repeats(documents, queries)
-        if self._distinct_scores:
-            repeated = np.concatenate([repeated, _repeats(scores, queries)])
-        if len(repeated):
-            first = repeated[np.argmin(numbers[repeated])]
-            raise RepeatedHit(
-                int(numbers[first]), int(queries[first]), int(documents[first]), float(scores[first])
-            )
+    if is_listed(path):
+        return ((*pair, 0.0) for pair in listed_negatives(path, layout_of(path))), True
+    first = first_line(path)
+    tabs, words = first.text.count("\t"), len(first.text.split())
+    if tabs == 3:
+        return _ids(path, ("query id", "passage id", "query", "passage"), 1), True
+    if tabs == 2 and TRIPLES in path.name:
+        if words == 3:
+            return _ids(path, ("query id", "positive id", "negative id"), 2), True
+        return _text_triples(path, queries, documents), True
+    if words in (0, len(RANK_COLUMNS), len(RUN_COLUMNS)):
+        return read_hits(path), False
+    raise first.error(f"{words} columns in {shown(first.text)}", FORMS, "pass a file of one of these forms")
 
 
-def _repeats(values: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """The positions of hits whose value an earlier hit of the same query has."""
-    order = np.lexsort((values, queries))
-    same = (np.diff(queries[order]) == 0) & (np.diff(values[order]) == 0)
-    return order[1:][same]
+def is_listed(path: Path) -> bool:
+    """Whether a file lists passages in JSON records."""
+    return extension(path) in (".json", ".jsonl")
+
+
+def layout_of(path: Path) -> Layout:
+    """The format of a file of training records. Raises ValueError if its first record has no known key."""
+    empty: tuple[Line, dict] = (Line(path, 1, ""), {})
+    line, record = next(read_records(path), empty)
+    for layout in LAYOUTS:
+        if layout.positives in record:
+            return layout
+    layouts = ", ".join(f"{layout.positives} ({layout.name})" for layout in LAYOUTS)
+    problem = f"a record with the keys {shown(list(record))}"
+    raise line.error(problem, f"one that lists passages under {layouts}", "pass such a file")
+
+
+def _ids(path: Path, columns: tuple[str, ...], document: int) -> Iterator[Hit]:
+    """The query in the first column, and the id in the column `document`."""
+    for line in read_lines(path):
+        cells = line.columns(columns)
+        yield line.number, cells[0], cells[document], 0.0
+
+
+def _text_triples(path: Path, queries: Texts, documents: Texts) -> Iterator[Hit]:
+    """Match texts by their words, ignoring differences in blanks; of equal documents the first is used."""
+    query_ids = defaultdict(list)
+    for id, text in zip(queries.ids, queries.columns["text"], strict=True):
+        query_ids[_key(text)].append(id)
+    keys = np.fromiter(map(_key, documents.columns["text"]), np.uint64, len(documents))
+    rows = np.argsort(keys, kind="stable")
+    keys = keys[rows]
+    for line in read_lines(path):
+        query, _, negative = line.columns(("query", "positive", "negative"))
+        for id in query_ids.get(_key(query), ()):
+            key = np.uint64(_key(negative))
+            position = int(np.searchsorted(keys, key))
+            if position == len(keys) or keys[position] != key:
+                expected = "the text of a document of the collection"
+                cure = "pass a file made from this collection, or one with ids"
+                raise line.error(f"negative {shown(negative)}", expected, cure)
+            yield line.number, id, documents.ids[int(rows[position])], 0.0
+
+
+def _key(text: str) -> int:
+    """A text's key of 8 bytes, so that the texts of the collection need not be in memory."""
+    return int(flagembedding.text_id(" ".join(text.split())), 16)

@@ -19,8 +19,7 @@ from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.data.formats.lines import Line, shown
 from pyserini_ance.data.formats.records import read_records
 from pyserini_ance.data.formats.training_files import Layout, listed_passages
-from pyserini_ance.data.ranking_forms import is_listed, layout_of
-from pyserini_ance.data.rankings import HitBlocks
+from pyserini_ance.data.rankings import HitBlocks, is_listed, layout_of
 from pyserini_ance.data.trec import Hit, read_hits
 from pyserini_ance.storage.files import path_in_errors
 
@@ -83,21 +82,12 @@ def read_scored_pairs(path: Path, split: Split, collection: Collection) -> Score
     a pair that has two different scores, and for a document that the collection lacks; and if the file
     scores no query of the split.
     """
-    queries = {id: row for row, id in enumerate(split.queries.ids)}
     documents, width = collection.documents, len(collection.documents)
-    blocks = HitBlocks(path, collection, queries, split)
-    keys, scores, lines = [], [], []
-    for block in blocks.known(_listed(path) if is_listed(path) else read_hits(path)):
-        keys.append(block.queries * width + block.documents)
-        scores.append(block.scores.astype(np.float32))
-        lines.append(block.numbers)
-    blocks.log_left_out()
-    all_keys, all_scores, numbers = map(np.concatenate, (keys, scores, lines))
-    if not len(all_keys):
-        raise ValueError(
-            f"{path} scores documents for none of the {len(queries)} queries of split {split.name!r}; "
-            "is it a file of another split?"
-        )
+    hits = _listed(path) if is_listed(path) else read_hits(path)
+    blocks = [*HitBlocks(path, hits, split, collection, np.arange(len(split.queries)))]
+    all_keys = np.concatenate([block.queries * width + block.documents for block in blocks])
+    all_scores = np.concatenate([block.scores.astype(np.float32) for block in blocks])
+    numbers = np.concatenate([block.numbers for block in blocks])
     order = np.argsort(all_keys, kind="stable")
     all_keys, all_scores = all_keys[order], all_scores[order]
     repeated = np.flatnonzero(all_keys[1:] == all_keys[:-1]) + 1

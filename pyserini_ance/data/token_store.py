@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pyserini_ance.data.collection import Texts
+from pyserini_ance.data.known_positives import offsets_of
 from pyserini_ance.storage.files import beside, path_in_errors, whole_file
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.storage.publish import publish_once, read_manifest
@@ -50,7 +51,7 @@ class TokenStore:
     @classmethod
     def of_lists(cls, lists: Sequence[Sequence[int]], specials: Specials) -> "TokenStore":
         """A store in memory of the token ids in `lists`."""
-        offsets = _offsets([len(ids) for ids in lists])
+        offsets = offsets_of([len(ids) for ids in lists])
         flat = np.fromiter((i for ids in lists for i in ids), np.uint32, int(offsets[-1]))
         return cls(flat, offsets, specials)
 
@@ -152,7 +153,7 @@ def _build(
             with np.load(path, allow_pickle=False) as arrays:
                 lengths.append(arrays["lengths"])
                 file.write(arrays["ids"].tobytes())
-    offsets = _offsets(np.concatenate(lengths))
+    offsets = offsets_of(np.concatenate(lengths))
     np.save(folder / "offsets.npy", offsets, allow_pickle=False)
     shutil.rmtree(hidden)
     tokens_per_text = offsets[-1] / max(1, len(texts))
@@ -173,9 +174,3 @@ def _write_shard(
         ids.append(np.fromiter(chain.from_iterable(lists), kind, int(lengths[-1].sum())))
     with whole_file(path) as file:
         np.savez(file, ids=np.concatenate(ids), lengths=np.concatenate(lengths))
-
-
-def _offsets(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets

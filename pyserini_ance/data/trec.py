@@ -1,15 +1,15 @@
 """TREC runs and qrels, the text files that every evaluation tool reads."""
 
 import math
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from pyserini_ance.data.formats.lines import Line, is_writable, shown, whole_number
-from pyserini_ance.data.formats.text_files import read_lines
+from pyserini_ance.data.formats.lines import Line, grade_of, read_lines, shown
 from pyserini_ance.data.known_positives import PADDING as PADDING  # rankings are read together with it
 from pyserini_ance.storage.files import whole_file
 
@@ -18,10 +18,12 @@ Qrels = dict[str, dict[str, int]]
 Rows = Iterable[tuple[str, str, float]]
 Hit = tuple[int, str, str, float]  # the number of its line, query, document, score
 
+RANK_COLUMNS = ("query", "document", "rank")
 RUN_COLUMNS = ("query", "Q0", "document", "rank", "score", "tag")
 QRELS_COLUMNS = ("query", "0", "document", "grade")
 BEIR_COLUMNS = ("query", "document", "grade")
 BEIR_HEADER = "score"  # the third name of BEIR's header
+_RANK = re.compile("0{0,8}[1-9][0-9]{0,8}")
 
 
 def best_first(scores: Mapping[str, float]) -> list[str]:
@@ -43,7 +45,7 @@ def trec_judgments(path: Path) -> Iterator[Judgment]:
     """Judgments of TREC qrels: four columns separated by blanks or tabs. The second column is ignored."""
     for line in read_lines(path):
         query, _, document, grade = line.columns(QRELS_COLUMNS, separator=None)
-        yield Judgment(line, query, document, _grade(line, grade))
+        yield Judgment(line, query, document, grade_of(line, grade))
 
 
 def beir_judgments(path: Path) -> Iterator[Judgment]:
@@ -51,15 +53,12 @@ def beir_judgments(path: Path) -> Iterator[Judgment]:
     for index, line in enumerate(read_lines(path)):
         query, document, grade = line.columns(BEIR_COLUMNS)
         if index > 0 or grade != BEIR_HEADER:
-            yield Judgment(line, query, document, _grade(line, grade))
+            yield Judgment(line, query, document, grade_of(line, grade))
 
 
-def _grade(line: Line, grade: str) -> int:
-    try:
-        return whole_number(grade)
-    except ValueError:
-        expected = "a whole number of at most nine digits"
-        raise line.error(f"grade {shown(grade)}", expected, "correct the line") from None
+def first_line(path: Path) -> Line:
+    """The first line that is not empty; an empty one if there is none."""
+    return next(read_lines(path), Line(path, 1, ""))
 
 
 def read_qrels(path: str | Path) -> Qrels:
@@ -70,7 +69,7 @@ def read_qrels(path: str | Path) -> Qrels:
     that is not a whole number, and two grades for one pair.
     """
     path = Path(path)
-    first = next((line.text for line in read_lines(path)), "")
+    first = first_line(path).text
     is_beir = len(first.split()) != len(QRELS_COLUMNS) and len(first.split("\t")) == len(BEIR_COLUMNS)
     read = beir_judgments if is_beir else trec_judgments
     qrels: Qrels = {}
@@ -92,10 +91,10 @@ def two_grades(judgment: Judgment, earlier_grade: object, earlier: int) -> Value
 
 
 def read_run(path: str | Path) -> Run:
-    """Read scores by query and document. The rank column is ignored: as in trec_eval, scores alone rank.
+    """Read scores by query and document from a TREC run, or from MS MARCO's `query document rank`.
 
-    Raises ValueError, with file and line, for a malformed line, a score that is not a number and a repeated
-    document.
+    The rank column of a TREC run is ignored: as in trec_eval, scores alone rank. Raises ValueError, with file
+    and line, for a malformed line, a score that is not a number and a repeated document.
     """
     run: Run = {}
     for number, query, document, score in read_hits(Path(path)):
@@ -107,11 +106,16 @@ def read_run(path: str | Path) -> Run:
 
 
 def read_hits(path: Path) -> Iterator[Hit]:
-    """Iterate over (line number, query, document, score) of a run.
+    """Iterate over (line number, query, document, score) of a run; the score of a rank is its negative.
 
     Raises ValueError as `read_run` does, except for repeated documents.
     """
-    is_empty = True
+    first = first_line(path)
+    if not first.text:
+        raise _no_lines(path, RUN_COLUMNS)
+    if len(first.text.split()) == len(RANK_COLUMNS):
+        yield from _ranked_hits(path)
+        return
     for line in read_lines(path):
         query, _, document, _, text, _ = line.columns(RUN_COLUMNS, separator=None)
         try:
@@ -121,10 +125,20 @@ def read_hits(path: Path) -> Iterator[Hit]:
         # float() also accepts 1_000 and digits of other scripts, which other tools do not read.
         if not math.isfinite(score) or "_" in text or not text.isascii():
             raise line.error(f"score {shown(text)}", "a finite number", "correct the line")
-        is_empty = False
         yield line.number, query, document, score
-    if is_empty:
-        raise _no_lines(path, RUN_COLUMNS)
+
+
+def _ranked_hits(path: Path) -> Iterator[Hit]:
+    expected, has_first = "ranks counted from 1", False
+    cure = "correct it; a file of triples (query, positive, negative) must have 'triples' in its name"
+    for line in read_lines(path):
+        query, document, rank = line.columns(RANK_COLUMNS, separator=None)
+        if not _RANK.fullmatch(rank):
+            raise line.error(f"rank {shown(rank)}", expected, cure)
+        has_first = has_first or int(rank) == 1
+        yield line.number, query, document, -float(rank)
+    if not has_first:
+        raise Line(path, 1, "").error("a file without any rank 1", expected, cure)
 
 
 def _no_lines(path: Path, columns: tuple[str, ...]) -> ValueError:
@@ -155,25 +169,11 @@ def write_ranks(path: str | Path, rows: Rows) -> None:
 
 
 def _write(path: str | Path, rows: Rows, format_line: Callable[[str, str, int, float], str]) -> None:
-    ranks: dict[str, Iterator[int]] = {}
+    ranks: Counter[str] = Counter()
     with whole_file(Path(path)) as file:
         for query, document, score in rows:
-            _check_writable(query, document, score, path)
-            line = format_line(query, document, next(ranks.setdefault(query, count(1))), score)
-            file.write(f"{line}\n".encode())
-
-
-def _check_writable(query: str, document: str, score: float, path: str | Path) -> None:
-    if not math.isfinite(score):
-        pair = f"document {shown(document)} for query {shown(query)}"
-        raise ValueError(f"{path}: score {score} of {pair} is not a finite number")
-    for id in (query, document):
-        if id.split() != [id]:
-            raise ValueError(
-                f"{path}: id {shown(id)} is empty or contains blanks, "
-                "which the TREC run format cannot represent; rename it"
-            )
-        if not is_writable(id):
-            raise ValueError(
-                f"{path}: id {shown(id)} holds a NUL character or half a surrogate pair; rename it"
-            )
+            if not math.isfinite(score):
+                pair = f"document {shown(document)} for query {shown(query)}"
+                raise ValueError(f"{path}: score {score} of {pair} is not a finite number")
+            ranks[query] += 1
+            file.write(f"{format_line(query, document, ranks[query], score)}\n".encode())

@@ -45,7 +45,14 @@ class CrossEncoderModel:
             find_model(model, "cross-encoder"), device=device, max_length=length_tokens, model_kwargs=weights
         )
         self._check_head()
-        self._check_length(length_tokens)
+        # Relative positions, without a table of embeddings, have no longest input.
+        named = self.model.named_modules()
+        tables = [table for name, table in named if name.endswith("position_embeddings")]
+        is_limited = any(isinstance(table, torch.nn.Embedding) for table in tables)
+        if is_limited and (length_tokens or 0) > (longest := longest_input(self.model)):
+            raise ValueError(
+                f"length_tokens is {length_tokens}, but {model} reads at most {longest} tokens; lower it"
+            )
         if precision != "fp32":
             for layer in self._layers_of_head():
                 layer.float().register_forward_pre_hook(_in_fp32)
@@ -59,12 +66,7 @@ class CrossEncoderModel:
 
         Raises ValueError for a model with several scores per pair.
         """
-        scores = self._predict(pairs, None)
-        if scores.ndim > 1:
-            raise ValueError(
-                f"{self.name} gives {scores.shape[1]} scores per pair, expected one; use another model"
-            )
-        return scores
+        return self._predict(pairs, None)
 
     def logits(self, pairs: Sequence[Pair]) -> np.ndarray:
         """(P,) float32 before any activation, which would lose digits: a float32 sigmoid is 1 from 17.
@@ -72,25 +74,22 @@ class CrossEncoderModel:
         For a classifier into `irrelevant` and `relevant` (Nogueira and Cho 2019, arXiv:1901.04085): the
         second score minus the first. Raises ValueError for a model with more scores per pair.
         """
-        scores = self._predict(pairs, torch.nn.Identity())
-        if scores.ndim > 1 and scores.shape[1] == 2:
-            scores = scores[:, 1] - scores[:, 0]
-        if scores.ndim > 1:
-            raise ValueError(
-                f"{self.name} gives {scores.shape[1]} scores per pair, expected one, or two of a classifier; "
-                "use another model"
-            )
-        return scores
+        return self._predict(pairs, torch.nn.Identity())
 
     def _predict(self, pairs: Sequence[Pair], activation: torch.nn.Module | None) -> np.ndarray:
         """Scores in the order of the pairs; the library sorts pairs by length and batches them."""
         if not pairs:
             return np.zeros(0, np.float32)
-        return np.asarray(
-            self.model.predict(
-                list(pairs), batch_size=self.batch_pairs, show_progress_bar=False, activation_fn=activation
+        settings = {"batch_size": self.batch_pairs, "show_progress_bar": False, "activation_fn": activation}
+        scores = np.asarray(self.model.predict(list(pairs), **settings))
+        if activation is not None and scores.ndim > 1 and scores.shape[1] == 2:
+            scores = scores[:, 1] - scores[:, 0]
+        if scores.ndim > 1:
+            raise ValueError(
+                f"{self.name} gives {scores.shape[1]} scores per pair, expected one (or two logits of a "
+                "classifier); use another model"
             )
-        )
+        return scores
 
     def _check_head(self) -> None:
         """Raises ValueError for a plain encoder (BertModel), to which transformers adds a random head."""
@@ -101,19 +100,6 @@ class CrossEncoderModel:
                 "trained as a cross-encoder (...ForSequenceClassification), such as "
                 "cross-encoder/ms-marco-MiniLM-L6-v2"
             )
-
-    def _check_length(self, length_tokens: int | None) -> None:
-        """Relative positions, without a table of embeddings, have no longest input."""
-        tables = (
-            module for name, module in self.model.named_modules() if name.endswith("position_embeddings")
-        )
-        if length_tokens and any(isinstance(table, torch.nn.Embedding) for table in tables):
-            longest = longest_input(self.model)
-            if length_tokens > longest:
-                raise ValueError(
-                    f"length_tokens is {length_tokens}, but {self.name} reads at most {longest} tokens; "
-                    "lower it"
-                )
 
     def _layers_of_head(self) -> Iterator[torch.nn.Module]:
         """The layers with weights on top of a sequence classifier's transformer."""

@@ -2,15 +2,17 @@
 
 The format is that of Hugging Face's DPRQuestionEncoder and DPRContextEncoder. A run exports a pair in it
 that sentence-transformers cannot express; training and checkpoints use BERT's format. The two differ only by
-names in config.json and in the header of the weights, so the conversion is exact, and both formats have the
+names in config.json and in the file of weights, so the conversion is exact, and both formats have the
 same hash. BERT's pooler is kept, as in DPR's own releases; vectors do not use it.
 """
 
 import hashlib
-import json
-import shutil
+import re
 from pathlib import Path
-from typing import Any, BinaryIO
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save, save_file
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.families.transformer import Transformer
@@ -23,8 +25,6 @@ TEMPLATES: dict[Side, tuple[str, ...]] = {
     "query": ("{text}",),
     "document": ("{text}", "{title} [SEP] {text}"),
 }
-BYTES_PER_BLOCK = 1 << 22
-METADATA = "__metadata__"  # the key in the header that is not the name of a weight
 
 
 def to_dpr(folder: Path) -> None:
@@ -47,16 +47,15 @@ def weights_sha256(weights: Path) -> str:
     """The hash of a file of weights; weights in DPR's format are hashed under BERT's names."""
     if not is_dpr(weights.parent):
         return sha256_file(weights)
-    with open(weights, "rb") as file:
-        query, document = DPR_PREFIX.values()
-        names = {
-            name.removeprefix(query).removeprefix(document): position
-            for name, position in _read_header(file).items()
-        }
-        digest = hashlib.sha256(_as_header(names))
-        while block := file.read(BYTES_PER_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+    tensors, about = _read(weights)
+    prefixes = re.compile("|".join(map(re.escape, DPR_PREFIX.values())))
+    return hashlib.sha256(save({prefixes.sub("", name): t for name, t in tensors.items()}, about)).hexdigest()
+
+
+def _read(weights: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """The tensors of a file, and its metadata."""
+    with safe_open(weights, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
 
 
 def _can_convert(folder: Path) -> bool:
@@ -79,30 +78,7 @@ def _can_convert(folder: Path) -> bool:
 
 def _rename(tower: Path, side: Side) -> None:
     [architecture] = [name for name, of in DPR_FOLDER.items() if of == side]
-    renamed = tower / f"{WEIGHTS}.tmp"
-    with open(tower / WEIGHTS, "rb") as file, open(renamed, "wb") as out:
-        header = _read_header(file)
-        names = {
-            name if name == METADATA else DPR_PREFIX[side] + name: position
-            for name, position in header.items()
-        }
-        out.write(_as_header(names))
-        shutil.copyfileobj(file, out, BYTES_PER_BLOCK)
-    renamed.replace(tower / WEIGHTS)
-    write_json(
-        tower / CONFIG, {**read_json(tower / CONFIG), "model_type": "dpr", "architectures": [architecture]}
-    )
-
-
-def _read_header(file: BinaryIO) -> dict[str, Any]:
-    return json.loads(file.read(int.from_bytes(file.read(8), "little")))
-
-
-def _as_header(names: dict[str, Any]) -> bytes:
-    """The header as safetensors writes it: length, compact JSON, blanks up to a multiple of 8 bytes.
-
-    Source: huggingface/safetensors, README.md, "Format".
-    """
-    text = json.dumps(names, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
+    tensors, about = _read(tower / WEIGHTS)
+    save_file({DPR_PREFIX[side] + name: tensor for name, tensor in tensors.items()}, tower / WEIGHTS, about)
+    config = read_json(tower / CONFIG)
+    write_json(tower / CONFIG, {**config, "model_type": "dpr", "architectures": [architecture]})

@@ -4,6 +4,7 @@ Precision, batches and attention are by default those that are fast on the devic
 """
 
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Self
@@ -33,30 +34,17 @@ def to_device(device: torch.device, *arrays: np.ndarray) -> list[torch.Tensor]:
     arrays = tuple(map(np.ascontiguousarray, arrays))
     if device.type == "cpu":
         return [torch.from_numpy(array) for array in arrays]
-    # The transfer reads pinned memory itself; torch reuses it only when the transfer has ended.
-    return _unpacked(_packed(arrays, device.type == "cuda").to(device, non_blocking=True), arrays)
-
-
-def _packed(arrays: Sequence[np.ndarray], pinned: bool) -> torch.Tensor:
-    """The bytes of contiguous arrays one after the other, each aligned."""
-    packed = torch.empty(_starts(arrays)[-1], dtype=torch.uint8, pin_memory=pinned)
-    for array, start in zip(arrays, _starts(arrays), strict=False):
+    aligned = (-(-array.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for array in arrays)
+    *starts, size = accumulate(aligned, initial=0)
+    packed = torch.empty(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    for array, start in zip(arrays, starts, strict=True):
         packed.numpy()[start : start + array.nbytes] = array.reshape(-1).view(np.uint8)
-    return packed
-
-
-def _unpacked(packed: torch.Tensor, like: Sequence[np.ndarray]) -> list[torch.Tensor]:
-    """Views of the arrays in a tensor of bytes, with the types and shapes of `like`."""
+    # The transfer reads pinned memory itself; torch reuses it only when the transfer has ended.
+    moved = packed.to(device, non_blocking=True)
     return [
-        packed[start : start + array.nbytes].view(torch.from_numpy(array[:0]).dtype).view(array.shape)
-        for array, start in zip(like, _starts(like), strict=False)
+        moved[start : start + array.nbytes].view(torch.from_numpy(array[:0]).dtype).view(array.shape)
+        for array, start in zip(arrays, starts, strict=True)
     ]
-
-
-def _starts(arrays: Sequence[np.ndarray]) -> list[int]:
-    """The first byte of each array in a transfer, and their end."""
-    aligned = [-(-array.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for array in arrays]
-    return list(accumulate(aligned, initial=0))
 
 
 def to_host(batches: Iterable[tuple[np.ndarray, torch.Tensor]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -64,31 +52,30 @@ def to_host(batches: Iterable[tuple[np.ndarray, torch.Tensor]]) -> Iterator[tupl
 
     From a GPU each batch is copied while the next one, which is launched first, is computed.
     """
-    copied: tuple[np.ndarray, torch.Tensor, torch.cuda.Event | None] | None = None
+    copies: deque[tuple[np.ndarray, torch.Tensor, torch.cuda.Event | None]] = deque()
+
+    def oldest() -> tuple[np.ndarray, np.ndarray]:
+        rows, copy, event = copies.popleft()
+        if event is not None:
+            event.synchronize()  # the next batch is in the queue of the GPU, which goes on
+        return rows, copy.numpy()
+
     for rows, vectors in batches:
         if vectors.device.type == "cpu":
             yield rows, vectors.numpy()
             continue
-        is_cuda, event, before = vectors.device.type == "cuda", None, copied
+        is_cuda, event = vectors.device.type == "cuda", None
         # torch uses pinned memory again once it is free.
         copy = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=is_cuda)
         copy.copy_(vectors, non_blocking=True)
         if is_cuda:
             event = torch.cuda.Event()
             event.record(torch.cuda.current_stream(vectors.device))
-        copied = rows, copy, event
-        if before is not None:
-            yield _copied(*before)
-    if copied is not None:
-        yield _copied(*copied)
-
-
-def _copied(
-    rows: np.ndarray, copy: torch.Tensor, event: torch.cuda.Event | None
-) -> tuple[np.ndarray, np.ndarray]:
-    if event is not None:
-        event.synchronize()  # the next batch is in the queue of the GPU, which goes on
-    return rows, copy.numpy()
+        copies.append((rows, copy, event))
+        if len(copies) > 1:
+            yield oldest()
+    if copies:
+        yield oldest()
 
 
 def padded_batch(
@@ -223,17 +210,14 @@ class Encoder:
 
     def _fields(self, position: int, text: str | Mapping[str, str], side: Side) -> dict[str, str]:
         fields = text if isinstance(text, Mapping) else {"text": text}
-        for value in fields.values():
-            if not isinstance(value, str):
-                raise ValueError(
-                    f"texts[{position}] is {shown(text)}, with a value of type {type(value).__name__}; "
-                    "expected a string, or a dict of fields that are strings"
-                )
-            if not is_utf8(value):
-                raise ValueError(
-                    f"texts[{position}] is {shown(text)}, which holds half a surrogate pair; remove the "
-                    "character"
-                )
+        problem = None
+        if other := [type(value).__name__ for value in fields.values() if not isinstance(value, str)]:
+            expected = "a string, or a dict of fields that are strings"
+            problem = f"with a value of type {other[0]}; expected {expected}"
+        elif not all(map(is_utf8, fields.values())):
+            problem = "which holds half a surrogate pair; remove the character"
+        if problem:
+            raise ValueError(f"texts[{position}] is {shown(text)}, {problem}")
         template = self.family.tokenization.side(side).template
         if not any(f"{{{name}}}" in template for name in fields):
             raise ValueError(

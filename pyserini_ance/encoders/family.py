@@ -12,17 +12,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import Field, PlainSerializer, PlainValidator, model_validator
+from pydantic import AfterValidator, Field, StrictBool, model_validator
 from torch import nn
 from torch.func import functional_call
 
 from pyserini_ance.data.collection import SIDES, Side
-from pyserini_ance.encoders.saved_settings import completed, saved_settings
 from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.components import Component, Settings, did_you_mean, similar_name
+from pyserini_ance.storage.files import read_json_object
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+SIDE_FILE = "pyserini_ance.json"  # in a saved folder: the settings that Hugging Face's files lack
+# Settings that name weights: those of a saved encoder are next to its side file.
+START_KEYS = ("model", "document_model", "base")
+# Settings that may differ between a checkpoint and the recipe that starts from it.
+MAY_DIFFER = (*START_KEYS, "tied", "head", "dropout")
+# Settings that say what is made of a saved encoder that a recipe starts from. A checkpoint that training
+# continues from was made with them.
+START_SETTINGS = ("layers",)
 
 
 class Tower(nn.Module):
@@ -100,37 +109,19 @@ class TwoTower(nn.Module):
 class BySide(Settings):
     """A switch with a value for each side."""
 
-    query: bool
+    query: StrictBool
     """The value for queries."""
-    document: bool
+    document: StrictBool
     """The value for documents."""
 
 
-def _switch(value: Any) -> bool | BySide:
-    """Validate a switch; sides with equal values become one switch.
-
-    Reports one error at the key instead of one per union member.
-    """
-    if isinstance(value, BySide):
-        value = value.model_dump()
-    if (
-        isinstance(value, dict)
-        and value.keys() == BySide.model_fields.keys()
-        and all(isinstance(one, bool) for one in value.values())
-    ):
-        return value["query"] if value["query"] == value["document"] else BySide(**value)
-    if not isinstance(value, bool):
-        raise ValueError("expected true or false, or one for each side: {query: true, document: false}")
-    return value
-
-
-def _plain(switch: bool | BySide | dict[str, bool]) -> bool | dict[str, bool]:
-    """The switch as plain values, which a model that holds it may have made of it already."""
-    return switch.model_dump() if isinstance(switch, BySide) else switch
+def _united(switch: bool | BySide) -> bool | BySide:
+    return switch.query if isinstance(switch, BySide) and switch.query == switch.document else switch
 
 
 # On or off; the sides may differ, because DANCE's released code treats queries and documents differently.
-Switch = Annotated[bool | BySide, PlainValidator(_switch), PlainSerializer(_plain)]
+# Sides with equal values become one switch.
+Switch = Annotated[StrictBool | BySide, AfterValidator(_united)]
 
 
 def at(side: Side, switch: bool | BySide) -> bool:
@@ -180,9 +171,19 @@ class Family(Component):
             folder = Path(resolve_model(model))
         except FileNotFoundError:  # said when the weights are loaded
             return values
-        kind = values.get("kind", cls.model_fields["kind"].get_default())
-        saved = saved_settings(folder, values, kind)
-        return completed(values, {key: saved[key] for key in saved.keys() & cls.model_fields.keys()})
+        file = folder / SIDE_FILE
+        saved = (read_json_object(file) if file.is_file() else None) or {}
+        if saved.get("kind") != values.get("kind", cls.model_fields["kind"].get_default()):
+            return values
+        # What is made of an encoder in training is not taken from it.
+        own = {*MAY_DIFFER, *START_SETTINGS} - {"tied"}
+        saved = {key: saved[key] for key in (saved.keys() & cls.model_fields.keys()) - own}
+        tokenization = values.get("tokenization")
+        given = tokenization.get("document") if isinstance(tokenization, dict) else None
+        if isinstance(given, dict) and "passages" in given:
+            for key in ("special_tokens", "pad_passages"):  # only with several passages
+                saved["tokenization"]["document"].pop(key, None)
+        return completed(values, saved)
 
     @model_validator(mode="after")
     def check_document_model(self) -> "Family":
@@ -211,6 +212,16 @@ class Family(Component):
     @abstractmethod
     def save(self, tower: Tower, folder: Path) -> None:
         """Write weights and configuration; Hugging Face and the stock Pyserini class can load them."""
+
+
+def completed(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """`values`, and at any depth the `defaults` of keys that they lack."""
+    made = dict(values)
+    for key, default in defaults.items():
+        value = made.setdefault(key, default)
+        if isinstance(value, dict) and isinstance(default, dict):
+            made[key] = completed(value, default)
+    return made
 
 
 def resolve_model(model: str, key: str = "encoder.model") -> str:

@@ -5,33 +5,23 @@ Source: the layer reduction of sentence-transformers' model distillation example
 """
 
 import copy
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import torch
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, Field, NonNegativeInt
 from torch import nn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def _layer_numbers(value: Any) -> tuple[int, ...] | None:
-    """Validate layer numbers. Reports one error at the key instead of one per union member and item."""
-    if value is None:
-        return None
-    numbers = tuple(value) if isinstance(value, list | tuple) else ()
-    if not numbers or any(type(number) is not int or number < 0 for number in numbers):
-        raise ValueError(
-            "expected a list of layer numbers, counted from 0, such as [0, 2, 4]; null takes all layers"
-        )
-    if list(numbers) != sorted(set(numbers)):
-        raise ValueError(
-            f"layers {list(numbers)}: expected ascending numbers, each once: {sorted(set(numbers))}"
-        )
-    return numbers
+def _check_order(layers: tuple[int, ...]) -> tuple[int, ...]:
+    if list(layers) != sorted(set(layers)):
+        raise ValueError(f"expected ascending numbers, each once: {sorted(set(layers))}")
+    return layers
 
 
-Layers = Annotated[tuple[int, ...] | None, BeforeValidator(_layer_numbers)]
+Layers = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1), AfterValidator(_check_order)] | None
 
 
 def reduce_layers[Model: "PreTrainedModel"](
@@ -59,8 +49,15 @@ def reduce_layers[Model: "PreTrainedModel"](
         config.layer_types = [types[number] for number in layers]
     with torch.random.fork_rng(devices=[]):  # the initial values are overwritten; the run's state stays
         reduced = type(model)(config)
+    chosen, places = {}, {str(number): place for place, number in enumerate(layers)}
+    for key, value in model.state_dict().items():
+        number, _, rest = key.removeprefix(f"{name}.").partition(".")
+        if not key.startswith(f"{name}."):
+            chosen[key] = value
+        elif number in places:
+            chosen[f"{name}.{places[number]}.{rest}"] = value
     try:
-        reduced.load_state_dict(_renumbered(model.state_dict(), f"{name}.", layers))
+        reduced.load_state_dict(chosen)
     except RuntimeError as error:
         raise ValueError(
             f"encoder.layers is {list(layers)}, but layers of {source} ({type(model).__name__}) differ and "
@@ -84,19 +81,3 @@ def _find_layers(model: "PreTrainedModel", source: str) -> tuple[str, int]:
             "encoder.layers, or choose another model"
         )
     return found[0], count
-
-
-def _renumbered(
-    state: dict[str, torch.Tensor], prefix: str, layers: tuple[int, ...]
-) -> dict[str, torch.Tensor]:
-    """The weights outside the list of layers, and those of the chosen layers under their new numbers."""
-    places = {str(number): place for place, number in enumerate(layers)}
-    renumbered = {}
-    for key, value in state.items():
-        if not key.startswith(prefix):
-            renumbered[key] = value
-            continue
-        number, _, rest = key.removeprefix(prefix).partition(".")
-        if number in places:
-            renumbered[f"{prefix}{places[number]}.{rest}"] = value
-    return renumbered

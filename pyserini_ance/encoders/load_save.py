@@ -13,11 +13,19 @@ from safetensors import SafetensorError, safe_open
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.family import Family, TwoTower, is_local, resolve_model
+from pyserini_ance.encoders.family import (
+    MAY_DIFFER,
+    SIDE_FILE,
+    START_KEYS,
+    START_SETTINGS,
+    Family,
+    TwoTower,
+    is_local,
+    resolve_model,
+)
 from pyserini_ance.encoders.foreign_formats import TEVATRON_FOLDER
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.encoders.released import seed_tokenizer
-from pyserini_ance.encoders.saved_settings import MAY_DIFFER, SIDE_FILE, START_KEYS, START_SETTINGS
 from pyserini_ance.encoders.sentence_transformers_import import has_two_towers, tower_source
 from pyserini_ance.encoders.tokenization import TextTokenizer, have_equal_ids
 from pyserini_ance.recipe.components import component_class
@@ -27,15 +35,7 @@ from pyserini_ance.storage.files import read_json, write_json
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "vocab.txt",
-    "vocab.json",
-    "tokenizer.model",
-    "spiece.model",
-    "spm.model",
-    "sentencepiece.bpe.model",
-)
+TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
 
 
 def tokenizer_source(family: Family, source: str) -> str:
@@ -50,7 +50,7 @@ def tokenizer_source(family: Family, source: str) -> str:
     if not path.exists():
         return source
     for folder in (path, path.parent) if path.name in TEVATRON_FOLDER.values() else (path,):
-        if any((folder / name).exists() for name in TOKENIZER_FILES):
+        if any(path for pattern in TOKENIZER_FILES for path in folder.glob(pattern)):
             return str(folder)
     raise FileNotFoundError(
         f"{source} has no tokenizer; pass a folder or hub model that has it: encoder.base=NAME "

@@ -4,7 +4,7 @@ import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,13 @@ import yaml
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.foreign_formats import read_arguments
 from pyserini_ance.encoders.sentence_transformers_import import sentence_transformers_settings, tower_source
-from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.components import Settings
 from pyserini_ance.storage.files import read_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from pyserini_ance.encoders.family import Family
 
 log = logging.getLogger(__name__)
 # The architectures and prefixes of Hugging Face's DPRQuestionEncoder and DPRContextEncoder.
@@ -86,36 +87,21 @@ def _called(pattern: str, source: str) -> bool:
     )
 
 
-def warn_about_tokenization(
-    form: Form, source: str, tokenization: Tokenization, only: Collection[str] | None = None
-) -> list[str]:
-    """Warn of tokenization settings that differ from the training of `form`; returns the warnings.
+def warn_about_settings(
+    form: Form, source: str, encoder: "Family", only: Collection[str] | None = None
+) -> None:
+    """Warn of settings that differ from the training of `form`; shorter lengths are no difference.
 
-    Shorter lengths are no difference.
+    only: keys of `tokenization`, for weights of which no others are used.
     """
-    expected = {**form.reads, **(form.documents if _called(_TABLE["of_documents"], source) else {})}
-    if only is not None:
-        expected = {key: expected[key] for key in only}
-    return _warn(form, source, "encoder.tokenization", tokenization, expected)
-
-
-def warn_about_vectors(form: Form, source: str, encoder: Settings) -> list[str]:
-    """Warn of encoder settings that change vectors compared with `form`; returns the warnings."""
-    return _warn(form, source, "encoder", encoder, form.vectors)
-
-
-def _warn(form: Form, source: str, where: str, settings: Settings, expected: Mapping[str, Any]) -> list[str]:
-    warnings = []
-    for key, value in expected.items():
-        given: Any = settings
-        for part in key.split("."):
-            given = getattr(given, part)
+    reads = {**form.reads, **(form.documents if _called(_TABLE["of_documents"], source) else {})}
+    expected = {f"tokenization.{key}": reads[key] for key in (reads if only is None else only)}
+    for key, value in {**expected, **(form.vectors if only is None else {})}.items():
+        given = attrgetter(key)(encoder)
         given = given.model_dump() if isinstance(given, Settings) else given
         if given > value if key.endswith("length_tokens") else given != value:
-            warnings.append(f"{where}.{key} is {given!r}, and {source} was trained with {value!r}")
-    for warning in warnings:
-        log.warning("%s [%s]", warning, form.description)
-    return warnings
+            text = "encoder.%s is %r, and %s was trained with %r [%s]"
+            log.warning(text, key, given, source, value, form.description)
 
 
 def check_unexpected_weights(source: str, unexpected: Collection[str], form: Form | None) -> None:
@@ -133,11 +119,14 @@ def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The `encoder:` section for a checkpoint that this package has not saved: what is given, the settings in
     sentence-transformers' files, those of its release, or defaults.
 
-    Raises ValueError for a `length_tokens` that is neither one cap nor a cap by side.
+    Raises ValueError for a `length_tokens` of anything but the sides.
     """
     from transformers import PreTrainedConfig
 
-    caps = _length_caps(given.get("length_tokens", {}))
+    cap = given.get("length_tokens", {})
+    caps = cap if isinstance(cap, Mapping) else dict.fromkeys(SIDES, cap)
+    if caps.keys() - set(SIDES):
+        raise ValueError(f"length_tokens is {cap!r}; expected a number, or one for each side: {SIDES}")
     config = PreTrainedConfig.get_config_dict(tower_source(source, "query"))[0]
     forms = (form_of(kind, source, config) for kind in ("roberta_ance", "transformer"))
     form = next((form for form in forms if form), None)
@@ -156,22 +145,11 @@ def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
         read = tokenization[side].get("length_tokens", default)
         own = named.get("tokenization", {}).get(side, {})
         tokenization[side] |= own
-        tokenization[side]["length_tokens"] = caps.get(side) or own.get("length_tokens") or min(read, longest)
+        length = own.get("length_tokens") or min(read, longest)
+        tokenization[side]["length_tokens"] = caps.get(side, length)
     settings |= {key: named[key] for key in ("pooling", "normalize") if key in named}
     settings |= {key: given[key] for key in ("pooling", "normalize") if key in given}
     return {**settings, "model": source, "tokenization": tokenization}
-
-
-def _length_caps(length_tokens: int | Mapping[str, int]) -> dict[str, int]:
-    """The caps of the sides that have one."""
-    caps = length_tokens if isinstance(length_tokens, Mapping) else dict.fromkeys(SIDES, length_tokens)
-    for side, cap in caps.items():
-        if side not in SIDES or not isinstance(cap, Integral) or isinstance(cap, bool) or cap < 1:
-            raise ValueError(
-                f"length_tokens is {length_tokens!r}; expected a whole number from 1, or one for each side: "
-                "{'query': 32, 'document': 128}"
-            )
-    return {side: int(cap) for side, cap in caps.items()}
 
 
 def seed_tokenizer(source: str) -> "PreTrainedTokenizerBase | None":

@@ -112,9 +112,8 @@ def _head(folder: Path, family: Transformer | RobertaAnce) -> tuple[dict[str, Te
         saved = load_file(folder / "model.safetensors")
         linear = {f"linear.{name}": saved[f"embeddingHead.{name}"] for name in ("weight", "bias")}
         return linear, {name: saved[name] for name in ("norm.weight", "norm.bias")}
-    if not family.projection:
-        return {}, {}
-    return {f"linear.{name}": values for name, values in load_file(folder / PROJECTION).items()}, {}
+    projection = load_file(folder / PROJECTION) if family.projection else {}
+    return {f"linear.{name}": values for name, values in projection.items()}, {}
 
 
 def _write_layer(folder: Path, config: dict[str, object], weights: dict[str, Tensor]) -> None:

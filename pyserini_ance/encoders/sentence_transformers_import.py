@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from pyserini_ance.data.collection import SIDES, Side
+from pyserini_ance.encoders.family import SIDE_FILE
 from pyserini_ance.encoders.hub import model_file
-from pyserini_ance.encoders.saved_settings import SIDE_FILE
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,6 @@ LAYERS = re.compile(r"Transformer Pooling( Dense)?( Normalize)*")
 LINEAR = "torch.nn.modules.linear.Identity"  # what a Dense layer applies after its linear layer
 REMOVE = "remove modules from modules.json of a copy, to train other vectors from its weights"
 VECTOR = "sentence_embedding"  # the name of a text's vector between modules
-WEIGHTED = {"Transformer", "Dense"}
 # Settings of a module that change no vector of a text, or at these values do not.
 TRANSFORMER: dict[str, Any] = {
     "transformer_task": "feature-extraction",
@@ -118,10 +117,8 @@ def tower_source(source: str, side: Side) -> str:
 
 def has_two_towers(source: str) -> bool:
     """Whether queries and documents have other weights, in a model that `tower_source` has looked at."""
-    query, document = (
-        {path for kind, path in _modules(_Files(source, download=False), side) if kind in WEIGHTED}
-        for side in SIDES
-    )
+    modules = [_modules(_Files(source, download=False), side) for side in SIDES]
+    query, document = ({path for kind, path in of if kind in ("Transformer", "Dense")} for of in modules)
     return query != document
 
 
@@ -155,14 +152,18 @@ def check_similarity(source: str, normalized: bool) -> None:
 
 
 def _modules(files: _Files, side: Side) -> list[tuple[str, str]]:
-    """The kinds and folders of a side's modules; empty for models of others, and for our own."""
+    """The kinds and folders of a side's modules; empty for models of others, and for our own.
+
+    The kind of a class that is not sentence-transformers' has its package.
+    """
     modules: list[tuple[str, str]] = []
     if (Path(files.source) / SIDE_FILE).exists():
         return modules
     for module in files.read("modules.json"):
-        kind, path = _kind(module["type"]), module["path"]
-        modules += _route(files, path, side) if kind in ("Router", "Asym") else [(kind, path)]
-    return [(kind, path) for kind, path in modules if kind != "Dropout"]  # off in encoding
+        kind, path = module["type"], module["path"]
+        modules += _route(files, path, side) if kind.endswith((".Router", ".Asym")) else [(kind, path)]
+    ours = [(re.sub(r"^sentence_transformers\..*\.", "", kind), path) for kind, path in modules]
+    return [(kind, path) for kind, path in ours if kind != "Dropout"]  # off in encoding
 
 
 def _layers(files: _Files, side: Side) -> dict[str, str]:
@@ -184,13 +185,8 @@ def _layers(files: _Files, side: Side) -> dict[str, str]:
     return dict(modules)
 
 
-def _kind(name: str) -> str:
-    """A module's class; with its package if that is not sentence-transformers."""
-    return name.rpartition(".")[2] if name.startswith("sentence_transformers.") else name
-
-
 def _route(files: _Files, path: str, side: Side) -> list[tuple[str, str]]:
-    """The kinds and folders of a Router's modules for texts of a side.
+    """The classes and folders of a Router's modules for texts of a side.
 
     Source: sentence-transformers 6.2, `Router._resolve_route_name`.
     """
@@ -205,7 +201,7 @@ def _route(files: _Files, path: str, side: Side) -> list[tuple[str, str]]:
             f"whose Router has the routes {', '.join(routes)}, and none for a {side}",
             "choose a model with the routes query and document",
         )
-    return [(_kind(config["types"][name]), PurePosixPath(path, name).as_posix()) for name in routes[names[0]]]
+    return [(config["types"][name], PurePosixPath(path, name).as_posix()) for name in routes[names[0]]]
 
 
 def _side_settings(files: _Files, side: Side, given: Collection[str]) -> dict[str, Any] | None:
@@ -217,31 +213,7 @@ def _side_settings(files: _Files, side: Side, given: Collection[str]) -> dict[st
     names = (PurePosixPath(layers["Transformer"], name).as_posix() for name in OLDER_FILES)
     name = next((name for name in names if files.read(name)), OLDER_FILES[0])
     text: dict[str, Any] = files.read(name)
-    _check_transformer(files, name, text)
-    config = files.read("config_sentence_transformers.json")
-    if size := config.get("truncate_dim"):
-        raise files.refuse(
-            f"that keeps {size} numbers of a vector (truncate_dim)",
-            "remove truncate_dim from config_sentence_transformers.json of a copy, for whole vectors",
-        )
-    given_template = f"tokenization.{side}.template" in given
-    tokenization = {
-        "template": None if given_template else _template(files, config, side, pooling),
-        "length_tokens": _length(files, layers["Transformer"], text, side),
-    }
-    return {
-        "weights": (layers["Transformer"], dense),
-        "pooling": _pooling(pooling),
-        "normalize": "Normalize" in layers and scaled == VECTOR,
-        "projection": dense and _dense_size(files, dense),
-        "lowercase": bool(text.get("do_lower_case")),
-        "tokenization": {key: value for key, value in tokenization.items() if value is not None},
-    }
-
-
-def _check_transformer(files: _Files, name: str, text: Mapping[str, Any]) -> None:
-    """Raise ValueError for settings of a Transformer that change vectors in ways that this package lacks."""
-    for key, value in text.items():
+    for key, value in text.items():  # settings that change vectors in ways that this package lacks
         odd = value
         if value and key.endswith(("_args", "_kwargs")):
             odd = {inner: of for inner, of in value.items() if inner not in HARMLESS}
@@ -250,6 +222,29 @@ def _check_transformer(files: _Files, name: str, text: Mapping[str, Any]) -> Non
                 f"whose {name} sets {key} to {json.dumps(odd)}, which is not supported",
                 "choose another model, or remove the setting in a copy, for vectors without it",
             )
+    config = files.read("config_sentence_transformers.json")
+    if size := config.get("truncate_dim"):
+        raise files.refuse(
+            f"that keeps {size} numbers of a vector (truncate_dim)",
+            "remove truncate_dim from config_sentence_transformers.json of a copy, for whole vectors",
+        )
+    # Older files have a key for each pooling. One that this package lacks goes by its name.
+    flags = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+    modes = [flags.get(key, key) for key, on in pooling.items() if key.startswith("pooling_mode_") and on]
+    mode = pooling.get("pooling_mode", modes or "mean")
+    given_template = f"tokenization.{side}.template" in given
+    tokenization = {
+        "template": None if given_template else _template(files, config, side, pooling),
+        "length_tokens": _length(files, layers["Transformer"], text, side),
+    }
+    return {
+        "weights": (layers["Transformer"], dense),
+        "pooling": mode if isinstance(mode, str) else ",".join(mode),
+        "normalize": "Normalize" in layers and scaled == VECTOR,
+        "projection": dense and _dense_size(files, dense),
+        "lowercase": bool(text.get("do_lower_case")),
+        "tokenization": {key: value for key, value in tokenization.items() if value is not None},
+    }
 
 
 def _template(files: _Files, config: Mapping[str, Any], side: Side, pooling: Mapping[str, Any]) -> str | None:
@@ -258,11 +253,6 @@ def _template(files: _Files, config: Mapping[str, Any], side: Side, pooling: Map
     prompt = prompts.get(name)
     if not prompt:
         return None
-    if name != side:
-        log.warning(
-            "%s: a %s is read with the prompt %r, which sentence-transformers 6.2 does not use in encode_%s",
-            files.source, side, name, side,
-        )  # fmt: skip
     if "{" in prompt or prompt != prompt.lstrip() or pooling.get("include_prompt") is False:
         raise ValueError(
             f"{files.source}: its {side} prompt {prompt!r} has braces, begins with a blank, or is left out "
@@ -287,22 +277,13 @@ def _length(files: _Files, folder: str, text: Mapping[str, Any], side: Side) -> 
     return min(known) if known else None
 
 
-def _pooling(config: Mapping[str, Any]) -> str:
-    """`cls`, `mean`, or the name of a pooling that this package lacks; older files have a key for each."""
-    flags = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
-    modes = [flags.get(key, key) for key, on in config.items() if key.startswith("pooling_mode_") and on]
-    mode = config.get("pooling_mode", modes or "mean")
-    return mode if isinstance(mode, str) else ",".join(mode)
-
-
 def _dense_size(files: _Files, folder: str) -> int:
     """The size of a Dense layer's vectors. Raises ValueError unless it is a linear layer alone."""
     config = files.read(folder, "config.json")
-    names = {"module_input_name": VECTOR, "module_output_name": VECTOR}
-    expected = {"activation_function": LINEAR, **names, "use_residual": False}
-    missing = {"activation_function": "torch.nn.modules.activation.Tanh"}
-    for key, value in expected.items():
-        if (found := config.get(key, missing.get(key, value)) or value) != value:
+    config.setdefault("activation_function", "torch.nn.modules.activation.Tanh")
+    expected = {"activation_function": LINEAR, "module_input_name": VECTOR, "module_output_name": VECTOR}
+    for key, value in {**expected, "use_residual": False}.items():
+        if (found := config.get(key) or value) != value:
             raise files.refuse(
                 f"whose {folder} (Dense) has {key} {found}, but supported is {value}",
                 f"choose another model, or {REMOVE}",

@@ -111,16 +111,11 @@ class Tokenization(Settings):
         """The text of a record."""
         template = self.side(side).template
         text = fill_template(template, record)[: self.max_characters]
-        return _lowered(text, SPECIAL.search(template) is not None) if self.lowercase else text
-
-
-def _lowered(text: str, special: bool) -> str:
-    """`special`: BERT's special tokens in the text keep their case, as in microsoft/ANCE's SEEDTokenizer."""
-    return (
-        "".join(part if SPECIAL.fullmatch(part) else part.lower() for part in SPECIAL.split(text))
-        if special
-        else text.lower()
-    )
+        if not self.lowercase:
+            return text
+        # A template's special tokens keep their case, as in microsoft/ANCE's SEEDTokenizer.
+        parts = SPECIAL.split(text) if SPECIAL.search(template) else [text]
+        return "".join(part if SPECIAL.fullmatch(part) and len(parts) > 1 else part.lower() for part in parts)
 
 
 def fill_template(template: str, record: Mapping[str, str]) -> str:

@@ -150,7 +150,7 @@ class RankedSource(MinedSource):
 
     @abstractmethod
     def ranking_file(self, snapshot: Snapshot) -> Path:
-        """The file of the ranking, in a format of `data/ranking_forms.py`."""
+        """The file of the ranking, in a format of `data/rankings.py`."""
 
     def check_data(self, anchor_set: AnchorSet) -> None:
         super().check_data(anchor_set)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.formats.text_files import find_file
+from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.mined import RankedSource
 from pyserini_ance.negatives.snapshot import Snapshot
@@ -13,7 +13,7 @@ KEY = "stages.<stage>.terms.<term>.negatives.<position>.file"
 
 
 class Ranking(RankedSource):
-    """Reads a TREC run, or another format of `data/ranking_forms.py`.
+    """Reads a TREC run, or another format of `data/rankings.py`.
 
     The other formats are MS MARCO's runs and triples, and the negatives in the training files of DPR,
     Tevatron and FlagEmbedding.

@@ -27,10 +27,10 @@ from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.models import Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some, has_shards
-from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, factory_and_search, make_index
+from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, make_index
 from pyserini_ance.vectors.search import (
     Searcher,
-    fits,
+    has_room,
     release,
     resident,
     resolve_backend,
@@ -169,7 +169,7 @@ class Snapshot:
         vectors = self.document_vectors
         if vectors.held is not None:
             return vectors.held
-        return resident(vectors.own, self.device) if fits(vectors.own, self.device) else None
+        return resident(vectors.own, self.device) if has_room(vectors.own.nbytes, self.device) else None
 
     def free_device(self) -> None:
         """Free the vectors that a GPU holds; a search copies them there again."""
@@ -368,7 +368,7 @@ class Snapshot:
         return FlatIndex(vectors, self._searcher(own), self.world)
 
     def _faiss_index(self, index: str, seed: int, vectors: ShardedVectors) -> Searcher:
-        factory, search = factory_and_search(index)
+        factory, _, search = index.partition(";")
         folder = vectors_folder(self.scratch, self.document_weights, self.precision)
         path = folder.with_name(f"{folder.name}-{sha256_json([factory, seed])[:12]}")
         about = {

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyserini_ance.data.collection import Collection, Split, Texts
-from pyserini_ance.data.formats.text_files import find_file
+from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.data.strings import ROWS_PER_BATCH
 from pyserini_ance.evaluation.tables import BM25

@@ -15,9 +15,8 @@ from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 from pyserini_ance.data.passages import Passages, check_delimiter, passage_ids
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.batching import tokens_at_once
-from pyserini_ance.encoders.family import Family
+from pyserini_ance.encoders.family import SIDE_FILE, Family
 from pyserini_ance.encoders.hardware import resolve_precision
-from pyserini_ance.encoders.saved_settings import SIDE_FILE
 from pyserini_ance.encoders.tokenization import describe_blank, split_into_passages, token_store
 from pyserini_ance.pipeline.mining import encoder_digest
 from pyserini_ance.pyserini_bridge import vector_files
@@ -28,6 +27,7 @@ from pyserini_ance.runs.rundir import RECIPE, RunDir
 from pyserini_ance.storage.files import read_json_object, sha256_file, sha256_json
 from pyserini_ance.vectors.encoding import encode_shards
 from pyserini_ance.vectors.faiss_index import FLAT, check_index
+from pyserini_ance.vectors.faiss_library import require_faiss
 from pyserini_ance.vectors.shards import Shard, text_windows
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class VectorFormat:
     def check(self, dimension: int) -> None:
         """Raise RuntimeError without faiss where it is needed, ValueError for an index that does not fit."""
         if self.kind == "faiss":
-            vector_files.require_faiss()
+            require_faiss()
             if self.index != FLAT:
                 check_index(dimension, self.index)
 
@@ -71,13 +71,6 @@ class VectorFormat:
     def settings(self) -> dict[str, str]:
         """Those in which all shards of a corpus agree."""
         return {"format": self.kind, "number_type": self.number_type}
-
-
-class Corpus(PyseriniJsonl):
-    """A JSONL corpus without splits, as `encode` reads it."""
-
-    def written(self, key: str, value: object) -> str:
-        return f"--{key.replace('_', '-')} {value}"
 
 
 def encode_corpus(
@@ -110,7 +103,7 @@ def encode_corpus(
     resolved = world.on_main(lambda: resolve_precision(precision, world.device))
     budget = tokens_at_once(tokens_per_batch, world.device)
     provenance = {**_about(encoder_source(encoder), model.family), "precision": resolved}
-    reader = Corpus(corpus=corpus, splits={}, empty_documents=empty_documents)
+    reader = PyseriniJsonl(corpus=corpus, splits={}, empty_documents=empty_documents)
     if shard:
         # Which part of which corpus it is, by which weights, and all settings in which shards agree.
         provenance[SHARD] = {

@@ -81,7 +81,7 @@ def check_splits(recipe: Recipe, names: Iterable[str]) -> None:
     names = list(names)
     wanted = [(split, "train_split") for split in recipe.train_split.splits]
     wanted += [(split, "final_evaluation.split") for split in recipe.final_evaluation.split]
-    default = default_splits(type(recipe.data))
+    default = default_splits(recipe.data.kind)
     for split, key in wanted:
         if split not in names:
             replaced = (

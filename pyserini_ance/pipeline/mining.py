@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.collection_cache import cached_collection
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import shown
@@ -20,10 +21,10 @@ from pyserini_ance.negatives.source import MiningContext, Source, TableSource, m
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pipeline.bm25_rankings import Bm25Request, cached_rankings
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives
-from pyserini_ance.pipeline.preparation import cached_collection, tokenize_together
+from pyserini_ance.pipeline.preparation import tokenize_together
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_class
-from pyserini_ance.recipe.load import read_component, read_yaml, without_null_splits
+from pyserini_ance.recipe.load import merge, read_component, read_yaml
 from pyserini_ance.recipe.models import Bm25, Encoding
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.teacher_training import TRAINED
@@ -52,7 +53,9 @@ def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Co
     `data`). Raises ValueError or FileNotFoundError naming the key, or the file and line.
     """
     data = _read_data(settings)
-    return cached_collection(data, [], cache, data.read)[0]
+    files = input_files(data)
+    what = {"data": data.model_dump(mode="json", exclude={"official"}), "joint": []}
+    return cached_collection(cache, what, files if files or data.by_name else None, data.read)
 
 
 def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:
@@ -71,7 +74,7 @@ def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:
         if isinstance(settings, dict) and "kind" not in settings and isinstance(settings.get("data"), dict):
             settings = settings["data"]
     if isinstance(settings, Mapping) and isinstance(settings.get("splits"), Mapping):
-        settings = without_null_splits(settings, origin)
+        settings = merge({}, {"data": dict(settings)}, origin)["data"]  # without the splits that are null
     data = read_component("data", settings, origin)
     assert isinstance(data, Format)
     return data.of_splits(data.split_names)

@@ -79,7 +79,7 @@ def _write(
     return {
         "class": choice.query_class,
         "documents": documents,
-        "notes": [*choice.describe(), *notes],
+        "notes": [*choice.notes, *notes],
         "command": "\n".join(commands),
     }
 

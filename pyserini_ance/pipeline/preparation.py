@@ -2,19 +2,13 @@
 
 import importlib.util
 import logging
-from collections.abc import Callable
 from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from pyserini_ance.data.collection import SIDES, Collection, Side, Texts
-from pyserini_ance.data.collection_cache import (
-    CollectionRecord,
-    InputRecord,
-    open_collection,
-    read_into_cache,
-)
+from pyserini_ance.data.collection_cache import InputRecord, cached_collection, open_collection
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
@@ -42,8 +36,8 @@ log = logging.getLogger(__name__)
 def check_tools(recipe: Recipe) -> None:
     """Raise RuntimeError if a tool is missing that the run would need only hours later, or at its end."""
     from pyserini_ance.pyserini_bridge.java import choose_java
-    from pyserini_ance.pyserini_bridge.vector_files import require_faiss
     from pyserini_ance.trainer.trackers import check_trackers
+    from pyserini_ance.vectors.faiss_library import require_faiss
 
     check_trackers(recipe.log_with)
     # The index of a run is written without faiss; Pyserini cannot search it without.
@@ -81,32 +75,16 @@ def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
 def stored_collection(recipe: Recipe) -> Collection:
     """The recipe's data, checked and memory-mapped from the cache; read again if the files have changed."""
     data_checks.check_before_reading(recipe)
-    data = recipe_data(recipe)
-    joint = [recipe.train_split.name, *recipe.train_split.splits]
-    collection, is_new = cached_collection(
-        data, joint, recipe.cache, lambda path: read_collection(recipe, path)
-    )
-    if not is_new:
-        data_checks.check_collection(recipe, collection)
-    return collection
-
-
-def cached_collection(
-    data: Format, joint: list[str], cache: Path, read: Callable[[Path], Collection]
-) -> tuple[Collection, bool]:
-    """The memory-mapped collection of `data`, and whether `read` has read it now.
-
-    joint: the splits that `read` merges. Unchanged files are not read again.
-    """
+    data, training = recipe_data(recipe), recipe.train_split
+    files, joint = input_files(data), [training.name, *training.splits]
     settings = {"data": data.model_dump(mode="json", exclude={"official"}), "joint": joint}
-    files = input_files(data)
-    record = CollectionRecord(cache, settings, files if files or data.by_name else None)
-    if (collection := record.load()) is not None:
-        collection.log_skipped()
-        return collection, False
-    collection = read_into_cache(cache, read)
-    record.save(collection)
-    return collection, True
+    return cached_collection(
+        recipe.cache,
+        settings,
+        files if files or data.by_name else None,
+        lambda path: read_collection(recipe, path),
+        lambda collection: data_checks.check_collection(recipe, collection),
+    )
 
 
 def read_rankings(recipe: Recipe, collection: Collection) -> None:

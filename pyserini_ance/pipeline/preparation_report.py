@@ -7,8 +7,8 @@ from typing import Any
 
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.collection_cache import collection_folder
-from pyserini_ance.data.formats.builder import DOCUMENTS
 from pyserini_ance.data.formats.files import input_files
+from pyserini_ance.data.formats.format import DOCUMENTS
 from pyserini_ance.data.token_store import token_lengths
 from pyserini_ance.encoders.tokenization import Truncation
 from pyserini_ance.evaluation.legends import legend, table_with_legend

@@ -6,19 +6,19 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyserini_ance import __version__
 from pyserini_ance.pyserini_bridge.java import java_command
-from pyserini_ance.storage.files import whole_file, write_json
+from pyserini_ance.storage.files import whole_file
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.storage.publish import whole_folder
+
+if TYPE_CHECKING:
+    from pyserini_ance.recipe.models import Bm25
 
 log = logging.getLogger(__name__)
 INDEX, SEARCH = "io.anserini.index.IndexCollection", "io.anserini.search.SearchCollection"
@@ -27,25 +27,6 @@ DIGITS = 10  # of a topic's number; as many for all, so that topics keep their o
 TAIL_LINES = 20
 PROGRESS = re.compile(r" - .*?([\d,]+ (?:documents indexed|queries processed).*)")
 COUNTER = re.compile(r" - (indexed|empty): +([\d,]+)$")
-
-
-class Bm25Settings(Protocol):
-    """The settings of BM25.
-
-    index: `build`, a Lucene index folder, or the name of a prebuilt index of Anserini. rm3: a pydantic
-        model, or None.
-    """
-
-    @property
-    def k1(self) -> float: ...
-    @property
-    def b(self) -> float: ...
-    @property
-    def threads(self) -> int: ...
-    @property
-    def index(self) -> str: ...
-    @property
-    def rm3(self) -> Any: ...
 
 
 class Bm25Job(NamedTuple):
@@ -60,7 +41,7 @@ class Bm25Job(NamedTuple):
 def retrieve(
     documents: Iterable[tuple[str, str]] | None,
     rankings: Sequence[Bm25Job],
-    settings: Bm25Settings,
+    settings: "Bm25",
     index_folder: Path | None,
     total: int | None = None,
 ) -> None:
@@ -86,11 +67,9 @@ def retrieve(
     _search(str(index_folder), rankings, settings)
 
 
-def _index(
-    documents: Iterable[tuple[str, str]], folder: Path, settings: Bm25Settings, total: int | None
-) -> None:
+def _index(documents: Iterable[tuple[str, str]], folder: Path, settings: "Bm25", total: int | None) -> None:
     """Index the documents into `folder`. Raises RuntimeError if Lucene lost some of them."""
-    start, received = time.time(), 0
+    received = 0
     texts = folder / "documents"
     texts.mkdir()
     progress = progress_bar(iterable=documents, total=total, desc="BM25 documents", unit=" documents")
@@ -113,17 +92,9 @@ def _index(
             f"Lucene indexed {counts.get('indexed', 0):,} of {received - counts.get('empty', 0):,} documents "
             "that are not blank; is the disk full?"
         )
-    about = {
-        "kind": "lucene index for BM25",
-        "documents": counts["indexed"],
-        "blank_left_out": counts["empty"],
-        "seconds": round(time.time() - start, 1),
-        "versions": {"pyserini_ance": __version__, "pyserini": version("pyserini")},
-    }
-    write_json(folder / "about.json", about)
 
 
-def _search(index: str, rankings: Sequence[Bm25Job], settings: Bm25Settings) -> None:
+def _search(index: str, rankings: Sequence[Bm25Job], settings: "Bm25") -> None:
     """Write the rankings. Topics go by their numbers, so that ids never pass through Java."""
     shared = ["-index", index, "-topicReader", "TsvString", "-threads", settings.threads]
     shared += ["-bm25", "-bm25.k1", settings.k1, "-bm25.b", settings.b]

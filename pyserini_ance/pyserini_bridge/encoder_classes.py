@@ -11,13 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from pyserini_ance.encoders.saved_settings import SIDE_FILE
+from pyserini_ance.encoders.family import SIDE_FILE, is_local
 from pyserini_ance.encoders.sentence_transformers_import import sentence_transformers_settings
 from pyserini_ance.pyserini_bridge.java import import_pyserini
 from pyserini_ance.runs.any_encoder import is_saved, load_any_encoder
 from pyserini_ance.runs.rundir import RECIPE
 
 log = logging.getLogger(__name__)
+
+
+ENCODER_CLASS = "pyserini_ance"
 
 
 class QueryEncoder:
@@ -31,8 +34,8 @@ class QueryEncoder:
         prefix: str | None = None,
         **others: Any,
     ):
-        _reject(encoder_dir, {"--tokenizer": tokenizer_name, "--query-prefix": prefix})
-        _warn_ignored(encoder_dir, {"--fp16": others.get("fp16")})
+        refused = {"--tokenizer": tokenizer_name, "--query-prefix": prefix}
+        _check_flags(encoder_dir, refused, {"--fp16": others.get("fp16")})
         self.encoder = load_any_encoder(encoder_dir, device, "query").optimize_for_inference()
 
     def encode(self, query: str | Sequence[str]) -> np.ndarray:
@@ -48,9 +51,8 @@ class DocumentEncoder:
     """Document encoder for `pyserini.encode ... encoder --encoder-class pyserini_ance --fields ...`."""
 
     def __init__(self, model_name: str, device: str = "cpu", **others: Any):
-        self.folder = model_name
+        self.folder, self._is_checked = model_name, False
         self.encoder = load_any_encoder(model_name, device, "document").optimize_for_inference()
-        self._flags_checked = False
 
     def encode(
         self,
@@ -63,53 +65,46 @@ class DocumentEncoder:
         """(N, D) float32 vectors. Pyserini passes the field `title` as the keyword `titles`, and so on."""
         others = {name.removesuffix("s"): values for name, values in fields.items() if values is not None}
         columns = {"text": texts, **others}
-        if not self._flags_checked:
-            self._check_flags(columns.keys(), max_length, fp16, add_sep)
+        if not self._is_checked:  # all calls have the same flags and fields
+            length = self.encoder.length_tokens("document")
+            ignored = {"--fp16": fp16, f"--max-length {max_length}": max_length not in (None, length)}
+            _check_flags(self.folder, {"--add-sep": add_sep}, ignored)
+            self._warn_of_lost_text(columns)
+            self._is_checked = True
         records = [
             {name: value or "" for name, value in zip(columns, row, strict=True)}
             for row in zip(*columns.values(), strict=True)
         ]
         return self.encoder.encode(records, "document")
 
-    def _check_flags(
-        self, fields: Collection[str], max_length: int | None, fp16: bool, add_sep: bool
-    ) -> None:
-        """Check flags in the first call; they are the same in every call."""
-        self._flags_checked = True
-        _reject(self.folder, {"--add-sep": add_sep})
-        length = self.encoder.length_tokens("document")
-        _warn_ignored(
-            self.folder, {"--fp16": fp16, f"--max-length {max_length}": max_length not in (None, length)}
-        )
-        if (passages := self.encoder.family.tokenization.document.passages) > 1:
+    def _warn_of_lost_text(self, fields: Collection[str]) -> None:
+        documents = self.encoder.family.tokenization.document
+        if documents.passages > 1:
             log.warning(
                 "%s reads documents in up to %d passages, but Pyserini encodes only the first passage of "
                 "each text: encode whole documents with pyserini-ance encode",
                 self.folder,
-                passages,
+                documents.passages,
             )
-        template = self.encoder.family.tokenization.document.template
-        if missing := [name for name in re.findall(r"\{(\w+)\}", template) if name not in fields]:
+        if missing := [name for name in re.findall(r"\{(\w+)\}", documents.template) if name not in fields]:
             log.warning(
                 "%s reads documents as %r, but %s is not passed. If the corpus has it, pass %s; "
                 "on the command line, add it to `--fields` of both `input` and `encoder`.",
                 self.folder,
-                template,
+                documents.template,
                 ", ".join(missing),
                 ", ".join(f"{name}s=[...]" for name in missing),
             )
 
 
-def _reject(folder: str, flags: dict[str, object]) -> None:
-    if given := [flag for flag, value in flags.items() if value]:
+def _check_flags(folder: str, refused: dict[str, object], ignored: dict[str, object]) -> None:
+    """Raise ValueError for flags that would change vectors; warn of those that change nothing here."""
+    if given := [flag for flag, value in refused.items() if value]:
         raise ValueError(
             f"{', '.join(given)} cannot be used with {folder}: its {SIDE_FILE} says how texts are read; "
             "remove the flag"
         )
-
-
-def _warn_ignored(folder: str, flags: dict[str, object]) -> None:
-    if given := [flag for flag, value in flags.items() if value]:
+    if given := [flag for flag, value in ignored.items() if value]:
         log.warning(
             "%s is ignored: %s of %s determines lengths, and vectors are float32",
             ", ".join(given),
@@ -118,7 +113,12 @@ def _warn_ignored(folder: str, flags: dict[str, object]) -> None:
         )
 
 
-ENCODER_CLASS = "pyserini_ance"
+def is_ours(name: str) -> bool:
+    """Whether our class reads the encoder, or says that its folder is missing."""
+    path = Path(name)
+    if is_saved(name) or (path / RECIPE).is_file() or (is_local(name) and not path.exists()):
+        return True
+    return bool(sentence_transformers_settings(name))
 
 
 def register() -> None:
@@ -138,7 +138,6 @@ def load_encoders_by_name() -> None:
     guessed = searcher._init_encoder_from_str
 
     def encoder(name: str) -> Any:
-        known = is_saved(name) or (Path(name) / RECIPE).is_file() or sentence_transformers_settings(name)
-        return QueryEncoder(name) if known else guessed(name)
+        return QueryEncoder(name) if is_ours(name) else guessed(name)
 
     searcher._init_encoder_from_str = staticmethod(encoder)

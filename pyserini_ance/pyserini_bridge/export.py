@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
 from pyserini_ance.pyserini_bridge.java import choose_java
 from pyserini_ance.pyserini_bridge.stock_class import StockChoice
 from pyserini_ance.storage.files import write_whole
@@ -46,17 +47,13 @@ def write_topics(queries: Sequence[tuple[str, str]], folder: Path, split: str = 
     topics = {id: text.strip() for id, text in queries}
     write_whole(tsv, "".join(f"{id}\t{CHANGED_BY_TSV.sub(' ', text)}\n" for id, text in topics.items()))
     exact.unlink(missing_ok=True)
-    survive = all(_id_survives(id) and not CHANGED_BY_TSV.search(text) for id, text in topics.items())
-    if survive and "cacm" not in str(folder):
+    # `isdigit` includes superscripts, which `int` rejects.
+    changed = [id for id in topics if id.isdigit() and not (id.isdecimal() and str(int(id)) == id)]
+    if not changed and not any(map(CHANGED_BY_TSV.search, topics.values())) and "cacm" not in str(folder):
         return tsv
     # ASCII, because Pyserini opens the file in the encoding of the locale.
     write_whole(exact, json.dumps({id: {"title": text} for id, text in topics.items()}, indent=0) + "\n")
     return exact
-
-
-def _id_survives(id: str) -> bool:
-    """Whether an id is not changed by `int`. `isdigit` includes superscripts, which `int` rejects."""
-    return not id.isdigit() or (id.isdecimal() and str(int(id)) == id)
 
 
 def search_command(
@@ -67,7 +64,10 @@ def search_command(
     The stock module must be able to start Java, and must reproduce the checkpoint. If documents have up to
     `passages` rows in the index, the search retrieves `passages` times as many rows.
     """
-    stock = choice.reproduces_exactly and _stock_commands_run()
+    try:
+        stock = choice.query_class != ENCODER_CLASS and choose_java().runs_stock_commands
+    except RuntimeError:  # no Java
+        stock = False
     program = ["pyserini.search.faiss"] if stock else ["pyserini_ance", "search", "faiss"]
     encoder = ["--encoder", choice.query_folder, "--encoder-class", choice.query_class, *choice.flags]
     files = ["--topics", topics, "--index", index, "--output", output]
@@ -77,13 +77,6 @@ def search_command(
         else ["--hits", hits * passages, "--max-passage", "--max-passage-hits", hits]
     )
     return shlex.join(map(str, [python_program(), "-m", *program, *encoder, *files, *deep]))
-
-
-def _stock_commands_run() -> bool:
-    try:
-        return choose_java().runs_stock_commands
-    except RuntimeError:
-        return False
 
 
 def python_program() -> str:

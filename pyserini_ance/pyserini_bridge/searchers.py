@@ -1,34 +1,14 @@
-"""Pyserini's searchers and fusion: opened Lucene indexes, the time per query, and combined rankings."""
+"""Pyserini's searchers and fusion: the time per query, and combined rankings."""
 
-import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyserini_ance.data.trec import Run, best_first
 from pyserini_ance.pyserini_bridge.java import import_pyserini
-
-
-def open_searcher(index: str, key: str) -> Any:
-    """Pyserini's LuceneSearcher for a folder, or for a prebuilt index, which Pyserini downloads on first use.
-
-    Raises RuntimeError with the recipe's `key` if there is no such index.
-    """
-    searcher_class = import_pyserini("pyserini.search.lucene").LuceneSearcher
-    if os.path.isdir(index):
-        return searcher_class(index)
-    searcher = searcher_class.from_prebuilt_index(index)
-    if searcher is None:
-        raise RuntimeError(
-            f"{key} {index!r} is not a folder, and Pyserini {version('pyserini')} has no prebuilt index of "
-            "that name, or could not download it (no network?). Expected the folder of a Lucene index, or a "
-            f"name like `msmarco-v1-passage`{' (or `build`)' if key == 'bm25.index' else ''}."
-        )
-    return searcher
 
 
 def time_dense(model: Path, index: Path, queries: Sequence[str], hits: int) -> list[float]:
@@ -61,7 +41,7 @@ def _timed(search: Callable[[str], object], queries: Sequence[str]) -> list[floa
 POOL = 1000  # hits of each ranking that are used, as in Pyserini
 RRF_K = 60
 DECIMALS = 9  # of fused scores: reciprocal ranks of neighbours differ by 1e-6 at rank 1,000
-Fused = list[tuple[str, str, float]]  # query, document, score
+Fused = tuple[str, str, float]  # query, document, score
 
 
 class Method(NamedTuple):
@@ -110,54 +90,42 @@ def fuse(
     Sources: `pyserini.fusion`, `HybridSearcher` of `pyserini.search.hybrid`.
     """
     scores: Run = {}
-    function = _hybrid if method == "hybrid" else _fusion(method)
+    function = _by_hybrid_search if method == "hybrid" else partial(_by_tables, method)
     for query, document, score in function(runs, weight, pool, hits):
         scores.setdefault(query, {})[document] = score
-    return {
-        query: {document: hits[document] for document in best_first(hits)} for query, hits in scores.items()
-    }
+    return {query: {document: of[document] for document in best_first(of)} for query, of in scores.items()}
 
 
-def _fusion(method: str) -> Callable[[Sequence[Run], float | None, int, int | None], Fused]:
-    """One of Pyserini's functions, applied to its own tables, in which queries and documents are strings."""
+def _by_tables(
+    method: str, runs: Sequence[Run], weight: float | None, pool: int, hits: int | None
+) -> Iterable[Fused]:
+    """Fuse by a function of Pyserini, with its own tables, in which queries and documents are strings."""
     from pyserini import fusion
     from pyserini.trectools import TrecRun
 
-    function: Callable[..., Any] = {
-        "rrf": partial(fusion.reciprocal_rank_fusion, rrf_k=RRF_K),
-        "average": fusion.average,
-        "normalize": fusion.normalize,
-        "interpolation": fusion.interpolation,
-    }[method]
-
-    def fused(runs: Sequence[Run], weight: float | None, pool: int, hits: int | None) -> Fused:
-        weighted = {"alpha": weight} if METHODS[method].weights else {}
-        # TrecRun.from_list fails without rows.
-        tables = [TrecRun.from_list(_rows(run, pool)) if run else TrecRun() for run in runs]
-        table = function(tables, depth=pool, k=hits, **weighted).run_data
-        return list(zip(table["topic"], table["docid"], table["score"].tolist(), strict=True))
-
-    return fused
+    settings: dict[str, Any] = {"alpha": weight} if METHODS[method].weights else {}
+    settings |= {"rrf_k": RRF_K} if method == "rrf" else {}
+    function = getattr(fusion, "reciprocal_rank_fusion" if method == "rrf" else method)
+    tables = []
+    for run in runs:
+        rows = [
+            (query, "Q0", document, rank, of[document], "t")
+            for query, of in run.items()
+            for rank, document in enumerate(best_first(of)[:pool], start=1)
+        ]
+        tables.append(TrecRun.from_list(rows) if run else TrecRun())  # from_list fails without rows
+    table = function(tables, depth=pool, k=hits, **settings).run_data
+    return zip(table["topic"], table["docid"], table["score"].tolist(), strict=True)
 
 
-def _rows(run: Run, pool: int) -> list[tuple[str, str, str, int, float, str]]:
-    """The columns of Pyserini's TrecRun."""
-    ordered = ((query, best_first(hits)[:pool]) for query, hits in run.items())
-    return [
-        (query, "Q0", doc, rank, run[query][doc], "t")
-        for query, documents in ordered
-        for rank, doc in enumerate(documents, start=1)
-    ]
-
-
-def _hybrid(runs: Sequence[Run], weight: float | None, pool: int, hits: int | None) -> Fused:
+def _by_hybrid_search(
+    runs: Sequence[Run], weight: float | None, pool: int, hits: int | None
+) -> Iterable[Fused]:
     combine = import_pyserini("pyserini.search.hybrid").HybridSearcher._hybrid_results
     hit_class = import_pyserini("pyserini.search.faiss").DenseSearchResult
-    fused: Fused = []
     for query in {**runs[0], **runs[1]}:
         sparse, dense = (
             [hit_class(d, run[query][d]) for d in best_first(run.get(query, {}))[:pool]] for run in runs
         )
-        kept = hits or len(sparse) + len(dense)
-        fused += [(query, hit.docid, hit.score) for hit in combine(dense, sparse, weight, kept)]
-    return fused
+        for hit in combine(dense, sparse, weight, hits or len(sparse) + len(dense)):
+            yield query, hit.docid, hit.score

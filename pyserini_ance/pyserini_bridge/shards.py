@@ -5,7 +5,6 @@ made: in `encoder.json`, of Parquet in the metadata of its files, as Anserini re
 """
 
 import json
-from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from pyserini_ance.data.strings import Strings
 from pyserini_ance.pyserini_bridge.vector_files import (
     JSONL_FILE,
     PARQUET_FILE,
-    ParquetRows,
-    parquet_metadata,
+    parquet_file,
     read_index,
+    read_parquet,
     write_index,
     write_parquet,
 )
@@ -39,7 +38,7 @@ def read_about(folder: Path) -> dict[str, Any]:
     """
     parquet = folder / PARQUET_FILE.format(0)
     if parquet.is_file():
-        about = json.loads((parquet_metadata(parquet).metadata or {}).get(b"encoder", b"{}"))
+        about = json.loads((parquet_file(parquet).schema_arrow.metadata or {}).get(b"encoder", b"{}"))
     else:
         about = read_json_object(folder / ABOUT) or {}
     return about if SHARD in about else {}
@@ -73,106 +72,66 @@ def _differing(found: dict[str, Any], expected: dict[str, Any], apart_from: Coll
 
 
 def merge_folders(folders: Sequence[Path], output: Path) -> int:
-    """Join all shards of a corpus into the folder that `encode` writes without --shard.
+    """Join all shards of a corpus, in any order, into the folder that `encode` writes without --shard.
 
     Returns the number of its rows. One block of vectors is in memory at a time. Raises ValueError for folders
-    that are not the shards of one corpus in one format, FileExistsError if `output` is not empty.
+    that are not all shards of one corpus in one format, FileExistsError if `output` is not empty.
     """
+    shards: dict[int, tuple[Path, dict[str, Any]]] = {}
     for folder in folders:
-        if not read_about(folder):
+        if not (about := read_about(folder)):
             raise ValueError(f"{folder} is not a shard: expected a folder that `encode --shard` wrote")
-    folders = in_order(folders)
-    about, shards = read_about(folders[0]), [read_about(folder)[SHARD] for folder in folders]
-    if missing := _missing(folders):
+        number, of = about[SHARD]["number"], about[SHARD]["of"]
+        first = next(iter(shards.values()), (folder, about))
+        if differing := _differing(about, first[1], {"number", "documents", "rows"}):
+            raise ValueError(
+                f"{folder} and {first[0]} are not shards of one index: {differing}. Encode one of them "
+                "again, with the settings of the other"
+            )
+        if number in shards:
+            both = f"{shards[number][0]} and {folder}"
+            raise ValueError(f"{both} are both shard {Shard(number, of)}; give one of them")
+        shards[number] = folder, about
+    if missing := [str(Shard(n, of)) for n in range(1, of + 1) if n not in shards]:
         raise ValueError(
             f"shard {', '.join(missing)} is missing; write it with `encode --shard {missing[0]}`"
         )
-    if (documents := sum(shard["documents"] for shard in shards)) != shards[0]["documents_of_all"]:
+    parts = {folder: told[SHARD] for folder, told in (shards[n] for n in sorted(shards))}
+    about, settings = shards[1][1], shards[1][1][SHARD]
+    if (documents := sum(part["documents"] for part in parts.values())) != settings["documents_of_all"]:
         raise ValueError(
-            f"the shards have {documents} documents, the corpus {shards[0]['documents_of_all']}: they are of "
+            f"the shards have {documents} documents, the corpus {settings['documents_of_all']}: they are of "
             "different versions of pyserini_ance. Encode all of them with one version"
         )
-    merge = {"faiss": _merge_faiss, "parquet": _merge_parquet, "jsonl": _merge_jsonl}[about[SHARD]["format"]]
-    merge(folders, output, {key: value for key, value in about.items() if key != SHARD})
-    return sum(shard["rows"] for shard in shards)
+    if settings["format"] == "jsonl":
+        return _merge_lines(parts, output)
+    read = {"faiss": read_index, "parquet": read_parquet}[settings["format"]]
+    vectors, ids = zip(*(read(folder) for folder in parts), strict=True)
+    for folder, part, strings in zip(parts, parts.values(), ids, strict=True):
+        _check_rows(folder, part, len(strings))
+    together = ShardedVectors(vectors), Strings(pa.chunked_array([c for s in ids for c in s.array.chunks]))
+    of_all = {key: value for key, value in about.items() if key != SHARD}
+    if settings["format"] == "faiss":
+        write_index(*together, output, of_all)
+    else:
+        write_parquet(*together, output, of_all, settings["number_type"])
+    return len(together[1])
 
 
-def _merge_faiss(folders: Sequence[Path], output: Path, about: dict[str, Any]) -> None:
-    vectors, ids = _joined(folders)
-    write_index(vectors, ids, output, about)
-
-
-def _merge_parquet(folders: Sequence[Path], output: Path, about: dict[str, Any]) -> None:
-    files = [sorted(folder.glob("part-*.parquet")) for folder in folders]
-    for folder, of_shard in zip(folders, files, strict=True):
-        _check_rows(folder, len(ParquetRows(of_shard)))
-    rows = ParquetRows([file for of_shard in files for file in of_shard])
-    write_parquet(rows, rows.ids(), output, about, read_about(folders[0])[SHARD]["number_type"])
-
-
-def _merge_jsonl(folders: Sequence[Path], output: Path, about: dict[str, Any]) -> None:
-    files = [folder / JSONL_FILE for folder in folders]
-    if absent := [file for file in files if not file.is_file()]:
+def _merge_lines(parts: dict[Path, dict[str, Any]], output: Path) -> int:
+    if absent := [folder / JSONL_FILE for folder in parts if not (folder / JSONL_FILE).is_file()]:
         raise FileNotFoundError(f"{absent[0]} is missing; copy or encode its folder again")
     with whole_folder(output) as temporary, whole_file(temporary / JSONL_FILE) as merged:
-        for path in files:
+        for folder, part in parts.items():
             rows = 0
-            with open(path, "rb") as file:
+            with open(folder / JSONL_FILE, "rb") as file:
                 while block := file.read(COPIED_BYTES):
                     rows += block.count(b"\n")
                     merged.write(block)
-            _check_rows(path.parent, rows)
+            _check_rows(folder, part, rows)
+    return sum(part["rows"] for part in parts.values())
 
 
-def _check_rows(folder: Path, rows: int) -> None:
-    expected = read_about(folder)[SHARD]["rows"]
-    if rows != expected:
-        raise ValueError(f"{folder} holds {rows} rows, expected {expected}; copy or encode it again")
-
-
-def in_order(folders: Sequence[Path]) -> list[Path]:
-    """Faiss folders in the order of their rows: shards by number; as given if one of them is not a shard.
-
-    Raises ValueError if a folder is given twice, or shards are not of the same corpus, encoder and settings,
-    or two are the same part.
-    """
-    if twice := [folder for folder, count in Counter(map(Path.resolve, folders)).items() if count > 1]:
-        raise ValueError(f"{twice[0]} is given twice; give it once")
-    abouts = {folder: read_about(folder) for folder in folders}
-    if not all(abouts.values()):
-        return list(folders)
-    by_number: dict[int, Path] = {}
-    for folder, about in abouts.items():
-        if differing := _differing(about, abouts[folders[0]], {"number", "documents", "rows"}):
-            raise ValueError(
-                f"{folder} and {folders[0]} are not shards of one index: {differing}. Encode one of them "
-                "again, with the settings of the other"
-            )
-        other = by_number.setdefault(about[SHARD]["number"], folder)
-        if other != folder:
-            raise ValueError(f"{other} and {folder} are both shard {_shard(folder)}; give one of them")
-    return [by_number[number] for number in sorted(by_number)]
-
-
-def _shard(folder: Path) -> Shard:
-    return Shard(*(read_about(folder)[SHARD][key] for key in ("number", "of")))
-
-
-def _missing(folders: Sequence[Path]) -> list[str]:
-    """The shards that are not among `folders`, all of which are shards of one corpus."""
-    present = set(map(_shard, folders))
-    every = [Shard(number, _shard(folders[0]).of) for number in range(1, _shard(folders[0]).of + 1)]
-    return [str(shard) for shard in every if shard not in present]
-
-
-def _joined(folders: Sequence[Path]) -> tuple[ShardedVectors, Strings]:
-    """The vectors and the ids of all rows. Raises ValueError if vectors have different sizes."""
-    parts, ids = zip(*map(read_index, folders), strict=True)
-    for folder, part in zip(folders, parts, strict=True):
-        if part.shape[1] != parts[0].shape[1]:
-            raise ValueError(
-                f"{folder} has vectors of {part.shape[1]} numbers, but {folders[0]} of {parts[0].shape[1]}; "
-                "encode one of them again, with the encoder of the other"
-            )
-    chunks = [chunk for of_part in ids for chunk in of_part.array.chunks]
-    return ShardedVectors(parts), Strings(pa.chunked_array(chunks))
+def _check_rows(folder: Path, part: dict[str, Any], rows: int) -> None:
+    if rows != part["rows"]:
+        raise ValueError(f"{folder} holds {rows} rows, expected {part['rows']}; copy or encode it again")

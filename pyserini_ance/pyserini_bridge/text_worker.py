@@ -1,24 +1,30 @@
-"""The worker process that reads texts with Java: `python -m pyserini_ance.pyserini_bridge.text_worker JOB`.
+"""The process that reads texts with Java: `python -m pyserini_ance.pyserini_bridge.text_worker KIND NAME`.
 
-JOB is JSON: {"index": a folder or a name, "sets": [{"topics": name}, {"qrels": name}, ...]}. The output on
-stdout is JSON
-lines: the id and stored fields of each document, then each set's topics or the path of its qrels. An empty
-object ends each of these lists.
+It writes JSON lines to stdout: the id and the stored fields of each document (kind `index`: a folder or a
+name), topics, or the path of qrels.
 """
 
 import json
 import os
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from typing import Any
 
 from pyserini_ance.pyserini_bridge.java import import_pyserini
-from pyserini_ance.pyserini_bridge.searchers import open_searcher
 
 
 def documents(index: str) -> Iterator[dict[str, Any]]:
-    """The id and the stored fields of each document."""
-    searcher = open_searcher(index, "data.index")
+    """The id and the stored fields of each document of a folder, or of a prebuilt index, which Pyserini
+    downloads on first use."""
+    searcher_class = import_pyserini("pyserini.search.lucene").LuceneSearcher
+    of_name = searcher_class if os.path.isdir(index) else searcher_class.from_prebuilt_index
+    if (searcher := of_name(index)) is None:
+        raise RuntimeError(
+            f"data.index {index!r} is not a folder, and Pyserini {version('pyserini')} has no prebuilt index "
+            "of that name, or could not download it (no network?). Expected the folder of a Lucene index, or "
+            "a name like `msmarco-v1-passage`"
+        )
     for number in range(searcher.num_docs):
         document = searcher.doc(number)
         yield {"id": document.docid(), "raw": document.raw(), "contents": document.contents()}
@@ -35,22 +41,16 @@ def qrels(name: str) -> Iterator[dict[str, Any]]:
     yield {"file": str(import_pyserini("pyserini.search").get_qrels_file(name))}
 
 
-READERS = {"topics": topics, "qrels": qrels}
+READERS = {"index": documents, "topics": topics, "qrels": qrels}
 
 
 def main() -> None:
-    """Run the job that is the only argument."""
-    job = json.loads(sys.argv[1])
+    """Read the records that the two arguments name."""
+    kind, name = sys.argv[1:]
     with os.fdopen(os.dup(1), "w", encoding="ascii") as out:
         os.dup2(2, 1)  # Anserini logs to stdout
-        lists = [
-            documents(job["index"]),
-            *(READERS[kind](name) for one in job["sets"] for kind, name in one.items()),
-        ]
         try:
-            for records in lists:
-                out.writelines(json.dumps(record) + "\n" for record in records)
-                out.write("{}\n")
+            out.writelines(json.dumps(record) + "\n" for record in READERS[kind](name))
         except (RuntimeError, ValueError, OSError) as error:
             sys.exit(f"{type(error).__name__}: {error}")
 

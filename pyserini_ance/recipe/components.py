@@ -14,6 +14,8 @@ from pydantic import (
     GetPydanticSchema,
     SerializationInfo,
     ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     model_validator,
 )
 from pydantic.fields import FieldInfo
@@ -98,6 +100,23 @@ def _absolute(value: Any) -> Any:
     return value
 
 
+def expected(what: str, mapping: type[Settings] | None = None) -> WrapValidator:
+    """The metadata of a field of several types: one error, `expected WHAT`, instead of one for each type.
+
+    The errors of a mapping are those of `mapping`, each at its own key.
+    """
+
+    def validate(value: Any, of_type: ValidatorFunctionWrapHandler) -> Any:
+        if mapping is not None and isinstance(value, dict):
+            value = mapping.model_validate(value)
+        try:
+            return of_type(value)
+        except ValidationError:
+            raise ValueError(f"expected {what}") from None
+
+    return WrapValidator(validate)
+
+
 def keys_of(settings: type[Settings]) -> dict[str, FieldInfo]:
     """The fields of settings by their keys in a recipe; a key that is a Python keyword is an alias."""
     return {field.alias or name: field for name, field in settings.model_fields.items()}
@@ -164,7 +183,14 @@ def component_class(group: str, kind: str) -> type[Component]:
     Raises ValueError if there is no such kind (with the nearest name), and as `check_base`.
     """
     if ":" in kind:
-        return _imported_class(group, kind)
+        module_name, _, class_name = kind.partition(":")
+        try:
+            imported: type[Component] = getattr(importlib.import_module(module_name), class_name)
+        except (ImportError, AttributeError) as error:
+            cure = "type the command in the folder of the module, or add this folder to PYTHONPATH"
+            raise ValueError(f"kind {kind!r} cannot be imported: {error}; {cure}") from error
+        check_base(group, imported, f"kind {kind!r}")
+        return imported
     names = kinds(group)
     if kind not in names:
         module_name, dot, name = kind.rpartition(".")
@@ -182,34 +208,13 @@ def component_class(group: str, kind: str) -> type[Component]:
     return defined[0]
 
 
-def _imported_class(group: str, kind: str) -> type[Component]:
-    module_name, _, class_name = kind.partition(":")
-    try:
-        imported: type[Component] = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError) as error:
-        cure, package = "", module_name.split(".")[0]
-        if isinstance(error, ModuleNotFoundError) and error.name in (module_name, package):
-            cure = (
-                f". Type the command in the folder of {package}, "
-                "or add this folder to PYTHONPATH (in Python: to sys.path)"
-            )
-        raise ValueError(f"kind {kind!r} cannot be imported: {error}{cure}") from error
-    check_base(group, imported, f"kind {kind!r}")
-    return imported
-
-
 def check_base(group: str, found: Any, name: str) -> None:
     """Raise ValueError, naming `name`, if `found` is no class for `group`: one with its base class and all
     methods that this requires."""
-    mro = found.__mro__ if isinstance(found, type) else ()
-    above = {f"{base.__module__}.{base.__qualname__}" for base in mro}
+    above = {f"{base.__module__}.{base.__qualname__}" for base in getattr(found, "__mro__", ())}
     needed = COMPONENT_GROUPS[group][1:]
     if above.isdisjoint(needed):
-        other = next(
-            (key for key, (_, *bases) in COMPONENT_GROUPS.items() if not above.isdisjoint(bases)), None
-        )
-        is_other = f"is for `{other}`, not for `{group}`: it " if other else ""
-        raise ValueError(f"{name} {is_other}is not a subclass of {' or '.join(needed)}")
+        raise ValueError(f"{name} cannot be a `{group}`: it is not a subclass of {' or '.join(needed)}")
     if missing := sorted(found.__abstractmethods__):
         raise ValueError(f"{name} lacks the method {', '.join(missing)}, which its base class requires")
 

@@ -1,9 +1,9 @@
 """Checks across the stages of a recipe and its other settings.
 
-Each raises ValueError naming the key and the cure, or ValidationError with an error at each key.
+Each check yields the key of a setting that contradicts another one, and a message with the cure.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
@@ -15,13 +15,13 @@ from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.recipe.teacher_training import TRAINED, TeacherStart
-from pyserini_ance.recipe.term import Term
 
 if TYPE_CHECKING:
     from pyserini_ance.negatives.bm25 import Bm25
     from pyserini_ance.recipe.models import Recipe
 
 Key = tuple[str | int, ...]
+Problem = tuple[Key, str]
 NEEDS_BM25 = (
     "a source or a teacher of kind `bm25` needs BM25, but `bm25: null`; configure `bm25:`, pass a file to "
     "the kind `ranking`, or remove the source, or its stage (`STAGE: null`)"
@@ -29,221 +29,125 @@ NEEDS_BM25 = (
 
 
 def check_consistency(recipe: "Recipe") -> None:
-    """Raise ValueError at the first setting that contradicts another one."""
-    _check_optimizer_moments(recipe.stages)
-    _check_schedules(recipe)
-    _check_batch_sizes(recipe)
-    _check_bm25(recipe)
-    _check_teachers(recipe)
-    _check_previous_stages(recipe)
-    _check_evaluated_splits(recipe)
-    _check_unjudged(recipe)
-    _check_reranking(recipe)
+    """Raise ValidationError with the problems that the first failing check finds, each at its key."""
+    for check in (
+        _check_order,
+        _check_optimizer_moments,
+        _check_train_split,
+        _check_bm25,
+        _check_trained_teachers,
+        _check_previous_tables,
+        _check_evaluated_splits,
+        _check_reranking,
+    ):
+        errors = [
+            InitErrorDetails(
+                type=PydanticCustomError("contradiction", "{message}", {"message": text}), loc=key, input={}
+            )
+            for key, text in check(recipe)
+        ]
+        if errors:
+            raise ValidationError.from_exception_data(type(recipe).__name__, errors)
 
 
-def _check_optimizer_moments(stages: dict[str, Stage]) -> None:
-    """A stage with `keep_optimizer` has the optimizer and the trainable towers of the previous stage."""
-    name, first = next(iter(stages.items()))
+def _check_order(recipe: "Recipe") -> Iterator[Problem]:
+    """A stage or teacher comes after the stage that it starts from or follows; names are different."""
+    stages = list(recipe.stages)
+    for position, (name, stage) in enumerate(recipe.stages.items()):
+        start, earlier = stage.init_from, stages[:position]
+        if isinstance(start, InitFrom) and not start.is_external and start.stage not in earlier:
+            near = did_you_mean(start.stage or "", earlier)
+            text = f"no stage {start.stage!r} before {name!r}{near}; earlier: {', '.join(earlier) or 'none'}"
+            yield ("stages", name, "init_from", "stage"), text
+        if not earlier and stage.mines_with_previous:
+            text = "previous_stage, but no stage comes before it; remove the key"
+            yield ("stages", name, "refresh", "initial_model"), text
+    for name, teacher in recipe.teachers.items():
+        if teacher.after not in stages:
+            near = did_you_mean(teacher.after, stages)
+            text = f"no stage {teacher.after!r}{near}; stages: {', '.join(stages)}; or remove the teacher"
+            yield ("teachers", name, "after"), f"{text}: teachers.{name}=null"
+        if name in stages:  # the files of both would have one name
+            yield ("teachers", name), "a stage has this name; give the teacher another one"
+
+
+def _check_optimizer_moments(recipe: "Recipe") -> Iterator[Problem]:
+    """A stage with `keep_optimizer` has the optimizer and the trainable towers of the previous stage; one
+    that goes on with a schedule starts from the last step of that schedule, not from a better one before."""
+    name, first = next(iter(recipe.stages.items()))
     if first.keep_optimizer:
-        raise ValueError(f"stages.{name} is the first stage: there is no optimizer to keep")
-    for (previous_name, previous), (name, stage) in pairwise(stages.items()):
-        if not stage.keep_optimizer:
-            continue
-        kind, previous_kind = stage.optimizer.kind, previous.optimizer.kind
-        if kind != previous_kind:
-            raise ValueError(
-                f"stages.{name}.keep_optimizer: its optimizer is {kind}, that of stages.{previous_name} is "
-                f"{previous_kind}; use one kind for both"
+        yield ("stages", name, "keep_optimizer"), "this is the first stage: there is no optimizer to keep"
+    for (before, previous), (name, stage) in pairwise(recipe.stages.items()):
+        if stage.keep_optimizer and (
+            stage.optimizer.kind != previous.optimizer.kind
+            or stage.trainable != previous.trainable
+            or previous.average is not None
+        ):
+            text = (
+                f"stages.{before} has another optimizer.kind, other `trainable` towers, or an `average` as "
+                "its result, which has no moments; make them equal, or remove keep_optimizer"
             )
-        if previous.average is not None:
-            raise ValueError(
-                f"stages.{name}.keep_optimizer: the result of stages.{previous_name} is an average, which "
-                "has no moments; remove keep_optimizer, or that `average`"
-            )
-        if stage.trainable != previous.trainable:
-            raise ValueError(
-                f"stages.{name} trains other towers than the previous stage: there are no moments to keep; "
-                "remove keep_optimizer"
-            )
-
-
-def _check_schedules(recipe: "Recipe") -> None:
-    """A schedule that an earlier stage has begun goes on from its last step, not from a better one before."""
+            yield ("stages", name, "keep_optimizer"), text
     for name, stage in recipe.stages.items():
-        start = stage.init_from
-        start_name = start.stage if isinstance(start, InitFrom) else recipe.stage_before(name)
-        if not stage.lr_schedule.offset_steps or start == "initial" or start_name not in recipe.stages:
+        start = stage.init_from.stage if isinstance(stage.init_from, InitFrom) else recipe.stage_before(name)
+        if not stage.lr_schedule.offset_steps or stage.init_from == "initial" or start not in recipe.stages:
             continue
-        evaluate = recipe.stages[start_name].evaluate
+        evaluate = recipe.stages[start].evaluate
         if not stage.starts_from_checkpoint and evaluate is not None and evaluate.keep_best:
-            raise ValueError(
-                f"stages.{name}.lr_schedule.offset_steps is {stage.lr_schedule.offset_steps}, but with "
-                f"stages.{start_name}.evaluate.keep_best: true the stage may start from an earlier step; "
-                f"set stages.{start_name}.evaluate.keep_best=false, or remove offset_steps"
+            text = (
+                f"with stages.{start}.evaluate.keep_best: true the stage may start from an earlier step than "
+                f"{stage.lr_schedule.offset_steps}; set stages.{start}.evaluate.keep_best=false, or remove "
+                "offset_steps"
             )
+            yield ("stages", name, "lr_schedule", "offset_steps"), text
 
 
-def _check_batch_sizes(recipe: "Recipe") -> None:
-    """With `sampling: equal`, each split has the same share of a batch."""
-    splits = len(recipe.train_split.splits)
-    for name, stage in recipe.stages.items():
-        if recipe.train_split.sampling == "equal" and stage.batch_queries % splits:
-            raise ValueError(
-                f"stages.{name}.batch_queries is {stage.batch_queries}, but train_split.sampling: equal "
-                f"draws equally many queries of each of {splits} splits; use a multiple of {splits}, or "
-                "sampling: proportional"
-            )
-
-
-def _check_evaluated_splits(recipe: "Recipe") -> None:
-    """Every split under a key of `final_evaluation` exists, evaluated or not: a misspelt one would be
-    ignored."""
-    if getattr(recipe.data, "splits", None) is None:  # the files themselves say which splits there are
-        return
-    final_evaluation = recipe.final_evaluation
-    splits = list(dict.fromkeys([*recipe.data.split_names, recipe.train_split.name]))
-    for key in PER_SPLIT_KEYS:
-        by_split = getattr(final_evaluation, key)
-        for split in by_split if isinstance(by_split, dict) else ():
-            if split in splits:
-                continue
-            cure = ""
-            if split in final_evaluation.split:
-                others = ", ".join(name for name in final_evaluation.split if name in splits)
-                cure = f"; add it there, or evaluate others: final_evaluation.split=[{others}]"
-            raise ValueError(
-                f"final_evaluation.{key} names split {split!r}{did_you_mean(split, splits)}; "
-                f"splits of `data`: {', '.join(splits)}{cure}"
-            )
-
-
-def _check_unjudged(recipe: "Recipe") -> None:
-    """Only training splits keep queries without positives, which only `refresh.positives_top_k` uses."""
-    kept = recipe.data.keep_unjudged
-    finding = [name for name, one in recipe.stages.items() if one.effective_refresh.positives_top_k]
-    if finding and not kept:
-        raise ValueError(
-            f"stages.{finding[0]}.refresh.positives_top_k finds positives for questions without one, but "
-            f"`data` leaves them out; set data.keep_unjudged=[{', '.join(recipe.train_split.splits)}]"
-        )
+def _check_train_split(recipe: "Recipe") -> Iterator[Problem]:
+    """With `sampling: equal`, each split has the same share of a batch. Only training splits keep queries
+    without positives, which only `refresh.positives_top_k` uses."""
+    splits, kept = recipe.train_split.splits, recipe.data.keep_unjudged
     evaluated = {split for one in recipe.stages.values() if one.evaluate for split in one.evaluate.split}
     evaluated |= set(recipe.final_evaluation.split)
     if recipe.data.hold_out:
         evaluated.add(recipe.data.hold_out.source)
     for split in kept:
-        if split not in recipe.train_split.splits or split in evaluated:
-            raise ValueError(
-                f"data.keep_unjudged names split {split!r}, which is evaluated, held out from, or not "
-                f"trained on; expected splits of train_split alone: {', '.join(recipe.train_split.splits)}"
+        if split not in splits or split in evaluated:
+            text = (
+                f"split {split!r} is evaluated, held out from, or not trained on; expected splits of "
+                f"train_split alone: {', '.join(splits)}"
             )
+            yield ("data", "keep_unjudged"), text
     for name, stage in recipe.stages.items():
-        if kept and stage.effective_refresh.query_chunks > 1:
-            raise ValueError(
-                f"stages.{name}.refresh.query_chunks divides queries that all have positives, but "
-                "data.keep_unjudged keeps others; remove one of them"
+        refresh = stage.effective_refresh
+        if recipe.train_split.sampling == "equal" and stage.batch_queries % len(splits):
+            text = (
+                f"{stage.batch_queries} is not a multiple of {len(splits)}, the number of splits of which "
+                "train_split.sampling: equal draws equally many queries; use a multiple, or proportional"
             )
+            yield ("stages", name, "batch_queries"), text
+        if refresh.positives_top_k and not kept:
+            text = f"`data` leaves questions without positives out; data.keep_unjudged=[{', '.join(splits)}]"
+            yield ("stages", name, "refresh", "positives_top_k"), text
+        if refresh.query_chunks > 1 and kept:
+            text = "data.keep_unjudged keeps queries without positives; remove one of the keys"
+            yield ("stages", name, "refresh", "query_chunks"), text
 
 
-def _check_reranking(recipe: "Recipe") -> None:
-    """The ranking that is reranked exists and is long enough."""
-    final_evaluation = recipe.final_evaluation
-    for split, rerank in final_evaluation.reranked.items():
-        key = f"final_evaluation.rerank.{split}"
-        if rerank.file is None and recipe.bm25 is None:
-            raise ValueError(
-                f"{key} reranks BM25's ranking, but `bm25: null`; pass a `file`, or configure `bm25:`"
-            )
-        if rerank.file is None and "bm25" not in final_evaluation.rows:
-            raise ValueError(
-                f"{key} reranks the ranking of the row bm25, which final_evaluation.rows lacks; "
-                "add it, or pass a `file`"
-            )
-        if rerank.file is None and rerank.hits > final_evaluation.hits:
-            raise ValueError(
-                f"{key}.hits is {rerank.hits}, but BM25 ranks {final_evaluation.hits} documents "
-                f"(final_evaluation.hits); set final_evaluation.hits={rerank.hits}"
-            )
-
-
-def _check_previous_stages(recipe: "Recipe") -> None:
-    """A stage that mines with the previous model, or draws from the previous tables, has such a previous
-    stage."""
-    for name, stage in recipe.stages.items():
-        previous_name = recipe.stage_before(name)
-        previous = None if previous_name is None else recipe.stages[previous_name]
-        if previous is None and stage.mines_with_previous:
-            raise ValueError(
-                f"stages.{name}.refresh.initial_model: previous_stage, but no stage comes before it; "
-                "remove the key"
-            )
-        for term_name, term in stage.terms.items():
-            if any(leaf.uses_previous_tables for leaf in term.components):
-                _check_previous_tables(
-                    f"stages.{name}.terms.{term_name}.negatives", term_name, term, previous
-                )
-
-
-def _check_previous_tables(key: str, name: str, term: Term, previous: Stage | None) -> None:
-    if previous is None:
-        raise ValueError(
-            f"{key}: momentum draws from the negatives of the previous stage, but this is the first stage; "
-            "remove the source here"
-        )
-    same = previous.terms.get(name)
-    if same is None or same.anchor != term.anchor or not any(source.is_mined for source in same.negatives):
-        raise ValueError(
-            f"{key}: momentum draws from the tables of the same term in the previous stage, which has no "
-            f"term {name!r} with `anchor: {term.anchor}` and a source that is mined (its terms: "
-            f"{', '.join(previous.terms)}); give both terms one name, or remove the source"
-        )
-    if any(getattr(source, "min_candidates", 0) for source in same.negatives):
-        raise ValueError(
-            f"{key}: momentum draws from tables of all queries, but the previous stage leaves queries out of "
-            "its tables; remove min_candidates there"
-        )
-    if (
-        previous.refresh
-        and previous.refresh.query_chunks > 1
-        and any(source.is_dynamic for source in same.negatives)
-    ):
-        raise ValueError(
-            f"{key}: momentum draws from tables of all queries, but the previous stage ends with the tables "
-            f"of one of {previous.refresh.query_chunks} chunks; remove refresh.query_chunks there"
-        )
-
-
-def _check_bm25(recipe: "Recipe") -> None:
+def _check_bm25(recipe: "Recipe") -> Iterator[Problem]:
     """BM25 retrieves as many documents as `bm25` negatives look at, and is there for a `bm25` teacher."""
-    if recipe.bm25 is None and "bm25" in recipe.training_needs:
-        raise _errors(recipe, [(key, NEEDS_BM25) for key, needs in _all_needs(recipe) if "bm25" in needs])
-    for leaf in (leaf for source in recipe.sources for leaf in source.components):
-        if leaf.kind != "bm25":
-            continue
-        assert recipe.bm25 is not None
+    if recipe.bm25 is None:
+        yield from ((key, NEEDS_BM25) for key, needs in _all_needs(recipe) if "bm25" in needs)
+        return
+    for leaf in (leaf for source in recipe.sources for leaf in source.components if leaf.kind == "bm25"):
         source = cast("Bm25", leaf)
         top_k = source.top_k + source.filtered_candidates
         if top_k > recipe.bm25.hits:
-            reads = f"with its filters reads {top_k} documents" if source.filters else f"has top_k {top_k}"
-            raise ValueError(
-                f"a `bm25` source {reads}, but bm25.hits is {recipe.bm25.hits}; set bm25.hits={top_k}"
-            )
+            text = f"{recipe.bm25.hits}, but a `bm25` source with its filters reads {top_k} documents"
+            yield ("bm25", "hits"), f"{text}; set bm25.hits={top_k}"
 
 
-def _check_teachers(recipe: "Recipe") -> None:
-    """Each cross-encoder of `teachers` follows a stage, and is trained before it is used."""
-    stages = list(recipe.stages)
-    problems: list[tuple[Key, str]] = []
-    for name, teacher in recipe.teachers.items():
-        if teacher.after not in stages:
-            text = (
-                f"no stage {teacher.after!r}{did_you_mean(teacher.after, stages)}; stages: "
-                f"{', '.join(stages)}; set `after`, or remove the teacher: teachers.{name}=null"
-            )
-            problems.append((("teachers", name, "after"), text))
-        if name in stages:  # the files of both would have one name
-            problems.append((("teachers", name), "a stage has this name; give the teacher another one"))
-    if problems:
-        raise _errors(recipe, problems)
+def _check_trained_teachers(recipe: "Recipe") -> Iterator[Problem]:
+    """Each cross-encoder of `teachers` is trained before it is used."""
     trained: list[str] = []
     for key, needs in _all_needs(recipe):
         for name in (need.removeprefix(TRAINED) for need in sorted(needs) if need.startswith(TRAINED)):
@@ -252,11 +156,9 @@ def _check_teachers(recipe: "Recipe") -> None:
                     f"`teachers` has no {name!r} that is trained before this{did_you_mean(name, trained)}; "
                     f"trained before: {', '.join(trained) or 'none'}"
                 )
-                problems.append((key, text))
+                yield key, text
         if key[0] == "teachers" and key[2] == "init_from":
             trained.append(str(key[1]))
-    if problems:
-        raise _errors(recipe, problems)
 
 
 def _all_needs(recipe: "Recipe") -> Iterator[tuple[Key, frozenset[str]]]:
@@ -279,12 +181,58 @@ def _all_needs(recipe: "Recipe") -> Iterator[tuple[Key, frozenset[str]]]:
             yield ("teachers", name, "init_from", "teacher"), needs
 
 
-def _errors(recipe: "Recipe", problems: Sequence[tuple[Key, str]]) -> ValidationError:
-    """One error for each key, with its message."""
-    errors = [
-        InitErrorDetails(
-            type=PydanticCustomError("missing_input", "{message}", {"message": text}), loc=key, input={}
-        )
-        for key, text in problems
-    ]
-    return ValidationError.from_exception_data(type(recipe).__name__, errors)
+def _check_previous_tables(recipe: "Recipe") -> Iterator[Problem]:
+    """A term that draws from the tables of the same term in the previous stage finds them, of all queries."""
+    for stage_name, stage in recipe.stages.items():
+        before = recipe.stage_before(stage_name)
+        previous: Stage | None = None if before is None else recipe.stages[before]
+        for name, term in stage.terms.items():
+            if not any(leaf.uses_previous_tables for leaf in term.components):
+                continue
+            same = previous and previous.terms.get(name)
+            if not (same and same.anchor == term.anchor and any(one.is_mined for one in same.negatives)):
+                text = (
+                    "momentum draws from the tables of the same term in the previous stage, which has no "
+                    f"term {name!r} with `anchor: {term.anchor}` and a source that is mined (its terms: "
+                    f"{', '.join(previous.terms if previous else ()) or 'none'}); give both terms one name, "
+                    "or remove the source"
+                )
+                yield ("stages", stage_name, "terms", name, "negatives"), text
+                continue
+            assert previous is not None
+            chunked = previous.refresh is not None and previous.refresh.query_chunks > 1
+            if any(
+                getattr(one, "min_candidates", 0) or (chunked and one.is_dynamic) for one in same.negatives
+            ):
+                text = (
+                    "momentum draws from tables of all queries, but the previous stage ends with those of "
+                    "some; remove min_candidates and refresh.query_chunks there"
+                )
+                yield ("stages", stage_name, "terms", name, "negatives"), text
+
+
+def _check_evaluated_splits(recipe: "Recipe") -> Iterator[Problem]:
+    """No split under a key of `final_evaluation` is misspelt: it would be ignored, as those are that a base
+    wrote for its own data."""
+    if getattr(recipe.data, "splits", None) is None:  # the files themselves say which splits there are
+        return
+    splits = list(dict.fromkeys([*recipe.data.split_names, recipe.train_split.name]))
+    for key in PER_SPLIT_KEYS:
+        by_split = getattr(recipe.final_evaluation, key)
+        for split in by_split if isinstance(by_split, dict) else ():
+            if split not in splits and (near := did_you_mean(split, splits)):
+                text = f"no split {split!r}{near}; splits of `data`: {', '.join(splits)}"
+                yield ("final_evaluation", key), f"{text}; add it there, or set final_evaluation.{key} anew"
+
+
+def _check_reranking(recipe: "Recipe") -> Iterator[Problem]:
+    """The ranking that is reranked exists and is long enough."""
+    final_evaluation = recipe.final_evaluation
+    for split, rerank in final_evaluation.reranked.items():
+        key = ("final_evaluation", "rerank", split)
+        if rerank.file is None and (recipe.bm25 is None or "bm25" not in final_evaluation.rows):
+            text = "reranks the row bm25, which `bm25: null` or final_evaluation.rows leaves out"
+            yield key, f"{text}; add it, or pass a `file`"
+        elif rerank.file is None and rerank.hits > final_evaluation.hits:
+            text = f"{rerank.hits}, but BM25 ranks {final_evaluation.hits} documents"
+            yield (*key, "hits"), f"{text}; set final_evaluation.hits={rerank.hits}"

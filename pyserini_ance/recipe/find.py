@@ -34,17 +34,18 @@ def find_recipe(name: str | Path, named_in: Path | None = None) -> Path:
 
 
 def _similar(name: Path, named_in: Path | None) -> list[str]:
-    """At most SUGGESTIONS recipes: a file next to `name`, then shipped recipes, by their last word or by
-    their whole name. Files to extend are suggested to a file that extends, and for such a name."""
+    """At most SUGGESTIONS names: of files next to `name` or next to `named_in`, then of shipped recipes.
+
+    Files to extend are suggested to a file that extends, and for such a name.
+    """
     stem = name.with_suffix("") if name.suffix in (".yml", ".yaml") else name
     files = {path.stem: str(path) for path in sorted(name.parent.glob("*.yaml"))}
     if named_in:
         siblings = sorted((named_in.parent / name.parent).glob("*.yaml"))
         files |= {path.stem: str(name.parent / path.stem) for path in siblings if path != named_in}
-    near = [files[one] for one in difflib.get_close_matches(stem.name, files, n=1)]
     recipes = _shipped_files() if named_in or _only_extended(stem) else shipped()
     words = {recipe: recipe.rpartition("/")[2] for recipe in recipes}
-    near += [recipe for recipe in recipes if words[recipe] == stem.name]
+    near = [files[one] for one in difflib.get_close_matches(stem.name, files, n=1)]
     near += difflib.get_close_matches(str(stem), recipes, n=SUGGESTIONS)
     word = difflib.get_close_matches(stem.name, words.values(), n=1)
     near += [recipe for recipe in recipes if [words[recipe]] == word]

@@ -8,8 +8,8 @@ from pydantic import SerializerFunctionWrapHandler, field_validator, model_seria
 from pyserini_ance.recipe.components import Settings
 
 EXPECTED = (
-    "expected `initial`, `previous`, `{stage: NAME}`, `{run: FOLDER}` or `{recipe: NAME}` (either with "
-    "`stage: NAME` for the result of that stage instead of the last), or `{folder: ENCODER}`"
+    "`initial`, `previous`, `{stage: NAME}`, `{run: FOLDER}` or `{recipe: NAME}` (either with `stage: NAME` "
+    "for the result of that stage instead of the last), or `{folder: ENCODER}`"
 )
 
 Change = Literal["normalize", "layer_norm", "tokenization"]
@@ -38,11 +38,11 @@ class InitFrom(Settings):
         return bool(self.run or self.recipe or self.folder)
 
     def __str__(self) -> str:
-        values = {
-            key: value if isinstance(value, str) else " and ".join(value)
-            for key, value in self.model_dump(mode="json").items()
-        }
-        return ", ".join(f"{key} {value}" for key, value in values.items())
+        values = self.model_dump(mode="json")
+        return ", ".join(
+            f"{key} {value if isinstance(value, str) else ' and '.join(value)}"
+            for key, value in values.items()
+        )
 
     @field_validator("run", "folder")
     @classmethod
@@ -52,28 +52,12 @@ class InitFrom(Settings):
     @model_validator(mode="after")
     def check_one_origin(self) -> "InitFrom":
         origins = [key for key in ("run", "recipe", "folder") if getattr(self, key)]
-        if len(origins) > 1:
-            raise ValueError(f"{' and '.join(origins)} are two different checkpoints; keep one")
-        if self.folder and self.stage:
-            raise ValueError("a folder holds one encoder; remove `stage`, or pass a `run`")
-        if not (origins or self.stage):
-            raise ValueError(EXPECTED)
+        if len(origins) > 1 or (self.folder and self.stage) or not (origins or self.stage):
+            raise ValueError(f"expected one origin: {EXPECTED}")
         if self.allow_changes and not origins:
-            raise ValueError(
-                "`allow_changes` is for encoders from outside the recipe: within it, all stages have one "
-                "encoder's settings"
-            )
+            raise ValueError("`allow_changes` is for encoders from outside the recipe; remove it")
         return self
 
     @model_serializer(mode="wrap")
     def without_empty_values(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {key: value for key, value in write(self).items() if value}
-
-
-def read_init_from(value: Any) -> Any:
-    """Report one error at the key instead of one per union member."""
-    if isinstance(value, dict):
-        return InitFrom.model_validate(value)
-    if value not in ("initial", "previous") and not isinstance(value, InitFrom):
-        raise ValueError(EXPECTED)
-    return value

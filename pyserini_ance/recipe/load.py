@@ -11,7 +11,6 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from pyserini_ance.recipe.components import Component, Settings, component_class, component_of, did_you_mean
-from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
 from pyserini_ance.recipe.find import find_recipe
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.variant import differences
@@ -19,12 +18,7 @@ from pyserini_ance.recipe.variant import differences
 # Keys whose mappings merge even if their `kind` differs: it does not change the meaning of their other keys.
 SAME_KEYS = {"lr_schedule"}
 WHOLE = {"init_from"}  # keys whose mappings never merge: halves of two checkpoints are not a checkpoint
-# The mappings from which null removes an inherited name, and the cure for a name that is not inherited.
-NULLABLE = {
-    ("stages",): "A stage with the values of stage_defaults alone is {}",
-    ("teachers",): "A teacher needs `after` and `negatives`",
-    ("data", "splits"): "A split that the data lacks is left out of `splits`",
-}
+NULLABLE = (("stages",), ("teachers",), ("data", "splits"))  # mappings from which null removes a name
 # `expect` holds if overrides change nothing but these: chance, machine, paths, shown splits and measures.
 KEEPS_EXPECT = (
     *("name", "description", "expect", "seed", "device", "threads", "precision", "cache", "log_with"),
@@ -47,22 +41,25 @@ def load(name: str | Path, *overrides: str) -> LoadedRecipe:
 
     `extends:` names files in the same folder (or any recipe); mappings merge, anything else replaces, and
     null removes an inherited stage, teacher or split. `stage_defaults:` gives defaults to each stage.
-    `expect` is not inherited, and overrides of other keys than KEEPS_EXPECT drop it. Settings under
-    `final_evaluation` for splits that the data lacks and that are not evaluated are dropped as well.
+    `expect` is not inherited, and overrides of other keys than KEEPS_EXPECT drop it.
     Raises ValueError naming key and value, and the files and overrides that were merged.
     """
     path = find_recipe(str(name))
     files: list[Path] = []
-    splits: set[str] = set()
-    raw = _read_chain(path, files, splits, ())
+    raw = _read_chain(path, files, ())
     in_file = _copy(raw)
     for override in overrides:
         _apply(raw, override)
     empty: dict = {"bm25": {}, "final_evaluation": {}}
     keeps_expect = all(key.startswith(KEEPS_EXPECT) for key, *_ in differences(empty | in_file, empty | raw))
     raw.setdefault("name", f"{path.resolve().parent.name}/{path.stem}")
-    _fill_stage_defaults(raw)
-    _drop_replaced_splits(raw, splits)
+    defaults = raw.pop("stage_defaults", {})
+    if not isinstance(defaults, dict):
+        raise ValueError(f"stage_defaults: expected a mapping of a stage's keys, got {defaults!r}")
+    stages = raw["stages"] if isinstance(raw.get("stages"), dict) else {}
+    for stage_name, stage in stages.items():  # every stage is complete by itself
+        if isinstance(stage, dict):
+            stages[stage_name] = merge(_copy(defaults), stage)
     bases = f" (extends {', '.join(map(str, files[:-1]))})" if len(files) > 1 else ""
     overridden = f", with {' '.join(overrides)}" if overrides else ""
     with _explained(f"recipe {path}", bases + overridden):
@@ -115,11 +112,8 @@ def _copy(value: Any) -> Any:
     return [_copy(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _read_chain(path: Path, files: list[Path], splits: set[str], above: tuple[Path, ...]) -> dict:
-    """The file, merged into the files that it extends.
-
-    Adds every file to `files`, and the names of their splits to `splits`.
-    """
+def _read_chain(path: Path, files: list[Path], above: tuple[Path, ...]) -> dict:
+    """The file, merged into the files that it extends. Adds every file to `files`."""
     if path.resolve() in above:
         raise ValueError(
             f"recipes extend one another in a circle: {' -> '.join(map(str, (*above, path.resolve())))}"
@@ -138,96 +132,46 @@ def _read_chain(path: Path, files: list[Path], splits: set[str], above: tuple[Pa
             base = sibling if sibling.exists() else find_recipe(name, path)
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{path}: extends: {error}") from None
-        merge(merged, _read_chain(base, files, splits, (*above, path.resolve())))
+        merge(merged, _read_chain(base, files, (*above, path.resolve())))
     merged.pop("expect", None)  # the scores of another recipe
-    splits.update(_mapping(own, "data", "splits"))
-    inherited = _inherited(merged)
-    merge(merged, own)
-    _remove_nulls(merged, inherited, str(path))
     files.append(path)
-    return merged
+    return merge(merged, own, str(path))
 
 
-def merge(into: dict, new: Mapping) -> dict:
+def merge(into: dict, new: Mapping, where: str = "", path: tuple[str, ...] = ()) -> dict:
     """Merge mappings deeply. A mapping of another `kind` replaces, since its keys mean something else; so
-    does one of the keys in WHOLE."""
+    does one of the keys in WHOLE.
+
+    Null removes a name from the mappings of NULLABLE, the default splits of a kind of data included. Raises
+    ValueError, naming `where`, for one that is not there: it may be misspelt.
+    """
     for key, value in new.items():
         old = into.get(key)
-        if (
-            isinstance(old, dict)
-            and isinstance(value, dict)
-            and key not in WHOLE
-            and (key in SAME_KEYS or not _differ_in_kind(old, value))
-        ):
-            merge(old, value)
+        if value is None and path in NULLABLE:
+            if key not in into:
+                raise ValueError(
+                    f"{where}: {'.'.join(path)}.{key}: null removes an inherited name, but {key!r} is not "
+                    f"inherited{did_you_mean(str(key), into)}; inherited: {', '.join(into) or 'none'}"
+                )
+            del into[key]
+        elif isinstance(value, dict):
+            is_new = key in WHOLE or (key not in SAME_KEYS and _differ_in_kind(old, value))
+            old = old if isinstance(old, dict) and not is_new else None
+            if old is None and path == ("data",) and key == "splits" and None in value.values():
+                old = default_splits(new.get("kind", into.get("kind")))
+            into[key] = merge({} if old is None else old, value, where, (*path, key))
         else:
             into[key] = value
     return into
 
 
-def _differ_in_kind(old: Mapping, new: Mapping) -> bool:
-    return "kind" in old and "kind" in new and old["kind"] != new["kind"]
+def _differ_in_kind(old: Any, new: Mapping) -> bool:
+    return isinstance(old, dict) and "kind" in old and "kind" in new and old["kind"] != new["kind"]
 
 
-def _mapping(raw: dict, *keys: str) -> dict:
-    """The mapping under `keys`; an empty one if there is none. Validation reports another type later."""
-    for key in keys:
-        inner = raw.get(key)
-        raw = inner if isinstance(inner, dict) else {}
-    return raw
-
-
-def _inherited(raw: dict) -> dict[tuple[str, ...], tuple]:
-    """The stages, teachers and splits that null may remove, before a file or an override is merged."""
-    return {keys: tuple(_mapping(raw, *keys)) for keys in NULLABLE} | {
-        ("data", "kind"): (_mapping(raw, "data").get("kind"),)
-    }
-
-
-def _remove_nulls(raw: dict, inherited: Mapping[tuple[str, ...], tuple], where: str) -> None:
-    """Remove the stages, teachers and splits that are null.
-
-    Raises ValueError for one that is not inherited: it may be misspelt.
-    """
-    for keys, cure in NULLABLE.items():
-        values, known = _mapping(raw, *keys), inherited[keys]
-        if None not in values.values():
-            continue
-        if keys[0] == "data":
-            kind = raw["data"].get("kind")
-            known = known if (kind,) == inherited["data", "kind"] else ()
-            if not known:  # null is about the splits that the kind has by itself
-                default = _default_splits_of_kind(kind)
-                known, values = tuple(default), {**default, **values}
-        key, noun = ".".join(keys), keys[-1].removesuffix("s")
-        for name in [name for name, value in values.items() if value is None]:
-            if name not in known:
-                raise ValueError(
-                    f"{where}: {key}.{name}: null removes an inherited {noun}, but no {noun} {name!r} is "
-                    f"inherited{did_you_mean(str(name), known)}; inherited: {', '.join(known) or 'none'}. "
-                    f"{cure}"
-                )
-            del values[name]
-        _mapping(raw, *keys[:-1])[keys[-1]] = values
-
-
-def without_null_splits(data: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    """The settings of data alone, without the splits that are null; the others are those of its kind.
-
-    Raises ValueError, naming `origin`, for one that the kind does not have by default.
-    """
-    raw = {"data": _copy(dict(data))}
-    _remove_nulls(raw, _inherited({}), origin)
-    return raw["data"]
-
-
-def _default_splits_of_kind(kind: Any) -> dict[str, Any]:
-    return default_splits(component_class("data", kind)) if isinstance(kind, str) else {}
-
-
-def default_splits(data: type[Component]) -> dict[str, Any]:
-    """The splits that data of this class has unless they are set."""
-    field = data.model_fields.get("splits")
+def default_splits(kind: Any) -> dict[str, Any]:
+    """The splits that data of this kind has unless they are set."""
+    field = component_class("data", kind).model_fields.get("splits") if isinstance(kind, str) else None
     default = field.get_default(call_default_factory=True) if field and not field.is_required() else {}
     return {name: str(value) for name, value in default.items()}
 
@@ -240,25 +184,15 @@ def _apply(raw: dict, override: str) -> None:
         raise ValueError(f"{where}: expected dotted.key=value, for example stages.ance.steps=500")
     value = read_yaml(text, where)
     *parents, last = key.split(".")
-    stages = raw.get("stages")
-    # A misspelt stage would be one more stage, completed by `stage_defaults`.
-    if (
-        key.startswith("stages.")
-        and len(parents) > 1
-        and isinstance(stages, dict)
-        and parents[1] not in stages
-    ):
-        near, names = did_you_mean(parents[1], stages), ", ".join(map(str, stages))
-        raise ValueError(f"{where}: no stage {parents[1]!r}{near}; stages: {names}")
-    data = _mapping(raw, "data")
-    # The default splits are written out, so that an override of one leaves the others as they are.
-    if key.startswith("data.splits.") and "splits" not in data:
-        data["splits"] = _default_splits_of_kind(data.get("kind"))
-    inherited = _inherited(raw)
     target: Any = raw
-    for word in parents:
+    for depth, word in enumerate(parents):
         if isinstance(target, dict) and target.get(word) is None:
-            target[word] = {}
+            # A misspelt stage would be one more stage, completed by `stage_defaults`.
+            if depth == 1 and parents[0] == "stages":
+                near = did_you_mean(word, target)
+                raise ValueError(f"{where}: no stage {word!r}{near}; stages: {', '.join(map(str, target))}")
+            # Default splits are written out, so that an override of one leaves the others as they are.
+            target[word] = default_splits(target.get("kind")) if parents == ["data", "splits"] else {}
         target = target[_index(target, word, where) if isinstance(target, list) else word]
         if not isinstance(target, dict | list):
             raise ValueError(f"{where}: {word!r} is {target!r}, which has no keys below it")
@@ -267,40 +201,13 @@ def _apply(raw: dict, override: str) -> None:
         return
     if not SAME_KEYS.intersection(parents[-1:]) and _differ_in_kind(target, {last: value}):
         target.clear()
-    merge(target, {last: value})
-    _remove_nulls(raw, inherited, where)
+    merge(target, {last: value}, where, tuple(parents))
 
 
 def _index(target: list, word: str, where: str) -> int:
     if not word.isdecimal() or int(word) >= len(target):
         raise ValueError(f"{where}: {word!r} must be a position in a list of {len(target)} (from 0)")
     return int(word)
-
-
-def _fill_stage_defaults(raw: dict) -> None:
-    """Fill each stage's missing keys from `stage_defaults`, so that every stage is complete by itself."""
-    defaults = raw.pop("stage_defaults", {})
-    if not isinstance(defaults, dict):
-        raise ValueError(f"stage_defaults: expected a mapping of a stage's keys, got {defaults!r}")
-    stages = _mapping(raw, "stages")
-    for name, stage in stages.items():
-        if isinstance(stage, dict):
-            stages[name] = merge(_copy(defaults), stage)
-
-
-def _drop_replaced_splits(raw: dict, splits: set[str]) -> None:
-    """Remove settings under `final_evaluation` of `splits` that neither the data has nor the evaluation
-    names: a base wrote them for its own data."""
-    final_evaluation = _mapping(raw, "final_evaluation")
-    evaluated = final_evaluation.get("split")
-    evaluated = evaluated if isinstance(evaluated, list) else [evaluated]
-    keep = [*_mapping(raw, "data", "splits"), *evaluated]
-    for key in PER_SPLIT_KEYS:
-        by_split = final_evaluation.get(key)
-        if isinstance(by_split, dict):
-            final_evaluation[key] = {
-                split: value for split, value in by_split.items() if split in keep or split not in splits
-            }
 
 
 def read_component(package: str, value: Any, origin: str) -> Component:
@@ -316,20 +223,6 @@ def read_settings[S: Settings](kind: type[S], values: Mapping[str, Any], origin:
     """Build settings from `values`. Raises ValueError with each wrong key and its cure."""
     with _explained(origin):
         return kind.model_validate(values)
-
-
-def read_options[S: Settings](kind: type[S], **values: Any) -> S:
-    """Build settings from the values of command-line options of the same names.
-
-    Raises ValueError with each wrong option, its value and what is expected.
-    """
-    try:
-        return kind.model_validate(values)
-    except ValidationError as error:
-        problems = [_in_words(problem) for problem in error.errors()]
-        raise ValueError(
-            "\n".join(f"--{key.replace('_', '-')}: {problem}" for key, problem in problems)
-        ) from None
 
 
 @contextmanager

@@ -5,22 +5,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PositiveInt,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import BeforeValidator, Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
-from pyserini_ance.recipe.components import Component, Settings, component_of, did_you_mean, keys_of
+from pyserini_ance.recipe.components import Component, Settings, component_of, expected, keys_of
 from pyserini_ance.recipe.consistency import check_consistency
 from pyserini_ance.recipe.evaluation_settings import Expect, FinalEvaluation
 from pyserini_ance.recipe.init_from import InitFrom
-from pyserini_ance.recipe.splits import TrainSplit, read_train_split
+from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.recipe.teacher_training import TrainedTeacher
 
@@ -97,16 +88,8 @@ class Retention(Settings):
 
     save_total_limit: PositiveInt = 1
     """The number of newest checkpoints to keep of each stage, besides its best."""
-    keep_negatives: PositiveInt | Literal["all"] = "all"
+    keep_negatives: Annotated[PositiveInt | Literal["all"], expected("`all` or a number from 1")] = "all"
     """The number of newest tables of negatives to keep, or `all`."""
-
-    @field_validator("keep_negatives", mode="before")
-    @classmethod
-    def read_keep_negatives(cls, value: Any) -> Any:
-        """Report one error at the key instead of one per union member."""
-        if value != "all" and (not isinstance(value, int) or value < 1):
-            raise ValueError("expected `all` or a number from 1")
-        return value
 
 
 class Rm3(Settings):
@@ -164,7 +147,7 @@ class Recipe(Settings):
     """The cross-encoders that are trained between stages, by name; those after one stage in this order."""
     final_evaluation: FinalEvaluation = FinalEvaluation()
     """The measures, splits and rankings of the evaluation after training."""
-    train_split: Annotated[TrainSplit, BeforeValidator(read_train_split)] = TrainSplit(splits=("train",))
+    train_split: TrainSplit = TrainSplit(splits=("train",))
     """The split, or the splits, to train on."""
     refresher: RefresherProcess = RefresherProcess()
     """The refresher process of `mode: async`."""
@@ -247,28 +230,6 @@ class Recipe(Settings):
                     f"{reserved}"
                 )
         return named
-
-    @field_validator("stages")
-    @classmethod
-    def check_initial_stages(cls, stages: dict[str, Stage]) -> dict[str, Stage]:
-        """A stage that starts from another stage of the recipe comes after it."""
-        earlier: list[str] = []
-        problems = []
-        for name, stage in stages.items():
-            start = stage.init_from
-            if isinstance(start, InitFrom) and not start.is_external and start.stage not in earlier:
-                choices = (
-                    f"earlier stages: {', '.join(earlier)}" if earlier else "no stage comes before this one"
-                )
-                near = did_you_mean(start.stage or "", earlier)
-                message = f"no stage {start.stage!r} before {name!r}{near}; {choices}"
-                error = PydanticCustomError("no_stage", "{message}", {"message": message})
-                key = (name, "init_from", "stage")
-                problems.append(InitErrorDetails(type=error, loc=key, input=start.stage))
-            earlier.append(name)
-        if problems:
-            raise ValidationError.from_exception_data(cls.__name__, problems)
-        return stages
 
     @model_validator(mode="after")
     def check_stages_agree(self) -> "Recipe":

@@ -1,11 +1,11 @@
 """When new negatives are mined and dev is evaluated during a stage, which process does it, and when results
 are adopted."""
 
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import PositiveInt, field_validator, model_validator
+from pydantic import PositiveInt, model_validator
 
-from pyserini_ance.recipe.components import Settings
+from pyserini_ance.recipe.components import Settings, expected
 from pyserini_ance.recipe.splits import Splits
 
 
@@ -24,7 +24,9 @@ class Product(Settings):
     """Steps between the checkpoints that it is made from."""
     mode: Literal["sync", "async"] | None = "sync"
     """Made by the training processes, which wait for it (`sync`), or by a refresher process (`async`)."""
-    adopt: AfterSteps | Literal["when_ready"] | None = None
+    adopt: Annotated[
+        AfterSteps | Literal["when_ready"] | None, expected("`when_ready` or `{after_steps: N}`", AfterSteps)
+    ] = None
     """With `mode: async`, when the result is adopted: at the first step that finds it ready (`when_ready`),
     or a fixed number of steps after its checkpoint; null: after `every_steps` steps."""
 
@@ -46,16 +48,6 @@ class Product(Settings):
     def staleness_steps(self) -> int | None:
         """The greatest age, in steps, of the checkpoint whose product a step uses; None: unbounded."""
         return None
-
-    @field_validator("adopt", mode="before")
-    @classmethod
-    def read_adopt(cls, value: Any) -> Any:
-        """Report one error at the key instead of one per union member."""
-        if isinstance(value, dict):
-            return AfterSteps.model_validate(value)
-        if value not in (None, "when_ready") and not isinstance(value, AfterSteps):
-            raise ValueError("expected `when_ready` or `{after_steps: N}`")
-        return value
 
     @model_validator(mode="after")
     def check_sync_adopts_at_once(self) -> "Product":
@@ -106,16 +98,9 @@ class Refresh(Product):
         return self.every_steps + self.lag_steps - 1
 
     @model_validator(mode="after")
-    def check_positives(self) -> "Refresh":
+    def check_refresh(self) -> "Refresh":
         if self.positives_top_k and self.query_chunks > 1:
-            raise ValueError(
-                "positives_top_k finds positives for all questions, but query_chunks mines for some at a "
-                "time; remove one of them"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def check_staleness(self) -> "Refresh":
+            raise ValueError("positives_top_k serves all questions, query_chunks some; remove one of them")
         least = self.every_steps if self.lag_steps is None else self.staleness_steps
         if self.max_staleness_steps is not None and self.max_staleness_steps < least:
             raise ValueError(

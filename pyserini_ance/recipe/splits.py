@@ -6,7 +6,6 @@ from pydantic import (
     BeforeValidator,
     PlainSerializer,
     SerializerFunctionWrapHandler,
-    field_validator,
     model_serializer,
     model_validator,
 )
@@ -17,25 +16,17 @@ from pyserini_ance.recipe.components import Settings
 def check_split_name(name: str) -> None:
     """Raise ValueError for a name that cannot be part of a file's name, as in `qrels.SPLIT.txt`."""
     if "/" in name:
-        raise ValueError(
-            f"split {name!r}: files are named after splits, so that a name has no slash; rename it, "
-            f"for example to {name.replace('/', '-')!r}"
-        )
+        raise ValueError(f"split {name!r}: files are named after splits; rename it without a slash")
 
 
 def read_names(value: Any) -> tuple[str, ...]:
     """A name, or a list of different names. Reports one error at the key instead of one per union member."""
     names = (value,) if isinstance(value, str) else value
-    if (
-        not isinstance(names, list | tuple)
-        or not names
-        or not all(isinstance(name, str) and name for name in names)
-    ):
-        raise ValueError("expected the name of a split, or a list of names")
+    is_list = isinstance(names, list | tuple) and all(isinstance(name, str) and name for name in names)
+    if not is_list or not names or len(set(names)) < len(names):
+        raise ValueError("expected the name of a split, or a list of different names")
     for name in names:
         check_split_name(name)
-    if repeated := [name for position, name in enumerate(names) if name in names[:position]]:
-        raise ValueError(f"split {repeated[0]!r} is listed twice; list each once")
     return tuple(names)
 
 
@@ -73,36 +64,22 @@ class TrainSplit(Settings):
         """The name of the merged split; a single split keeps its own."""
         return "+".join(self.splits)
 
-    @field_validator("splits")
+    @model_validator(mode="before")
     @classmethod
-    def check_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        """A merged split may prefix query ids, which are single words, with its name and a colon."""
-        if len(names) > 1 and (bad := [name for name in names if ":" in name or name.split() != [name]]):
-            raise ValueError(
-                f"split {bad[0]!r}: to be merged with others, a split needs a name without blanks and "
-                "colons; rename it under `data`"
-            )
-        return names
+    def read_name(cls, value: Any) -> Any:
+        return {"splits": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def check_sampling(self) -> "TrainSplit":
+    def check_several(self) -> "TrainSplit":
+        """A merged split may prefix query ids, which are single words, with its name and a colon."""
         if self.sampling == "equal" and len(self.splits) == 1:
             raise ValueError(
                 f"sampling: equal, but {self.splits[0]!r} is the only split; list more, or remove sampling"
             )
+        if len(self.splits) > 1 and any(":" in name or name.split() != [name] for name in self.splits):
+            raise ValueError("merged splits have names without blanks and colons; rename them in `data`")
         return self
 
     @model_serializer(mode="wrap")
     def name_alone(self, write: SerializerFunctionWrapHandler) -> Any:
         return write(self) if len(self.splits) > 1 or self.positives != "all" else self.name
-
-
-def read_train_split(value: Any) -> Any:
-    """Report one error at the key instead of one per union member."""
-    if isinstance(value, str) and value:
-        return TrainSplit(splits=(value,))
-    if not isinstance(value, dict | TrainSplit):
-        raise ValueError(
-            "expected the name of a split, or `{splits: [NAME, NAME], sampling: proportional | equal}`"
-        )
-    return value

@@ -3,10 +3,10 @@
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
-from pyserini_ance.recipe.components import Settings
-from pyserini_ance.recipe.init_from import InitFrom, read_init_from
+from pyserini_ance.recipe.components import Settings, expected
+from pyserini_ance.recipe.init_from import EXPECTED, InitFrom
 from pyserini_ance.recipe.optimization import Average, LrSchedule, Optimizer
 from pyserini_ance.recipe.refresh_settings import Evaluate, Refresh
 from pyserini_ance.recipe.term import Term
@@ -27,9 +27,7 @@ class Stage(Settings):
     trainable: Literal["both", "query_tower"] = "both"
     """The towers that train; `query_tower` unties the towers and freezes the document tower, and with it all
     document vectors."""
-    init_from: Annotated[Literal["initial", "previous"] | InitFrom, BeforeValidator(read_init_from)] = (
-        "previous"
-    )
+    init_from: Annotated[Literal["initial", "previous"] | InitFrom, expected(EXPECTED, InitFrom)] = "previous"
     """The initial weights: the untrained encoder (`initial`), the result of the previous stage (`previous`;
     in the first stage the untrained encoder), or a checkpoint."""
     steps: PositiveInt
@@ -184,32 +182,7 @@ class Stage(Settings):
         return self
 
     @model_validator(mode="after")
-    def check_promotions(self) -> "Stage":
-        promoting = [name for name, term in self.terms.items() for leaf in term.negatives if leaf.promotes]
-        of_documents = (
-            name
-            for name, term in self.terms.items()
-            if term.anchor == "document" and any(source.is_mined for source in term.negatives)
-        )
-        if promoting and (name := next(of_documents, None)):
-            raise ValueError(
-                f"terms.{promoting[0]}.negatives has a filter with `then: promote`, but terms.{name} has "
-                "documents as anchors, and its tables lack documents that become relevant; use `then: drop`, "
-                f"or give terms.{name} in-batch or random negatives"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def check_keep_optimizer(self) -> "Stage":
-        if self.keep_optimizer and (self.init_from == "initial" or self.starts_from_checkpoint):
-            given = "initial" if self.init_from == "initial" else "weights alone"
-            raise ValueError(
-                f"keep_optimizer: true makes no sense with init_from: {given}; use init_from: previous"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def check_refresh(self) -> "Stage":
+    def check_sources(self) -> "Stage":
         is_dynamic = any(source.is_dynamic for source in self.sources)
         if is_dynamic and self.refresh is None:
             raise ValueError(
@@ -217,72 +190,55 @@ class Stage(Settings):
             )
         if self.refresh is not None and not is_dynamic:
             raise ValueError("`refresh:` is set, but no source of negatives is mined with the model")
-        if (
-            self.refresh
-            and self.refresh.query_chunks > 1
-            and any(len({leaf.is_dynamic for leaf in source.components}) > 1 for source in self.sources)
-        ):
+        half_dynamic = any(
+            len({leaf.is_dynamic for leaf in source.components}) > 1 for source in self.sources
+        )
+        if self.refresh and self.refresh.query_chunks > 1 and half_dynamic:
             raise ValueError(
                 "refresh.query_chunks: a mix holds a source that is mined once, for all queries; remove "
                 "query_chunks, or list that source next to the mix"
             )
-        return self
-
-    @model_validator(mode="after")
-    def check_frozen_documents(self) -> "Stage":
         if self.trainable != "query_tower" and any(source.live for source in self.sources):
             raise ValueError(
                 "a `live` source searches document vectors that do not change; set trainable: query_tower, "
                 "or draw from `ann`"
             )
-        return self
-
-    @model_validator(mode="after")
-    def check_evaluate(self) -> "Stage":
-        if (
-            self.effective_evaluate
-            and self.effective_evaluate.mode == "sync"
-            and self.effective_evaluate.adopt
-        ):
-            raise ValueError(
-                "evaluate.adopt is set, but a sync evaluation is adopted at once; remove it, "
-                "or set evaluate.mode: async"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def check_average(self) -> "Stage":
-        number = self.average and self.average.checkpoints
-        if not number:
-            return self
-        if self.evaluate is None:
-            raise ValueError(
-                "average.checkpoints counts checkpoints that dev evaluates; set how often: `evaluate: "
-                "{every_steps: N}`"
-            )
-        if (evaluated := len(self.averaged_steps(self.steps))) < number:
-            raise ValueError(
-                f"average.checkpoints is {number}, but dev evaluates {evaluated} checkpoints in {self.steps} "
-                f"steps; lower it, or evaluate.every_steps ({self.evaluate.every_steps})"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def check_positives(self) -> "Stage":
-        if self.positives == "all" and any(term.anchor == "document" for term in self.terms.values()):
+        of_documents = {name: term for name, term in self.terms.items() if term.anchor == "document"}
+        if self.positives == "all" and of_documents:
             raise ValueError(
                 "positives: all gives a term with document anchors no single anchor; "
                 "use positives: random or first"
             )
+        mined = [name for name, term in of_documents.items() if any(one.is_mined for one in term.negatives)]
+        if mined and any(source.promotes for source in self.sources):
+            raise ValueError(
+                f"a filter has `then: promote`, but terms.{mined[0]} has documents as anchors, and its "
+                "tables lack documents that become relevant; use `then: drop`, or give "
+                f"terms.{mined[0]} in-batch or random negatives"
+            )
         return self
 
     @model_validator(mode="after")
-    def check_schedule(self) -> "Stage":
+    def check_steps(self) -> "Stage":
         offset = self.lr_schedule.offset_steps
         if self.horizon_steps < offset + self.steps:
             key = "lr_schedule.offset_steps + steps" if offset else "steps"
             raise ValueError(
                 f"lr_schedule.total_steps {self.horizon_steps} ends before {key} {offset + self.steps}: "
                 "the rest would train at rate 0"
+            )
+        if self.keep_optimizer and (self.init_from == "initial" or self.starts_from_checkpoint):
+            raise ValueError("keep_optimizer: the initial weights have no moments; use init_from: previous")
+        evaluate = self.effective_evaluate
+        if evaluate and evaluate.mode == "sync" and evaluate.adopt:
+            raise ValueError(
+                "evaluate.adopt is set, but a sync evaluation is adopted at once; remove it, "
+                "or set evaluate.mode: async"
+            )
+        number = (self.average and self.average.checkpoints) or 0
+        if (evaluated := len(self.averaged_steps(self.steps))) < number:
+            raise ValueError(
+                f"average.checkpoints is {number}, but dev evaluates {evaluated} checkpoints in {self.steps} "
+                "steps; lower it, or evaluate more often: `evaluate: {every_steps: N}`"
             )
         return self

@@ -1,11 +1,11 @@
 """How a cross-encoder is trained, and the cross-encoders that a run trains between its stages."""
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
-from pyserini_ance.recipe.components import Component, Settings, component_of
+from pyserini_ance.recipe.components import Component, Settings, component_of, expected
 
 if TYPE_CHECKING:  # at run time, component packages import the recipe, and component_of imports them by name
     from pyserini_ance.negatives.source import Source
@@ -14,7 +14,7 @@ else:
 
 TRAINED = "teachers."  # before a name: what a source or teacher needs that the run trains
 TeacherLoss = Literal["bce", "lambda"]
-EXPECTED = "expected `initial`, `{teacher: NAME}`, or `{model: FOLDER-OR-HUB-NAME}`"
+EXPECTED = "`initial`, `{teacher: NAME}`, or `{model: FOLDER-OR-HUB-NAME}`"
 
 
 class TeacherTraining(Settings):
@@ -57,17 +57,8 @@ class TeacherStart(Settings):
     @model_validator(mode="after")
     def check_one_origin(self) -> "TeacherStart":
         if (self.teacher is None) == (self.model is None):
-            raise ValueError(EXPECTED)
+            raise ValueError(f"expected {EXPECTED}")
         return self
-
-
-def _read_start(value: Any) -> Any:
-    """Report one error at the key instead of one per union member."""
-    if isinstance(value, dict):
-        return TeacherStart.model_validate(value)
-    if value != "initial" and not isinstance(value, TeacherStart):
-        raise ValueError(EXPECTED)
-    return value
 
 
 class TrainedTeacher(TeacherTraining):
@@ -80,7 +71,7 @@ class TrainedTeacher(TeacherTraining):
 
     after: str
     """The stage whose result mines the negatives."""
-    init_from: Annotated[Literal["initial"] | TeacherStart, BeforeValidator(_read_start)] = "initial"
+    init_from: Annotated[Literal["initial"] | TeacherStart, expected(EXPECTED, TeacherStart)] = "initial"
     """The initial weights: those of the untrained encoder with a new head (`initial`), those of an earlier
     cross-encoder of the run, or a model."""
     negatives: tuple[Annotated[Source, component_of("negatives")], ...] = Field(min_length=1)
@@ -96,11 +87,8 @@ class TrainedTeacher(TeacherTraining):
     @classmethod
     def check_negatives(cls, negatives: "tuple[Source, ...]") -> "tuple[Source, ...]":
         for source in negatives:
-            if (
-                source.live
-                or not source.is_mined
-                or any(leaf.uses_previous_tables for leaf in source.components)
-            ):
+            uses_previous = any(leaf.uses_previous_tables for leaf in source.components)
+            if source.live or not source.is_mined or uses_previous:
                 raise ValueError(
                     f"`{source.kind}` is not mined from the result of a stage; use ann, lookahead, bm25, "
                     "ranking or a mix of them"

@@ -62,7 +62,7 @@ class Term(Settings):
         return values
 
     @model_validator(mode="after")
-    def check_regularizer(self) -> "Term":
+    def check_agreement(self) -> "Term":
         if self.regularizer is not None and (
             self.negatives
             or self.num_hardest
@@ -73,35 +73,25 @@ class Term(Settings):
                 "a regularizer applies to all anchors and positives of the step; give it a term of its own "
                 "without negatives, in_batch_negatives, num_hardest, false_negative_margin"
             )
-        return self
-
-    @model_validator(mode="after")
-    def check_negatives(self) -> "Term":
         if self.negatives and self.negatives_from:
             raise ValueError("a term has negatives of its own or those of another term; keep one of the keys")
         if not (self.in_batch_negatives or self.negatives or self.negatives_from):
             raise ValueError(
                 "a term needs negatives: list a source under `negatives:`, or set in_batch_negatives: true"
             )
-        return self
-
-    @model_validator(mode="after")
-    def check_teacher(self) -> "Term":
         needs_teacher = getattr(self.loss, "needs_teacher", False)  # a class of the user may lack it
-        if needs_teacher and self.teacher is None:
+        if needs_teacher != (self.teacher is not None):
             raise ValueError(
                 f"loss `{self.loss.kind}` follows a teacher's scores; name one: `teacher: {{kind: hybrid}}`"
+                if needs_teacher
+                else f"loss `{self.loss.kind}` uses no teacher; set loss: kl or margin_mse"
             )
-        if self.teacher is None:
-            return self
-        if not needs_teacher:
-            raise ValueError(f"loss `{self.loss.kind}` uses no teacher; set loss: kl or margin_mse")
-        if self.false_negative_margin is not None:
+        if needs_teacher and self.false_negative_margin is not None:
             raise ValueError(
                 f"false_negative_margin is {self.false_negative_margin}, but the teacher says how relevant "
                 "each candidate is: the margin would hide what the retriever has to learn; remove it"
             )
-        if self.in_batch_negatives:
+        if needs_teacher and self.in_batch_negatives:
             raise ValueError(
                 "a teacher scores an anchor's own candidates alone; give the in-batch negatives a term of "
                 "their own, and this one `negatives_from: THAT_TERM`"

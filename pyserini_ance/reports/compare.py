@@ -3,36 +3,26 @@ a grid's gains over a baseline, and dev curves."""
 
 import logging
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from pyserini_ance.data.trec import Qrels, read_qrels, read_run
+from pyserini_ance.evaluation import tables
 from pyserini_ance.evaluation.grid_rows import GRID_FILE, SEED
 from pyserini_ance.evaluation.metrics import per_query
-from pyserini_ance.evaluation.significance import Difference, differences
-from pyserini_ance.evaluation.tables import (
-    BM25,
-    HYBRID,
-    UNTRAINED_ROWS,
-    common_measures,
-    last_stage,
-    mean_range,
-    read_results,
-    seconds_of,
-)
+from pyserini_ance.evaluation.significance import differences
+from pyserini_ance.evaluation.tables import BM25, HYBRID, UNTRAINED_ROWS, last_stage, mean_range
 from pyserini_ance.recipe import variant
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.grid_spec import RECIPE
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.reports.run_history import dev_curve
 from pyserini_ance.runs.provenance import hashed_settings, seeds_of
-from pyserini_ance.runs.rundir import RECIPE as RECIPE_FILE
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, read_json_lines
 
@@ -40,80 +30,52 @@ log = logging.getLogger(__name__)
 EXACT = "exact"  # the index of a row without `+INDEX`
 Results = Mapping[str, Any]  # of a run, as tables.read_results returns them
 Table = tuple[list[dict[str, Any]], list[str]]  # rows and columns
+Systems = Mapping[
+    str, Sequence[tuple[RunDir, str]]
+]  # by label: the rankings that one row of a table averages
 
 
 def runs_in(paths: Sequence[Path]) -> list[Path]:
-    """The finished runs of each folder of a grid; any other folder itself.
+    """The run directories, each once: of a grid's folder its finished runs, any other folder itself.
 
-    Files are skipped: a shell's `runs/*` names those that stand next to runs. Raises FileNotFoundError if
-    there are only files, and for a folder of runs that is not a grid's; ValueError if no run of a grid has
-    finished, and for a run that comes twice, which would count as two seeds.
+    Files are skipped: a shell's `runs/*` names some. Raises FileNotFoundError if there are only files,
+    ValueError if no run of a grid has finished.
     """
-    folders = [path for path in paths if not path.is_file()]
-    if not folders:
-        raise FileNotFoundError(f"{paths[0]} is a file; pass a run directory")
-    if files := [str(path) for path in paths if path.is_file() and not (path.parent / GRID_FILE).exists()]:
-        log.warning("skipped, because they are files and not run directories: %s", ", ".join(files))
-    runs = []
-    for folder in folders:
+    runs: dict[Path, Path] = {}
+    for folder in (path for path in paths if not path.is_file()):
+        found = [folder]
         if (folder / GRID_FILE).exists():
             recorded = read_json(folder / GRID_FILE)["runs"]
-            finished = [folder / run["run"] for run in recorded if run["status"] == "finished"]
-            if not finished:
+            found = [folder / run["run"] for run in recorded if run["status"] == "finished"]
+            if not found:
                 raise ValueError(f"{folder}: no run of this grid has finished yet")
-            if len(finished) < len(recorded):
+            if len(found) < len(recorded):
                 message = "%s: %d of %d runs have finished; the others are skipped"
-                log.warning(message, folder, len(finished), len(recorded))
-            runs += finished
-            continue
-        is_run = RunDir(folder).recipe.exists() or RunDir(folder).measures.exists()
-        if not is_run and any(any(folder.glob(f"*/{name}")) for name in (RECIPE_FILE, GRID_FILE)):
-            raise FileNotFoundError(f"{folder} is not a run directory, but holds some; pass {folder}/*")
-        runs.append(folder)
-    for resolved, count in Counter(run.resolve() for run in runs).items():
-        if count > 1:
-            raise ValueError(
-                f"run {resolved} was passed {count} times, by itself or within a grid; pass each run once"
-            )
-    return runs
+                log.warning(message, folder, len(found), len(recorded))
+        for run in found:
+            runs.setdefault(run.resolve(), run)
+    if not runs:
+        raise FileNotFoundError(f"{paths[0]} is a file; pass a run directory")
+    return list(runs.values())
 
 
-def read_distinct(runs: Sequence[Path]) -> tuple[list[Path], list[dict[str, Any]]]:
-    """The runs and their results (`read_results`), without repetitions of another run.
+def read_distinct(runs: Sequence[Path]) -> list[dict[str, Any]]:
+    """The results of the runs (`read_results`), without repetitions of another run.
 
-    A repetition has the recipe, settings and seed of an earlier run. It would count as one more seed, so that
-    it is left out, with a warning, if its measures are equal. With other measures both runs stay, with a
-    warning.
+    A repetition has the recipe, settings, seed and measures of an earlier run; it would count as one more
+    seed, so that it is left out, with a warning.
     """
-    alike: dict[tuple[Any, ...], list[tuple[Path, Results]]] = defaultdict(list)
-    distinct: list[tuple[Path, dict[str, Any]]] = []
+    distinct: dict[tuple[Any, ...], dict[str, Any]] = {}
     for run in runs:
-        results = read_results(run)
+        results = tables.read_results(run)
         seeds = seeds_of(recipe) if (recipe := _recipe(run)) else run  # without a recipe, unlike any other
-        earlier = alike[results.get("recipe"), results.get("config_hash"), seeds]
-        last, measures = last_stage(results["rows"]), results["measures"]
-        same = next(
-            (
-                path
-                for path, other in earlier
-                if other["measures"] == measures and _are_equal(last_stage(other["rows"]), last, measures)
-            ),
-            None,
-        )
-        if same:
+        measured = {name: round(last_stage(results["rows"])[name], 6) for name in results["measures"]}
+        key = (results.get("recipe"), results.get("config_hash"), seeds, *measured.items())
+        if key in distinct:
             message = "%s repeats %s: the same recipe, settings, seed and measures; it is not counted"
-            log.warning(message, run, same)
-            continue
-        if earlier:
-            log.warning(
-                "%s and %s have the same recipe, settings and seed, but other measures, as on other machines "
-                "or with async refreshes; both are counted as seeds of one row",
-                earlier[0][0],
-                run,
-            )
-        earlier.append((run, results))
-        distinct.append((run, results))
-    return [run for run, _ in distinct], [results for _, results in distinct]
+            log.warning(message, run, distinct[key]["run"])
+        distinct.setdefault(key, results)
+    return list(distinct.values())
 
 
 def compare(results: Sequence[Results], only: Sequence[str] = ()) -> Table:
@@ -127,12 +89,13 @@ def compare(results: Sequence[Results], only: Sequence[str] = ()) -> Table:
     """
     measures, rows = results[0]["measures"], []
     for label, group in measured_rows(results, only).groupby("label", sort=False):
-        is_trained = bool(group.is_trained.iloc[0])
-        commits = dict.fromkeys(commit for of_run in group.commits for commit in of_run)
+        of_runs = [results[run] for run in group.run] if group.is_trained.iloc[0] else []
+        commits = dict.fromkeys(commit for result in of_runs for commit in result["commits"])
+        seconds = [tables.seconds_of(result["rows"]) for result in of_runs]
         rows.append(
-            {"recipe": label, "runs": len(group) if is_trained else None}
+            {"recipe": label, "runs": len(of_runs) or None}
             | {measure: mean_range(group[measure].tolist()) for measure in measures}
-            | {"seconds": round(sum(group.seconds) / len(group)) if is_trained else None}
+            | {"seconds": round(sum(seconds) / len(seconds)) if seconds else None}
             | {"commit": ", ".join(commits) or None}
         )
     return rows, ["recipe", "runs", *measures, "seconds", *["commit"] * any(row["commit"] for row in rows)]
@@ -141,59 +104,54 @@ def compare(results: Sequence[Results], only: Sequence[str] = ()) -> Table:
 def measured_rows(results: Sequence[Results], only: Sequence[str] = ()) -> pd.DataFrame:
     """One line for each row of a run that a row of the table summarizes, in the table's order.
 
-    Columns: the table's `label`, `run` (a position in `results`), `row` (its name in the run), the measures,
-    `is_trained`, `seconds` and `commits`. Raises ValueError as `compare` does.
+    Columns: the table's `label`, `run` (a position in `results`), `row` (its name in the run), `is_trained`
+    and the measures. Raises ValueError as `compare` does.
     """
-    measures = common_measures(results)
+    measures = tables.common_measures(results)
     lines: list[dict[str, Any]] = []
     for run, result in enumerate(results):
-        trained = {"is_trained": True, "seconds": seconds_of(result["rows"]), "commits": result["commits"]}
-        last, key = last_stage(result["rows"]), (result["recipe"], result["config_hash"])
+        last, tag = last_stage(result["rows"]), f"[{result['config_hash'][:6]}]"
         for row in result["rows"]:
-            line = {"run": run, **{measure: row[measure] for measure in measures if measure in row}}
-            line |= {"row": row["row"], "is_trained": False, "seconds": 0.0, "commits": ()}
+            line = {"run": run, **{measure: row.get(measure) for measure in measures}, "row": row["row"]}
             if row["row"] in UNTRAINED_ROWS:
-                own = (row["row"], f"{result['recipe']} [{result['config_hash'][:6]}]")
-                same = (o["key"] for o in lines if o["row"] == row["row"] and _are_equal(o, row, measures))
-                lines.append({**line, "key": next(same, own)})
-            elif row is last:
-                lines.append({**line, "key": key, **trained})
-            elif row["row"] == HYBRID:
-                lines.append({**line, "key": (f"{key[0]} {HYBRID}", key[1]), **trained})
-    keys = sorted({line["key"] for line in lines}, key=lambda key: (key[0] not in UNTRAINED_ROWS, key))
-    bm25 = [next(line for line in lines if line["key"] == key) for key in keys if key[0] == BM25]
+                equal = (o for o in lines if o["row"] == row["row"] and _are_equal(o, row, measures))
+                of = next(equal, {"tag": f"of {result['recipe']} {tag}"})["tag"]
+                lines.append({**line, "name": row["row"], "tag": of, "is_trained": False})
+            elif row is last or row["row"] == HYBRID:
+                name = result["recipe"] if row is last else f"{result['recipe']} {HYBRID}"
+                lines.append({**line, "name": name, "tag": tag, "is_trained": True})
+    frame = pd.DataFrame(lines)
+    bm25 = [lines[first] for first in frame[frame["name"] == BM25].drop_duplicates("tag").index]
     if len(bm25) > 1:  # then the runs were evaluated on different data
         one, other = (
             f"{', '.join(f'{name} {line[name]:.4f}' for name in measures)} in {results[line['run']]['run']}"
-            for line in sorted(bm25, key=lambda line: line["run"])[:2]
+            for line in bm25[:2]
         )
         raise ValueError(
             f"BM25 measures {one}, but {other}: compare runs on the same data and test split, with the same "
             "bm25.k1, bm25.b and bm25.index"
         )
-    shown = {key: _label(key, keys) for key in keys}
+    frame["label"] = _labels(frame["name"], frame["tag"])
+    frame = frame.sort_values(["is_trained", "name", "tag"], kind="stable")
+    known = list(dict.fromkeys(frame.label))
     for name in only:
-        if name not in shown.values():
-            rows = ", ".join(shown.values())
+        if name not in known:
             raise ValueError(
-                f"{name!r} is not a row of the table{did_you_mean(name, shown.values())}; rows: {rows}"
+                f"{name!r} is not a row of the table{did_you_mean(name, known)}; rows: {', '.join(known)}"
             )
-    lines.sort(key=lambda line: keys.index(line["key"]))
-    frame = pd.DataFrame([{"label": shown[line["key"]], **line} for line in lines])
     return frame[frame.label.isin(only)] if only else frame
 
 
 def labels(results: Sequence[Results]) -> list[str]:
     """The label of each run's row in the table."""
-    keys = [(result["recipe"], result["config_hash"]) for result in results]
-    return [_label(key, list(dict.fromkeys(keys))) for key in keys]
+    pairs = [(result["recipe"], f"[{result['config_hash'][:6]}]") for result in results]
+    names, tags = (pd.Series(column, dtype=str) for column in zip(*pairs, strict=True))
+    return _labels(names, tags).tolist()
 
 
-def _label(key: tuple[str, str], keys: Sequence[tuple[str, str]]) -> str:
-    name, config_hash = key
-    if sum(other == name for other, _ in keys) == 1:
-        return name
-    return f"{name} of {config_hash}" if name in UNTRAINED_ROWS else f"{name} [{config_hash[:6]}]"
+def _labels(names: pd.Series, tags: pd.Series) -> pd.Series:
+    """The name, and where other lines have it with another tag, also the tag."""
+    return names.where(tags.groupby(names).transform("nunique") == 1, names + " " + tags)
 
 
 def _are_equal(row: Mapping[str, Any], other: Mapping[str, Any], measures: Sequence[str]) -> bool:
@@ -223,19 +181,17 @@ def variant_legend(results: Sequence[Results], rows: Iterable[str]) -> list[str]
     variants: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
     for result in results:
         if recipe := _recipe(Path(result["run"])):
-            tag = f"[{result['config_hash'][:6]}]"
-            variants[result["recipe"]].setdefault(tag, hashed_settings(recipe))
+            variants[result["recipe"]].setdefault(f"[{result['config_hash'][:6]}]", hashed_settings(recipe))
     lines = []
     for by_tag in variants.values():
-        first, *others = by_tag.values()
-        changes = [{}, *({k: (old, new) for k, old, new in variant.differences(first, o)} for o in others)]
-        differing = {key: old for changed in changes for key, (old, _) in changed.items()}
-        for tag, changed in zip(by_tag, changes, strict=True):
-            if tag in tags and differing:
-                values = [f"{k}={changed[k][1] if k in changed else old}" for k, old in differing.items()]
-                more = len(values) - variant.SHOWN
-                values[variant.SHOWN :] = [f"and {more} more"] if more > 0 else []
-                lines.append(f"{tag}: {'; '.join(values)}")
+        first = next(iter(by_tag.values()))
+        changed = {tag: list(variant.differences(first, settings)) for tag, settings in by_tag.items()}
+        base = {key: old for of_tag in changed.values() for key, old, _ in of_tag}
+        for tag in (tag for tag in by_tag if base and tag in tags):
+            values = [f"{k}={v}" for k, v in (base | {k: new for k, _, new in changed[tag]}).items()]
+            more = len(values) - variant.SHOWN
+            values[variant.SHOWN :] = [f"and {more} more"] if more > 0 else []
+            lines.append(f"{tag}: {'; '.join(values)}")
     return lines
 
 
@@ -248,122 +204,99 @@ def _recipe(run: Path) -> Recipe | None:
 
 
 def significance(
-    runs: Sequence[Path], results: Sequence[Results], baseline: str, test: str, only: Sequence[str] = ()
-) -> dict[str, dict[str, Difference]]:
-    """Compare each row of the table, or of `only`, with the row `baseline`, query by query, by row and by
-    measure.
+    results: Sequence[Results], baseline: str, test: str = "t", only: Sequence[str] = ()
+) -> tuple[Table, str]:
+    """Compare each row of the table, or of `only`, with the row `baseline`, query by query (`tested`).
 
-    A query's value is its mean over the row's runs; p values are corrected for the number of rows (Holm).
-    `results` are those of `runs`. Raises ValueError for a baseline that is not a row, for runs with different
-    test queries or judgments, and if there are no judgments.
+    Returns a table with the columns `recipe` and `MEASURE against BASELINE`, and the meaning of its cells.
+    A query's value is its mean over the row's runs. Raises ValueError for a baseline that is not a row.
     """
-    rows, qrels = measured_rows(results), _common_qrels([RunDir(run) for run in runs])
-    known = list(dict.fromkeys(rows.label))
+    known = list(dict.fromkeys(measured_rows(results).label))
     if baseline not in known:
         raise ValueError(
             f"--significance {baseline!r} is not a row of the table{did_you_mean(baseline, known)}; "
             f"rows: {', '.join(known)}"
         )
-    systems = {}
-    for label, group in measured_rows(results, only and [*only, baseline]).groupby("label", sort=False):
-        values = [
-            _per_query(RunDir(runs[run]), row, qrels) for run, row in zip(group.run, group.row, strict=True)
-        ]
-        systems[str(label)] = {name: np.mean([one[name] for one in values], axis=0) for name in values[0]}
-    against = systems.pop(baseline)
-    shown = {measure: against[measure] for measure in results[0]["measures"] if measure in against}
-    return _against(systems, shown, test)
-
-
-def significance_in_run(run: RunDir, result: str, others: Sequence[str]) -> dict[str, dict[str, Difference]]:
-    """Compare the row `result` of a run with its rows `others`, query by query, by other row and by measure.
-
-    The differences are those of the result from the other row. Rows without a ranking are left out.
-    p values are corrected for the number of rows (Holm). Raises ValueError if there are no judgments.
-    """
-    qrels = _common_qrels([run])
+    folders = [RunDir(Path(result["run"])) for result in results]
     systems = {
-        row: _per_query(run, row, qrels)
-        for row in (result, *others)
-        if all(run.ranking(row, split).exists() for split in qrels)
+        str(label): [(folders[run], row) for run, row in zip(of.run, of.row, strict=True)]
+        for label, of in measured_rows(results, only and [*only, baseline]).groupby("label", sort=False)
     }
-    return {
-        row: {m: Difference(0.0 - d.mean, d.p, d.losses, d.ties, d.wins) for m, d in by_measure.items()}
-        for row, by_measure in _against(systems, systems.pop(result), "t").items()
-    }
-
-
-def _against(
-    systems: Mapping[str, Mapping[str, np.ndarray]], baseline: Mapping[str, np.ndarray], test: str
-) -> dict[str, dict[str, Difference]]:
-    """The differences of systems from a baseline by system and measure; values are (Q,) by measure."""
-    by_system: dict[str, dict[str, Difference]] = {name: {} for name in systems}
-    for measure, values in baseline.items():
-        found = differences({name: systems[name][measure] for name in systems}, values, test)
-        for name, difference in found.items():
-            by_system[name][measure] = difference
-    return by_system
-
-
-def significance_cells(by_measure: Mapping[str, Difference], baseline: str) -> dict[str, str]:
-    """The cells of one row by column: the difference, its p value, and queries won, tied and lost."""
-    return {f"{measure} against {baseline}": d.with_counts() for measure, d in by_measure.items()}
-
-
-def significance_legend(baseline: str, test: str, rows: int) -> str:
-    """The meaning of the cells in one line; `test` is a key of TESTS, `rows` the number of rows tested."""
+    found = tested(systems, baseline, test)
     name = {"t": "paired t test", "permutation": "paired permutation test"}[test]
-    return (
-        f"against {baseline}: mean difference over the test queries, p value of a {name} (Holm over {rows} "
-        f"rows, per measure), and queries (won/tied/lost) against {baseline}"
+    note = (
+        f"against {baseline}: mean difference over the test queries, p value of a {name} (Holm over "
+        f"{len(found)} rows, per measure), and queries (won/tied/lost) against {baseline}"
     )
+    rows, _ = _cells(found.add_suffix(f" against {baseline}", axis=1), "recipe")
+    return (rows, ["recipe", *(f"{measure} against {baseline}" for measure in results[0]["measures"])]), note
 
 
-def tested_rows(
-    tests: Mapping[str, Mapping[str, Difference]], result: str
-) -> tuple[list[Any], list[str], str]:
-    """Rows and columns of a table of `significance_in_run`, and the meaning of its cells."""
-    rows = [{"row": row, **{m: d.with_counts() for m, d in of.items()}} for row, of in tests.items()]
+def significance_in_run(run: RunDir, rows: Sequence[Mapping[str, Any]]) -> tuple[Table, str]:
+    """Compare the result of a run with the other `rows` of its results table, query by query (`tested`).
+
+    Returns a table with the columns `row` and the measures, and the meaning of its cells. Rows without a
+    ranking are left out.
+    """
+    result, splits = last_stage(rows)["row"], run.read_final_evaluation().split
+    names = [row["row"] for row in rows if any(run.ranking(row["row"], split).exists() for split in splits)]
+    found = tested({name: [(run, name)] for name in [result, *names]}, result, sign=-1.0)
     note = (
         f"Mean difference of {result} from the row over the test queries, p value of a paired t test (Holm "
-        f"over {len(rows)} rows, per measure), and queries (won/tied/lost)"
+        f"over {len(found)} rows, per measure), and queries (won/tied/lost)"
     )
-    return rows, list(dict.fromkeys(column for row in rows for column in row)), note
+    return _cells(found, "row"), note
+
+
+def tested(systems: Systems, baseline: str, test: str = "t", sign: float = 1.0) -> pd.DataFrame:
+    """The `Difference` of each other system from `baseline` (sign -1: of the baseline from it), by measure.
+
+    p values are corrected for the number of systems (Holm). Raises ValueError for runs with different test
+    queries or judgments, and if there are no judgments.
+    """
+    qrels = _common_qrels([run for rankings in systems.values() for run, _ in rankings])
+    values = {}
+    for label, rankings in systems.items():
+        of_runs = [_per_query(run, row, qrels) for run, row in rankings]
+        values[label] = {name: sign * np.mean([one[name] for one in of_runs], axis=0) for name in of_runs[0]}
+    against = values.pop(baseline)
+    columns = {
+        measure: differences({label: own[measure] for label, own in values.items()}, base, test)
+        for measure, base in against.items()
+    }
+    return pd.DataFrame({measure: pd.Series(column, dtype=object) for measure, column in columns.items()})
+
+
+def _cells(found: pd.DataFrame, first: str) -> Table:
+    cells = found.map(lambda difference: difference.with_counts())
+    return [{first: row, **by_measure} for row, by_measure in cells.T.to_dict().items()], [first, *cells]
 
 
 def _common_qrels(runs: Sequence[RunDir]) -> dict[str, Qrels]:
-    """The qrels that all runs share, by test split.
-
-    Splits judged by answer strings have no qrels; they are skipped with a warning.
-    """
-    by_run = [
-        {s: read_qrels(run.qrels(s)) for s in run.read_final_evaluation().split if run.qrels(s).exists()}
-        for run in runs
-    ]
-    first, qrels = runs[0], by_run[0]
-    for other, other_qrels in zip(runs[1:], by_run[1:], strict=True):
-        if other_qrels != qrels:
+    """The qrels that all runs share, by test split; splits judged by answers have none and are skipped."""
+    first, splits, qrels = runs[0], runs[0].read_final_evaluation().split, dict[str, Qrels]()
+    for run in {run.folder: run for run in runs}.values():
+        own = {split: read_qrels(run.qrels(split)) for split in splits if run.qrels(split).exists()}
+        if run is not first and own != qrels:
             raise ValueError(
-                f"{other.folder} was evaluated on other queries or judgments than {first.folder}: "
+                f"{run.folder} was evaluated on other queries or judgments than {first.folder}: "
                 "compare runs on the same data and split"
             )
-    if unjudged := [split for split in first.read_final_evaluation().split if split not in qrels]:
-        message = (
-            f"{first.folder} has no judgments of {', '.join(unjudged)}, whose passages are judged by the "
-            "answers they contain"
+        qrels = own
+    unjudged = ", ".join(split for split in splits if split not in qrels)
+    if not qrels:
+        raise ValueError(
+            f"{first.folder} has no judgments of {unjudged}, whose passages are judged by the answers they "
+            "contain: --significance needs judged queries; see pyserini-ance evaluate --answers"
         )
-        if not qrels:
-            raise ValueError(
-                f"{message}: --significance needs judged queries; see pyserini-ance evaluate --answers"
-            )
-        log.warning("%s: --significance skips them", message)
+    if unjudged:
+        log.warning("%s has no judgments of %s: --significance skips it", first.folder, unjudged)
     return qrels
 
 
 def _per_query(run: RunDir, row: str, qrels_by_split: Mapping[str, Qrels]) -> dict[str, np.ndarray]:
     """By column of the table, (Q,) values of the judged queries in the order of the qrels."""
-    final_evaluation = run.read_final_evaluation()
-    by_column = {}
+    final_evaluation, by_column = run.read_final_evaluation(), {}
     for split, qrels in qrels_by_split.items():
         measures = final_evaluation.measures_of(split)
         values = per_query(qrels, read_run(run.ranking(row, split)), measures)
@@ -386,50 +319,44 @@ def improvements(folder: Path, baseline: str) -> Table:
             "recipes, for example runs/production-demo"
         )
     grid = read_json(folder / GRID_FILE)
-    all_runs = [{RECIPE: grid["recipe"], **run} for run in grid["runs"]]
-    runs = [run for run in all_runs if run["status"] == "finished"]
-    recipes = list(dict.fromkeys(run[RECIPE] for run in runs))
+    runs = pd.DataFrame([{RECIPE: grid["recipe"], **run} for run in grid["runs"]])
+    finished = runs[runs.status == "finished"]
+    recipes = list(dict.fromkeys(finished[RECIPE]))
     if baseline not in recipes:
         raise ValueError(
             f"--improvement-over {baseline!r} is not a recipe that has finished in {folder}"
             f"{did_you_mean(baseline, recipes)}; finished recipes: {', '.join(recipes) or 'none'}"
         )
-    frame = pd.DataFrame(all_runs)
     # A setting that only some recipes have, with one value, such as those of their own stages, belongs to the
     # recipes.
     varied = [
         name
         for name, key in grid["keys"].items()
-        if key not in (RECIPE, SEED) and name in frame
-        if frame[name].nunique() > 1 or (frame.groupby(RECIPE)[name].nunique(dropna=False) > 1).any()
+        if key not in (RECIPE, SEED) and name in runs
+        if runs[name].nunique() > 1 or (runs.groupby(RECIPE)[name].nunique(dropna=False) > 1).any()
     ]
-    results = [read_results(folder / run["run"]) for run in runs]
-    measures = common_measures(results)
-    groups: dict[tuple[Any, ...], dict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    for run, result in zip(runs, results, strict=True):
+    results = [tables.read_results(folder / run) for run in finished.run]
+    measures, lines = tables.common_measures(results), []
+    for run, result in zip(finished.to_dict("records"), results, strict=True):
         last = last_stage(result["rows"])["row"]
         for row in result["rows"]:
             name, _, index = row["row"].partition("+")
             if name == last:
-                groups[*(run.get(key) for key in varied), index or EXACT][run[RECIPE]].append(row)
+                line = {key: run[key] for key in (*varied, RECIPE)} | {"index": index or EXACT}
+                lines.append(line | {measure: row[measure] for measure in measures})
     rows = []
-    for settings, by_recipe in groups.items():
-        means = {
-            recipe: {measure: fmean(row[measure] for row in of_recipe) for measure in measures}
-            for recipe, of_recipe in by_recipe.items()
-        }
+    for _, group in pd.DataFrame(lines).groupby([*varied, "index"], sort=False, dropna=False):
+        by_recipe = dict(list(group.groupby(RECIPE)))
+        base = by_recipe[baseline][measures].mean() if baseline in by_recipe else None
         for recipe in sorted(by_recipe, key=recipes.index):
-            row = dict(zip([*varied, "index"], settings, strict=True))
-            row |= {"recipe": recipe, "runs": len(by_recipe[recipe])}
-            row |= {m: mean_range([one[m] for one in by_recipe[recipe]]) for m in measures}
-            if recipe != baseline and baseline in means:
-                row |= {
-                    f"{m} gain": f"{(means[recipe][m] / base - 1) * 100:+.1f} %"
-                    for m, base in means[baseline].items()
-                    if base
-                }
+            own = by_recipe[recipe]
+            row = {key: None if pd.isna(value) else value for key, value in own.iloc[0].items()}
+            row |= {"runs": len(own), **{m: mean_range(own[m].tolist()) for m in measures}}
+            if recipe != baseline and base is not None:
+                gains = {m: (own[m].mean() / base[m] - 1) * 100 for m in measures if base[m]}
+                row |= {f"{m} gain": f"{gain:+.1f} %" for m, gain in gains.items()}
             rows.append(row)
-    return rows, [*varied, "index", "recipe", "runs", *measures, *(f"{measure} gain" for measure in measures)]
+    return rows, [*varied, "index", RECIPE, "runs", *measures, *(f"{measure} gain" for measure in measures)]
 
 
 def mean_curves(runs: Sequence[tuple[str, Path]]) -> dict[str, pd.DataFrame]:
@@ -448,17 +375,14 @@ def mean_curves(runs: Sequence[tuple[str, Path]]) -> dict[str, pd.DataFrame]:
     means = {}
     for label, of_runs in curves.items():
         grouped = pd.concat(of_runs).groupby(key, sort=False)
-        mean = grouped.mean()[grouped.size() == len(of_runs)].reset_index()
-        counts = ", ".join(str(len(points)) for points in of_runs)
-        if any(map(len, of_runs)) and not len(mean):
-            raise ValueError(
-                f"{label}: its {len(of_runs)} runs were evaluated at different steps, or by other measures "
-                f"({counts} dev scores, none of which all have); compare runs with the same `evaluate:`"
-            )
-        if len(mean) < max(map(len, of_runs)):
-            message = "%s: its runs have %s dev scores; the mean is over the %d that all have"
-            log.warning(message, label, counts, len(mean))
-        means[label] = mean
+        means[label] = grouped.mean()[grouped.size() == len(of_runs)].reset_index()
+        counts, common = [len(points) for points in of_runs], len(means[label])
+        if common < max(counts):
+            message = f"{label}: its runs have {', '.join(map(str, counts))} dev scores, {common} of them at "
+            message += "steps that all have"
+            if not common:
+                raise ValueError(f"{message}; compare runs with the same `evaluate:`")
+            log.warning("%s; the mean is over these", message)
     return means
 
 

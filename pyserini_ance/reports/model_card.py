@@ -8,14 +8,13 @@ from typing import Any
 
 import yaml
 
-from pyserini_ance.encoders.family import is_local, resolve_model
+from pyserini_ance.encoders.family import SIDE_FILE, is_local, resolve_model
 from pyserini_ance.encoders.hub import model_file
-from pyserini_ance.encoders.saved_settings import SIDE_FILE
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import last_stage, read_results, table
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.reports.compare import significance_in_run, tested_rows
-from pyserini_ance.reports.templates import render
+from pyserini_ance.reports.compare import significance_in_run
+from pyserini_ance.reports.report import render
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_object, write_whole
 
@@ -39,7 +38,11 @@ def write_model_card(run: RunDir, name: str = MODEL) -> Path:
             f": {counts['documents']:,} documents; queries: {queries}. Trained on {recipe.train_split.name}"
         )
     rows, result = results["rows"], last_stage(results["rows"])["row"]
-    tests, columns, note = _tests(run, rows, result)
+    try:
+        tests, note = significance_in_run(run, rows)
+    except (FileNotFoundError, ValueError) as error:
+        log.info("the model card has no significance tests: %s", error)
+        tests, note = ([], []), ""
     settings = _public(recipe.model_dump(mode="json", exclude={"cache"}))
     text = render(
         "card.md.j2",
@@ -52,7 +55,7 @@ def write_model_card(run: RunDir, name: str = MODEL) -> Path:
         data=f"{data}.",
         result=result,
         measures=table_with_legend(rows, ["row", *results["measures"]]),
-        tests=table(tests, columns) if tests else "",
+        tests=table(*tests) if tests[0] else "",
         tests_note=note,
         model=name,
         search_command=_search_command(results["export"]["command"].splitlines()[0], name),
@@ -115,16 +118,6 @@ def _data_name(recipe: Recipe) -> str:
     if folder := settings.get("folder"):  # kind `beir` says how files are laid out, not which benchmark it is
         named = Path(folder).name
     return str(_public(named)) if named else recipe.data.kind
-
-
-def _tests(run: RunDir, rows: list[dict[str, Any]], result: str) -> tuple[list[Any], list[str], str]:
-    """The table of tests of the result against the other rows, if there are rankings; and its meaning."""
-    try:
-        tests = significance_in_run(run, result, [row["row"] for row in rows if row["row"] != result])
-    except (FileNotFoundError, ValueError) as error:
-        log.info("the model card has no significance tests: %s", error)
-        tests = {}
-    return tested_rows(tests, result)
 
 
 def _search_command(command: str, name: str) -> str:

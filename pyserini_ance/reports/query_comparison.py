@@ -23,28 +23,27 @@ def compare_queries(
 
     Raises ValueError if they judge the split differently, or if it has no judgments.
     """
-    (measure,) = parse_measures([measure_name])
-    collection = collection_of(parse_ranking_name(run_name)[0])
-    rankings, judgments = dict[str, Run](), list[Qrels]()
-    for name in (run_name, other_name):
-        folder, row = parse_ranking_name(name)
-        split = split or folder.read_final_evaluation().split[0]
-        path = ranking_file(folder, row, split)
-        if not folder.qrels(split).exists():
-            raise ValueError(
-                f"{folder.folder} has no judgments of split {split!r}, which is judged by answers; "
-                "pass another split with --split"
-            )
-        judgments.append(read_qrels(folder.qrels(split)))
-        rankings[name] = read_run(path)
-    assert split is not None
-    if judgments[0] != judgments[1]:
+    named = {name: parse_ranking_name(name) for name in (run_name, other_name)}
+    (run, _), (other, _) = named.values()
+    collection, split = collection_of(run), split or run.read_final_evaluation().split[0]
+    files = {name: ranking_file(folder, row, split) for name, (folder, row) in named.items()}
+    if not run.qrels(split).exists():
+        raise ValueError(
+            f"{run.folder} has no judgments of split {split!r}, which is judged by answers; "
+            "pass another split with --split"
+        )
+    qrels = read_qrels(run.qrels(split))
+    if other.folder != run.folder and (
+        not other.qrels(split).exists() or read_qrels(other.qrels(split)) != qrels
+    ):
         raise ValueError(
             f"{run_name} and {other_name} judge split {split!r} differently; pass two runs over the same "
             "data and split"
         )
+    (measure,) = parse_measures([measure_name])
+    rankings = {name: read_run(path) for name, path in files.items()}
     queries = collection.split(split).queries
-    return QueryComparison(judgments[0], queries, collection.documents, rankings, measure, characters)
+    return QueryComparison(qrels, queries, collection.documents, rankings, measure, characters)
 
 
 @dataclass(frozen=True)

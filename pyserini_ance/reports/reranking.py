@@ -20,7 +20,6 @@ from pyserini_ance.encoders.cross_encoder_model import Pair, record_text
 from pyserini_ance.evaluation.metrics import latency, row_of
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.bm25_rankings import bm25_index
-from pyserini_ance.pipeline.data_checks import check_template_fields
 from pyserini_ance.reports.ranking_inputs import RankingInput, parse_ranking_name
 from pyserini_ance.storage.files import (
     append_json_line,
@@ -83,8 +82,6 @@ class Reranking:
 
     The latency at a cutoff is therefore that of its slices, including batches that end there. qrels:
     judgments to measure by, instead of the collection's, which may lack those that training does not need.
-    template: the text of a document, such as "{title} {text}"; default: all its fields. Raises ValueError if
-    it names a field that documents lack.
     """
 
     ranked: RankingInput
@@ -92,12 +89,6 @@ class Reranking:
     folder: Path
     measures: Sequence[Measure]
     qrels: Qrels | None = None
-    template: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.template is not None:
-            fields = self.ranked.collection.documents.columns
-            check_template_fields("--template", self.template, "document", fields)
 
     def begin(self, model: str, **settings: Any) -> None:
         """Check the input before the long scoring, and start the query log, or continue it.
@@ -107,7 +98,7 @@ class Reranking:
         """
         self.ranked.check_hits(self.cutoffs[-1])
         _ = self.first_stage_measures
-        settings = {"model": model, **settings, "template": self.template, "depths": list(self.cutoffs)}
+        settings = {"model": model, **settings, "depths": list(self.cutoffs)}
         QueryLog(self.folder).begin(settings | self.ranked.identity, model)
 
     def score(self, scorer: Scorer) -> None:
@@ -144,18 +135,14 @@ class Reranking:
         first_stage_ms: milliseconds of searches of the first stage, if they were timed.
         """
         records = list(QueryLog(self.folder).records.values())
-        first_stage_latency = latency(first_stage_ms) if first_stage_ms else {}
-        rows: list[dict[str, Any]] = [
-            {"ranking": FIRST_STAGE, **self.first_stage_measures, **first_stage_latency}
-        ]
+        rows: list[dict[str, Any]] = [{"ranking": FIRST_STAGE, **self.first_stage_measures}]
+        rows[0] |= latency(first_stage_ms) if first_stage_ms else {}
         for position, cutoff in enumerate(self.cutoffs):
             path = self.folder / f"first-{cutoff}.trec"
             hits = (
-                (record["query"], document, score)
-                for record in records
-                for document, score in merge_reranked(
-                    self.ranked.run[record["query"]], record["scores"][:cutoff]
-                ).items()
+                (query, *hit)
+                for query, scores in ((record["query"], record["scores"]) for record in records)
+                for hit in merge_reranked(self.ranked.run[query], scores[:cutoff]).items()
             )
             write_run(path, hits, "pyserini_ance")
             milliseconds = [sum(record["ms"][: position + 1]) for record in records]
@@ -169,7 +156,7 @@ class Reranking:
         queries, texts = self.ranked.queries, self.ranked.collection.documents
         text = queries.columns["text"][queries.rows[query]]
         top = best_first(self.ranked.run[query])[: self.cutoffs[-1]]
-        return [(text, record_text(texts[row_of(texts, id)], self.template)) for id in top]
+        return [(text, record_text(texts[row_of(texts, id)])) for id in top]
 
 
 def search_timer(source: str, ranked: RankingInput, queries: int) -> Callable[[], list[float]]:

@@ -5,10 +5,10 @@ A position counts the steps of all stages: step s of a stage comes after the ste
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.generation import mined_sources
@@ -19,6 +19,7 @@ Record = Mapping[str, Any]
 WEIGHTED_SUM = "weighted sum"
 # `refresh`: saving checkpoints, sync refreshes, and waiting for async ones.
 TIMED_EVENTS = ("step", "refresh")
+PERCENTILES = ("p10", "p90")  # of the margins, as a band around their mean
 
 
 @dataclass
@@ -29,18 +30,15 @@ class Series:
     y: list[float] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class MinedTable:
-    """The report of one table of negatives, and of the refresh that it was adopted with.
+class MinedTable(NamedTuple):
+    """The report of one table of negatives, and the record of its adoption.
 
-    `label` is its term and the kind of its source: `query: ann`. `position` is where it was adopted. `values`
-    is what `table_report` describes.
+    `label` is its term and the kind of its source: `query: ann`. `values` is what `table_report` describes.
     """
 
     stage: str
     name: str
     label: str
-    position: int
     record: Record
     values: Record
 
@@ -76,53 +74,79 @@ class RunHistory:
         """The steps done in all stages."""
         return sum(steps for _, steps in self.stages.values())
 
+    @property
+    def starts(self) -> list[float]:
+        """The positions at which the stages but the first begin."""
+        return [float(first) for first, _ in self.stages.values()][1:]
+
     def position(self, record: Record, key: str = "step") -> int:
         """The position of the step that a record has under `key`."""
         return self.stages[record["stage"]][0] + int(record[key])
 
-    def over_steps(self, values_of: Callable[[Record], Mapping[str, float]]) -> dict[str, Series]:
-        """Lines of the named values of each step."""
-        return lines_of((self.position(r), r["stage"], values_of(r)) for r in self.of_event("step"))
+    @cached_property
+    def lines(self) -> Mapping[str, dict[str, Series]]:
+        """The lines of each plot by name, interrupted between stages; a plot without values has none.
 
-    def losses(self) -> dict[str, Series]:
-        """The unweighted loss of each term and, where a step has several or a weight, their weighted sum."""
-        weighted = {
-            name
-            for name, stage in self.recipe.stages.items()
-            if len(stage.terms) > 1 or any(term.weight != 1 for term in stage.terms.values())
-        }
+        `loss`: unweighted, of each term, and WEIGHTED_SUM where a step has several terms or a weight; `dev`
+        over steps, with several splits also of each, and `dev over time`; `gradient norm`; `live searches`;
+        `ignored pairs`; `age` of the negatives in use, in steps. At each adoption: `turnover`, `positives`
+        (mean reciprocal rank), `margin` (mean) and `margin p10`, ... of each table, candidates `dropped` by
+        filter, and the `composition` of the tables in use: candidates by the source that retrieved them.
+        """
+        lines: dict[str, dict[str, Series]] = defaultdict(lambda: defaultdict(Series))
+        last_stage: dict[tuple[str, str], str] = {}
+        for plot, x, stage, values in self._points():
+            for name, value in values.items():
+                line = lines[plot][name]
+                if last_stage.setdefault((plot, name), stage) != stage:
+                    line.x.append(line.x[-1])
+                    line.y.append(math.nan)
+                    last_stage[plot, name] = stage
+                line.x.append(x)
+                line.y.append(value)
+        return lines
 
-        def values_of(record: Record) -> dict[str, float]:
-            total = {WEIGHTED_SUM: record["loss"]} if record["stage"] in weighted and "loss" in record else {}
-            return {**total, **record.get("terms", {})}
-
-        return self.over_steps(values_of)
-
-    def step_values(self, key: str) -> dict[str, Series]:
-        """One value of each step, such as `grad_norm`."""
-        return self.over_steps(lambda record: {key: record[key]} if key in record else {})
-
-    def live_searches(self) -> dict[str, Series]:
-        """The measures of the live searches of each step, by term, source and measure."""
-        return self.over_steps(
-            lambda record: {
-                f"{name} {measure}": value
-                for name, measures in record.get("found", {}).items()
-                for measure, value in measures.items()
-            }
-        )
-
-    def dev(self) -> dict[str, Series]:
-        """The dev measure at the position of its checkpoint; with several splits also that of each."""
-        return lines_of(
-            (
-                self.position(record, "checkpoint_step"),
-                record["stage"],
-                {record["measure"]: record["value"]}
-                | {f"{split} {record['measure']}": v for split, v in record.get("splits", {}).items()},
-            )
-            for record in self.of_event("dev")
-        )
+    def _points(self) -> Iterator[tuple[str, float, str, Mapping[str, float]]]:
+        """(plot, x, stage, values by the name of their line), each plot in order."""
+        in_use: dict[str, dict[str, Counter[str]]] = defaultdict(dict)
+        for record in self.records:
+            stage = record.get("stage", "")
+            if record["event"] == "step":
+                x, terms = self.position(record), self.recipe.stages[stage].terms.values()
+                is_weighted = len(terms) > 1 or any(term.weight != 1 for term in terms)
+                total = {WEIGHTED_SUM: record["loss"]} if is_weighted and "loss" in record else {}
+                yield "loss", x, stage, total | record.get("terms", {})
+                yield "gradient norm", x, stage, {k: record[k] for k in ("grad_norm",) if k in record}
+                yield "ignored pairs", x, stage, record.get("false_negatives", {})
+                for name, measures in record.get("found", {}).items():
+                    yield "live searches", x, stage, {f"{name} {m}": value for m, value in measures.items()}
+            elif record["event"] == "dev":
+                measure, splits = record["measure"], record.get("splits", {})
+                own = {f"{split} {measure}": value for split, value in splits.items()}
+                x = self.position(record, "checkpoint_step")
+                yield "dev", x, stage, {measure: record["value"]} | own
+            elif record["event"] == "generation":
+                x, dropped = self.position(record), Counter[str]()
+                for table in self._tables_of(record):
+                    values = table.values
+                    margin, positives = values.get("margin", {}), values.get("positives", {})
+                    own = {"turnover": values["new_share"], "margin": margin.get("mean")}
+                    own |= {f"margin {percentile}": margin.get(percentile) for percentile in PERCENTILES}
+                    own["positives"] = positives.get("mean_reciprocal_rank")
+                    for plot, value in own.items():
+                        yield plot, x, stage, {} if value is None else {table.label: value}
+                    dropped.update(values["dropped"])
+                    origins = values.get("origins") or {values["kind"]: values["candidates"]}
+                    in_use[stage][table.name] = Counter(origins)
+                yield "dropped", x, stage, dropped
+                yield "composition", x, stage, sum(in_use[stage].values(), Counter())
+        for point in dev_curve(self.records):
+            yield "dev over time", point["seconds"] / 60, point["stage"], {point["measure"]: point["value"]}
+        for stage, (first, steps) in self.stages.items():
+            adoptions = [r for r in self.of_event("generation") if r["stage"] == stage and self._ages(stage)]
+            for record, end in zip(adoptions, [*(r["step"] for r in adoptions[1:]), steps], strict=False):
+                for step in (record["step"], end):
+                    yield "age", first + step, stage, {"age": step - record["checkpoint_step"]}
 
     def refreshes(self) -> tuple[list[float], list[float]]:
         """The positions, and the minutes of training, at which mined tables that age were adopted."""
@@ -133,20 +157,6 @@ class RunHistory:
         ]
         return [position for position, _ in adopted], [minutes for _, minutes in adopted]
 
-    def ages(self) -> Series:
-        """The age of the negatives at each step, as corners of a line: steps since their checkpoint."""
-        corners: list[tuple[float, str, dict[str, float]]] = []
-        for stage, (first, steps) in self.stages.items():
-            adoptions = [r for r in self.of_event("generation") if r["stage"] == stage]
-            if not self._ages(stage):
-                continue
-            for record, end in zip(adoptions, [*(r["step"] for r in adoptions[1:]), steps], strict=False):
-                corners += [
-                    (first + step, stage, {"age": step - record["checkpoint_step"]})
-                    for step in (record["step"], end)
-                ]
-        return lines_of(corners).get("age", Series())
-
     def _ages(self, stage: str) -> bool:
         """Whether a stage has tables that the model itself mines."""
         return bool(mined_sources(self.recipe.stages[stage], dynamic_only=True))
@@ -154,41 +164,12 @@ class RunHistory:
     @cached_property
     def tables(self) -> list[MinedTable]:
         """The tables of all adoptions, in order."""
-        return [
-            MinedTable(
-                record["stage"],
-                name,
-                f"{name.rpartition('.')[0]}: {values['kind']}",
-                self.position(record),
-                record,
-                values,
-            )
-            for record in self.of_event("generation")
-            for name, values in record["tables"].items()
-        ]
+        return [table for record in self.of_event("generation") for table in self._tables_of(record)]
 
-    def over_tables(self, value_of: Callable[[Record], float | None]) -> dict[str, Series]:
-        """A line of one value of the tables for each term and source; tables without it are left out."""
-        values = ((table, value_of(table.values)) for table in self.tables)
-        return lines_of((t.position, t.stage, {t.label: value}) for t, value in values if value is not None)
-
-    def dropped(self) -> dict[str, Series]:
-        """Candidates that each filter dropped, at each refresh, over all tables that it mined."""
-        totals: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
-        for table in self.tables:
-            totals[table.stage, table.position].update(table.values["dropped"])
-        return lines_of((x, stage, counts) for (stage, x), counts in totals.items())
-
-    def composition(self) -> dict[str, Series]:
-        """Candidates by the source that retrieved them, in the tables in use after each adoption."""
-        in_use: dict[tuple[str, str], Counter[str]] = {}
-        totals: dict[tuple[str, int], Counter[str]] = {}
-        for table in self.tables:
-            origins = table.values.get("origins") or {table.values["kind"]: table.values["candidates"]}
-            in_use[table.stage, table.name] = Counter(origins)
-            counts_of_stage = (counts for (stage, _), counts in in_use.items() if stage == table.stage)
-            totals[table.stage, table.position] = sum(counts_of_stage, Counter())
-        return lines_of((x, stage, counts) for (stage, x), counts in totals.items())
+    def _tables_of(self, record: Record) -> Iterator[MinedTable]:
+        for name, values in record["tables"].items():
+            label = f"{name.rpartition('.')[0]}: {values['kind']}"
+            yield MinedTable(record["stage"], name, label, record, values)
 
     def seconds(self, results: Record | None) -> dict[str, float]:
         """Seconds of the run's processes by part; `results` is the content of `measures.json`, if any.
@@ -221,22 +202,6 @@ class RunHistory:
             if "everything" in results["seconds"]:  # a resumed run does not know its whole duration
                 parts["the rest"] = max(0.0, results["seconds"]["everything"] - sum(parts.values()))
         return {part: seconds for part, seconds in parts.items() if seconds >= 0.05}
-
-
-def lines_of(points: Iterable[tuple[float, str, Mapping[str, float]]]) -> dict[str, Series]:
-    """Lines by name, from (x, stage, values by name); they are interrupted between stages."""
-    lines: dict[str, Series] = defaultdict(Series)
-    last_stage: dict[str, str] = {}
-    for x, stage, values in points:
-        for name, value in values.items():
-            line = lines[name]
-            if last_stage.setdefault(name, stage) != stage:
-                line.x.append(line.x[-1])
-                line.y.append(math.nan)
-                last_stage[name] = stage
-            line.x.append(x)
-            line.y.append(value)
-    return dict(lines)
 
 
 def training_seconds(records: Iterable[Record]) -> list[float]:

@@ -156,7 +156,7 @@ def publish_checkpoint(
 
 def newest_progress(run: RunDir, stage: str) -> TrainingProgress | None:
     """The progress at the last complete checkpoint of `stage` that training can resume from."""
-    folders = sorted(run.checkpoints.glob(f"{stage}-????????")) if run.checkpoints.exists() else []
+    folders = sorted(run.checkpoints.glob(f"{stage}-????????"))
     complete = [f for f in folders if is_complete(f) and (f / PROGRESS).exists()]
     return TrainingProgress(**read_json(complete[-1] / PROGRESS)) if complete else None
 
@@ -192,9 +192,8 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
 
 def _moments(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     """Moments by `<index of the parameter>.<moment>`; empty before the first step."""
-    states = {i: optimizer.state.get(p, {}) for i, p in enumerate(_parameters(optimizer))}
     return {
         f"{i}.{name}": value.cpu().contiguous()
-        for i, state in states.items()
-        for name, value in state.items()
+        for i, parameter in enumerate(_parameters(optimizer))
+        for name, value in optimizer.state.get(parameter, {}).items()
     }

@@ -2,7 +2,7 @@
 evaluations, and generations of negative tables."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -24,17 +24,12 @@ from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
 ProductKind = Literal["tables", "dev"]
 # The kinds, with the names that messages use. Tables are made first: training draws from them.
 PRODUCT_NAMES: dict[ProductKind, str] = {"tables": "generation of negatives", "dev": "dev score"}
-_IS_DONE: dict[ProductKind, Callable[[RunDir, str, int], bool]] = {
-    "tables": lambda run, stage, step: is_complete(run.generation(stage, step)),
-    "dev": lambda run, stage, step: run.evaluation(stage, step).exists(),
-}
 TableKey = tuple[str, int]  # term, index of the source in the term
 REPORT = "report.json"
 RANKS_SUFFIX = ".positive_ranks.npy"  # of the ranks of a table's positives, next to the report
 TEACHER_SUFFIX = ".teacher"  # of the folder of a term's teacher scores, next to those of its tables
-PREVIOUS_TABLES = (
-    "previous tables"  # key in a manifest: digest of the previous stage's tables that were reused
-)
+# A key in a manifest: the digest of the previous stage's tables that were reused.
+PREVIOUS_TABLES = "previous tables"
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,9 @@ class RefreshRequest:
 
     def is_done(self, run: RunDir) -> bool:
         """Whether the product is in the run directory."""
-        return _IS_DONE[self.kind](run, self.stage, self.step)
+        if self.kind == "tables":
+            return is_complete(run.generation(self.stage, self.step))
+        return run.evaluation(self.stage, self.step).exists()
 
     def describe(self) -> str:
         """The product, its stage and its step, for messages."""
@@ -193,25 +190,15 @@ def open_generation(folder: Path, made_from: Mapping[str, str]) -> Generation:
                 f"{folder} was mined with {key} {manifest[key][:12]}, expected {expected[:12]}; "
                 f"remove it, or restore that {key}"
             )
-    names = sorted({str(Path(file).parent) for file in manifest["parts"] if "/" in file})
-    tables = {
-        (name.rpartition(".")[0], int(name.rpartition(".")[2])): NegativeTable.load(folder / name)
-        for name in names
-        if not name.endswith(TEACHER_SUFFIX)
-    }
-    teacher_scores = {
-        name.removesuffix(TEACHER_SUFFIX): TeacherScores.load(folder / name)
-        for name in names
-        if name.endswith(TEACHER_SUFFIX)
-    }
+    tables, teacher_scores = {}, {}
+    for name in sorted({str(Path(file).parent) for file in manifest["parts"] if "/" in file}):
+        term, _, index = name.rpartition(".")
+        if name.endswith(TEACHER_SUFFIX):
+            teacher_scores[term] = TeacherScores.load(folder / name)
+        else:
+            tables[term, int(index)] = NegativeTable.load(folder / name)
     report = read_json(folder / REPORT)
     return Generation(folder, manifest["step"], manifest["weights"], tables, report, teacher_scores)
-
-
-def table_digest(folder: Path) -> str:
-    """A digest of a published generation's tables, without what only describes them."""
-    files = read_manifest(folder, verify=False)["parts"]
-    return sha256_json({name: file["sha256"] for name, file in files.items() if "/" in name})
 
 
 def read_positive_ranks(generation: Path, table: str) -> np.ndarray | None:
@@ -235,7 +222,7 @@ def in_use(stage: Stage, adoptions: Sequence[dict]) -> list[dict]:
 
 def newest_generation_before(run: RunDir, stage: str, step: int) -> Path | None:
     """The folder of the last complete generation of `stage` that was mined before `step`."""
-    folders = sorted(run.negatives.glob(f"{stage}-????????")) if run.negatives.exists() else []
+    folders = sorted(run.negatives.glob(f"{stage}-????????"))
     return next(
         (f for f in reversed(folders) if is_complete(f) and f.name < run.generation(stage, step).name), None
     )
@@ -275,7 +262,24 @@ class PreviousStage:
 
         Raises RuntimeError when that stage has not ended.
         """
-        return cls(run, **world.on_main(lambda: _look_up(recipe, run, recipe.stage_before(name))))
+        before = recipe.stage_before(name)
+        assert before is not None, "the first stage has no previous stage"
+
+        def look_up() -> dict:
+            log = RunLog(run, writes=False)
+            ended, adoptions = (
+                [r for r in log.decisions(event) if r["stage"] == before] for event in ("stage_end", "adopt")
+            )
+            if not ended:
+                raise RuntimeError(
+                    f"{run.decisions} records no end of stage {before}, which the next stage starts from"
+                )
+            used = {
+                record["folder"]: record["weights"] for record in in_use(recipe.stages[before], adoptions)
+            }
+            return {"result": ended[-1]["result"], "weights": ended[-1]["weights"], "generations": used}
+
+        return cls(run, **world.on_main(look_up))
 
     def tables(self, identity: Mapping[str, str]) -> dict[TableKey, NegativeTable]:
         """The tables, which record their generation as origin. Raises as `open_generation` does."""
@@ -286,19 +290,11 @@ class PreviousStage:
         return tables
 
     def digest(self) -> str:
-        """A digest of everything that `tables` reads, for the manifest of what is made from it."""
-        return sha256_json({folder: table_digest(self.run.folder / folder) for folder in self.generations})
-
-
-def _look_up(recipe: Recipe, run: RunDir, name: str | None) -> dict:
-    assert name is not None, "the first stage has no previous stage"
-    log = RunLog(run, writes=False)
-    ended, adoptions = (
-        [r for r in log.decisions(event) if r["stage"] == name] for event in ("stage_end", "adopt")
-    )
-    if not ended:
-        raise RuntimeError(
-            f"{run.decisions} records no end of stage {name}, whose result the next stage starts from"
-        )
-    used = {record["folder"]: record["weights"] for record in in_use(recipe.stages[name], adoptions)}
-    return {"result": ended[-1]["result"], "weights": ended[-1]["weights"], "generations": used}
+        """A digest of the tables, without what only describes them, for the manifest of what uses them."""
+        digests = {}
+        for folder in self.generations:
+            files = read_manifest(self.run.folder / folder, verify=False)["parts"]
+            digests[folder] = sha256_json(
+                {name: file["sha256"] for name, file in files.items() if "/" in name}
+            )
+        return sha256_json(digests)

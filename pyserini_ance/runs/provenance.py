@@ -25,16 +25,8 @@ if TYPE_CHECKING:
     from pyserini_ance.distributed.world import World
 
 PACKAGES = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "accelerate",
-    "pyserini",
-    "faiss-cpu",
-    "faiss-gpu",
-    "ir-measures",
-    "numpy",
-    "safetensors",
+    *("torch", "transformers", "tokenizers", "accelerate", "pyserini", "faiss-cpu", "faiss-gpu"),
+    *("ir-measures", "numpy", "safetensors"),
 )
 MEMORY_KINDS = ("process", "GPU", "largest child")
 GIT_SECONDS = 5  # a run does not wait longer for its commit
@@ -137,11 +129,10 @@ def _version(package: str) -> str | None:
 
 
 def config_hash(recipe: Recipe) -> str:
-    """A digest of all settings that may change a result, except the seed.
+    """A digest of all settings that may change a result: runs with equal hashes differ by chance alone.
 
-    Runs with equal hashes differ by chance alone.
-    The seeds of the runs that a recipe starts from do not count either. A run that does not exist counts by
-    its name.
+    Neither the seed nor the seeds of the runs that a recipe starts from count. A run that does not exist
+    counts by its name.
     """
     return sha256_json(hashed_settings(recipe))[:12]
 

@@ -4,6 +4,7 @@ A folder that another process reads stays too; the last process that reads it re
 """
 
 from collections.abc import Collection
+from pathlib import Path
 
 from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
 from pyserini_ance.recipe.models import Recipe, Retention
@@ -28,29 +29,26 @@ def prune_stage(
     `checkpoints`, `vectors` and `tables` are the steps whose checkpoints, vectors and tables training still
     needs.
     """
-    complete = [folder for folder in sorted(run.checkpoints.glob(f"{stage}-????????")) if is_complete(folder)]
+    complete = _complete(run.checkpoints, stage)
     needed = {run.checkpoint(stage, step) for step in checkpoints} | set(complete[-keep.save_total_limit :])
-    needed_vectors = {
-        Checkpoint.open(f, verify=False).document_weights[:16]
-        for f in complete
-        if f in {run.checkpoint(stage, s) for s in vectors}
-    }
-    for folder in complete:
-        if folder not in needed:
-            remove_unless_leased(folder)
+    read = {run.checkpoint(stage, step) for step in vectors}
+    needed_vectors = {Checkpoint.open(f, verify=False).document_weights[:16] for f in complete if f in read}
     if vectors:  # a teacher's vectors serve all refreshes
         needed_vectors.add(TEACHER_VECTORS)
-    for folder in sorted(run.scratch.glob("[!.]*")):
-        if folder.name.partition("-")[0] not in needed_vectors:
-            remove_unless_leased(folder)
+    unneeded = [folder for folder in complete if folder not in needed]
+    unneeded += [
+        f for f in sorted(run.scratch.glob("[!.]*")) if f.name.partition("-")[0] not in needed_vectors
+    ]
     if keep.keep_negatives != "all":
-        generations = [
-            folder for folder in sorted(run.negatives.glob(f"{stage}-????????")) if is_complete(folder)
-        ]
+        generations = _complete(run.negatives, stage)
         needed = {run.generation(stage, step) for step in tables} | set(generations[-keep.keep_negatives :])
-        for folder in generations:
-            if folder not in needed:
-                remove_unless_leased(folder)
+        unneeded += [folder for folder in generations if folder not in needed]
+    for folder in unneeded:
+        remove_unless_leased(folder)
+
+
+def _complete(folder: Path, stage: str) -> list[Path]:
+    return [each for each in sorted(folder.glob(f"{stage}-????????")) if is_complete(each)]
 
 
 def clean_up(run: RunDir, recipe: Recipe) -> None:
@@ -59,10 +57,20 @@ def clean_up(run: RunDir, recipe: Recipe) -> None:
     log = RunLog(run, writes=False)
     for ended in log.decisions("stage_end"):
         name = ended["stage"]
-        adopted = [record for record in log.decisions("adopt") if record["stage"] == name]
+        adopted, evaluated = (
+            [record for record in log.decisions(event) if record["stage"] == name]
+            for event in ("adopt", "evaluate")
+        )
         tables = {record["checkpoint_step"] for record in in_use(recipe.stages[name], adopted)}
         prune_stage(run, name, recipe.retention, {step_of(ended["result"])}, set(), tables)
-        _remove_unadopted(run, name, ended["step"], log)
+        for folder in _complete(run.negatives, name):
+            if step_of(folder.name) not in {record["checkpoint_step"] for record in adopted}:
+                remove_unless_leased(folder)
+        # The dev score of an average has a later step than the end; it is recorded with the average.
+        keep = {record["checkpoint_step"] for record in evaluated}
+        for path in sorted(run.evaluations.glob(f"{name}-????????.json")):
+            if step_of(path.stem) <= ended["step"] and step_of(path.stem) not in keep:
+                path.unlink(missing_ok=True)
     remove_leftovers(run.folder)
 
 
@@ -70,20 +78,3 @@ def clean_up_finished(run: RunDir, recipe: Recipe) -> None:
     """`clean_up` by the last process that works on a run; nothing if the run has not finished."""
     if run.read_state()["status"] == "finished":
         clean_up(run, recipe)
-
-
-def _remove_unadopted(run: RunDir, stage: str, end: int, log: RunLog) -> None:
-    """Remove the products of `stage`, which ended at step `end`, that training did not wait for.
-
-    The dev score of an average has a later step; it is recorded with the average.
-    """
-    adopted = {
-        event: {record["checkpoint_step"] for record in log.decisions(event) if record["stage"] == stage}
-        for event in ("adopt", "evaluate")
-    }
-    for folder in sorted(run.negatives.glob(f"{stage}-????????")):
-        if is_complete(folder) and step_of(folder.name) not in adopted["adopt"]:
-            remove_unless_leased(folder)
-    for path in sorted(run.evaluations.glob(f"{stage}-????????.json")):
-        if step_of(path.stem) <= end and step_of(path.stem) not in adopted["evaluate"]:
-            path.unlink(missing_ok=True)

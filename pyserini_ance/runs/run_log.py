@@ -44,9 +44,8 @@ class RunLog:
         Refreshes include dev evaluations, averaging, and encoding and indexing frozen documents. A stage that
         mines nothing has `dev seconds` instead, and none if dev is not evaluated.
         """
-        spent = self.seconds_spent(stage)
+        spent, records = self.seconds_spent(stage), self._metrics_of(stage)
         seconds = {"train seconds": round(spent["step"], 1)}
-        records = [r for r in read_json_lines(self.run.metrics) if r.get("stage") == stage]
         events = {r["event"] for r in records}
         if events & {"refresh", "average", "documents"}:
             is_mined = events & {"generation", "documents"} or any(
@@ -58,15 +57,15 @@ class RunLog:
 
     def seconds_spent(self, stage: str) -> dict[str, float]:
         """Seconds of a stage by event; each step counts once, however often the run was resumed."""
-        records = [r for r in read_json_lines(self.run.metrics) if r.get("stage") == stage]
-        timed = {"step": ("step",), "refresh": ("refresh", "average")}
-        spent = {
-            name: sum(r["seconds"] for r in records if r["event"] in events) for name, events in timed.items()
-        }
-        return {
-            **spent,
-            "documents": sum(sum(r["parts"].values()) for r in records if r["event"] == "documents"),
-        }
+        spent = {"step": 0.0, "refresh": 0.0, "documents": 0.0}
+        for record in self._metrics_of(stage):
+            name = {"average": "refresh"}.get(record["event"], record["event"])
+            if name in spent:
+                spent[name] += sum(record["parts"].values()) if name == "documents" else record["seconds"]
+        return spent
+
+    def _metrics_of(self, stage: str) -> list[dict]:
+        return [r for r in read_json_lines(self.run.metrics) if r.get("stage") == stage]
 
     def teacher_seconds(self) -> dict[str, dict[str, float]]:
         """Seconds that each cross-encoder of the run took, by part: mine and train."""

@@ -164,7 +164,13 @@ class RunDir:
         if not self.folder.exists() or all(map(_is_lock, self.folder.iterdir())):
             return
         if not overwrite:
-            raise FileExistsError(f"{self.folder} holds {self.describe()}. {self._cure()}")
+            cure = "Pass another output (--output)."
+            if self.state.exists():
+                cure = (
+                    "Continue it, or repeat its final evaluation, with resume (--resume), replace it with "
+                    "overwrite (--overwrite), or pass another output (--output)."
+                )
+            raise FileExistsError(f"{self.folder} holds {self.describe()}. {cure}")
         if not self.state.exists():
             raise FileExistsError(
                 f"{self.folder} is not a run directory (no {self.state.name}); --overwrite does not clear it"
@@ -239,21 +245,6 @@ class RunDir:
         running = "is running" if self.trainer.is_held else "died"
         return (
             f"a run that {running if state['status'] == 'running' else state['status']} at {state['where']}"
-        )
-
-    def _cure(self) -> str:
-        """What to do about a directory that is not empty, with the options, and in Python the arguments."""
-        state = self.trainer.read(any_layout=True)
-        if state is None:
-            return "Pass another output (--output)."
-        if state["status"] == "finished":
-            return (
-                "Replace it with overwrite (--overwrite), pass another output (--output), or repeat its "
-                "final evaluation with resume (--resume)."
-            )
-        return (
-            "Continue it with resume (--resume), replace it with overwrite (--overwrite), or pass another "
-            "output (--output)."
         )
 
 

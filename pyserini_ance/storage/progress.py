@@ -4,7 +4,6 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 from tqdm import tqdm
@@ -13,23 +12,7 @@ SECONDS_PER_LINE = 10
 _label: str | None = None  # of `label_lines`
 
 
-class Bar(tqdm):
-    """tqdm's bar. `seconds_left` replaces tqdm's estimate, for work of uneven steps; None: not known yet."""
-
-    def __init__(self, *, seconds_left: Callable[[], float | None] | None = None, **settings: Any):
-        self._seconds_left = seconds_left
-        super().__init__(**settings)
-
-    @property
-    def format_dict(self) -> dict[str, Any]:
-        values: dict[str, Any] = super().format_dict
-        left = self._seconds_left() if self._seconds_left else None
-        if not left or values["n"] >= values["total"]:  # at the end, what is left may be an evaluation
-            return values
-        return {**values, "rate": (values["total"] - values["n"]) / left}
-
-
-class Lines(Bar):
+class Lines(tqdm):
     """A line every SECONDS_PER_LINE seconds, and at the end if there was one before."""
 
     def __init__(self, *, delay: float = 0, **settings: Any):
@@ -78,11 +61,11 @@ def label_lines(label: str) -> None:
 
 
 def progress_bar(**settings: Any) -> tqdm:
-    """The progress of a loop, with tqdm's settings and `seconds_left`."""
+    """The progress of a loop, with tqdm's settings."""
     try:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError):  # stderr was replaced
         columns = 80
     # Some terminals, as of a build service, have 0 columns: a bar would be empty.
     has_place = (sys.stderr.isatty() and columns > 0) or "ipykernel" in sys.modules
-    return Bar(**settings) if has_place and not _label else Lines(**settings)
+    return tqdm(**settings) if has_place and not _label else Lines(**settings)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.token_store import TokenStore
@@ -16,7 +17,7 @@ from pyserini_ance.encoders.encoder import Encoder, to_device, to_host
 from pyserini_ance.encoders.hardware import Precision
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.vectors.search import has_room
-from pyserini_ance.vectors.vector_store import VectorStore, is_written, read_vectors
+from pyserini_ance.vectors.vector_store import VectorStore, is_written, read_vectors, written_windows
 
 ROWS_PER_GATHER = 4096
 # Encoded and written whole, and sorted by length into batches with little padding: a second or so of a GPU,
@@ -81,65 +82,6 @@ class ShardedVectors:
         return np.concatenate([np.empty((0, self.shape[1]), np.float32), *pieces])
 
 
-def encode_into(
-    store: VectorStore,
-    encoder: Encoder,
-    tokens: TokenStore,
-    side: Side,
-    precision: Precision,
-    tokens_per_batch: int | None,
-    label: str,
-    first: int,
-    world: World,
-    windows: np.ndarray | None = None,
-    hold: bool = False,
-) -> torch.Tensor | None:
-    """Write the windows of vectors that `store` lacks; its row 0 is text `first` of `tokens`.
-
-    A vector's last bits depend on its batch, so batches never depend on what was written before: each window
-    is encoded whole. With `hold`, return all vectors of the store on the encoder's GPU, if it has the room
-    and none of them was written before.
-
-    windows: as in `encode_shards`; None: of `ROWS_PER_WINDOW` texts.
-    """
-    if windows is None:
-        windows = np.append(np.arange(first, first + store.rows, ROWS_PER_WINDOW), first + store.rows)
-    written = store.windows()
-    missing = [
-        (start, stop)
-        for start, stop in pairwise(windows.tolist())
-        if first <= start < stop <= first + store.rows and (start - first, stop - first) not in written
-    ]
-    held, vectors_bytes = None, store.rows * encoder.dimension * np.dtype(np.float32).itemsize
-    on_gpu = encoder.device.type != "cpu"
-    if hold and on_gpu and not written and has_room(vectors_bytes, str(encoder.device)):
-        held = torch.empty((store.rows, encoder.dimension), device=encoder.device)
-
-    def encoded(rows: np.ndarray) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        for batch, vectors in encoder.encode_on_device(tokens, rows, side, precision, tokens_per_batch):
-            if held is not None:
-                held[to_device(held.device, batch - first)[0]] = vectors
-            yield batch, vectors
-
-    texts = sum(stop - start for start, stop in missing)
-    bar = progress_bar(
-        total=texts, desc=f"encode {label}", unit="text", leave=False, disable=not (world.is_main and texts)
-    )
-    with bar, ThreadPoolExecutor(1, "vector writer") as writer:  # a GPU does not wait for the disk
-        writing: Future[None] | None = None
-        for start, stop in missing:
-            window = np.empty((stop - start, encoder.dimension), np.float32)
-            for batch_rows, vectors in to_host(encoded(np.arange(start, stop))):
-                window[batch_rows - start] = vectors
-                bar.update(len(batch_rows))
-            if writing is not None:
-                writing.result()
-            writing = writer.submit(store.write, start - first, window)
-        if writing is not None:
-            writing.result()
-    return held
-
-
 def encode_some(
     encoder: Encoder,
     tokens: TokenStore,
@@ -160,29 +102,20 @@ def encode_some(
     position = np.empty(len(tokens), np.int64)
     position[own] = np.arange(len(own))
     vectors = np.empty((len(own), encoder.dimension), np.float32)
-    with progress_bar(
-        total=len(own), desc=f"encode {label}", unit="text", leave=False, disable=not world.is_main
-    ) as bar:
-        for batch_rows, block in encoder.encode_rows(tokens, own, side, precision, tokens_per_batch):
-            vectors[position[batch_rows]] = block
+    with _progress_bar(len(own), label, world) as bar:
+        for batch_rows, batch in encoder.encode_rows(tokens, own, side, precision, tokens_per_batch):
+            vectors[position[batch_rows]] = batch
             bar.update(len(batch_rows))
-    return _gather_partition(vectors, partition, world)
-
-
-def _gather_partition(own: np.ndarray, partition: list[np.ndarray], world: World) -> np.ndarray:
-    """(R, D) with each process's vectors at the positions of its part of the `partition`.
-
-    Vectors are gathered in blocks, which bounds how many are in memory twice.
-    """
     world.barrier()
-    vectors = np.empty((sum(map(len, partition)), own.shape[1]), np.float32)
-    for start in range(0, len(partition[0]), ROWS_PER_GATHER):  # the first process has the most rows
+    gathered = np.empty((len(rows), encoder.dimension), np.float32)
+    # In blocks, which bounds how many are in memory twice. The first process has the most rows.
+    for start in range(0, len(partition[0]), ROWS_PER_GATHER):
         block = slice(start, start + ROWS_PER_GATHER)
-        part = torch.from_numpy(own[block]).to(world.device)
+        part = torch.from_numpy(vectors[block]).to(world.device)
         every = world.gather(part, [len(positions[block]) for positions in partition])
-        for positions, gathered in zip(partition, every, strict=True):
-            vectors[positions[block]] = gathered.cpu().numpy()
-    return vectors
+        for positions, of_rank in zip(partition, every, strict=True):
+            gathered[positions[block]] = of_rank.cpu().numpy()
+    return gathered
 
 
 def encode_shards(
@@ -200,14 +133,17 @@ def encode_shards(
 ) -> ShardedVectors:
     """The vectors of every text of `tokens`, stored under `folder`; an interrupted encoding is continued.
 
-    The vectors of a continued encoding are bit for bit those of one that was not interrupted.
+    A vector's last bits depend on its batch, so batches never depend on what was written before: each window
+    is encoded whole, and the vectors of a continued encoding are bit for bit those of one that was not
+    interrupted.
 
     Called by all processes. `key` says what the vectors are of, as for a VectorStore. Shards of another
     number of processes stay: a trainer and a refresher may share the folder.
 
-    windows: (W + 1,) rows; no batch has texts of two of these W windows, and a process encodes whole ones.
-    The last bits of a vector depend on its batch, so vectors then do not depend on the number of processes.
-    hold: keep this process's new vectors on its GPU as well, if it has the room (`ShardedVectors.held`).
+    windows: (W + 1,) rows; no batch has texts of two of these W windows, and a process encodes whole ones:
+    vectors then do not depend on the number of processes. None: `ROWS_PER_WINDOW` texts of a shard. hold:
+    keep this process's vectors on its GPU as well (`ShardedVectors.held`), if it has the room and none of
+    them was written before.
     """
     world.on_main(lambda: folder.mkdir(parents=True, exist_ok=True))
     # One store per process: two hosts that write into one file over NFS overwrite each other's bytes, whole
@@ -218,22 +154,48 @@ def encode_shards(
         (folder / name, stop - first, encoder.dimension, {**key, "first": first})
         for name, (first, stop) in zip(_names(world), pairwise(bounds), strict=True)
     ]
+    first, end = bounds[world.rank : world.rank + 2]
+    if windows is None:
+        windows = np.append(np.arange(first, end, ROWS_PER_WINDOW), end)
     with closing(VectorStore(*stores[world.rank])) as store:
-        held = encode_into(
-            store,
-            encoder,
-            tokens,
-            side,
-            precision,
-            tokens_per_batch,
-            label,
-            bounds[world.rank],
-            world,
-            windows,
-            hold,
-        )
+        written = written_windows(store.folder)
+        missing = [
+            (start, stop)
+            for start, stop in pairwise(windows.tolist())
+            if first <= start < stop <= end and (start - first, stop - first) not in written
+        ]
+        held, vectors_bytes = None, store.rows * encoder.dimension * np.dtype(np.float32).itemsize
+        on_gpu = encoder.device.type != "cpu"
+        if hold and on_gpu and not written and has_room(vectors_bytes, str(encoder.device)):
+            held = torch.empty((store.rows, encoder.dimension), device=encoder.device)
+
+        def encoded(rows: np.ndarray) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
+            for batch, vectors in encoder.encode_on_device(tokens, rows, side, precision, tokens_per_batch):
+                if held is not None:
+                    held[to_device(held.device, batch - first)[0]] = vectors
+                yield batch, vectors
+
+        bar = _progress_bar(sum(stop - start for start, stop in missing), label, world)
+        with bar, ThreadPoolExecutor(1, "vector writer") as writer:  # a GPU does not wait for the disk
+            writing: Future[None] | None = None
+            for start, stop in missing:
+                window = np.empty((stop - start, encoder.dimension), np.float32)
+                for batch_rows, vectors in to_host(encoded(np.arange(start, stop))):
+                    window[batch_rows - start] = vectors
+                    bar.update(len(batch_rows))
+                if writing is not None:
+                    writing.result()
+                writing = writer.submit(store.write, start - first, window)
+            if writing is not None:
+                writing.result()
     world.barrier()
     return ShardedVectors([read_vectors(*store_of_rank) for store_of_rank in stores], world.rank, held)
+
+
+def _progress_bar(texts: int, label: str, world: World) -> tqdm:
+    return progress_bar(
+        total=texts, desc=f"encode {label}", unit="text", leave=False, disable=not (world.is_main and texts)
+    )
 
 
 def has_shards(folder: Path, world: World) -> bool:

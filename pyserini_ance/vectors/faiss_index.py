@@ -17,7 +17,9 @@ from pyserini_ance.vectors.search import DOCUMENTS_PER_BLOCK, has_room
 from pyserini_ance.vectors.topk import ScoresAndRows
 
 log = logging.getLogger(__name__)
-FLAT = "flat"  # exact search in the vectors themselves, without an index of this module
+# Exact search in the vectors themselves, without an index of this module. Other indexes are a factory string
+# and, after a semicolon, settings of its search in the syntax of Faiss's ParameterSpace: IVF64,Flat;nprobe=8.
+FLAT = "flat"
 TRAINING_VECTORS = 1 << 17  # a product quantiser of 8 bits uses half as many
 # Dimensions of a code's part of the vector: with fewer, Faiss itself does not use matrix products.
 MATRIX_PRODUCT_DIMENSIONS = 16
@@ -37,7 +39,6 @@ class FactoryIndex:
 
     def __init__(self, folder: Path, world: World, search: str = "", device: str = "cpu"):
         faiss = import_faiss()
-
         how = faiss.IO_FLAG_MMAP if faiss_gpu(device) is None else 0  # a GPU copies all of it
         self.index, self.world = faiss.read_index(str(folder / FILE), how), world
         _set_search(self.index, search)
@@ -53,10 +54,9 @@ class FactoryIndex:
         k = min(k, self.index.ntotal)
         index = self.index if self.on_gpu is None or k > MOST_HITS_ON_GPU else self.on_gpu
         scores, rows = index.search(own, k) if len(own) else (np.empty((0, k), np.float32), np.empty((0, k)))
-        return self._gather(scores), self._gather(rows.astype(np.int32))
-
-    def _gather(self, own: np.ndarray) -> torch.Tensor:
-        return torch.cat(self.world.gather(torch.from_numpy(own)))
+        parts = (self.world.gather(torch.from_numpy(each)) for each in (scores, rows.astype(np.int32)))
+        every_score, every_row = map(torch.cat, parts)
+        return every_score, every_row
 
 
 def faiss_gpu(device: str) -> int | None:
@@ -90,15 +90,6 @@ def to_gpu(index: FaissIndex, device: str, vectors: int) -> FaissIndex | None:
     return copy
 
 
-def factory_and_search(index: str) -> tuple[str, str]:
-    """Split a recipe's `IVF64,Flat;nprobe=8` into the factory string and settings of its search.
-
-    The settings are in the syntax of Faiss's ParameterSpace.
-    """
-    factory, _, search = index.partition(";")
-    return factory, search
-
-
 def make_index(
     folder: Path,
     vectors: ShardedVectors,
@@ -117,11 +108,8 @@ def make_index(
     about = {**about, "factory": factory, "seed": str(seed)}
 
     def make() -> None:
-        publish_once(
-            folder,
-            about,
-            lambda claimed: write_index_file(claimed / FILE, vectors, factory, seed, device=device),
-        )
+        write = lambda claimed: write_index_file(claimed / FILE, vectors, factory, seed, device=device)  # noqa: E731
+        publish_once(folder, about, write)
         manifest = read_manifest(folder, verify=False)
         if any(manifest[key] != value for key, value in about.items()):
             raise RuntimeError(f"{folder} is an index of something else than {about}; remove the folder")
@@ -131,12 +119,7 @@ def make_index(
 
 def new_index(dimension: int, factory: str) -> FaissIndex:
     """Make an empty, untrained index. Raises as `make_index` does."""
-    try:
-        faiss = import_faiss()
-    except ImportError as error:
-        raise RuntimeError(
-            f"index {factory!r} needs faiss: python -m pip install faiss-cpu, or use index: {FLAT}"
-        ) from error
+    faiss = import_faiss()
     try:
         index = faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
@@ -151,13 +134,12 @@ def check_index(dimension: int, index: str) -> None:
 
     The settings of its search are checked, too.
     """
-    factory, search = factory_and_search(index)
+    factory, _, search = index.partition(";")
     _set_search(new_index(dimension, factory), search)
 
 
 def _set_search(index: FaissIndex, search: str) -> None:
     faiss = import_faiss()
-
     try:
         faiss.ParameterSpace().set_index_parameters(index, search)
     except (RuntimeError, ValueError) as error:
@@ -179,7 +161,6 @@ def write_index_file(
     memory; vectors are read block by block. Raises as `make_index` does.
     """
     faiss = import_faiss()
-
     index = new_index(vectors.shape[1], factory)
     on_gpu = to_gpu(index, device, len(vectors))
     made = index if on_gpu is None else on_gpu
@@ -199,7 +180,6 @@ def write_index_file(
 def _components(index: FaissIndex) -> Iterator[Any]:
     """The transforms before an index, and the index itself, cast to their own classes."""
     faiss = import_faiss()
-
     index = faiss.downcast_index(index)
     while hasattr(index, "chain"):
         yield from (
@@ -218,7 +198,6 @@ def _prepare(component: Any) -> Any:
     Faiss's own up to rounding.
     """
     faiss = import_faiss()
-
     quantizer = getattr(component, "pq", None)
     if isinstance(component, faiss.OPQMatrix):
         # The same as Faiss would make itself.

@@ -1,5 +1,6 @@
 """The library faiss, imported where it is needed, with the settings that are fast."""
 
+import importlib.util
 from types import ModuleType
 from typing import Any
 
@@ -15,15 +16,21 @@ BLAS_THRESHOLD_PER_THREAD = 800
 FaissIndex = Any  # faiss ships no types
 
 
-def import_faiss() -> ModuleType:
-    """Import faiss, set to torch's number of threads and to compare many vectors by matrix products.
+def require_faiss() -> None:
+    """Raise RuntimeError if faiss is not installed, without importing it."""
+    if importlib.util.find_spec("faiss") is None:
+        raise RuntimeError(
+            "faiss is not installed: python -m pip install faiss-cpu, or faiss-gpu with an NVIDIA GPU, "
+            "never both"
+        )
 
-    Raises ImportError when it is not installed.
-    """
+
+def import_faiss() -> ModuleType:
+    """Import faiss, set to torch's number of threads and to compare many vectors by matrix products."""
+    require_faiss()
     import faiss
 
     faiss.omp_set_num_threads(torch.get_num_threads())
-
     if faiss.cvar.distance_compute_blas_threshold == DEFAULT_BLAS_THRESHOLD:
         faiss.cvar.distance_compute_blas_threshold = BLAS_THRESHOLD_PER_THREAD * faiss.omp_get_max_threads()
     return faiss

@@ -22,20 +22,12 @@ def search_given(queries: Any, documents: Any, k: int, device: str) -> tuple[np.
             f"query_vectors have {queries.shape[1]} dimensions, document_vectors {documents.shape[1]}; "
             "encode both with one encoder"
         )
-    scores, rows = exact_search(queries, documents, int(k), device=device)
-    if len(infinite := np.flatnonzero(~np.isfinite(scores).all(1))):
-        raise ValueError(
-            f"query_vectors: row {infinite[0]} has scores beyond the range of float32; scale the vectors down"
-        )
-    return scores, rows
+    return exact_search(queries, documents, int(k), device=device)
 
 
 def _matrix(name: str, vectors: Any) -> np.ndarray:
     """(N, D) float32, without a copy if it is that already; it may be a memory map."""
-    try:
-        matrix = np.asarray(vectors, np.float32)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} cannot be read as an array of float32: {error}") from error
+    matrix = np.asarray(vectors, np.float32)
     if matrix.ndim != 2:
         raise ValueError(f"{name} has the shape {matrix.shape}; expected two dimensions, a row for each text")
     # A product with ones reads each value once, with all cores; sums of finite values may overflow.

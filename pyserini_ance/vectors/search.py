@@ -79,13 +79,9 @@ def search_arrays(
     return scores.cpu().numpy(), rows.cpu().numpy()
 
 
-def fits(documents: np.ndarray, device: str) -> bool:
-    """Whether `resident` leaves a training step some of the free memory of a GPU; on a CPU it takes none."""
-    return has_room(documents.nbytes, device)
-
-
 def has_room(size_bytes: int, device: str) -> bool:
-    """Whether so many bytes of vectors leave a GPU enough of its free memory; True on a CPU."""
+    """Whether so many bytes of vectors leave a training step some of a GPU's free memory; on a CPU they take
+    none."""
     if torch.device(device).type != "cuda":
         return True
     return size_bytes <= RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]
@@ -127,7 +123,8 @@ def searcher(
     library, is_bounded = resolve_backend(backend, device), memory_gib is not None
     size = FAISS_DOCUMENTS_PER_BLOCK if library == "faiss" else documents_per_block
     if memory_gib is not None:
-        size = min(size, documents_within(memory_gib, documents.shape[1], library))
+        room = int(memory_gib * 2**30 - SELECTION_BYTES) // (4 * documents.shape[1] * COPIES[library])
+        size = min(size, max(1, room))
     if library == "faiss":
         array = np.asarray(documents, np.float32)
         fp32 = partial(_search_by_faiss, array, world, size, is_bounded)
@@ -140,11 +137,6 @@ def searcher(
     if backend == "auto" and isinstance(documents, torch.Tensor) and is_fast:
         return partial(_search_by_bf16, DeviceScan, documents, world, size, fp32)
     return fp32
-
-
-def documents_within(memory_gib: float, dimension: int, library: Literal["torch", "faiss"]) -> int:
-    """Documents of a block with which a search stays within `memory_gib`."""
-    return max(1, int(memory_gib * 2**30 - SELECTION_BYTES) // (4 * dimension * COPIES[library]))
 
 
 def _progress_bar(total: int, world: World) -> tqdm:
@@ -250,27 +242,24 @@ def _search_by_faiss(
     queries: torch.Tensor,
     k: int,
 ) -> ScoresAndRows:
-    k, asked = min(k, len(documents)), queries.cpu().numpy()
-    scores, rows = np.empty((len(asked), k), np.float32), np.empty((len(asked), k), np.int32)
-    starts, firsts = (range(0, len(asked), QUERIES_PER_BLOCK), range(0, len(documents), documents_per_block))
-    found = 0  # documents so far for each query
-    with _progress_bar(len(starts) * len(firsts), world) as bar:
+    k, asked = min(k, len(documents)), np.ascontiguousarray(queries.cpu().numpy(), np.float32)
+    starts = range(0, max(1, len(asked)), QUERIES_PER_BLOCK)
+    query_blocks = [asked[start : start + QUERIES_PER_BLOCK] for start in starts]
+    best = [
+        (torch.empty(len(each), 0), torch.empty(len(each), 0, dtype=torch.int32)) for each in query_blocks
+    ]
+    firsts = range(0, len(documents), documents_per_block)
+    with _progress_bar(len(query_blocks) * len(firsts), world) as bar:
         for first in firsts:
             part = documents[first : first + documents_per_block]
-            width = min(k, first + len(part))
-            for start in starts:
-                block = slice(start, start + QUERIES_PER_BLOCK)
-                best = _search_past_ties(part, np.ascontiguousarray(asked[block], np.float32), k)
-                scores[block, :width], rows[block, :width] = best_of(
-                    [torch.from_numpy(each) for each in (scores[block, :found], best[0])],
-                    [torch.from_numpy(each) for each in (rows[block, :found], best[1] + np.int32(first))],
-                    k,
-                )
+            for place, block in enumerate(query_blocks):
+                scores, rows = map(torch.from_numpy, _search_past_ties(part, block, k))
+                best[place] = best_of([best[place][0], scores], [best[place][1], rows + first], k)
                 bar.update()
             if is_bounded:
                 release(documents)
-            found = width
-    return torch.from_numpy(scores), torch.from_numpy(rows)
+    every_score, every_row = zip(*best, strict=True)
+    return torch.cat(every_score), torch.cat(every_row)
 
 
 def _search_past_ties(documents: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -46,47 +46,32 @@ def search_shards(
     scores, rows = searcher(as_tensor(np.asarray(queries, np.float32)), min(k, len(documents)))
     rows[:1].cpu()  # a GPU may still search, and shards take uneven time: a collective waits for a minute
     world.barrier()
-    if shares is None or world.size == 1:
-        scores, rows = merge_shards(scores, rows, documents, k, world)
-    else:
-        scores, rows = _merge_own(scores, rows, documents, k, world, shares)
+    scores, rows = merge_shards(scores, rows, documents, k, world, shares)
     return scores.cpu().numpy(), rows.cpu().numpy()
 
 
 def merge_shards(
-    scores: torch.Tensor, rows: torch.Tensor, documents: ShardedVectors, k: int, world: World
-) -> ScoresAndRows:
-    """The k best of all shards, on every process, from the best of each; `rows` count within the shard.
-
-    Every process merges a share of the queries.
-    """
-    if world.size == 1:
-        return scores, rows
-    packed = _pack(scores, rows + documents.first, min(k, len(documents)))
-    for start in range(0, len(packed), QUERIES_PER_BLOCK):
-        block = packed[start : start + QUERIES_PER_BLOCK]
-        firsts = [len(block) * rank // world.size for rank in range(world.size + 1)]
-        counts = [end - first for first, end in pairwise(firsts)]
-        own = _merge(list(block.split(counts)), world)
-        block.copy_(torch.cat(world.gather(own, counts)))
-    return _unpack(packed)
-
-
-def _merge_own(
     scores: torch.Tensor,
     rows: torch.Tensor,
     documents: ShardedVectors,
     k: int,
     world: World,
-    shares: Sequence[int],
+    shares: Sequence[int] | None = None,
 ) -> ScoresAndRows:
-    """The lines of `merge_shards` for this process's own queries, which nobody else receives."""
-    of_ranks = _pack(scores, rows + documents.first, min(k, len(documents))).split(list(shares))
-    own = of_ranks[world.rank]
-    for start in range(0, max(shares), QUERIES_PER_BLOCK):
+    """The k best of all shards from the best of each; `rows` count within the shard.
+
+    Every process merges a share of the queries and receives the rest; with `shares`, only its own.
+    """
+    if world.size == 1:
+        return scores, rows
+    bounds = [len(scores) * rank // world.size for rank in range(world.size + 1)]
+    counts = [end - start for start, end in pairwise(bounds)] if shares is None else list(shares)
+    packed = _pack(scores, rows + documents.first, min(k, len(documents))).split(counts)
+    own = packed[world.rank]
+    for start in range(0, max(counts), QUERIES_PER_BLOCK):
         block = slice(start, start + QUERIES_PER_BLOCK)
-        own[block] = _merge([of_rank[block] for of_rank in of_ranks], world)
-    return _unpack(own)
+        own[block] = _merge([of_rank[block] for of_rank in packed], world)
+    return _unpack(own if shares is not None else torch.cat(world.gather(own, counts)))
 
 
 def _merge(parts: list[torch.Tensor], world: World) -> torch.Tensor:

@@ -28,31 +28,20 @@ class VectorStore:
     """
 
     def __init__(self, folder: Path, rows: int, dimension: int, key: dict):
-        self.folder, self.rows, self.dimension, self.key = folder, rows, dimension, key
-        size_bytes = rows * dimension * 4
-        if folder.exists() and not self._is_usable(size_bytes):
+        self.folder, self.rows, self.dimension = folder, rows, dimension
+        size_bytes, whole_key = rows * dimension * 4, {**key, "rows": rows, "dimension": dimension}
+        file, has_key = folder / VECTORS, read_json_object(folder / KEY) == whole_key
+        is_whole = file.exists() and file.stat().st_size == size_bytes
+        if has_key and not is_whole:
+            log.warning("%s does not have the size it was made with; all vectors are encoded again", file)
+        if folder.exists() and not (has_key and is_whole):
             shutil.rmtree(folder, ignore_errors=True)
         # In full size before another process can see it, which may make the same store meanwhile.
         if not folder.exists():
             with suppress(FileExistsError), whole_folder(folder) as temporary:
                 BlockFile(temporary / VECTORS, size_bytes).close()
-                write_json(temporary / KEY, _full_key(rows, dimension, key))
-        self._vectors = BlockFile(folder / VECTORS, size_bytes)
-
-    def _is_usable(self, size_bytes: int) -> bool:
-        if read_json_object(self.folder / KEY) != _full_key(self.rows, self.dimension, self.key):
-            return False
-        file = self.folder / VECTORS
-        if file.exists() and file.stat().st_size == size_bytes:
-            return True
-        log.warning(
-            "%s does not have the size it was made with; all vectors in the folder are encoded again", file
-        )
-        return False
-
-    def windows(self) -> set[tuple[int, int]]:
-        """The windows that were written, as [first, stop) rows."""
-        return _windows(self.folder)
+                write_json(temporary / KEY, whole_key)
+        self._vectors = BlockFile(file, size_bytes)
 
     def write(self, first: int, vectors: np.ndarray) -> None:
         """Write a window: vectors (W, D) float32 of the rows from `first` on."""
@@ -71,7 +60,7 @@ def read_vectors(folder: Path, rows: int, dimension: int, key: dict) -> np.ndarr
 
     Raises RuntimeError when rows are missing or the store has another key.
     """
-    if read_json_object(folder / KEY) != _full_key(rows, dimension, key):
+    if read_json_object(folder / KEY) != {**key, "rows": rows, "dimension": dimension}:
         raise RuntimeError(
             f"{folder} does not hold the vectors of {key}; all processes must see the same files and data"
         )
@@ -88,19 +77,16 @@ def is_written(folder: Path) -> bool:
     return key is not None and _rows_written(folder) == key["rows"]
 
 
-def _windows(folder: Path) -> set[tuple[int, int]]:
+def written_windows(folder: Path) -> set[tuple[int, int]]:
+    """The windows that were written into a store, as [first, stop) rows."""
     return {(window["first"], window["stop"]) for window in read_json_lines(folder / WINDOWS)}
 
 
 def _rows_written(folder: Path) -> int:
     """The number of rows before the first one that is missing."""
     end = 0
-    for first, stop in sorted(_windows(folder)):
+    for first, stop in sorted(written_windows(folder)):
         if first > end:
             break
         end = max(end, stop)
     return end
-
-
-def _full_key(rows: int, dimension: int, key: dict) -> dict:
-    return {**key, "rows": rows, "dimension": dimension}

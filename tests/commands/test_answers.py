@@ -67,19 +67,8 @@ def test_any_ranking_of_unjudged_questions(run, tmp_path, capsys):
     (tmp_path / "test.csv").write_text("which year\t['1985']\nwho\t['Aaron']\n")
     ranking = tmp_path / "test.trec"
     ranking.write_text("0 Q0 2 1 2.0 t\n0 Q0 3 2 1.0 t\n1 Q0 1 1 1.0 t\n")
-    main(
-        [
-            "--answers",
-            str(run.folder),
-            "--run",
-            str(ranking),
-            "--questions",
-            str(tmp_path / "test.csv"),
-            "--measures",
-            "Success@1",
-            "Success@2",
-        ]
-    )
+    asked = ["--run", str(ranking), "--questions", str(tmp_path / "test.csv")]
+    main(["--answers", str(run.folder), *asked, "--measures", "Success@1", "Success@2"])
     last = capsys.readouterr().out.splitlines()[2]
     assert [cell.strip() for cell in last.split("|")[1:-1]] == [str(ranking), "2", "0.5000", "1.0000"]
 

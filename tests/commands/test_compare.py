@@ -69,11 +69,6 @@ def test_a_curve_is_drawn_with_any_table_and_tables_exclude_one_another(runs, ca
     assert "pass one of --significance, --time-to-target" in capsys.readouterr().err
 
 
-def test_a_run_that_is_passed_twice_is_refused(runs):
-    with pytest.raises(ValueError, match="was passed 2 times, .*; pass each run once"):
-        compare.main([runs[0], *runs])
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -42,28 +42,10 @@ def test_two_runs(make_run, capsys):
     ]
 
 
-def test_a_row_of_a_run(make_run, capsys):
+def test_a_row_of_a_run_and_an_unfinished_run(make_run, tmp_path, capsys):
     run = make_run("good", {"test-1": "green-horse"})
     main(["--compare-queries", run, f"{run}:bm25"])
     assert "1 wins, 1 ties, 0 losses" in capsys.readouterr().out
-    with pytest.raises(
-        ValueError, match=r"good:bm52 has no ranking of split 'test' .*; rows that have one: bm25"
-    ):
-        main(["--compare-queries", run, f"{run}:bm52"])
-
-
-def test_what_is_no_run_directory_is_named(make_run, tmp_path):
-    """Such as the name of a row, or a name that was mistyped."""
-    run = make_run("good", {"test-1": "green-horse"})
-    with pytest.raises(FileNotFoundError, match="^cr/inbatch is not a run directory: no such folder"):
-        main(["--compare-queries", run, "cr/inbatch"])
-    message = r"goood is not a run directory: no such folder \(did you mean 'good'\?\)\. Pass a directory"
-    with pytest.raises(FileNotFoundError, match=message):
-        main(["--compare-queries", str(tmp_path / "goood"), run])
-
-
-def test_a_run_without_rankings_is_to_be_resumed(make_run, tmp_path):
-    run = make_run("good", {"test-1": "green-horse"})
     for file in ("run.test.trec", "runs/bm25.test.trec"):
         (tmp_path / "good" / file).unlink()
     message = (
@@ -71,20 +53,30 @@ def test_a_run_without_rankings_is_to_be_resumed(make_run, tmp_path):
     )
     with pytest.raises(ValueError, match=message):
         main(["--compare-queries", run, f"{run}:bm25"])
-    with pytest.raises(ValueError, match=r"a run trained with final_evaluation.split=\[test,dev\] has them"):
-        main(["--compare-queries", run, f"{run}:bm25", "--split", "dev"])
 
 
-def test_incomparable_rankings_are_refused(make_run, capsys):
-    run, other = (
-        make_run("good", {"test-1": "green-horse"}),
-        make_run("other", {"test-1": "green-horse"}, QRELS.replace(" 1\n", " 2\n")),
-    )
-    with pytest.raises(ValueError, match="judge split 'test' differently"):
-        main(["--compare-queries", run, other])
-    with pytest.raises(SystemExit):
-        main(["--compare-queries", run, run])
-    assert "two different rankings" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["--compare-queries", run, other, "--first", "0"])
-    assert "greater than or equal to 1" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("rankings", "error", "message"),
+    [
+        (["good", "good:bm52"], ValueError, r"no ranking of split 'test' .*; rows that have one: bm25"),
+        (
+            ["good", "good:bm25", "--split", "dev"],
+            ValueError,
+            r"trained with final_evaluation.split=\[test,dev\]",
+        ),
+        (["good", "cr/inbatch"], FileNotFoundError, "cr/inbatch is not a run directory: no such folder"),
+        (
+            ["goood", "good"],
+            FileNotFoundError,
+            r"no such folder \(did you mean 'good'\?\)\. Pass a directory",
+        ),
+        (["good", "other"], ValueError, "judge split 'test' differently"),
+        (["good", "good"], SystemExit, "2"),
+    ],
+)
+def test_rankings_that_cannot_be_compared(make_run, tmp_path, monkeypatch, rankings, error, message):
+    make_run("good", {"test-1": "green-horse"})
+    make_run("other", {"test-1": "green-horse"}, QRELS.replace(" 1\n", " 2\n"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=message):
+        main(["--compare-queries", *rankings])

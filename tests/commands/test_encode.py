@@ -138,20 +138,10 @@ def test_a_shard_that_is_killed_while_its_file_is_written(encoder, tmp_path, for
     assert [path.name for path in output.iterdir()] == ["1"]
 
 
-def test_a_missing_corpus_is_named_by_its_option(tmp_path):
-    with pytest.raises(FileNotFoundError, match="--corpus c.jsonl: no such file or folder"):
-        main(["--corpus", "c.jsonl", "--encoder", "e", "--output", str(tmp_path / "index")])
-
-
-def test_a_shard_is_named_by_number_and_count(encoder, tmp_path):
-    with pytest.raises(ValueError, match="--shard 0/8: expected I/N"):
-        main(["--corpus", "c", "--encoder", str(encoder), "--shard", "0/8", "--output", str(tmp_path / "s")])
-
-
 @pytest.mark.parametrize(
     "line, message",
     [
-        ('{"id": "1", "contents": ""}', "document '1' is empty; .* out with --empty-documents skip$"),
+        ('{"id": "1", "contents": ""}', "document '1' is empty; .* out with empty_documents=skip$"),
         ('{"id": "1", "contents": "x"', "line 1: malformed JSON"),
         ("", "corpus.jsonl: no document was read; expected at least one with a text; add documents"),
     ],
@@ -215,6 +205,10 @@ def test_an_index_of_a_run_in_another_format(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        (
+            ["--corpus", "c", "--encoder", "e", "--shard", "1/2", "--index-factory", "HNSW32"],
+            "for a flat index",
+        ),
         ([], "pass --corpus with --encoder, or --from-index alone, or --merge alone"),
         (["--corpus", "c", "--encoder", "e", "--from-index", "i"], "or --from-index alone"),
         (["--merge", "a", "b", "--from-index", "i"], "or --merge alone"),

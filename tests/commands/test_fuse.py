@@ -2,6 +2,8 @@
 a stand-in: it runs elsewhere.
 """
 
+import re
+
 import pytest
 from helpers.small_set import ONE_STEP, make_finished_run
 
@@ -63,21 +65,6 @@ def test_a_run_directory_and_its_bm25(run, tmp_path, capsys):
     assert read_run(tmp_path / "fused.trec")["test-0"] == {"red": 10.85, "blue": 10.0}
 
 
-@pytest.mark.parametrize(
-    ("method", "weight", "expected"),
-    [
-        ("interpolation", "nan", "--weight nan: expected a number from 0 to 1"),
-        ("interpolation", "7", "--weight 7: expected a number from 0 to 1"),
-        ("hybrid", "inf", "--weight inf: expected a number from 0 "),
-        ("hybrid", "-1", "--weight -1: expected a number from 0 "),
-    ],
-)
-def test_a_weight_out_of_range_is_refused(tmp_path, method, weight, expected):
-    flags = ["--method", method, f"--weight={weight}", "--output", str(tmp_path / "fused.trec")]
-    with pytest.raises(ValueError, match=expected):
-        fuse.main(["a.trec", "b.trec", *flags])
-
-
 def test_the_weight_is_chosen_on_another_split(run, tmp_path, capsys):
     fuse.main(
         [
@@ -117,68 +104,54 @@ def test_files_and_rows(run, tmp_path, capsys):
     ]
     fuse.main([str(file), str(file.with_name("run")), "--qrels", str(qrels), *flags])
     assert cells(table_lines(capsys.readouterr().out)[-1]) == ["hybrid, weight 0.1", "1.0000"]
-    with pytest.raises(
-        ValueError,
-        match=r"own.trec is of one split; to choose a weight on 'dev' pass rankings of run directories",
-    ):
-        fuse.main(
-            [
-                str(file),
-                str(run.folder),
-                "--method",
-                "hybrid",
-                "--choose-on",
-                "dev",
-                "--output",
-                str(tmp_path / "x"),
-            ]
-        )
-    with pytest.raises(
-        ValueError, match="rankings alone do not say which documents are relevant; pass --qrels FILE"
-    ):
-        fuse.main([str(file), str(file), "--output", str(tmp_path / "x")])
 
 
-def test_what_cannot_be_fused_is_refused(run, tmp_path, capsys):
-    out = ["--output", str(tmp_path / "x")]
-    with pytest.raises(ValueError, match="hybrid fuses two rankings, given: "):
-        fuse.main(
-            [str(run.folder), str(run.folder), str(run.folder), "--method", "hybrid", "--weight", "1", *out]
-        )
-    with pytest.raises(
-        ValueError, match="rrf fuses two rankings or more, given: .*bm25; pass a run directory alone"
-    ):
-        fuse.main([f"{run.folder}:bm25", *out])
-    with pytest.raises(FileNotFoundError, match="absent is neither a run directory nor a file"):
-        fuse.main([str(tmp_path / "absent"), str(run.folder), *out])
-    with pytest.raises(FileNotFoundError, match=r"runn is neither .* nor a file \(did you mean 'run'\?\)"):
-        fuse.main([f"{run.folder}n", *out])
-    refused = {
-        ("--method", "hybrid"): "has a weight: pass --weight W",
-        ("--weight", "1"): "rrf has no weight",
-    }
-    for flags, words in {
-        **refused,
-        ("--method", "hybrid", "--choose-on", "test"): "on the measured split 'test'",
-    }.items():
-        with pytest.raises(SystemExit):
-            fuse.main([str(run.folder), *flags, *out])
-        assert words in capsys.readouterr().err
+HYBRID = ["--method", "hybrid"]
 
 
-def test_neither_an_input_nor_a_file_of_a_run_is_replaced(run, tmp_path):
-    file = tmp_path / "own.trec"
-    file.write_text(BM25.format("test"))
-    with pytest.raises(FileExistsError, match=r"own.trec is an input, which would be replaced"):
-        fuse.main([str(file), str(run.folder), "--output", str(tmp_path / "run" / ".." / "own.trec")])
-    final = run.final_run("test")
-    with pytest.raises(FileExistsError, match=r"run.test.trec is a name for the own files of the run"):
-        fuse.main([str(file), str(final), "--output", str(final)])
-    assert file.read_text() == BM25.format("test") and final.read_text() == DENSE.format("test")
-
-
-def test_files_are_of_one_split(run, tmp_path, capsys):
-    file = str(run.final_run("test"))
-    with pytest.raises(SystemExit, match="2"):
-        fuse.main([file, file, "--split", "nosuch", "--output", str(tmp_path / "x")])
-    assert "a file is a ranking of one split; remove --split" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (["run", "run", "run", *HYBRID, "--weight", "1"], ValueError, "hybrid fuses two rankings, given: "),
+        (
+            ["run:bm25"],
+            ValueError,
+            "rrf fuses two rankings or more, given: .*bm25; pass a run directory alone",
+        ),
+        (["absent", "run"], FileNotFoundError, "absent is neither a run directory nor a file"),
+        (["runn"], FileNotFoundError, r"runn is neither .* nor a file \(did you mean 'run'\?\)"),
+        (
+            ["own.trec", "run", *HYBRID, "--choose-on", "dev"],
+            ValueError,
+            "own.trec is of one split; to choose",
+        ),
+        (["own.trec", "own.trec"], ValueError, "do not say which documents are relevant; pass --qrels FILE"),
+        (["run", *HYBRID], SystemExit, "has a weight: pass --weight W"),
+        (["run", "--weight", "1"], SystemExit, "rrf has no weight"),
+        (["run", *HYBRID, "--choose-on", "test"], SystemExit, "on the measured split 'test'"),
+        (
+            ["own.trec", "own.trec", "--split", "x"],
+            SystemExit,
+            "a file is a ranking of one split; remove --split",
+        ),
+        (["run", "--method=interpolation", "--weight=nan"], ValueError, "nan: expected a number from 0 to 1"),
+        (["run", "--method=interpolation", "--weight=7"], ValueError, "7: expected a number from 0 to 1"),
+        (["run", *HYBRID, "--weight=inf"], ValueError, "--weight inf: expected a number from 0 "),
+        (["run", *HYBRID, "--weight=-1"], ValueError, "--weight -1: expected a number from 0 "),
+        (
+            ["own.trec", "run", "--output", "run/../own.trec"],
+            FileExistsError,
+            "own.trec is an input, which would",
+        ),
+        (["run", "--output", "run/run.test.trec"], FileExistsError, "a name for the own files of the run"),
+    ],
+)
+def test_what_cannot_be_fused_is_refused(run, tmp_path, monkeypatch, capsys, arguments, error, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.trec").write_text(BM25.format("test"))
+    with pytest.raises(error) as raised:
+        fuse.main([*arguments, *([] if "--output" in arguments else ["--output", "fused.trec"])])
+    assert re.search(message, capsys.readouterr().err if error is SystemExit else str(raised.value))
+    assert not (tmp_path / "fused.trec").exists()
+    assert (tmp_path / "own.trec").read_text() == BM25.format("test")
+    assert run.final_run("test").read_text() == DENSE.format("test")

@@ -54,26 +54,12 @@ def test_options_without_effect_are_named_with_the_reason():
         parsing.refuse_options("no search", top_k=4, split="dev")
 
 
-def test_outputs_that_cannot_be_written(tmp_path):
-    file = tmp_path / "file"
-    file.write_text("")
-    assert parsing.output_file(str(file)) == file
-    assert parsing.output_folder(str(tmp_path / "new" / "folder")) == tmp_path / "new" / "folder"
-    with pytest.raises(IsADirectoryError, match="is a folder; --output names the file to write"):
-        parsing.output_file(str(tmp_path))
-    with pytest.raises(NotADirectoryError, match="file is a file; --output names a folder"):
-        parsing.output_folder(str(file))
-    for kind in (parsing.output_file, parsing.output_folder):
-        with pytest.raises(NotADirectoryError, match="file is a file, so that .*file/a/b cannot be written"):
-            kind(str(file / "a" / "b"))
-
-
 def test_a_file_of_a_run_directory_is_no_output(tmp_path):
     run = RunDir(tmp_path / "run")
     run.create("")
     own = ["measures.json", "run.test.trec", "qrels.dev.txt", "runs/x.trec", "model/config.json"]
     for name in own:
         with pytest.raises(FileExistsError, match=f"{name} is a name for the own files of the run directory"):
-            parsing.output_file(str(run.folder / name))
+            parsing.check_output(run.folder / name)
     for name in ("fused.trec", "analysis/x.json", "report.html"):
-        assert parsing.output_file(str(run.folder / name))
+        assert parsing.check_output(run.folder / name)

@@ -6,8 +6,7 @@ import pytest
 
 from pyserini_ance.commands import refresh
 from pyserini_ance.pipeline import refresher_process as refreshing
-from pyserini_ance.recipe.load import dump, load
-from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.recipe.load import load
 
 
 @pytest.fixture
@@ -33,22 +32,6 @@ def test_the_folder_is_that_of_train(asked):
     assert folder == Path("runs/my-run") and recipe.refresher.device == "cpu"
 
 
-def test_the_recipe_of_a_run_is_enough(asked, tmp_path):
-    run = RunDir(tmp_path / "run")
-    run.create(dump(load("demo/ance", "seed=7").recipe))
-    refresh.main([str(run.recipe)])
-    assert asked == [(load("demo/ance", "seed=7").recipe, Path("runs/demo-ance"))]
-
-
-def test_help_says_what_it_is_for(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        refresh.main(["--help"])
-    shown = " ".join(capsys.readouterr().out.split())
-    assert (
-        shown.startswith("Usage: pyserini-ance refresh ") and "mode: async" in shown and "--output" in shown
-    )
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
@@ -70,9 +53,3 @@ def test_invalid_requests_are_reported(monkeypatch, tmp_path, arguments, error, 
     with pytest.raises(error, match=message):
         refresh.main(arguments)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_without_a_recipe_it_says_how_it_is_called(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        refresh.main([])
-    assert "Usage: pyserini-ance refresh" in capsys.readouterr().err

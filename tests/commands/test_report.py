@@ -32,8 +32,3 @@ def test_one_run_has_no_significance(runs, tmp_path, capsys):
 def test_what_is_no_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=f"{tmp_path} holds no run"):
         report.main([str(tmp_path)])
-
-
-def test_a_run_that_is_passed_twice_is_refused(runs):
-    with pytest.raises(ValueError, match="was passed 2 times, .*; pass each run once"):
-        report.main([*runs, runs[1]])

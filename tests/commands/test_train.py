@@ -23,15 +23,11 @@ def recipe(small_recipe, tmp_path, monkeypatch) -> str:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--overwrite", "--resume"], "overwrite and resume exclude each other"),
-        (["--replay", "decisions.jsonl", "--resume"], "replay and resume exclude each other"),
         (["--dry-steps", "0"], "greater than or equal to 1"),
-        (["--plan", "--resume"], "--plan trains nothing; remove --resume"),
-        (["--print", "--dry-steps", "2"], "--print trains nothing; remove --dry-steps"),
-        (["--plan", "--replay", "nofile.jsonl"], "--plan trains nothing; remove --replay"),
-        (["--dry-steps", "2", "--no-prerequisites"], "temporary folder; remove --no-prerequisites"),
-        (["--grid", "seed=1", "--no-prerequisites"], "and trains no other runs; remove --no-prerequisites"),
-        (["--grid", "seed=1", "--plan", "--jobs", "2"], "--plan trains nothing; remove --jobs"),
+        (["--plan", "--resume"], "continue no single run; remove --resume"),
+        (["--print", "--dry-steps", "2"], "measures one recipe; remove --dry-steps"),
+        (["--plan", "--replay", "nofile.jsonl"], "continue no single run; remove --replay"),
+        (["--output", "../small.yaml"], "'../small.yaml' is a file"),
         (["--jobs", "2"], "are for the runs of a --grid; remove --jobs"),
     ],
 )
@@ -47,6 +43,12 @@ def test_print_shows_the_recipe_and_the_plan_and_trains_nothing(recipe, capsys, 
     assert {"steps: 9", "batch_queries: 2"} <= {line.strip() for line in shown.splitlines()}
     assert "| a " in shown and "documents: 30 of " in shown
     assert list((tmp_path / "here").iterdir()) == []
+
+
+@pytest.mark.parametrize("flags", [["--overwrite", "--resume"], ["--replay", "decisions.jsonl", "--resume"]])
+def test_starts_that_exclude_each_other(recipe, flags):
+    with pytest.raises(ValueError, match="and resume exclude each other"):
+        train.main([recipe, *flags])
 
 
 def test_plan_shows_the_plan_alone(recipe, capsys, tmp_path):
@@ -90,8 +92,3 @@ def test_bad_data_leaves_no_run_directory(recipe, tmp_path):
     with pytest.raises(FileNotFoundError, match="data.corpus"):
         train.main([recipe, f"data.corpus={tmp_path}/nowhere.jsonl"])
     assert list((tmp_path / "here").iterdir()) == []
-
-
-def test_a_file_is_no_run_directory(recipe, tmp_path):
-    with pytest.raises(NotADirectoryError, match="small.yaml is a file; --output names a folder"):
-        train.main([recipe, "--output", recipe])

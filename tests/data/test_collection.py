@@ -65,13 +65,6 @@ def test_strings_are_a_sequence():
         strings[5]
 
 
-def test_relevant_documents_keep_the_file_order():
-    assert QRELS.relevant(0).tolist() == [3, 0]
-    assert QRELS.relevant(1).tolist() == []
-    assert QRELS.relevant(2).tolist() == [3]
-    assert [part.tolist() for part in QRELS.judged(0)] == [[3, 1, 0], [2, 0, 1]]
-
-
 def test_a_subset_of_qrels_renumbers_the_queries():
     subset = QRELS.subset(np.array([2, 0]))
     assert subset.relevant(0).tolist() == [3]

@@ -52,7 +52,7 @@ def test_everything_is_read_back(opened, collection):
     for name, split in collection.splits.items():
         again = opened.split(name)
         assert (again.name, as_lists(again.queries)) == (name, as_lists(split.queries))
-        for array in ("offsets", "rows", "grades", "relevant_offsets", "relevant_rows"):
+        for array in ("offsets", "rows", "grades"):
             result, expected = getattr(again.qrels, array), getattr(split.qrels, array)
             assert result.dtype == expected.dtype and result.tolist() == expected.tolist()
         assert again.qrels.threshold == split.qrels.threshold
@@ -67,17 +67,6 @@ def test_stored_digests_agree_with_the_content(opened, collection):
     for part, original in zip(digested(opened), digested(collection), strict=True):
         assert part.digest == original.digest
     assert Texts(opened.documents.ids, opened.documents.columns).digest == DOCUMENTS.digest
-
-
-def test_rows_are_looked_up_as_before(opened):
-    assert [opened.documents.rows[id] for id in DOCUMENTS.ids] == [0, 1, 2, 3]
-    assert "07" not in opened.documents.rows and opened.split("train").queries.rows["1"] == 1
-    rows = np.array([3, 0], np.int32)
-    assert opened.documents.take(rows) == DOCUMENTS.take(rows)
-    assert opened.documents.subset(rows).digest == DOCUMENTS.subset(rows).digest
-    assert opened.split("train").known_positives("document").of(2).tolist() == [0]
-    subset = opened.split("train").qrels.subset(np.array([1]))
-    assert subset.digest == TRAIN.qrels.subset(np.array([1])).digest
 
 
 def test_texts_are_memory_mapped_and_mapped_again_by_pickle(opened):

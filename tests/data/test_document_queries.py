@@ -2,19 +2,15 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from pydantic import ValidationError
 
-import pyserini_ance as pa
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.document_queries import DocumentQueries
 from pyserini_ance.data.formats.beir import Beir
-from pyserini_ance.pipeline.preparation import recipe_data
-from pyserini_ance.recipe.load import load
 
 DOCUMENTS = {
     "d1": ("A title of five words", "One two three four five six. Seven eight nine ten! Eleven."),
@@ -69,15 +65,7 @@ def test_crops_are_those_of_the_slow_reference(seed, shortest, longest):
         f"train documents with fewer than {shortest} words in text": num_short,
         "train crops that repeat another of their document": num_repeated,
     }
-    assert skipped == {what: count for what, count in counts.items() if count}
-
-
-def test_a_crop_depends_on_seed_id_and_text_alone():
-    settings = queries("crops", per_document=2, max_words=5)
-    reversed_texts = TEXTS.subset(range(len(TEXTS))[::-1])
-    assert sorted(made(settings)[0]) == sorted(made(settings, reversed_texts)[0])
-    with_other_seed = made(queries("crops", per_document=2, max_words=5, seed=1))[0]
-    assert {text for _, text, _ in with_other_seed} != {text for _, text, _ in made(settings)[0]}
+    assert skipped == counts
 
 
 def test_titles_end_after_the_most_words():
@@ -87,7 +75,7 @@ def test_titles_end_after_the_most_words():
         ("titles-d-1-0", "The same four words", "d-1"),
         ("titles-long-0", "Long Long Long Long Long Long", "long"),
     ]
-    assert skipped == {"train documents with fewer than 4 words in title": 2}
+    assert skipped["train documents with fewer than 4 words in title"] == 2
 
 
 @pytest.mark.parametrize(
@@ -121,11 +109,6 @@ def test_documents_share_a_query_of_equal_words(source):
     assert split.qrels.threshold == 2 and set(split.qrels.grades.tolist()) == {2}
 
 
-def test_equal_crops_of_two_documents_stay_two_queries():
-    texts = Texts(["a", "b"], {"text": ["Four words and none"] * 2})
-    assert [document for _, _, document in made(queries("crops"), texts)[0]] == ["a", "b"]
-
-
 @pytest.mark.parametrize(
     ("text", "first"),
     [
@@ -136,12 +119,6 @@ def test_equal_crops_of_two_documents_stay_two_queries():
 def test_sentences_end_with_the_marks_of_other_scripts(text, first):
     texts = Texts(["d"], {"text": [text]})
     assert [query for _, query, _ in made(queries("first_sentences"), texts)[0]] == [first]
-
-
-def test_the_grade_is_relevant_at_any_threshold():
-    split = queries("crops").make_split(TEXTS, 3, {})
-    assert split.name == "train" and split.is_judged
-    assert split.qrels.threshold == 3 and split.qrels.grades.tolist() == [3] * len(split.queries)
 
 
 @pytest.mark.parametrize(
@@ -160,16 +137,12 @@ def test_settings_that_are_not_valid(settings, message):
 
 
 def test_a_field_that_documents_lack_is_an_error():
+    texts = Texts(["d"], {"text": ["one two three four"]})
     for settings in (queries("titles"), queries("crops", field="title")):
-        with pytest.raises(
-            ValueError, match="documents have no field 'title'; fields: text; set data.train_"
-        ):
-            settings.make_split(Texts(["d"], {"text": ["one two three four"]}), 1, {})
-
-
-def test_documents_that_are_all_too_short_are_an_error():
-    with pytest.raises(ValueError, match="none of 5 documents has 500 words in 'text'; lower min_words"):
-        made(queries("crops", min_words=500, max_words=500))
+        with pytest.raises(ValueError, match="have no field 'title'; fields: text; set data.train_"):
+            settings.make_split(texts, 1, {})
+    with pytest.raises(ValueError, match="none of 1 documents has 500 words in 'text'; lower min_words"):
+        queries("crops", min_words=500, max_words=500).make_split(texts, 1, {})
 
 
 @pytest.fixture
@@ -201,32 +174,3 @@ def test_dev_and_test_stay_those_of_the_data(folder):
     assert collection.skipped["train documents with fewer than 4 words in text"] == 1
     without = Beir(folder=folder, splits={"dev": "qrels/dev.tsv", "test": "qrels/test.tsv"})
     assert collection.documents.digest == without.read().documents.digest  # the documents stay whole
-
-
-def test_the_cache_knows_the_settings(folder, tmp_path):
-    """Each setting gives another collection and a record of its own, which is found again."""
-    for path in (folder / "corpus.jsonl", folder / "queries.jsonl", *(folder / "qrels").iterdir()):
-        os.utime(path, (1, 1))  # files that may still change are not recorded
-    digests = {}
-    for settings in (CROPS, {**CROPS, "seed": 1}, {**CROPS, "max_words": 5}, {"from": "titles"}, CROPS):
-        data = {"kind": "beir", "folder": str(folder), "train_queries": settings}
-        key = json.dumps(settings)
-        digest = pa.load_collection(data, cache=tmp_path / "cache").digest
-        assert digests.setdefault(key, digest) == digest
-    assert len(set(digests.values())) == 4
-    assert len(list((tmp_path / "cache" / "inputs").iterdir())) == 4
-
-
-def test_published_counts_are_not_those_of_made_queries(folder):
-    official = {"splits": {"train": {"queries": 2590}, "test": {"queries": 1}}}
-    data = Beir(folder=folder, official=official, train_queries=CROPS)
-    assert data.published_counts("train").queries is None and data.published_counts("test").queries == 1
-    assert Beir(folder=folder, official=official).published_counts("train").queries == 2590
-
-
-def test_adaptation_reads_no_judgments_of_train_and_dev():
-    data = recipe_data(load("nfcorpus/adapt").recipe)
-    assert [path.as_posix() for _, path in data.files()] == [
-        f"data/nfcorpus/{name}" for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
-    ]
-    assert data.train_queries == queries("crops")

@@ -78,13 +78,6 @@ def test_the_split_that_is_cut_is_the_same_whichever_splits_are_wanted(folder, w
         assert part.split(name).qrels.digest == whole.split(name).qrels.digest
 
 
-def test_made_queries_can_be_cut(folder):
-    made = Beir(
-        folder=folder, train_queries={"from": "crops", "min_words": 1}, hold_out={"queries": 5}
-    ).read()
-    assert len(made.split("dev").queries) == 5 and len(made.split("train").queries) == QUERIES - 5
-
-
 def test_a_kind_without_the_setting_splits():
     whole = Docstrings(packages=("json",), dev_share=0.0, test_share=0.0)
     cut = whole.model_copy(update={"hold_out": data(".", queries=2).hold_out}).read()
@@ -124,9 +117,3 @@ def test_a_split_that_does_not_exist_or_has_no_judgments(folder):
         ValueError, match="hold_out.from is 'train', but `data` has no such split; splits: test"
     ):
         absent.read()
-
-
-def test_a_list_of_cuts_is_refused_with_the_way_to_make_two(folder):
-    with pytest.raises(ValidationError, match="hold_out cuts one split; .* `pyserini-ance convert ") as error:
-        Beir(folder=folder, hold_out=[{"queries": 2}, {"queries": 2, "split": "test"}])
-    assert error.value.error_count() == 1

@@ -41,11 +41,3 @@ def test_known_positives_have_grades_from_both_sides():
         [0, 1, 1, 0],
         [2, 4, 2, 3],
     )
-
-
-def test_known_positives_from_both_sides():
-    """Query 0: documents 3 (grade 2), 1 (grade 0), 0 (grade 1); query 1: none; query 2: document 3."""
-    split = Split("train", None, Qrels.of([0, 2, 0, 0], [3, 3, 1, 0], [2, 1, 0, 1], queries=3))
-    assert split.known_positives("query").of(0).tolist() == [3, 0]
-    assert [split.known_positives("document").of(row).tolist() for row in range(4)] == [[0], [], [], [0, 2]]
-    assert split.known_positives("document").anchors.tolist() == [0, 3]

@@ -3,7 +3,6 @@ import pytest
 import torch
 from transformers import RobertaModel
 
-from pyserini_ance.data.known_positives import repeats
 from pyserini_ance.data.passages import Passages, pad_passages, split_passages
 from pyserini_ance.data.token_store import Specials, TokenStore
 
@@ -52,25 +51,6 @@ def passage_of(scores: np.ndarray, passages: Passages, document: int) -> int:
     return int(start + scores[start:stop].argmax())
 
 
-def test_documents_of_a_ranking_agree_with_a_slow_loop():
-    rng = np.random.default_rng(2)
-    passages = Passages.of_counts(rng.integers(1, 5, 20))
-    scores = rng.integers(0, 40, (9, passages.offsets[-1])).astype(np.float32)  # many tie
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :12]
-    order[0, 7:] = -1  # an approximate index may end early
-    ranked = np.where(order >= 0, np.take_along_axis(scores, order, 1), -np.inf)
-    found_scores, found = passages.of_ranking(ranked, order)
-    for query in range(9):
-        slow: dict[int, float] = {}
-        for passage, score in zip(order[query].tolist(), ranked[query].tolist(), strict=True):
-            if passage >= 0:
-                document = next(d for d in range(20) if passage < passages.offsets[d + 1])
-                slow.setdefault(document, score)
-        missing = 12 - len(slow)
-        assert missing and found[query].tolist() == [*slow, *[-1] * missing]
-        assert found_scores[query].tolist() == [*slow.values(), *[-np.inf] * missing]
-
-
 def test_merged_rankings_agree_with_a_slow_maximum(monkeypatch):
     monkeypatch.setattr("pyserini_ance.data.passages.DOCUMENTS_PER_BLOCK", 8)
     rng = np.random.default_rng(1)
@@ -98,13 +78,6 @@ def test_a_ranking_that_ends_early_gives_fewer_documents():
     result, documents = passages.best(scores, np.array([[4, 5, 1, -1], [0, 3, -1, -1]]), 3)
     assert documents.tolist() == [[2, 0, -1], [0, 1, -1]] and documents.dtype == np.int32
     assert result.tolist() == [[9, 7, -np.inf], [9, 6, -np.inf]] and result.dtype == np.float32
-
-
-def test_repeats_marks_all_but_the_first():
-    assert repeats(np.array([[3, 1, 3, 3], [5, 5, 0, 1]])).tolist() == [
-        [False, False, True, True],
-        [False, True, False, False],
-    ]
 
 
 SPECIALS = Specials((1,), (2,), 0)
@@ -145,16 +118,6 @@ def test_passages_agree_with_a_slow_split(most, length):
         pieces = [text[start : start + text_tokens] for start in range(0, len(text), text_tokens)] or [[]]
         expected.append([[1, *piece, 2] for piece in pieces[:most]])
     assert read(store, passages, length) == expected
-
-
-def test_one_passage_is_the_text_itself():
-    whole = TokenStore.of_lists(TEXTS, SPECIALS)
-    store, passages = split_passages(whole, 5, 1)
-    assert (
-        passages.offsets.tolist() == list(range(7))
-        and store.offsets.tolist() == whole.offsets.tolist()
-        and store.ids is whole.ids
-    )
 
 
 @pytest.mark.parametrize("most", [1, 2, 4, 9])

@@ -1,4 +1,3 @@
-import gzip
 import json
 import random
 from dataclasses import replace
@@ -9,9 +8,9 @@ from helpers import ranking_files as ranked
 
 from pyserini_ance.data import rankings
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
-from pyserini_ance.data.formats.flagembedding import FlagEmbedding, text_id
+from pyserini_ance.data.formats.flagembedding import text_id
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.data.rankings import HitBlock, RankingBuilder, RepeatedHit, read_ranking
+from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.data.trec import PADDING
 
 QUERIES = Texts(["1", "2"], {"text": ["which year", "who"]})
@@ -89,13 +88,8 @@ def test_questions_without_ids_are_numbered(tmp_path):
         ("a.tsv", TREC + "1 Q0 9\n", "line 5: 3 columns in .*; expected 6 columns"),
         ("a.tsv", RANKS + "1\t8\tx\n", "line 4: rank 'x'; expected ranks counted from 1"),
         ("a.tsv", RANKS + "1\t8\t0\n", "line 4: rank '0'"),
-        ("a.tsv", RANKS + "1\t8\t1\n", "line 4: document '8' or rank 1 again for query '1'"),
-        (
-            "a.tsv",
-            TRIPLES,
-            "line 3: document '8' or rank 7 again .* a file of triples .* must have 'triples' in its name",
-        ),
-        ("a.tsv", TRIPLES.replace("3\t7\t1\n", ""), "line 1: a file without any rank 1"),
+        ("a.tsv", RANKS + "1\t7\t3\n", "line 4: document '7' again for query '1'"),
+        ("a.tsv", "1\t8\t9\n1\t7\t8\n", "line 1: a file without any rank 1; .* must have 'triples'"),
         ("a.tsv", "1\t8\t9\n2\t7\t8\n", "line 1: a file without any rank 1"),
         ("triples.tsv", TRIPLES + "1\t8\n", "line 6: 2 columns"),
         ("triples.tsv", TEXTS + "who\tx\tnowhere\n", "line 5: negative 'nowhere'"),
@@ -131,18 +125,6 @@ def test_scores_of_positives_are_known_beyond_the_top_k(tmp_path, name, text, po
     np.testing.assert_array_equal(ranking.positives, positives)
 
 
-def test_lines_beyond_the_top_k_are_skipped(tmp_path):
-    (tmp_path / "triples.tsv").write_text("1\t7\t9\n1\t7\t9\n1\t7\t8\n1\t7\tunknown\n")
-    assert ranked.read(tmp_path / "triples.tsv", QUERIES, DOCUMENTS, depth=2) == {
-        "1": {"9": -1.0, "8": -2.0},
-        "2": {},
-    }
-    with pytest.raises(
-        ValueError, match=r"triples.tsv, line 4: document 'unknown' for query '1', which the collection lacks"
-    ):
-        ranked.read(tmp_path / "triples.tsv", QUERIES, DOCUMENTS, depth=3)
-
-
 @pytest.mark.parametrize(
     ("name", "line"),
     [
@@ -172,30 +154,6 @@ def test_documents_without_text_that_were_left_out_are_dropped(tmp_path, caplog,
     number = 1 if line is None else texts[name].count("\n") + 1
     with pytest.raises(ValueError, match=f"{name}, line {number}: document 'nowhere' for query '1', which"):
         read_ranking(path, split, COLLECTION, 3)
-
-
-def test_real_negatives_of_flagembedding(shared_data):
-    path = shared_data / "dpr" / "flagembedding-nq.jsonl.gz"
-    collection = FlagEmbedding(splits={"train": path}).read()
-    queries, documents = collection.split("train").queries, collection.documents
-    result = ranked.read(path, queries, documents)
-    assert [len(result[id]) for id in queries.ids] == [98, 100, 100, 100, 100, 100, 79, 100, 100, 100]
-    assert all(id in documents.rows for hits in result.values() for id in hits)
-    first = max(result["0"], key=result["0"].get)
-    assert documents.columns["text"][documents.rows[first]].startswith(
-        "Major Crimes million viewers for its first season"
-    )
-
-
-def test_a_real_run_of_ranks(shared_data, tmp_path):
-    with gzip.open(shared_data / "msmarco-ans-small" / "run.dev.small.tsv.gz", "rt") as file:
-        lines = [next(file) for _ in range(5000)]
-    (tmp_path / "run.tsv").write_text("".join(lines))
-    questions = list(dict.fromkeys(line.split()[0] for line in lines))
-    result = ranked.read(tmp_path / "run.tsv", Texts(questions, {"text": questions}))
-    assert [len(hits) for hits in result.values()] == [1000] * 5
-    assert list(result["188714"].items())[:2] == [("2133570", -1.0), ("4321742", -2.0)]
-    assert list(result.values())[-1][lines[-1].split()[1]] == -1000.0
 
 
 def all_forms(rng: np.random.Generator) -> dict[str, str]:
@@ -250,42 +208,24 @@ def test_a_share_of_the_queries_is_read_as_all_are(tmp_path, monkeypatch, seed, 
         monkeypatch.undo()
 
 
-TOP_K = 3
-
-
-def build(hits: list[tuple[int, int, float]], block: int = 1000, **settings) -> RankingBuilder:
-    """Merge (query, document, score), `block` at a time."""
-    builder = RankingBuilder(4, TOP_K, **settings)
-    for start in range(0, len(hits), block):
-        queries, documents, scores = map(np.array, zip(*hits[start : start + block], strict=True))
-        numbers = np.arange(start, start + len(queries)) + 1
-        builder.merge(HitBlock(numbers, queries, [], documents, scores))
-    return builder
-
-
 @pytest.mark.parametrize("block", [1, 7, 64, 1000])
 @pytest.mark.parametrize("levels", [3, 10_000])
-def test_blocks_agree_with_sorting_all_hits_at_once(block, levels):
+def test_blocks_agree_with_sorting_all_hits_at_once(tmp_path, monkeypatch, block, levels):
+    monkeypatch.setattr(rankings, "HITS_PER_BLOCK", block)
     rng = random.Random(levels)
-    pairs = [(query, document) for query in (0, 1, 3) for document in range(40)]
-    hits = [(*pair, float(rng.randrange(levels))) for pair in rng.sample(pairs, len(pairs))]
-    builder = build(hits, block)
-    for query in range(4):
-        expected = sorted((hit for hit in hits if hit[0] == query), key=lambda hit: -hit[2])[
-            :TOP_K
-        ]  # stable, as in a file
-        assert builder.rows[query].tolist() == (
-            [document for _, document, _ in expected] or [PADDING] * TOP_K
-        )
-        assert builder.scores[query].tolist() == ([score for *_, score in expected] or [-np.inf] * TOP_K)
+    pairs = [(query, document) for query in "acd" for document in range(40)]
+    hits = [(*pair, rng.randrange(levels)) for pair in rng.sample(pairs, len(pairs))]
+    (tmp_path / "run").write_text("".join(f"{q} Q0 {d} 1 {score} t\n" for q, d, score in hits))
+    found = ranked.read(tmp_path / "run", Texts([*"abcd"], {"text": [*"abcd"]}), depth=3)
+    for query in "abcd":  # a stable sort: equal scores are in the order of the file
+        best = sorted((hit for hit in hits if hit[0] == query), key=lambda hit: -hit[2])[:3]
+        assert list(found[query].items()) == [(str(document), score) for _, document, score in best]
 
 
 @pytest.mark.parametrize("block", [1, 1000])
-def test_the_earliest_repeat_is_reported(block):
-    hits = [(0, 5, 1.0), (1, 5, 1.0), (0, 6, 2.0), (1, 7, 3.0), (0, 5, 9.0), (1, 5, 4.0)]
-    with pytest.raises(RepeatedHit) as error:
-        build(hits, block)
-    assert (error.value.number, error.value.query, error.value.document, error.value.score) == (5, 0, 5, 9.0)
-    with pytest.raises(RepeatedHit, match="line 4: document 8 again for query 0"):
-        build([(0, 5, -1.0), (0, 6, -2.0), (1, 6, -2.0), (0, 8, -2.0)], distinct_scores=True)
-    assert build([(0, 5, -1.0), (0, 6, -2.0), (0, 8, -2.0)]).rows[0].tolist() == [5, 6, 8]
+def test_the_earliest_repeat_is_reported(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(rankings, "HITS_PER_BLOCK", block)
+    hits = ["1 Q0 7 1 1 t", "2 Q0 7 1 1 t", "1 Q0 8 1 2 t", "2 Q0 9 1 3 t", "1 Q0 7 1 9 t", "2 Q0 7 1 4 t"]
+    (tmp_path / "run").write_text("\n".join(hits))
+    with pytest.raises(ValueError, match="run, line 5: document '7' again for query '1'"):
+        ranked.read(tmp_path / "run", QUERIES, DOCUMENTS)

@@ -116,13 +116,6 @@ def test_ids_take_two_bytes_if_the_vocabulary_allows(tmp_path, vocabulary, kind,
     assert store.batch(np.array([0, 5]), 9)[0].tolist() == [[0, largest]] * 2
 
 
-def test_empty_texts(tmp_path):
-    tokenize = Counting(wordpiece())
-    store = store_in(tmp_path / "store", tokenize, ["", ""])
-    assert store.batch(np.array([0, 1]), 8)[0].tolist() == [[2, 3], [2, 3]]
-    assert store.lengths(8).tolist() == [2, 2]
-
-
 @pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
 def test_an_interrupted_build_leaves_no_complete_store(tmp_path, monkeypatch, error):
     monkeypatch.setattr(token_store, "TEXTS_PER_CALL", 1)

@@ -61,9 +61,6 @@ RUN, QRELS, BEIR = b"q1 Q0 d1 1 2.5 t\n", b"q1 0 d1 1\n", b"q1\td1\t1\n"
             for text in ("nan", "inf", "1e999", "1_0", "\u0661")
         ),
         (read_run, RUN + b"q1 Q0 d1 2 1.5 t", ["line 2: document 'd1' again for query 'q1'"]),
-        (read_run, RUN + b"q1 Q0 d\xff 1 2 t", ["line 2: byte 0xff is not UTF-8", "iconv"]),
-        (read_run, RUN + b"q1 Q0 d\0 1 2 t", ["line 2: a NUL byte", "iconv"]),
-        (read_run, RUN + b"\xef\xbb\xbfq1 Q0 d1 1 2 t", ["line 2: a byte order mark"]),
         (read_run, b"", ["has no lines; expected lines of 6 columns: query, Q0, document, rank, score, tag"]),
         (read_qrels, QRELS + b"q1 d2 1", ["line 2: 3 columns"]),
         *(
@@ -87,14 +84,6 @@ def test_a_malformed_file_is_an_error(tmp_path, read, text, fragments):
     assert all(fragment in str(error.value) for fragment in fragments), error.value
 
 
-def test_a_run_cut_short_by_compression_names_its_last_line(tmp_path):
-    text = "".join(f"q{number} Q0 d{number * 7919 % 10007} 1 {number} t\n" for number in range(9000))
-    path = write(tmp_path / "run.trec.gz", text.encode())
-    path.write_bytes(path.read_bytes()[:-2000])
-    with pytest.raises(ValueError, match=r"line \d{3,}: damaged gzip file.*download it again"):
-        read_run(path)
-
-
 def test_runs_are_written_as_pyserini_writes_them(tmp_path):
     rows = [("q2", "d9", 12.3456789), ("q1", "d1", 1.0), ("q2", "d1", -0.5)]
     path = tmp_path / "run.txt"
@@ -105,18 +94,10 @@ def test_runs_are_written_as_pyserini_writes_them(tmp_path):
     assert read_run(path) == {"q2": {"d9": 12.345679, "d1": -0.5}, "q1": {"d1": 1.0}}
     write_ranks(path, rows)
     assert path.read_text() == "q2\td9\t1\nq1\td1\t1\nq2\td1\t2\n"
+    assert read_run(path) == {"q2": {"d9": -1, "d1": -2}, "q1": {"d1": -1}}
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (("q 1", "d1", 1.0), "id 'q 1'"),
-        (("q1", "", 1.0), "id ''"),
-        (("q1", "d1", float("nan")), "score nan"),
-        (("q1", "\ud83d", 1.0), "run.txt: id .* holds a NUL character or half a surrogate pair; rename it"),
-    ],
-)
-def test_unwritable_rows_leave_no_file(tmp_path, row, message):
-    with pytest.raises(ValueError, match=message):
-        write_run(tmp_path / "run.txt", [("q0", "d0", 1.0), row], tag="ance")
+def test_a_score_that_is_not_a_number_leaves_no_file(tmp_path):
+    with pytest.raises(ValueError, match="run.txt: score nan of document 'd1' for query 'q1'"):
+        write_run(tmp_path / "run.txt", [("q0", "d0", 1.0), ("q1", "d1", float("nan"))], tag="ance")
     assert list(tmp_path.iterdir()) == []

@@ -26,6 +26,12 @@ def family():
     return make
 
 
+@pytest.fixture(scope="session")
+def start(family):
+    """Start an encoder of a kind over a model folder."""
+    return lambda kind, model, seed=1, **settings: initial_encoder(family(kind, model, **settings), seed)
+
+
 @pytest.fixture
 def saved(tmp_path):
     """Save an encoder into a folder of its own; returns the folder."""
@@ -41,28 +47,9 @@ def saved(tmp_path):
 
 @pytest.fixture(scope="session")
 def records() -> list[dict[str, str]]:
-    words = [
-        "the",
-        "quick",
-        "brown",
-        "fox",
-        "jumps",
-        "over",
-        "a",
-        "lazy",
-        "dog",
-        "and",
-        "then",
-        "some",
-        "more",
-    ]
-    texts = [
-        "",
-        "a",
-        "The Fox",
-        *(" ".join(words[i % 5 : i % 5 + 1 + i % 8]) for i in range(8)),
-        "long words " * 40,
-    ]
+    words = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "and"]
+    drawn = (" ".join(words[i % 5 : i % 5 + 1 + i % 8]) for i in range(8))
+    texts = ["", "a", "The Fox", *drawn, "long words " * 40]
     return [{"title": f"title {i}" if i % 3 else "", "text": text} for i, text in enumerate(texts)]
 
 

@@ -24,32 +24,27 @@ def test_each_text_is_in_one_batch_within_the_budget(budget):
         assert len(batch) == 1 or len(batch) * LENGTHS[batch].max() <= budget
 
 
-def test_batches_go_from_long_to_short_and_take_as_many_as_fit():
-    assert [batch.tolist() for batch in length_sorted_batches(np.array([3, 9, 3, 5, 2, 5]), 10)] == [
-        [1],
-        [3, 5],
-        [0, 2, 4],
-    ]
+# Of 54 tokens in one batch, 27 + 9 are left after a cut before the first 3.
+SHORT = [3, 9, 3, 8, 2, 9]
 
 
-def test_texts_of_equal_length_keep_their_order():
-    assert [batch.tolist() for batch in length_sorted_batches(np.array([4, 4, 4, 4]), 8)] == [[0, 1], [2, 3]]
-
-
-@pytest.mark.parametrize("cost", [None, 128])
-def test_no_texts_make_no_batches(cost):
-    assert length_sorted_batches(np.array([], int), 10, batch_cost_tokens=cost) == []
-
-
-def test_a_batch_is_split_where_that_saves_more_padding_than_it_costs():
-    lengths = np.array([3, 9, 3, 8, 2, 9])  # 54 tokens in one batch; 27 + 9 after a cut before the first 3
-
-    def batches(cost: int) -> list[list[int]]:
-        return [batch.tolist() for batch in length_sorted_batches(lengths, 100, batch_cost_tokens=cost)]
-
-    assert batches(18) == [[1, 5, 3, 0, 2, 4]]
-    assert batches(17) == [[1, 5, 3], [0, 2, 4]]
-    assert batches(0) == [[1, 5], [3], [0, 2], [4]]
+@pytest.mark.parametrize(
+    ("lengths", "budget", "cost", "expected"),
+    [
+        ([3, 9, 3, 5, 2, 5], 10, None, [[1], [3, 5], [0, 2, 4]]),
+        ([4, 4, 4, 4], 8, None, [[0, 1], [2, 3]]),
+        ([], 10, None, []),
+        ([], 10, 128, []),
+        (SHORT, 100, 18, [[1, 5, 3, 0, 2, 4]]),
+        (SHORT, 100, 17, [[1, 5, 3], [0, 2, 4]]),
+        (SHORT, 100, 0, [[1, 5], [3], [0, 2], [4]]),
+    ],
+)
+def test_batches_go_from_long_to_short_and_are_split_where_that_saves_padding(
+    lengths, budget, cost, expected
+):
+    batches = length_sorted_batches(np.array(lengths, int), budget, batch_cost_tokens=cost)
+    assert as_lists(batches) == expected
 
 
 @pytest.mark.parametrize("cost", [0, 20, 128])

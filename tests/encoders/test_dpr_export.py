@@ -1,7 +1,5 @@
 """Pairs in DPR's form: what Hugging Face's own classes compute with them, and the way back."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -110,29 +108,28 @@ def test_a_run_starts_from_it(pair, exported, openqa, records, caplog):
         initial_encoder(openqa(exported, tied=True), seed=2)
 
 
+OTHER_QUERIES = {**AS_OPENQA, "query": {"length_tokens": 24, "template": "query: {text}"}}
+# which `auto` writes, and `dpr` does not
+OTHER_DOCUMENTS = {**AS_OPENQA, "document": {"length_tokens": 48, "template": "{title} {text}"}}
+
+
 @pytest.mark.parametrize(
     "settings",
     [
         {"tied": True},
         {"pooling": "mean"},
-        {"normalize": True},
         {"normalize": {"query": True, "document": False}},
         {"projection": 8},
-        {
-            "tokenization": {**AS_OPENQA, "document": {"length_tokens": 48, "template": "{title} {text}"}}
-        },  # which `auto` writes, and `dpr` does not
-        {"tokenization": {**AS_OPENQA, "query": {"length_tokens": 24, "template": "query: {text}"}}},
+        {"tokenization": OTHER_DOCUMENTS},
+        {"tokenization": OTHER_QUERIES},
+        {"model": "tiny_roberta"},
+        {"model": "tiny_roberta", "kind": "roberta_ance", "head": "new"},
     ],
 )
-def test_what_has_no_such_form_is_left_as_it_is(openqa, tiny_bert, saved, settings):
-    folder = saved(initial_encoder(openqa(tiny_bert, **settings), seed=1))
+def test_what_has_no_such_form_is_left_as_it_is(family, saved, settings, request):
+    settings = {"tied": False, "tokenization": AS_OPENQA, "kind": "transformer", **settings}
+    model = request.getfixturevalue(settings.pop("model", "tiny_bert"))
+    folder = saved(initial_encoder(family(settings.pop("kind"), model, **settings), seed=1))
     before = files(folder)
     to_dpr(folder)
     assert files(folder) == before
-
-
-@pytest.mark.parametrize("kind, head", [("transformer", {}), ("roberta_ance", {"head": "new"})])
-def test_nor_has_a_pair_that_is_no_bert(family, tiny_roberta, saved, kind, head):
-    folder = saved(initial_encoder(family(kind, tiny_roberta, tied=False, **head), seed=1))
-    to_dpr(folder)
-    assert json.loads((folder / "queries" / "config.json").read_text())["model_type"] == "roberta"

@@ -73,21 +73,17 @@ def test_a_model_that_is_missing_is_named(name, message, tmp_path, monkeypatch):
         resolve_model(name)
 
 
-def test_a_name_beside_a_folder_that_exists_is_a_path(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert resolve_model("runs/teacher") == "runs/teacher"  # may be on the hub
-    (tmp_path / "runs").mkdir()
-    with pytest.raises(FileNotFoundError, match="encoder.model 'runs/teacher': no such folder"):
-        resolve_model("runs/teacher")
-
-
 def test_models_are_found(tmp_path, monkeypatch):
-    assert resolve_model(str(tmp_path)) == str(tmp_path)
     (tmp_path / "carrier" / "model").mkdir(parents=True)
     (tmp_path / "carrier" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
     assert resolve_model("python:carrier/model") == str(tmp_path / "carrier" / "model")
-    assert resolve_model("FacebookAI/roberta-base") == "FacebookAI/roberta-base"
+    for name in (str(tmp_path), "FacebookAI/roberta-base", "runs/teacher"):  # the latter may be on the hub
+        assert resolve_model(name) == name
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(FileNotFoundError, match="encoder.model 'runs/teacher': no such folder"):
+        resolve_model("runs/teacher")
 
 
 @pytest.mark.filterwarnings("error")
@@ -116,10 +112,9 @@ def test_a_switch_is_for_both_sides_or_for_each(family, value, kept):
     "value",
     ["yes", None, 1, {"query": True}, {"query": 1, "document": False}, {"query": True, "documents": False}],
 )
-def test_a_switch_that_is_none_is_refused_with_one_message(family, value):
-    with pytest.raises(ValidationError, match="expected true or false, or one for each side") as said:
+def test_a_switch_that_is_none_is_refused(family, value):
+    with pytest.raises(ValidationError, match="normalize"):
         family("transformer", "x", normalize=value)
-    assert said.value.error_count() == 1
 
 
 class Scale(Tower):
@@ -136,28 +131,21 @@ def test_each_side_goes_through_its_tower():
     assert not towers.tied and len(list(towers.parameters())) == 2
     assert towers("query", ids, mask).tolist() == [[2.0, 0.0]]
     assert towers("document", ids, mask).tolist() == [[3.0, 0.0]]
+    assert towers("query", ids, None).tolist() == [[2.0, 10.0]]  # it needs a mask, and gets one of ones
 
 
-def test_a_tower_that_needs_a_mask_gets_one_of_ones_where_no_text_is_padded():
-    towers, ids = TwoTower(Scale(2.0)), torch.tensor([[1, 5]])
-    assert towers("query", ids, None).tolist() == [[2.0, 10.0]]
-
-
-def test_tied_towers_share_every_weight():
+def test_tied_towers_share_every_weight_until_they_part():
     towers = TwoTower(Scale(2.0))
     assert towers.tied and len(list(towers.parameters())) == 1
     query, document, mask = torch.tensor([[1]]), torch.tensor([[4]]), torch.tensor([[1]])
     (towers("query", query, mask) + towers("document", document, mask)).sum().backward()
     assert towers.queries.factor.grad.item() == 5.0
-
-
-def test_untied_towers_start_equal_and_part():
-    towers = TwoTower(Scale(2.0))
+    with pytest.raises(ValueError, match="the document tower cannot be frozen alone, because .* are tied"):
+        towers.freeze("document")
     towers.untie()
     towers.untie()
-    assert not towers.tied and towers.documents.factor.item() == 2.0
     towers.queries.factor.data.fill_(5.0)
-    assert towers.documents.factor.item() == 2.0
+    assert not towers.tied and towers.documents.factor.item() == 2.0
 
 
 def test_a_frozen_tower_has_no_gradients_and_no_dropout():
@@ -167,10 +155,3 @@ def test_a_frozen_tower_has_no_gradients_and_no_dropout():
     for training in (True, False, True):
         towers.train(training)
         assert towers.training == towers.queries[1].training == training and not towers.documents[1].training
-
-
-def test_a_tied_tower_cannot_be_frozen_alone():
-    with pytest.raises(
-        ValueError, match="the document tower cannot be frozen alone, because the towers are tied"
-    ):
-        TwoTower(Scale(2.0)).freeze("document")

@@ -80,23 +80,14 @@ def test_amds_processors_are_known_by_name_and_family(
 
 
 @pytest.mark.parametrize(
-    ("name", "is_amd", "is_eager", "has_bf16"),
-    [
-        ("plain", False, False, False),
-        ("amx", False, False, True),
-        ("zen3", True, False, False),
-        ("zen4", True, False, True),
-        ("zen5", True, True, True),
-    ],
+    ("name", "states"),  # AMD, eager attention, bf16
+    [("plain", (0, 0, 0)), ("amx", (0, 0, 1)), ("zen3", (1, 0, 0)), ("zen4", (1, 0, 1)), ("zen5", (1, 1, 1))],
 )
-def test_the_environment_chooses_the_processor(monkeypatch, name, is_amd, is_eager, has_bf16):
+def test_the_environment_chooses_the_processor(monkeypatch, name, states):
     monkeypatch.setenv(PROCESSOR_SETTING, name)
-    assert (cpu_is_amd(), cpu_prefers_eager_attention(), cpu_has_fast_bf16()) == (is_amd, is_eager, has_bf16)
-    assert resolve_precision("auto", "cpu") == ("bf16" if has_bf16 else "fp32")
-
-
-def test_an_unknown_processor_is_refused(monkeypatch):
+    assert (cpu_is_amd(), cpu_prefers_eager_attention(), cpu_has_fast_bf16()) == states
+    assert resolve_precision("auto", "cpu") == ("bf16" if states[2] else "fp32")
+    assert len(PROCESSORS) == 5
     monkeypatch.setenv(PROCESSOR_SETTING, "zen")
     with pytest.raises(ValueError, match="PYSERINI_ANCE_PROCESSOR is 'zen'; expected one of plain, amx, "):
         cpu_is_amd()
-    assert len(PROCESSORS) == 5

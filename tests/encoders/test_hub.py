@@ -44,14 +44,6 @@ def test_without_a_network_it_is_said_after_one_request(hub):
     assert len(session.asked) == 1 and session.asked[0].endswith("/org/model/resolve/main/config.json")
 
 
-def test_a_hub_that_answers_or_a_cached_model_will_do(hub, monkeypatch):
-    session = hub()
-    check_hub("org/model")
-    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda model, file: "/cache/config.json")
-    check_hub("org/model")
-    assert len(session.asked) == 1
-
-
 @pytest.mark.parametrize("answer", [SimpleNamespace(status_code=404), LibraryError("no route to host")])
 def test_a_file_that_the_hub_lacks_or_cannot_send_is_none_after_one_request(hub, monkeypatch, answer):
     session = hub(answer)
@@ -61,11 +53,14 @@ def test_a_file_that_the_hub_lacks_or_cannot_send_is_none_after_one_request(hub,
     assert [url.rpartition("/")[2] for url in session.asked] == ["modules.json"]
 
 
-def test_a_file_of_a_folder_or_of_the_cache_needs_no_request(hub, monkeypatch, tmp_path):
-    session = hub(LibraryError("no route to host"))
+def test_a_hub_that_answers_a_folder_or_the_cache_will_do(hub, monkeypatch, tmp_path):
+    session = hub()
+    check_hub("org/model")
+    assert len(session.asked) == 1
     (tmp_path / "modules.json").touch()
     assert model_file(str(tmp_path), "modules.json", download=True) == tmp_path / "modules.json"
     assert model_file(str(tmp_path), "other.json", download=True) is None
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda model, file: f"/cache/{file}")
+    check_hub("org/model")
     assert str(model_file("org/model", "modules.json")) == "/cache/modules.json"
-    assert not session.asked
+    assert len(session.asked) == 1

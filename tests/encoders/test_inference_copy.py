@@ -20,7 +20,6 @@ from pyserini_ance.encoders.inference_copy import (
     packs_linears,
     transformers_in,
 )
-from pyserini_ance.encoders.load_save import initial_encoder
 
 IDS = torch.randint(5, 60, (6, 20), generator=torch.Generator().manual_seed(0))
 needs_packing = pytest.mark.skipif(
@@ -40,13 +39,10 @@ def dtype(request, monkeypatch):
 
 
 @pytest.fixture(params=["transformer", "roberta_ance"])
-def encoder(request, family, tiny_bert, tiny_roberta):
-    settings = {
-        "transformer": (tiny_bert, {"projection": 16}),
-        "roberta_ance": (tiny_roberta, {"head": "new"}),
-    }
-    model, more = settings[request.param]
-    encoder = initial_encoder(family(request.param, model, **more), 1)
+def encoder(request, start, tiny_bert, tiny_roberta):
+    is_ance = request.param == "roberta_ance"
+    model, more = (tiny_roberta, {"head": "new"}) if is_ance else (tiny_bert, {"projection": 16})
+    encoder = start(request.param, model, **more)
     encoder.towers.eval()
     return encoder
 
@@ -77,16 +73,11 @@ def test_packed_layers_compute_as_those_of_the_copy_without_them(encoder, monkey
 
 def test_the_tower_stays_and_shares_what_follows_its_transformer(encoder):
     tower = encoder.towers.queries
-    before = {name: (id(weight), weight.dtype) for name, weight in tower.named_parameters()}
+    before = {id(weight): weight.dtype for weight in tower.parameters()}
     copy = inference_copy(tower, torch.bfloat16)
-    assert {name: (id(weight), weight.dtype) for name, weight in tower.named_parameters()} == before
-    shared = {
-        weight.dtype
-        for weight in copy.parameters()
-        if id(weight) in {number for number, _ in before.values()}
-    }
-    own = {weight.dtype for weight in copy.parameters() if id(weight) not in {n for n, _ in before.values()}}
-    assert (shared, own) == ({torch.float32}, {torch.bfloat16})
+    assert {id(weight): weight.dtype for weight in tower.parameters()} == before
+    dtypes = {(id(weight) in before, weight.dtype) for weight in copy.parameters()}
+    assert dtypes == {(True, torch.float32), (False, torch.bfloat16)}
 
 
 T5 = {
@@ -249,8 +240,7 @@ def test_hooks_and_computed_weights_hold_in_the_copy(encoder):
 
 
 class Recorder:
-    def __init__(self):
-        self.calls = 0
+    calls = 0
 
     def count(self, *_) -> None:
         self.calls += 1
@@ -266,9 +256,8 @@ def test_a_hook_s_object_and_layers_of_other_kinds_are_not_copied(encoder):
     copied = inference_copy(tower, torch.bfloat16)
     kinds = [type(layer).__name__ for layer in copied.modules()]
     assert (kinds.count("Doubled"), kinds.count("Linear")) == (1, 2)  # the other one is the head
-    copied.get_submodule(next(name for name, layer in copied.named_modules() if layer._forward_hooks))(
-        torch.ones(1, layers[0].in_features, dtype=torch.bfloat16)
-    )
+    [hooked] = [layer for layer in copied.modules() if layer._forward_hooks]
+    hooked(torch.ones(1, layers[0].in_features, dtype=torch.bfloat16))
     assert recorder.calls == 2
 
 
@@ -294,14 +283,3 @@ def test_a_tower_that_cannot_be_copied_encodes_in_fp32_itself(encoder, dtype, ca
     for _ in range(2):
         np.testing.assert_array_equal(encoder.encode(["one query"]), expected)
     assert caplog.text.count("the model cannot be copied") == 2  # here, and in the first call
-
-
-@pytest.mark.parametrize("dtype", [torch.float32], indirect=True)
-def test_fp32_by_packed_layers_is_fp32(encoder, records, monkeypatch, dtype):
-    plain = encoder.encode(records, "document", "fp32")
-    monkeypatch.setattr(module, "FEWEST_TOKENS", 0)
-    passes, forward = [], PackedLinear.forward
-    monkeypatch.setattr(PackedLinear, "forward", lambda *own: passes.append(1) or forward(*own))
-    packed = encoder.encode(records, "document", "fp32")
-    assert passes
-    np.testing.assert_allclose(packed, plain, rtol=1e-4, atol=1e-5)

@@ -1,6 +1,5 @@
 """Encoders made of some layers of a model, against models that transformers cut by hand."""
 
-import json
 import shutil
 
 import numpy as np
@@ -23,7 +22,6 @@ from transformers import (
 )
 
 from pyserini_ance.encoders.load_save import (
-    SIDE_FILE,
     continue_encoder,
     family_of,
     initial_encoder,
@@ -78,15 +76,15 @@ def cut_by_hand(folder, name, layers, target):
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_vectors_are_those_of_a_model_cut_by_hand(family, model, records, saved, tmp_path, name, pooling):
+def test_vectors_are_those_of_a_model_cut_by_hand(start, model, records, saved, tmp_path, name, pooling):
     folder = model(name)
     settings = {"pooling": pooling, "normalize": True}
-    encoder = initial_encoder(family("transformer", folder, layers=LAYERS, **settings), SEED)
+    encoder = start("transformer", folder, layers=LAYERS, **settings)
     cut = cut_by_hand(folder, name, LAYERS, tmp_path / "cut")
-    by_hand = initial_encoder(family("transformer", tmp_path / "cut", **settings), SEED)
+    by_hand = start("transformer", tmp_path / "cut", **settings)
     vectors = encoder.encode(records, "document")
     np.testing.assert_array_equal(vectors, by_hand.encode(records, "document"))
-    whole = initial_encoder(family("transformer", folder, **settings), SEED)
+    whole = start("transformer", folder, **settings)
     assert abs(vectors - whole.encode(records, "document")).max() > 0.01
 
     checkpoint = saved(encoder)
@@ -95,29 +93,6 @@ def test_vectors_are_those_of_a_model_cut_by_hand(family, model, records, saved,
     assert theirs.config.num_hidden_layers == len(LAYERS) == len(theirs.get_submodule(MODELS[name][2]))
     torch.testing.assert_close(theirs.state_dict(), cut.state_dict(), rtol=0, atol=0)
     assert read_side_file(checkpoint)["layers"] == LAYERS
-
-
-def test_vectors_are_those_of_transformers_to_the_last_bit(family, model, records, tmp_path):
-    folder = model("bert")
-    encoder = initial_encoder(family("transformer", folder, layers=LAYERS), SEED)
-    cut = cut_by_hand(folder, "bert", LAYERS, tmp_path / "cut")
-    cut.set_attn_implementation(encoder.attention)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    for record in records:
-        inputs = tokenizer(record["text"], truncation=True, max_length=24, return_tensors="pt")
-        with torch.inference_mode():
-            hidden = cut(input_ids=inputs.input_ids, attention_mask=inputs.attention_mask).last_hidden_state
-        np.testing.assert_array_equal(encoder.encode([record], "query")[0], hidden[0, 0].numpy())
-
-
-def test_all_layers_in_order_are_the_model(family, model, records):
-    folder = model("bert")
-    every, given = (
-        initial_encoder(family("transformer", folder, layers=layers), SEED)
-        for layers in (None, list(range(COUNT)))
-    )
-    torch.testing.assert_close(every.towers.state_dict(), given.towers.state_dict(), rtol=0, atol=0)
-    np.testing.assert_array_equal(given.encode(records), every.encode(records))
 
 
 def test_two_towers_are_cut_alike_and_the_random_state_stays(family, model, records, saved):
@@ -132,84 +107,53 @@ def test_two_towers_are_cut_alike_and_the_random_state_stays(family, model, reco
         np.testing.assert_array_equal(loaded.encode(records, side), encoder.encode(records, side))
 
 
-class TestRobertaAnce:
-    @pytest.fixture
-    def whole(self, family, saved, tiny_roberta):
-        """A saved encoder of two layers with a head."""
-        settings = {"head": "new", "dimension": 16, "tokenization": LOWER}
-        return saved(initial_encoder(family("roberta_ance", tiny_roberta, **settings), SEED))
-
-    @pytest.mark.parametrize("number", [0, 1])
-    def test_vectors_are_those_of_roberta_cut_by_hand_and_its_head(
-        self, family, saved, whole, records, number
-    ):
-        settings = {"dimension": 16, "tokenization": LOWER}
-        encoder = initial_encoder(family("roberta_ance", whole, layers=[number], **settings), SEED)
-        vectors = encoder.encode(records, "document")
-        by_hand = load_encoder(whole)
-        layers = by_hand.towers.queries.model.roberta.encoder.layer
-        by_hand.towers.queries.model.roberta.encoder.layer = nn.ModuleList([layers[number]])
-        np.testing.assert_array_equal(vectors, by_hand.encode(records, "document"))
-        folder = saved(encoder)
-        np.testing.assert_array_equal(load_encoder(folder).encode(records, "document"), vectors)
-        assert AutoConfig.from_pretrained(folder).num_hidden_layers == 1
-        weights = torch.load(folder / "pytorch_model.bin", weights_only=True)
-        assert weights.keys() == load_file(folder / "model.safetensors").keys()
-        assert not any(".layer.1." in name for name in weights)
+@pytest.mark.parametrize("number", [0, 1])
+def test_vectors_are_those_of_roberta_cut_by_hand_and_its_head(start, saved, tiny_roberta, records, number):
+    settings = {"dimension": 16, "tokenization": LOWER}
+    whole = saved(start("roberta_ance", tiny_roberta, head="new", **settings))
+    encoder = start("roberta_ance", whole, layers=[number], **settings)
+    vectors, by_hand = encoder.encode(records, "document"), load_encoder(whole)
+    layers = by_hand.towers.queries.model.roberta.encoder.layer
+    by_hand.towers.queries.model.roberta.encoder.layer = nn.ModuleList([layers[number]])
+    np.testing.assert_array_equal(vectors, by_hand.encode(records, "document"))
+    folder = saved(encoder)
+    np.testing.assert_array_equal(load_encoder(folder).encode(records, "document"), vectors)
+    assert AutoConfig.from_pretrained(folder).num_hidden_layers == 1
+    weights = torch.load(folder / "pytorch_model.bin", weights_only=True)
+    assert weights.keys() == load_file(folder / "model.safetensors").keys()
+    assert not any(".layer.1." in name for name in weights)
 
 
-class TestASavedEncoder:
-    @pytest.fixture
-    def checkpoint(self, family, model, saved):
-        return saved(initial_encoder(family("transformer", model("bert"), layers=LAYERS), SEED))
-
-    def test_training_continues_from_it_whole(self, family, checkpoint, records):
-        expected = load_encoder(checkpoint)
-        assert expected.family.layers == (0, 2, 4) == family_of(checkpoint).layers
-        again = continue_encoder(family("transformer", "a-hub-name", layers=LAYERS), checkpoint)
-        np.testing.assert_array_equal(again.encode(records), expected.encode(records))
-
-    def test_a_recipe_of_other_layers_cannot_continue_from_it(self, family, model, checkpoint, saved):
-        whole = saved(initial_encoder(family("transformer", model("bert")), SEED))
-        for folder, layers, kept in ((checkpoint, None, r"\(0, 2, 4\)"), (whole, [0, 2], "None")):
-            message = f"encoder.layers is .*, but .* was trained with {kept}; use the latter in the recipe"
-            with pytest.raises(ValueError, match=message):
-                continue_encoder(family("transformer", "a-hub-name", layers=layers), folder)
-
-    def test_as_a_model_it_may_be_cut_further(self, family, model, checkpoint, records):
-        start = initial_encoder(family("transformer", checkpoint), SEED)
-        np.testing.assert_array_equal(start.encode(records), load_encoder(checkpoint).encode(records))
-        twice = initial_encoder(family("transformer", checkpoint, layers=[0, 2]), SEED)
-        once = initial_encoder(family("transformer", model("bert"), layers=[0, 4]), SEED)
-        np.testing.assert_array_equal(twice.encode(records), once.encode(records))
-        with pytest.raises(ValueError, match=r"has 3 layers, 0 to 2; .* remove encoder.layers to take all"):
-            initial_encoder(family("transformer", checkpoint, layers=LAYERS), SEED)
-
-    def test_a_checkpoint_of_an_earlier_version_is_whole(self, family, model, saved):
-        folder = saved(initial_encoder(family("transformer", model("bert")), SEED))
-        side = json.loads((folder / SIDE_FILE).read_text())
-        assert side.pop("layers", 0) is None
-        (folder / SIDE_FILE).write_text(json.dumps(side))
-        assert continue_encoder(family("transformer", "a-hub-name"), folder).family.layers is None
+def test_training_continues_from_a_saved_encoder_whole_and_as_a_model_it_may_be_cut_further(
+    family, model, records, saved, start
+):
+    whole = model("bert")
+    checkpoint = saved(start("transformer", whole, layers=LAYERS))
+    expected = load_encoder(checkpoint)
+    assert expected.family.layers == (0, 2, 4) == family_of(checkpoint).layers
+    again = continue_encoder(family("transformer", "a-hub-name", layers=LAYERS), checkpoint)
+    started = start("transformer", checkpoint)
+    for encoder in (again, started):
+        np.testing.assert_array_equal(encoder.encode(records), expected.encode(records))
+    twice = start("transformer", checkpoint, layers=[0, 2])
+    once = start("transformer", whole, layers=[0, 4])
+    np.testing.assert_array_equal(twice.encode(records), once.encode(records))
+    uncut = saved(start("transformer", whole))
+    for folder, layers, kept in ((checkpoint, None, r"\(0, 2, 4\)"), (uncut, [0, 2], "None")):
+        message = f"encoder.layers is .*, but .* was trained with {kept}; use the latter in the recipe"
+        with pytest.raises(ValueError, match=message):
+            continue_encoder(family("transformer", "a-hub-name", layers=layers), folder)
+    with pytest.raises(ValueError, match=r"has 3 layers, 0 to 2; .* remove encoder.layers to take all"):
+        start("transformer", checkpoint, layers=LAYERS)
 
 
-@pytest.mark.parametrize(
-    ("layers", "message"),
-    [
-        *(
-            (wrong, "expected a list of layer numbers, counted from 0")
-            for wrong in ([], [True], [-1], "0", 3)
-        ),
-        ([2, 0], r"expected ascending numbers, each once: \[0, 2\]"),
-        ([0, 2, 2], r"expected ascending numbers, each once: \[0, 2\]"),
-    ],
-)
-def test_what_is_not_a_list_of_layer_numbers_is_refused(family, layers, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("layers", [[], [-1], "0", 3, [2, 0], [0, 2, 2]])
+def test_what_is_not_a_list_of_layer_numbers_is_refused(family, layers):
+    with pytest.raises(ValueError, match=r"layers"):
         family("transformer", "bert", layers=layers)
 
 
-def test_layers_that_a_model_cannot_be_made_of_are_refused(family, model, tiny_bert, tmp_path):
+def test_layers_that_a_model_cannot_be_made_of_are_refused(start, model, tiny_bert, tmp_path):
     """It lacks them; its layers are one layer; they do not fit into other places."""
     shutil.copytree(tiny_bert, tmp_path, dirs_exist_ok=True)
     tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
@@ -221,4 +165,4 @@ def test_layers_that_a_model_cannot_be_made_of_are_refused(family, model, tiny_b
         (model("modernbert"), [1, 2], r"\(ModernBertModel\) differ .*; start the list with 0"),
     ):
         with pytest.raises(ValueError, match=message):
-            initial_encoder(family("transformer", folder, layers=layers), SEED)
+            start("transformer", folder, layers=layers)

@@ -26,56 +26,19 @@ TOKENIZATION = {
 
 
 @pytest.fixture
-def checkpoint(family, tiny_bert, saved):
-    return saved(
-        initial_encoder(family("transformer", tiny_bert, pooling="mean", tokenization=TOKENIZATION), seed=1)
-    )
+def checkpoint(start, tiny_bert, saved):
+    return saved(start("transformer", tiny_bert, pooling="mean", tokenization=TOKENIZATION))
 
 
-def test_the_side_file_says_what_hugging_face_files_leave_out(checkpoint, tiny_bert):
-    assert json.loads((checkpoint / SIDE_FILE).read_text()) == {
-        "format": 1,
-        "dimension": 32,
-        "kind": "transformer",
-        "model": str(tiny_bert),
-        "tied": True,
-        "document_model": None,
-        "base": None,
-        "dropout": None,
-        "pooling": "mean",
-        "normalize": False,
-        "layers": None,
-        "projection": None,
-        "tokenization": {
-            "lowercase": True,
-            "prefix_space": None,
-            "max_characters": 10_000,
-            "query": {"length_tokens": 24, "template": "{text}"},
-            "document": {
-                "passages": 1,
-                "special_tokens": "per_passage",
-                "pad_passages": False,
-                "length_tokens": 48,
-                "template": "{title}: {text}",
-            },
-        },
-    }
-
-
-def test_a_loaded_encoder_reads_texts_as_the_saved_one(checkpoint, family, tiny_bert):
-    loaded = load_encoder(checkpoint)
-    assert (
-        loaded.family.tokenization == family("transformer", tiny_bert, tokenization=TOKENIZATION).tokenization
-    )
-    assert loaded.family.model == str(checkpoint)
-    started = initial_tokenizer(family("transformer", tiny_bert, tokenization=TOKENIZATION))
+def test_the_side_file_says_what_hugging_face_files_leave_out(checkpoint, tiny_bert, family):
+    settings = family("transformer", tiny_bert, pooling="mean", tokenization=TOKENIZATION)
+    side = json.loads((checkpoint / SIDE_FILE).read_text())
+    assert side == {"format": 1, "dimension": 32, **settings.model_dump(mode="json")}
+    assert side["tokenization"]["query"] == {"length_tokens": 24, "template": "{text}"}
+    loaded, started = load_encoder(checkpoint), initial_tokenizer(settings)
+    assert loaded.family == settings.model_copy(update={"model": str(checkpoint)})
     assert loaded.tokenizer.key("document") == started.key("document")
     assert loaded.tokenizer.specials == started.specials
-
-
-def test_the_dimension_of_a_family_that_has_one_is_kept(family, tiny_roberta, saved):
-    folder = saved(initial_encoder(family("roberta_ance", tiny_roberta, head="new", dimension=16), seed=1))
-    assert (read_side_file(folder)["dimension"], family_of(folder).dimension) == (16, 16)
 
 
 def test_a_published_side_file_names_no_path_of_this_machine(checkpoint, pair, saved, family, tiny_bert):
@@ -120,15 +83,15 @@ def test_a_folder_that_is_damaged_or_not_ours_is_refused(checkpoint, tiny_bert):
         ({"tokenization": {**TOKENIZATION, "document": {"template": "{text}!"}}}, "tokenization"),
     ],
 )
-def test_a_recipe_with_other_settings_than_the_checkpoints_is_refused(checkpoint, family, settings, key):
+def test_a_recipe_with_other_settings_than_the_checkpoints_is_refused(checkpoint, start, settings, key):
     wanted = {"pooling": "mean", "tokenization": TOKENIZATION}
     longer = {**TOKENIZATION, "query": {"length_tokens": 32}}
     for allowed in (wanted, {**wanted, "dropout": 0.2}, {**wanted, "tokenization": longer}):
-        started = initial_encoder(family("transformer", checkpoint, **allowed), seed=1)
+        started = start("transformer", checkpoint, **allowed)
     assert started.length_tokens("query") == 32
     message = f"encoder.{key} is .*, but .*{SIDE_FILE} was trained with .*; use the latter in the recipe"
     with pytest.raises(ValueError, match=message):
-        initial_encoder(family("transformer", checkpoint, **{**wanted, **settings}), seed=1)
+        start("transformer", checkpoint, **{**wanted, **settings})
 
 
 def test_what_a_recipe_leaves_out_is_that_of_the_checkpoint(checkpoint, family, records):
@@ -141,137 +104,107 @@ def test_what_a_recipe_leaves_out_is_that_of_the_checkpoint(checkpoint, family, 
     np.testing.assert_array_equal(encoder.encode(records), load_encoder(checkpoint).encode(records))
 
 
-def test_of_training_and_of_passages_a_recipe_takes_what_it_can(family, tiny_bert, saved):
+def test_of_training_and_of_passages_a_recipe_takes_what_it_can(family, tiny_bert, saved, start):
     documents = {"length_tokens": 48, "passages": 2, "special_tokens": "per_document", "pad_passages": True}
     settings = {"tied": False, "dropout": 0.2, "tokenization": {"document": documents}}
-    folder = saved(initial_encoder(family("transformer", tiny_bert, **settings), seed=1))
+    folder = saved(start("transformer", tiny_bert, **settings))
     left_out = family("transformer", folder)
     assert (left_out.tied, left_out.dropout, left_out.tokenization.document.passages) == (False, None, 2)
     first = family("transformer", folder, tokenization={"document": {"passages": 1}}).tokenization.document
     assert (first.passages, first.special_tokens, first.pad_passages) == (1, "per_passage", False)
 
 
-def test_encoders_that_do_not_fit_are_refused(family, tiny_bert, tiny_roberta, saved):
-    folder = saved(initial_encoder(family("transformer", tiny_roberta), seed=1))
-    with pytest.raises(ValueError, match="encoder.kind is 'roberta_ance', but .* trained with 'transformer'"):
-        initial_encoder(family("roberta_ance", folder, head="new"), seed=1)
-    with pytest.raises(ValueError, match="have different tokenizers; two towers need one vocabulary"):
-        initial_encoder(
-            family("transformer", tiny_bert, tied=False, document_model=str(tiny_roberta)), seed=1
-        )
-    with pytest.raises(
-        ValueError, match="document_model is set, but the towers share their weights; set `tie"
+def test_encoders_that_do_not_fit_are_refused(family, tiny_bert, tiny_roberta, saved, start):
+    folder = saved(start("transformer", tiny_roberta))
+    other = {"tied": False, "document_model": str(tiny_roberta)}
+    for make, message in (
+        (lambda: family("roberta_ance", folder, head="new"), "is 'roberta_ance', but .* with 'transformer'"),
+        (lambda: family("transformer", tiny_bert, **other), "two towers need one vocabulary"),
+        (
+            lambda: family("transformer", tiny_bert, document_model="another"),
+            "the towers share their weights",
+        ),
     ):
-        family("transformer", tiny_bert, document_model="another")
+        with pytest.raises(ValueError, match=message):
+            initial_encoder(make(), seed=1)
 
 
-def test_the_saved_tokenizer_is_the_one_that_was_used(family, tiny_roberta, saved):
-    encoder = initial_encoder(
-        family("transformer", tiny_roberta, tokenization={"prefix_space": True}), seed=1
-    )
+def test_the_saved_tokenizer_is_the_one_that_was_used(start, tiny_roberta, saved):
+    settings = {"tokenization": {"prefix_space": True}}
+    encoder = start("transformer", tiny_roberta, **settings)
     reopened = AutoTokenizer.from_pretrained(saved(encoder))
-    assert (
-        reopened("the", add_special_tokens=False)["input_ids"]
-        == encoder.tokenizer.ids("query", [{"text": "the"}])[0]
-    )
+    ids = reopened("the", add_special_tokens=False)["input_ids"]
+    assert [ids] == encoder.tokenizer.ids("query", [{"text": "the"}])
 
 
 @pytest.fixture
-def pair(family, tiny_bert):
+def pair(start, tiny_bert):
     """Untied towers, of which that of documents has moved."""
-    encoder = initial_encoder(
-        family("transformer", tiny_bert, pooling="mean", tied=False, tokenization=TOKENIZATION), seed=1
-    )
+    encoder = start("transformer", tiny_bert, pooling="mean", tied=False, tokenization=TOKENIZATION)
     with torch.no_grad():
         for parameter in encoder.towers.documents.parameters():
             parameter.mul_(0.9)
     return encoder
 
 
-def vectors(encoder, records, sides=("query", "document")) -> list[np.ndarray]:
-    return [encoder.encode(records, side) for side in sides]
+def assert_same(found, expected, records):
+    for side in ("query", "document"):
+        np.testing.assert_array_equal(found.encode(records, side), expected.encode(records, side))
 
 
-def test_untied_towers_start_equal(family, tiny_bert, tiny_roberta, records):
+def test_untied_towers_start_equal(start, tiny_bert, tiny_roberta):
     for kind, model, more in (
         ("transformer", tiny_bert, {}),
         ("roberta_ance", tiny_roberta, {"head": "new", "dimension": 16}),
     ):
-        encoder = initial_encoder(family(kind, model, tied=False, **more), seed=1)
+        encoder = start(kind, model, tied=False, **more)
         pairs = zip(encoder.towers.queries.parameters(), encoder.towers.documents.parameters(), strict=True)
         assert all(torch.equal(query, document) and query is not document for query, document in pairs)
 
 
-def test_a_pair_comes_back_as_it_was_saved(pair, saved, records):
-    loaded = load_encoder(saved(pair))
-    assert not loaded.towers.tied and not loaded.family.tied
-    for found, expected in zip(vectors(loaded, records), vectors(pair, records), strict=True):
-        np.testing.assert_array_equal(found, expected)
-
-
-def test_each_tower_of_a_pair_is_a_hugging_face_folder(pair, saved):
+def test_a_pair_comes_back_as_it_was_saved_and_each_tower_is_a_hugging_face_folder(pair, saved, records):
     folder = saved(pair)
+    loaded = load_encoder(folder)
+    assert not loaded.towers.tied and not loaded.family.tied
+    assert_same(loaded, pair, records)
     assert sorted(path.name for path in folder.iterdir()) == ["documents", SIDE_FILE, "queries"]
     for name, tower, length in (
         ("queries", pair.towers.queries, 24),
         ("documents", pair.towers.documents, 48),
     ):
-        torch.testing.assert_close(
-            AutoModel.from_pretrained(folder / name).state_dict(), tower.backbone.state_dict(), rtol=0, atol=0
-        )
+        theirs = AutoModel.from_pretrained(folder / name).state_dict()
+        torch.testing.assert_close(theirs, tower.backbone.state_dict(), rtol=0, atol=0)
         assert AutoTokenizer.from_pretrained(folder / name).model_max_length == length
 
 
-def test_a_tower_of_a_pair_encodes_its_own_side(pair, saved, records):
-    folder, expected = saved(pair), dict(zip(("query", "document"), vectors(pair, records), strict=True))
+def test_a_tower_of_a_pair_encodes_its_own_side(pair, checkpoint, saved, records):
+    folder = saved(pair)
     for side, name in (("query", "queries"), ("document", "documents")):
-        assert tower_folder(folder, side) == folder / name
+        assert tower_folder(folder, side) == folder / name and tower_folder(checkpoint, side) == checkpoint
         for given in (folder, folder / name):
-            np.testing.assert_array_equal(load_tower(given, side).encode(records, side), expected[side])
+            found = load_tower(given, side).encode(records, side)
+            np.testing.assert_array_equal(found, pair.encode(records, side))
     with pytest.raises(ValueError, match=r"queries encodes a query, not a document; use .*/documents"):
         load_tower(folder / "queries", "document")
 
 
-def test_a_tied_checkpoint_is_a_tower_of_both_sides(checkpoint):
-    assert (
-        tower_folder(checkpoint, "document") == checkpoint and load_tower(checkpoint, "document").towers.tied
-    )
-
-
-def test_a_pair_can_be_started_from(pair, family, saved, records):
+def test_a_pair_can_be_started_from(pair, start, saved, records):
     folder, settings = saved(pair), {"pooling": "mean", "tokenization": TOKENIZATION}
-    started = initial_encoder(family("transformer", folder, tied=False, **settings), seed=2)
-    crossed = initial_encoder(
-        family(
-            "transformer",
-            folder / "documents",
-            tied=False,
-            document_model=str(folder / "queries"),
-            **settings,
-        ),
-        seed=2,
-    )
-    for found, expected in zip(vectors(started, records), vectors(pair, records), strict=True):
-        np.testing.assert_array_equal(found, expected)
-    assert crossed.towers.queries.backbone.embeddings.word_embeddings.weight.equal(
-        pair.towers.documents.backbone.embeddings.word_embeddings.weight
+    assert_same(start("transformer", folder, tied=False, **settings, seed=2), pair, records)
+    two = {"tied": False, "document_model": str(folder / "queries"), **settings}
+    crossed = start("transformer", folder / "documents", **two, seed=2)
+    np.testing.assert_array_equal(
+        crossed.encode(records, "query"), load_tower(folder, "document").encode(records, "query")
     )
     assert read_side_file(saved(crossed) / "documents")["model"] == str(folder / "queries")
     with pytest.raises(ValueError, match=r"has two towers; set encoder.tied=false, or start from .*/queries"):
-        initial_encoder(family("transformer", folder, tied=True, **settings), seed=2)
+        start("transformer", folder, tied=True, **settings, seed=2)
 
 
-def test_one_tower_may_become_two(checkpoint, family, records):
-    started = initial_encoder(
-        family("transformer", checkpoint, tied=False, pooling="mean", tokenization=TOKENIZATION), seed=2
-    )
-    for found, expected in zip(
-        vectors(started, records), vectors(load_encoder(checkpoint), records), strict=True
-    ):
-        np.testing.assert_array_equal(found, expected)
-
-
-def test_an_encoder_that_was_untied_is_saved_as_a_pair(checkpoint, saved):
+def test_one_tower_may_become_two(checkpoint, start, saved, records):
+    settings = {"tied": False, "pooling": "mean", "tokenization": TOKENIZATION}
+    started = start("transformer", checkpoint, **settings, seed=2)
     encoder = load_encoder(checkpoint)
+    assert_same(started, encoder, records)
     encoder.untie()
     assert not load_encoder(saved(encoder)).towers.tied

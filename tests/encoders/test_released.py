@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from torch.nn.functional import layer_norm, normalize
 from transformers import RobertaConfig, RobertaModel
 
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.encoders.load_save import load_encoder
 
 SEED = 1
 FIRSTP, MULTI_CHUNK = "RobertaDot_NLL_LN", "RobertaDot_CLF_ANN_NLL_MultiChunk"
@@ -36,7 +36,7 @@ LIKE_DANCE = {"normalize": True, "layer_norm": {"query": True, "document": False
     ids=["firstp", "maxp", "castorini", "castorini, prefixed"],
 )
 def test_ance_with_a_classifier_and_a_pooler_beside(
-    ance, release, family, saved, records, architecture, prefix
+    ance, release, start, saved, records, architecture, prefix
 ):
     """microsoft/ANCE's config.json names no model_type; castorini's class has a prefix, which Pyserini knows,
     too.
@@ -52,7 +52,7 @@ def test_ance_with_a_classifier_and_a_pooler_beside(
         architectures=[architecture],
         **typed,
     )
-    started = initial_encoder(family("roberta_ance", folder, dimension=16, tokenization=LOWER), SEED + 1)
+    started = start("roberta_ance", folder, dimension=16, tokenization=LOWER, seed=SEED + 1)
     assert_same_vectors(started, ance, records)
     folder = saved(started)
     assert_same_vectors(load_encoder(folder), ance, records)
@@ -60,18 +60,16 @@ def test_ance_with_a_classifier_and_a_pooler_beside(
 
 
 @pytest.mark.parametrize("architecture", ["RobertaDot", "RobertaDot_InBatch", "RobertaDot_Rand"])
-def test_star_and_adore_have_a_size_of_their_own(ance, release, family, records, architecture):
+def test_star_and_adore_have_a_size_of_their_own(ance, release, start, records, architecture):
     folder = release(ance_weights(ance), architectures=[architecture], output_embedding_size=16)
-    assert_same_vectors(
-        initial_encoder(family("roberta_ance", folder, dimension=16, tokenization=LOWER), SEED), ance, records
-    )
-    with pytest.raises(
-        ValueError, match=r"gives vectors of 16 numbers, but encoder.dimension is 768; set it to 16"
-    ):
-        initial_encoder(family("roberta_ance", folder, tokenization=LOWER), SEED)
+    settings = {"dimension": 16, "tokenization": LOWER}
+    assert_same_vectors(start("roberta_ance", folder, **settings), ance, records)
+    assert start("roberta_ance", folder, head="new", dimension=8).dimension == 8
+    with pytest.raises(ValueError, match="vectors of 16 numbers, but encoder.dimension is 768; set it to 16"):
+        start("roberta_ance", folder, tokenization=LOWER)
 
 
-def test_dance_is_ances_weights_and_other_vectors(ance, release, family, records, caplog):
+def test_dance_is_ances_weights_and_other_vectors(ance, release, start, records, caplog):
     """As thunlp/DANCE computes `query_emb` and `body_emb`: unit vectors, of queries behind the LayerNorm, of
     documents before it.
     """
@@ -81,9 +79,7 @@ def test_dance_is_ances_weights_and_other_vectors(ance, release, family, records
         "prefix_space": False,
         "document": {"length_tokens": 48, "template": "{url}<sep>{title}<sep>{text}"},
     }
-    started = initial_encoder(
-        family("roberta_ance", folder, dimension=16, tokenization=template, **LIKE_DANCE), SEED
-    )
+    started = start("roberta_ance", folder, dimension=16, tokenization=template, **LIKE_DANCE)
     assert caplog.messages == []
 
     weights, backbone = (
@@ -114,148 +110,109 @@ def test_dance_is_ances_weights_and_other_vectors(ance, release, family, records
         )
 
 
+FORMS = {"ANCE": (FIRSTP, ""), "castorini": ("AnceEncoder", "ance_encoder."), "DANCE": (FIRSTP, "")}
+FORMS |= {"maxp": (MULTI_CHUNK, ""), "STAR": ("RobertaDot", "")}
+
+
 @pytest.mark.parametrize("missing", HEAD)
-@pytest.mark.parametrize(
-    ("architecture", "prefix"),
-    [
-        (FIRSTP, ""),
-        (MULTI_CHUNK, ""),
-        ("AnceEncoder", ""),
-        ("AnceEncoder", "ance_encoder."),
-        ("RobertaDot", ""),
-    ],
-)
-def test_a_weight_of_the_head_that_is_missing_is_named(ance, release, family, architecture, prefix, missing):
+@pytest.mark.parametrize("called", FORMS)
+def test_a_weight_of_the_head_that_is_missing_is_named(ance, release, start, called, missing):
+    """Of DANCE's LayerNorm, too, of which only queries have need."""
+    architecture, prefix = FORMS[called]
     weights = {name: value for name, value in ance_weights(ance, prefix).items() if name != prefix + missing}
-    folder = release(weights, architectures=[architecture], output_embedding_size=16)
-    with pytest.raises(
-        RuntimeError,
-        match=f"is not a complete ANCE checkpoint: no {missing} of the expected shape.*download the "
-        f"checkpoint again",
-    ):
-        initial_encoder(family("roberta_ance", folder, dimension=16), SEED)
-
-
-@pytest.mark.parametrize("missing", HEAD)
-def test_dance_needs_its_whole_head_too(ance, release, family, missing):
-    """The LayerNorm, too, of which only queries have need."""
-    folder = release(
-        {name: value for name, value in ance_weights(ance).items() if name != missing},
-        "DANCE",
-        architectures=[FIRSTP],
-    )
-    with pytest.raises(RuntimeError, match=f"no {missing} of the expected shape"):
-        initial_encoder(family("roberta_ance", folder, dimension=16, **LIKE_DANCE), SEED)
+    folder = release(weights, called, architectures=[architecture], output_embedding_size=16)
+    message = f"not a complete ANCE checkpoint: no {missing} of the expected shape.*download the checkpoint"
+    with pytest.raises(RuntimeError, match=message):
+        start("roberta_ance", folder, dimension=16)
 
 
 @pytest.mark.parametrize("name", ["whitening.weight", "roberta.encoder.layer.2.output.dense.bias"])
-def test_a_weight_that_vectors_may_pass_through_is_refused(ance, release, family, name):
+def test_a_weight_that_vectors_may_pass_through_is_refused(ance, release, start, name):
     folder = release({**ance_weights(ance), name: torch.zeros(16)})
     with pytest.raises(RuntimeError, match=f"contains 1 weights that this encoder lacks, first {name}"):
-        initial_encoder(family("roberta_ance", folder, dimension=16), SEED)
-
-
-def test_a_new_head_may_be_of_another_size_than_the_one_released(ance, release, family):
-    folder = release(ance_weights(ance), architectures=["RobertaDot_InBatch"], output_embedding_size=16)
-    assert initial_encoder(family("roberta_ance", folder, head="new", dimension=8), SEED).dimension == 8
+        start("roberta_ance", folder, dimension=16)
 
 
 LIKE_ANCE, LIKE_STAR = (
     {"lowercase": True, "prefix_space": blank, "query": {"length_tokens": 64}} for blank in (False, True)
 )
 LITERAL = {"template": "{url}<sep>{title}<sep>{text}"}
+IN_FULL = {**LIKE_ANCE, "document": LITERAL}
 NO_SEP = re.escape("document.template is '{title} {text}', and") + ".* with '{url}<sep>{title}<sep>{text}'"
 NO_PASSAGES = ["passages is 1, .* with 4", "special_tokens is 'per_passage', .* with 'per_document'"]
 MAXP = {"passages": 4, "special_tokens": "per_document"}
+NOT_UNIT = [
+    "encoder.normalize is False, and .* was trained with True",
+    r"encoder.layer_norm is True, .* with {'query': True, 'document': False}",
+]
+HUB = "models--castorini--ance-msmarco-doc-maxp/snapshots/" + "0a" * 20
 
 
 @pytest.mark.parametrize(
-    ("called", "architecture", "tokenization", "said"),
+    ("called", "architecture", "settings", "said"),
     [
         ("ance-msmarco-passage", "AnceEncoder", LIKE_ANCE, []),
         (
             "ance-msmarco-passage",
             "AnceEncoder",
             {"prefix_space": False},
-            ["lowercase is False, and .* was trained with True"],
+            ["lowercase is False, .* with True"],
         ),
-        (
-            "star",
-            "RobertaDot",
-            {**LIKE_STAR, "query": {"length_tokens": 65}},
-            ["length_tokens is 65, .* with 64"],
-        ),
+        ("star", "RobertaDot", {**LIKE_STAR, "query": {"length_tokens": 65}}, ["length_tokens is 65, .* 64"]),
         ("star", "RobertaDot", {"lowercase": True}, ["prefix_space is None, .* True"]),
         ("Document ANCE(FirstP) Checkpoint", FIRSTP, LIKE_ANCE, [NO_SEP]),
-        ("Document ANCE(FirstP) Checkpoint", FIRSTP, {**LIKE_ANCE, "document": LITERAL}, []),
+        ("Document ANCE(FirstP) Checkpoint", FIRSTP, IN_FULL, []),
         ("doc2query/passage", FIRSTP, LIKE_ANCE, []),
         ("ANCE_w_Dual", FIRSTP, LIKE_ANCE, [NO_SEP]),
         ("doc/trained_models/adore-star", "RobertaDot_InBatch", LIKE_STAR, [NO_SEP]),
         ("passage/trained_models/adore-star", "RobertaDot_InBatch", LIKE_STAR, []),
-        ("any", MULTI_CHUNK, {**LIKE_ANCE, "document": LITERAL}, NO_PASSAGES),
+        ("any", MULTI_CHUNK, IN_FULL, NO_PASSAGES),
         ("any", MULTI_CHUNK, {**LIKE_ANCE, "document": {**LITERAL, **MAXP}}, []),
         ("ance-msmarco-doc-maxp", "AnceEncoder", LIKE_ANCE, [NO_SEP, *NO_PASSAGES]),
-        (
-            "models--castorini--ance-msmarco-doc-maxp/snapshots/" + "0a" * 20,
-            "AnceEncoder",
-            LIKE_ANCE,
-            [NO_SEP, *NO_PASSAGES],
-        ),
+        (HUB, "AnceEncoder", LIKE_ANCE, [NO_SEP, *NO_PASSAGES]),
+        ("DANCE", FIRSTP, IN_FULL, NOT_UNIT),
+        ("DANCE/checkpoint-80000", FIRSTP, IN_FULL, NOT_UNIT),
+        ("guidance", FIRSTP, IN_FULL, []),
+        ("dance/ance", FIRSTP, IN_FULL, []),
     ],
 )
 def test_settings_that_a_release_was_not_trained_under_are_told(
-    ance, release, family, caplog, called, architecture, tokenization, said
+    ance, release, start, caplog, called, architecture, settings, said
 ):
     folder = release(ance_weights(ance), called, architectures=[architecture], output_embedding_size=16)
-    initial_encoder(family("roberta_ance", folder, dimension=16, tokenization=tokenization), SEED)
+    start("roberta_ance", folder, dimension=16, tokenization=settings)
     assert_told(caplog, said)
 
 
 def assert_told(caplog, said: list[str]):
     assert len(caplog.messages) == len(said), caplog.messages
-    assert all(re.search(words, message) for words, message in zip(said, caplog.messages, strict=True)), (
-        caplog.messages
-    )
+    for words, message in zip(said, caplog.messages, strict=True):
+        assert re.search(words, message)
 
 
-NOT_UNIT = [
-    "encoder.normalize is False, and .* was trained with True",
-    r"encoder.layer_norm is True, .* with {'query': True, 'document': False}",
-]
+UNIT = {"representation_l2_normalization": True}
 
 
 @pytest.mark.parametrize(
-    ("called", "arguments", "vectors", "said"),
+    ("arguments", "vectors", "said"),
     [
-        ("DANCE", None, {}, NOT_UNIT),
-        ("DANCE/checkpoint-80000", None, {}, NOT_UNIT),
-        ("ANCE_w_Norm", None, {"normalize": True}, NOT_UNIT[1:]),
-        ("ANCE_w_Norm", None, LIKE_DANCE, []),
-        ("ANCE_w_Dual", None, {}, []),
-        ("guidance", None, {}, []),
-        ("dance/ance", None, {}, []),
-        ("any", argparse.Namespace(representation_l2_normalization=True, learning_rate=5e-6), {}, NOT_UNIT),
-        ("any", argparse.Namespace(representation_l2_normalization=True), LIKE_DANCE, []),
-        ("any", argparse.Namespace(representation_l2_normalization=False, dual_training=True), {}, []),
-        ("any", argparse.Namespace(learning_rate=1e-6), {}, []),
-        ("any", {"not": "a command line"}, {}, []),
-        ("any", SimpleNamespace(representation_l2_normalization=True, of=logging.getLogger), {}, []),
+        (argparse.Namespace(**UNIT, learning_rate=5e-6), {}, NOT_UNIT),
+        (argparse.Namespace(**UNIT), {"normalize": True}, NOT_UNIT[1:]),
+        (argparse.Namespace(**UNIT), LIKE_DANCE, []),
+        (argparse.Namespace(representation_l2_normalization=False, dual_training=True), {}, []),
+        (argparse.Namespace(learning_rate=1e-6), {}, []),
+        ({"not": "a command line"}, {}, []),
+        (SimpleNamespace(**UNIT, of=logging.getLogger), {}, []),
     ],
 )
-def test_whoever_gets_ances_vectors_of_a_dance_checkpoint_is_told(
-    ance, release, family, caplog, called, arguments, vectors, said
-):
-    """It is known by its name, or by the arguments that its code puts beside the weights; what else lies in
-    such a file is not run.
-    """
-    folder = release(ance_weights(ance), called, architectures=[FIRSTP])
-    if arguments is not None:
-        torch.save(arguments, folder / "training_args.bin")
-    tokenization = {**LIKE_ANCE, "document": LITERAL}
-    initial_encoder(family("roberta_ance", folder, dimension=16, tokenization=tokenization, **vectors), SEED)
+def test_dance_is_known_by_its_training_arguments(ance, release, start, caplog, arguments, vectors, said):
+    """What else lies in such a file is not run."""
+    folder = release(ance_weights(ance), architectures=[FIRSTP])
+    torch.save(arguments, folder / "training_args.bin")
+    start("roberta_ance", folder, dimension=16, tokenization=IN_FULL, **vectors)
     assert_told(caplog, said)
 
 
-def test_our_own_checkpoints_are_no_releases(ance, saved, family, caplog):
-    initial_encoder(family("roberta_ance", saved(ance), dimension=16, tokenization=LOWER), SEED)
+def test_our_own_checkpoints_are_no_releases(ance, saved, start, caplog):
+    start("roberta_ance", saved(ance), dimension=16, tokenization=LOWER)
     assert caplog.messages == []

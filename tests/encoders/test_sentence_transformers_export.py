@@ -1,12 +1,10 @@
 """An exported encoder in sentence-transformers: the same vectors."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
 
 LENGTHS = {"query": {"length_tokens": 24, "template": "query: {text}"}, "document": {"length_tokens": 48}}
@@ -14,11 +12,11 @@ DOCUMENTS, QUERIES = ["the quick brown fox " * 30, "a lazy dog"], ["which fox", 
 
 
 @pytest.fixture
-def exported(family, tiny_bert, saved):
+def exported(start, tiny_bert, saved):
     """Save and export an encoder; the document tower of a pair has other weights than the query tower."""
 
     def make(**settings):
-        encoder = initial_encoder(family("transformer", tiny_bert, **settings), seed=1)
+        encoder = start("transformer", tiny_bert, **settings)
         if not encoder.towers.tied:
             with torch.no_grad():
                 for parameter in encoder.towers.documents.parameters():
@@ -53,7 +51,7 @@ def test_sentence_transformers_computes_the_same_vectors(exported, pooling, norm
     [("mean", True, None), ("cls", False, None), ("cls", {"query": True, "document": False}, 8)],
 )
 def test_two_towers_are_the_routes_of_a_router(
-    exported, pooling, normalize, projection, tiny_bert, family, tmp_path
+    exported, pooling, normalize, projection, tiny_bert, start, tmp_path
 ):
     """Each with its length, so that long queries have the same vectors, too."""
     library = pytest.importorskip("sentence_transformers")
@@ -70,34 +68,39 @@ def test_two_towers_are_the_routes_of_a_router(
     model.save(str(tmp_path / "again"), create_model_card=False)
     assert_the_same(library.SentenceTransformer(str(tmp_path / "again"), device="cpu"), encoder)
     # A run may start from the exported folder.
-    started = initial_encoder(family("transformer", folder, **settings, tokenization=lengths), seed=2)
+    started = start("transformer", folder, **settings, tokenization=lengths, seed=2)
     for side in ("query", "document"):
         np.testing.assert_array_equal(started.encode(DOCUMENTS, side), encoder.encode(DOCUMENTS, side))
 
 
+BY_SIDE = {"query": True, "document": False}
+PAIR = {"length_tokens": 48, "template": "{title} [SEP] {text}"}
+PASSAGES = {"length_tokens": 48, "passages": 2}
+
+
 @pytest.mark.parametrize(
-    ("settings", "reason"),
+    ("kind", "settings", "reason"),
     [
-        ({"normalize": {"query": True, "document": False}}, "encoder.normalize, which differs by side"),
-        ({"tokenization": {"lowercase": True, **LENGTHS}}, "encoder.tokenization.lowercase"),
+        ("transformer", {"normalize": BY_SIDE}, "encoder.normalize, which differs by side, of one tower"),
+        ("roberta_ance", {"layer_norm": BY_SIDE, "head": "new"}, "encoder.layer_norm, which differs by side"),
+        ("transformer", {"tokenization": {"lowercase": True, **LENGTHS}}, "encoder.tokenization.lowercase"),
         (
-            {
-                "tied": False,
-                "tokenization": {
-                    **LENGTHS,
-                    "document": {"length_tokens": 48, "template": "{title} [SEP] {text}"},
-                },
-            },
+            "transformer",
+            {"tied": False, "tokenization": {**LENGTHS, "document": PAIR}},
             "encoder.tokenization.document.template='{title} [SEP] {text}'",
         ),
         (
-            {"tokenization": {**LENGTHS, "document": {"length_tokens": 48, "passages": 2}}},
+            "transformer",
+            {"tokenization": {**LENGTHS, "document": PASSAGES}},
             "encoder.tokenization.document.passages=2",
         ),
     ],
 )
-def test_what_sentence_transformers_cannot_do_is_left_as_it_is(family, tiny_bert, saved, settings, reason):
-    folder = saved(initial_encoder(family("transformer", tiny_bert, **settings), seed=1))
+def test_what_sentence_transformers_cannot_do_is_left_as_it_is(
+    start, tiny_bert, tiny_roberta, saved, kind, settings, reason
+):
+    model = tiny_bert if kind == "transformer" else tiny_roberta
+    folder = saved(start(kind, model, **settings))
     before = sorted(folder.rglob("*"))
     assert write_sentence_transformers(folder).startswith(reason)
     assert sorted(folder.rglob("*")) == before
@@ -105,13 +108,11 @@ def test_what_sentence_transformers_cannot_do_is_left_as_it_is(family, tiny_bert
 
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_head_of_ance_is_a_dense_and_a_layer_norm(family, tiny_roberta, saved, normalize, tied):
+def test_the_head_of_ance_is_a_dense_and_a_layer_norm(start, tiny_roberta, saved, normalize, tied):
     library = pytest.importorskip("sentence_transformers")
     sides = {"query": True, "document": False}
     settings = {"normalize": normalize, "tied": tied, "layer_norm": True if tied else sides}
-    encoder = initial_encoder(
-        family("roberta_ance", tiny_roberta, head="new", dimension=16, **settings), seed=1
-    )
+    encoder = start("roberta_ance", tiny_roberta, head="new", dimension=16, **settings)
     with torch.no_grad():
         for side in ("query", "document"):
             norm = encoder.towers.tower(side).model.norm
@@ -119,21 +120,3 @@ def test_the_head_of_ance_is_a_dense_and_a_layer_norm(family, tiny_roberta, save
     folder = saved(encoder)
     assert write_sentence_transformers(folder) is None
     assert_the_same(library.SentenceTransformer(str(folder), device="cpu"), encoder)
-    assert_the_same(library.SentenceTransformer(str(folder), device="cpu"), load_encoder(folder))
-
-
-def test_a_layer_norm_of_one_side_alone_needs_two_towers(family, tiny_roberta, saved):
-    sides = {"query": True, "document": False}
-    encoder = initial_encoder(
-        family("roberta_ance", tiny_roberta, head="new", dimension=16, layer_norm=sides), seed=1
-    )
-    folder = saved(encoder)
-    reason = write_sentence_transformers(folder)
-    assert reason == "encoder.layer_norm, which differs by side, of one tower"
-    assert not (folder / "modules.json").exists()
-
-
-def test_the_files_name_the_layers(exported):
-    folder = exported(normalize=True)
-    types = [module["type"] for module in json.loads((folder / "modules.json").read_text())]
-    assert [name.rpartition(".")[2] for name in types] == ["Transformer", "Pooling", "Normalize"]

@@ -10,8 +10,7 @@ import torch
 from transformers import BertTokenizer
 
 from pyserini_ance.encoders.families.transformer import Transformer
-from pyserini_ance.encoders.load_save import initial_encoder, initial_files, load_encoder
-from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
+from pyserini_ance.encoders.load_save import initial_encoder, initial_files
 from pyserini_ance.runs.any_encoder import load_any_encoder
 
 TEXTS = ["the quick brown fox " * 30, "A lazy Dog"]
@@ -117,20 +116,13 @@ def test_texts_are_lowered_for_a_tokenizer_that_keeps_capitals(modules, transfor
     assert not np.allclose(kept.encode(TEXTS[1:]), encoder.encode(TEXTS[1:]), atol=0.01)
 
 
-def test_lengths_by_side(modules, transformer, save):
-    folder = save(transformer(48), modules.Pooling(32, "mean"))
+def test_lengths_and_prompts_by_side(modules, transformer, save):
+    folder = save(transformer(48), modules.Pooling(32, "mean"), prompts=PROMPTS)
     change(folder, "sentence_bert_config.json", query_length=8)
     tokenization = assert_its_vectors(folder).family.tokenization
     assert (tokenization.query.length_tokens, tokenization.document.length_tokens) == (8, 48)
-
-
-def test_a_prompt_that_the_library_would_not_use_is_warned_of(modules, transformer, save, caplog):
-    folder = save(transformer(), modules.Pooling(32, "mean"), prompts=PROMPTS)
-    assert_its_vectors(folder)
-    assert "with the prompt" not in caplog.text
     change(folder, "config_sentence_transformers.json", prompts={"query": "query: ", "passage": "title: "})
     assert load_any_encoder(folder).family.tokenization.document.template == "title: {title} {text}"
-    assert "a document is read with the prompt 'passage', which sentence-transformers" in caplog.text
 
 
 def test_a_length_beyond_the_models_positions_is_theirs(modules, save, tiny_roberta):
@@ -160,22 +152,6 @@ def test_a_router_of_two_towers(dense, modules, transformer, save, family, tmp_p
     assert weights <= set(initial_files(read))
     with pytest.raises(ValueError, match=r"is a sentence-transformers model of two towers; set encoder.tied"):
         initial_encoder(Transformer(model=str(folder), tied=True), seed=1)
-
-
-def test_a_run_of_two_towers_that_the_library_saved_again(transformer, family, tiny_bert, saved, save):
-    settings = {"tied": False, "normalize": True, "pooling": "mean"}
-    encoder = initial_encoder(family("transformer", tiny_bert, **settings), seed=1)
-    with torch.no_grad():
-        encoder.towers.documents.backbone.embeddings.word_embeddings.weight.mul_(0.5)
-    folder = saved(encoder)
-    write_sentence_transformers(folder)
-    model = opened(folder)
-    model.save(str(folder / "again"), create_model_card=False)
-    again = load_any_encoder(folder / "again")
-    for side in ("query", "document"):
-        np.testing.assert_allclose(
-            again.encode(TEXTS, side), load_encoder(folder).encode(TEXTS, side), atol=1e-5
-        )
 
 
 def test_a_router_that_shares_layers(dense, modules, transformer, save):
@@ -232,81 +208,71 @@ def test_a_model_of_the_hub_with_weights_in_folders(modules, transformer, save, 
 @pytest.mark.parametrize(
     ("function", "warning"),
     [
-        ("cosine", "compares vectors by cosine, .*; set encoder.normalize=true to rank as it does"),
-        ("euclidean", "compares vectors by euclidean, here .* by inner product; it ranks differently"),
-        ("dot", None),
+        ("cosine", ["compares vectors by cosine, .*; set encoder.normalize=true to rank as it does"]),
+        ("euclidean", ["compares vectors by euclidean, here .* by inner product; it ranks differently"]),
+        ("dot", []),
     ],
 )
 def test_scores_other_than_inner_products_are_said(modules, transformer, save, caplog, function, warning):
     folder = save(transformer(), modules.Pooling(32, "mean"), similarity_fn_name=function)
     assert_its_vectors(folder)
-    if warning is None:
-        assert "compares vectors" not in caplog.text
-    else:
-        assert len([message for message in caplog.messages if "compares vectors" in message]) == 1
-        assert re.search(warning, caplog.text)
-
-
-def custom(folder):
-    """A class of the model's own code."""
-    listed = json.loads((folder / "modules.json").read_text())
-    listed[0]["type"] = "custom_st.Transformer"
-    (folder / "modules.json").write_text(json.dumps(listed))
+    found = [message for message in caplog.messages if "compares vectors" in message]
+    assert len(found) == len(warning) and all(map(re.search, warning, found))
 
 
 BERT_FILE, MODEL_FILE = "sentence_bert_config.json", "config_sentence_transformers.json"
 POOLER = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
+MODELS = {
+    "layers": lambda m, transformer: [transformer(), m.Pooling(32, "mean")],
+    "alone": lambda m, transformer: [transformer()],
+    "dense": lambda m, transformer: [*MODELS["layers"](m, transformer), m.Dense(32, 8)],
+    "residual": lambda m, transformer: [
+        *MODELS["layers"](m, transformer),
+        m.Dense(32, 8, activation_function=None, use_residual=True),
+    ],
+    "normalized": lambda m, transformer: [*MODELS["layers"](m, transformer), m.Normalize(), m.Dense(32, 8)],
+    "twice": lambda m, transformer: [*MODELS["layers"](m, transformer), m.Dense(32, 8), m.Dense(8, 8)],
+    "norm": lambda m, transformer: [*MODELS["layers"](m, transformer), m.LayerNorm(32)],
+    "routes": lambda m, transformer: [
+        m.Router({name: MODELS["layers"](m, transformer) for name in ("query", "doc")})
+    ],
+    "poolings": lambda m, transformer: [
+        m.Router.for_query_document(*([transformer(), m.Pooling(32, each)] for each in ("mean", "cls")))
+    ],
+}
 
 
 @pytest.mark.parametrize(
-    ("layers", "message"),
+    ("layers", "settings", "message"),
     [
-        (lambda m: [m.Dense(32, 8)], "2_Dense .* activation_function torch.nn.modules.activation.Tanh"),
-        (
-            lambda m: [m.Dense(32, 8, activation_function=None, use_residual=True)],
-            "2_Dense .* has use_residual True, but supported is False",
-        ),
-        (lambda m: [m.Normalize(), m.Dense(32, 8)], r"Transformer, 1_Pooling \(Pooling\), 2_Normalize"),
-        (lambda m: [m.Dense(32, 8), m.Dense(8, 8)], r"2_Dense \(Dense\), 3_Dense \(Dense\); supported are"),
-        (lambda m: [m.LayerNorm(32)], "2_LayerNorm .* for ANCE's head use the original checkpoint"),
+        ("dense", {}, "2_Dense .* activation_function torch.nn.modules.activation.Tanh"),
+        ("residual", {}, "2_Dense .* has use_residual True, but supported is False"),
+        ("normalized", {}, r"Transformer, 1_Pooling \(Pooling\), 2_Normalize"),
+        ("twice", {}, r"2_Dense \(Dense\), 3_Dense \(Dense\); supported are"),
+        ("norm", {}, "2_LayerNorm .* for ANCE's head use the original checkpoint"),
+        ("alone", {}, "of the modules Transformer; supported are"),
+        ("routes", {}, "whose Router has the routes query, doc, and none for a document"),
+        ("poolings", {}, "pooling is 'mean' for queries and 'cls' for documents"),
+        ("layers", {BERT_FILE: {"processing_kwargs": {"text": {"padding": True}}}}, "sets processing_kwargs"),
+        ("layers", {BERT_FILE: {"modality_config": POOLER}}, "sets modality_config to .*pooler_output"),
+        ("layers", {BERT_FILE: {"model_args": {"torch_dtype": "auto", "x": 1}}}, 'model_args to {"x": 1}'),
+        ("layers", {MODEL_FILE: {"truncate_dim": 8}}, "keeps 8 numbers of a vector"),
+        ("layers", {MODEL_FILE: {"prompts": {"query": " query: "}}}, "begins with a blank"),
+        ("layers", {MODEL_FILE: {"prompts": {"query": "{task}: "}}}, "braces.*set tokenization.query.templ"),
+        ("layers", {"modules.json": "custom_st.Transformer"}, "of the modules custom_st.Transformer, 1_Pool"),
     ],
 )
-def test_layers_that_this_package_lacks_are_refused(modules, transformer, save, layers, message):
-    folder = save(transformer(), modules.Pooling(32, "mean"), *layers(modules))
+def test_what_this_package_lacks_is_refused(modules, transformer, save, layers, settings, message):
+    folder = save(*MODELS[layers](modules, transformer))
+    for name, changed in settings.items():
+        if name == "modules.json":
+            listed = json.loads((folder / name).read_text())
+            listed[0]["type"] = changed
+            (folder / name).write_text(json.dumps(listed))
+        else:
+            change(folder, name, **changed)
     with pytest.raises(ValueError, match=message):
         load_any_encoder(folder)
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "message"),
-    [
-        (BERT_FILE, {"processing_kwargs": {"text": {"padding": True}}}, "sets processing_kwargs to"),
-        (BERT_FILE, {"modality_config": POOLER}, "sets modality_config to .*pooler_output"),
-        (BERT_FILE, {"model_args": {"torch_dtype": "auto", "x": 1}}, 'sets model_args to {"x": 1}'),
-        (MODEL_FILE, {"truncate_dim": 8}, "keeps 8 numbers of a vector"),
-        (MODEL_FILE, {"prompts": {"query": " query: "}}, "begins with a blank"),
-        (MODEL_FILE, {"prompts": {"query": "{task}: "}}, "braces.*set tokenization.query.template"),
-    ],
-)
-def test_settings_that_this_package_lacks_are_refused(modules, transformer, save, name, settings, message):
-    folder = change(save(transformer(), modules.Pooling(32, "mean")), name, **settings)
-    with pytest.raises(ValueError, match=message):
-        load_any_encoder(folder)
-
-
-def test_modules_that_are_not_these_are_refused(modules, transformer, save):
-    pooled = [transformer(), modules.Pooling(32, "mean")]
-    own_code = save(*pooled)
-    custom(own_code)
-    with pytest.raises(ValueError, match=r"of the modules custom_st.Transformer, 1_Pooling"):
-        load_any_encoder(own_code)
-    with pytest.raises(ValueError, match="of the modules Transformer; supported are"):
-        load_any_encoder(save(transformer()))
-    with pytest.raises(ValueError, match="whose Router has the routes query, doc, and none for a document"):
-        load_any_encoder(save(modules.Router({"query": pooled, "doc": pooled})))
-    routes = [[transformer(), modules.Pooling(32, pooling)] for pooling in ("mean", "cls")]
-    with pytest.raises(ValueError, match="pooling is 'mean' for queries and 'cls' for documents"):
-        load_any_encoder(save(modules.Router.for_query_document(*routes)))
 
 
 def test_a_template_replaces_a_prompt_that_cannot_be_one(modules, transformer, save):

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.saved_model import save_model, view
-from pydantic import ValidationError
 
 import pyserini_ance as pa
 from pyserini_ance.distributed.world import World
@@ -149,28 +148,6 @@ def test_two_episodes_train_with_the_positives_that_each_finds(answered, tmp_pat
             drawn.update(zip(rows.anchors.tolist(), rows.positives[:, 0].tolist(), strict=True))
         assert drawn.keys() == set(table.anchors.tolist())
         assert {row: drawn[row] for row in positives} == positives
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"refresh": {"positives_top_k": 5, "query_chunks": 2}}, "query_chunks mines for some at a time"),
-        ({"train_split": {"splits": ["train", "dev"]}, "keep": ["test"]}, "names split 'test'"),
-        ({"keep": []}, r"`data` leaves them out; set data.keep_unjudged=\[train\]"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(answered, more, message):
-    keep = more.pop("keep", None)
-    if keep is not None:
-        more["data"] = {**answered().data.model_dump(mode="json"), "keep_unjudged": keep}
-    with pytest.raises(ValidationError, match=message):
-        answered(**more)
-
-
-def test_chunks_of_queries_do_not_go_with_queries_without_positives(answered, small_recipe):
-    data, first = answered().data.model_dump(mode="json"), stages(query_chunks=2)["epi-1"]
-    with pytest.raises(ValidationError, match="query_chunks divides queries that all have positives"):
-        small_recipe({"epi-1": first}, data=data)
 
 
 def test_questions_need_answers(answered, small_recipe, tmp_path):

@@ -180,7 +180,7 @@ def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
     refused = train(folder)
     assert (
         refused["code"] == 1
-        and "holds a run that died at the final evaluation of stage ance. Continue it with resume (--resume)"
+        and "holds a run that died at the final evaluation of stage ance. Continue it, or repeat"
         in refused["stderr"]
     )
     done = train(folder, "--resume")

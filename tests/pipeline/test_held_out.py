@@ -70,6 +70,6 @@ def test_a_missing_dev_file_is_answered_by_the_keys_that_do_without_it(small_rec
     with pytest.raises(FileNotFoundError) as error:
         stored_collection(recipe.model_copy(update={"data": data}))
     assert str(error.value).endswith(
-        "\na split that you do not have is left out by data.splits.NAME=null; "
-        "a dev split is cut from the training queries by data.hold_out.queries=200"
+        "data.splits.NAME=null leaves a split out, and data.hold_out.queries=200 cuts a dev split from the "
+        "training queries"
     )

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from pyserini_ance.commands import evaluate
-from pyserini_ance.data.rankings import read_ranked
+from pyserini_ance.data.trec import read_run
 from pyserini_ance.recipe.find import SHIPPED
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.storage.files import read_json
@@ -71,7 +71,7 @@ def rows(folder: Path) -> dict[str, dict]:
 
 def recomputed(folder: Path, qrels: Path, split: str, measures: list[str]) -> dict[str, float]:
     """By ir-measures, of the run's file and the sample's own judgments."""
-    run = read_ranked(folder / f"run.{split}.trec")
+    run = read_run(folder / f"run.{split}.trec")
     asked = {line.split("\t")[0] for line in (folder / f"topics.{split}.tsv").read_text().splitlines()}
     graded = {}
     for query, _, document, grade in map(str.split, qrels.read_text().splitlines()):
@@ -118,7 +118,7 @@ def test_msmarco_documents_in_passages(run, derived):
         folder, derived / "msmarco-doc" / "qrels.test.tsv", "test", ["RR@100", "nDCG@10", "R@100"]
     )
     assert {name: rows(folder)["ance"][name] for name in expected} == pytest.approx(expected)
-    ranked = read_ranked(folder / "run.test.trec")
+    ranked = read_run(folder / "run.test.trec")
     assert len(ranked) == 20 and all(len(found) == 100 for found in ranked.values())
 
 
@@ -126,7 +126,7 @@ def test_natural_questions(run, derived, capsys):
     folder = run("nq", {"kind": "random"})
     found = rows(folder)["dpr"]
     questions = json.loads((derived / "dpr" / "biencoder-nq-test.json").read_text())
-    ranked = read_ranked(folder / "run.test.trec")
+    ranked = read_run(folder / "run.test.trec")
     gold = [one["positive_ctxs"][0]["passage_id"] for one in questions]
     best = [sorted(ranked[str(n)], key=ranked[str(n)].get, reverse=True) for n in range(len(gold))]
     for cutoff in (1, 20, 100):

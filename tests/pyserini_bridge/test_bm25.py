@@ -53,13 +53,8 @@ def test_ids_stay_and_the_better_hit_is_first(found):
 
 def test_nothing_else_is_left(found):
     assert [path.name for path in (found / "cache").iterdir()] == ["index"]
-    assert sorted(path.name for path in (found / "out").iterdir()) == [
-        "after",
-        "before",
-        "expanded",
-        "run.trec",
-        "short.trec",
-    ]
+    names = ["after", "before", "expanded", "run.trec", "short.trec"]
+    assert sorted(path.name for path in (found / "out").iterdir()) == names
     assert (found / "out/short.trec").read_text().split()[:4] == ["01", "Q0", "7", "1"]
 
 
@@ -70,25 +65,25 @@ def test_an_index_that_is_there_is_searched(found):
         (found / "again.trec").unlink()
 
 
-def test_no_documents_and_no_index(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no BM25 index at .*index"):
-        retrieve(None, [Bm25Job(QUERIES, 1, tmp_path / "run")], BUILD, tmp_path / "index")
+def unreadable():
+    yield DOCUMENTS[0]
+    raise ValueError("line 2 is not UTF-8")
 
 
-def test_an_error_while_documents_are_read_leaves_no_index(tmp_path):
-    def documents():
-        yield DOCUMENTS[0]
-        raise ValueError("line 2 is not UTF-8")
-
-    with pytest.raises(ValueError, match="line 2"):
-        retrieve(documents(), [Bm25Job(QUERIES, 1, tmp_path / "run")], BUILD, tmp_path / "index")
-    assert not list(tmp_path.iterdir())
-
-
-def test_an_index_that_does_not_exist_is_named(tmp_path):
-    settings = SimpleNamespace(**{**vars(BUILD), "index": "no-such-index"})
-    with pytest.raises(RuntimeError, match="no-such-index"):
-        retrieve(None, [Bm25Job(QUERIES, 1, tmp_path / "run")], settings, None)
+@pytest.mark.parametrize(
+    ("documents", "index", "error", "message"),
+    [
+        (None, "build", FileNotFoundError, r"no BM25 index at .*index"),
+        (unreadable(), "build", ValueError, "line 2"),
+        (None, "no-such-index", RuntimeError, "no-such-index"),
+    ],
+)
+def test_an_index_that_is_missing_or_cannot_be_made_leaves_nothing(
+    tmp_path, documents, index, error, message
+):
+    settings = SimpleNamespace(**{**vars(BUILD), "index": index})
+    with pytest.raises(error, match=message):
+        retrieve(documents, [Bm25Job(QUERIES, 1, tmp_path / "run")], settings, tmp_path / "index")
     assert not list(tmp_path.iterdir())
 
 

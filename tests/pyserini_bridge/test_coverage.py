@@ -7,8 +7,7 @@ import json
 import random
 import subprocess
 import sys
-
-import pytest
+from itertools import islice
 
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats.dpr import read_questions
@@ -23,66 +22,28 @@ for file in sys.argv[1:]:
 """
 
 
-def ranking(questions: Texts, documents: Texts, gold: dict[str, str]) -> dict[str, dict[str, float]]:
-    """20 documents a question, best first, with the gold one among them where it has one; no ties."""
-    chosen = random.Random(7)
-    run = {}
+def ranking(questions: Texts, documents: Texts, gold: set[str]) -> dict[str, dict[str, float]]:
+    """20 documents a question, best first, with that of its own number among them if it is gold; no ties."""
+    chosen, run = random.Random(7), {}
     for question in questions.ids:
         found = chosen.sample(list(documents.ids), 20)
-        if question in gold and gold[question] not in found:
-            found[chosen.randrange(20)] = gold[question]
+        if question in gold and question not in found:
+            found[chosen.randrange(20)] = question
         run[question] = {document: -float(rank) for rank, document in enumerate(found)}
     return run
 
 
-def squad(folder) -> tuple[Texts, Texts, dict[str, str]]:
-    records = [json.loads(line) for line in gzip.open(folder / "squad-beir" / "corpus.jsonl.gz", "rt")]
-    asked = {
-        r["_id"]: r for r in map(json.loads, gzip.open(folder / "squad-beir" / "queries.jsonl.gz", "rt"))
-    }
-    gold = dict(
-        line.split()[:2]
-        for line in open(folder / "squad-beir" / "qrels" / "dev.tsv")
-        if not line.startswith("query-id")
-    )
-    queries = [asked[query] for query in list(gold)[:100]]
-    return texts([r["_id"] for r in records], records), answered([r["_id"] for r in queries], queries), gold
+def natural_questions(folder) -> tuple[Texts, Texts]:
+    """100 passages, each with the answer to its question."""
+    with gzip.open(folder / "nq-oracle" / "nq-open-oracle.jsonl.gz", "rt") as file:
+        records = [json.loads(line) for line in islice(file, 100)]
+    ids, passages = [str(i) for i in range(100)], [record["ctxs"][0] for record in records]
+    columns = {name: [" ".join(each[name].split("\n")) for each in passages] for name in ("title", "text")}
+    return Texts(ids, columns), answered(ids, [record["answers"] for record in records])
 
 
-def natural_questions(folder) -> tuple[Texts, Texts, dict[str, str]]:
-    records = [
-        json.loads(line)
-        for _, line in zip(
-            range(100), gzip.open(folder / "nq-oracle" / "nq-open-oracle.jsonl.gz", "rt"), strict=False
-        )
-    ]
-    ids = [str(i) for i in range(100)]
-    return (
-        texts(ids, [r["ctxs"][0] for r in records]),
-        answered(ids, records),
-        dict(zip(ids, ids, strict=True)),
-    )
-
-
-def curated(folder) -> tuple[Texts, Texts, dict[str, str]]:
-    """All of CuratedTREC's patterns, three of them malformed, on passages of other questions."""
-    return (
-        natural_questions(folder)[0],
-        read_questions(folder / "openqa-topics" / "topics.dpr.curated.test.txt.gz"),
-        {},
-    )
-
-
-def texts(ids, records) -> Texts:
-    return Texts(
-        ids, {name: [" ".join(record[name].split("\n")) for record in records] for name in ("title", "text")}
-    )
-
-
-def answered(ids, records) -> Texts:
-    return Texts(
-        ids, {"text": ["?"] * len(ids), "answers": [json.dumps(record["answers"]) for record in records]}
-    )
+def answered(ids, answers) -> Texts:
+    return Texts(ids, {"text": ["?"] * len(ids), "answers": list(map(json.dumps, answers))})
 
 
 def write_for_pyserini(path, run, questions: Texts, documents: Texts) -> None:
@@ -96,28 +57,24 @@ def write_for_pyserini(path, run, questions: Texts, documents: Texts) -> None:
     path.write_text(json.dumps(found))
 
 
-@pytest.fixture(scope="module")
-def found(shared_data, tmp_path_factory) -> dict[str, tuple[dict[str, float], list[str]]]:
-    """By set our coverage, and Pyserini's lines; one process for all sets."""
-    folder, ours = tmp_path_factory.mktemp("retrieval"), {}
-    for make in (squad, natural_questions, curated):
-        documents, questions, gold = make(shared_data)
+def told_by_pyserini(*files) -> list[str]:
+    command = [sys.executable, "-c", PYSERINI, *files]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [line for line in done.stdout.splitlines() if line.startswith("Top")]
+
+
+def test_coverage_is_what_pyserini_prints(shared_data, tmp_path):
+    """Also of all of CuratedTREC's patterns, three of them malformed, on passages of other questions."""
+    documents, asked = natural_questions(shared_data)
+    patterns = read_questions(shared_data / "openqa-topics" / "topics.dpr.curated.test.txt.gz")
+    expected = []
+    for name, questions, gold in (("asked", asked, set(asked.ids)), ("curated", patterns, set())):
         run = ranking(questions, documents, gold)
-        write_for_pyserini(folder / f"{make.__name__}.json", run, questions, documents)
-        ours[make.__name__] = coverage(run, questions, documents, CUTOFFS, make is curated)
-    files = [folder / f"{name}.json" for name in ours]
-    done = subprocess.run(
-        [sys.executable, "-c", PYSERINI, *files], capture_output=True, text=True, check=True
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("Top")]
-    return {name: (values, lines[3 * i : 3 * i + 3]) for i, (name, values) in enumerate(ours.items())}
-
-
-@pytest.mark.parametrize("name", ["squad", "natural_questions", "curated"])
-def test_coverage_is_what_pyserini_prints(found, name):
-    values, lines = found[name]
-    assert [f"Top{cutoff}\taccuracy: {values[f'Success@{cutoff}']:.4f}" for cutoff in CUTOFFS] == lines
-    assert 0 < values["Success@1"] < values["Success@5"] < values["Success@20"]
+        write_for_pyserini(tmp_path / f"{name}.json", run, questions, documents)
+        values = coverage(run, questions, documents, CUTOFFS, name == "curated")
+        assert 0 < values["Success@1"] < values["Success@5"] < values["Success@20"]
+        expected += [f"Top{cutoff}\taccuracy: {values[f'Success@{cutoff}']:.4f}" for cutoff in CUTOFFS]
+    assert told_by_pyserini(tmp_path / "asked.json", tmp_path / "curated.json") == expected
 
 
 def test_line_ends_and_newer_letters_are_judged_as_by_pyserini(tmp_path):
@@ -125,10 +82,8 @@ def test_line_ends_and_newer_letters_are_judged_as_by_pyserini(tmp_path):
     ids = [str(i) for i in range(4)]
     passages = ["Linda Davis\nof 1993", "Linda\nDavis", "a \u0558 b", "a\u0558b"]
     documents = Texts(ids, {"title": ["t"] * 4, "text": passages})
-    answers = [{"answers": [answer]} for answer in ("Davis", "Davis", "\u0558", "\u0558")]
-    questions, run = answered(ids, answers), {id: {id: 1.0} for id in ids}
+    questions = answered(ids, [["Davis"], ["Davis"], ["\u0558"], ["\u0558"]])
+    run = {id: {id: 1.0} for id in ids}
     write_for_pyserini(tmp_path / "made-up.json", run, questions, documents)
-    command = [sys.executable, "-c", PYSERINI, tmp_path / "made-up.json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert coverage(run, questions, documents, [1]) == {"Success@1": 0.5}
-    assert "Top1\taccuracy: 0.5000" in done.stdout
+    assert "Top1\taccuracy: 0.5000" in told_by_pyserini(tmp_path / "made-up.json")

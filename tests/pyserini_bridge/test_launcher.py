@@ -46,14 +46,6 @@ def encoder(bert_tokenizer, tmp_path) -> Path:
     return tmp_path / "model"
 
 
-def test_a_run_is_its_model(encoder):
-    run = encoder.parent
-    (run / "recipe.yaml").touch()
-    expected = ["--encoder", str(encoder), *OURS]
-    assert with_class(FAISS, ["--encoder", str(run)]) == expected
-    assert with_class(FAISS, [f"--encoder={run}", *OURS]) == expected
-
-
 @pytest.mark.parametrize(
     ("module", "before", "after"),
     [
@@ -64,23 +56,30 @@ def test_a_run_is_its_model(encoder):
 )
 def test_our_folder_gets_our_class_unless_one_is_given(encoder, caplog, module, before, after):
     given = ["--encoder", str(encoder)]
-    assert with_class(module, [*before, *given, *after]) == [*before, *given, *OURS, *after]
+    assert with_class(module, [*before, *given, *after]) == [*before, *OURS, *given, *after]
     assert "using pyserini_ance" in caplog.text
     auto = [*before, *given, "--encoder-class", "auto", *after]
     assert with_class(module, auto) == auto
 
 
-def test_a_sentence_transformers_folder_gets_our_class(tmp_path):
-    kinds = ("Transformer", "Pooling")
-    modules = [{"type": f"sentence_transformers.models.{kind}", "path": kind} for kind in kinds]
-    (tmp_path / "modules.json").write_text(json.dumps(modules))
-    given = ["--encoder", str(tmp_path)]
-    assert with_class(FAISS, given) == [*given, *OURS]
+def test_folders_that_our_class_reads_or_misses_get_it_and_others_a_warning(tmp_path, caplog):
+    modules = [
+        {"type": f"sentence_transformers.models.{name}", "path": ""} for name in ("Transformer", "Pooling")
+    ]
+    for name, file, text in (("run", "recipe.yaml", ""), ("st", "modules.json", json.dumps(modules))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text(text)
+    for name in ("run", "st", "missing"):
+        given = [f"--encoder={tmp_path / name}"]
+        assert with_class(FAISS, given) == [*OURS, *given]
+    argv = ["--encoder", "finance/model"]
+    assert with_class(FAISS, argv) == argv
+    assert "guess one from the path 'finance/model'" in caplog.text
 
 
 def test_an_index_of_other_weights_is_warned_of(encoder, tmp_path, monkeypatch, caplog):
     """Of the document tower: LTRe's query towers search the index of the run that they start from."""
-    monkeypatch.setattr(launcher, "register", lambda: None)
+    monkeypatch.setattr(launcher.encoder_classes, "register", lambda: None)
     monkeypatch.setattr(launcher.runpy, "run_module", lambda *_, **__: None)
     pair = tmp_path / "pair"
     for name, tower in (("queries", "query"), ("documents", "document")):
@@ -105,34 +104,14 @@ def test_an_index_of_other_weights_is_warned_of(encoder, tmp_path, monkeypatch, 
     assert f"has vectors of /one, whose weights are not those of --encoder {pair}" in told
 
 
-def test_a_folder_that_does_not_exist_is_named_with_a_similar_one(encoder):
-    with pytest.raises(
-        FileNotFoundError, match=f"--encoder {encoder}l: no such folder .did you mean 'model'.*"
-    ):
-        with_class(FAISS, ["--encoder", f"{encoder}l", *OURS])
-
-
-def test_an_index_that_does_not_exist_is_named_before_java_starts(tmp_path):
-    (tmp_path / "index").mkdir()
-    with pytest.raises(
-        FileNotFoundError, match=r"indx: no such folder .did you mean 'index'.*train --resume"
-    ):
-        run_module(FAISS, ["--encoder", "x", f"--index={tmp_path}/indx"])
-
-
-def test_an_unknown_name_of_an_index_is_an_error(child, tmp_path):
+def test_an_unknown_index_is_an_error(child, tmp_path):
     """Pyserini ends with exit code 0."""
-    flags = ["lucene", "--index", "no-such-index", "--topics", f"{tmp_path}/t.tsv", "--output", "o"]
+    (tmp_path / "index").mkdir()
+    flags = ["lucene", "--index", f"{tmp_path}/indx", "--topics", f"{tmp_path}/t.tsv", "--output", "o"]
     (tmp_path / "t.tsv").write_text("1\ta query\n")
     code = f"from pyserini_ance.commands import console, search; console.run(lambda: search.main({flags!r}))"
     done = child(code, check=False)
-    assert done.returncode == 1 and "error: --index no-such-index: no such folder" in done.stderr
-
-
-def test_guessing_by_the_path_is_warned_of(caplog):
-    argv = ["--encoder", "finance/model"]
-    assert with_class(FAISS, argv) == argv
-    assert "guess one from the path 'finance/model'" in caplog.text
+    assert done.returncode == 1 and "indx: no such folder (did you mean 'index'" in done.stderr
 
 
 def test_pyserini_without_network(child, tmp_path):
@@ -146,13 +125,6 @@ def test_pyserini_without_network(child, tmp_path):
     assert (
         last.startswith("RuntimeError") and "no such host" in last and "pip install 'pyserini==2.3.0'" in last
     )
-
-
-def test_help_lists_the_commands_without_java(child):
-    done = child(
-        "from pyserini_ance.commands import console, search; console.run(lambda: search.main(['--help']))"
-    )
-    assert "trec_eval" in done.stdout and "pyserini.search.faiss" in done.stdout
 
 
 def test_trec_eval_agrees_with_ir_measures(child, tmp_path):

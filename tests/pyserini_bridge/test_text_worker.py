@@ -4,14 +4,12 @@ name.
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats import pyserini_index
-from pyserini_ance.data.formats.lines import Line
-from pyserini_ance.data.formats.pyserini_index import PyseriniIndex, _documents, _named_topics
+from pyserini_ance.data.formats.pyserini_index import PyseriniIndex, named_topics, stored_documents
 
 # Pyserini looks for topics and qrels in the home folder before it downloads them.
 BUILD = """
@@ -83,7 +81,7 @@ def test_an_index_with_its_raw_documents_and_names(folder, monkeypatch):
 
 def test_an_index_with_contents_alone(folder, in_java):
     records = json.loads(in_java(DOCUMENTS, folder / "contents"))
-    assert sorted((entry.id, entry.fields["text"]) for entry in _documents(folder, records)) == [
+    assert sorted((entry.id, entry.fields["text"]) for entry in stored_documents(folder, records)) == [
         ("007", "A spy.\nIn two lines 😀"),
         ("7", "x"),
     ]
@@ -97,7 +95,7 @@ def test_documents_of_several_fields(key):
         if key == "raw"
         else {"raw": None, "contents": contents}
     )
-    (entry,) = _documents(Path("msmarco-v1-doc"), [{"id": "D1", **stored}], ("url", "title", "text"))
+    (entry,) = stored_documents(Path("msmarco-v1-doc"), [{"id": "D1", **stored}], ("url", "title", "text"))
     assert entry.fields == {"url": "http://a.org/", "title": "A title", "text": "Body of A"}
 
 
@@ -105,28 +103,31 @@ def test_an_index_that_is_not_there_is_named(in_java):
     assert "data.index 'no-such-index' is not a folder" in in_java(DOCUMENTS, "no-such-index")
 
 
-def test_the_last_words_of_the_worker_arrive(monkeypatch):
+WITHOUT_TEXT = [{"id": "d", "raw": None, "contents": None}]
+TOPICS = [{"id": "1", "query": "masks", "narrative": "which help"}]
+
+
+@pytest.mark.parametrize(
+    ("read", "error", "message"),
+    [
+        (
+            lambda: PyseriniIndex(index="any").read(),
+            RuntimeError,
+            r"(?s)failed \(exit status 1\):.*No module named pyserini_ance.no_such_worker",
+        ),
+        (
+            lambda: list(named_topics(Path("covid"), iter(TOPICS))),
+            ValueError,
+            "covid, line 1: a topic with the fields query, narrative; expected `title`; write the topics",
+        ),
+        (
+            lambda: list(stored_documents(Path("i"), WITHOUT_TEXT)),
+            ValueError,
+            r"i, line 1: document 'd' of this index has no text; expected .*--storeRaw",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_named(monkeypatch, read, error, message):
     monkeypatch.setattr(pyserini_index, "WORKER", "pyserini_ance.no_such_worker")
-    with pytest.raises(
-        RuntimeError,
-        match=r"(?s)reading with Pyserini failed \(exit status 1\):.*No module named "
-        r"pyserini_ance.no_such_worker",
-    ):
-        PyseriniIndex(index="any").read()
-
-
-def test_topics_without_titles_are_refused_with_the_cure():
-    records = iter([{"id": "1", "query": "masks", "narrative": "which help"}])
-    with pytest.raises(
-        ValueError,
-        match="covid, line 1: a topic with the fields query, narrative; expected `title`; write the "
-        "topics into a file",
-    ):
-        list(_named_topics(Path("covid"), SimpleNamespace(records=lambda: records)))
-
-
-def test_an_index_without_texts_is_refused_with_the_cure():
-    with pytest.raises(
-        ValueError, match=r"i, line 1: document 'd' of this index has no text; expected .*--storeRaw"
-    ):
-        list(_documents(Line("i", 1, "").path, [{"id": "d", "raw": None, "contents": None}]))
+    with pytest.raises(error, match=message):
+        read()

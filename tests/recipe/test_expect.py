@@ -1,7 +1,6 @@
 """What a recipe should come to: figures of measures of splits."""
 
 import pytest
-from helpers.recipe_errors import refused
 
 from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import dump, load, read_yaml
@@ -43,40 +42,12 @@ def test_chance_machine_paths_and_numerics_keep_the_figures(base, write, overrid
 
 @pytest.mark.parametrize("name", shipped())
 def test_a_shipped_recipe_expects_what_its_own_file_says(name):
-    """Also on another machine; with other settings it expects nothing."""
+    """Also on another machine; with other settings it expects nothing. A set on which a ranking is perfect
+    cannot show that training works."""
     own = read_yaml((SHIPPED / f"{name}.yaml").read_text(), name).get("expect") or {}
     recipe = load(name, "threads=1", "seed=7").recipe
     assert recipe.expect == load(name).recipe.expect == own
     stage, *_ = recipe.stages
     variant = load(name, f"stages.{stage}.optimizer.max_grad_norm=0.123").recipe
     assert variant.expect == {}
-
-
-@pytest.mark.parametrize("name", shipped())
-def test_expected_figures_are_not_those_of_a_perfect_ranking(name):
-    """A set on which the untrained encoder is perfect already cannot show that training works."""
-    assert all(
-        any(value < 1 for value in of_split.values()) for of_split in load(name).recipe.expect.values()
-    )
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (
-            "{RR@10: 0.3}",
-            "expect: expected a value for each measure of a split, for example {dev: {RR@10: 0.33}}",
-        ),
-        (
-            "0.3",
-            "expect: expected a value for each measure of a split, for example {dev: {RR@10: 0.33}}, got 0.3",
-        ),
-        ("{dev: {RRR@10: 0.3}}", "expect.dev.RRR@10: unknown measure 'RRR@10' (did you mean 'RR@10'?)"),
-        ("{dev: {MRR@10: 0.3}}", "expect.dev.MRR@10: tables call MRR@10 RR@10; write RR@10"),
-        ("{dev: {RR@10: 33.0}}", "expect.dev.RR@10: Input should be less than or equal to 1, got 33.0"),
-        ("{dev: {RR@10: -0.1}}", "expect.dev.RR@10: Input should be greater than or equal to 0, got -0.1"),
-        ("{19: {RR@10: 0.3}}", "expect.19: Input should be a valid string, got 19"),
-    ],
-)
-def test_anything_else_is_refused_at_its_key(base, value, message):
-    assert f"  {message}" in refused(base, f"expect={value}")
+    assert all(any(value < 1 for value in of_split.values()) for of_split in own.values())

@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers.recipe_errors import refused
 from pydantic import ValidationError
 
 from pyserini_ance.recipe.evaluation_settings import parse_measures
@@ -104,17 +103,6 @@ def test_a_component_of_the_same_kind_merges_and_of_another_replaces(base, write
     assert stage.recipe.stages["only"].optimizer.learning_rate == 1e-3
     linear = load(base, "stages.only.lr_schedule.warmup_steps=2", "stages.only.lr_schedule.kind=cosine")
     assert linear.recipe.stages["only"].lr_schedule == stage.recipe.stages["only"].lr_schedule
-
-
-def test_a_missing_base_is_answered_by_files_beside_the_one_that_wants_it(write):
-    write("_bases", "extends: base")
-    top = write("top", "extends: _bse")
-    with pytest.raises(
-        FileNotFoundError, match=f"{top}: extends: no recipe '_bse': .*; did you mean _bases, "
-    ):
-        load(top)
-    with pytest.raises(FileNotFoundError, match="; did you mean _methods/rand-batch, "):
-        load(write("top", "extends: _methods/randbatch"))
 
 
 # --- stage_defaults
@@ -225,90 +213,3 @@ def test_ance_without_its_warm_up_needs_no_bm25(write):
 def test_null_removes_a_split_that_is_inherited_or_the_kinds_default(base, write, data, overrides, splits):
     recipe = load(write("top", f"extends: base\ndata: {data}"), *overrides).recipe
     assert {name: str(path) for name, path in recipe.data.splits.items()} == splits
-
-
-# --- what is refused
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("seed", "override 'seed': expected dotted.key=value, for example"),
-        ("=5", "override '=5': expected dotted.key=value"),
-        ("seed=[1", "override 'seed=[1' is not YAML"),
-        ("seed={a: 1, a: 2}", "override 'seed={a: 1, a: 2}':1: key 'a' is written twice"),
-        ("seed.x=1", "seed: Input should be a valid integer"),
-        ("a..b=1", "a: unknown key 'a'"),
-        ("stage_defaults=5", "stage_defaults: expected a mapping of a stage's keys, got 5"),
-        ("stage_defaults.stepz=5", "stages.only.stepz: unknown key 'stepz' (did you mean 'steps'?)"),
-        ("stages.onyl.steps=5", "no stage 'onyl' (did you mean 'only'?); stages: only"),
-        ("encoder.model.x=1", "'model' is 'some-model', which has no keys below it"),
-        ("stages.only.terms.query.negatives.2.top_k=1", "'2' must be a position in a list of 2 (from 0)"),
-        ("stages.only.terms.query.negatives.-1.top_k=1", "'-1' must be a position in a list of 2 (from 0)"),
-        ("stages.only.terms.query.negatives.first=1", "'first' must be a position in a list of 2 (from 0)"),
-        ("stages.only.terms.query.negatives.1.kind.x=1", "'kind' is 'bm25', which has no keys below it"),
-        (
-            "stages.onyl=null",
-            "override 'stages.onyl=null': stages.onyl: null removes an inherited stage, but no stage 'onyl' "
-            "is inherited (did you mean 'only'?); inherited: only. A stage with the values of stage_defaults "
-            "alone is {}",
-        ),
-        (
-            "data.splits.dve=null",
-            "data.splits.dve: null removes an inherited split, but no split 'dve' is inherited (did you mean "
-            "'dev'?); inherited: train, dev, test.",
-        ),
-    ],
-)
-def test_a_bad_override_is_named(base, override, message):
-    assert message in refused(base, override)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"a: [1\n", "is not YAML"),
-        (b"caf\xe9: 1", "is not YAML"),
-        (b"", "got NoneType"),
-        (b"- a", "got list"),
-        (b"seed: 1\nseed: 2\n", ":2: key 'seed' is written twice in one mapping; keep one"),
-        (b"bm25:\n  k1: 1\n  k1: 1\n", ":3: key 'k1'"),
-        (b"extends: 5", "extends: expected the name of a recipe or a list of them"),
-        (b"extends: [base, 5]", "extends: expected the name of a recipe or a list of them"),
-        (b"extends: broken", "recipes extend one another in a circle: "),
-        (b"extends: base\nstages: {onyl: null}", "stages.onyl: null removes an inherited stage"),
-        (
-            b"extends: base\ndata: {splits: {train: a, dve: null}}",
-            "data.splits.dve: null removes an inherited split",
-        ),
-        (
-            b"extends: base\ndata: {kind: tevatron, splits: {train: a, dev: null}}",
-            "no split 'dev' is inherited; inherited: none.",
-        ),
-    ],
-)
-def test_a_file_that_is_not_a_recipe_is_named(base, write, content, message):
-    path = write("broken", "")
-    path.write_bytes(content)
-    assert str(path) in refused(path) and message in refused(path)
-
-
-def test_every_problem_is_named_with_the_files_that_were_merged(base, write):
-    top = write("top", "extends: base\nseed: -1\nstages: {only: {steps: 0}}")
-    assert refused(top, "bm25.b=2").splitlines() == [
-        f"recipe {top} (extends {base}), with bm25.b=2 is not valid:",
-        "  bm25.b: Input should be less than or equal to 1, got 2",
-        "  stages.only.steps: Input should be greater than 0, got 0",
-        "  seed: Input should be greater than or equal to 0, got -1",
-    ]
-
-
-def test_an_error_names_the_place_of_a_bm25_source(write):
-    top = write("top", "extends: demo/ance\nbm25: null")
-    said, problem = refused(top).splitlines()
-    assert str(SHIPPED / "_methods" / "bm25.yaml") in said
-    assert problem == (
-        "  stages.bm25-neg.terms.query.negatives.0: a source or a teacher of kind `bm25` needs BM25, but "
-        "`bm25: null`; configure `bm25:`, pass a file to the kind `ranking`, or remove the source, or its "
-        "stage (`STAGE: null`)"
-    )

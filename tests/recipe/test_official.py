@@ -36,7 +36,7 @@ def test_the_counts_are_the_published_ones():
 
 
 def test_the_judgments_are_those_of_the_real_files(shared_data):
-    from pyserini_ance.data.formats.text_files import find_file
+    from pyserini_ance.data.formats.lines import find_file
     from pyserini_ance.data.trec import trec_judgments
 
     names = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.papers.published import read_published, section_of
-from pyserini_ance.encoders.saved_settings import MAY_DIFFER
+from pyserini_ance.encoders.family import MAY_DIFFER
 from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.recipe.models import Recipe

@@ -1,6 +1,6 @@
 import pytest
 
-from pyserini_ance.recipe.refresh_settings import Evaluate, Refresh
+from pyserini_ance.recipe.refresh_settings import Refresh
 from pyserini_ance.recipe.stage import Stage
 
 BACKGROUND, READY = {"mode": "async"}, {"mode": "async", "adopt": "when_ready"}
@@ -97,13 +97,6 @@ def test_tables_without_a_refresh_are_made_once_and_inline():
     assert how(stage().effective_refresh) == ("sync", 20, 0)
     assert how(stage(evaluate={"every_steps": 8, **READY}).effective_refresh) == ("sync", 20, 0)
     assert how(stage({"every_steps": 4, **READY}).effective_refresh) == ("async", 4, None)
-
-
-def test_products_come_back_from_their_dump():
-    for settings in (after(3), READY, BACKGROUND, {}):
-        for kind in (Refresh, Evaluate):
-            product = kind.model_validate({"every_steps": 4, **settings})
-            assert kind.model_validate(product.model_dump(mode="json")) == product
 
 
 def test_a_refresh_in_chunks_takes_the_queries_in_turn():

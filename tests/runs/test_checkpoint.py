@@ -92,14 +92,6 @@ def test_a_finished_stage_keeps_weights_alone(encoder, run):
     assert newest_progress(run, "a") is None and newest_progress(run, "a-b").step == 1
 
 
-def test_before_the_first_step_there_are_no_moments(encoder, run):
-    restored = optimizer_of(encoder)
-    restore_moments(
-        publish_checkpoint(run, encoder, optimizer_of(encoder), TrainingProgress("a", 0)), restored
-    )
-    assert not any(restored.state.values())
-
-
 def test_a_complete_checkpoint_is_opened_and_not_rewritten(encoder, run):
     first = publish_checkpoint(run, encoder, optimizer_of(encoder), TrainingProgress("a", 1))
     written = (first.folder / MANIFEST).stat().st_mtime_ns

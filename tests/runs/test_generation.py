@@ -136,14 +136,6 @@ def make(run: RunDir, request: RefreshRequest) -> None:
         pass
 
 
-def test_a_request_names_the_stages_own_checkpoint_or_another(run):
-    assert tables(40).folder(run) == run.checkpoints / "ance-00000040"
-    assert (
-        RefreshRequest("tables", "epi-2", 0, "w", checkpoint="epi-1-00000200").folder(run)
-        == run.checkpoints / "epi-1-00000200"
-    )
-
-
 def test_requests_are_read_as_written(run):
     assert read_requests(run) == []
     write_requests(run, [tables(0), dev(5, is_awaited=False)])

@@ -86,12 +86,6 @@ def test_one_holder_excludes_all_and_readers_exclude_writers(path):
     assert not is_refused(path) and os.listdir(path.parent) == []
 
 
-def test_an_error_inside_ends_the_lock(path):
-    with pytest.raises(KeyboardInterrupt), locked(path):
-        raise KeyboardInterrupt
-    assert os.listdir(path.parent) == []
-
-
 def test_readers_leave_in_any_order_and_the_last_removes_the_file(path):
     first, second = locked(path, shared=True), locked(path, shared=True)
     first.__enter__(), second.__enter__()
@@ -141,9 +135,7 @@ def test_who_waits_says_so_once_and_names_the_holder(path, hold, caplog):
     assert message.endswith(" is writing")
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'{"pid": 1}', b'{"pid": 1, "host": "a", "since": "b"}']
-)
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"pid": 1, "host": "a", "since": "b"}'])
 def test_a_holder_that_is_not_named_is_another_process(path, content):
     path.write_bytes(content)
     assert holder(path) == "another process" and not is_held(path)

@@ -5,10 +5,11 @@ import logging
 import os
 
 import pytest
+from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from pyserini_ance.storage import progress
-from pyserini_ance.storage.progress import Bar, Lines, label_lines, progress_bar
+from pyserini_ance.storage.progress import Lines, label_lines, progress_bar
 
 
 class Terminal(io.StringIO):
@@ -40,9 +41,8 @@ def test_a_log_file_gets_whole_lines(now):
 def test_what_is_done_soon_leaves_no_line(now):
     file = io.StringIO()
     with Lines(desc="encode", total=3, file=file) as bar:
-        for _ in range(3):
-            now[0] += 2
-            bar.update()
+        now[0] += 6
+        bar.update(3)
     assert file.getvalue() == ""
 
 
@@ -58,30 +58,15 @@ def test_messages_that_are_logged_do_not_repeat_the_line(now):
     assert file.getvalue().count("encode:") == 2  # and at the end
 
 
-def test_an_estimate_replaces_that_of_the_average_step():
-    file = Terminal()
-    with Bar(desc="train", total=100, file=file, seconds_left=lambda: 600.0) as bar:
-        bar.update(40)
-        bar.refresh()
-        assert "<10:00, 10.00s/it" in str(bar)
-        bar.update(60)
-        assert "<00:00" in str(bar) and "?" not in str(bar)  # the rate of all steps
-
-
-def test_a_terminal_has_a_bar_and_a_log_file_lines(monkeypatch):
-    for stream, kind in ((Terminal(), Bar), (io.StringIO(), Lines)):
-        monkeypatch.setattr("sys.stderr", stream)
-        with progress_bar(desc="x", total=1, file=stream) as bar:
-            assert type(bar) is kind
-
-
-@pytest.mark.parametrize(("columns", "kind"), [(80, Bar), (0, Lines)])
-def test_a_terminal_without_width_has_lines(monkeypatch, columns, kind):
-    stream = Terminal()
-    stream.fileno = lambda: 2
-    monkeypatch.setattr("sys.stderr", stream)
+@pytest.mark.parametrize(
+    ("stream", "columns", "kind"), [(Terminal, 80, tqdm), (Terminal, 0, Lines), (io.StringIO, 80, Lines)]
+)
+def test_a_terminal_has_a_bar_and_a_log_file_or_one_without_width_lines(monkeypatch, stream, columns, kind):
+    file = stream()
+    file.fileno = lambda: 2
+    monkeypatch.setattr("sys.stderr", file)
     monkeypatch.setattr("os.get_terminal_size", lambda handle: os.terminal_size((columns, 24)))
-    with progress_bar(desc="x", total=1, file=stream) as bar:
+    with progress_bar(desc="x", total=1, file=file) as bar:
         assert type(bar) is kind
 
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from pyserini_ance.storage.error_text import text_of
 from pyserini_ance.storage.locks import LockHeld
 from pyserini_ance.storage.role import Role
 
@@ -54,6 +55,21 @@ def test_a_role_is_refused_while_another_process_has_it(role, other, monkeypatch
     with role.held("search"):
         assert role.read()["pid"] == os.getpid() and role.read()["where"] == "search"
     assert os.listdir(role.path.parent) == ["refresher.json"]
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("steps is -1"), "steps is -1"),
+        (RuntimeError(), "RuntimeError"),
+        (KeyError("oops"), "KeyError: 'oops'"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+    ],
+)
+def test_the_text_of_an_error_ends_with_its_notes(error, text):
+    assert text_of(error) == text
+    error.add_note("raised in mask of own:Short")
+    assert text_of(error) == f"{text}\nraised in mask of own:Short"
 
 
 class NewRecipe(ValueError):

@@ -351,7 +351,7 @@ def test_tables_of_documents_cannot_serve_those_that_are_promoted(mined):
         "query": {"negatives": [{"kind": "ann", "filters": filters}]},
         "dual": {"anchor": "document", "negatives": [mined]},
     }
-    with pytest.raises(ValueError, match=r"terms\.query\.negatives has a filter with `then: promote`, but "):
+    with pytest.raises(ValueError, match="a filter has `then: promote`, but terms.dual"):
         stage(terms=terms)
     stage(terms={**terms, "dual": {"anchor": "document", "in_batch_negatives": True}})
 

@@ -11,35 +11,24 @@ import numpy as np
 import pytest
 import torch
 from helpers.device_counts import DeviceCounts
+from helpers.recorded_encoder import RECORDS, SETTINGS, Recording, tiny_encoder, tokens_of
 
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import to_host
-from pyserini_ance.encoders.load_save import initial_encoder
-from pyserini_ance.recipe.components import component_class
 from pyserini_ance.vectors import encoding
-from pyserini_ance.vectors.encoding import encode_into, encode_shards, encode_some
-from pyserini_ance.vectors.vector_store import VectorStore, read_vectors
-
-RECORDS = [{"title": "", "text": "word " * (i * 7 % 12) + str(i)} for i in range(12)]
-SETTINGS = ("document", "fp32", 40)
-
-
-def family(model: Path):
-    return component_class("encoder", "transformer")(
-        model=str(model), pooling="mean", tokenization={"document": {"length_tokens": 64}}
-    )
+from pyserini_ance.vectors.encoding import encode_shards, encode_some
+from pyserini_ance.vectors.vector_store import VectorStore
 
 
 @pytest.fixture(scope="module")
 def encoder(tiny_bert):
-    return initial_encoder(family(tiny_bert), seed=1)
+    return tiny_encoder(tiny_bert)
 
 
 @pytest.fixture
 def on_gpu(tiny_bert):
     """On torch's meta device, whose vectors have no values."""
-    return initial_encoder(family(tiny_bert), seed=1, device="meta")
+    return tiny_encoder(tiny_bert, "meta")
 
 
 @pytest.fixture(scope="module")
@@ -49,73 +38,49 @@ def expected(encoder) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def tokens(encoder) -> TokenStore:
-    return TokenStore.of_lists(encoder.tokenizer.ids("document", RECORDS), encoder.tokenizer.specials)
+    return tokens_of(encoder)
 
 
-@pytest.fixture
-def store(tmp_path, encoder) -> VectorStore:
-    return VectorStore(tmp_path / "store", len(RECORDS), encoder.dimension, {"weights": "abc"})
+def encoded(folder, encoder, tokens, **settings):
+    return encode_shards(folder, {}, encoder, tokens, *SETTINGS, "documents", World(), **settings)
 
 
-class Recording:
-    """An encoder that records the rows it encodes, and stops after some batches."""
-
-    def __init__(self, encoder, stop_after: int | None = None):
-        self.encoder, self.stop_after, self.batches = encoder, stop_after, []
-        self.dimension, self.length_tokens = encoder.dimension, encoder.length_tokens
-        self.device = encoder.device
-
-    def encode_rows(self, *arguments):
-        return to_host(self.encode_on_device(*arguments))
-
-    def encode_on_device(self, *arguments):
-        for rows, vectors in self.encoder.encode_on_device(*arguments):
-            if len(self.batches) == self.stop_after:
-                raise KeyboardInterrupt
-            self.batches.append(rows.tolist())
-            yield rows, vectors
-
-
-def test_every_text_is_encoded_into_its_row(store, encoder, tokens, expected):
-    encode_into(store, encoder, tokens, *SETTINGS, "documents", 0, World())
-    vectors = read_vectors(store.folder, len(RECORDS), encoder.dimension, store.key)
-    np.testing.assert_allclose(vectors, expected, atol=1e-5)
-
-
-def test_a_gpu_encodes_in_windows_each_of_which_is_one_write(store, on_gpu, tokens, monkeypatch, processor):
-    monkeypatch.setattr(encoding, "ROWS_PER_WINDOW", 5)
-    written = []
-    monkeypatch.setattr(VectorStore, "write", lambda _, first, vectors: written.append((first, len(vectors))))
-    with DeviceCounts() as counts:
-        encode_into(store, on_gpu, tokens, *SETTINGS, "documents", 0, World())
-    assert written == [(0, 5), (5, 5), (10, 2)]
-    assert counts.waits.total() == 0, counts.places
+def test_every_text_is_encoded_into_its_row(tmp_path, encoder, tokens, expected):
+    vectors = encoded(tmp_path, encoder, tokens, hold=True)
+    np.testing.assert_allclose(vectors[:], expected, atol=1e-5)
+    assert vectors.held is None
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_what_a_gpu_has_just_encoded_stays_there(store, on_gpu, tokens, is_new, processor):
+def test_a_gpu_writes_window_by_window_waits_for_nothing_and_keeps_what_it_has_encoded(
+    tmp_path, on_gpu, tokens, monkeypatch, is_new, processor
+):
     """Unless some of it was written before, and must be read."""
+    monkeypatch.setattr(encoding, "ROWS_PER_WINDOW", 5)
     if not is_new:
-        store.write(3, np.zeros((1, on_gpu.dimension), np.float32))
+        store = VectorStore(tmp_path / "0-of-1", 12, on_gpu.dimension, {"first": 0})
+        store.write(5, np.zeros((5, on_gpu.dimension), np.float32))
+    written = []
+    monkeypatch.setattr(VectorStore, "write", lambda _, first, vectors: written.append((first, len(vectors))))
+    monkeypatch.setattr(encoding, "read_vectors", lambda *_: np.empty((12, on_gpu.dimension)))
     with DeviceCounts() as counts:
-        held = encode_into(store, on_gpu, tokens, *SETTINGS, "documents", 0, World(), hold=True)
+        held = encoded(tmp_path, on_gpu, tokens, hold=True).held
     assert counts.waits.total() == 0, counts.places
-    assert held.shape == (12, on_gpu.dimension) and held.is_meta if is_new else held is None
+    assert written == [(0, 5), (5, 5), (10, 2)] if is_new else [(0, 5), (10, 2)]
+    assert (held.shape == (12, on_gpu.dimension) and held.is_meta) if is_new else held is None
 
 
-def test_vectors_that_stay_are_those_that_are_written(store, encoder, tokens, monkeypatch):
-    """Rows 2 to 11 of the texts, on a CPU in place of a GPU with room and of one without it."""
+def test_vectors_that_stay_are_those_that_are_written(tmp_path, encoder, tokens, monkeypatch):
+    """On a CPU in place of a GPU with room and of one without it."""
     on_gpu = copy.copy(encoder)
     on_gpu.device, on_gpu.encode_on_device = torch.device("cuda:1"), encoder.encode_on_device
     of_cpu = SimpleNamespace(empty=lambda shape, device: torch.zeros(shape), Tensor=torch.Tensor)
     monkeypatch.setattr(encoding, "torch", of_cpu)
-    for free, has_room in ((4 * 10 * 32, False), (2 * 4 * 10 * 32, True)):
+    for free, has_room in ((4 * 12 * 32, False), (2 * 4 * 12 * 32, True)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, 10**9))
-        shard = VectorStore(store.folder.parent / str(free), 10, encoder.dimension, {})
-        held = encode_into(shard, on_gpu, tokens, *SETTINGS, "documents", 2, World(), hold=True)
-        assert (held is not None) == has_room
-    np.testing.assert_array_equal(held.numpy(), read_vectors(shard.folder, 10, encoder.dimension, {}))
-    assert encode_into(store, encoder, tokens, *SETTINGS, "documents", 0, World(), hold=True) is None
+        vectors = encoded(tmp_path / str(free), on_gpu, tokens, hold=True)
+        assert (vectors.held is not None) == has_room
+    np.testing.assert_array_equal(vectors.held.numpy(), vectors[:])
 
 
 LENGTHS = np.random.default_rng(0).integers(3, 60, 200)  # tokens, in windows of 64 texts
@@ -140,7 +105,7 @@ def test_a_continued_encoding_has_the_vectors_of_one_that_was_not_stopped(
 ):
     """Bit for bit, because its batches do not depend on what was written before the stop."""
     monkeypatch.setattr(encoding, "ROWS_PER_WINDOW", 64)
-    tokens = TokenStore.of_lists(encoder.tokenizer.ids("document", MANY), encoder.tokenizer.specials)
+    tokens = tokens_of(encoder, MANY)
     batches, vectors = windowed(encoder, tokens, tmp_path / "whole", precision)
     for stop_after in (1, len(batches) // 2, len(batches) - 1):
         folder = tmp_path / str(stop_after)
@@ -160,8 +125,8 @@ import test_encode_rows as here
 from pyserini_ance.vectors import encoding
 
 encoding.ROWS_PER_WINDOW = 64
-encoder = here.initial_encoder(here.family(Path(sys.argv[1])), seed=1)
-tokens = here.TokenStore.of_lists(encoder.tokenizer.ids("document", here.MANY), encoder.tokenizer.specials)
+encoder = here.tiny_encoder(Path(sys.argv[1]))
+tokens = here.tokens_of(encoder, here.MANY)
 class Killed(here.Recording):
     def encode_on_device(self, *arguments):
         for batch in super().encode_on_device(*arguments):
@@ -175,7 +140,7 @@ here.windowed(encoder, tokens, Path(sys.argv[2]), "fp32")
 
 def test_a_killed_encoding_continues_with_the_same_vectors(encoder, tiny_bert, tmp_path, monkeypatch):
     monkeypatch.setattr(encoding, "ROWS_PER_WINDOW", 64)
-    tokens = TokenStore.of_lists(encoder.tokenizer.ids("document", MANY), encoder.tokenizer.specials)
+    tokens = tokens_of(encoder, MANY)
     folder, paths = tmp_path / "killed", [Path(__file__).parent, Path(__file__).parents[1]]
     done = subprocess.run([sys.executable, "-c", KILLED, tiny_bert, folder, *paths], stderr=subprocess.PIPE)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
@@ -198,13 +163,13 @@ ORDERS = [[5, 0, 11, 3], list(range(11, -1, -1)), [7], []]
 def some(world: World, model: Path) -> list[tuple[np.ndarray, int]]:
     """For each of ORDERS, the vectors, and the number of texts that this process encoded."""
     encoding.ROWS_PER_GATHER = 2
-    encoder = initial_encoder(family(model), seed=1)
-    tokens = TokenStore.of_lists(encoder.tokenizer.ids("document", RECORDS), encoder.tokenizer.specials)
+    encoder = tiny_encoder(model)
+    tokens = tokens_of(encoder)
     results = []
     for rows in ORDERS:
         recording = Recording(encoder)
         vectors = encode_some(recording, tokens, np.array(rows, np.int64), *SETTINGS, "sample", world)
-        results.append((vectors, sum(map(len, recording.batches))))
+        results.append((vectors, len(recording.rows)))
     return results
 
 

@@ -5,14 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.recorded_encoder import RECORDS, SETTINGS, Recording, tiny_encoder, tokens_of
 
-from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.load_save import initial_encoder
-from pyserini_ance.recipe.components import component_class
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, shard_bounds
 
-RECORDS = [{"title": "", "text": "word " * (i * 7 % 12) + str(i)} for i in range(12)]
 KEY = {"weights": "abc"}
 
 
@@ -64,12 +61,8 @@ def test_shards_have_about_equally_many_tokens(texts, shards):
     for seed in range(20):
         lengths = np.random.default_rng(seed).integers(0, [3, 512][seed % 2], texts)
         bounds = shard_bounds(lengths, shards)
-        assert (
-            bounds.shape == (shards + 1,)
-            and bounds[0] == 0
-            and bounds[-1] == texts
-            and (np.diff(bounds) >= 0).all()
-        )
+        assert bounds.shape == (shards + 1,) and bounds[0] == 0 and bounds[-1] == texts
+        assert (np.diff(bounds) >= 0).all()
         tokens = [lengths[a:b].sum() for a, b in pairwise(bounds)]
         assert max(tokens) <= lengths.sum() / shards + lengths.max(initial=0)
 
@@ -78,36 +71,10 @@ def test_one_long_text_is_a_shard():
     assert shard_bounds(np.array([1, 1, 1, 90, 1, 1]), 3).tolist() == [0, 3, 4, 6]
 
 
-class Recording:
-    """An encoder that records the rows it encodes, and stops after some batches."""
-
-    def __init__(self, model: Path, stop_after: int | None = None):
-        family = component_class("encoder", "transformer")(
-            model=str(model), pooling="mean", tokenization={"document": {"length_tokens": 32}}
-        )
-        self.encoder, self.stop_after, self.rows = initial_encoder(family, seed=1), stop_after, []
-        self.dimension, self.length_tokens = self.encoder.dimension, self.encoder.length_tokens
-        self.device = self.encoder.device
-
-    def tokens(self, records: list[dict]) -> TokenStore:
-        return TokenStore.of_lists(
-            self.encoder.tokenizer.ids("document", records), self.encoder.tokenizer.specials
-        )
-
-    def encode_on_device(self, *arguments):
-        for batch, (rows, vectors) in enumerate(self.encoder.encode_on_device(*arguments)):
-            if batch == self.stop_after:
-                raise KeyboardInterrupt
-            self.rows += rows.tolist()
-            yield rows, vectors
-
-
-def encode(
-    world: World, folder: Path, model: Path, records: list[dict] = RECORDS, stop_after: int | None = None
-):
-    encoder = Recording(model, stop_after)
-    settings = ("document", "fp32", 40, "documents", world)
-    return encoder, lambda: encode_shards(folder, KEY, encoder, encoder.tokens(records), *settings)
+def encode(world: World, folder: Path, model: Path, records=RECORDS, stop_after: int | None = None):
+    encoder = Recording(tiny_encoder(model), stop_after)
+    tokens = tokens_of(encoder.encoder, records)
+    return encoder, lambda: encode_shards(folder, KEY, encoder, tokens, *SETTINGS, "documents", world)
 
 
 def encoded(world: World, *arguments) -> dict:

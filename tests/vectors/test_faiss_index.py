@@ -1,6 +1,5 @@
 """Compressed indexes against plain faiss, in subprocesses: faiss must not be imported into this process."""
 
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,13 +9,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.storage.files import sha256_file
 from pyserini_ance.vectors import faiss_index
 from pyserini_ance.vectors.encoding import ShardedVectors
-from pyserini_ance.vectors.faiss_index import (
-    FactoryIndex,
-    check_index,
-    factory_and_search,
-    make_index,
-    new_index,
-)
+from pyserini_ance.vectors.faiss_index import FactoryIndex, check_index, make_index, new_index
 from pyserini_ance.vectors.search import search_arrays
 
 ABOUT = {"weights": "w" * 64}
@@ -93,15 +86,9 @@ def made_again(world: World, folder) -> dict:
     make_index(folder / "one", vectors, "OPQ2,IVF1,PQ4x4", 1, ABOUT, world)
     assert (folder / "one" / "index").stat().st_mtime_ns == before
     for factory, documents in {"PQ3": 300, "NoSuch": 300, "IVF1,PQ2": 20}.items():
+        few = ShardedVectors.split(drawn()[1][:documents], world)
         with pytest.raises(ValueError) as caught:
-            make_index(
-                folder / factory,
-                ShardedVectors.split(drawn()[1][:documents], world),
-                factory,
-                1,
-                ABOUT,
-                world,
-            )
+            make_index(folder / factory, few, factory, 1, ABOUT, world)
         seen[factory] = str(caught.value)
     with pytest.raises(RuntimeError, match="is an index of something else"):
         make_index(folder / "one", vectors, "OPQ2,IVF1,PQ4x4", 2, ABOUT, world)
@@ -119,45 +106,38 @@ def test_an_index_depends_on_vectors_and_seed_and_is_made_once(run_processes, tm
     assert "(20 of 8 dimensions)" in seen["IVF1,PQ2"]
 
 
-def test_without_faiss_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(
-        RuntimeError, match=r"index 'PQ4' needs faiss: python -m pip install faiss-cpu, or use index: flat"
-    ):
-        new_index(8, "PQ4")
-
-
 def searched(world: World, folder, index: str, k: int) -> np.ndarray:
     queries, documents = drawn()
-    factory, search = factory_and_search(index)
+    factory, _, search = index.partition(";")
     make_index(folder / factory, ShardedVectors.split(documents, world), factory, 3, ABOUT, world)
     return search_arrays(FactoryIndex(folder / factory, world, search), queries, k)[1]
 
 
-def exact_rows(world: World, k: int) -> np.ndarray:
-    queries, documents = drawn()
-    return np.argsort(-(queries @ documents.T), axis=1, kind="stable")[:, :k]
-
-
 def test_search_settings_reach_the_index(run_processes, tmp_path):
     """All 8 cells make the search exact, the default of one cell does not; one file serves both."""
-    (exact,) = run_processes(1, exact_rows, 10)
+    queries, documents = drawn()
+    exact = np.argsort(-(queries @ documents.T), axis=1, kind="stable")[:, :10]
     (all_cells,) = run_processes(1, searched, tmp_path, "IVF8,Flat;nprobe=8", 10)
     (one_cell,) = run_processes(1, searched, tmp_path, "IVF8,Flat", 10)
     np.testing.assert_array_equal(all_cells, exact)
     assert (one_cell != exact).any() and [path.name for path in tmp_path.glob("IVF*")] == ["IVF8,Flat"]
 
 
-def error_of(world: World, index: str) -> str:
-    with pytest.raises(ValueError) as caught:
-        check_index(8, index)
-    return str(caught.value)
+def errors_of(world: World, indexes: list[str]) -> list[str]:
+    messages = []
+    for index in indexes:
+        with pytest.raises(ValueError) as caught:
+            check_index(8, index)
+        messages.append(str(caught.value))
+    return messages
 
 
-@pytest.mark.parametrize("index", ["Flat;nprobe=8", "IVF8,Flat;nprobes=8", "IVF8,Flat;nprobe"])
-def test_a_setting_that_the_index_does_not_know_is_an_error(run_processes, index):
-    (message,) = run_processes(1, error_of, index)
-    assert f"index search setting {index.partition(';')[2]!r}" in message and "IVF64,Flat;nprobe=8" in message
+def test_a_setting_that_the_index_does_not_know_is_an_error(run_processes):
+    indexes = ["Flat;nprobe=8", "IVF8,Flat;nprobes=8", "IVF8,Flat;nprobe"]
+    for index, message in zip(indexes, run_processes(1, errors_of, indexes)[0], strict=True):
+        assert (
+            f"index search setting {index.partition(';')[2]!r}" in message and "IVF64,Flat;nprobe" in message
+        )
 
 
 def with_a_gpu(world: World, folder, factory: str) -> dict:

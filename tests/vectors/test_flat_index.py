@@ -49,17 +49,15 @@ def test_a_resident_memory_map_is_searched_without_a_copy(tmp_path, monkeypatch)
     np.testing.assert_array_equal(rows, exact_search(queries, documents, 10)[1])
 
 
-def test_few_queries_take_larger_blocks_where_all_documents_are_on_a_gpu():
+def test_few_queries_take_larger_blocks_of_whole_groups_where_all_documents_are_on_a_gpu():
     held, mapped = torch.empty(100, 4, device="meta"), np.empty((9, 4))
-    sizes = [
-        search._documents_at_once(held, 32, 1600, "meta"),
-        search._documents_at_once(held, 500, 1600, "meta"),
-        search._documents_at_once(held, 5000, 1600, "meta"),
-        search._documents_at_once(mapped, 32, 1600, "meta"),
-    ]
-    assert sizes == [1600 * search.QUERIES_PER_BLOCK // 32, 1632, 1600, 1600]  # whole groups of 16
-
-
-def test_a_block_is_whole_groups_of_documents_on_a_gpu_alone():
-    sizes = [search._documents_at_once(np.empty((9, 4)), 5000, 1000, device) for device in ("cpu", "meta")]
-    assert sizes == [1000, 992] and search._documents_at_once(np.empty((9, 4)), 5000, 7, "meta") == 16
+    for documents, queries, block, device, expected in (
+        (held, 32, 1600, "meta", 1600 * search.QUERIES_PER_BLOCK // 32),
+        (held, 500, 1600, "meta", 1632),
+        (held, 5000, 1600, "meta", 1600),
+        (mapped, 32, 1600, "meta", 1600),
+        (mapped, 5000, 1000, "meta", 992),
+        (mapped, 5000, 7, "meta", 16),
+        (mapped, 5000, 1000, "cpu", 1000),
+    ):
+        assert search._documents_at_once(documents, queries, block, device) == expected

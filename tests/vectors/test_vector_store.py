@@ -1,9 +1,6 @@
 """VectorStore: windows of rows in any order, whatever was interrupted or truncated."""
 
 import os
-import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from threading import Barrier
@@ -11,10 +8,8 @@ from threading import Barrier
 import numpy as np
 import pytest
 
-from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors import vector_store
-from pyserini_ance.vectors.encoding import has_shards
-from pyserini_ance.vectors.vector_store import VECTORS, WINDOWS, VectorStore, read_vectors
+from pyserini_ance.vectors.vector_store import VECTORS, WINDOWS, VectorStore, read_vectors, written_windows
 
 ROWS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
 KEY = {"weights": "abc", "side": "document"}
@@ -41,27 +36,34 @@ def test_windows_come_in_any_order(whole):
 
 def test_missing_windows_are_known_though_the_file_has_full_size(tmp_path):
     with closing(open_store(tmp_path)) as store:
-        assert store.windows() == set() and (store.folder / VECTORS).stat().st_size == 20 * 3 * 4
+        assert (
+            written_windows(store.folder) == set() and (store.folder / VECTORS).stat().st_size == 20 * 3 * 4
+        )
         store.write(5, ROWS[5:12])
     again = open_store(tmp_path)
-    assert again.windows() == {(5, 12)} and not vector_store.is_written(again.folder)
+    assert written_windows(again.folder) == {(5, 12)} and not vector_store.is_written(again.folder)
     for first, written in ((0, 12), (14, 12), (12, 20)):
         if written < 20:
             again.write(first, ROWS[first : {0: 5, 14: 20}[first]])
             with pytest.raises(RuntimeError, match=f"lacks vectors from row {written} of 20 on; encode them"):
                 read_vectors(again.folder, 20, 3, KEY)
     again.write(12, ROWS[12:])
+    assert vector_store.is_written(again.folder)
     np.testing.assert_array_equal(read_vectors(again.folder, 20, 3, KEY), ROWS)
 
 
-@pytest.mark.parametrize("other", [{"weights": "xyz"}, {"precision": "bf16"}, {"rows": 19}, {"dimension": 4}])
-def test_another_key_empties_the_store(whole, tmp_path, other):
-    assert open_store(tmp_path, **other).windows() == open_store(tmp_path).windows() == set()
-
-
-def test_a_folder_without_key_is_emptied(whole, tmp_path):
-    (whole.folder / "key.json").unlink()
-    assert open_store(tmp_path).windows() == set()
+@pytest.mark.parametrize(
+    "other",
+    [{"weights": "xyz"}, {"precision": "bf16"}, {"rows": 19}, {"dimension": 4}, "no key", "truncated"],
+)
+def test_another_key_or_a_damaged_file_empties_the_store(whole, tmp_path, caplog, other):
+    if other == "no key":
+        (whole.folder / "key.json").unlink()
+    elif other == "truncated":  # which must not be filled up with zeros
+        os.truncate(whole.folder / VECTORS, 10)
+    opened = open_store(tmp_path, **(other if isinstance(other, dict) else {}))
+    assert written_windows(opened.folder) == set()
+    assert ("does not have the size it was made with" in caplog.text) == (other == "truncated")
 
 
 def test_another_process_reads_only_vectors_of_its_key(whole, tmp_path):
@@ -86,17 +88,11 @@ def test_a_window_is_logged_after_its_vectors_are_synced(tmp_path, monkeypatch):
     assert done == ["write", "sync", "log True"]
 
 
-def test_a_truncated_file_is_not_filled_up_with_zeros(whole, tmp_path, caplog):
-    os.truncate(whole.folder / VECTORS, 10)
-    assert open_store(tmp_path).windows() == set()
-    assert f"{VECTORS} does not have the size it was made with" in caplog.text
-
-
 def test_a_line_that_a_crash_cut_short_is_no_window(whole, tmp_path):
     log = whole.folder / WINDOWS
     os.truncate(log, log.stat().st_size - 1)
     with closing(open_store(tmp_path)) as store:
-        assert store.windows() == {(12, 20), (0, 5)}
+        assert written_windows(store.folder) == {(12, 20), (0, 5)}
         store.write(5, ROWS[5:12])
     np.testing.assert_array_equal(read_vectors(store.folder, 20, 3, KEY), ROWS)
 
@@ -109,7 +105,7 @@ def test_a_full_disk_leaves_no_key(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         open_store(tmp_path)
     monkeypatch.undo()
-    assert open_store(tmp_path).windows() == set()
+    assert written_windows(open_store(tmp_path).folder) == set()
 
 
 def test_two_that_make_a_store_at_once_write_into_the_same_files(tmp_path, monkeypatch):
@@ -125,37 +121,3 @@ def test_two_that_make_a_store_at_once_write_into_the_same_files(tmp_path, monke
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(half, (0, 10)))
     np.testing.assert_array_equal(read_vectors(tmp_path / "store", 20, 3, KEY), ROWS)
-
-
-def test_an_interrupted_encoding_is_not_taken_for_a_whole_one(tmp_path):
-    folder = tmp_path / "vectors"
-    with closing(VectorStore(folder / "0-of-1", 20, 3, {})) as store:
-        store.write(0, ROWS[:12])
-        assert not has_shards(folder, World())
-        store.write(12, ROWS[12:])
-    assert has_shards(folder, World()) and not has_shards(folder, World(0, 2))
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import numpy as np
-from pyserini_ance.vectors import vector_store
-
-store = vector_store.VectorStore(Path(sys.argv[1]), 20, 3, {})
-store.write(0, np.load(sys.argv[2])[:12])
-vector_store.append_json_line = lambda *_, durable: os.kill(os.getpid(), signal.SIGKILL)
-store.write(12, np.load(sys.argv[2])[12:])
-"""
-
-
-def test_a_killed_encoding_leaves_whole_windows(tmp_path):
-    np.save(tmp_path / "vectors.npy", ROWS)
-    folder = tmp_path / "store"
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, folder, tmp_path / "vectors.npy"], stderr=subprocess.PIPE
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    with closing(VectorStore(folder, 20, 3, {})) as store:
-        assert store.windows() == {(0, 12)}
-        np.testing.assert_array_equal(np.fromfile(folder / VECTORS, np.float32, 36).reshape(12, 3), ROWS[:12])

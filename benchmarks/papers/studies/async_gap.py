@@ -35,7 +35,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
         line = overlaps.setdefault(f"{row['run']}: {row['table']}", Series())
         line.x += [row["mined_at"], row["next_mined_at"], row["next_mined_at"]]
         line.y += [100.0, 100 * row["overlap"], math.nan]  # the line is interrupted
-    ages = {run.name: Line(age.x, age.y) for run in runs if (age := run.history.ages()).x}
+    ages = {run.name: Line(age.x, age.y) for run in runs if (age := run.history.lines["age"].get("age"))}
     losses = {run.name: loss for run in runs if (loss := _loss(run.history)) is not None}
     panels = [
         Panel(
@@ -79,7 +79,7 @@ def gaps(history: RunHistory, run: str) -> list[Row]:
 
 
 def _loss(history: RunHistory) -> Line | None:
-    losses = history.losses()
+    losses = history.lines["loss"]
     series = losses.get(WEIGHTED_SUM) or next(iter(losses.values()), None)
     if series is None:
         return None

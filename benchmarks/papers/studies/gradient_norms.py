@@ -95,7 +95,7 @@ def _largest_ratio(rows: Sequence[Row]) -> float | None:
 
 
 def _of_steps(run: StudiedRun) -> Line | None:
-    steps = run.history.step_values("grad_norm").get("grad_norm")
+    steps = run.history.lines["gradient norm"].get("grad_norm")
     if steps is None:
         return None
     y = np.array(steps.y, float)

@@ -46,10 +46,10 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
 
 def _series(run: StudiedRun) -> dict[str, Series]:
     history = run.history
-    losses = history.losses()
+    losses = history.lines["loss"]
     total = losses.get(WEIGHTED_SUM) or next(iter(losses.values()), None)
-    dev = {f"dev {name}": line for name, line in history.dev().items()}
-    return {**({"loss": total} if total else {}), **dev, **history.live_searches()}
+    dev = {f"dev {name}": line for name, line in history.lines["dev"].items()}
+    return {**({"loss": total} if total else {}), **dev, **history.lines["live searches"]}
 
 
 def _smooth(line: Series) -> list[float]:

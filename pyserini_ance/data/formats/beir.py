@@ -6,8 +6,7 @@ from typing import Any
 
 from pyserini_ance.data.formats.builder import Entry, judged_only
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, json_answers, json_id, json_text
-from pyserini_ance.data.formats.text_files import find_file, read_lines
+from pyserini_ance.data.formats.lines import Line, find_file, json_answers, json_id, json_text, read_lines
 from pyserini_ance.data.trec import beir_judgments
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from pyserini_ance.data.formats.builder import Entry, judged_only
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, json_answers, json_id, json_text, shown, whole_number
+from pyserini_ance.data.formats.lines import Line, grade_of, json_answers, json_id, json_text
 from pyserini_ance.data.formats.records import EXTENSIONS, check_columns, is_supported, read_named_rows
 from pyserini_ance.data.trec import Judgment
 from pyserini_ance.recipe.components import Settings
@@ -102,10 +102,8 @@ class Datasets(Format):
         splits = {f"data.splits.{name}": table for name, table in self.splits.items()}
         tables = {"data.documents": self.documents, "data.queries": self.queries, **splits}
         paths = [(f"{key}.path", Path(table.path).expanduser()) for key, table in tables.items()]
-        inner = [
-            (key, folder) for key, path in paths for folder in sorted(path.glob("**/")) if folder != path
-        ]
-        return [(key, path) for key, path in paths if path.exists()] + inner
+        folders = ((key, folder) for key, path in paths for folder in sorted(path.glob("*/**/")))
+        return [(key, path) for key, path in paths if path.exists()] + [*folders]
 
     def raw_data(self) -> RawData:
         documents, queries = self.documents, self.queries
@@ -138,9 +136,8 @@ def _rows(table: Table, key: str, *columns: str | None) -> Iterator[tuple[Line, 
         ) from error
     check_columns(named, loaded.column_names, table.path, key)
     where = Path(table.path, table.name or "", table.split or "")
-    return (
-        (Line(where, number, ""), row) for number, row in enumerate(loaded.select_columns(named), start=1)
-    )
+    numbered = enumerate(loaded.select_columns(named), start=1)
+    return ((Line(where, number, ""), row) for number, row in numbered)
 
 
 def _load(table: Table, path: Path) -> Any:
@@ -167,12 +164,7 @@ def _query(line: Line, row: dict[str, Any], table: Queries) -> Entry:
 
 def _judgment(line: Line, row: dict[str, Any], table: Judgments) -> Judgment:
     query, document = json_id(line, row, table.query), json_id(line, row, table.document)
-    if table.grade is None:
-        return Judgment(line, query, document, 1)
-    value = row.get(table.grade)
-    try:  # some tables write grades as strings, and others as numbers with a decimal point
-        return Judgment(line, query, document, whole_number(_POINT.sub("", str(value))))
-    except ValueError:
-        expected = "a whole number of at most nine digits"
-        cure = "correct the row, or set `grade` to another column, or null"
-        raise line.error(f"{table.grade} {shown(value)}", expected, cure) from None
+    # Some tables write grades as strings, and others as numbers with a decimal point.
+    value = 1 if table.grade is None else _POINT.sub("", str(row.get(table.grade)))
+    cure = "correct the row, or set `grade` to another column, or null"
+    return Judgment(line, query, document, grade_of(line, value, f"{table.grade}", cure))

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from pyserini_ance.data.document_queries import SENTENCE_END
 from pyserini_ance.data.formats.builder import Entry
@@ -54,22 +54,30 @@ class Docstring(NamedTuple):
 def package_docstrings(package: str) -> Iterator[Docstring]:
     """Iterate over the docstrings of an installed package in the order of its files, without test modules.
 
-    Raises ValueError if the package is not installed.
+    Raises ValueError if the package is not installed, and for a file that cannot be parsed.
     """
     for path, module in _modules(package):
-        yield from _module_docstrings(path, module)
+        with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
+            try:
+                definitions = list(_definitions(ast.parse(path.read_bytes(), filename=str(path)), ""))
+            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+                line = Line(path, getattr(error, "lineno", 1) or 1, "")
+                cure = "remove its package from data.packages"
+                raise line.error(f"{error}", "Python source", cure) from error
+        for name, node in definitions:
+            sentence, rest = _split_sentence(ast.get_docstring(node) or "")
+            if not (
+                len(sentence.split()) < SENTENCE_WORDS
+                or NO_SENTENCE.search(sentence)
+                or NO_TEXT.search(sentence + rest)
+                or len(rest.split()) < DOCUMENT_WORDS
+            ):
+                line, sentence = Line(path, node.lineno, ""), " ".join(sentence.split())
+                yield Docstring(line, module, f"{module}:{name}", sentence, rest)
 
 
 def _modules(package: str) -> Iterator[tuple[Path, str]]:
     """The source files of a package, in their order, each with the name of its module."""
-    root = _folder(package)
-    for path in sorted(root.rglob("*.py")):
-        names = (*path.parts[len(root.parts) : -1], path.stem)  # 0.14 s less than `relative_to`, of demo
-        if not any(TESTS.fullmatch(name) for name in names):
-            yield path, ".".join([package, *(name for name in names if name != "__init__")])
-
-
-def _folder(package: str) -> Path:
     try:
         spec = importlib.util.find_spec(package)
     except (ImportError, ValueError):
@@ -77,33 +85,11 @@ def _folder(package: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         cure = f"python -m pip install {PIP_NAMES.get(package, package)}"
         raise ValueError(f"data.packages: no installed package {package!r}; install it: {cure}")
-    return Path(spec.submodule_search_locations[0])
-
-
-def _module_docstrings(path: Path, module: str) -> Iterator[Docstring]:
-    for name, node in _parsed(path):
-        sentence, rest = _split_sentence(ast.get_docstring(node) or "")
-        if (
-            len(sentence.split()) < SENTENCE_WORDS
-            or NO_SENTENCE.search(sentence)
-            or NO_TEXT.search(sentence + rest)
-            or len(rest.split()) < DOCUMENT_WORDS
-        ):
-            continue
-        yield Docstring(
-            Line(path, node.lineno, ""), module, f"{module}:{name}", " ".join(sentence.split()), rest
-        )
-
-
-def _parsed(path: Path) -> list[tuple[str, Definition]]:
-    with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
-        try:
-            return list(_definitions(ast.parse(path.read_bytes(), filename=str(path)), ""))
-        except SyntaxError as error:
-            problem, number = error.msg, error.lineno or 1
-        except (ValueError, RecursionError, MemoryError) as error:
-            problem, number = f"source that cannot be parsed ({error})", 1
-    raise Line(path, number, "").error(problem, "Python source", "remove its package from data.packages")
+    root = Path(spec.submodule_search_locations[0])
+    for path in sorted(root.rglob("*.py")):
+        names = (*path.parts[len(root.parts) : -1], path.stem)  # 0.14 s less than `relative_to`, of demo
+        if not any(TESTS.fullmatch(name) for name in names):
+            yield path, ".".join([package, *(name for name in names if name != "__init__")])
 
 
 def _definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, Definition]]:
@@ -151,33 +137,11 @@ class Docstrings(Format):
     max_documents: int | None = Field(None, ge=1)
     """The maximum number of documents; null: all."""
 
-    @model_validator(mode="after")
-    def _check_shares(self) -> Self:
-        if self.dev_share + self.test_share >= 1:
-            shares = f"dev_share {self.dev_share} + test_share {self.test_share}"
-            raise ValueError(f"{shares}: expected a sum below 1, since the rest is for training")
-        return self
-
-    @model_validator(mode="after")
-    def _check_packages(self) -> Self:
-        counts = Counter(self._all_packages)
-        if repeated := [package for package, count in counts.items() if count > 1]:
-            raise ValueError(
-                f"packages, dev_packages and test_packages name {', '.join(repeated)} more than once; "
-                "a package has one split"
-            )
-        default = (type(self).model_fields[share].default for share in ("dev_share", "test_share"))
-        if self._by_package and (self.dev_share, self.test_share) != tuple(default):
-            raise ValueError(
-                "dev_share and test_share are shares of modules, but dev_packages and test_packages split "
-                "the set by package; remove either"
-            )
-        return self
-
     @property
-    def _by_package(self) -> bool:
-        """Whether the set is split by package."""
-        return bool(self.dev_packages or self.test_packages)
+    def _by_package(self) -> dict[str, tuple[str, ...]]:
+        """The packages of dev and test; empty if the set is split by module."""
+        named = {"dev": self.dev_packages, "test": self.test_packages}
+        return named if any(named.values()) else {}
 
     @property
     def _all_packages(self) -> tuple[str, ...]:
@@ -188,21 +152,15 @@ class Docstrings(Format):
         return [("data.packages", path) for package in self._all_packages for path, _ in _modules(package)]
 
     def raw_data(self) -> RawData:
-        docstrings = self._capped(
-            _unique(docstring for package in self._all_packages for docstring in package_docstrings(package))
-        )
+        every = (one for package in self._all_packages for one in package_docstrings(package))
+        docstrings = self._capped(_unique(every))
         documents = (Entry(d.line, d.id, {"text": d.rest}) for d in docstrings)
+        parts = self._by_package or {"dev": self.dev_share, "test": self.test_share}
         splits = {
             name: _queries([d for d in docstrings if self._split_of(d.module) == name])
-            for name in self._split_names()
+            for name in ("train", *(name for name, part in parts.items() if part))
         }
         return RawData(documents, splits)
-
-    def _split_names(self) -> list[str]:
-        parts = {"train": 1, "dev": self.dev_share, "test": self.test_share}
-        if self._by_package:
-            parts = {"train": 1, "dev": len(self.dev_packages), "test": len(self.test_packages)}
-        return [name for name, part in parts.items() if part]
 
     def _capped(self, docstrings: list[Docstring]) -> list[Docstring]:
         if self.max_documents is None:
@@ -217,8 +175,10 @@ class Docstrings(Format):
 
     def _split_of(self, module: str) -> str:
         if self._by_package:
-            named = {"dev": self.dev_packages, "test": self.test_packages}
-            return next((split for split, packages in named.items() if _is_in(module, packages)), "train")
+            for split, packages in self._by_package.items():
+                if any(f"{module}.".startswith(f"{package}.") for package in packages):
+                    return split
+            return "train"
         share = self._drawn("split", module)
         if share < self.dev_share:
             return "dev"
@@ -228,10 +188,6 @@ class Docstrings(Format):
         """A number drawn uniformly from [0, 1), the same in every process."""
         sha = hashlib.sha256(f"{self.seed} {purpose} {module}".encode())
         return int.from_bytes(sha.digest()[:8], "big") / 2**64
-
-
-def _is_in(module: str, packages: Iterable[str]) -> bool:
-    return any(f"{module}.".startswith(f"{package}.") for package in packages)
 
 
 def _queries(docstrings: list[Docstring]) -> tuple[list[Entry], list[Judgment]]:

@@ -17,8 +17,16 @@ from pydantic import model_validator
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData, read_queries
-from pyserini_ance.data.formats.lines import Line, json_answers, json_id, json_text, shown
-from pyserini_ance.data.formats.text_files import extension, find_file, read_lines
+from pyserini_ance.data.formats.lines import (
+    Line,
+    extension,
+    find_file,
+    json_answers,
+    json_id,
+    json_text,
+    read_lines,
+    shown,
+)
 from pyserini_ance.data.formats.training_files import Layout, judged_questions
 from pyserini_ance.data.trec import Judgment, trec_judgments
 from pyserini_ance.recipe.components import Settings
@@ -32,11 +40,8 @@ _LIST = re.compile(rf"\[\s*(?:{_STRING}\s*(?:,\s*{_STRING}\s*)*+,?\s*)?\]")
 def _question(line: Line, index: int, record: dict[str, Any]) -> Entry:
     answers = json_answers(line, record, "answers", "answer")
     if answers is None:
-        raise line.error(
-            f"a question without answers: {shown(record)}",
-            "a list of strings under answers or answer",
-            "add them",
-        )
+        problem = f"a question without answers: {shown(record)}"
+        raise line.error(problem, "a list of strings under answers or answer", "add them")
     return Entry(line, str(index), {"text": json_text(line, record, "question")}, answers)
 
 
@@ -110,8 +115,7 @@ class Dpr(Format):
                 )
                 for name, (asked, judged) in splits.items()
             }
-        header = next((line.number for line in read_lines(passages)), 1)
-        return RawData(filter(None, (_passage_in(line, header) for line in read_lines(passages))), splits)
+        return RawData(_passages(passages), splits)
 
 
 def _judged(files: Questions, key: str) -> tuple[Iterable[Entry], Iterable[Judgment] | None]:
@@ -126,18 +130,17 @@ def _judged(files: Questions, key: str) -> tuple[Iterable[Entry], Iterable[Judgm
     return questions, trec_judgments(qrels) if qrels else positives
 
 
-def _passage_in(line: Line, header: int) -> Entry | None:
-    """The passage in a line; None for the header, which may be in line `header`."""
-    id, text, title = cells = line.quoted_cells(PASSAGE)
-    if id != "id" and cells[1:] != PASSAGE[1:]:
-        return Entry(line, id, {"title": title, "text": text})
-    if line.number > header or cells != PASSAGE:
-        # The columns differ (text and title may be swapped), or two tables were concatenated.
-        expected = f"the header {' TAB '.join(PASSAGE)} in line {header}, or none"
-        raise line.error(
-            f"a header {shown(line.text)}", expected, "delete the line, or write the columns in this order"
-        )
-    return None
+def _passages(path: Path) -> Iterator[Entry]:
+    for index, line in enumerate(read_lines(path)):
+        id, text, title = cells = line.cells(PASSAGE, is_quoted=True)
+        if index == 0 and cells == PASSAGE:
+            continue
+        if id == "id" or cells[1:] == PASSAGE[1:]:
+            # The columns differ (text and title may be swapped), or two tables were concatenated.
+            expected = f"the header {' TAB '.join(PASSAGE)} in the first line, or none"
+            cure = "delete the line, or write the columns in this order"
+            raise line.error(f"a header {shown(line.text)}", expected, cure)
+        yield Entry(line, id, {"title": title, "text": text})
 
 
 def _positives_of(questions: Iterable[Entry], path: Path) -> Iterator[Judgment]:
@@ -161,7 +164,7 @@ def _questions(path: Path) -> Iterator[Entry]:
         if line.text.startswith("{"):
             yield _question(line, index, line.json())
         else:
-            text, answers = line.quoted_cells(("question", "answers"))
+            text, answers = line.cells(("question", "answers"), is_quoted=True)
             yield Entry(line, str(index), {"text": text}, literal_list(line, answers))
 
 
@@ -171,17 +174,12 @@ def literal_list(line: Line, text: str) -> list[str]:
     Raises ValueError for anything else, also for strings without commas between them, as NumPy prints them:
     Python would concatenate them into one answer.
     """
+    # Strip blanks and tabs only. Python rejects the other characters that str.strip removes next to a list,
+    # such as U+001D, which differs from \r in one bit.
+    stripped = text.strip(" \t")
     try:
-        # Strip blanks and tabs only. Python rejects the other characters that str.strip removes next to a
-        # list, such as U+001D, which differs from \r in one bit.
-        stripped = text.strip(" \t")
-        if not _LIST.fullmatch(stripped):
-            raise ValueError
         with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
-            return ast.literal_eval(stripped)
+            return ast.literal_eval(stripped if _LIST.fullmatch(stripped) else "")
     except (SyntaxError, ValueError):
-        raise line.error(
-            f"answers {shown(text)}",
-            "a Python list of strings such as ['1984']",
-            "correct or delete the line",
-        ) from None
+        expected = "a Python list of strings such as ['1984']"
+        raise line.error(f"answers {shown(text)}", expected, "correct or delete the line") from None

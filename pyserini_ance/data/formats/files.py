@@ -1,13 +1,13 @@
 """The files that a recipe's data names, and published facts about them: counts, and where to obtain them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import PositiveInt
 
-from pyserini_ance.data.formats.text_files import find_file
-from pyserini_ance.recipe.components import Settings, similar_name
+from pyserini_ance.data.formats.lines import find_file
+from pyserini_ance.recipe.components import Settings
 
 if TYPE_CHECKING:
     from pyserini_ance.data.formats.format import Format
@@ -62,47 +62,26 @@ def input_files(data: "Format") -> list[Path]:
     files: list[Path] = []
     missing: list[tuple[str, Path]] = []
     for key, path in data.files():
-        folder = path.expanduser()
         try:
-            files += (
-                sorted(one for one in folder.iterdir() if one.is_file())
-                if folder.is_dir()
-                else [find_file(path, key)]
-            )
+            if (folder := path.expanduser()).is_dir():
+                files += sorted(one for one in folder.iterdir() if one.is_file())
+            else:
+                files.append(find_file(path, key))
         except FileNotFoundError:
             missing.append((key, path))
     if missing:
+        sources = ((key, path, data.official.of(path)) for key, path in missing)
         raise FileNotFoundError(
-            f"{len(missing)} of {len(data.files())} files of the recipe do not exist, "
-            + f"neither plain nor as .gz{_missing_folders(missing)}:\n"
-            + "\n".join(_describe(key, path, data.official.of(path)) for key, path in missing)
-            + "\nput them there, or set their paths, with KEY=PATH on the command line "
-            + f"(relative paths start at the working directory, now {Path.cwd()})"
-            + _without_split(data, [key for key, _ in missing])
+            f"{len(missing)} of {len(data.files())} files of the recipe do not exist, plain or as .gz:\n"
+            + "\n".join(
+                f"  {key}: {path}" + (f"\n    {file.what}: {file.at}" if file else "")
+                for key, path, file in sources
+            )
+            + "\nput them there, or set their paths, with KEY=PATH on the command line (relative paths start "
+            f"at the working directory, now {Path.cwd()}); data.splits.NAME=null leaves a split out, and "
+            "data.hold_out.queries=200 cuts a dev split from the training queries"
         )
     return files
-
-
-def _missing_folders(files: Iterable[tuple[str, Path]]) -> str:
-    """The folders that these files would be in and that do not exist, with similar names; "" without any."""
-    lacking = [[one for one in path.expanduser().parents if not one.exists()] for _, path in files]
-    folders = dict.fromkeys(folders[-1] for folders in lacking if folders)
-    names = ", ".join(f"{folder}{similar_name(folder)}" for folder in folders)
-    return f"; no such folder: {names}" if names else ""
-
-
-def _describe(key: str, path: Path, official: OfficialFile | None) -> str:
-    return f"  {key}: {path}" + (f"\n    {official.what}: {official.at}" if official else "")
-
-
-def _without_split(data: "Format", missing: Iterable[str]) -> str:
-    """How to do without a split; nothing if other files are missing, or files that one can obtain."""
-    if data.official.files or not all(key.startswith("data.splits.") for key in missing):
-        return ""
-    return (
-        "\na split that you do not have is left out by data.splits.NAME=null; "
-        "a dev split is cut from the training queries by data.hold_out.queries=200"
-    )
 
 
 def paths_in(settings: Any, key: str) -> list[tuple[str, Path]]:

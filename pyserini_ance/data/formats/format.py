@@ -1,6 +1,7 @@
 """The base class of all formats: it checks what an adapter reads and builds a Collection from it."""
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import batched
 from pathlib import Path
@@ -12,13 +13,16 @@ from pydantic import Field, model_validator
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.document_queries import DocumentQueries
-from pyserini_ance.data.formats.builder import EmptyDocuments, Entry, UnknownIds, build_texts
+from pyserini_ance.data.formats.builder import Entry, build_texts, is_empty
 from pyserini_ance.data.formats.files import Official, SplitCounts, paths_in
+from pyserini_ance.data.formats.lines import shown
 from pyserini_ance.data.hold_out import HoldOut
 from pyserini_ance.data.trec import Judgment, two_grades
 from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.splits import check_split_name
 
+DOCUMENTS = "documents without text"
+SHOWN = 5
 JUDGMENTS_PER_BLOCK = 1 << 18  # of 400 bytes each; finding the rows of a block reads all ids once
 
 
@@ -69,10 +73,6 @@ class Format(Component):
                 "hold_out.split or train_queries.split"
             )
         return self
-
-    def written(self, key: str, value: object) -> str:
-        """A setting as a user writes it, for errors; one that is an option or an argument is written so."""
-        return f"data.{key}={value}"
 
     @property
     def _made_splits(self) -> set[str]:
@@ -147,37 +147,38 @@ class Format(Component):
         """
         data = self.of_splits(self.split_names) if self._made_splits else self
         documents, splits = data.raw_data()
-        empty = EmptyDocuments()
-        documents = _first_checked(documents, check)
-        if self.empty_documents == "skip":
-            documents = empty.leave_out(documents)
-        cure = (
-            "give it one, or delete it and its judgments, or leave such documents out with "
-            f"{self.written('empty_documents', 'skip')}"
-        )
-        corpus = build_texts(documents, "document", path, empty.check, cure)
+        left_out: set[str] = set()
+        corpus = build_texts(self._with_text(documents, check, left_out), "document", path)
         if not len(corpus):
             read = ", ".join(str(file) for _, file in self.files()) or f"data of kind {self.kind}"
-            left_out = f" ({len(empty.lines)} without text were left out)" if empty.lines else ""
             expected = "expected at least one with a text; add documents, or pass other data"
-            raise ValueError(f"{read}: no document was read{left_out}; {expected}")
-        skipped: dict[str, int] = {}
+            raise ValueError(f"{read}: no document was read; {expected}")
+        skipped = Counter({DOCUMENTS: len(left_out)})
         checked = {
-            name: self._split(
-                name, corpus, entries, judgments and empty.leave_out_judgments(name, judgments), skipped
-            )
+            name: self._split(name, corpus, entries, judgments, left_out, skipped)
             for name, (entries, judgments) in splits.items()
             if name not in self._made_splits
         }
-        skipped = empty.counts() | skipped
         if self.train_queries:
             made = self.train_queries.make_split(corpus, self.relevance_threshold, skipped)
             checked = {made.name: made, **checked}
         if self.hold_out:
             checked = self.hold_out.cut(checked)
-        collection = Collection(corpus, checked, skipped, frozenset(empty.lines))
+        collection = Collection(corpus, checked, {**+skipped}, frozenset(left_out))
         collection.log_skipped()
         return collection
+
+    def _with_text(
+        self, documents: Iterable[Entry], check: Callable[[Iterable[str]], None], left_out: set[str]
+    ) -> Iterator[Entry]:
+        """Iterate over the documents; if empty ones are skipped, `left_out` receives their ids."""
+        for index, document in enumerate(documents):
+            if index == 0:
+                check(document.fields)
+            if self.empty_documents == "skip" and is_empty(document):
+                left_out.add(document.id)
+            else:
+                yield document
 
     def _split(
         self,
@@ -185,7 +186,8 @@ class Format(Component):
         documents: Texts,
         entries: Iterable[Entry],
         judgments: Iterable[Judgment] | None,
-        skipped: dict[str, int],
+        left_out: set[str],
+        skipped: Counter[str],
     ) -> Split:
         queries = read_queries(entries)
         if judgments is None:  # passages are judged by the answers that they contain
@@ -195,8 +197,8 @@ class Format(Component):
                     f"expected one of the two; add it under data.splits.{name}"
                 )
             return Split(name, queries, Qrels.of([], [], [], len(queries), self.relevance_threshold))
-        qrels = self._qrels(name, queries, documents, judgments, skipped)
-        with_positives = np.flatnonzero(np.diff(qrels.relevant_offsets))
+        qrels = self._qrels(name, queries, documents, judgments, left_out, skipped)
+        with_positives = qrels.positives.anchors
         if not len(with_positives):
             files = [str(path) for key, path in self.files() if f"{key}.".startswith(f"data.splits.{name}.")]
             lowest = self.relevance_threshold
@@ -204,16 +206,14 @@ class Format(Component):
             raise ValueError(
                 f"split {name!r} has no query with a relevant document: {len(queries)} queries and "
                 f"{len(qrels.rows)} judgments were read{highest}; expected a grade of at least {lowest} "
-                f"({self.written('relevance_threshold', lowest)}); correct the split"
+                f"(relevance_threshold={lowest}); correct the split"
                 + (f": {', '.join(files)}" if files else "")
             )
         if name in self.keep_unjudged:
             return Split(name, queries, qrels)
         used = qrels.subset(with_positives)
-        _count_skipped(skipped, f"{name} queries without positives", len(queries) - len(with_positives))
-        _count_skipped(
-            skipped, f"{name} judgments of queries without positives", len(qrels.rows) - len(used.rows)
-        )
+        skipped[f"{name} queries without positives"] = len(queries) - len(with_positives)
+        skipped[f"{name} judgments of queries without positives"] = len(qrels.rows) - len(used.rows)
         return Split(name, queries.subset(with_positives), used)
 
     def _qrels(
@@ -222,40 +222,42 @@ class Format(Component):
         queries: Texts,
         documents: Texts,
         judgments: Iterable[Judgment],
-        skipped: dict[str, int],
+        left_out: set[str],
+        skipped: Counter[str],
     ) -> Qrels:
         positions: dict[int, int] = {}  # the index of each pair, which is encoded as one number
         grades, numbers = array("i"), array("q")
-        unknown = UnknownIds(name, queries, documents)
+        unknown: list[str] = []  # the first
         for block in batched(judgments, JUDGMENTS_PER_BLOCK):
             query_rows = queries.rows_of(judgment.query for judgment in block).tolist()
             document_rows = documents.rows_of(judgment.document for judgment in block).tolist()
             for judgment, query, document in zip(block, query_rows, document_rows, strict=True):
-                if query < 0 or document < 0:
-                    unknown.add(judgment, query < 0, document < 0)
-                    continue
-                position = positions.setdefault(query * len(documents) + document, len(positions))
-                if position == len(grades):
+                if document < 0 and judgment.document in left_out:
+                    skipped[f"{name} judgments of {DOCUMENTS}"] += 1
+                elif query < 0 or document < 0:
+                    skipped[f"{name} judgments of unknown ids"] += 1
+                    if len(unknown) < SHOWN:
+                        query_id = f" query {shown(judgment.query)}" * (query < 0)
+                        document_id = f" document {shown(judgment.document)}" * (document < 0)
+                        unknown.append(f"{judgment.line.place}:{query_id}{document_id}")
+                elif (pair := query * len(documents) + document) not in positions:
+                    positions[pair] = len(positions)
                     grades.append(judgment.grade)
                     numbers.append(judgment.line.number)
-                elif grades[position] != judgment.grade:
-                    earlier = grades[position], numbers[position]
-                    raise two_grades(judgment, *earlier)
-        if self.unknown_ids == "refuse":
-            unknown.refuse(self.written("unknown_ids", "skip"))
-        unknown.warn(len(grades) + unknown.count)
-        _count_skipped(skipped, f"{name} judgments of unknown ids", unknown.count)
+                elif grades[position := positions[pair]] != judgment.grade:
+                    raise two_grades(judgment, grades[position], numbers[position])
+        if unknown and self.unknown_ids == "refuse":
+            raise ValueError(
+                f"{skipped[f'{name} judgments of unknown ids']} judgments of split {name!r} refer to a query "
+                f"or a document that does not exist; the first: {'; '.join(unknown)}; the queries are "
+                f"{shown(queries.ids[:SHOWN])}, the documents {shown(documents.ids[:SHOWN])}; correct the "
+                "ids (a number has no leading zeros), add what is missing, or skip such judgments with "
+                "unknown_ids=skip"
+            )
         pairs = np.fromiter(positions, np.int64, len(positions))
         return Qrels.of(
             *np.divmod(pairs, len(documents)), np.asarray(grades), len(queries), self.relevance_threshold
         )
-
-
-def _first_checked(entries: Iterable[Entry], check: Callable[[Iterable[str]], None]) -> Iterator[Entry]:
-    for index, entry in enumerate(entries):
-        if index == 0:
-            check(entry.fields)
-        yield entry
 
 
 def read_queries(entries: Iterable[Entry]) -> Texts:
@@ -267,8 +269,3 @@ def read_queries(entries: Iterable[Entry]) -> Texts:
         for entry in entries
     )
     return build_texts(on_one_line, "query")
-
-
-def _count_skipped(skipped: dict[str, int], description: str, count: int) -> None:
-    if count:
-        skipped[description] = count

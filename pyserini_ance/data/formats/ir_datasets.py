@@ -11,7 +11,7 @@ from typing import Any
 
 from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, json_id, shown
+from pyserini_ance.data.formats.lines import Line, grade_of, json_id, shown
 from pyserini_ance.data.trec import Judgment
 
 # The fields of MS MARCO's documents; their second edition has `headings` as well. News articles have further
@@ -42,10 +42,7 @@ class IrDatasets(Format):
         try:
             load = importlib.import_module("ir_datasets").load
         except ImportError as error:
-            raise RuntimeError(
-                f"data.kind is ir_datasets, but the package ir_datasets cannot be imported ({error}); "
-                f"install it: {PIP}"
-            ) from error
+            raise RuntimeError(f"data.kind is ir_datasets, but {error}; install it: {PIP}") from error
         documents = _records(load, self.documents, "docs", "data.documents")
         splits = {}
         for name, dataset in self.splits.items():
@@ -64,13 +61,10 @@ def _records(load: Callable[[str], Any], name: str, kind: str, key: str) -> Iter
     """
     try:
         dataset = load(name)
-    except KeyError as error:
-        cure = "names are listed at https://ir-datasets.com"
-        raise ValueError(f"{key}: ir_datasets has no data set {name!r}; {cure}") from error
-    records = getattr(dataset, f"{kind}_iter", None)
-    if records is None:
-        cure = f"use a data set that has some, see https://ir-datasets.com/{name}"
-        raise ValueError(f"{key}: {name!r} of ir_datasets has no {kind}; {cure}")
+        records = getattr(dataset, f"{kind}_iter")
+    except (KeyError, AttributeError) as error:
+        lacks = f"no data set {name!r}" if isinstance(error, KeyError) else f"no {kind} in {name!r}"
+        raise ValueError(f"{key}: ir_datasets has {lacks}; see https://ir-datasets.com") from error
     return _numbered(records, Path("ir_datasets", name, kind))
 
 
@@ -97,8 +91,7 @@ def _document(line: Line, record: Any) -> Entry:
 
 def _query(line: Line, record: Any) -> Entry:
     answers = getattr(record, "answers", None)
-    answers = None if answers is None else list(answers)
-    return Entry(line, _id(line, record, "query_id"), {"text": _text(line, record)}, answers)
+    return Entry(line, _id(line, record, "query_id"), {"text": _text(line, record)}, answers and [*answers])
 
 
 def _id(line: Line, record: Any, key: str) -> str:
@@ -122,7 +115,5 @@ def _text(line: Line, record: Any) -> str:
 
 def _judgment(line: Line, record: Any) -> Judgment:
     query, document = _id(line, record, "query_id"), _id(line, record, "doc_id")
-    if type(record.relevance) is not int:
-        cure = "use a data set whose grades are whole numbers"
-        raise line.error(f"relevance {shown(record.relevance)}", "a whole number", cure)
-    return Judgment(line, query, document, record.relevance)
+    cure = "use a data set whose grades are whole numbers"
+    return Judgment(line, query, document, grade_of(line, record.relevance, "relevance", cure))

@@ -1,19 +1,23 @@
-"""A line of a text file, and the values in it.
+"""Text files, plain or .gz, read by lines, and the values in a line.
 
-Errors of malformed lines name the file, the line number and the cure.
+Errors name the file, the line number and the cure.
 """
 
+import codecs
 import csv
+import gzip
 import json
 import re
+import zlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 SHOWN_CHARACTERS = 80
+DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
 # json raises these, too, for numbers of thousands of digits and thousands of nested levels.
 BEYOND = (ValueError, RecursionError)
 
@@ -53,41 +57,33 @@ class Line(NamedTuple):
             return self.path.place(self.number)
         return f"{self.path}, line {self.number}{self.within}"
 
-    @property
-    def short_place(self) -> str:
-        """The position, for a list of several."""
-        return self.place if isinstance(self.path, Argument) else f"{self.path}:{self.number}"
-
     def error(self, problem: str, expected: str, cure: str) -> ValueError:
         """The error to raise for this line."""
         return ValueError(f"{self.place}: {problem}; expected {expected}; {cure}")
 
     def columns(self, names: Sequence[str], separator: str | None = "\t") -> list[str]:
-        """The values of a table row, none of them empty. Separator None means any run of blanks and tabs."""
+        """Like `cells`, but no value may be empty."""
         values = self.cells(names, separator)
-        if all(values) and not any(map(str.isspace, values)):
+        if all(map(str.strip, values)):
             return values
         empty = next(name for name, value in zip(names, values, strict=True) if not value.strip())
         raise self._other_layout(f"empty {empty}", names, separator)
 
-    def cells(self, names: Sequence[str], separator: str | None = "\t") -> list[str]:
-        """Like `columns`, but values may be empty."""
-        values = self.text.split(separator)
+    def cells(self, names: Sequence[str], separator: str | None = "\t", is_quoted: bool = False) -> list[str]:
+        """The values of a table row. Separator None means any run of blanks and tabs.
+
+        is_quoted: values may be in double quotes, with inner quotes doubled, as in CSV files.
+        """
+        try:
+            reader = csv.reader([self.text], delimiter="\t", strict=True)
+            values = next(reader) if is_quoted else self.text.split(separator)
+        except csv.Error as error:
+            raise self._other_layout(f"{error},", names, separator) from error
         if len(values) != len(names):
             raise self._other_layout(f"{len(values)} columns", names, separator)
         return values
 
-    def quoted_cells(self, names: Sequence[str]) -> list[str]:
-        """Like `cells`, but values may be in double quotes, with inner quotes doubled, as in CSV files."""
-        try:
-            values = next(csv.reader([self.text], delimiter="\t", strict=True))
-        except csv.Error as error:
-            raise self._other_layout(f"{error},", names) from error
-        if len(values) != len(names):
-            raise self._other_layout(f"{len(values)} columns", names)
-        return values
-
-    def _other_layout(self, problem: str, names: Sequence[str], separator: str | None = "\t") -> ValueError:
+    def _other_layout(self, problem: str, names: Sequence[str], separator: str | None) -> ValueError:
         by = "blanks or tabs" if separator is None else "one tab"
         return self.error(
             f"{problem} in {shown(self.text)}",
@@ -100,12 +96,9 @@ class Line(NamedTuple):
         cure = "correct the line, or write the file again with one object per line"
         try:
             record = json.loads(self.text)
-        except json.JSONDecodeError as error:
-            near = shown(self.text[max(0, error.pos - SHOWN_CHARACTERS // 2) :])
-            problem = f"malformed JSON at column {error.colno} ({error.msg}) near {near}"
-            raise self.error(problem, "a JSON object", cure) from error
         except BEYOND as error:
-            raise self.error(f"JSON that cannot be read ({error})", "a JSON object", cure) from error
+            near = shown(self.text[max(0, getattr(error, "pos", 0) - SHOWN_CHARACTERS // 2) :])
+            raise self.error(f"malformed JSON ({error}) near {near}", "a JSON object", cure) from error
         if not isinstance(record, dict):
             raise self.error(f"JSON {type(record).__name__} {shown(self.text)}", "a JSON object", cure)
         return record
@@ -138,11 +131,9 @@ def json_id(line: Line, record: dict[str, Any], *keys: str) -> str:
     """
     value = next((record[key] for key in keys if key in record), None)
     if not isinstance(value, str) and (isinstance(value, bool) or not isinstance(value, Integral)):
-        cure = "give the record an id"
-        if isinstance(value, float):  # pandas makes a column float if a value is missing, as after a merge
-            cure = "the column is float; write it as int or string"
+        cure = "write the id as a string or a whole number"
         if not any(key in record for key in keys):
-            cure += f" (its keys: {shown(', '.join(record))}), or set `data.kind` to the layout that it has"
+            cure = f"rename one of its keys, {shown(', '.join(record))}, or set `data.kind` to its layout"
         raise line.error(f"id {shown(value)}", f"a string under {' or '.join(keys)}", cure)
     return str(value)
 
@@ -168,14 +159,15 @@ def json_answers(line: Line, record: dict[str, Any], *keys: str) -> list[str] | 
     return value
 
 
-def whole_number(text: str) -> int:
+def grade_of(line: Line, value: Any, name: str = "grade", cure: str = "correct the line") -> int:
     """Parse a grade.
 
     Raises ValueError for numbers that tools read differently: digits of other scripts, underscores, more than
     32 bits.
     """
-    if not _WHOLE_NUMBER.fullmatch(text.strip()):
-        raise ValueError(f"{shown(text)} is not a whole number of at most nine digits")
+    text = str(value).strip()  # of more characters than int() strips
+    if not _WHOLE_NUMBER.fullmatch(text):
+        raise line.error(f"{name} {shown(value)}", "a whole number of at most nine digits", cure)
     return int(text)
 
 
@@ -197,3 +189,84 @@ def shown(value: Any) -> str:
     """A value, shortened for a message."""
     text = repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "..."
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """Iterate over the lines that are not empty.
+
+    A byte order mark and Windows line ends, even doubled, are removed. Raises ValueError, with the line, for
+    bytes that are not text: another encoding, a NUL, a second byte order mark, a damaged .gz file.
+    """
+    return (line for line in read_all_lines(path) if line.text)
+
+
+def read_all_lines(path: Path) -> Iterator[Line]:
+    """Like `read_lines`, including empty lines."""
+    number = 0
+    try:
+        with open_bytes(path) as file:
+            for number, raw in enumerate(file, start=1):
+                yield Line(path, number, _decoded(path, number, raw))
+    except DAMAGE as error:
+        raise damaged(path, number + 1, error) from error
+
+
+def open_bytes(path: Path) -> IO[bytes] | gzip.GzipFile:
+    """Open a file to read its bytes, unpacked if its name ends in .gz. Reading may raise one of DAMAGE."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; expected a file")
+    if path.suffix != ".gz":
+        return open(path, "rb")
+    if not path.stat().st_size:
+        raise EOFError("it is empty")  # gzip reads an empty file as a file without lines
+    return gzip.open(path)
+
+
+def damaged(path: Path, number: int, error: Exception) -> ValueError:
+    """The error to raise for a .gz file that cannot be read beyond a line."""
+    return Line(path, number, "").error(
+        f"damaged gzip file ({error})", "a whole .gz file", "copy or download it again"
+    )
+
+
+def _decoded(path: Path, number: int, raw: bytes) -> str:
+    raw = raw.removesuffix(b"\n").rstrip(b"\r")
+    if number == 1:
+        raw = raw.removeprefix(codecs.BOM_UTF8)
+    line = Line(path, number, "")
+    cure = "unpack or convert the file, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW"
+    if b"\0" in raw:
+        raise line.error("a NUL byte", "UTF-8", cure)
+    if raw.startswith(codecs.BOM_UTF8):  # it is invisible, and would make an id a different id
+        raise line.error("a byte order mark", "at most one, at the start of the file", "remove its 3 bytes")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        near = shown(raw[max(0, error.start - SHOWN_CHARACTERS // 2) :][: 2 * SHOWN_CHARACTERS])
+        raise line.error(f"byte 0x{raw[error.start]:02x}, near {near}", "UTF-8", cure) from error
+
+
+def names_of_file(path: Path) -> tuple[Path, Path]:
+    """The path, and the same one with or without .gz."""
+    path = path.expanduser()
+    return path, path.with_suffix("") if path.suffix == ".gz" else path.with_name(path.name + ".gz")
+
+
+def find_file(path: Path, key: str) -> Path:
+    """The file itself, or the same file with or without .gz; `key` is its recipe key.
+
+    Raises FileNotFoundError with the paths that were tried.
+    """
+    path, other = names_of_file(path)
+    for candidate in (path, other):
+        if candidate.is_file():
+            return candidate
+    raise FileNotFoundError(
+        f"no file {path}, nor {other}; set `{key}` in the recipe, or {key}=PATH on the command line "
+        f"(relative paths start at the working directory, now {Path.cwd()})"
+    )
+
+
+def extension(path: Path) -> str:
+    """The extension of the unpacked file: `.tsv` for `queries.tsv.gz`."""
+    return Path(path.name.removesuffix(".gz")).suffix

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from pyserini_ance.data.formats.builder import Entry, TrecQueries, trec_splits
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line
-from pyserini_ance.data.formats.text_files import find_file, read_lines
+from pyserini_ance.data.formats.lines import Line, find_file, read_lines
 
 
 class MsmarcoDoc(Format):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyserini_ance.data.formats.builder import TrecQueries, trec_splits, tsv_entries
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.text_files import find_file
+from pyserini_ance.data.formats.lines import find_file
 
 
 class MsmarcoPassage(Format):

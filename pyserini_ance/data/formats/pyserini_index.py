@@ -5,20 +5,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.dpr import literal_list
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line
+from pyserini_ance.data.formats.lines import Line, find_file
 from pyserini_ance.data.formats.pyserini_jsonl import fields_of, topic_entries
-from pyserini_ance.data.formats.text_files import find_file
 from pyserini_ance.data.trec import Judgment, trec_judgments
 from pyserini_ance.recipe.components import Settings
 
-WORKER = "pyserini_ance.pyserini_bridge.text_worker"  # a subprocess, so that this process starts no Java
+WORKER = "pyserini_ance.pyserini_bridge.text_worker"
 LAST_BYTES = 3000
 FILES = (".tsv", ".txt", ".jsonl", ".json", ".tsv.gz", ".txt.gz", ".jsonl.gz")
 
@@ -59,30 +57,24 @@ class PyseriniIndex(Format):
         return frozenset({"index"})
 
     def files(self) -> list[tuple[str, Path]]:
-        paths = [("data.index", self.index)] if _is_folder(self.index) else []
+        paths = [("data.index", Path(self.index))] if _is_folder(self.index) else []
         for name, split in self.splits.items():
-            paths += [
-                (f"data.splits.{name}.{kind}", value) for kind, value in split if value and _is_file(value)
-            ]
-        return [(key, Path(value)) for key, value in paths]
+            named = (("topics", split.topics), ("qrels", split.qrels or ""))
+            paths += [(f"data.splits.{name}.{key}", Path(value)) for key, value in named if _is_file(value)]
+        return paths
 
     def raw_data(self) -> RawData:
-        named = [
-            {kind: value}
-            for split in self.splits.values()
-            for kind, value in split
-            if value and not _is_file(value)
-        ]
         index = str(Path(self.index).expanduser()) if _is_folder(self.index) else self.index
-        worker = _Worker({"index": index, "sets": named})
-        splits = {
-            name: (
-                _topics(name, split.topics, worker),
-                _qrels(name, split.qrels, worker) if split.qrels else None,
+        splits = {}
+        for name, split in self.splits.items():
+            key = f"data.splits.{name}"
+            topics = (
+                topic_entries(find_file(Path(split.topics), f"{key}.topics"), f"{key}.topics")
+                if _is_file(split.topics)
+                else named_topics(Path(split.topics), _records("topics", split.topics))
             )
-            for name, split in self.splits.items()
-        }
-        return RawData(_documents(Path(self.index), worker.records(), self.fields), splits)
+            splits[name] = topics, _qrels(split.qrels, f"{key}.qrels") if split.qrels else None
+        return RawData(stored_documents(Path(self.index), _records("index", index), self.fields), splits)
 
 
 def _is_folder(index: str) -> bool:
@@ -93,49 +85,34 @@ def _is_file(value: str) -> bool:
     return "/" in value or value.endswith(FILES)
 
 
-class _Worker:
-    """A subprocess that reads records with Pyserini, set after set; read them in the order of the job.
+def _records(kind: str, name: str) -> Iterator[dict[str, Any]]:
+    """Iterate over the records of an index, of topics or of qrels.
 
-    The first set is the documents of the index; topics and qrels follow.
+    A subprocess reads them, so that this process starts no Java. Raises RuntimeError with the end of its
+    error output if it fails.
     """
-
-    def __init__(self, job: dict[str, Any]):
-        self._command = [sys.executable, "-m", WORKER, json.dumps(job)]
-        self._process: subprocess.Popen | None = None
-
-    def records(self) -> Iterator[dict[str, Any]]:
-        """Iterate over the records of the next set.
-
-        Raises RuntimeError with the end of the process's error output if it fails.
-        """
-        if self._process is None:
-            # Not a pipe: nobody reads the errors while records are read.
-            self._errors = tempfile.TemporaryFile()  # noqa: SIM115  the file lives as long as the process
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._errors
-            )
-        process = self._process
+    command = [sys.executable, "-m", WORKER, kind, name]
+    with (
+        tempfile.TemporaryFile() as errors,  # not a pipe: nobody reads the errors while records are read
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors) as process,
+    ):
         assert process.stdout is not None  # a pipe
         try:
-            for line in process.stdout:
-                if (record := json.loads(line)) == {}:
-                    break
-                yield record
-            else:
-                raise self._failure(process.wait())
+            yield from map(json.loads, process.stdout)
         except BaseException:
             process.kill()
-            process.wait()
             raise
+        if status := process.wait():
+            errors.seek(0)
+            output = errors.read()[-LAST_BYTES:].decode(errors="replace").strip()
+            raise RuntimeError(f"reading with Pyserini failed (exit status {status}):\n{output}")
 
-    def _failure(self, status: int) -> RuntimeError:
-        self._errors.seek(0)
-        output = self._errors.read()[-LAST_BYTES:].decode(errors="replace").strip()
-        return RuntimeError(f"reading with Pyserini failed (exit status {status}):\n{output}")
 
-
-def _documents(index: Path, records: Iterable[dict[str, Any]], fields: Sequence[str] = ()) -> Iterator[Entry]:
-    for number, record in zip(count(1), records):
+def stored_documents(
+    index: Path, records: Iterable[dict[str, Any]], fields: Sequence[str] = ()
+) -> Iterator[Entry]:
+    """The documents of an index. Raises ValueError for one whose text is not stored."""
+    for number, record in enumerate(records, start=1):
         line, stored = Line(index, number, ""), record["raw"] or record["contents"]
         if stored is None:
             problem = f"document {record['id']!r} of this index has no text"
@@ -145,32 +122,19 @@ def _documents(index: Path, records: Iterable[dict[str, Any]], fields: Sequence[
         yield Entry(line, record["id"], fields_of(line, indexed, fields))
 
 
-def _topics(split: str, value: str, worker: _Worker) -> Iterator[Entry]:
-    key = f"data.splits.{split}.topics"
-    return (
-        topic_entries(find_file(Path(value), key), key)
-        if _is_file(value)
-        else _named_topics(Path(value), worker)
-    )
-
-
-def _named_topics(name: Path, worker: _Worker) -> Iterator[Entry]:
-    for number, record in zip(count(1), worker.records()):
+def named_topics(name: Path, records: Iterable[dict[str, Any]]) -> Iterator[Entry]:
+    """The queries of topics. Raises ValueError for one without a title."""
+    for number, record in enumerate(records, start=1):
         line, answers = Line(name, number, ""), record.get("answers")
         if "title" not in record:
             fields = ", ".join(key for key in record if key != "id")
             cure = "write the topics into a file, `qid TAB text`, and use that file"
             raise line.error(f"a topic with the fields {fields}", "`title`", cure)
-        yield Entry(
-            line,
-            record["id"],
-            {"text": record["title"]},
-            None if answers is None else literal_list(line, answers),
-        )
+        answers = None if answers is None else literal_list(line, answers)
+        yield Entry(line, record["id"], {"text": record["title"]}, answers)
 
 
-def _qrels(split: str, value: str, worker: _Worker) -> Iterator[Judgment]:
-    if _is_file(value):
-        yield from trec_judgments(find_file(Path(value), f"data.splits.{split}.qrels"))
-    for record in () if _is_file(value) else worker.records():
-        yield from trec_judgments(Path(record["file"]))
+def _qrels(value: str, key: str) -> Iterator[Judgment]:
+    is_file = _is_file(value)
+    path = find_file(Path(value), key) if is_file else Path(next(_records("qrels", value))["file"])
+    yield from trec_judgments(path)

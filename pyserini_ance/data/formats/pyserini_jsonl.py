@@ -6,8 +6,16 @@ from typing import Any
 
 from pyserini_ance.data.formats.builder import Entry, tsv_entries
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, json_answers, json_id, json_text, shown
-from pyserini_ance.data.formats.text_files import extension, find_file, read_lines
+from pyserini_ance.data.formats.lines import (
+    Line,
+    extension,
+    find_file,
+    json_answers,
+    json_id,
+    json_text,
+    read_lines,
+    shown,
+)
 from pyserini_ance.data.trec import trec_judgments
 from pyserini_ance.recipe.components import Settings
 
@@ -81,34 +89,21 @@ def fields_of(line: Line, record: dict[str, Any], fields: Sequence[str]) -> dict
 
     Raises ValueError for a record whose text is under other keys. One with an id alone has an empty text.
     """
-    if fields:
-        separate = all(name in record for name in fields)
-        return (
-            {name: json_text(line, record, name) for name in fields}
-            if separate
-            else lines_of(line, json_text(line, record, "contents"), fields)
-        )
-    if "text" not in record and "contents" not in record and record.keys() - set(ID_KEYS):
+    if fields and not all(name in record for name in fields):
+        contents = json_text(line, record, "contents")
+        values = contents.split("\n", len(fields) - 1)  # the last field takes all remaining lines
+        if len(values) < len(fields):
+            problem = f"contents of {len(values)} lines: {shown(contents)}"
+            expected = f"a line each for {', '.join(fields)}"
+            raise line.error(problem, expected, "correct `data.fields`, or remove it")
+        return dict(zip(fields, values, strict=True))
+    if not fields and "text" not in record and "contents" not in record and record.keys() - set(ID_KEYS):
         problem = f"a record with the keys {shown(', '.join(record))}"
         cure = "rename the key of its text, or, in a recipe, name the keys in `data.fields`"
         raise line.error(problem, "its text under `text` or `contents`", cure)
-    if "text" in record:
-        return {"title": json_text(line, record, "title"), "text": json_text(line, record, "text")}
+    if fields or "text" in record:
+        return {name: json_text(line, record, name) for name in fields or ("title", "text")}
     return {"title": "", "text": json_text(line, record, "contents")}
-
-
-def lines_of(line: Line, contents: str, fields: Sequence[str]) -> dict[str, str]:
-    """One line for each field; the last field takes all remaining lines.
-
-    Raises ValueError for too few lines.
-    """
-    values = contents.split("\n", len(fields) - 1)
-    if len(values) < len(fields):
-        problem = f"contents of {len(values)} lines: {shown(contents)}"
-        raise line.error(
-            problem, f"a line each for {', '.join(fields)}", "correct `data.fields`, or remove it"
-        )
-    return dict(zip(fields, values, strict=True))
 
 
 def topic_entries(path: Path, key: str) -> Iterator[Entry]:

@@ -8,18 +8,19 @@ is not a missing value, and 2020-01-01 is not a date.
 import codecs
 import csv
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.formats.lines import BEYOND, Line, shown
-from pyserini_ance.data.formats.text_files import (
+from pyserini_ance.data.formats.lines import (
+    BEYOND,
     DAMAGE,
+    Line,
     damaged,
     extension,
     open_bytes,
     read_all_lines,
     read_lines,
+    shown,
 )
 
 PIECE_BYTES = 1 << 20  # of a line that is longer
@@ -108,61 +109,44 @@ def read_named_rows(path: Path, columns: Sequence[str], key: str) -> Iterator[Ro
         rows = _parquet(path, columns)
     else:
         rows = _objects(path) if extension(path) in JSON else _table(path, DELIMITERS[extension(path)])
-    header = next(rows)
-    check_columns(columns, header, path, key)
+    check_columns(columns, next(rows, []), path, key)
     return rows
 
 
 def check_columns(columns: Sequence[str], header: Sequence[str], path: Path | str, key: str) -> None:
     """Raise ValueError if the header lacks one of the columns that the recipe defines under `key`."""
-    missing = [column for column in columns if column not in header]
-    if missing:
+    if missing := [column for column in columns if column not in header]:
         problem = f"{key}: {path} has no column {', '.join(missing)}; columns: {', '.join(header)}"
         raise ValueError(f"{problem[:1000]}; set the names of the columns under {key}")
 
 
 def _objects(path: Path) -> Iterator[Any]:
     """Yield the keys of the first object, then the rows."""
-    records = read_records(path)
-    first = next(records, None)
-    yield list(first[1]) if first else []
-    yield from chain([first] if first else [], records)
+    for index, (line, record) in enumerate(read_records(path)):
+        if index == 0:
+            yield list(record)
+        yield line, record
 
 
 def _table(path: Path, delimiter: str) -> Iterator[Any]:
     """Yield the header, then the rows. A quoted cell may hold line ends."""
-    first = Line(path, 1, "")
     reader = csv.reader((f"{line.text}\n" for line in read_all_lines(path)), delimiter=delimiter, strict=True)
-    header: list[str] | None = None
-    while True:
-        start = first._replace(number=reader.line_num + 1)
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            raise start.error(
-                f"{error}",
-                "cells in double quotes, or without double quotes",
-                "correct the line, or write the table as .jsonl",
-            ) from error
-        if cells is None:
-            break
-        if not cells:  # an empty line
-            continue
-        if header is None:
-            header = cells
-            if len(set(header)) < len(header):
-                raise start.error(
-                    f"a header {shown(header)}", "the names of the columns, each once", "correct the line"
-                )
-            yield header
-        elif len(cells) != len(header):
-            problem = f"{len(cells)} columns in {shown(cells)}"
-            expected = f"{len(header)} as in the header: {', '.join(header)[:1000]}"
-            raise start.error(problem, expected, "correct or delete the line")
-        else:
-            yield start, dict(zip(header, cells, strict=True))
-    if header is None:
-        raise first.error("no header", "the names of the columns in the first line", "write them there")
+    header: list[str] = []
+    start = Line(path, 1, "")
+    try:
+        for cells in reader:
+            if cells and not header:
+                yield (header := cells)
+            elif cells and len(cells) != len(header):
+                problem = f"{len(cells)} columns in {shown(cells)}"
+                expected = f"{len(header)} as in the header: {', '.join(header)[:1000]}"
+                raise start.error(problem, expected, "correct or delete the line")
+            elif cells:  # not an empty line
+                yield start, dict(zip(header, cells, strict=True))
+            start = start._replace(number=reader.line_num + 1)
+    except csv.Error as error:
+        expected = "cells in double quotes, or without double quotes"
+        raise start.error(f"{error}", expected, "correct the line, or write the table as .jsonl") from error
 
 
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Any]:

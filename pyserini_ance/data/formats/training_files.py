@@ -10,9 +10,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, LineOrigins, is_writable, shown
+from pyserini_ance.data.formats.lines import Line, LineOrigins, find_file, shown
 from pyserini_ance.data.formats.records import read_records
-from pyserini_ance.data.formats.text_files import find_file
 from pyserini_ance.data.trec import Judgment
 
 
@@ -83,23 +82,11 @@ def judged_questions(path: Path, layout: Layout) -> tuple[list[Entry], list[Judg
 
 
 def listed_negatives(path: Path, layout: Layout) -> Iterator[tuple[int, str, str]]:
-    """Iterate over line numbers, query and document ids of the listed negatives, in order.
-
-    Raises ValueError for an invalid id.
-    """
+    """Iterate over line numbers, query and document ids of the listed negatives, in order."""
     for index, (line, record) in enumerate(read_records(path)):
         query = layout.question(line, index, record).id
         for passage in listed_passages(line, record, layout, layout.negatives):
-            yield line.number, query, checked_id(line, passage.id)
-
-
-def checked_id(line: Line, id: str) -> str:
-    """The id of a listed passage. Raises ValueError if it is invalid."""
-    if id.split() != [id] or not is_writable(id):
-        raise line.error(
-            f"passage id {shown(id)}", "an id without blanks, which can be written as UTF-8", "correct it"
-        )
-    return id
+            yield line.number, query, passage.id
 
 
 def _listed(paths: Iterable[Path], layout: Layout) -> Iterator[Entry]:

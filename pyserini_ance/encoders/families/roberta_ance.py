@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from pyserini_ance.data.collection import Side
+from pyserini_ance.encoders import released
 from pyserini_ance.encoders.family import (
     Family,
     Switch,
@@ -24,16 +25,6 @@ from pyserini_ance.encoders.family import (
     quiet_transformers,
 )
 from pyserini_ance.encoders.layer_reduction import Layers, reduce_layers
-from pyserini_ance.encoders.released import (
-    ANCE,
-    SEED,
-    STAR,
-    Form,
-    check_unexpected_weights,
-    form_of,
-    warn_about_tokenization,
-    warn_about_vectors,
-)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, RobertaConfig
@@ -90,13 +81,12 @@ class RobertaAnce(Family):
         written = PreTrainedConfig.get_config_dict(source)[0]
         form = None
         if "head_dimension" not in written:  # not saved by `save`
-            form = form_of(self.kind, source, written)
+            form = released.form_of(self.kind, source, written)
             if self.head == "load":
-                form = form or ANCE
-                warn_about_tokenization(form, source, self.tokenization)
-                warn_about_vectors(form, source, self)
+                form = form or released.ANCE
+                released.warn_about_settings(form, source, self)
             elif form is not None:
-                warn_about_tokenization(form, source, self.tokenization, only=form.vocabulary)
+                released.warn_about_settings(form, source, self, only=form.vocabulary)
         model = self._read(source, form, head_required=self.head == "load").model
         tower = RobertaAnceTower(reduce_layers(model, self.layers, source), self.layer_norm, self.normalize)
         if self.head == "new":
@@ -114,7 +104,7 @@ class RobertaAnce(Family):
         state = {key: value.detach().cpu().contiguous() for key, value in tower.model.state_dict().items()}
         torch.save(state, folder / "pytorch_model.bin")
 
-    def _read(self, source: str, form: Form | None, head_required: bool) -> RobertaAnceTower:
+    def _read(self, source: str, form: released.Form | None, head_required: bool) -> RobertaAnceTower:
         quiet_transformers()
         config, names = self._config(source, form), dict(form.names) if form else {}
         model_class: Any = _model_class()
@@ -132,7 +122,7 @@ class RobertaAnce(Family):
             for key in {*report["missing_keys"], *mismatched}
             if ".pooler." not in key and (head_required or key not in HEAD)
         }
-        if form is SEED and TOKEN_TYPES in missing:
+        if form is released.SEED and TOKEN_TYPES in missing:
             missing.remove(TOKEN_TYPES)
             model.roberta.embeddings.token_type_embeddings.weight.data.zero_()
         if missing:
@@ -141,15 +131,15 @@ class RobertaAnce(Family):
                 "expected shape. To start from a plain RoBERTa or SEED-Encoder, set encoder.head=new; "
                 "otherwise download the checkpoint again."
             )
-        check_unexpected_weights(source, report["unexpected_keys"], form)
+        released.check_unexpected_weights(source, report["unexpected_keys"], form)
         return RobertaAnceTower(model, self.layer_norm, self.normalize)
 
-    def _config(self, source: str, form: Form | None) -> "RobertaConfig":
+    def _config(self, source: str, form: released.Form | None) -> "RobertaConfig":
         from transformers import RobertaConfig
 
         written = RobertaConfig.get_config_dict(source)[0]
         model_type = written.get("model_type", "roberta")  # the first ANCE checkpoints have none
-        if form is SEED:
+        if form is released.SEED:
             config = RobertaConfig(**_seed_shape(written))
         elif "roberta" in model_type:
             config = RobertaConfig.from_pretrained(source)
@@ -160,7 +150,7 @@ class RobertaAnce(Family):
                 "for any other model that Hugging Face's AutoModel supports, set encoder.kind=transformer"
             )
         if (
-            form is STAR
+            form is released.STAR
             and self.head == "load"
             and (size := written.get("output_embedding_size", config.hidden_size)) != self.dimension
         ):

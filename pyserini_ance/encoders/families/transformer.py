@@ -14,12 +14,15 @@ from torch import nn
 from torch.nn import functional
 
 from pyserini_ance.data.collection import Side
+from pyserini_ance.encoders import released
 from pyserini_ance.encoders.family import (
+    SIDE_FILE,
     Family,
     Switch,
     Tower,
     at,
     attention_mask,
+    completed,
     longest_input,
     pool,
     quiet_transformers,
@@ -27,16 +30,6 @@ from pyserini_ance.encoders.family import (
 )
 from pyserini_ance.encoders.foreign_formats import read_dpr_file, read_pooler
 from pyserini_ance.encoders.layer_reduction import Layers, reduce_layers
-from pyserini_ance.encoders.released import (
-    DPR,
-    DPR_FOLDER,
-    SEED,
-    Form,
-    check_unexpected_weights,
-    form_of,
-    warn_about_tokenization,
-)
-from pyserini_ance.encoders.saved_settings import SIDE_FILE, completed
 from pyserini_ance.encoders.sentence_transformers_import import (
     check_similarity,
     read_dense,
@@ -155,17 +148,14 @@ class Transformer(Family):
         from transformers import PreTrainedConfig
 
         written = PreTrainedConfig.get_config_dict(source)[0]
-        return (
-            self._dpr(source, written)
-            if written.get("model_type") in DPR.model_types
-            else self._backbone(source)
-        )
+        is_dpr = written.get("model_type") in released.DPR.model_types
+        return self._dpr(source, written) if is_dpr else self._backbone(source)
 
     def _dpr(self, source: str, written: dict[str, Any]) -> Any:
         from transformers import BertConfig
 
         config = BertConfig.from_dict({**written, "model_type": "bert", "architectures": None})
-        return self._backbone(source, DPR, config=config, key_mapping=dict(DPR.names))
+        return self._backbone(source, released.DPR, config=config, key_mapping=dict(released.DPR.names))
 
     def _released(self, source: str, side: Side) -> Any:
         """A backbone of another project: a DPR file or folder, or a model that AutoModel supports."""
@@ -178,17 +168,17 @@ class Transformer(Family):
         if side == "query":
             check_similarity(model, at(side, self.normalize))
         written = PreTrainedConfig.get_config_dict(source)[0]
-        if form_of(SEED.kind, source, written) is SEED:
+        if released.form_of(released.SEED.kind, source, written) is released.SEED:
             raise ValueError(
                 f"{source} is a SEED-Encoder, which Hugging Face does not support; "
                 "set encoder.kind=roberta_ance, and for a pretrained one also encoder.head=new"
             )
-        form = form_of("transformer", source, written)
+        form = released.form_of("transformer", source, written)
         if form is not None:
-            warn_about_tokenization(form, source, self.tokenization)
-        if form is not DPR:
+            released.warn_about_settings(form, source, self)
+        if form is not released.DPR:
             return self._backbone(source, form)
-        if (saved_side := DPR_FOLDER.get((written.get("architectures") or [""])[0], side)) != side:
+        if (saved_side := released.DPR_FOLDER.get((written.get("architectures") or [""])[0], side)) != side:
             raise ValueError(
                 f"{source} is a DPR encoder of the {saved_side} side; set encoder.tied=false, "
                 "with the question encoder as model and the context encoder as document_model"
@@ -212,15 +202,17 @@ class Transformer(Family):
 
         if self.tied:
             raise ValueError(f"{source} contains two towers; set encoder.tied=false")
-        warn_about_tokenization(DPR, source, self.tokenization)
+        released.warn_about_settings(released.DPR, source, self)
         assert self.base is not None, "a DPR file without `base` has no tokenizer, which is loaded first"
         config = BertConfig.from_pretrained(resolve_model(self.base))
-        return self._backbone(source, DPR, config=config, state_dict=read_dpr_file(Path(source), side))
+        return self._backbone(
+            source, released.DPR, config=config, state_dict=read_dpr_file(Path(source), side)
+        )
 
     def _backbone(
         self,
         source: str,
-        form: Form | None = None,
+        form: released.Form | None = None,
         state_dict: dict[str, torch.Tensor] | None = None,
         **options: Any,
     ) -> Any:
@@ -248,7 +240,7 @@ class Transformer(Family):
                 f"{source} has an ANCE head, which kind: transformer would ignore; set "
                 "encoder.kind=roberta_ance"
             )
-        check_unexpected_weights(source, report["unexpected_keys"], form)
+        released.check_unexpected_weights(source, report["unexpected_keys"], form)
         return backbone
 
 

@@ -11,9 +11,8 @@ from pydantic import model_validator
 from pyserini_ance.data.collection import Side, Texts
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.family import Family
+from pyserini_ance.encoders.family import SIDE_FILE, Family
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
-from pyserini_ance.encoders.saved_settings import SIDE_FILE
 from pyserini_ance.encoders.tokenization import token_folder, token_store
 from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from pyserini_ance.data.formats.text_files import find_file
+from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, scores_in_file
 
 KEY = "stages.<stage>.terms.<term>.teacher.file"

@@ -2,12 +2,12 @@
 
 import gzip
 import json
+import re
 import signal
 from pathlib import Path
 from random import Random
 
 import pytest
-from data.formats.damages import damaged
 
 from pyserini_ance.data.formats.beir import Beir
 
@@ -22,6 +22,60 @@ FILES = {
 """,
     "train.tsv": "query-id\tcorpus-id\tscore\nq1\t007\t1\nq2\t7\t2\nq2\td-3\t0\n",
 }
+NUMBERS = [*"99999999999 -2147483649 1_0 0x1 \u0661 1e999 NaN 1.0 -1 0".encode().split(), b"9" * 5000]
+VALUES = [*b'null true 1.5 {} [] [["a"]] {"a":{"b":[1]}} "" "\\ud800" "\\u0000" "\\ufeff"'.split(), b'" "']
+CHARACTERS = [b"\0", MARK, b"\r", b"\n", b"\r\n", b"\t", b" ", b'"', b"'", b"\\", b"{", b",", b"\\ud83d"]
+CHARACTERS += [
+    b"\xed\xa0\x80",
+    b"\xff",
+    b"\xc3",
+    b"\x1c",
+    "\u2028".encode(),
+    "\x85".encode(),
+    "\u00a0".encode(),
+]
+NESTED = [b"[" * 100_000, b'{"a":' * 3000, b"[" * 300 + b"]" * 300, b"x" * 200_000]
+REPLACED = {
+    rb"\n": [b"", b" ", b"\t", b"\r", "\u2028".encode(), b"\r\n", b"\r\r\n"],
+    rb"[ ,\t]": [b"\n", b"\r\n", b"\n\n", b"", b"\t", b"\t\t", b"  ", b","],
+    rb"[\"']": [b"", b'""', b"'", b'"', b'\\"', b'"""', b"\xe2\x80\x9d"],
+    rb"[][{}:,]": [b"", b"[", b"]", b"{", b"}", b":", b",", b",,"],
+    rb'"\w+":': [b'"_id":', b'"text":', b'"title":', b'"x":', b'"id":', b'"answers":'],
+    rb"\d+": NUMBERS,
+    rb'"[^"]*"(?!:)|\[[^][]*\]': VALUES,
+}
+
+
+def damaged(random: Random, raw: bytes) -> bytes:
+    """One change: of bits, bytes, lines, of a part that matches one of REPLACED, or of the encoding."""
+    start = random.randrange(len(raw) + 1)
+    stop = start + random.choice([0, 1, 1, 2, 5, 100, 3000])
+    kind = random.randrange(8)
+    if kind == 0:
+        return raw[:start] + raw[stop:]
+    if kind == 1:
+        return raw[:stop] + raw[start:]  # twice
+    if kind == 2:
+        new = random.choice([random.randbytes(3), *CHARACTERS, *NESTED])
+        return raw[:start] + new + raw[start:]
+    if kind == 3:
+        changed = bytearray(raw)
+        changed[random.randrange(len(raw))] ^= 1 << random.randrange(8)
+        return bytes(changed)
+    if kind == 4:
+        lines = raw.splitlines(keepends=True)
+        one, other = random.randrange(len(lines)), random.randrange(len(lines))
+        lines[one], lines[other] = random.choice([(b"", lines[other]), (lines[other], lines[one])])
+        return b"".join(lines)
+    if kind == 5:
+        encoding = random.choice(["utf-16", "utf-16-le", "utf-32", "latin-1", "utf-8-sig"])
+        return raw.decode(errors="replace").encode(encoding, errors="replace")
+    pattern = random.choice(list(REPLACED))
+    matches = list(re.finditer(pattern, raw))
+    if not matches:
+        return b""
+    match = random.choice(matches)
+    return raw[: match.start()] + random.choice(REPLACED[pattern]) + raw[match.end() :]
 
 
 def need(condition) -> None:
@@ -32,8 +86,7 @@ def need(condition) -> None:
 def lines(folder: Path, name: str) -> list[str]:
     path = folder / name
     raw = path.read_bytes() if path.exists() else gzip.decompress((folder / f"{name}.gz").read_bytes())
-    need(raw or path.exists())
-    need(b"\0" not in raw)
+    need((raw or path.exists()) and b"\0" not in raw)
     rows = [line.rstrip(b"\r") for line in raw.removeprefix(MARK).split(b"\n")]
     need(not any(row.startswith(MARK) for row in rows))
     return [row.decode() for row in rows if row]
@@ -51,19 +104,18 @@ def slowly(folder: Path) -> dict:
             need(answers is None or (isinstance(answers, list) and {str} >= set(map(type, answers))))
             if name == "queries.jsonl":
                 values = [" ".join(value.split()) for value in values]
-            id = str(record["_id"])
-            found.setdefault(id, []).append((values, answers))
+            found.setdefault(str(record["_id"]), []).append((values, answers or []))
         return found
 
     def check(entries: dict) -> dict:
         for id, given in entries.items():
             need(len(given) == 1 and id.split() == [id])
-            (values, answers) = given[0]
+            values, answers = given[0]
             need(any(value.strip() for value in values))
-            for text in (id, *values, *(answers or [])):
+            for text in (id, *values, *answers):
                 need("\0" not in text)
                 text.encode()
-        return {id: (values, answers) for id, [(values, answers)] in entries.items()}
+        return {id: given for id, [given] in entries.items()}
 
     documents = check(records("corpus.jsonl", "title", "text"))
     rows = []
@@ -71,14 +123,8 @@ def slowly(folder: Path) -> dict:
         cells = line.split("\t")
         need(len(cells) == 3 and all(map(str.strip, cells)))
         if index or cells[2] != "score":
-            digits = cells[2].strip().lstrip("+-")
-            need(
-                digits.isascii()
-                and digits.isdigit()
-                and len(digits) < 10
-                and len(cells[2].strip()) - len(digits) < 2
-            )
-            rows.append((cells[0], cells[1], int(cells[2])))
+            need(re.fullmatch("[+-]?[0-9]{1,9}", cells[2].strip()))
+            rows.append((cells[0], cells[1], int(cells[2].strip())))
     judged = {row[0] for row in rows}
     queries = check({id: given for id, given in records("queries.jsonl", "text").items() if id in judged})
     grades: dict = {}
@@ -87,80 +133,49 @@ def slowly(folder: Path) -> dict:
         need(grades.setdefault(query, {}).setdefault(document, grade) == grade)
     used = {id: grades[id] for id in queries if any(grade > 0 for grade in grades[id].values())}
     need(documents and used)
-    return {"documents": documents, "queries": {id: (queries[id], used[id]) for id in used}}
+    texts = {id: values for id, (values, _) in documents.items()}
+    return {"documents": texts, "queries": {id: (*queries[id], used[id]) for id in used}}
 
 
 def read(folder: Path) -> dict:
     collection = Beir(folder=folder, splits={"train": "train.tsv"}).read()
-    documents, split = collection.documents, collection.split("train")
-    texts = [(list(documents[row].values()), None) for row in range(len(documents))]
-    answers = split.queries.columns.get("answers")
-    judged = collection.judgments("train")
-    queries = {
-        id: (([split.queries.columns["text"][row]], json.loads(answers[row]) if answers else []), judged[id])
-        for row, id in enumerate(split.queries.ids)
+    documents, queries = collection.documents, collection.split("train").queries
+    answers, judged = queries.columns.get("answers"), collection.judgments("train")
+    texts = {id: list(documents[row].values()) for row, id in enumerate(documents.ids)}
+    asked = {
+        id: ([queries.columns["text"][row]], json.loads(answers[row]) if answers else [], judged[id])
+        for row, id in enumerate(queries.ids)
     }
-    return {"documents": dict(zip(documents.ids, texts, strict=True)), "queries": queries}
-
-
-def without_none(result: dict) -> dict:
-    queries = {
-        id: ((texts, answers or []), grades) for id, ((texts, answers), grades) in result["queries"].items()
-    }
-    return {"documents": result["documents"], "queries": queries}
+    return {"documents": texts, "queries": asked}
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_damaged_copies_are_errors_or_read_like_the_reference(tmp_path, seed):
-    """200 copies with one to three damages each; no copy takes 20 seconds."""
+    """200 copies with one to three damages each, a quarter of them packed, before or after the damage."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
-    assert read(tmp_path) == without_none(slowly(tmp_path))
+    assert read(tmp_path) == slowly(tmp_path)
     signal.alarm(120)
     for number in range(200):
         random = Random(f"{seed} {number}")
         name = random.choice(list(FILES))
-        damages, packed, raw = damaged(random, FILES[name].encode())
-        path = tmp_path / f"{name}{'.gz' * packed}"
+        packed, raw = random.random() < 0.25, FILES[name].encode()
+        first = packed and random.random() < 0.7
+        raw = gzip.compress(raw, 1, mtime=0) if first else raw
+        for _ in range(1 if first else random.choice([1, 1, 1, 2, 3])):
+            raw = damaged(random, raw or b"\n")
         (tmp_path / name).unlink()
-        path.write_bytes(raw)
+        path = tmp_path / f"{name}{'.gz' * packed}"
+        path.write_bytes(gzip.compress(raw, 1, mtime=0) if packed and not first else raw)
         try:
-            expected = without_none(slowly(tmp_path))
+            expected = slowly(tmp_path)
         except Exception:
             expected = None
         try:
-            found = read(tmp_path)
+            assert read(tmp_path) == expected, (number, name)
         except (ValueError, OSError) as error:
-            assert expected is None, (number, name, damages, error)
-            assert str(tmp_path) in str(error) and not isinstance(error, UnicodeError), (
-                number,
-                damages,
-                error,
-            )
-            assert len(str(error)) < 3000
-        else:
-            assert found == expected, (number, name, damages)
+            assert expected is None and not isinstance(error, UnicodeError), (number, name, error)
+            assert str(tmp_path) in str(error) and len(str(error)) < 3000
         path.unlink()
         (tmp_path / name).write_text(FILES[name])
     signal.alarm(0)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda raw: raw.replace(b"\n", b"\r\r\n"),
-        lambda raw: MARK + raw.replace(b"\n", b"\r\n"),
-        lambda raw: raw.removesuffix(b"\n"),
-        lambda raw: raw + b"\n\r\n",
-        lambda raw: gzip.compress(raw[:40]) + gzip.compress(raw[40:]) + b"\0" * 9,
-    ],
-    ids=["windows twice", "mark and windows", "no last end", "empty lines", "gzip in two parts"],
-)
-def test_harmless_changes(tmp_path, change):
-    for folder in ("plain", "changed"):
-        (tmp_path / folder).mkdir()
-    for name, text in FILES.items():
-        (tmp_path / "plain" / name).write_text(text)
-        raw = change(text.encode())
-        (tmp_path / "changed" / f"{name}{'.gz' * raw.startswith(b'\x1f\x8b')}").write_bytes(raw)
-    assert read(tmp_path / "changed") == read(tmp_path / "plain")

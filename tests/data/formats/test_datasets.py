@@ -3,7 +3,6 @@ import json
 
 import datasets
 import huggingface_hub
-import pandas
 import pytest
 
 from pyserini_ance.data.answer_matching import read_answers
@@ -149,31 +148,20 @@ def test_ids_and_texts_of_files_are_not_converted(recipe, tmp_path):
     assert train.qrels.grades.tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("grade", ["1.5", "yes", "", "1e0", "nan", "9999999999"])
-def test_a_grade_that_is_not_a_whole_number_is_an_error(recipe, tmp_path, grade):
-    (tmp_path / "qrels.csv").write_text(f"query-id,corpus-id,score\nq1,d1,1\nq1,d2,{grade}\n")
-    recipe["splits"] = {"train": {"path": str(tmp_path / "qrels.csv")}}
-    with pytest.raises(
-        ValueError,
-        match=rf"qrels\.csv, line 3: score '{grade}'; expected a whole number of at most nine digits; "
-        "correct the row",
-    ):
-        Datasets(**recipe).read()
-
-
-def test_ids_that_pandas_made_numbers_with_a_point_are_an_error(recipe, tmp_path):
-    """A column of whole numbers is float after a merge that leaves some missing."""
-    pandas.DataFrame({"_id": [0.0, 1.0], "text": ["a", "b"]}).to_parquet(tmp_path / "float.parquet")
-    recipe["documents"] = {"path": str(tmp_path / "float.parquet"), "title": None}
-    message = r"float\.parquet, line 1: id 0\.0; .*; the column is float; write it as int or string$"
-    with pytest.raises(ValueError, match=message):
-        Datasets(**recipe).read()
-
-
-def test_a_file_with_another_extension_is_an_error(recipe, tmp_path):
-    (tmp_path / "corpus.xml").write_text("<a/>")
-    recipe["documents"]["path"] = str(tmp_path / "corpus.xml")
-    with pytest.raises(
-        ValueError, match=r"data.documents: .* extension '.xml'; expected .parquet, .json, .jsonl"
-    ):
+@pytest.mark.parametrize(
+    ("part", "name", "text", "message"),
+    [
+        *(
+            ("train", "qrels.csv", f"query-id,corpus-id,score\nq1,d1,1\nq1,d2,{grade}\n", "line 3: score")
+            for grade in ("1.5", "yes", "", "nan", "9999999999")
+        ),
+        ("documents", "corpus.xml", "<a/>", "extension '.xml'; expected .parquet, .json, .jsonl"),
+        ("documents", "a.jsonl", '{"_id": 0.0, "title": "", "text": "a"}', "line 1: id 0.0; expected"),
+    ],
+)
+def test_values_and_files_of_another_kind_are_errors(recipe, tmp_path, part, name, text, message):
+    (tmp_path / name).write_text(text)
+    section = recipe["splits"] if part in recipe["splits"] else recipe
+    section[part] = {"path": str(tmp_path / name)}
+    with pytest.raises(ValueError, match=rf"{name}.*{message}"):
         Datasets(**recipe).read()

@@ -1,4 +1,3 @@
-import os
 import subprocess
 import sys
 from itertools import pairwise
@@ -6,7 +5,6 @@ from itertools import pairwise
 import pytest
 
 from pyserini_ance.data.formats.docstrings import Docstrings, package_docstrings
-from pyserini_ance.pipeline.mining import load_collection
 
 REST = (
     "Some twenty words must stand behind the first sentence, or else the docstring is no document that can "
@@ -76,28 +74,20 @@ def test_the_first_of_repeated_sentences_and_rests_is_kept(toolbox):
     assert list(collection.splits) == ["train"]
 
 
-def test_no_module_is_in_two_splits(toolbox):
-    splits = toolbox(dev_share=0.2, test_share=0.2).read().splits
+def test_no_module_is_in_two_splits_which_depend_on_the_seed(toolbox):
+    shares = {"dev_share": 0.2, "test_share": 0.2}
+    assert toolbox(seed=1, **shares).read().digest != toolbox(seed=2, **shares).read().digest
+    splits = toolbox(**shares).read().splits
     assert list(splits) == ["train", "dev", "test"]
     modules = [modules_of(split.queries) for split in splits.values()]
     assert sum(map(len, modules)) == len(set.union(*modules)) == 26
 
 
-def test_unchanged_packages_are_not_parsed_again(three_packages, tmp_path, monkeypatch):
-    settings = three_packages(dev_packages=("boxes",)).model_dump()
-    paths = [path for _, path in Docstrings(**settings).files()]
+def test_the_files_are_those_of_all_packages(three_packages, tmp_path):
+    paths = [path for _, path in three_packages(dev_packages=("boxes",)).files()]
     assert sorted(path.relative_to(tmp_path).as_posix() for path in paths) == [
         f"{package}/{name}.py" for package in ("box", "boxes") for name in ("__init__", "other")
     ]
-    for path in paths:  # a younger file may change again without changing its time
-        os.utime(path, (1e9, 1e9))
-    first = load_collection(settings, tmp_path / "cache")
-    with monkeypatch.context() as patch:
-        patch.setattr("pyserini_ance.data.formats.docstrings.package_docstrings", None)
-        assert load_collection(settings, tmp_path / "cache").digest == first.digest
-    (tmp_path / "box" / "other.py").write_text("")
-    os.utime(tmp_path / "box" / "other.py", (1e9, 1e9))
-    assert len(load_collection(settings, tmp_path / "cache").documents) == len(first.documents) - 2
 
 
 def test_packages_of_dev_and_test_are_whole(three_packages):
@@ -110,73 +100,12 @@ def test_packages_of_dev_and_test_are_whole(three_packages):
     assert len(collection.documents) == 12
 
 
-def test_fewer_documents_of_a_set_split_by_package_are_whole_modules(three_packages):
-    packages = {"packages": ("box", "boxes"), "test_packages": ("box2",)}
-    collection = three_packages(**packages, max_documents=9, seed=3).read()
-    assert len(collection.documents) == 8
-    assert modules_of(collection.split("test").queries) <= {"box2", "box2.other"}
-
-
-def test_a_package_has_one_split(three_packages):
-    with pytest.raises(ValueError, match="test_packages name box more than once; a package has one split"):
-        three_packages(test_packages=("boxes", "box"))
-
-
-@pytest.mark.parametrize("share", ["dev_share", "test_share"])
-def test_shares_of_modules_do_not_go_with_a_split_by_package(three_packages, share):
-    with pytest.raises(ValueError, match=r"shares of modules, but dev_packages and test_packages .*remove"):
-        three_packages(test_packages=("boxes",), **{share: 0.2})
-
-
-@pytest.mark.parametrize("escape", ["\\0", "\\ud800"])
-def test_docstrings_that_are_no_text_are_left_out(tmp_path, monkeypatch, escape):
-    (tmp_path / "escapes").mkdir()
-    (tmp_path / "escapes" / "__init__.py").write_text(
-        f'def a(): "Solve the first system of equations. {REST} {escape}"\n'
-        f'def b(): "Solve the second system of equations. {REST}"\n'
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    documents = Docstrings(packages=("escapes",), dev_share=0, test_share=0).read().documents
-    assert documents.ids == ["escapes:b"]
-
-
-def test_splits_depend_on_the_seed(toolbox):
-    digests = [toolbox(seed=seed, dev_share=0.2, test_share=0.2).read().digest for seed in (1, 2, 1)]
-    assert digests[0] == digests[2] != digests[1]
-
-
 def test_fewer_documents_are_whole_modules_and_nested(toolbox):
     sizes = (9, 10, 30, 52, 99)
     documents = [toolbox(max_documents=size, dev_share=0, test_share=0).read().documents for size in sizes]
     assert [len(part) for part in documents] == [8, 10, 30, 52, 52]
     assert all(len(modules_of(part)) * 2 == len(part) for part in documents)
     assert all(set(small.ids) <= set(large.ids) for small, large in pairwise(documents))
-
-
-def test_shares_must_leave_training_data():
-    with pytest.raises(ValueError, match=r"dev_share 0\.5 \+ test_share 0\.5: expected a sum below 1"):
-        Docstrings(dev_share=0.5, test_share=0.5)
-
-
-def test_a_package_that_is_not_installed_is_an_error():
-    with pytest.raises(
-        ValueError, match=r"no installed package 'no_such_package'; .* pip install no_such_package"
-    ):
-        Docstrings(packages=("no_such_package",)).read()
-
-
-def test_every_process_reads_the_same_collection():
-    code = (
-        "from pyserini_ance.data.formats.docstrings import Docstrings; "
-        "collection = Docstrings(packages=('numpy',), max_documents=600).read(); print(collection.digest)"
-    )
-    printed = {
-        subprocess.check_output(
-            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, text=True
-        )
-        for seed in ("1", "2")
-    }
-    assert len(printed) == 1
 
 
 @pytest.fixture
@@ -267,26 +196,14 @@ def test_test_modules_are_skipped(package):
     assert [docstring.id for docstring in found] == ["toolbox:f", "toolbox.sub:f", "toolbox.sub.contest:f"]
 
 
-def test_the_error_for_an_unparsable_file_names_it(package):
-    with pytest.raises(
-        ValueError, match=r"b\.py, line 2: .*; expected Python source; remove its package from"
-    ):
-        package(__init__="", b="a = 1\ndef f(:\n")
-
-
 @pytest.mark.parametrize(
-    "source",
-    [
-        "a = 1" + " + 1" * 50_000,
-        "a = " + "-" * 50_000 + "1",
-        "if a: pass\n" + "elif a: pass\n" * 1500,
-        "a = '\0'",
-    ],
+    ("source", "line"),
+    [("a = 1\ndef f(:\n", 2), ("a = " + "-" * 50_000 + "1", 1), ("a = '\0'", 1)],
+    ids=["syntax", "depth", "NUL"],
 )
-def test_the_error_for_a_file_beyond_the_parser_names_it(package, source):
-    with pytest.raises(
-        ValueError, match=r"b\.py, line 1: .*; expected Python source; remove its package from"
-    ):
+def test_the_error_for_a_file_that_cannot_be_parsed_names_it(package, source, line):
+    message = rf"b\.py, line {line}: .*; expected Python source; remove its package from"
+    with pytest.raises(ValueError, match=message):
         package(__init__="", b=source)
 
 

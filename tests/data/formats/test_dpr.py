@@ -1,4 +1,3 @@
-import gzip
 import json
 
 import pytest
@@ -94,6 +93,21 @@ def test_questions_may_have_their_passages_in_another_file(recipe, tmp_path):
             Dpr.model_validate({**recipe, "splits": {"train": {**train, **more}}})
 
 
+@pytest.mark.parametrize("header", ["", "\n\nid\ttext\ttitle\n"])
+def test_passages_may_have_no_header_or_one_after_empty_lines(recipe, tmp_path, header):
+    (tmp_path / "psgs_w100.tsv").write_text(header + PASSAGES.partition("\n")[2])
+    assert Dpr(**recipe).read().documents.ids == ["1", "2", "3"]
+
+
+def test_questions_are_read_without_passages_and_judgments(recipe, tmp_path):
+    train = read_questions(tmp_path / "train.json")
+    assert (train.ids, train.columns["text"]) == (["0", "1", "2"], ["which year", "no passage", "who"])
+    del recipe["splits"]["test"]["qrels"]
+    test = Dpr(**recipe).read().split("test")
+    assert len(test.queries) == 3 and answers(test)[2] == ["x"] and not test.is_judged
+    assert test.queries.ids == read_questions(tmp_path / "test.qa.csv").ids
+
+
 def test_question_marks_at_the_end_are_kept_or_removed_as_in_the_codes_of_dpr_and_ance(recipe, tmp_path):
     """`if question[-1] == "?": question = question[:-1]`: one mark, and only at the end."""
     (tmp_path / "train.json").write_text(
@@ -106,41 +120,6 @@ def test_question_marks_at_the_end_are_kept_or_removed_as_in_the_codes_of_dpr_an
     assert list(train.columns["text"]) == ["which year", "really?", "why? he said", "who"]
     assert read_answers(train, 0) == ["1984"]
     assert list(removed.split("test").queries.columns["text"])[1] == 'who is "Ahärôn"'
-
-
-def test_questions_are_read_without_passages(recipe, tmp_path):
-    test, train = read_questions(tmp_path / "test.qa.csv"), read_questions(tmp_path / "train.json")
-    assert (test.ids, test.columns["text"]) == (
-        ["0", "1", "2"],
-        ["which year", 'who is "Ahärôn"?', "unjudged"],
-    )
-    assert [read_answers(test, row) for row in range(3)] == [
-        ["1984", "it's 1984"],
-        ["Aaron", "Moses' brother"],
-        ["x"],
-    ]
-    assert (train.ids, train.columns["text"]) == (["0", "1", "2"], ["which year", "no passage", "who"])
-
-
-def test_passages_may_have_no_header(recipe, tmp_path):
-    (tmp_path / "psgs_w100.tsv").write_text(PASSAGES.partition("\n")[2])
-    assert Dpr(**recipe).read().documents.ids == ["1", "2", "3"]
-
-
-def test_the_header_is_the_first_line_that_is_not_empty(recipe, tmp_path):
-    (tmp_path / "psgs_w100.tsv").write_text(f"\n\n{PASSAGES}")
-    assert Dpr(**recipe).read().documents.ids == ["1", "2", "3"]
-
-
-@pytest.mark.parametrize("header", ["id\ttitle\ttext", "id\ttext\tname", "pid\ttext\ttitle"])
-def test_a_header_of_other_columns_is_an_error(recipe, tmp_path, header):
-    (tmp_path / "psgs_w100.tsv").write_text(PASSAGES.replace("id\ttext\ttitle", header))
-    with pytest.raises(
-        ValueError,
-        match=r"psgs_w100\.tsv, line 1: a header .*; expected the header id TAB text TAB title in line 1, or "
-        r"none",
-    ):
-        Dpr(**recipe).read()
 
 
 @pytest.mark.parametrize(
@@ -170,16 +149,17 @@ def test_qrels_replace_the_positives_of_the_file(recipe, tmp_path):
     assert [train.known_positives("query").of(row).tolist() for row in range(2)] == [[1], [0]]
 
 
-def test_questions_without_judgments_are_all_kept(recipe, tmp_path):
-    del recipe["splits"]["test"]["qrels"]
-    collection = Dpr(**recipe).read()
-    test = collection.split("test")
-    assert len(test.queries) == len((tmp_path / "test.qa.csv").read_text().splitlines()) and answers(test)[0]
-    assert (
-        not test.is_judged
-        and len(test.qrels.offsets) == len(test.queries) + 1
-        and collection.split("train").is_judged
-    )
+LISTS = [
+    "['a', 'b'",
+    "['a', 1984]",
+    "('a', 'b')",
+    "'a'",
+    "['a' 'b']",
+    "[b'a']",
+    "['a', {[]}]",
+    "['\\x']",
+    "Paris",
+]
 
 
 @pytest.mark.parametrize(
@@ -188,32 +168,20 @@ def test_questions_without_judgments_are_all_kept(recipe, tmp_path):
         (
             "psgs_w100.tsv",
             "4\tno title",
-            "line 5: 2 columns in .*; expected 3 columns separated by one tab: id, text, title",
+            "line 5: 2 columns in .*; expected 3 columns separated by one tab: id",
         ),
-        ("psgs_w100.tsv", "4\ttext\ttitle\tmore", "line 5: 4 columns"),
         ("psgs_w100.tsv", '4\t"not closed\ttitle', "line 5: unexpected end of data, in .*"),
-        ("psgs_w100.tsv", '4\t"closed" early\ttitle', "line 5: .* expected after .* in .*"),
-        ("psgs_w100.tsv", "2\tagain\ttitle", "line 5: document id '2' was already given in .* line 3"),
-        ("psgs_w100.tsv", "id\ttext\ttitle", r"line 5: a header 'id\\ttext\\ttitle'"),
-        ("psgs_w100.tsv", "4\t\t", "line 5: document '4' is empty; expected a text in title or text"),
+        ("psgs_w100.tsv", "id\ttext\ttitle", r"line 5: a header 'id\\ttext\\ttitle'; expected the header id"),
         ("test.qa.csv", "no answers", "line 4: 1 columns in 'no answers'; expected 2 columns"),
-        ("test.qa.csv", "q\t['a']\t['b']", "line 4: 3 columns"),
-        ("test.qa.csv", " \t['a']", "line 4: query '3' is empty"),
-        ("test.qa.csv", "q\t['a', 'b'", r"line 4: answers \"\['a', 'b'\"; expected a Python list of strings"),
-        ("test.qa.csv", "q\t['a', 1984]", "line 4: answers .*; expected a Python list of strings"),
-        ("test.qa.csv", "q\t('a', 'b')", "line 4: answers .*; expected a Python list of strings"),
-        ("test.qa.csv", "q\t'a'", "line 4: answers .*; expected a Python list of strings"),
-        ("test.qa.csv", "q\t['a' 'b']", "line 4: answers .*; expected a Python list of strings"),
-        ("test.qa.csv", "q\t[b'a']", "line 4: answers .*; expected a Python list of strings"),
-        ("test.qa.csv", "q\t['a', {[]}]", "line 4: answers .*; expected a Python list of strings"),
-        ("test.qa.csv", "q\t['\\x']", "line 4: answers .*; expected a Python list of strings"),
-        ("test.qa.csv", "q\tParis", "line 4: answers 'Paris'; expected a Python list of strings"),
+        *(
+            ("test.qa.csv", f"q\t{one}", "line 4: answers .*; expected a Python list of strings")
+            for one in LISTS
+        ),
+        # U+001D differs from \\r in one bit. Pyserini, which evaluates the list, fails on it as well.
+        ("test.qa.csv", "q\t['a']\x1d", "line 4: answers .*; expected a Python list of strings"),
         ("test.qa.csv", "q\t" + "[" * 9999, r"line 4: answers '\[\[\[.*; expected a Python list of strings"),
         ("test.qa.csv", '{"question": "q"}', "line 4: a question without answers"),
         ("test.qa.csv", '{"question": "q", "answer": "a"}', "line 4: answer 'a'; expected a list of strings"),
-        ("test.qa.csv", '{"question": "q", "answer": ["a"]', "line 4: malformed JSON at column 34"),
-        ("test.qrels", "0 0 99 1", r"1 judgments of split 'test' .*test\.qrels:3 0 99"),
-        ("test.qrels", "9 0 1 1", r"1 judgments of split 'test' .*test\.qrels:3 9 1"),
     ],
 )
 def test_malformed_input_is_an_error(recipe, tmp_path, name, line, message):
@@ -221,21 +189,6 @@ def test_malformed_input_is_an_error(recipe, tmp_path, name, line, message):
         file.write(line)
     with pytest.raises(ValueError, match=message):
         Dpr(**recipe).read()
-
-
-@pytest.mark.parametrize("end", ["\x1d", "\x0b", "\x85", "\u2028", "\u00a0"])
-def test_only_blanks_and_tabs_may_surround_a_list(recipe, tmp_path, end):
-    """U+001D differs from \\r in one bit.
-
-    Pyserini, which evaluates the list as Python, fails on it as well.
-    """
-    (tmp_path / "test.qa.csv").write_bytes(TEST.replace('1984"]\r\n', f'1984"]{end}\n').encode())
-    with pytest.raises(
-        ValueError, match=r"test\.qa\.csv, line 1: answers .*; expected a Python list of strings"
-    ):
-        Dpr(**recipe).read()
-    (tmp_path / "test.qa.csv").write_bytes(TEST.replace('1984"]\r\n', '1984"] \r\n').encode())
-    assert answers(Dpr(**recipe).read().split("test"))[0] == ["1984", "it's 1984"]
 
 
 @pytest.fixture
@@ -266,48 +219,3 @@ def test_real_questions(real, name, questions, first, last):
     assert test.queries.columns["text"][0] == first
     assert test.queries.ids[-1] == str(questions - 1)
     assert last in (None, read_answers(test.queries, questions - 1))
-
-
-def test_a_real_training_file(shared_data, tmp_path):
-    """Five questions. A passage that is listed as positive twice is relevant once, at its first position."""
-    path = shared_data / "dpr" / "nq-dev.sample.json"
-    with gzip.open(f"{path}.gz") as file:
-        records = json.load(file)
-    ids = {context["passage_id"] for record in records for context in record["positive_ctxs"]}
-    (tmp_path / "psgs.tsv").write_text("".join(f"{id}\ta text\ta title\n" for id in ids))
-    collection = Dpr(passages=tmp_path / "psgs.tsv", splits={"dev": {"questions": path}}).read()
-    dev = collection.split("dev")
-    assert (dev.queries.ids, dev.queries.columns["text"][0]) == (
-        ["0", "1", "2", "3", "4"],
-        "who sings does he love me with reba",
-    )
-    assert (dev.queries.columns["text"][-1], answers(dev)[-1]) == (
-        "when did wesley leave last of the summer wine",
-        ["2002"],
-    )
-    relevant = [
-        [collection.documents.ids[row] for row in dev.known_positives("query").of(query)]
-        for query in range(5)
-    ]
-    assert (relevant[1][:3], relevant[3]) == (["151960", "152029", "151963"], ["13258931"])
-
-
-def test_real_questions_with_quotes(shared_data, tmp_path):
-    """The lines of TriviaQA's test questions on which splitting at tabs fails the most."""
-    with gzip.open(shared_data / "openqa-topics" / "topics.dpr.trivia.test.txt.gz") as file:
-        lines = [line for line in file if b'""""""' in line]
-    (tmp_path / "test.txt").write_bytes(b"".join(lines))
-    read = {entry.fields["text"]: entry.answers for entry in _questions(tmp_path / "test.txt")}
-    assert len(read) == 77
-    assert read['"What is the literal meaning of the French expression ""Son et Lumiere""?"'] == [
-        '"""SOUND AND LIGHT"""'
-    ]
-    assert read["What was the first song played on MTV on 1 August 1981?"] == [
-        '"""Video Killed The Radio Star"" by the Buggles"'
-    ]
-    assert not any(text.startswith('"""') and text.endswith('"""') for text in read)
-
-
-def test_real_expressions_keep_their_backslashes(real):
-    test = real("openqa-topics/topics.dpr.curated.test.txt", 694).split("test")
-    assert read_answers(test.queries, 0)[0].startswith(r"20\s?,?\s?(32|40)0\s?-?\s?f(ee|oo)t|6,194-meter|")

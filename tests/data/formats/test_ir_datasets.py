@@ -1,6 +1,5 @@
 """A stand-in module with the documented interface of ir_datasets, so that the package is not needed."""
 
-import importlib.util
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
@@ -9,7 +8,6 @@ import pytest
 
 from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.ir_datasets import IrDatasets
-from pyserini_ance.data.formats.msmarco_doc import MsmarcoDoc
 
 
 class Document(NamedTuple):
@@ -117,27 +115,13 @@ def test_without_a_text_field_the_default_text_is_used(package):
     assert collection.split("test").queries.columns == {"text": ["a topic"]}
 
 
-def test_documents_of_ms_marco_equal_those_of_its_files(package, tmp_path, monkeypatch):
-    rows = [("d1", "http://a.org/", "A title", "Body of A"), ("d2", "http://b.org/", "", "Of B.")]
-    monkeypatch.setitem(DATASETS, "msmarco/few", dataset(docs=[Page(*row) for row in rows]))
-    (tmp_path / "docs.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
-    (tmp_path / "queries.tsv").write_text("q1\twhich one\n")
-    (tmp_path / "qrels.tsv").write_text("q1 0 d2 2\nq1 0 d1 0\n")
-    files = {"queries": tmp_path / "queries.tsv", "qrels": tmp_path / "qrels.tsv"}
-    original = IrDatasets(documents="msmarco/few", splits={"train": "beir/few/train"}).read()
-    assert original.documents[0] == {"url": "http://a.org/", "title": "A title", "text": "Body of A"}
-    assert (
-        original.digest == MsmarcoDoc(documents=tmp_path / "docs.tsv", splits={"train": files}).read().digest
-    )
-
-
 @pytest.mark.parametrize(
     ("documents", "split", "message"),
     [
         ("beir/fewer", "beir/few/train", "data.documents: ir_datasets has no data set 'beir/fewer'"),
         ("beir/few", "beir/train", "data.splits.train: ir_datasets has no data set 'beir/train'"),
-        ("beir/few", "beir/few", "data.splits.train: 'beir/few' of ir_datasets has no qrels"),
-        ("beir/few/train", "beir/few/train", "data.documents: 'beir/few/train' of ir_datasets has no docs"),
+        ("beir/few", "beir/few", "data.splits.train: ir_datasets has no qrels in 'beir/few'"),
+        ("beir/few/train", "beir/few/train", "data.documents: ir_datasets has no docs in 'beir/few/train'"),
         ("old/few", "beir/few/train", "ir_datasets/old/few/docs, line 1: a record with the fields doc_id"),
     ],
 )
@@ -150,25 +134,10 @@ def test_missing_data_sets_and_records_are_errors(package, documents, split, mes
     ("part", "record", "message"),
     [
         ("docs", Document(None, "text", "title", {}), "few/docs, line 2: id None"),
-        (
-            "docs",
-            Document("d1", "again", "title", {}),
-            "few/docs, line 2: document id 'd1' was already given in .* line 1",
-        ),
-        (
-            "docs",
-            Document("d2", "a\0b", "title", {}),
-            "few/docs, line 2: document 'd2' holds a NUL character",
-        ),
         ("docs", Document("\ufeffd2", "text", "title", {}), r"few/docs, line 2: doc_id '\\ufeffd2'"),
         ("queries", Query(None, "text"), "few/queries, line 2: id None; expected a string under query_id"),
         ("qrels", Judged("q1", "d1", None, "0"), "few/qrels, line 2: relevance None"),
         ("qrels", Judged("q1", "d1", 1.5, "0"), "few/qrels, line 2: relevance 1.5; expected a whole number"),
-        (
-            "qrels",
-            Judged("q1", "nowhere", 1, "0"),
-            "1 judgments of split 'train' refer to .*few/qrels:2 q1 nowhere",
-        ),
         (
             "qrels",
             RuntimeError("expected 4 columns, got 3"),
@@ -202,21 +171,5 @@ def test_a_malformed_record_is_an_error(monkeypatch, part, record, message):
 
 def test_without_the_package_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ir_datasets", None)
-    with pytest.raises(
-        RuntimeError, match=r"cannot be imported .*; install it: python -m pip install ir-datasets"
-    ):
+    with pytest.raises(RuntimeError, match=r"data.kind is ir_datasets, but .*; install it: python -m pip"):
         IrDatasets(documents="beir/few", splits={}).read()
-
-
-@pytest.mark.skipif(importlib.util.find_spec("ir_datasets") is None, reason="ir_datasets is not installed")
-def test_the_real_package_has_this_interface():
-    """Nothing is downloaded: classes and names exist before the data."""
-    import ir_datasets
-
-    train = ir_datasets.load("beir/nfcorpus/train")
-    assert {"doc_id", "text", "title"} <= set(train.docs_cls()._fields)
-    assert {"query_id", "text"} <= set(train.queries_cls()._fields)
-    assert {"query_id", "doc_id", "relevance"} <= set(train.qrels_cls()._fields)
-    assert ir_datasets.load("msmarco-document/train").docs_cls()._fields == Page._fields
-    with pytest.raises(KeyError):
-        ir_datasets.load("beir/no-such-set")

@@ -14,12 +14,10 @@ import pytest
 from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.beir import Beir
-from pyserini_ance.data.formats.builder import tsv_entries
 from pyserini_ance.data.formats.dpr import Dpr
 from pyserini_ance.data.formats.ir_datasets import IrDatasets
 from pyserini_ance.data.formats.msmarco_doc import MsmarcoDoc
 from pyserini_ance.data.formats.msmarco_passage import MsmarcoPassage
-from pyserini_ance.data.formats.text_files import find_file
 
 
 @pytest.fixture
@@ -88,23 +86,6 @@ def test_documents(shared_data, ir_datasets, local):
     if "local/docs" not in ir_datasets.registry:
         ir_datasets.registry.register("local/docs", data_set)
     assert IrDatasets(documents="local/docs", splits={"train": "local/docs"}).read().digest == own.digest
-
-
-def files(shared_data, kind: str) -> list[Path]:
-    return [
-        path.with_name(path.name.removesuffix(".gz"))
-        for path in sorted((shared_data / "msmarco-topics-qrels").glob(f"{kind}.*"))
-    ]
-
-
-def test_topics(shared_data, ir_datasets, local):
-    result = files(shared_data, "topics")
-    for path in result:
-        own = [(entry.id, entry.fields["text"]) for entry in tsv_entries(find_file(path, "topics"))]
-        assert own == [
-            (one.query_id, one.text) for one in ir_datasets.formats.TsvQueries(local(path)).queries_iter()
-        ]
-    assert len(result) == 5
 
 
 def test_beir(shared_data, local):

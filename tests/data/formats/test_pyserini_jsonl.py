@@ -60,27 +60,6 @@ def test_fields_are_lines_of_contents_or_keys(tmp_path, last):
     assert not last or documents[2] == {"url": "u", "title": "", "text": "Of C"}
 
 
-def test_missing_fields_are_errors(tmp_path):
-    (tmp_path / "corpus.jsonl").write_text('{"id": "1", "contents": "One line."}\n')
-    with pytest.raises(
-        ValueError,
-        match=r"contents of 1 lines: 'One line.'; expected a line each for url, title, text; correct `data",
-    ):
-        PyseriniJsonl(corpus=tmp_path / "corpus.jsonl", fields=["url", "title", "text"]).read()
-
-
-@pytest.mark.parametrize("key", ["body", "title"])
-@pytest.mark.parametrize("empty_documents", ["refuse", "skip"])
-def test_a_record_whose_text_is_under_another_key_is_an_error(tmp_path, key, empty_documents):
-    (tmp_path / "corpus.jsonl").write_text(f'{{"id": "0", "text": "a"}}\n{{"id": "1", "{key}": "x"}}\n')
-    expected = (
-        f"corpus.jsonl, line 2: a record with the keys 'id, {key}'; expected its text under `text` or "
-        "`contents`; .*`data.fields`"
-    )
-    with pytest.raises(ValueError, match=expected):
-        PyseriniJsonl(corpus=tmp_path / "corpus.jsonl", empty_documents=empty_documents).read()
-
-
 def test_a_record_may_lack_its_text(tmp_path):
     (tmp_path / "corpus.jsonl").write_text('{"id": "0"}\n{"id": "1", "text": "y"}\n')
     collection = PyseriniJsonl(corpus=tmp_path / "corpus.jsonl", empty_documents="skip").read()
@@ -108,17 +87,6 @@ def test_topics_by_extension(recipe, tmp_path, name):
     assert (queries.ids, queries[0]) == (["01"], {"text": "which spy"})
 
 
-@pytest.mark.parametrize("key", ["answers", "answer"])
-def test_topics_may_have_answers(recipe, tmp_path, key):
-    (tmp_path / "topics.jsonl").write_text(
-        f'{{"id": "01", "title": "which spy", "{key}": ["Bond", "James \\u00c9"]}}\n'
-    )
-    (tmp_path / "qrels.txt").write_text("01 0 007 1\n")
-    split = {"topics": tmp_path / "topics.jsonl", "qrels": tmp_path / "qrels.txt"}
-    queries = PyseriniJsonl(corpus=recipe["corpus"], splits={"test": split}).read().split("test").queries
-    assert read_answers(queries, 0) == ["Bond", "James É"]
-
-
 def test_questions_with_answers_need_no_qrels(recipe, tmp_path):
     topics = (
         '{"id": "0", "title": "which spy", "answers": ["Bond"]}\n'
@@ -138,47 +106,26 @@ def test_questions_with_answers_need_no_qrels(recipe, tmp_path):
         PyseriniJsonl(corpus=recipe["corpus"], splits={"test": {"topics": tmp_path / "topics.tsv"}}).read()
 
 
-def test_topics_of_another_extension_are_errors(recipe, tmp_path):
-    (tmp_path / "topics.xml").write_text("<top>")
-    recipe["splits"]["test"]["topics"] = tmp_path / "topics.xml"
-    with pytest.raises(ValueError, match=r"topics\.xml: extension '\.xml'; .*set `data.splits.test.topics`"):
-        PyseriniJsonl(**recipe).read()
-
-
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("settings", "files", "message"),
     [
-        ('{"id": "8"}', "line 3: document '8' is empty"),
-        ('{"id": "8", "contents": null}', "line 3: document '8' is empty"),
-        ('{"contents": "x"}', "line 3: id None; expected a string under id or _id or docid"),
-        ('["8", "x"]', "line 3: JSON list"),
-        ("{id: 8}", "line 3: malformed JSON at column 2"),
-        ('{"id": "007", "contents": "x"}', "line 3: document id '007' was already given in .* line 1"),
+        (
+            {},
+            {"corpus.jsonl": '{"id": "1", "title": "x"}'},
+            "line 1: a record with the keys 'id, title'; exp",
+        ),
+        ({}, {"corpus.jsonl": '{"id": "1", "body": "x"}'}, "its text under `text` or `contents`; .*`data.fi"),
+        (
+            {"fields": ["url", "text"]},
+            {"corpus.jsonl": '{"id": "1", "contents": "One line."}'},
+            "contents of 1 lines: 'One line.'; expected a line each for url, text; correct `data",
+        ),
+        ({}, {"topics.xml": "<top>"}, r"topics\.xml: extension '\.xml'; .*set `data.splits.test.topics`"),
     ],
 )
-def test_malformed_input_is_an_error(recipe, tmp_path, line, message):
-    (tmp_path / "corpus.jsonl").write_text(CORPUS + line)
+def test_what_cannot_be_read_is_an_error(recipe, tmp_path, settings, files, message):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        recipe["splits"]["test"]["topics"] = tmp_path / (name if "topics" in name else "topics.tsv")
     with pytest.raises(ValueError, match=message):
-        PyseriniJsonl(**recipe).read()
-
-
-def test_real_topics_and_qrels(shared_data, tmp_path):
-    folder = shared_data / "msmarco-topics-qrels"
-    split = {"topics": folder / "topics.dl20.txt", "qrels": folder / "qrels.dl20-passage.txt"}
-    (tmp_path / "corpus.jsonl").write_text(
-        '{"id": "1030305", "contents": "Aziz Hashim is a man of business."}\n'
-    )
-    recipe = {"corpus": tmp_path / "corpus.jsonl", "splits": {"test": split}}
-    with pytest.raises(ValueError, match=r"11386 judgments of split 'test' .*txt\.gz:1 23849 1020327, "):
-        PyseriniJsonl(**recipe).read()
-
-
-def test_real_passages(shared_data):
-    """Passages of Wikipedia, where a tab separates title and text and is kept."""
-    documents = PyseriniJsonl(corpus=shared_data / "dpr" / "psgs_w100_pyserini_100.jsonl.gz").read().documents
-    assert (len(documents), documents.ids[0], documents.ids[-1]) == (100, "15094739", "20830873")
-    assert documents[0]["title"] == ""
-    assert documents[0]["text"].startswith("John Sawbridge\tLondon in 1775 in succession to John Wilkes.")
-    assert documents[99]["text"].startswith(
-        "Alfred Kelley\tXenia to Columbus\u2014creating the first rail link"
-    )
+        PyseriniJsonl(**recipe, **settings).read()

@@ -1,4 +1,3 @@
-import gzip
 import json
 
 import pytest
@@ -68,52 +67,3 @@ def test_a_corpus_replaces_listed_passages(recipe, tmp_path):
     collection = Tevatron(corpus=corpus, **recipe).read()
     assert collection.documents.ids == [f"d{n}" for n in range(7)]
     assert relevant(collection, "train") == [["d2", "d1"]]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"query_id": None}, "id None; expected a string under query_id"),
-        ({"query_id": "q7"}, "query id 'q7' was already given in .*line 1"),
-        ({"query": ""}, "query 'x' is empty"),
-        ({"positive_passages": None}, "positive_passages None; expected a list of JSON objects"),
-        ({"positive_passages": ["d1"]}, r"positive_passages \['d1'\]; expected a list of JSON objects"),
-        ({"positive_passages": [{"text": "x"}]}, "id None; expected a string under docid"),
-        ({"negative_passages": "d1"}, "negative_passages 'd1'; expected a list"),
-        ({"answers": "1984"}, "answers '1984'; expected a list of strings"),
-        ({"negative_passages": [passage("d1", "other")]}, "passage 'd1' is .*other.*"),
-    ],
-)
-def test_malformed_input_is_an_error(recipe, tmp_path, change, message):
-    write(tmp_path / "train.jsonl", [*RECORDS["train.jsonl"], record("x", "y", ["d1"]) | change])
-    with pytest.raises(ValueError, match=rf"train\.jsonl, line 3: {message}"):
-        Tevatron(**recipe).read()
-
-
-def test_real_passages_in_this_layout(shared_data, tmp_path):
-    """DPR's real questions, written in the layout of Tevatron's Wikipedia data sets."""
-    with gzip.open(shared_data / "dpr" / "nq-dev.sample.json.gz") as file:
-        original = json.load(file)
-
-    def passages(contexts: list[dict]) -> list[dict]:
-        return [{"docid": one["passage_id"], "title": one["title"], "text": one["text"]} for one in contexts]
-
-    lists = {"positive_passages": "positive_ctxs", "negative_passages": "hard_negative_ctxs"}
-    own = [
-        {"query_id": str(n), "query": one["question"], "answers": one["answers"]}
-        | {key: passages(one[old]) for key, old in lists.items()}
-        for n, one in enumerate(original)
-    ]
-    collection = Tevatron(splits={"dev": write(tmp_path / "dev.jsonl", own)}).read()
-    different = {
-        one["passage_id"] for question in original for key in lists.values() for one in question[key]
-    }
-    assert len(collection.documents) == len(different)
-    assert [result[0] for result in relevant(collection, "dev")] == [
-        "11828866",
-        "151960",
-        "20766125",
-        "13258931",
-        "4441861",
-    ]
-    assert collection.documents.ids[-1] == original[-1]["hard_negative_ctxs"][-1]["passage_id"]

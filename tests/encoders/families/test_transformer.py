@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
+from transformers import AutoModel, AutoTokenizer
 
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.encoders.load_save import load_encoder
 
 SEED = 1
 
@@ -27,9 +27,9 @@ def copy(tmp_path):
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 @pytest.mark.parametrize("l2", [False, True])
 @pytest.mark.parametrize("model", ["tiny_bert", "tiny_roberta"])
-def test_vectors_against_the_models_last_hidden_state(family, records, request, model, pooling, l2):
+def test_vectors_against_the_models_last_hidden_state(start, records, request, model, pooling, l2):
     folder = request.getfixturevalue(model)
-    encoder = initial_encoder(family("transformer", folder, pooling=pooling, normalize=l2), SEED)
+    encoder = start("transformer", folder, pooling=pooling, normalize=l2)
     vectors = encoder.encode(records, "document", tokens_per_batch=200)
     theirs, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     for record, vector in zip(records, vectors, strict=True):
@@ -43,73 +43,54 @@ def test_vectors_against_the_models_last_hidden_state(family, records, request, 
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_saved_and_loaded_is_the_same(family, tiny_bert, saved, records, pooling):
-    encoder = initial_encoder(family("transformer", tiny_bert, pooling=pooling, normalize=True), SEED)
-    loaded = load_encoder(saved(encoder))
+def test_saved_and_loaded_is_the_same(start, tiny_bert, saved, records, pooling):
+    encoder = start("transformer", tiny_bert, pooling=pooling, normalize=True)
+    folder = saved(encoder)
+    theirs = AutoModel.from_pretrained(folder).state_dict()
+    torch.testing.assert_close(theirs, AutoModel.from_pretrained(tiny_bert).state_dict(), rtol=0, atol=0)
+    loaded = load_encoder(folder)
     np.testing.assert_array_equal(loaded.encode(records, "document"), encoder.encode(records, "document"))
     assert loaded.family.model_dump(exclude={"model"}) == encoder.family.model_dump(exclude={"model"})
 
 
-def test_plain_transformers_load_what_was_saved(family, tiny_bert, saved, records):
-    folder = saved(initial_encoder(family("transformer", tiny_bert), SEED))
-    theirs = AutoModel.from_pretrained(folder).state_dict()
-    torch.testing.assert_close(theirs, AutoModel.from_pretrained(tiny_bert).state_dict(), rtol=0, atol=0)
-
-
 @pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16])
-def test_weights_in_half_precision_are_trained_in_full(family, tiny_bert, copy, stored):
+def test_weights_in_half_precision_are_trained_in_full(start, tiny_bert, copy, stored):
     folder = copy(tiny_bert, lambda weights: {name: value.to(stored) for name, value in weights.items()})
-    towers = initial_encoder(family("transformer", folder), SEED).towers
+    towers = start("transformer", folder).towers
     assert {parameter.dtype for parameter in towers.parameters()} == {torch.float32}
 
 
-def test_a_pooler_that_the_weights_lack_is_drawn_from_the_seed(family, tiny_bert, copy):
+def test_a_pooler_that_the_weights_lack_is_drawn_from_the_seed(start, tiny_bert, copy):
     folder = copy(
         tiny_bert, lambda weights: {name: value for name, value in weights.items() if "pooler" not in name}
     )
     state = torch.get_rng_state()
-    first, again, other = (
-        initial_encoder(family("transformer", folder), seed).towers.state_dict() for seed in (1, 1, 2)
-    )
+    first, again, other = (start("transformer", folder, seed=seed).towers.state_dict() for seed in (1, 1, 2))
     name = "queries.backbone.pooler.dense.weight"
     assert torch.equal(first[name], again[name]) and not torch.equal(first[name], other[name])
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_lost_weight_is_refused(family, tiny_bert, copy):
+def test_a_lost_weight_is_refused(start, tiny_bert, copy):
     lost = "encoder.layer.1.output.dense.weight"
     folder = copy(tiny_bert, lambda weights: {name: value for name, value in weights.items() if name != lost})
     with pytest.raises(RuntimeError, match=f"{folder} lacks 1 weights of the encoder, first {lost}"):
-        initial_encoder(family("transformer", folder), SEED)
+        start("transformer", folder)
 
 
-def test_a_head_that_would_be_left_out_is_refused(family, tiny_roberta, copy):
+def test_a_head_that_would_be_left_out_is_refused(start, tiny_roberta, copy):
     folder = copy(tiny_roberta, lambda weights: {**weights, "embeddingHead.weight": torch.zeros(8, 32)})
     with pytest.raises(RuntimeError, match=r"has an ANCE head, .* set encoder.kind=roberta_ance"):
-        initial_encoder(family("transformer", folder), SEED)
-
-
-def test_a_slow_tokenizer_is_no_obstacle(family, tmp_path, tiny_bert):
-    """A folder as old releases wrote it: a vocabulary without tokenizer.json."""
-    BertModel(BertConfig(**AutoModel.from_pretrained(tiny_bert).config.to_dict())).save_pretrained(tmp_path)
-    shutil.copy(tiny_bert / "vocab.txt", tmp_path)
-    encoder = initial_encoder(family("transformer", tmp_path), SEED)
-    assert encoder.tokenizer.ids("query", [{"text": "the Query"}]) == [
-        encoder.tokenizer.tokenizer.convert_tokens_to_ids(["the", "query"])
-    ]
+        start("transformer", folder)
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_projection_gives_vectors_of_its_size(family, tiny_bert, saved, records, tied):
-    encoder = initial_encoder(
-        family(
-            "transformer", tiny_bert, projection=8, normalize={"query": True, "document": False}, tied=tied
-        ),
-        SEED,
-    )
+def test_a_projection_gives_vectors_of_its_size(start, tiny_bert, saved, records, tied):
+    settings = {"projection": 8, "normalize": {"query": True, "document": False}, "tied": tied}
+    encoder = start("transformer", tiny_bert, **settings)
     with torch.no_grad():
         encoder.towers.documents.projection.bias.fill_(0.5)
-    plain, folder = initial_encoder(family("transformer", tiny_bert), SEED), saved(encoder)
+    plain, folder = start("transformer", tiny_bert), saved(encoder)
     weights = load_file((folder if tied else folder / "documents") / "projection.safetensors")
     documents = plain.encode(records, "document") @ weights["weight"].numpy().T + weights["bias"].numpy()
     assert weights["weight"].shape == (8, 32) and weights["weight"].std().item() == pytest.approx(
@@ -123,20 +104,20 @@ def test_a_projection_gives_vectors_of_its_size(family, tiny_bert, saved, record
         np.testing.assert_array_equal(loaded.encode(records, side), encoder.encode(records, side))
 
 
-def test_a_projection_that_a_checkpoint_has_is_trained_on_and_not_left_out(family, tiny_bert, saved):
-    folder = saved(initial_encoder(family("transformer", tiny_bert, projection=8), SEED))
-    started = initial_encoder(family("transformer", folder, projection=8), SEED + 1)
+def test_a_projection_that_a_checkpoint_has_is_trained_on_and_not_left_out(start, tiny_bert, saved):
+    folder = saved(start("transformer", tiny_bert, projection=8))
+    started = start("transformer", folder, projection=8, seed=SEED + 1)
     assert torch.equal(
         started.towers.queries.projection.weight, load_file(folder / "projection.safetensors")["weight"]
     )
     for projection in (4, None):
         with pytest.raises(ValueError, match=r"encoder.projection is .*, but .* was trained with 8"):
-            initial_encoder(family("transformer", folder, projection=projection), SEED)
+            start("transformer", folder, projection=projection)
         (folder / "pyserini_ance.json").rename(folder / "elsewhere.json")
         with pytest.raises(
             ValueError, match=f"projects 32 numbers to 8, but encoder.projection is {projection}; set it to 8"
         ):
-            initial_encoder(family("transformer", folder, projection=projection), SEED)
+            start("transformer", folder, projection=projection)
         (folder / "elsewhere.json").rename(folder / "pyserini_ance.json")
     (folder / "projection.safetensors").unlink()
     with pytest.raises(RuntimeError, match=r"projection.safetensors is missing, and encoder.projection is 8"):
