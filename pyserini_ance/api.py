@@ -36,7 +36,7 @@ from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.reports import finish
 from pyserini_ance.runs import rundir
 from pyserini_ance.runs.any_encoder import load_any_encoder
-from pyserini_ance.trainer.callbacks import TrainerCallback, check_callbacks
+from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.vectors.given_vectors import search_given
 
 __all__ = [
@@ -93,7 +93,6 @@ def train(
     process trains a run already, in another thread or around a callback.
     """
     rundir.check_start(overwrite, resume, replay)
-    check_callbacks(callbacks)
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     directory = rundir.run_folder(recipe.name) if output is None else Path(output)
     decisions = None if replay is None else Path(replay)

@@ -1,15 +1,11 @@
-"""Sources that filter ranked candidates, of a file or of a search by the model; the rule of `top_k: auto`."""
+"""Sources that filter ranked candidates; those that search with the model, and the rule of `top_k: auto`."""
 
-from abc import abstractmethod
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.data.rankings import Ranking, read_ranking
 from pyserini_ance.negatives.filters.base import (
     KNOWN_POSITIVES,
     PROMOTED,
@@ -17,11 +13,9 @@ from pyserini_ance.negatives.filters.base import (
     Filter,
     apply_masks,
     filter_masks,
-    promoted_pairs,
 )
 from pyserini_ance.negatives.positives import margins, positive_ranks
-from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.source import MiningContext, TableSource
+from pyserini_ance.negatives.source import TableSource
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.components import component_of
 
@@ -55,7 +49,13 @@ class MinedSource(TableSource):
     scores_anchors: ClassVar[bool] = False
 
     @model_validator(mode="after")
-    def check_sampling_strategy(self) -> "MinedSource":
+    def check_draws_and_filters(self) -> "MinedSource":
+        needing = [filter.kind for filter in self.filters if filter.needs_positive_scores]
+        if needing and not (self.scores_positives or self.scores_anchors):
+            raise ValueError(
+                f"filter {needing[0]} compares scores with the positive's, "
+                f"but {self.kind} gives positives no score; remove the filter"
+            )
         if self.sampling_strategy == "ambiguous" and not self.scores_positives:
             raise ValueError(
                 f"sampling_strategy: ambiguous compares scores with the positive's, but {self.kind} gives "
@@ -74,22 +74,12 @@ class MinedSource(TableSource):
             )
         return self
 
-    @model_validator(mode="after")
-    def check_filters(self) -> "MinedSource":
-        needing = [filter.kind for filter in self.filters if filter.needs_positive_scores]
-        if needing and not (self.scores_positives or self.scores_anchors):
-            raise ValueError(
-                f"filter {needing[0]} compares scores with the positive's, "
-                f"but {self.kind} gives positives no score; remove the filter"
-            )
-        return self
-
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset().union(*(filter.needs for filter in self.filters))
 
     @property
-    def promotes(self) -> bool:
+    def promotes(self) -> bool:  # type: ignore[override]
         return any(filter.promotes for filter in self.filters)
 
     def check_data(self, anchor_set: AnchorSet) -> None:
@@ -111,6 +101,11 @@ class MinedSource(TableSource):
         anchor_set = candidates.anchor_set
         masks = filter_masks(candidates, self.filters, top_k)
         rows, scores, dropped = apply_masks(candidates.rows, candidates.scores, masks, top_k)
+        promoted = None
+        if PROMOTED in masks:
+            positions, columns = np.nonzero(masks[PROMOTED] & ~masks[KNOWN_POSITIVES])
+            pairs = anchor_set.anchors[positions], candidates.rows[positions, columns]
+            promoted = np.unique(np.stack(pairs, axis=1).astype(np.int32), axis=0)
         # Not those of lookahead: its ranking is that of a positive's neighbours.
         has_positives = candidates.score_positives is not None and candidates.score_anchors is None
         is_ambiguous = self.sampling_strategy == "ambiguous"
@@ -122,7 +117,7 @@ class MinedSource(TableSource):
             scores,
             source=self.kind,
             dropped={name: count for name, count in dropped.items() if name != PROMOTED},
-            promoted=promoted_pairs(candidates, masks),
+            promoted=promoted,
             positive_scores=candidates.positive_scores if is_ambiguous else None,
             positive_ranks=positive_ranks(masks[KNOWN_POSITIVES]) if has_positives else None,
             margins=margins(candidates.positive_scores, rows, scores) if has_positives else None,
@@ -139,38 +134,6 @@ class MinedSource(TableSource):
                 return table.draw_ambiguous(rows, n, rng, self.a, self.b)
             case "stratified":
                 return table.draw_stratified(rows, n, rng)
-
-
-class RankedSource(MinedSource):
-    """Static negatives: the ranking does not depend on the model in training."""
-
-    top_k: PositiveInt = 100
-    """The number of candidates per query, after known positives and filtered candidates are removed."""
-    scores_positives: ClassVar[bool] = True
-
-    @abstractmethod
-    def ranking_file(self, snapshot: Snapshot) -> Path:
-        """The file of the ranking, in a format of `data/rankings.py`."""
-
-    def check_data(self, anchor_set: AnchorSet) -> None:
-        super().check_data(anchor_set)
-        if anchor_set.anchor != "query":
-            raise ValueError(
-                f"a `{self.kind}` source ranks documents for queries; "
-                "it cannot serve a term with `anchor: document`"
-            )
-
-    def mine(
-        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
-    ) -> NegativeTable:
-        ranking = self.read(self.ranking_file(snapshot), snapshot.collection, anchor_set)
-        candidates = Candidates(snapshot, anchor_set, ranking.rows, ranking.scores, lambda: ranking.positives)
-        return self.table_of(candidates, self.top_k)
-
-    def read(self, path: Path, collection: Collection, anchor_set: AnchorSet) -> Ranking:
-        """The ranking in `path`, with as many candidates per query as a table and its filters need."""
-        top_k = self.top_k + self.extra_candidates(anchor_set)
-        return read_ranking(path, anchor_set.split, collection, top_k, anchor_set.anchors)
 
 
 def auto_top_k(candidates: int) -> int:
@@ -191,13 +154,10 @@ def _read_top_k(value: Any) -> Any:
     return value
 
 
-TopK = Annotated[PositiveInt | Literal["auto"], BeforeValidator(_read_top_k)]
-
-
 class SearchedSource(MinedSource):
     """A source that retrieves the `top_k` nearest candidates of each anchor, by the model in training."""
 
-    top_k: TopK = 200
+    top_k: Annotated[PositiveInt | Literal["auto"], BeforeValidator(_read_top_k)] = 200
     """The number of candidates per anchor, after known positives and filtered candidates are removed; `auto`
     follows the number of candidates that are searched, from 20 to 200."""
 

@@ -5,7 +5,7 @@ The table keeps the order and the origin of every candidate.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
@@ -87,13 +87,8 @@ def drop_duplicates(table: NegativeTable) -> NegativeTable:
 def _select(table: NegativeTable, mask: np.ndarray, width: int) -> NegativeTable:
     """The first `width` candidates of each anchor where `mask` (A, n) is true, in order."""
     assert table.origin is not None, "candidates of a mix have origins"
-    candidates, scores, origin = select(
-        mask,
-        width,
-        (table.candidates, np.int32(PADDING)),
-        (table.scores, np.float32(-np.inf)),
-        (table.origin, np.uint8(0)),
-    )
+    ranked = (table.candidates, np.int32(PADDING)), (table.scores, np.float32(-np.inf))
+    candidates, scores, origin = select(mask, width, *ranked, (table.origin, np.uint8(0)))
     return replace(table, candidates=candidates, scores=scores, origin=origin)
 
 
@@ -123,11 +118,11 @@ class Mix(TableSource):
         return any(source.is_dynamic for source in self.sources)
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset().union(*(source.needs for source in self.sources))
 
     @property
-    def promotes(self) -> bool:
+    def promotes(self) -> bool:  # type: ignore[override]
         return any(source.promotes for source in self.sources)
 
     @property
@@ -169,12 +164,11 @@ class Mix(TableSource):
     def mine(
         self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
     ) -> NegativeTable:
-        contexts = [context.child(position) for position in range(len(self.sources))]
-        mined = [
-            mined_by(source, snapshot, anchor_set, own)
-            for source, own in zip(self.sources, contexts, strict=True)
-            if isinstance(source, TableSource)  # as all of them are: check_mix
-        ]
+        # Each source has random choices of its own.
+        contexts = [replace(context, key=(*context.key, i)) for i in range(len(self.sources))]
+        sources = cast(tuple[TableSource, ...], self.sources)  # check_mix
+        each = zip(sources, contexts, strict=True)
+        mined = [mined_by(source, snapshot, anchor_set, own) for source, own in each]
         tables = [table.of_generation(context.generation) for table in mined]
         if self.weights and self.top_k:
             sizes = shares(self.weights, self.top_k)

@@ -94,13 +94,14 @@ class Snapshot:
     ) -> "Snapshot":
         """The snapshot of a checkpoint of a run."""
         model, weights, documents = checkpoint.encoder, checkpoint.weights, checkpoint.document_weights
-        scratch, device, teachers = run.scratch, world.device, run.teachers
-        return cls(model, weights, data, encoding, scratch, device, world, documents, recipe, teachers)
+        where = run.scratch, world.device, world
+        return cls(model, weights, data, encoding, *where, documents, recipe, run.teachers)
 
     def __post_init__(self) -> None:
         self.document_weights = self.document_weights or self.weights
         self._rankings: dict[tuple[Side, Searched, bytes], Ranking] = {}  # what was searched before
         self._on_cpu = torch.device(self.device).type == "cpu"
+        self._by_torch = resolve_backend(self.encoding.search, self.device) == "torch"
 
     @property
     def collection(self) -> Collection:
@@ -113,10 +114,6 @@ class Snapshot:
     @property
     def passages(self) -> Passages | None:
         return self.data.passages
-
-    @property
-    def run_files(self) -> dict[str, Path]:
-        return self.data.run_files
 
     def anchor_set(self, anchor: Side, chunk: np.ndarray | None = None) -> AnchorSet:
         """Anchors and positives of the training split, restricted to the query rows `chunk` if given."""
@@ -141,26 +138,21 @@ class Snapshot:
     @cached_property
     def document_vectors(self) -> ShardedVectors:
         """(N, D) float32 of all passages, memory-mapped. An interrupted encoding is continued."""
-        key = {
-            "weights": self.document_weights,
-            "texts": self.data.collection.digest,
-            "side": "document",
-            "precision": self.precision,
-        }
-        encoder = self.encoder
+        encoder, tokens, budget = self.encoder, self.data.documents, self.encoding.tokens_per_batch
+        key, where, hold = {**self._vectors_key, "side": "document"}, self.vectors_folder, not self._on_cpu
         with self.timed("encode_documents"):
-            return encode_shards(
-                vectors_folder(self.scratch, self.document_weights, self.precision),
-                key,
-                encoder,
-                self.data.documents,
-                "document",
-                self.precision,
-                self.encoding.tokens_per_batch,
-                "documents",
-                self.world,
-                hold=not self._on_cpu,
-            )
+            settings = self.precision, budget, "documents", self.world
+            return encode_shards(where, key, encoder, tokens, "document", *settings, hold=hold)
+
+    @property
+    def _vectors_key(self) -> dict[str, str]:
+        texts = self.data.collection.digest
+        return {"weights": self.document_weights, "texts": texts, "precision": self.precision}
+
+    @property
+    def vectors_folder(self) -> Path:
+        """The folder of the document vectors, of one document tower in one precision."""
+        return self.scratch / f"{self.document_weights[:16]}-{self.precision}"
 
     @cached_property
     def resident_vectors(self) -> torch.Tensor | None:
@@ -200,7 +192,7 @@ class Snapshot:
         Serves evaluations on a sample: other documents are not encoded.
         """
         rows, passages = self.data.rows_of(rows)
-        folder = vectors_folder(self.scratch, self.document_weights, self.precision)
+        folder = self.vectors_folder
         # Another checkpoint with the same document tower may have encoded all documents.
         if "document_vectors" in vars(self) or self.world.on_main(lambda: has_shards(folder, self.world)):
             return self.document_vectors[rows], passages
@@ -334,10 +326,6 @@ class Snapshot:
         with self.timed("search"):
             return search(queries, k) if passages is None else passages.search(search, queries, k)
 
-    @property
-    def _by_torch(self) -> bool:
-        return resolve_backend(self.encoding.search, self.device) == "torch"
-
     def _searcher(self, vectors: np.ndarray | torch.Tensor) -> Searcher:
         settings = self.encoding
         return searcher(vectors, settings.search, self.device, self.world, memory_gib=settings.memory_gib)
@@ -350,34 +338,29 @@ class Snapshot:
         """
         vectors = self.document_vectors
         with self.timed("build"):
-            search = self._flat_index(vectors) if index == FLAT else self._faiss_index(index, seed, vectors)
+            if index == FLAT:
+                search: Searcher = FlatIndex(vectors, self._searcher(self._own_vectors()), self.world)
+            else:
+                factory, _, settings = index.partition(";")
+                name = f"{self.vectors_folder.name}-{sha256_json([factory, seed])[:12]}"
+                folder = self.vectors_folder.with_name(name)
+                make_index(folder, vectors, factory, seed, self._vectors_key, self.world, self.device)
+                search = FactoryIndex(folder, self.world, settings, self.device)
         return search if self.passages is None else partial(_search_documents, search, self.passages)
 
-    def _flat_index(self, vectors: ShardedVectors) -> Searcher:
-        own: np.ndarray | torch.Tensor = vectors.own
-        if self._by_torch and not (self.encoding.memory_gib and self._on_cpu):
-            if self.resident_vectors is not None:
-                own = self.resident_vectors
-            else:
-                log.warning(
-                    "the vectors of the documents (%.1f GiB) do not fit the free memory of %s: each search "
-                    "copies them there block by block, which is slow in a step; more processes share them",
-                    vectors.own.nbytes / 2**30,
-                    self.device,
-                )
-        return FlatIndex(vectors, self._searcher(own), self.world)
-
-    def _faiss_index(self, index: str, seed: int, vectors: ShardedVectors) -> Searcher:
-        factory, _, search = index.partition(";")
-        folder = vectors_folder(self.scratch, self.document_weights, self.precision)
-        path = folder.with_name(f"{folder.name}-{sha256_json([factory, seed])[:12]}")
-        about = {
-            "weights": self.document_weights,
-            "texts": self.collection.digest,
-            "precision": self.precision,
-        }
-        make_index(path, vectors, factory, seed, about, self.world, self.device)
-        return FactoryIndex(path, self.world, search, self.device)
+    def _own_vectors(self) -> np.ndarray | torch.Tensor:
+        """This process's shard for a search in each step: on the device, or on disk if it does not fit."""
+        own = self.document_vectors.own
+        if not self._by_torch or (self.encoding.memory_gib and self._on_cpu):
+            return own
+        if self.resident_vectors is not None:
+            return self.resident_vectors
+        log.warning(
+            f"the vectors of the documents ({own.nbytes / 2**30:.1f} GiB) do not fit the free memory of "
+            f"{self.device}: each search copies them there block by block, which is slow in a step; more "
+            "processes share them"
+        )
+        return own
 
 
 def _search_documents(
@@ -387,8 +370,3 @@ def _search_documents(
     k = min(k, len(passages))
     scores, rows = passages.best(*search_arrays(search, queries, k * passages.max_passages), k)
     return torch.from_numpy(scores), torch.from_numpy(rows)
-
-
-def vectors_folder(scratch: Path, document_weights: str, precision: str) -> Path:
-    """The folder of document vectors of one document tower in one precision."""
-    return scratch / f"{document_weights[:16]}-{precision}"

@@ -14,7 +14,8 @@ from pyserini_ance.negatives.random_filling import check_enough_candidates, fill
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, PER_ANCHOR, NegativeTable
 from pyserini_ance.random_streams import random_stream
-from pyserini_ance.recipe.components import Component, SettingError, naming_own
+from pyserini_ance.recipe.components import Component, SettingError
+from pyserini_ance.storage.error_text import naming_own
 
 DRAW_KEYS = ("num_negatives", "on_shortage", "min_candidates", "sampling_strategy", "rolling")
 FILLINGS = {"candidates": PADDING, "scores": -np.inf, "origin": 0}  # of a share's narrower table, by array
@@ -38,10 +39,6 @@ class MiningContext:
     def rng(self) -> np.random.Generator:
         return random_stream("mining", *self.key)
 
-    def child(self, position: int) -> "MiningContext":
-        """The context of a source within a source, with random choices of its own."""
-        return replace(self, key=(*self.key, position))
-
 
 class Source(Component):
     """A source of negatives.
@@ -54,6 +51,8 @@ class Source(Component):
     uses_previous_tables: the table is made from those of the previous stage.
     scores_comparable: the table's scores are those between an anchor and its candidates, by the current
         model.
+    needs: inputs that the run must prepare, as `Teacher.needs`.
+    promotes: a filter of the source makes candidates positives.
     """
 
     num_negatives: PositiveInt = 1
@@ -63,6 +62,8 @@ class Source(Component):
     is_mined: ClassVar[bool] = False
     uses_previous_tables: ClassVar[bool] = False
     scores_comparable: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset()
+    promotes: ClassVar[bool] = False
 
     @property
     def components(self) -> tuple["Source", ...]:
@@ -75,16 +76,6 @@ class Source(Component):
         default."""
         fields = type(self).model_fields
         return tuple(k for k in DRAW_KEYS if k in fields and getattr(self, k) != fields[k].default)
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Inputs that the run must prepare, as `Teacher.needs`."""
-        return frozenset()
-
-    @property
-    def promotes(self) -> bool:
-        """Whether a filter of the source makes candidates positives."""
-        return False
 
     def max_candidates(self, previous_stage: int) -> int:
         """Upper bound on the candidates per anchor in the table; 0 if the source has no table.
@@ -204,12 +195,6 @@ def mine_in_shares(
 def mined_by(
     source: TableSource, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext
 ) -> NegativeTable:
-    """The result of the source's `mine`. Raises ValueError if that is not a table."""
-    with naming_own(source, "mine"):
-        table = source.mine(snapshot, anchor_set, context)
-    if not isinstance(table, NegativeTable):
-        raise ValueError(
-            f"mine of source {source.kind} returned {type(table).__name__}; expected a NegativeTable, "
-            "such as self.table_of(Candidates(...), self.top_k)"
-        )
-    return table
+    """The result of the source's `mine`; an error in a class of the user's own names the class."""
+    with naming_own(source.kind, "mine"):
+        return source.mine(snapshot, anchor_set, context)

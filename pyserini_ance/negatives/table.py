@@ -157,21 +157,14 @@ class NegativeTable:
 
     def excluding(self, rows: np.ndarray, known_positives: KnownPositives) -> "NegativeTable":
         """The table of the anchors `rows` (B,) alone, without candidates that are `known_positives`."""
-        anchors = np.unique(rows)
-        positions = self.positions(anchors)
-        candidates, scores = self.candidates[positions], self.scores[positions]
-        kept = (candidates != PADDING) & ~is_known_positive(known_positives, anchors, candidates)
+        own = replace(self.of_anchors(np.unique(rows)), origins=(), origin=None)
+        known = is_known_positive(known_positives, own.anchors, own.candidates)
+        kept = (own.candidates != PADDING) & ~known
         order = np.argsort(~kept, axis=1, kind="stable")
         return replace(
-            self,
-            anchors=anchors,
-            candidates=np.take_along_axis(np.where(kept, candidates, np.int32(PADDING)), order, 1),
-            scores=np.take_along_axis(np.where(kept, scores, np.float32(-np.inf)), order, 1),
-            origins=(),
-            origin=None,
-            positive_scores=None if self.positive_scores is None else self.positive_scores[positions],
-            positive_ranks=None,
-            margins=None,
+            own,
+            candidates=np.take_along_axis(np.where(kept, own.candidates, np.int32(PADDING)), order, 1),
+            scores=np.take_along_axis(np.where(kept, own.scores, np.float32(-np.inf)), order, 1),
         )
 
     def of_anchors(self, anchors: np.ndarray) -> "NegativeTable":
@@ -206,9 +199,8 @@ class NegativeTable:
         """The same table with an `origin` array; `name` is the generation that it was mined for."""
         if self.origin is not None:
             return self
-        return replace(
-            self, origins=(Origin(self.source, name),), origin=np.zeros(self.candidates.shape, np.uint8)
-        )
+        origin = np.zeros(self.candidates.shape, np.uint8)
+        return replace(self, origins=(Origin(self.source, name),), origin=origin)
 
     def origin_counts(self) -> dict[str, int]:
         """The number of candidates of each origin; empty if `source` retrieved all of them."""
@@ -226,7 +218,7 @@ class NegativeTable:
             if getattr(self, name) is not None
         }
         for name, array in arrays.items():
-            np.save(folder / f"{name}.npy", array, allow_pickle=False)
+            np.save(folder / f"{name}.npy", array)
         sides = {"anchor_side": self.anchor_side, "candidate_side": self.candidate_side}
         about = {**sides, "source": self.source, "dropped": dict(sorted(self.dropped.items()))}
         origins = {"origins": [asdict(origin) for origin in self.origins]} if self.origins else {}
@@ -237,10 +229,7 @@ class NegativeTable:
     def load(cls, folder: Path) -> "NegativeTable":
         """Open a table memory-mapped; processes share its pages. The manifest around it has the hashes."""
         about = read_json(folder / ABOUT)
-        arrays = {
-            name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-            for name in about.pop("shapes")
-        }
+        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in about.pop("shapes")}
         origins = tuple(Origin(**origin) for origin in about.pop("origins", ()))
         return cls(**about, **arrays, origins=origins)
 

@@ -32,7 +32,7 @@ from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.error_text import text_of
 from pyserini_ance.storage.files import read_json_object, write_json, write_whole
 from pyserini_ance.storage.progress import label_lines
-from pyserini_ance.trainer.resume import differing_settings, has_recipe
+from pyserini_ance.trainer.resume import differing_settings
 from pyserini_ance.vectors.shards import Shard
 
 Status = Literal["waiting", "running"]
@@ -90,9 +90,9 @@ class GridRuns:
                 "other runs stay"
             )
         for name, recipe in recipes.items():
-            if _has_begun(run := self._run(name)) and not has_recipe(run, recipe):
+            if _has_begun(run := self._run(name)) and (differing := differing_settings(run, recipe)):
                 raise ValueError(
-                    f"{run.folder} holds a run with other settings ({differing_settings(run, recipe)}); use "
+                    f"{run.folder} holds a run with other settings ({differing}); use "
                     "--overwrite to replace the runs there, or pass another --output"
                 )
         return recipes

@@ -3,8 +3,7 @@
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -125,9 +124,10 @@ def keys_of(settings: type[Settings]) -> dict[str, FieldInfo]:
 class Component(Settings):
     """A piece of a method that a recipe chooses by `kind`; the class's fields are its configuration.
 
-    Each file of a component package holds one kind: `kind: ann` in a list of negatives is the component
-    defined in `negatives/ann.py`. A class from another package is named `package.module:Class` in recipes and
-    leaves the field `kind` as it is here: an instance made from Python has this name without being given it.
+    `kind: ann` in a list of negatives is the component defined in `negatives/ann.py`. A file holds one kind,
+    or several that its package lists in SHARED_FILES. A class from another package is named
+    `package.module:Class` in recipes and leaves the field `kind` as it is here: an instance made from Python
+    has this name without being given it.
     """
 
     kind: str
@@ -140,17 +140,6 @@ class Component(Settings):
         if isinstance(values, dict) and cls.model_fields["kind"].is_required():
             return {"kind": f"{cls.__module__}:{cls.__qualname__}", **values}
         return values
-
-
-@contextmanager
-def naming_own(component: Component, method: str) -> Iterator[None]:
-    """Add to an exception in a method of the user's own class a note that names the class."""
-    try:
-        yield
-    except Exception as error:
-        if ":" in component.kind:
-            error.add_note(f"raised in {method} of {component.kind}")
-        raise
 
 
 # By recipe key: the package whose modules are the kinds of component, and the base classes of these; by name,
@@ -170,15 +159,22 @@ COMPONENT_GROUPS = {
 }
 
 
+def files_of_kinds(group: str) -> dict[str, str]:
+    """{kind: module} of a group of components (a key of COMPONENT_GROUPS), sorted; imports no component."""
+    package = importlib.import_module(COMPONENT_GROUPS[group][0])
+    shared = getattr(package, "SHARED_FILES", {})
+    others = {*getattr(package, "NOT_KINDS", ()), *shared.values()}
+    own = {m.name: m.name for m in pkgutil.iter_modules(package.__path__) if m.name not in others}
+    return dict(sorted({**own, **shared}.items()))
+
+
 def kinds(group: str) -> list[str]:
-    """The kinds of a group of components (a key of COMPONENT_GROUPS), sorted; imports none of them."""
-    module = importlib.import_module(COMPONENT_GROUPS[group][0])
-    shared = getattr(module, "NOT_KINDS", ())
-    return sorted(m.name for m in pkgutil.iter_modules(module.__path__) if m.name not in shared)
+    """The kinds of a group of components, sorted; imports none of them."""
+    return list(files_of_kinds(group))
 
 
 def component_class(group: str, kind: str) -> type[Component]:
-    """The class of `kind`: the component of a module of the group, or `package.module:Class` from elsewhere.
+    """The class of `kind`: a component of the group, or `package.module:Class` from elsewhere.
 
     Raises ValueError if there is no such kind (with the nearest name), and as `check_base`.
     """
@@ -191,20 +187,20 @@ def component_class(group: str, kind: str) -> type[Component]:
             raise ValueError(f"kind {kind!r} cannot be imported: {error}; {cure}") from error
         check_base(group, imported, f"kind {kind!r}")
         return imported
-    names = kinds(group)
-    if kind not in names:
+    files = files_of_kinds(group)
+    if kind not in files:
         module_name, dot, name = kind.rpartition(".")
         hint = f" (a class of your own is module:Class: {module_name + ':' + name!r})" if dot else ""
         raise ValueError(
-            f"unknown kind {kind!r} of {group}{hint or did_you_mean(kind, names)}; kinds: {', '.join(names)}"
+            f"unknown kind {kind!r} of {group}{hint or did_you_mean(kind, files)}; kinds: {', '.join(files)}"
         )
-    module = importlib.import_module(f"{COMPONENT_GROUPS[group][0]}.{kind}")
+    module = importlib.import_module(f"{COMPONENT_GROUPS[group][0]}.{files[kind]}")
     defined = [
         c
         for c in vars(module).values()
-        if isinstance(c, type) and issubclass(c, Component) and c.__module__ == module.__name__
+        if isinstance(c, type) and issubclass(c, Component) and c.model_fields["kind"].default == kind
     ]
-    assert len(defined) == 1, f"{module.__name__} must define exactly one Component, has {defined}"
+    assert len(defined) == 1, f"{module.__name__} must define exactly one Component of kind {kind}"
     return defined[0]
 
 

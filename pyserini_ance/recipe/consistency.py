@@ -17,7 +17,7 @@ from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.recipe.teacher_training import TRAINED, TeacherStart
 
 if TYPE_CHECKING:
-    from pyserini_ance.negatives.bm25 import Bm25
+    from pyserini_ance.negatives.rankings import Bm25
     from pyserini_ance.recipe.models import Recipe
 
 Key = tuple[str | int, ...]

@@ -14,7 +14,7 @@ import numpy as np
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.positives import find_positives
-from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
+from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import NegativeTable, promoted_in
 from pyserini_ance.negatives.teachers.base import TeacherContext, TeacherScores, score_tables
@@ -79,8 +79,7 @@ class Refresher:
                 raise CheckpointRemoved(f"{folder} was removed before its {name} was made")
             snapshot = self._snapshot_of(request, folder)
             # Training removes the vectors if it cancels the request in the meantime.
-            vectors = vectors_folder(self.run.scratch, snapshot.document_weights, snapshot.precision)
-            self._leased(leases, vectors)
+            self._leased(leases, snapshot.vectors_folder)
             try:
                 if request.kind == "tables":
                     self._mine(request, snapshot, leases)

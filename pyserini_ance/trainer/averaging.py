@@ -1,72 +1,33 @@
 """Weight averaging: the result of a stage as the weighted mean of several checkpoints' weights."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import load_encoder
-from pyserini_ance.recipe.optimization import Average
-from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
-from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.publish import is_complete
+from pyserini_ance.runs.checkpoint import Checkpoint
 
 
-@dataclass(frozen=True)
-class Part:
-    """A checkpoint and its share of the mean."""
-
-    checkpoint: Checkpoint
-    share: float
-
-    def as_json(self) -> dict[str, str | float]:
-        return {
-            "checkpoint": self.checkpoint.folder.name,
-            "weights": self.checkpoint.weights,
-            "share": self.share,
-        }
-
-
-def parts_of(average: Average, start: Checkpoint, trained: Sequence[Checkpoint]) -> list[Part]:
-    """The start with its share, if any, then the `trained` checkpoints with equal shares of the rest."""
-    share = average.start or 0.0
-    parts = [Part(start, share)] if share else []
-    return parts + [Part(checkpoint, (1 - share) / len(trained)) for checkpoint in trained]
-
-
-def publish_average(run: RunDir, stage: str, step: int, parts: Sequence[Part]) -> Checkpoint:
-    """Publish the mean of `parts` as the checkpoint of `step`, or open it if an earlier attempt completed it.
-
-    Its manifest lists the parts, with the hashes of their weights.
-    """
-    folder = run.checkpoint(stage, step)
-    if is_complete(folder):
-        return Checkpoint.open(folder)
-    encoder = mean_encoder(parts)
-    made_from = {"average_of": [part.as_json() for part in parts]}
-    return publish_checkpoint(run, encoder, None, TrainingProgress(stage, step), made_from)
-
-
-def mean_encoder(parts: Sequence[Part]) -> Encoder:
-    """The encoder of the last part, with the weighted mean of all parts' weights.
+def mean_encoder(parts: Sequence[tuple[Checkpoint, float]]) -> Encoder:
+    """The encoder of the last of `parts` (checkpoint, share), with the weighted mean of all parts' weights.
 
     Integers, such as position ids, stay those of the last part. Weights that are equal in all parts, such as
     those of a frozen tower, stay bitwise the same. Raises ValueError for encoders of different shapes.
     """
-    last = parts[-1].checkpoint
+    last = parts[-1][0]
     encoder = load_encoder(last.encoder)
     weights = encoder.towers.state_dict()
     # As differences from the last part, in float64: equal weights then add exactly nothing.
     totals = {
         name: torch.zeros_like(w, dtype=torch.float64) for name, w in weights.items() if w.is_floating_point()
     }
-    for part in parts[:-1]:
-        other = load_encoder(part.checkpoint.encoder)
+    for checkpoint, share in parts[:-1]:
+        other = load_encoder(checkpoint.encoder)
         shapes, others = (
             {n: tuple(w.shape) for n, w in e.towers.state_dict().items()} for e in (encoder, other)
         )
-        names = f"average: {part.checkpoint.folder.name} cannot be averaged with {last.folder.name}"
+        names = f"average: {checkpoint.folder.name} cannot be averaged with {last.folder.name}"
         if different := sorted(n for n in shapes.keys() | others.keys() if shapes.get(n) != others.get(n)):
             first = different[0]
             raise ValueError(
@@ -79,7 +40,7 @@ def mean_encoder(parts: Sequence[Part]) -> Encoder:
             raise ValueError(f"{names}: it has two towers, the other has one. Remove `average`")
         for name, weight in other.towers.state_dict().items():
             if name in totals:
-                totals[name] += part.share * (weight.double() - weights[name].double())
+                totals[name] += share * (weight.double() - weights[name].double())
     mean = {name: (weights[name].double() + total).to(weights[name].dtype) for name, total in totals.items()}
     encoder.towers.load_state_dict({**weights, **mean})
     return encoder

@@ -1,6 +1,6 @@
 """The rows of a training batch: a pure function of data, settings, seed, stage, step and adopted tables."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
@@ -83,12 +83,25 @@ def anchor_sets_of(
     """Return the anchor sets of the steps that draw from `tables`: with the pairs that these promote, and
     with the queries that all of them were mined for.
 
-    Promoted pairs are positives in draws, in random negatives and in the masks of pools alike. Without any,
-    and with tables for all queries, the anchor sets are returned as they are.
+    Promoted pairs are positives in draws, in random negatives and in the masks of pools alike. With
+    `query_chunks`, tables hold the anchors of a chunk of the queries; with `min_candidates`, those that have
+    so many candidates.
     """
+    # Differs from microsoft/ANCE: it reads a new file from the beginning; here the endless permutation
+    # continues over the queries mined now, unless `refresh: {restart_queries: true}`.
     pairs = promoted_in(tables)
     sets = {side: of_side.with_positives(pairs) for side, of_side in anchor_sets.items()}
-    queries = _mined_queries(sets, tables)
+    queries, known_positives = sets["query"].anchors, sets["query"].known_positives
+    for table in tables:
+        # Equally many may be others, where each of two tables has promoted the positives of a query.
+        if np.array_equal(table.anchors, sets[table.anchor_side].anchors):
+            continue
+        if table.anchor_side == "query":
+            queries = np.intersect1d(queries, table.anchors, assume_unique=True)
+        else:  # all positives of the query, since any of them may be drawn
+            own = known_positives.subset(queries)
+            is_mined = np.isin(own.rows, table.anchors)
+            queries = queries[np.logical_and.reduceat(is_mined, own.offsets[:-1])]
     if len(queries) < len(sets["query"].anchors):
         sets["query"] = replace(sets["query"], drawn=queries)
     return sets
@@ -147,28 +160,6 @@ def plan_batch(
     return Batch(queries, terms)
 
 
-def _mined_queries(anchor_sets: "Mapping[Side, AnchorSet]", tables: Iterable[NegativeTable]) -> np.ndarray:
-    """Return the rows (Q,), ascending, of the queries whose anchors are in every table.
-
-    With `query_chunks`, tables hold the anchors of a chunk of the queries; with `min_candidates`, those that
-    have so many candidates.
-    """
-    # Differs from microsoft/ANCE: it reads a new file from the beginning; here the endless permutation
-    # continues over the queries mined now, unless `refresh: {restart_queries: true}`.
-    queries, known_positives = anchor_sets["query"].anchors, anchor_sets["query"].known_positives
-    for table in tables:
-        # Equally many may be others, where each of two tables has promoted the positives of a query.
-        if np.array_equal(table.anchors, anchor_sets[table.anchor_side].anchors):
-            continue
-        if table.anchor_side == "query":
-            queries = np.intersect1d(queries, table.anchors, assume_unique=True)
-        else:  # all positives of the query, since any of them may be drawn
-            own = known_positives.subset(queries)
-            is_mined = np.isin(own.rows, table.anchors)
-            queries = queries[np.logical_and.reduceat(is_mined, own.offsets[:-1])]
-    return queries
-
-
 def _queries_of_step(
     queries: np.ndarray,
     splits: Sequence[slice],
@@ -186,14 +177,12 @@ def _queries_of_step(
         purpose = "queries since an adoption" if restarts else "queries"
         return _draw_queries(queries, stage.batch_queries, stage.repeats_per_query, step, purpose, key)
     purpose = "queries of a split since an adoption" if restarts else "queries of a split"
-    share = stage.batch_queries // len(splits)
-    drawn, turns = [], []
+    share, drawn = stage.batch_queries // len(splits), []
     for number, split in enumerate(splits):
-        of_split = queries[slice(*np.searchsorted(queries, (split.start, split.stop)))]
-        of_share = _draw_queries(of_split, share, stage.repeats_per_query, step, purpose, (*key, number))
-        drawn.append(of_share[0])
-        turns.append(of_share[1])
-    return np.concatenate(drawn), np.concatenate(turns)
+        own = queries[slice(*np.searchsorted(queries, (split.start, split.stop)))]
+        drawn.append(_draw_queries(own, share, stage.repeats_per_query, step, purpose, (*key, number)))
+    rows, turns = zip(*drawn, strict=True)
+    return np.concatenate(rows), np.concatenate(turns)
 
 
 def _draw_queries(

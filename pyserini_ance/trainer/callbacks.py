@@ -1,7 +1,5 @@
 """TrainerCallback: what users are told of while a stage trains."""
 
-import inspect
-from collections.abc import Sequence
 from typing import Any
 
 from pyserini_ance.runs.generation import Generation
@@ -36,23 +34,3 @@ class TrainerCallback:
 
         `measure` is the name in ir-measures. With several dev splits, `value` is the mean over them.
         """
-
-
-def check_callbacks(callbacks: Any) -> None:
-    """Raise ValueError if `callbacks` is not a list of TrainerCallbacks whose methods take what training
-    passes."""
-    if not isinstance(callbacks, Sequence):
-        raise ValueError(f"callbacks is {callbacks!r}; expected a list: callbacks=[...]")
-    for callback in callbacks:
-        if not isinstance(callback, TrainerCallback):
-            raise ValueError(f"callbacks: {callback!r} is not a TrainerCallback; derive its class from it")
-        for name in ("on_step_end", "on_refresh", "on_dev_measure"):
-            expected = [*inspect.signature(getattr(TrainerCallback, name)).parameters][1:]
-            try:
-                inspect.signature(getattr(callback, name)).bind(*expected)
-            except TypeError as error:
-                raise ValueError(
-                    f"callbacks: {name} of {type(callback).__name__} cannot be called with the "
-                    f"{len(expected)} arguments of training ({error}); expected: "
-                    f"def {name}(self, {', '.join(expected)})"
-                ) from None

@@ -17,7 +17,7 @@ from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_
 from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.trainer.averaging import parts_of, publish_average
+from pyserini_ance.trainer.averaging import mean_encoder
 from pyserini_ance.trainer.products import Refreshes
 
 log = logging.getLogger(__name__)
@@ -36,11 +36,11 @@ class StageCheckpoints:
     run: RunDir
     world: World
     log: RunLog
+    initial: Checkpoint
+    refreshes: Refreshes
     encoder: Encoder
     optimizer: Optimizer
-    refreshes: Refreshes
-    initial: Checkpoint
-    scaler: torch.amp.GradScaler | None = None
+    scaler: torch.amp.GradScaler
 
     @property
     def stage(self) -> Stage:
@@ -61,7 +61,8 @@ class StageCheckpoints:
 
     def _write(self, progress: TrainingProgress) -> tuple[str, str]:
         """Publish the weights on the main process; return the hashes of the towers."""
-        checkpoint = publish_checkpoint(self.run, self.encoder, self.optimizer, progress, scaler=self.scaler)
+        scaler = self.scaler if self.scaler.is_enabled() else None
+        checkpoint = publish_checkpoint(self.run, self.encoder, self.optimizer, progress, scaler=scaler)
         self.run.mark("running", f"stage {self.name}, step {progress.step}")
         return checkpoint.hashes
 
@@ -128,11 +129,18 @@ class StageCheckpoints:
         assert one is not None, "the last checkpoint is always evaluated"
         averaged = self.stage.averaged_steps(progress.step) or [one]
         trained = [Checkpoint.open(self.run.checkpoint(self.name, one)) for one in averaged]
-        parts = parts_of(average, self.initial, trained)
-        hashes = self.world.on_main(lambda: publish_average(self.run, self.name, step, parts).hashes)
-        made = Checkpoint(self.run.checkpoint(self.name, step), *hashes)
+        share = average.start or 0.0
+        parts = [(self.initial, share)] if share else []
+        parts += [(checkpoint, (1 - share) / len(trained)) for checkpoint in trained]
+        named = [{"checkpoint": c.folder.name, "weights": c.weights, "share": share} for c, share in parts]
+
+        def publish() -> tuple[str, str]:
+            at_end, made_from = TrainingProgress(self.name, step), {"average_of": named}
+            return publish_checkpoint(self.run, mean_encoder(parts), None, at_end, made_from).hashes
+
+        made = Checkpoint(self.run.checkpoint(self.name, step), *self.world.on_main(publish))
         where = {"stage": self.name, "step": progress.step}
-        about: dict[str, Any] = {"of": [part.as_json() for part in parts]}
+        about: dict[str, Any] = {"of": named}
         is_result, verdict = True, "it is the result"
         if keeps_best:
             assert self.refreshes.dev is not None and progress.best_value is not None
@@ -147,6 +155,6 @@ class StageCheckpoints:
             self.log.decide("best", **where, checkpoint_step=step, value=about["value"])
         seconds = round(time.perf_counter() - start, 3)
         self.log.metric("average", **where, seconds=seconds)
-        names = ", ".join(f"{part.share:.3g} of {part.checkpoint.folder.name}" for part in parts)
+        names = ", ".join(f"{share:.3g} of {checkpoint.folder.name}" for checkpoint, share in parts)
         log.info("stage %s: average of %s; %s; %.1f s", self.name, names, verdict, seconds)
         return is_result

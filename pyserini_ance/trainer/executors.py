@@ -4,7 +4,7 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.components import SettingError
@@ -18,28 +18,11 @@ FIRST_REPORT_SECONDS, REPORT_SECONDS = 10, 60
 LATE_SECONDS = 120
 
 
-class RefreshExecutor(Protocol):
-    """Makes the products that refresh requests ask for.
-
-    Every process makes the same calls in the same order.
-    """
-
-    def submit(self, request: RefreshRequest) -> None: ...
-
-    def cancel(self, requests: Collection[RefreshRequest]) -> None:
-        """Withdraw requests whose products are no longer needed, done or not."""
-
-    def done(self, request: RefreshRequest) -> bool:
-        """Whether the product is published; the same answer on every process."""
-
-    def wait(self, requests: Sequence[RefreshRequest]) -> RefreshRequest:
-        """Wait until one of `requests` is done; return the last of those. Every process can then open it."""
-
-
 class SyncExecutor:
     """Makes each product in the training processes when it is submitted.
 
-    `make` is `Refresher.make`; trainer and refresher do not import each other.
+    `make` is `Refresher.make`; trainer and refresher do not import each other. Of this executor and the other
+    one, every process makes the same calls in the same order.
     """
 
     def __init__(self, make: Callable[[RefreshRequest], None]):
@@ -49,12 +32,14 @@ class SyncExecutor:
         self.make(request)
 
     def cancel(self, requests: Collection[RefreshRequest]) -> None:
-        pass
+        """Withdraw requests whose products are no longer needed, done or not."""
 
     def done(self, request: RefreshRequest) -> bool:
+        """Whether the product is published; the same answer on every process."""
         return True
 
     def wait(self, requests: Sequence[RefreshRequest]) -> RefreshRequest:
+        """Wait until one of `requests` is done; return the last of those. Every process can then open it."""
         return requests[-1]
 
 
@@ -140,16 +125,15 @@ class AsyncExecutor:
     def _check_not_failed(self, needed: str) -> None:
         record = self.run.refresher.read()
         if record and record["status"] == "failed" and record != self.previous_refresher:
+            failed = f"training needs the {needed}, but the refresher has failed: {record.get('reason')}"
             if record.get("needs_new_recipe"):
-                raise SettingError(
-                    f"training needs the {needed}, but the refresher has failed: {record.get('reason')}"
-                )
-            raise RuntimeError(
-                f"training needs the {needed}, but the refresher has failed: {record.get('reason')}\n"
-                f"Start it again with: {self.command}\nand continue with --resume"
-            )
+                raise SettingError(failed)
+            raise RuntimeError(f"{failed}\nStart it again with: {self.command}\nand continue with --resume")
         if failure := self.subprocess_failure():
             raise RuntimeError(
                 f"training needs the {needed}, but the refresher that it started has ended with {failure}\n"
                 "Remove the cause and continue with --resume, which starts another"
             )
+
+
+RefreshExecutor = SyncExecutor | AsyncExecutor

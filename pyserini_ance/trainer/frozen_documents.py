@@ -1,6 +1,7 @@
 """Frozen documents: a stage that trains the query tower alone searches their vectors live."""
 
 import time
+from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
@@ -29,28 +30,25 @@ class LiveSearchMetrics:
 
     def __init__(self, known_positives: KnownPositives, bm25: np.ndarray | None = None):
         self.known_positives, self.bm25 = known_positives, bm25
-        self._values: dict[str, dict[str, float]] = {}
-        self._seconds = 0.0
+        self._values, self._seconds = defaultdict[str, dict[str, float]](lambda: defaultdict(float)), 0.0
 
     def add(self, name: str, rows: np.ndarray, hits: np.ndarray, share: float, seconds: float) -> None:
         """Measure `hits` (B, k), best first, of the queries `rows` (B,), a `share` of the step's."""
         self._seconds += seconds
-        so_far = self._values.setdefault(name, {})
         bm25 = None if self.bm25 is None else self.bm25[rows]
         for measure, each in search_measures(self.known_positives, rows, hits, bm25).items():
-            so_far[measure] = so_far.get(measure, 0.0) + share * float(each.mean())
+            self._values[name][measure] += share * float(each.mean())
 
     def pop(self) -> dict:
         """Return the record of the finished step and reset; empty without live searches."""
-        values, seconds = self._values, self._seconds
-        self._values, self._seconds = {}, 0.0
-        if not values:
-            return {}
-        rounded = {
+        found = {
             name: {measure: round(value, 6) for measure, value in measures.items()}
-            for name, measures in values.items()
+            for name, measures in self._values.items()
         }
-        return {"found": rounded, "search_seconds": round(seconds, 4)}
+        record = {"found": found, "search_seconds": round(self._seconds, 4)} if found else {}
+        self._values.clear()
+        self._seconds = 0.0
+        return record
 
 
 def search_measures(
@@ -102,8 +100,8 @@ class FrozenDocuments:
         is_there = by_torch or self.device.type == "cpu"  # the search holds them, or they are mapped
         held = FLAT in self.searches and is_there and snapshot.world.size == 1
         self.whole = snapshot.resident_vectors if held else None
-        top_k, path = max((source.top_k for source in sources), default=0), snapshot.run_files.get("bm25")
-        bm25 = None
+        top_k, bm25 = max((source.top_k for source in sources), default=0), None
+        path = snapshot.data.run_files.get("bm25")
         if top_k and path and snapshot.world.is_main and path.exists():
             ranked = read_ranking(path, snapshot.split, snapshot.collection, top_k).rows
             bm25 = ranked[:, : int((ranked != PADDING).any(0).sum())]
@@ -129,14 +127,10 @@ class FrozenDocuments:
                 # Live candidates replace the drawn positives.
                 terms[name] = replace(rows, positives=rows.positives[:, :0], negatives=negatives)
             batch = replace(batch, terms=terms)
-        return batch, self.look_up(batch.unique("document"))
-
-    def look_up(self, documents: np.ndarray) -> torch.Tensor:
-        """Return vectors (R, D) float32 without gradients; those that the device holds stay there."""
-        rows = self.rows_of(documents)[0]
-        if self.whole is not None:
-            return self.whole[to_device(self.device, rows)[0]]
-        return to_device(self.device, self.vectors[rows])[0]
+        documents = self.rows_of(batch.unique("document"))[0]
+        if self.whole is not None:  # what the device holds stays there
+            return batch, self.whole[to_device(self.device, documents)[0]]
+        return batch, to_device(self.device, self.vectors[documents])[0]
 
     def _search(
         self, batch: Batch, queries: torch.Tensor, share: float

@@ -13,10 +13,11 @@ from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.encoders.encoder import to_device
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.recipe.components import naming_own
 from pyserini_ance.recipe.term import Term
+from pyserini_ance.storage.error_text import naming_own
 from pyserini_ance.trainer.batch import Batch, TermRows
-from pyserini_ance.trainer.losses.base import DistillationLoss, Pairwise
+from pyserini_ance.trainer.losses.base import DistillationLoss
+from pyserini_ance.trainer.losses.pairwise import Pairwise
 
 
 def term_losses(
@@ -91,7 +92,7 @@ def _loss_of_scores(
         teachers = []
     if isinstance(loss, Pairwise):  # nothing above ignores a positive
         loss = partial(loss, max_positives=int(((labels > 0) & mask).sum(1).max()))
-    with naming_own(term.loss, "__call__"):
+    with naming_own(term.loss.kind, "__call__"):
         of_anchors = loss(scores, targets, valid, *teachers)
     if not (isinstance(of_anchors, torch.Tensor) and of_anchors.shape == scores.shape[:1]):
         got = tuple(of_anchors.shape) if isinstance(of_anchors, torch.Tensor) else type(of_anchors).__name__

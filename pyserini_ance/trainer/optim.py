@@ -112,37 +112,3 @@ def learning_rate(stage: Stage, step: int) -> float:
         return rate * position / schedule.warmup_steps
     left = max(0.0, (stage.horizon_steps - position) / max(1, stage.horizon_steps - schedule.warmup_steps))
     return rate * DECAYS[schedule.kind](left)
-
-
-def update_weights(
-    optimizer: torch.optim.Optimizer, rate: float, scaler: torch.amp.GradScaler | None = None
-) -> float:
-    """Run the optimizer's step with learning rate `rate`, which is returned, and drop the gradients.
-
-    With a `scaler`, which has unscaled the gradients, a step whose gradients are not finite is skipped, and
-    the scale is adapted.
-    """
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    if scaler is None:
-        optimizer.step()
-    else:
-        scaler.step(optimizer)
-        scaler.update()
-    optimizer.zero_grad(set_to_none=True)
-    return rate
-
-
-def warmup_hint(name: str, stage: Stage) -> str | None:
-    """The advice for a stage that ends before its learning rate has risen; None for others.
-
-    A schedule with a length of its own (`total_steps`) reaches beyond the stage on purpose.
-    """
-    schedule, last = stage.lr_schedule, stage.steps - 1
-    if schedule.total_steps or stage.schedule_step(last) >= schedule.warmup_steps:
-        return None
-    return (
-        f"stage {name} ends within its warm-up: {stage.steps} steps, lr_schedule.warmup_steps "
-        f"{schedule.warmup_steps}. The highest learning rate is {learning_rate(stage, last):.1e} instead of "
-        f"{stage.optimizer.learning_rate:.1e}; lower stages.{name}.lr_schedule.warmup_steps"
-    )

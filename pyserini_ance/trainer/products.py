@@ -33,7 +33,8 @@ class NegativeTables(RefreshQueue[Generation]):
 
     `tables` are the adopted ones by source, `table_steps` the steps of the checkpoints that they were mined
     with. `teacher_scores` are the adopted scores of each term with a teacher. `adopted_step` is the step
-    before which the last tables were adopted.
+    before which the last tables were adopted, `newest` the step of the checkpoint behind the newest table
+    that is mined again at each refresh; None if there is none.
     """
 
     kind, event = "tables", "adopt"
@@ -50,18 +51,17 @@ class NegativeTables(RefreshQueue[Generation]):
         self.table_steps: dict[TableKey, int] = {}
         self.teacher_scores: dict[str, TeacherScores] = {}
         self.adopted_step = 0
+        self.newest: int | None = None
 
     def is_due(self, step: int) -> bool:
         return bool(mined_sources(self.stage)) if step == 0 else self.stage.refresh_is_due(step)
 
     def request(self, step: int, weights: str) -> RefreshRequest:
-        if step == 0 and self.stage.mines_with_previous:
-            assert self.previous_stage is not None
-            previous = self.previous_stage
-            return RefreshRequest(
-                self.kind, self.stage_name, step, previous.weights, checkpoint=previous.result
-            )
-        return super().request(step, weights)
+        if step > 0 or not self.stage.mines_with_previous:
+            return super().request(step, weights)
+        previous = self.previous_stage
+        assert previous is not None
+        return RefreshRequest(self.kind, self.stage_name, step, previous.weights, checkpoint=previous.result)
 
     def adopt(self, request: RefreshRequest, step: int, waited_seconds: float) -> Generation:
         """Raises on all processes if one of them could not open and verify the tables."""
@@ -78,14 +78,8 @@ class NegativeTables(RefreshQueue[Generation]):
         self._use(generation, step)
         about = {"age_steps": step - request.step, "waited_seconds": round(waited_seconds, 3)}
         self.log.metric("generation", **adoption, **about, **generation.report)
-        log.info(
-            "stage %s, step %d: negatives of step %d; waited %.1f s; %s",
-            self.stage_name,
-            step,
-            request.step,
-            waited_seconds,
-            generation.describe(),
-        )
+        named = self.stage_name, step, request.step, waited_seconds, generation.describe()
+        log.info("stage %s, step %d: negatives of step %d; waited %.1f s; %s", *named)
         return generation
 
     def restore(self, decisions: Sequence[dict[str, Any]]) -> None:
@@ -94,20 +88,13 @@ class NegativeTables(RefreshQueue[Generation]):
             made_from = {"weights": decision["weights"], **self.identity}
             self._use(open_generation(self.run.folder / decision["folder"], made_from), decision["step"])
 
-    def shown_at(self, step: int) -> dict[str, str]:
-        """For the progress of training: the generation in use by the step of its checkpoint, and its age.
-
-        Nothing where all tables are static.
-        """
-        dynamic = mined_sources(self.stage, dynamic_only=True)
-        newest = max((mined for key, mined in self.table_steps.items() if key in dynamic), default=None)
-        return {} if newest is None else {"gen": str(newest), "age": str(step - newest)}
-
     def _use(self, generation: Generation, step: int) -> None:
         self.tables.update(generation.tables)
         self.table_steps.update(dict.fromkeys(generation.tables, generation.step))
         self.teacher_scores.update(generation.teacher_scores)
         self.adopted_step = step
+        dynamic = mined_sources(self.stage, dynamic_only=True).keys() & self.table_steps.keys()
+        self.newest = max((self.table_steps[key] for key in dynamic), default=None)
 
 
 class DevScores(RefreshQueue[float]):
@@ -127,14 +114,8 @@ class DevScores(RefreshQueue[float]):
         adoption = self._record(step, request, **value)
         self.log.metric("dev", **adoption, measure=measure, **value, parts=evaluation["seconds"])
         splits = ", ".join(f"{split} {score:.4f}" for split, score in evaluation.get("splits", {}).items())
-        log.info(
-            "stage %s, step %d: dev %s %.4f%s",
-            self.stage_name,
-            request.step,
-            measure,
-            evaluation["value"],
-            f" ({splits})" if splits else "",
-        )
+        shown = f"{evaluation['value']:.4f}" + (f" ({splits})" if splits else "")
+        log.info("stage %s, step %d: dev %s %s", self.stage_name, request.step, measure, shown)
         return evaluation["value"]
 
     def score(self, step: int, weights: str) -> float:
@@ -173,19 +154,14 @@ class Refreshes:
         adoption_logs: Mapping[ProductKind, AdoptionLog],
         previous_stage: PreviousStage | None = None,
     ):
-        def arguments(kind: ProductKind, settings: refresh_settings.Product) -> tuple[Any, ...]:
-            adoption_log = adoption_logs.get(kind, AdoptionLog())
-            return run, name, stage, world, settings, executor_of(settings), adoption_log
-
-        tables = arguments("tables", stage.effective_refresh)
-        self.negatives = NegativeTables(identity, previous_stage, *tables)
-        self.dev: DevScores | None = None
-        if stage.effective_evaluate is not None:
-            self.dev = DevScores(*arguments("dev", stage.effective_evaluate))
-
-    @property
-    def queues(self) -> list[RefreshQueue]:
-        return [self.negatives] if self.dev is None else [self.negatives, self.dev]
+        of_stage = run, name, stage, world
+        refresh, evaluate = stage.effective_refresh, stage.effective_evaluate
+        tables_log, dev_log = (adoption_logs.get(kind, AdoptionLog()) for kind in ("tables", "dev"))
+        self.negatives = NegativeTables(
+            identity, previous_stage, *of_stage, refresh, executor_of(refresh), tables_log
+        )
+        self.dev = DevScores(*of_stage, evaluate, executor_of(evaluate), dev_log) if evaluate else None
+        self.queues: list[RefreshQueue] = [self.negatives, *([self.dev] if self.dev else [])]
 
     def are_due(self, step: int) -> bool:
         """Whether a product is made from the checkpoint of step `step`."""

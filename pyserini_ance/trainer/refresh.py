@@ -49,7 +49,7 @@ class AdoptionLog:
 
     def uses(self, checkpoint: int) -> bool:
         """Whether the product of the checkpoint of this step is adopted in the log."""
-        return any(checkpoint in checkpoints for checkpoints in self.adoptions.values())
+        return checkpoint in self.weights
 
 
 # Adopt all the products chosen, waiting for each; the newest that is done, if any; or wait for one of them.
@@ -170,10 +170,8 @@ class RefreshQueue[T](ABC):
             return
         if self.schedule.log.weights.get(request.step, request.weights) != request.weights:
             log.warning(
-                "stage %s, step %d: the weights differ from those of the recorded run; its steps are "
-                "repeated, but not bit by bit",
-                request.stage,
-                request.step,
+                f"stage {request.stage}, step {request.step}: the weights differ from those of the recorded "
+                "run; its steps are repeated, but not bit by bit"
             )
         request = replace(request, is_awaited=self.schedule.is_awaited(request.step))
         if not request.is_awaited and self.newest_suffices:

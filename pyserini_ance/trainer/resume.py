@@ -1,7 +1,7 @@
 """Resume a run: check that it is the same run, and continue a stage from its newest checkpoint."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +23,14 @@ from pyserini_ance.trainer.refresh import AdoptionLog
 SHOWN = 5  # differing keys in an error message
 
 
-@dataclass(frozen=True)
-class Resumed:
-    """The progress and checkpoint from which a stage continues; None if it has no checkpoint yet."""
+def resume_stage(
+    run: RunDir, name: str, refreshes: Refreshes, log: RunLog, world: World
+) -> tuple[TrainingProgress, Checkpoint] | None:
+    """Return the newest checkpoint of a stage with its progress; None if there is no checkpoint yet.
 
-    progress: TrainingProgress | None = None
-    checkpoint: Checkpoint | None = None
-
-
-def resume_stage(run: RunDir, name: str, refreshes: Refreshes, log: RunLog, world: World) -> Resumed:
-    """Discard records after the newest checkpoint, restore the tables in use then, and submit pending
-    requests again.
-
-    Adoptions of `adopt: when_ready` after the checkpoint are kept and repeated: they depended on time, and
-    later steps depended on them.
+    Records after it are discarded, the tables in use then are opened, and pending requests are submitted
+    again. Adoptions of `adopt: when_ready` after the checkpoint are kept and repeated: they depended on time,
+    and later steps depended on them.
     """
     repeated = [
         queue.event
@@ -55,9 +49,8 @@ def resume_stage(run: RunDir, name: str, refreshes: Refreshes, log: RunLog, worl
 
     state = world.on_main(read_state)
     if state["progress"] is None:
-        return Resumed()
-    progress = TrainingProgress(**state["progress"])
-    weights = dict(state["weights"])
+        return None
+    progress, weights = TrainingProgress(**state["progress"]), dict(state["weights"])
     for queue in refreshes.queues:
         records = [record for record in state["decisions"] if record["event"] == queue.event]
         before = [record for record in records if record["step"] < progress.step]
@@ -68,7 +61,7 @@ def resume_stage(run: RunDir, name: str, refreshes: Refreshes, log: RunLog, worl
         due = (step for step in range(1, progress.step) if queue.is_due(step))
         adopted = {record["checkpoint_step"] for record in before}
         queue.resubmit([(step, weights.get(step)) for step in due], adopted)
-    return Resumed(progress, Checkpoint.open(run.checkpoint(name, progress.step)))
+    return progress, Checkpoint.open(run.checkpoint(name, progress.step))
 
 
 def _known_weights(run: RunDir, stage: str) -> Iterator[tuple[int, str]]:
@@ -103,45 +96,32 @@ def check_resumable(run: RunDir, recipe: Recipe) -> None:
 def check_same_recipe(run: RunDir, recipe: Recipe, command: str) -> None:
     """Raise ValueError, with the keys that differ, if `run` was started with another recipe; `command` is
     what to type instead."""
-    if not has_recipe(run, recipe):
-        further = (
-            f"To train its result further, start another run with init_from: {{folder: {run.model}}}. "
-            if run.model.is_dir()
-            else ""
-        )
+    if differing := differing_settings(run, recipe):
+        further = "To train its result further, start another run with init_from: "
         raise ValueError(
-            f"{run.recipe} differs from the recipe given ({differing_settings(run, recipe)}). "
+            f"{run.recipe} differs from the recipe given ({differing}). "
             f"A run keeps its recipe: to train the one given from the start, replace the run by `train` with "
-            f"--overwrite. {further}To continue the run with its own recipe: {command}"
+            f"--overwrite. {further + f'{{folder: {run.model}}}. ' if run.model.is_dir() else ''}To continue "
+            f"the run with its own recipe: {command}"
         )
 
 
-def differing_settings(run: RunDir, recipe: Recipe) -> str:
-    """The first settings in which a run differs from a recipe, in words."""
-    found = recipe_differences(run.read_recipe(), recipe)
+def differing_settings(run: RunDir, recipe: Recipe, *ignored: str) -> str:
+    """The first settings in which a run differs from a recipe, in words; "" if it has that recipe."""
+    found = recipe_differences(run.read_recipe(), recipe, *ignored)
     differing = [f"{key}: {old} in the run, {new} given" for key, old, new in found]
     more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
     return f"{'; '.join(differing[:SHOWN])}{more}"
 
 
-def recipe_differences(old: Recipe, new: Recipe) -> Iterator[tuple[str, str, str]]:
-    """`differences` of two recipes, regardless of the machine's settings and of what describes a run."""
-    ignored = dict.fromkeys((*RUNTIME_KEYS, *DESCRIPTIVE_KEYS), True)
-    saved, given = (
-        absolute(recipe).model_dump(mode="json", exclude={**ignored, "data": {"official"}})
-        for recipe in (old, new)
-    )
+def recipe_differences(old: Recipe, new: Recipe, *ignored: str) -> Iterator[tuple[str, str, str]]:
+    """`differences` of two recipes, regardless of the machine's settings, of what describes a run, of
+    published figures, which do not change what is read, and of the keys `ignored`."""
+    left_out = {*RUNTIME_KEYS, *DESCRIPTIVE_KEYS, *ignored}
+    saved, given = (absolute(recipe).model_dump(mode="json", exclude=left_out) for recipe in (old, new))
+    for settings in (saved, given):
+        settings["data"].pop("official", None)
     return differences(saved, given)
-
-
-def has_recipe(run: RunDir, recipe: Recipe, *ignored: str) -> bool:
-    """Whether `run` was started with this recipe, regardless of the machine's settings and of the keys
-    `ignored`."""
-    saved, recipe = absolute(run.read_recipe()), absolute(recipe)
-    # Published figures do not change what is read.
-    data = recipe.data.model_copy(update={"official": saved.data.official})
-    same = {key: getattr(saved, key) for key in (*RUNTIME_KEYS, *DESCRIPTIVE_KEYS, *ignored)}
-    return saved == recipe.model_copy(update={**same, "data": data})
 
 
 def check_same_data(run: RunDir, collection: Collection) -> None:
@@ -176,7 +156,7 @@ def read_replay(decisions: Path, recipe: Recipe) -> str:
             "replay a finished run of this recipe"
         )
     run = RunDir(decisions.parent)
-    if run.recipe.exists() and not has_recipe(run, recipe, "name", "retention"):
+    if run.recipe.exists() and differing_settings(run, recipe, "name", "retention"):
         raise ValueError(
             f"--replay {decisions}: that run has another recipe; replay it with: pyserini-ance train "
             f"{run.recipe}"

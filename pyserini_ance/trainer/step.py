@@ -10,11 +10,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 
-from pyserini_ance.data.collection import Side
+from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.data.known_positives import KnownPositives
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import PreparedData
@@ -28,14 +29,9 @@ from pyserini_ance.trainer.batch import Batch
 from pyserini_ance.trainer.dropout import recomputes, reproducible_dropout
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 
-# Tokens of a chunk unless a recipe says otherwise: RoBERTa-base keeps 13 GiB of them in bf16. They are
-# several batches of documents, so that the small batch of queries that each chunk adds costs little.
+# Tokens whose activations a process keeps at once, unless a recipe says otherwise: 13 GiB of RoBERTa-base in
+# bf16. They are several batches of documents: the small batch of queries that each chunk adds costs little.
 TOKENS_PER_CHUNK = 32_768
-
-
-def tokens_per_chunk(setting: int | None) -> int:
-    """`setting`, or None's: the number of tokens whose activations a process keeps at once."""
-    return setting or TOKENS_PER_CHUNK
 
 
 class RankPartition:
@@ -76,6 +72,7 @@ class TextBatch:
     length_tokens: int
     texts_per_chunk: int | None = None
 
+    @property
     def lengths(self) -> np.ndarray:
         return self.tokens.lengths(self.length_tokens, self.rows)
 
@@ -108,19 +105,12 @@ class ChunkedEncoder:
             vectors.backward(gradients[to_device(self.device, chunk)[0]])
 
     def _chunks(self, texts: TextBatch) -> list[np.ndarray]:
-        lengths = texts.lengths()
-        return training_batches(lengths, self.tokens_per_batch, self.device, texts.texts_per_chunk)
+        return training_batches(texts.lengths, self.tokens_per_batch, self.device, texts.texts_per_chunk)
 
     def _run(self, texts: TextBatch, number: int, chunk: np.ndarray) -> torch.Tensor:
         ids, mask = padded_batch(texts.tokens, texts.rows[chunk], texts.length_tokens, self.device)
-        dropout = reproducible_dropout(
-            *self.key,
-            number,
-            texts.side,
-            rank=self.world.rank,
-            device=self.device,
-            is_recomputed=recomputes(self.towers),
-        )
+        key, rank, again = (*self.key, number, texts.side), self.world.rank, recomputes(self.towers)
+        dropout = reproducible_dropout(*key, rank=rank, device=self.device, is_recomputed=again)
         with dropout, self.autocast():
             return self.towers(texts.side, ids, mask).float()
 
@@ -134,7 +124,7 @@ class PlainPass:
 
     def __init__(self, encoder: ChunkedEncoder, texts: Sequence[TextBatch]):
         self.encoder = encoder
-        self.partitions = [RankPartition(batch.lengths(), encoder.world) for batch in texts]
+        self.partitions = [RankPartition(batch.lengths, encoder.world) for batch in texts]
         self.own = [
             replace(batch, rows=batch.rows[partition.own])
             for batch, partition in zip(texts, self.partitions, strict=True)
@@ -249,6 +239,10 @@ class BatchEncoder:
             passages = self.data.training_rows_of(chunk.unique("document"))[1]
             yield EncodedChunk(chunk, vectors, passages, share, encoding)
 
+    @cached_property
+    def length_tokens(self) -> dict[Side, int]:
+        return {side: self.encoder.length_tokens(side) for side in SIDES}
+
     @property
     def _is_coupled(self) -> bool:
         return any(term.in_batch_negatives for term in self.stage.terms.values())
@@ -261,14 +255,14 @@ class BatchEncoder:
         return self._within_budget(batch)
 
     def _within_budget(self, batch: Batch) -> list[Batch]:
-        """Split the batch, equally on all processes, until no chunk's texts exceed `tokens_per_chunk` on a
+        """Split the batch, equally on all processes, until no chunk's texts exceed the budget of tokens on a
         process; a query with more texts than that is a chunk of its own."""
         tokens = 0  # with padding, on the first process, which has the longest texts
         for texts in self._texts(batch):
-            lengths = np.sort(texts.lengths())[::-1][:: self.world.size]
+            lengths = np.sort(texts.lengths)[::-1][:: self.world.size]
             batches = training_batches(lengths, self.tokens_per_batch, self.encoder.device)
             tokens += sum(len(rows) * int(lengths[rows[0]]) for rows in batches)
-        parts = math.ceil(tokens / tokens_per_chunk(self.tokens_per_batch))
+        parts = math.ceil(tokens / (self.tokens_per_batch or TOKENS_PER_CHUNK))
         if parts <= 1 or len(batch.queries) == 1:
             return [batch]
         size = math.ceil(len(batch.queries) / parts)
@@ -281,7 +275,7 @@ class BatchEncoder:
 
         def texts(side: Side, tokens: TokenStore, rows: np.ndarray) -> TextBatch:
             per_chunk = None if share is None else math.ceil(share * len(rows))
-            return TextBatch(side, tokens, rows, self.encoder.length_tokens(side), per_chunk)
+            return TextBatch(side, tokens, rows, self.length_tokens[side], per_chunk)
 
         own = [texts("query", queries, batch.unique("query"))]
         if self.documents is None:

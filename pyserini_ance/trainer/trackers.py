@@ -5,6 +5,8 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
@@ -43,11 +45,6 @@ def series(record: Mapping[str, Any]) -> dict[str, float]:
     return {path: n for path, n in numbers if isinstance(n, int | float) and not isinstance(n, bool)}
 
 
-def settings(recipe: Recipe) -> dict[str, Any]:
-    """The recipe's settings by dotted key, as trackers show them: numbers and texts."""
-    return dict(_leaves("", recipe.model_dump(mode="json"), "."))
-
-
 def _leaves(path: str, value: Any, separator: str) -> Iterator[tuple[str, Any]]:
     """Yield the values in mappings and lists that are not None, with their paths."""
     if isinstance(value, list):
@@ -66,22 +63,21 @@ class Trackers:
     more, with the same values and steps. A tracker that fails is left out from then on: the run goes on.
     """
 
-    def __init__(self, run: RunDir, names: Sequence[str]):
-        self.run, self.names, self.folder = run, tuple(names), run.folder / "trackers"
-        self._first: dict[str, int] = {}  # the steps of all stages before a stage
-        self._steps: dict[str, int] = {}  # the steps done of each stage
-        self.trackers: list[GeneralTracker] = []
-
-    def start(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, run: RunDir, names: Sequence[str], config: Mapping[str, Any]):
         """Open each tracker's run, or reopen that of a resumed run; `config` are the settings to show.
 
         Raises RuntimeError for a tracker that cannot be started.
         """
+        self._first: dict[str, int] = {}  # the steps of all stages before a stage
+        self._steps: dict[str, int] = {}  # the steps done of each stage
+        self.trackers: list[GeneralTracker] = []
         PartialState(cpu=True)  # accelerate's trackers log with it
-        self.folder.mkdir(exist_ok=True)
-        ids = read_json_object(self.folder / "ids.json") or {}
-        for name in self.names:
-            tracker = LOGGER_TYPE_TO_CLASS[name](**self._arguments(name, ids.get(name)))
+        folder = run.folder / "trackers"
+        folder.mkdir(exist_ok=True)
+        # What a resumed run continues by; the folder of TensorBoard and the name in Trackio identify it.
+        ids = read_json_object(folder / "ids.json") or {}
+        for name in names:
+            tracker = LOGGER_TYPE_TO_CLASS[name](**arguments(name, run.folder.resolve(), ids.get(name)))
             try:
                 tracker.start()
                 if name not in ids:
@@ -90,32 +86,18 @@ class Trackers:
                 raise RuntimeError(
                     f"log_with: {name} cannot be started: {error}. {OFFLINE.get(name, '')}"
                 ) from error
-            # What a resumed run continues by; the folder of TensorBoard and the name in Trackio identify it.
-            ids[name] = ""
-            if name == "wandb":
-                ids[name] = str(tracker.tracker.id)
-            elif name == "mlflow":
-                ids[name] = str(tracker.tracker.info.run_id)
+            own = {"wandb": "id", "mlflow": "info.run_id"}.get(name)
+            ids[name] = attrgetter(own)(tracker.tracker) if own else ""
             self.trackers.append(tracker)
-        write_json(self.folder / "ids.json", ids)
-        for record in read_json_lines(self.run.metrics):  # of a resumed run
+        write_json(folder / "ids.json", ids)
+        for record in read_json_lines(run.metrics):  # of a resumed run
             self._position(record)
-
-    def _arguments(self, name: str, run_id: str | None) -> dict[str, Any]:
-        """The arguments of accelerate's class for a new run, or for the run of that id."""
-        run_name = self.run.folder.resolve().name
-        if name == "tensorboard":
-            return {"run_name": PROJECT, "logging_dir": self.folder}
-        if name == "mlflow":
-            return {"experiment_name": PROJECT, "run_id": run_id, "run_name": run_name}
-        more = {"id": run_id, "dir": str(self.folder)} if name == "wandb" else {}
-        return {"run_name": PROJECT, "name": run_name, "resume": "allow", **more}
 
     def send(self, record: Mapping[str, Any]) -> None:
         """Send a record that was just appended to the metrics."""
         if "stage" in record:
-            position = self._position(record)
-            if values := series(record):
+            position, values = self._position(record), series(record)
+            if values:
                 self._each(lambda tracker: tracker.log(_named_for(tracker, values), step=position))
 
     def finish(self) -> None:
@@ -139,6 +121,16 @@ class Trackers:
                 self.trackers.remove(tracker)
 
 
+def arguments(name: str, run: Path, run_id: str | None) -> dict[str, Any]:
+    """The arguments of accelerate's class for the run in a folder; `run_id`: the run to continue."""
+    if name == "tensorboard":
+        return {"run_name": PROJECT, "logging_dir": run / "trackers"}
+    if name == "mlflow":
+        return {"experiment_name": PROJECT, "run_id": run_id, "run_name": run.name}
+    more = {"id": run_id, "dir": str(run / "trackers")} if name == "wandb" else {}
+    return {"run_name": PROJECT, "name": run.name, "resume": "allow", **more}
+
+
 def _named_for(tracker: GeneralTracker, values: Mapping[str, Any]) -> dict[str, Any]:
     """The values by their names, for MLflow of the characters that it allows: `dev/RR_10`."""
     if tracker.name != "mlflow":
@@ -152,8 +144,8 @@ def tracking(recipe: Recipe, run: RunDir) -> Iterator[None]:
     if not recipe.log_with:
         yield
         return
-    trackers = Trackers(run, recipe.log_with)
-    trackers.start(settings(recipe))
+    # The settings as trackers show them: numbers and texts by dotted key.
+    trackers = Trackers(run, recipe.log_with, dict(_leaves("", recipe.model_dump(mode="json"), ".")))
     run.listeners.append(trackers.send)
     try:
         yield

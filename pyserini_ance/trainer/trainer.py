@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -35,9 +36,9 @@ from pyserini_ance.trainer.checkpoints import StageCheckpoints
 from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
-from pyserini_ance.trainer.optim import build_optimizer, learning_rate, update_weights, warmup_hint
+from pyserini_ance.trainer.optim import build_optimizer, learning_rate
 from pyserini_ance.trainer.products import Refreshes
-from pyserini_ance.trainer.resume import Resumed, replay_logs, resume_stage
+from pyserini_ance.trainer.resume import replay_logs, resume_stage
 from pyserini_ance.trainer.step import BatchEncoder
 from pyserini_ance.trainer.step_report import StepReport
 
@@ -75,14 +76,13 @@ class StageTrainer:
             previous = PreviousStage.of(recipe, run, name, world)
         self.refreshes = Refreshes(run, name, self.stage, data.identity, world, executor_of, logs, previous)
         self.negatives = self.refreshes.negatives
-        resumed = resume_stage(run, name, self.refreshes, self.log, world) if resume else Resumed()
-        self.progress = resumed.progress or TrainingProgress(name, 0)
+        resumed = resume_stage(run, name, self.refreshes, self.log, world) if resume else None
+        self.progress, source = resumed or (TrainingProgress(name, 0), initial)
         # The progress that belongs to the weights in memory: before the refresh of the current step, which a
         # resumed run repeats.
         self.resumable = self.progress
         self.anchor_sets = anchor_sets_of(data.anchor_sets, self.negatives.tables.values())
 
-        source = resumed.checkpoint or initial
         self.encoder = load_encoder(source.encoder, world.device)
         towers, device = self.encoder.towers.train(), self.encoder.device
         # A GPU works on a step while the host plans the next one: a step's numbers are read one step late.
@@ -100,20 +100,12 @@ class StageTrainer:
         # The main process resolves `auto` for all ranks: every rank encodes a step in the same precision.
         precision = world.on_main(lambda: resolve_precision(recipe.precision, world.device))
         # Gradients too small for fp16 are scaled up with the loss; other precisions need no scale.
-        self.scaler = torch.amp.GradScaler(device.type) if precision == "fp16" else None
-        if resumed.checkpoint or self.stage.keep_optimizer:
+        self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
+        if resumed or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer, self.scaler)
+        saved = self.encoder, self.optimizer, self.scaler
         self.checkpoints = StageCheckpoints(
-            recipe,
-            name,
-            run,
-            world,
-            self.log,
-            self.encoder,
-            self.optimizer,
-            self.refreshes,
-            initial,
-            self.scaler,
+            recipe, name, run, world, self.log, initial, self.refreshes, *saved
         )
         in_fp32 = precision == "fp32"
         autocast = nullcontext if in_fp32 else partial(torch.autocast, device.type, DTYPES[precision])
@@ -122,16 +114,9 @@ class StageTrainer:
             self.stage, data, self.encoder, autocast, budget, key, world, self.documents
         )
         log.info(
-            "stage %s: from %s, step %d, on %s, attention: %s, processes: %d",
-            name,
-            source.folder.name,
-            self.progress.step,
-            world.device,
-            self.encoder.attention,
-            world.size,
+            f"stage {name}: from {source.folder.name}, step {self.progress.step}, on {world.device}, "
+            f"attention: {self.encoder.attention}, processes: {world.size}"
         )
-        if hint := warmup_hint(name, self.stage):
-            log.warning(hint)
         world.barrier()  # loading may take longer on one process than on another
 
     def train(self) -> Checkpoint:
@@ -174,27 +159,28 @@ class StageTrainer:
             self.negatives.teacher_scores,
             self.negatives.adopted_step,
         )
-        known_positives = self.anchor_sets["query"].known_positives
-        for chunk in self.batch_encoder.encode(batch, step, known_positives):
+        for chunk in self.batch_encoder.encode(batch, step, self.anchor_sets["query"].known_positives):
             ignored: dict[str, Tensor] = {}
             losses = term_losses(
                 self.stage.terms, chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages, ignored
             )
             report.add(losses, ignored, chunk.share)
-            loss = weighted_sum(self.stage.terms, losses)
-            scaled = loss if self.scaler is None else self.scaler.scale(loss)
-            chunk.backward(scaled)
-        sum_gradients(self.encoder.towers.parameters(), self.world)
-        scale = None
-        if self.scaler is not None:
-            self.scaler.unscale_(self.optimizer)
-            scale = self.scaler.scale(torch.ones((), device=self.encoder.device))
-        max_norm = self.stage.optimizer.max_grad_norm
-        report.send(clip_grad_norm_(self.encoder.towers.parameters(), max_norm), scale)
+            chunk.backward(self.scaler.scale(weighted_sum(self.stage.terms, losses)))
+        parameters = list(self.encoder.towers.parameters())
+        sum_gradients(parameters, self.world)
+        self.scaler.unscale_(self.optimizer)
+        norm = clip_grad_norm_(parameters, self.stage.optimizer.max_grad_norm)
+        scale = self.scaler.scale(torch.ones_like(norm)) if self.scaler.is_enabled() else None
+        report.send(norm, scale)
         if not self.runs_ahead:
             report.read(self.name)  # a loss that is not finite must not reach the weights
         with uninterrupted():  # at its end, weights, log and progress are those of the same step
-            rate = update_weights(self.optimizer, learning_rate(self.stage, step), self.scaler)
+            rate = learning_rate(self.stage, step)
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            self.scaler.step(self.optimizer)  # skipped if a gradient is not finite in fp16
+            self.scaler.update()
+            self.optimizer.zero_grad(set_to_none=True)
             live = self.documents.live_metrics.pop() if self.documents else {}
             seconds = round(time.perf_counter() - start, 4)
             report.settings = {"learning_rate": rate, **live, "seconds": seconds}
@@ -215,14 +201,16 @@ class StageTrainer:
                 record = {"loss": metrics["loss"], "terms": losses} | metrics
                 self.log.metric("step", stage=self.name, step=report.step, **record)
                 if "skipped" in record:
-                    message = (
-                        "stage %s, step %d is skipped: its gradients overflow in fp16, with loss scale %g"
+                    log.info(
+                        f"stage {self.name}, step {report.step} is skipped: its gradients overflow in fp16, "
+                        f"with loss scale {record['loss_scale']:g}"
                     )
-                    log.info(message, self.name, report.step, record["loss_scale"])
                 if bar is not None:
-                    ages = self.negatives.shown_at(report.step)
+                    shown, newest = {"loss": f"{metrics['loss']:.3f}"}, self.negatives.newest
+                    if newest is not None:  # the generation in use, by the step of its checkpoint
+                        shown |= {"gen": str(newest), "age": str(report.step - newest)}
                     # Short enough for 80 columns; tqdm sorts keyword arguments by name, but not a mapping.
-                    bar.set_postfix({"loss": f"{metrics['loss']:.3f}", **ages}, refresh=False)
+                    bar.set_postfix(shown, refresh=False)
                 for callback in self.callbacks:
                     callback.on_step_end(self.name, report.step, losses, metrics)
 
@@ -247,9 +235,8 @@ class StageTrainer:
             self._report_steps()
         if generations:
             self.anchor_sets = anchor_sets_of(self.data.anchor_sets, self.negatives.tables.values())
-        for _, generation in generations:
-            for callback in self.callbacks:
-                callback.on_refresh(self.name, step, generation)
+        for (_, generation), callback in product(generations, self.callbacks):
+            callback.on_refresh(self.name, step, generation)
         for evaluated_step, score in scores:
             self.progress = self.progress.after_evaluation(evaluated_step, score)
             if self.progress.best_step == evaluated_step:
@@ -259,9 +246,9 @@ class StageTrainer:
                 assert self.stage.evaluate is not None, "there is a score"
                 callback.on_dev_measure(self.name, evaluated_step, self.stage.evaluate.measure, score)
         if is_due or scores or tables_before != self.negatives.table_steps:
-            seconds = {"seconds": round(time.perf_counter() - start, 3), **seconds}
-            memory = {"memory_bytes": highest_peak_bytes(self.world)}
-            self.log.metric("refresh", stage=self.name, step=step, **seconds, **memory)
+            spent, memory = round(time.perf_counter() - start, 3), highest_peak_bytes(self.world)
+            measured = {"seconds": spent, **seconds, "memory_bytes": memory}
+            self.log.metric("refresh", stage=self.name, step=step, **measured)
         if checkpoint:
             in_use = set(tables_before.values())
             # On the main process; the others wait, long on a slow disk.

@@ -9,7 +9,7 @@ from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.tokenization import Tokenization
-from pyserini_ance.negatives.filters.base import Candidates, Filter, FilteredRows, apply_masks, filter_masks
+from pyserini_ance.negatives.filters.base import Candidates, Filter, apply_masks, filter_masks
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Encoding
 
@@ -58,7 +58,7 @@ def candidates_of(
     return Candidates(snapshot, snapshot.anchor_set(anchor), rows, scores.astype(np.float32), given)
 
 
-def apply_filters(candidates: Candidates, filters: Sequence[Filter], width: int) -> FilteredRows:
+def apply_filters(candidates: Candidates, filters: Sequence[Filter], width: int) -> tuple:
     """The first `width` candidates of each anchor that are not known positives and pass all filters."""
     masks = filter_masks(candidates, filters, width)
     return apply_masks(candidates.rows, candidates.scores, masks, width)

@@ -31,7 +31,7 @@ def source_of(kind: str, top_k: int, snapshot):
     cls = component_class("negatives", kind)
     settings = {"kind": kind, "num_negatives": 4}
     if kind == "ranking":
-        settings["file"] = snapshot.run_files["bm25"]
+        settings["file"] = snapshot.data.run_files["bm25"]
     if kind == "mix":
         sources = [
             {"kind": "ann", "top_k": top_k},

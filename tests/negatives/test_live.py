@@ -7,7 +7,6 @@ from pyserini_ance.data.collection import Qrels
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.live import Live
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.recipe.stage import Stage
 
 FOUND = np.array([[1, 2, 4], [6, 5, 0], [8, 4, 9]], np.int32)
 ROWS = np.arange(3)
@@ -58,28 +57,3 @@ def test_grades_below_the_threshold_are_not_positives(anchor_set):
     known_positives = AnchorSet(type(anchor_set.split)("train", None, qrels), "query", 10).known_positives
     found = Live().candidates(FOUND[:1], ROWS[:1], np.array([[3]]), known_positives)
     assert found.tolist() == [[1, 2, 3]]
-
-
-def test_settings_without_effect_are_rejected(anchor_set, split_of):
-    with pytest.raises(
-        ValueError,
-        match="a `live` source uses all of the top `top_k`: set top_k=20, and remove num_negatives",
-    ):
-        Live(num_negatives=20)
-    with pytest.raises(ValueError, match="cannot serve a term with `anchor: document`"):
-        Live().check_data(AnchorSet(anchor_set.split, "document", 3))
-
-
-def test_live_sources_need_frozen_documents():
-    stage = {
-        "steps": 1,
-        "batch_queries": 1,
-        "optimizer": {"learning_rate": 1.0},
-        "terms": {"query": {"negatives": ["live"]}},
-    }
-    with pytest.raises(
-        ValueError,
-        match="a `live` source searches document vectors that do not change; set trainable: query_tower",
-    ):
-        Stage.model_validate(stage)
-    assert Stage.model_validate({**stage, "trainable": "query_tower"}).terms["query"].negatives == (Live(),)

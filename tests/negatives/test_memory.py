@@ -19,7 +19,7 @@ from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.ann import Ann
-from pyserini_ance.negatives.filters.relative_margin import RelativeMargin
+from pyserini_ance.negatives.filters.ranks_and_scores import RelativeMargin
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Encoding
 from pyserini_ance.vectors.encoding import ShardedVectors

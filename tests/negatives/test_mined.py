@@ -10,8 +10,6 @@ from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.lookahead import Lookahead
 from pyserini_ance.negatives.mined import auto_top_k
 from pyserini_ance.pipeline.plan import plan
-from pyserini_ance.recipe.grid_spec import Grid
-from pyserini_ance.recipe.load import load
 
 
 @pytest.mark.parametrize(
@@ -42,11 +40,6 @@ def test_auto_mines_the_table_of_its_number(kind, split_of, snapshot_of):
         assert np.array_equal(automatic.candidates, given.candidates) and automatic.counts.min() == least
 
 
-def test_a_wrong_value_is_one_error():
-    with pytest.raises(ValueError, match="1 validation error.*\n.*\n.*expected `auto` or a number from 1"):
-        Ann(top_k="all")
-
-
 def test_the_number_is_in_the_plan_the_report_and_the_log(small_recipe, tmp_path, caplog):
     new = {"kind": "mix", "sources": [{"kind": "ann", "top_k": "auto"}, {"kind": "ann", "top_k": 3}]}
     terms = {"query": {"negatives": [{"kind": "ann", "top_k": "auto"}, new, {"kind": "ann", "top_k": 3}]}}
@@ -62,10 +55,3 @@ def test_the_number_is_in_the_plan_the_report_and_the_log(small_recipe, tmp_path
     assert lines == [
         f"stages.a.terms.query.negatives.{n}: top_k auto is 20, for 30 documents" for n in (0, 1)
     ]
-
-
-def test_the_grid_that_checks_the_rule_has_the_rule_and_its_bounds():
-    grid = Grid.parse(["top-k"])
-    recipes = [load("medquad/ance", *grid.overrides(name)).recipe for name in grid.points]
-    values = {recipe.stages["ance"].terms["query"].negatives[0].top_k for recipe in recipes}
-    assert {20, 200, "auto"} <= values

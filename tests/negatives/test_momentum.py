@@ -28,13 +28,6 @@ def test_all_previous_tables_are_concatenated(snapshot):
     assert (table.source, table.dropped) == ("momentum", {})
 
 
-def test_a_first_stage_raises(snapshot):
-    with pytest.raises(
-        ValueError, match="no tables of a previous stage; remove this source from the first stage"
-    ):
-        Momentum().mine(snapshot, snapshot.anchor_set("query"))
-
-
 def test_promotions_end_with_their_stage_and_those_of_a_mix_are_those_of_its_tables(snapshot):
     table = Ann(top_k=2).mine(snapshot, snapshot.anchor_set("query")).of_generation("a-00000000")
     first, second = (

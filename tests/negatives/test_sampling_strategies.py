@@ -10,8 +10,6 @@ from scipy.stats import chi2
 
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.ann import Ann
-from pyserini_ance.negatives.lookahead import Lookahead
-from pyserini_ance.negatives.mix import Mix
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 
 SCORES = [0.9, 0.7, 0.6, 0.1, -0.4]
@@ -144,25 +142,3 @@ def test_the_positives_scores_are_stored_with_the_table(split_of, snapshot_of, t
         for one in (loaded, mined["ambiguous"])
     ]
     assert draws[0] == draws[1]
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (
-            lambda: Lookahead(sampling_strategy="ambiguous"),
-            "but lookahead gives positives no score; use stratified",
-        ),
-        (lambda: Ann(a=2), "a is a setting of sampling_strategy: ambiguous, but the strategy is random"),
-        (lambda: Ann(sampling_strategy="stratified", b=1), "b is a setting of sampling_strategy: ambiguous"),
-        (lambda: Ann(sampling_strategy="ambiguous", a=0), "greater than 0"),
-        (
-            lambda: Mix.model_validate({"sources": [{"kind": "ann", "sampling_strategy": "stratified"}]}),
-            "sampling_strategy has no effect inside a mix",
-        ),
-    ],
-)
-def test_settings_without_effect_are_refused(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()
-    Lookahead(sampling_strategy="stratified")

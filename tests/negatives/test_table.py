@@ -34,27 +34,27 @@ def test_short_draws_are_padded():
     assert drawn.tolist() == [[4, PADDING], [PADDING, PADDING]]
 
 
-def test_save_and_load_round_trip(tmp_path):
+@pytest.mark.parametrize("promoted", [[[0, 7], [1, 4]], []])
+def test_save_and_load_round_trip(tmp_path, promoted):
     saved = replace(table([4, 5, PADDING], [1, 2, 3]), dropped={"known positives": 812, "another": 0})
+    saved = replace(saved, promoted=np.array(promoted, np.int32).reshape(-1, 2))
     saved.save(tmp_path / "t")
     loaded = NegativeTable.load(tmp_path / "t")
     assert (loaded.anchor_side, loaded.candidate_side, loaded.source) == ("query", "document", "ann")
     assert loaded.dropped == {"known positives": 812, "another": 0}
-    for name in ("anchors", "candidates", "scores"):
+    for name in ("anchors", "candidates", "scores", "promoted"):
         before, after = getattr(saved, name), getattr(loaded, name)
         assert before.dtype == after.dtype and np.array_equal(before, after)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0), (0, 0)])
 def test_empty_tables_are_saved_and_loaded(tmp_path, shape):
-    nothing = np.empty(shape, np.int32)
-    NegativeTable(
-        "query", "document", np.arange(shape[0], dtype=np.int32), nothing, nothing.astype(np.float32), "ann"
-    ).save(tmp_path / "t")
+    nothing, anchors = np.empty(shape, np.int32), np.arange(shape[0], dtype=np.int32)
+    made = NegativeTable("query", "document", anchors, nothing, nothing.astype(np.float32), "ann")
+    made.save(tmp_path / "t")
     loaded = NegativeTable.load(tmp_path / "t")
-    assert (
-        loaded.candidates.shape == loaded.scores.shape == shape and loaded.counts.tolist() == [0] * shape[0]
-    )
+    assert loaded.candidates.shape == loaded.scores.shape == shape
+    assert loaded.counts.tolist() == [0] * shape[0]
 
 
 def test_a_loaded_table_is_memory_mapped_and_draws_read_only_their_rows(tmp_path, resident_bytes):
@@ -142,14 +142,6 @@ def test_excluded_pairs_leave_the_others_in_rank_order():
     np.testing.assert_array_equal(left.positive_scores, made.positive_scores[[0, 2]])
     drawn = left.draw(np.tile([2, 0], 1000), 2, np.random.default_rng(0))
     assert Counter(map(tuple, drawn[1::2].tolist())).keys() == {(5, 6), (6, 5)}
-
-
-@pytest.mark.parametrize("pairs", [[[0, 7], [1, 4]], []])
-def test_promoted_pairs_are_saved_with_the_table(tmp_path, pairs):
-    promoted = np.array(pairs, np.int32).reshape(-1, 2)
-    replace(table([4, 5]), promoted=promoted).save(tmp_path / "t")
-    loaded = NegativeTable.load(tmp_path / "t")
-    assert loaded.promoted.tolist() == pairs and loaded.promoted.dtype == np.int32
 
 
 def test_tables_promote_each_pair_once():

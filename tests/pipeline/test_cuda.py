@@ -20,7 +20,7 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.optimization import Optimizer
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer.batch import plan_batch
-from pyserini_ance.trainer.optim import build_optimizer, update_weights
+from pyserini_ance.trainer.optim import build_optimizer
 from pyserini_ance.vectors.search import exact_search
 
 pytestmark = pytest.mark.cuda
@@ -85,7 +85,7 @@ def test_an_optimizer_moves_weights_as_on_the_cpu(device, kind):
         for _ in range(5):
             for parameter in model.parameters():
                 parameter.grad = torch.randn(parameter.shape, generator=generator).to(on)
-            update_weights(optimizer, 0.01)
+            optimizer.step()
         return [parameter.detach().cpu() for parameter in model.parameters()]
 
     for ours, theirs in zip(moved(device), moved("cpu"), strict=True):

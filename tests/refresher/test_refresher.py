@@ -95,24 +95,11 @@ def encodings(monkeypatch) -> list[Path]:
     return done
 
 
-def test_tables_are_the_best_that_are_no_positives(made):
-    checkpoint = made.checkpoint(0)
-    table, scores = made.tables(checkpoint).tables[KEY], made.scores(checkpoint)
-    for query, (candidates, found) in enumerate(zip(table.candidates.tolist(), table.scores, strict=True)):
-        positives = made.data.split.qrels.relevant(query).tolist()
-        ranked = [row for row in np.argsort(-scores[query]).tolist() if row not in positives]
-        assert candidates == ranked[:DEPTH]
-        assert found == pytest.approx(scores[query][candidates], rel=1e-4)
-
-
 def test_the_report_agrees_with_a_slow_loop(made):
     first, checkpoint = made.tables(made.checkpoint(0)), made.checkpoint(2, change=0.05)
     generation = made.tables(checkpoint)
-    report, table, scores = (
-        generation.report["tables"]["query.0"],
-        generation.tables[KEY],
-        made.scores(checkpoint),
-    )
+    report, table = generation.report["tables"]["query.0"], generation.tables[KEY]
+    scores = made.scores(checkpoint)
     width = DEPTH + 2  # the first query has two positives, so that two more are fetched
 
     ranks, margins, dropped, new = [], [], 0, []
@@ -123,10 +110,10 @@ def test_the_report_agrees_with_a_slow_loop(made):
         ranks.append(min(places, default=None))
         dropped += len(places)
         candidates = table.candidates[query].tolist()
-        margins.append(
-            max(scores[query][row] for row in positives)
-            - statistics.fmean(scores[query][row] for row in candidates)
-        )
+        assert candidates == [row for row in np.argsort(-scores[query]) if row not in positives][:DEPTH]
+        assert table.scores[query] == pytest.approx(scores[query][candidates], rel=1e-4)
+        own = max(scores[query][row] for row in positives)
+        margins.append(own - statistics.fmean(scores[query][row] for row in candidates))
         new += [row not in first.tables[KEY].candidates[query] for row in candidates]
     found = read_positive_ranks(generation.folder, "query.0")
     assert found.tolist() == [rank or 0 for rank in ranks] and None in ranks and any(ranks)
@@ -139,35 +126,25 @@ def test_the_report_agrees_with_a_slow_loop(made):
     assert report["new_share"] == pytest.approx(statistics.fmean(new), abs=1e-4) and report["new_share"] > 0
     assert report["margin"]["mean"] == pytest.approx(statistics.fmean(margins), abs=1e-3)
     assert report["margin"]["p50"] == pytest.approx(statistics.median(margins), abs=1e-3)
-    deciles = statistics.quantiles(margins, n=10, method="inclusive")
-    assert (report["margin"]["p10"], report["margin"]["p90"]) == pytest.approx(
-        (deciles[0], deciles[-1]), abs=1e-3
-    )
+    p10, *_, p90 = statistics.quantiles(margins, n=10, method="inclusive")
+    assert (report["margin"]["p10"], report["margin"]["p90"]) == pytest.approx((p10, p90), abs=1e-3)
     assert first.report["tables"]["query.0"]["new_share"] is None
 
 
 def test_a_refresh_in_chunks_mines_for_some_queries_in_turn(small_recipe, tmp_path):
-    (tmp_path / "ranked.trec").write_text(
-        "".join(f"train-{query} Q0 blue-tiger 1 2 t\n" for query in range(15))
-    )
+    lines = (f"train-{query} Q0 blue-tiger 1 2 t\n" for query in range(15))
+    (tmp_path / "ranked.trec").write_text("".join(lines))
     sources = [{"kind": "ranking", "file": str(tmp_path / "ranked.trec")}, {"kind": "ann", "top_k": DEPTH}]
-    stage = {
-        **STAGE,
-        "terms": {"query": {"negatives": sources}},
-        "refresh": {"every_steps": 2, "query_chunks": 4},
-    }
+    chunked = {"every_steps": 2, "query_chunks": 4}
+    stage = {**STAGE, "terms": {"query": {"negatives": sources}}, "refresh": chunked}
     made = Made(small_recipe({"a": stage}), tmp_path / "run")
     mined = [made.tables(made.checkpoint(step, change=step / 10)) for step in (0, 2, 8)]
     assert [table.anchors.tolist() for table in mined[0].tables.values()] == [list(range(15)), [0, 1, 2]]
-    assert [generation.tables["query", 1].anchors.tolist() for generation in mined[1:]] == [
-        [3, 4, 5, 6],
-        [0, 1, 2],
-    ]
-    reports = [generation.report["tables"]["query.1"] for generation in mined]
+    later = [generation.tables["query", 1].anchors.tolist() for generation in mined[1:]]
+    assert later == [[3, 4, 5, 6], [0, 1, 2]]
+    assert [generation.report["tables"]["query.1"]["new_share"] for generation in mined] == [None] * 3
     ranks = [read_positive_ranks(generation.folder, "query.1") for generation in mined]
-    assert [len(of_chunk) for of_chunk in ranks] == [3, 4, 3] and [
-        report["new_share"] for report in reports
-    ] == [None] * 3
+    assert [len(of_chunk) for of_chunk in ranks] == [3, 4, 3]
     whole = Made(small_recipe({"a": {**stage, "refresh": {"every_steps": 2}}}), tmp_path / "whole")
     table = whole.tables(whole.checkpoint(2, change=0.2)).tables["query", 1]
     assert mined[1].tables["query", 1].candidates.tolist() == table.candidates[3:7].tolist()
@@ -202,10 +179,8 @@ def test_positives_have_ranks_and_a_margin_in_a_ranking_from_a_file(small_recipe
     lines += [f"train-{query} Q0 blue-tiger 1 2 t" for query in range(1, 15)]
     (tmp_path / "ranked.trec").write_text("\n".join(lines) + "\n")
     source = {"kind": "ranking", "file": str(tmp_path / "ranked.trec")}
-    made = Made(
-        small_recipe({"a": {**STAGE, "terms": {"query": {"negatives": [source]}}, "refresh": None}}),
-        tmp_path / "run",
-    )
+    stage = {**STAGE, "terms": {"query": {"negatives": [source]}}, "refresh": None}
+    made = Made(small_recipe({"a": stage}), tmp_path / "run")
     generation = made.tables(made.checkpoint(0))
     report = generation.report["tables"]["query.0"]
     assert read_positive_ranks(generation.folder, "query.0").tolist() == [2, *[0] * 14]
@@ -245,9 +220,8 @@ def test_what_is_worked_on_is_not_removed(made, monkeypatch):
 def test_a_checkpoint_that_has_gone_is_named(made, kind):
     checkpoint = made.checkpoint(2)
     (checkpoint.folder / MANIFEST).unlink()
-    with pytest.raises(
-        CheckpointRemoved, match=f"a-00000002 was removed before its {PRODUCT_NAMES[kind]} was made"
-    ):
+    message = f"a-00000002 was removed before its {PRODUCT_NAMES[kind]} was made"
+    with pytest.raises(CheckpointRemoved, match=message):
         made.make(kind, checkpoint)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import save_file
 
-from pyserini_ance.negatives.snapshot import vectors_folder
 from pyserini_ance.recipe.models import Recipe, Retention
 from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint
 from pyserini_ance.runs.generation import publish_evaluation
@@ -57,8 +56,9 @@ def publish(run: RunDir, stage: str, step: int) -> None:
         pass
 
 
-def vectors(run: RunDir, step: int, stage: str = "a") -> Path:
-    return vectors_folder(run.scratch, Checkpoint.open(run.checkpoint(stage, step)).document_weights, "fp32")
+def vectors(run: RunDir, step: int, stage: str = "a", precision: str = "fp32") -> Path:
+    weights = Checkpoint.open(run.checkpoint(stage, step)).document_weights
+    return run.scratch / f"{weights[:16]}-{precision}"
 
 
 def names(directory: Path) -> list[str]:
@@ -86,9 +86,9 @@ def test_the_newest_and_the_needed_checkpoints_stay(run, keep, needed, steps):
 
 
 def test_vectors_of_every_precision_belong_to_their_weights(run):
-    other = vectors_folder(run.scratch, Checkpoint.open(run.checkpoint("a", 4)).document_weights, "bf16")
+    other = vectors(run, 4, precision="bf16")
     other.mkdir()
-    vectors_folder(run.scratch, "0" * 64, "fp32").mkdir()  # of no checkpoint
+    (run.scratch / f"{'0' * 16}-fp32").mkdir()  # of no checkpoint
     kept = [vectors(run, step) for step in (3, 4)]
     prune(run, vectors=(3, 4))
     assert names(run.scratch) == sorted([other.name, *(folder.name for folder in kept)])

@@ -15,8 +15,8 @@ from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import publish_evaluation
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.storage.publish import MANIFEST, read_manifest
-from pyserini_ance.trainer import averaging
-from pyserini_ance.trainer.averaging import Part, mean_encoder
+from pyserini_ance.trainer import averaging, checkpoints
+from pyserini_ance.trainer.averaging import mean_encoder
 
 RANDOM = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
 
@@ -28,12 +28,6 @@ def training(small_recipe, tmp_path):
 
 def weights_of(folder: Path) -> dict[str, torch.Tensor]:
     return load_encoder(folder).towers.state_dict()
-
-
-def keeping_two(made: Training) -> Training:
-    """The last checkpoint stays beside the average."""
-    made.recipe = made.recipe.model_copy(update={"retention": Retention(save_total_limit=2)})
-    return made
 
 
 def assert_mean(found: dict[str, torch.Tensor], parts: list[tuple[float, dict[str, torch.Tensor]]]) -> None:
@@ -71,8 +65,8 @@ def test_the_mean_is_the_weighted_sum_for_tied_and_untied_towers(training, monke
     for encoder in encoders[3 - untied :]:
         encoder.untie()
     encoders = [moved(encoder, seed) for seed, encoder in enumerate(encoders)]
-    checkpoints, shares = given(monkeypatch, *encoders), [0.2, 0.3, 0.5]
-    mean = mean_encoder([Part(c, share) for c, share in zip(checkpoints, shares, strict=True)])
+    shares = [0.2, 0.3, 0.5]
+    mean = mean_encoder(list(zip(given(monkeypatch, *encoders), shares, strict=True)))
     assert mean.towers.tied == (untied == 0)
     found, states = mean.towers.state_dict(), [encoder.towers.state_dict() for encoder in encoders]
     assert_mean(found, list(zip(shares, states, strict=True)))
@@ -93,71 +87,39 @@ def test_encoders_of_other_shapes_are_refused(training, monkeypatch):
     first, last = given(monkeypatch, wider, start)
     message = rf"step-0 cannot .* step-1: 2 weights have other shapes, first documents\.{name}: \(5,\)"
     with pytest.raises(ValueError, match=message):
-        mean_encoder([Part(first, 0.5), Part(last, 0.5)])
+        mean_encoder([(first, 0.5), (last, 0.5)])
     first, last = given(monkeypatch, pair, start)
     with pytest.raises(ValueError, match="step-0 cannot be averaged with step-1: it has two towers"):
-        mean_encoder([Part(first, 0.5), Part(last, 0.5)])
-
-
-def test_a_stage_ends_with_the_mean_of_its_start_and_its_last_weights(training):
-    made = keeping_two(training(average={"start": 0.25}))
-    result = made.train()
-    last = Checkpoint.open(made.run.checkpoint("a", 10))
-    assert result == Checkpoint.open(made.run.checkpoint("a", 11))
-    assert len({result.weights, last.weights, made.start.weights}) == 3
-    shares = [(0.25, weights_of(made.start.encoder)), (0.75, weights_of(last.encoder))]
-    assert_mean(weights_of(result.encoder), shares)
-    parts = [
-        {"checkpoint": "initial-00000000", "weights": made.start.weights, "share": 0.25},
-        {"checkpoint": "a-00000010", "weights": last.weights, "share": 0.75},
-    ]
-    where = {"event": "average", "stage": "a", "step": 10}
-    assert made.decisions("average") == [{**where, "weights": result.weights, "of": parts, "is_result": True}]
-    assert read_manifest(result.folder)["average_of"] == parts
-    assert made.decisions("stage_end")[0]["result"] == "a-00000011"
+        mean_encoder([(first, 0.5), (last, 0.5)])
 
 
 def test_the_last_evaluated_checkpoints_are_averaged_and_kept_until_then(training):
     made = training(
         steps=11, evaluate={"every_steps": 2, "keep_best": False}, average={"start": 0.4, "checkpoints": 3}
     )
+    seen, kept = [], {}
 
     def rising(order):
         value = {"dev": order.step / 100}
         publish_evaluation(made.run.evaluation("a", order.step), value, order.weights, {})
 
     stage = made.stage(rising)
-    prune, seen = stage.checkpoints.prune, []
+    prune = stage.checkpoints.prune
 
     def watched(*arguments):
         prune(*arguments)
-        seen.append(sorted(folder.name[-2:] for folder in made.run.checkpoints.glob("a-*")))
+        folders = sorted(made.run.checkpoints.glob("a-*"))
+        seen.append([int(folder.name[-2:]) for folder in folders])
+        kept.update({int(folder.name[-2:]): weights_of(folder / "encoder") for folder in folders})
 
     stage.checkpoints.prune = watched
-    kept: dict[str, dict] = {}
-    finish = stage.checkpoints.result
-
-    def finished(progress):
-        kept.update({f.name[-2:]: weights_of(f / "encoder") for f in made.run.checkpoints.glob("a-*")})
-        return finish(progress)
-
-    stage.checkpoints.result = finished
     result = stage.train()
-    assert seen == [
-        ["02"],
-        ["02", "04"],
-        ["02", "04", "06"],
-        ["04", "06", "08"],
-        ["06", "08", "10"],
-        ["08", "10", "11"],
-    ]
+    assert seen == [[2], [2, 4], [2, 4, 6], [4, 6, 8], [6, 8, 10], [8, 10, 11]]
     start = weights_of(made.start.encoder)
-    assert_mean(
-        weights_of(result.encoder), [(0.4, start), *((0.2, kept[step]) for step in ("08", "10", "11"))]
-    )
-    assert [part["checkpoint"] for part in made.decisions("average")[0]["of"]] == [
-        "initial-00000000", "a-00000008", "a-00000010", "a-00000011"
-    ]  # fmt: skip
+    shares = [(0.4, start), *((0.2, kept[step]) for step in (8, 10, 11))]
+    assert_mean(weights_of(result.encoder), shares)
+    averaged = [part["checkpoint"] for part in made.decisions("average")[0]["of"]]
+    assert averaged == ["initial-00000000", "a-00000008", "a-00000010", "a-00000011"]
 
 
 @pytest.mark.parametrize(
@@ -186,15 +148,26 @@ def test_with_keep_best_the_average_is_one_more_candidate(training, values, trai
     assert [record["event"] for record in made.metrics("average")] == ["average"]
 
 
-def test_a_frozen_document_tower_stays_bitwise_the_same(training):
-    refreshed = {"trainable": "query_tower", "refresh": {"every_steps": 4}}
-    made = keeping_two(training(MIXED, **refreshed, average={"start": 0.3}))
-    result = made.train()
-    assert result.document_weights == made.start.document_weights
-    last = Checkpoint.open(made.run.checkpoint("a", 10))
-    assert_mean(
-        weights_of(result.encoder), [(0.3, weights_of(made.start.encoder)), (0.7, weights_of(last.encoder))]
-    )
+@pytest.mark.parametrize("trainable", ["both", "query_tower"])
+def test_a_stage_ends_with_the_mean_of_its_start_and_its_last_weights(training, trainable):
+    """A frozen document tower stays bitwise the same."""
+    refreshed = {"trainable": trainable, "refresh": {"every_steps": 4}}
+    made = training(MIXED, **refreshed, average={"start": 0.25})
+    made.recipe = made.recipe.model_copy(update={"retention": Retention(save_total_limit=2)})
+    result, last = made.train(), Checkpoint.open(made.run.checkpoint("a", 10))
+    assert result == Checkpoint.open(made.run.checkpoint("a", 11))
+    assert (result.document_weights == made.start.document_weights) == (trainable == "query_tower")
+    assert len({result.weights, last.weights, made.start.weights}) == 3
+    shares = [(0.25, weights_of(made.start.encoder)), (0.75, weights_of(last.encoder))]
+    assert_mean(weights_of(result.encoder), shares)
+    parts = [
+        {"checkpoint": "initial-00000000", "weights": made.start.weights, "share": 0.25},
+        {"checkpoint": "a-00000010", "weights": last.weights, "share": 0.75},
+    ]
+    where = {"event": "average", "stage": "a", "step": 10}
+    assert made.decisions("average") == [{**where, "weights": result.weights, "of": parts, "is_result": True}]
+    assert read_manifest(result.folder)["average_of"] == parts
+    assert made.decisions("stage_end")[0]["result"] == "a-00000011"
 
 
 def records(made: Training) -> list[dict]:
@@ -210,7 +183,7 @@ def contents(made: Training) -> dict[str, bytes]:
 
 def test_a_run_that_is_stopped_while_it_averages_ends_with_the_same_bytes(training, monkeypatch):
     made = training(evaluate={"every_steps": 4}, average={"start": 0.5, "checkpoints": 2})
-    make, publish = made.make, averaging.publish_checkpoint
+    make, publish = made.make, checkpoints.publish_checkpoint
     whole = made.train()
     expected, files = records(made), contents(made)
     made.run.metrics.unlink(), made.run.decisions.unlink()
@@ -218,12 +191,14 @@ def test_a_run_that_is_stopped_while_it_averages_ends_with_the_same_bytes(traini
         folder.rename(made.run.folder / f"{folder.parent.name}.{folder.name}.whole")
     stops = ["before", "after", "evaluation"]
 
-    def stopped(*arguments):
-        if stops[0] == "before":
+    def stopped(run, encoder, optimizer, *arguments, **more):
+        if optimizer is not None:  # no average
+            return publish(run, encoder, optimizer, *arguments, **more)
+        if stops[:1] == ["before"]:
             stops.pop(0)
             raise KeyboardInterrupt
-        published = publish(*arguments)
-        if stops[0] == "after":
+        published = publish(run, encoder, optimizer, *arguments)
+        if stops[:1] == ["after"]:
             stops.pop(0)
             raise KeyboardInterrupt
         return published
@@ -234,16 +209,13 @@ def test_a_run_that_is_stopped_while_it_averages_ends_with_the_same_bytes(traini
             stops.pop(0)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(averaging, "publish_checkpoint", stopped)
+    monkeypatch.setattr(checkpoints, "publish_checkpoint", stopped)
     for resume in (False, True, True):
         with pytest.raises(KeyboardInterrupt):
             made.train(stopped_evaluation, resume)
     assert stops == [] and not made.decisions("stage_end")
     assert made.train(stopped_evaluation, resume=True) == whole
     assert records(made) == expected and contents(made) == files
-
-
-STAGE = {"steps": 10, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, "terms": RANDOM}
 
 
 @pytest.mark.parametrize(
@@ -260,5 +232,6 @@ STAGE = {"steps": 10, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, 
     ],
 )
 def test_averages_that_cannot_be_taken_are_refused(settings, message):
+    stage = {"steps": 10, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, "terms": RANDOM}
     with pytest.raises(ValueError, match=message):
-        Stage.model_validate({**STAGE, **settings})
+        Stage.model_validate({**stage, **settings})

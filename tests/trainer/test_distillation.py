@@ -104,30 +104,9 @@ def test_scores_are_published_with_the_tables_and_follow_the_student(training):
     assert [report["origins"]["student"] for report in reports] == mined_with
 
 
-def test_candidates_of_static_tables_are_scored_again_at_each_refresh(small_recipe, tmp_path):
-    run = tmp_path / "ranking.trec"
-    collection = Training(small_recipe, tmp_path / "data", {"query": DRAW}, refresh={"every_steps": 4}).data
-    ids = collection.collection.documents.ids
-    split = collection.collection.split("train")
-    lines = [
-        f"{query} Q0 {ids[rank]} {rank + 1} {-rank} t" for query in split.queries.ids for rank in range(9)
-    ]
-    run.write_text("\n".join(lines) + "\n")
-    ranking = {"kind": "ranking", "file": str(run), "top_k": 5}
-    terms = {"query": {**DRAW, "negatives": [*DRAW["negatives"], ranking]}, "distil": DISTIL}
-    training = Training(small_recipe, tmp_path / "run", terms, steps=6, refresh={"every_steps": 4})
-    training.train()
-    batch = drawn(training, 0, 0)
-    assert np.isfinite(batch.terms["distil"].teacher).all()
-    later = open_generation(training.run.generation("a", 4), {})
-    static = open_generation(training.run.generation("a", 0), {}).tables["query", 1]
-    assert ("query", 1) not in later.tables
-    found = later.teacher_scores["distil"].of(static.anchors, static.candidates)
-    assert np.isfinite(found[static.candidates != PADDING]).all()
-
-
 def test_promoted_documents_have_a_score_at_each_refresh(small_recipe, tmp_path):
-    """A table that is mined once promotes; the teacher of another term scores what it promoted."""
+    """A table that is mined once promotes; at each refresh the teacher of another term scores that table's
+    candidates and what it promoted."""
     data = Training(small_recipe, tmp_path / "data", {"query": DRAW}, refresh={"every_steps": 4}).data
     queries, documents = data.collection.split("train").queries.ids, data.collection.documents.ids
     run = tmp_path / "ranking.trec"
@@ -141,13 +120,17 @@ def test_promoted_documents_have_a_score_at_each_refresh(small_recipe, tmp_path)
     )
     losses = Losses()
     training.train(callbacks=[losses])
-    promoted = open_generation(training.run.generation("a", 0), {}).tables["query", 1].promoted
+    static = open_generation(training.run.generation("a", 0), {}).tables["query", 1]
+    promoted = static.promoted
+    assert ("query", 1) not in open_generation(training.run.generation("a", 4), {}).tables
     known = data.split.known_positives("query")
     expected = [[query, row] for query in range(15) for row in range(3) if row not in known.of(query)]
     assert promoted.tolist() == expected
     for step in (0, 4):
         scores = open_generation(training.run.generation("a", step), {}).teacher_scores["distil"]
         assert np.isfinite(scores.of(promoted[:, 0], promoted[:, 1:])).all()
+        found = scores.of(static.anchors, static.candidates)
+        assert np.isfinite(found[static.candidates != PADDING]).all()
     assert len(losses.terms) == 6 and all(np.isfinite(terms["distil"]) for terms, _ in losses.terms)
 
 

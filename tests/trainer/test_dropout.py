@@ -146,15 +146,6 @@ def hidden_and_gradients(model: BertModel, is_recomputed: bool = False) -> list[
     return [hidden.detach(), *(each.grad.clone() for each in model.encoder.parameters())]
 
 
-def test_a_model_gives_the_same_by_both_of_its_attentions(model):
-    found = {}
-    for implementation in ("sdpa", "eager"):
-        model.set_attn_implementation(implementation)
-        found[implementation] = hidden_and_gradients(model)
-    for one, other in zip(*found.values(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize("is_reentrant", [False, True])
 def test_a_model_that_computes_layers_again_has_the_same_gradients(model, is_reentrant):
     assert not recomputes(model)

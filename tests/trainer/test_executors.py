@@ -15,6 +15,7 @@ from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
 pytestmark = pytest.mark.usefixtures("clock")
 COMMAND = "pyserini-ance refresh RECIPE --output RUN"
 TABLES, DEV = RefreshRequest("tables", "a", 4, "w"), RefreshRequest("dev", "a", 4, "w")
+LATER_DEV = RefreshRequest("dev", "a", 8, "w")
 
 
 @pytest.fixture
@@ -40,9 +41,9 @@ def measure(run: RunDir, request: RefreshRequest = DEV) -> None:
     publish_evaluation(run.evaluation(request.stage, request.step), {"dev": 0.5}, request.weights, {})
 
 
-def fail(run: RunDir, reason: str) -> None:
-    with pytest.raises(ValueError), run.refresher.held("tables of a-00000004"):
-        raise ValueError(reason)
+def fail(run: RunDir, reason: str, kind: type[ValueError] = ValueError) -> None:
+    with pytest.raises(kind), run.refresher.held("tables of a-00000004"):
+        raise kind(reason)
 
 
 def test_inline_makes_what_is_ordered_at_once():
@@ -66,23 +67,11 @@ def test_what_is_open_is_there_for_a_refresher_to_read(run):
     assert read_requests(run) == [earlier, TABLES, DEV, later]
     executor.cancel([TABLES, earlier])
     assert read_requests(run) == [DEV, later]
-    executor.cancel([DEV, later])
+    background(run).reset()  # of a trainer that died
     assert read_requests(run) == []
-
-
-def test_a_stage_begins_without_the_orders_of_a_trainer_that_died(run):
-    background(run).submit(TABLES)
-    executor = background(run)
-    executor.reset()
-    assert read_requests(run) == []
-    executor.submit(DEV)
-    assert read_requests(run) == [DEV]
-
-
-def test_of_several_processes_the_first_writes_the_orders(run):
-    executor = background(run, world=World(1, 2))
-    executor.submit(DEV)
-    assert executor.pending == [DEV] and not run.requests.exists()
+    second = background(run, world=World(1, 2))  # the main process writes
+    second.submit(DEV)
+    assert second.pending == [DEV] and read_requests(run) == []
 
 
 def test_what_is_made_is_not_waited_for(run):
@@ -93,26 +82,13 @@ def test_what_is_made_is_not_waited_for(run):
     assert executor.wait([DEV]) == executor.wait([TABLES, DEV]) == DEV
 
 
-def test_a_refresher_that_lives_is_waited_for_however_long_it_takes(run, clock):
+def test_a_refresher_that_works_or_comes_late_is_waited_for(run, clock, working):
     clock.after(50, lambda: measure(run))
     with run.refresher.held("tables of a-00000004"):
         background(run, refresher_timeout_seconds=10).wait([DEV])
-
-
-def test_a_refresher_that_comes_late_is_waited_for(run, clock, working):
     clock.after(25, lambda: working("preparing"))
-    clock.after(60, lambda: measure(run))
-    background(run, refresher_timeout_seconds=30).wait([DEV])
-
-
-def test_training_without_a_refresher_says_what_it_needs_and_how_to_start_one(run):
-    with pytest.raises(RuntimeError) as error:
-        background(run, refresher_timeout_seconds=5).wait([TABLES, DEV])
-    assert str(error.value) == (
-        "training needs the generation of negatives of stage a, step 4 or dev score of stage a, step 4, but "
-        "no refresher has been at work "
-        f"for 5 seconds (no process). Start one with: {COMMAND}\nand continue with --resume"
-    )
+    clock.after(60, lambda: measure(run, LATER_DEV))
+    background(run, refresher_timeout_seconds=30).wait([LATER_DEV])
 
 
 def test_patience_begins_when_a_refresher_has_ended(run, clock, working):
@@ -124,14 +100,26 @@ def test_patience_begins_when_a_refresher_has_ended(run, clock, working):
     assert ", finished at tables of a-00000004). Start one with" in str(error.value)
 
 
-def test_a_refresher_that_fails_ends_the_waiting_with_its_reason(run, clock):
-    clock.after(10, lambda: fail(run, "disk full"))
+NEEDED = "training needs the dev score of stage a, step 4, but "
+
+
+def test_what_ends_the_waiting_says_what_is_needed_and_what_to_type(run, clock):
     with pytest.raises(RuntimeError) as error:
-        background(run).wait([DEV])
+        background(run, refresher_timeout_seconds=5).wait([TABLES, DEV])
     assert str(error.value) == (
-        "training needs the dev score of stage a, step 4, but the refresher has failed: disk full\n"
-        f"Start it again with: {COMMAND}\nand continue with --resume"
+        "training needs the generation of negatives of stage a, step 4 or dev score of stage a, step 4, but "
+        "no refresher has been at work "
+        f"for 5 seconds (no process). Start one with: {COMMAND}\nand continue with --resume"
     )
+    failed = NEEDED + "the refresher has failed: "
+    again = f"\nStart it again with: {COMMAND}\nand continue with --resume"
+    # A failure because of a setting leaves no run to resume.
+    for reason, kind, cure in (("disk full", ValueError, again), ("Lower it.", SettingError, "")):
+        clock.after(10, lambda reason=reason, kind=kind: fail(run, reason, kind))
+        previous = run.refresher.read()
+        with pytest.raises(SettingError if kind is SettingError else RuntimeError) as error:
+            background(run, previous_refresher=previous).wait([DEV])
+        assert str(error.value) == f"{failed}{reason}{cure}"
 
 
 def test_a_failure_before_this_training_began_is_no_news(run, clock):
@@ -151,13 +139,9 @@ def test_what_is_waited_for_is_said_now_and_then(run, clock, caplog, working):
     with caplog.at_level("INFO"):
         background(run).wait([DEV])
     alone, together = caplog.messages
-    assert (
-        alone
-        == f"waiting for the dev score of stage a, step 4: no process; start a refresher with: {COMMAND}"
-    )
-    assert together.startswith(
-        "waiting for the dev score of stage a, step 4: process "
-    ) and together.endswith(", at work on tables of a-00000004")
+    waiting = "waiting for the dev score of stage a, step 4: "
+    assert alone == f"{waiting}no process; start a refresher with: {COMMAND}"
+    assert together.startswith(f"{waiting}process ") and "at work on tables of a-00000004" in together
 
 
 def test_a_process_that_sees_new_files_late_waits_until_it_can_read_what_the_first_found(run, clock):
@@ -193,17 +177,4 @@ def test_processes_agree_on_what_is_made_and_end_together(run_processes, run):
     assert (
         "PeerError: process 0 of 2 failed: RuntimeError: training needs the generation of "
         "negatives of stage a" in second["error"]
-    )
-
-
-def test_a_refresher_that_fails_because_of_a_setting_has_no_run_to_resume(run, clock):
-    def fail_of_a_setting():
-        with pytest.raises(SettingError), run.refresher.held("tables of a-00000004"):
-            raise SettingError("Lower num_negatives.")
-
-    clock.after(10, fail_of_a_setting)
-    with pytest.raises(SettingError) as error:
-        background(run).wait([DEV])
-    assert str(error.value) == (
-        "training needs the dev score of stage a, step 4, but the refresher has failed: Lower num_negatives."
     )

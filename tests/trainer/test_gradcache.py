@@ -128,20 +128,6 @@ def test_a_side_without_a_part_in_the_loss_gets_no_gradient(make_pass):
     assert_close(found[:3], expected[:3])
 
 
-def test_no_texts_have_no_vectors():
-    assert forward(towers(dropout=0.0), 20).forward(replace(SIDES[0], rows=SIDES[0].rows[:0])).shape == (0, 5)
-
-
-def test_chunks_of_texts_change_nothing_without_dropout():
-    module = towers(dropout=0.0)
-    one, several = (
-        gradients(module, lambda b=b: backward(GradCache, forward(module, b), SIDES, coupled_loss))
-        for b in (1000, 20)
-    )
-    for first, second in zip(one, several, strict=True):
-        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-6)
-
-
 def test_vectors_come_in_the_order_of_the_rows():
     module = towers(dropout=0.0)
     for side in SIDES:

@@ -13,6 +13,7 @@ from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer import trainer
 from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.optim import build_optimizer
+from pyserini_ance.trainer.step import BatchEncoder
 from pyserini_ance.trainer.step_report import LossNotFinite
 from pyserini_ance.trainer.trainer import StageTrainer
 from pyserini_ance.vectors.search import searcher
@@ -81,8 +82,8 @@ CASES = {  # terms, settings of the stage, waits, copies to the device, copies t
 @pytest.mark.parametrize("case", CASES)
 def test_the_host_does_not_wait_in_a_step(small_recipe, tmp_path, monkeypatch, case):
     terms, settings, waits, to_device, to_host = CASES[case]
-    tokens = 256 if case == "chunks of tokens" else 8192
-    monkeypatch.setattr("pyserini_ance.trainer.step.tokens_per_chunk", lambda *_: tokens)
+    if case != "chunks of tokens":
+        monkeypatch.setattr(BatchEncoder, "_within_budget", lambda self, batch: [batch])
     counts = counted_step(Training(small_recipe, tmp_path, terms, **settings))
     assert counts.waits.total() == waits, counts.places
     assert counts.copies == {"to device": to_device, "to host": to_host}

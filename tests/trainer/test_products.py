@@ -84,10 +84,6 @@ def adoption_of(tmp_path):
     return make
 
 
-def due_kinds(adoption: Refreshes, step: int) -> list[str]:
-    return [queue.kind for queue in adoption.queues if queue.is_due(step)]
-
-
 def candidates(adoption: Refreshes) -> dict:
     return {key: int(table.candidates[0, 0]) for key, table in adoption.negatives.tables.items()}
 
@@ -101,50 +97,35 @@ def adopt(adoption: Refreshes, *steps: int) -> None:
         adoption.negatives.advance(step, weights(step))
 
 
+UNMINED = [{"kind": "random"}]
+
+
 @pytest.mark.parametrize(
-    ("made", "due"),
+    ("made", "tables", "dev"),
     [
-        (stage(), {0: ["tables"], 4: ["tables"], 8: ["tables"]}),
-        (
-            stage(evaluate={"every_steps": 6}),
-            {0: ["tables", "dev"], 4: ["tables"], 6: ["dev"], 8: ["tables"], 12: ["dev"]},
-        ),
-        (
-            stage(evaluate={"every_steps": 4}),
-            {0: ["tables", "dev"], 4: ["tables", "dev"], 8: ["tables", "dev"], 12: ["dev"]},
-        ),
-        (stage(SOURCES[:1], refresh=None), {0: ["tables"]}),
-        (stage([{"kind": "random"}], refresh=None, evaluate={"every_steps": 12}), {0: ["dev"], 12: ["dev"]}),
-        (
-            stage([{"kind": "random"}], refresh=None, evaluate={"every_steps": 12, "keep_best": False}),
-            {12: ["dev"]},
-        ),
+        (stage(), [0, 4, 8], []),
+        (stage(evaluate={"every_steps": 6}), [0, 4, 8], [0, 6, 12]),
+        (stage(evaluate={"every_steps": 4}), [0, 4, 8], [0, 4, 8, 12]),
+        (stage(SOURCES[:1], refresh=None), [0], []),
+        (stage(UNMINED, refresh=None, evaluate={"every_steps": 12}), [], [0, 12]),
+        (stage(UNMINED, refresh=None, evaluate={"every_steps": 12, "keep_best": False}), [], [12]),
     ],
 )
-def test_what_is_due_when(adoption_of, made, due):
-    adoption = adoption_of(made)
-    assert {step: kinds for step in range(13) if (kinds := due_kinds(adoption, step))} == due
+def test_what_is_due_when(adoption_of, made, tables, dev):
+    due = {
+        queue.kind: [step for step in range(13) if queue.is_due(step)] for queue in adoption_of(made).queues
+    }
+    assert due == {"tables": tables, **({"dev": dev} if dev else {})}
 
 
 def test_tables_mined_once_stay_beside_those_that_are_refreshed(adoption_of):
     adoption = adoption_of(stage())
-    adopt(adoption, 0)
-    assert candidates(adoption) == {STATIC: 0, REFRESHED: 0} and adoption.negatives.table_steps == {
-        STATIC: 0,
-        REFRESHED: 0,
-    }
-    adopt(adoption, 4, 8)
-    assert candidates(adoption) == {STATIC: 0, REFRESHED: 8} and adoption.negatives.table_steps == {
-        STATIC: 0,
-        REFRESHED: 8,
-    }
-
-
-def test_progress_shows_the_generation_in_use_and_its_age(adoption_of):
-    adoption = adoption_of(stage())
-    assert adoption.negatives.shown_at(0) == {}
-    adopt(adoption, 0, 4)
-    assert adoption.negatives.shown_at(7) == {"gen": "4", "age": "3"}
+    assert adoption.negatives.newest is None
+    for steps, newest in ((0,), 0), ((4, 8), 8):
+        adopt(adoption, *steps)
+        expected = {STATIC: 0, REFRESHED: newest}
+        assert candidates(adoption) == adoption.negatives.table_steps == expected
+        assert adoption.negatives.newest == newest
 
 
 def test_an_adoption_is_decided_and_told(adoption_of, caplog):
@@ -201,15 +182,21 @@ def test_of_several_processes_the_first_records(adoption_of):
     assert not adoption.negatives.run.decisions.exists() and not adoption.negatives.run.metrics.exists()
 
 
-@pytest.mark.parametrize("key", IDENTITY)
-def test_tables_of_other_data_are_not_adopted(adoption_of, key, tmp_path):
-    given = Given(RunDir(tmp_path), stage())
-    adoption = adoption_of(stage(), given=lambda request: given(request, **{key: "x" * 64}))
-    with pytest.raises(
-        RuntimeError, match=f"a-00000000 was mined with {key} xxxxxxxxxxxx, expected {IDENTITY[key][:12]}"
-    ):
-        adopt(adoption, 0)
-    assert adoption.negatives.tables == {} and not adoption.negatives.run.decisions.exists()
+def test_products_of_other_data_or_weights_are_not_adopted(adoption_of, tmp_path):
+    given, run = Given(RunDir(tmp_path), stage()), RunDir(tmp_path)
+    for key in IDENTITY:
+        shutil.rmtree(run.negatives, ignore_errors=True)
+        adoption = adoption_of(stage(), given=lambda request, key=key: given(request, **{key: "x" * 64}))
+        message = f"a-00000000 was mined with {key} xxxxxxxxxxxx, expected {IDENTITY[key][:12]}"
+        with pytest.raises(RuntimeError, match=message):
+            adopt(adoption, 0)
+        assert adoption.negatives.tables == {}
+    adoption = adoption_of(stage(evaluate={"every_steps": 6}), given=lambda request: None)
+    publish_evaluation(run.evaluation("a", 6), {"dev": 0.5}, weights(7), {})
+    message = "a-00000006.json was measured with weights 070707070707, expected 060606060606; remove it"
+    with pytest.raises(RuntimeError, match=message):
+        adoption.dev.advance(6, weights(6))
+    assert not run.decisions.exists()
 
 
 def test_tables_that_another_process_cannot_open_are_not_adopted(adoption_of):
@@ -221,17 +208,6 @@ def test_tables_that_another_process_cannot_open_are_not_adopted(adoption_of):
     with pytest.raises(RuntimeError, match="a-00000000 could not be opened by another process"):
         adopt(adoption, 0)
     assert adoption.negatives.tables == {} and not adoption.negatives.run.decisions.exists()
-
-
-def test_a_dev_measure_of_other_weights_is_not_taken(adoption_of):
-    adoption = adoption_of(stage(evaluate={"every_steps": 6}), given=lambda request: None)
-    publish_evaluation(adoption.negatives.run.evaluation("a", 6), {"dev": 0.5}, weights(7), {})
-    with pytest.raises(
-        RuntimeError,
-        match="a-00000006.json was measured with weights 070707070707, expected 060606060606; remove it",
-    ):
-        adoption.dev.advance(6, weights(6))
-    assert not adoption.negatives.run.decisions.exists()
 
 
 @pytest.mark.parametrize(("negatives", "opened"), [(SOURCES, {0, 8}), (SOURCES[1:], {8})])

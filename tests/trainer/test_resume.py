@@ -21,7 +21,7 @@ from pyserini_ance.storage.publish import MANIFEST, publishing
 from pyserini_ance.trainer.executors import AsyncExecutor
 from pyserini_ance.trainer.products import Refreshes
 from pyserini_ance.trainer.refresh import AdoptionLog
-from pyserini_ance.trainer.resume import Resumed, resume_stage
+from pyserini_ance.trainer.resume import resume_stage
 
 IDENTITY = {"collection": "c" * 64, "tokenization": "t" * 64}
 KEY = ("query", 0)
@@ -58,25 +58,20 @@ class Stopped:
             about = {"stage": "a", "step": step, "weights": self.weights[step], **IDENTITY}
             publish_generation(self.run.generation("a", step), {KEY: table}, {}, {}, about, {}, {})
 
+    def decided(self, event: str, step: int, of: int, **values) -> None:
+        made_from = {"checkpoint_step": of, **values, "weights": self.weights[of]}
+        self.log.decide(event, stage="a", step=step, **made_from)
+
     def adopted(self, *moments: tuple[int, int]) -> None:
         """(step, of)"""
         for step, of in moments:
-            self.log.decide(
-                "adopt",
-                stage="a",
-                step=step,
-                checkpoint_step=of,
-                folder=f"negatives/a-{of:08d}",
-                weights=self.weights[of],
-            )
+            self.decided("adopt", step, of, folder=f"negatives/a-{of:08d}")
 
     def measured(self, *moments: tuple[int, int]) -> None:
         """(step, of)"""
         for step, of in moments:
             publish_evaluation(self.run.evaluation("a", of), {"dev": 0.5}, self.weights[of], {})
-            self.log.decide(
-                "evaluate", stage="a", step=step, checkpoint_step=of, value=0.5, weights=self.weights[of]
-            )
+            self.decided("evaluate", step, of, value=0.5)
 
     def trained(self, *steps: int) -> None:
         for step in steps:
@@ -86,7 +81,7 @@ class Stopped:
         for step in steps:
             shutil.rmtree(self.run.checkpoint("a", step))
 
-    def resume(self, adoption_logs=None) -> tuple[Resumed, Refreshes]:
+    def resume(self, adoption_logs=None) -> tuple[tuple[TrainingProgress, Checkpoint] | None, Refreshes]:
         executor = AsyncExecutor(self.run, None, "", World())
         adoption = Refreshes(
             self.run, "a", self.stage, IDENTITY, World(), lambda product: executor, adoption_logs or {}
@@ -119,7 +114,7 @@ def test_a_stage_without_a_checkpoint_begins_at_its_beginning(stopped):
     made = stopped(LATE)
     made.trained(0, 1)
     found, adoption = made.resume()
-    assert found == Resumed(None, None) and adoption.negatives.tables == {} and opened(adoption) == []
+    assert found is None and adoption.negatives.tables == {} and opened(adoption) == []
     assert read_json_lines(made.run.metrics) == []
 
 
@@ -132,9 +127,7 @@ def test_it_goes_on_from_the_newest_complete_checkpoint_and_forgets_what_came_af
     made.adopted((0, 0))
     made.trained(*range(12))
     found, adoption = made.resume()
-    assert found.progress == TrainingProgress("a", 8, 4, 0.5, 1) and found.checkpoint == Checkpoint.open(
-        made.run.checkpoint("a", 8)
-    )
+    assert found == (TrainingProgress("a", 8, 4, 0.5, 1), Checkpoint.open(made.run.checkpoint("a", 8)))
     assert [record["step"] for record in read_json_lines(made.run.metrics)] == list(range(8))
     assert in_use(adoption) == 0
 
@@ -145,7 +138,7 @@ def test_the_tables_in_use_at_the_checkpoint_are_taken_up_not_later_ones(stopped
     made.mined(0, 4, 8)
     made.adopted((0, 0), (10, 4), (14, 8))
     found, adoption = made.resume()
-    assert found.progress.step == 12 and in_use(adoption) == 4
+    assert found[0].step == 12 and in_use(adoption) == 4
     assert decided(made) == [("adopt", 0), ("adopt", 10)] and opened(adoption) == [8]
 
 
@@ -156,11 +149,8 @@ def test_orders_that_were_open_are_open_again(stopped):
     made.adopted((0, 0))
     made.measured((8, 3))
     _, adoption = made.resume()
-    assert (opened(adoption), opened(adoption, "dev")) == ([4, 8], [6]) and adoption.pending_steps == {
-        4,
-        6,
-        8,
-    }
+    assert (opened(adoption), opened(adoption, "dev")) == ([4, 8], [6])
+    assert adoption.pending_steps == {4, 6, 8}
     assert all(
         request.weights == made.weights[request.step] and request.is_awaited
         for request in adoption.negatives.pending
@@ -176,13 +166,10 @@ def test_what_was_made_of_a_checkpoint_serves_when_the_checkpoint_has_been_remov
     made.measured((11, 4))
     made.lose(4)
     found, adoption = made.resume()
-    assert found.progress.step == 9 and (opened(adoption), opened(adoption, "dev")) == ([4, 8], [4, 8])
+    assert found[0].step == 9 and (opened(adoption), opened(adoption, "dev")) == ([4, 8], [4, 8])
     assert {request.weights for request in adoption.negatives.pending} == {made.weights[4], made.weights[8]}
-    assert (
-        [request.step for request in adoption.negatives.collect(10)]
-        == [4]
-        == [o.step for o in adoption.dev.collect(11)]
-    )
+    assert [request.step for request in adoption.negatives.collect(10)] == [4]
+    assert [request.step for request in adoption.dev.collect(11)] == [4]
 
 
 def test_what_was_taken_when_it_was_ready_is_taken_again_at_the_same_steps(stopped):
@@ -193,13 +180,12 @@ def test_what_was_taken_when_it_was_ready_is_taken_again_at_the_same_steps(stopp
     made.adopted((0, 0), (5, 4), (11, 8))
     made.measured((6, 4))
     found, adoption = made.resume()
-    assert found.progress.step == 8 and in_use(adoption) == 4
+    assert found[0].step == 8 and in_use(adoption) == 4
     assert decided(made) == [("adopt", 0), ("adopt", 5), ("adopt", 11), ("evaluate", 6)]
     assert adoption.negatives.schedule.log == AdoptionLog({11: [8]}, {8: made.weights[8]}, "resumed")
     adoption.negatives.submit(adoption.negatives.request(8, made.weights[8]))
-    assert {
-        step: [request.step for request in adoption.negatives.collect(step)] for step in (8, 9, 10, 11)
-    } == {8: [], 9: [], 10: [], 11: [8]}
+    collected = {step: [r.step for r in adoption.negatives.collect(step)] for step in (8, 9, 10, 11)}
+    assert collected == {8: [], 9: [], 10: [], 11: [8]}
     assert adoption.dev.schedule.log == AdoptionLog() and opened(adoption, "dev") == []
 
 

@@ -165,14 +165,15 @@ def gradients_of(recipe, data, tokens: int = 512, **changes) -> tuple[dict, list
     return losses, [p.grad for p in encoder.towers.parameters() if p.grad is not None]
 
 
-@pytest.mark.parametrize("pool", ["own", "step"])
-@pytest.mark.parametrize("size", [1, 4, 6])
-def test_chunks_of_queries_add_up_to_the_whole_step(made, pool, size):
-    recipe, data = made
-    terms = {pool: recipe.stages["a"].terms[pool]}
-    (whole_losses, whole), (losses, parts) = (
-        gradients_of(recipe, data, terms=terms, chunk_queries=c) for c in (None, size)
-    )
+@pytest.mark.parametrize(
+    ("pool", "chunks"),
+    [(pool, {"chunk_queries": size}) for pool in ("own", "step") for size in (1, 4, 6)]
+    + [("own", {"tokens": tokens}) for tokens in (200, 100, 1)],
+)
+def test_chunks_add_up_to_the_whole_step(made, pool, chunks):
+    terms = {pool: made[0].stages["a"].terms[pool]}
+    whole_losses, whole = gradients_of(*made, tokens=1000, terms=terms)
+    losses, parts = gradients_of(*made, **{"tokens": 1000, **chunks}, terms=terms)
     assert losses == pytest.approx(whole_losses, rel=1e-5)
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
@@ -214,32 +215,11 @@ def test_own_pools_are_cut_where_their_tokens_exceed_the_budget(made, monkeypatc
     assert chunks_within(recipe, data, None, **own) == [3, 3]
 
 
-@pytest.mark.parametrize("tokens", [200, 100, 1])
-def test_chunks_of_tokens_add_up_to_the_whole_step(made, tokens):
-    recipe, data = made
-    own = {"terms": {"own": recipe.stages["a"].terms["own"]}}
-    (whole_losses, whole), (losses, parts) = (gradients_of(recipe, data, t, **own) for t in (1000, tokens))
-    assert losses == pytest.approx(whole_losses, rel=1e-5)
-    for one, other in zip(whole, parts, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
-
-
-def test_chunks_of_tokens_on_two_processes_add_up_to_the_whole_step(made, run_processes):
-    own = {"terms": {"own": made[0].stages["a"].terms["own"]}}
-    expected, whole = step_in_world(World(), made[0], own, 1000)
-    for losses, gradients in run_processes(2, step_in_world, made[0], own, 60):
-        assert losses == pytest.approx(expected, rel=1e-5)
-        for name, gradient in whole.items():
-            torch.testing.assert_close(gradients[name], gradient, rtol=1e-3, atol=1e-5)
-
-
 @pytest.mark.parametrize("chunk_queries", [None, 2])
 def test_a_step_of_two_processes_equals_a_written_out_reference(made, run_processes, chunk_queries):
     recipe, data = made
-    batch, model = (
-        plan_batch(recipe.stages["a"], 0, 0, 3, data.anchor_sets, {}),
-        initial_encoder(recipe.encoder, 0).towers.queries.backbone,
-    )
+    batch = plan_batch(recipe.stages["a"], 0, 0, 3, data.anchor_sets, {})
+    model = initial_encoder(recipe.encoder, 0).towers.queries.backbone
     expected = reference_step(model, {}, 1, batch, data)[0]
     for losses, gradients in run_processes(2, step_in_world, recipe, {"chunk_queries": chunk_queries}):
         assert losses == pytest.approx(expected, rel=1e-5)
@@ -250,24 +230,21 @@ def test_a_step_of_two_processes_equals_a_written_out_reference(made, run_proces
                 )
 
 
-@pytest.mark.parametrize("chunk_queries", [None, 1])
-@pytest.mark.parametrize("pool", ["own", "step"])
-def test_processes_without_texts(made, run_processes, pool, chunk_queries):
-    """One query and three documents on five processes."""
-    recipe, _data = made
-    changes = {
-        "batch_queries": 1,
-        "chunk_queries": chunk_queries,
-        "terms": {pool: recipe.stages["a"].terms[pool]},
-    }
-    (expected, of_one), *rest = [
-        step_in_world(World(), recipe, changes),
-        *run_processes(5, step_in_world, recipe, changes),
-    ]
-    for losses, gradients in rest:
-        assert losses == pytest.approx(expected, rel=1e-5) and gradients.keys() == of_one.keys()
-        for name, gradient in of_one.items():
-            torch.testing.assert_close(gradients[name], gradient, rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize(
+    ("pool", "changes", "tokens", "size"),
+    [
+        ("own", {}, 60, 2),  # chunks of tokens
+        # One query and three documents on five processes: some have no text.
+        *((pool, {"batch_queries": 1, "chunk_queries": c}, 128, 5) for pool in TERMS for c in (None, 1)),
+    ],
+)
+def test_processes_add_up_to_the_whole_step(made, run_processes, pool, changes, tokens, size):
+    recipe, changes = made[0], {**changes, "terms": {pool: made[0].stages["a"].terms[pool]}}
+    expected, whole = step_in_world(World(), recipe, changes, 1000)
+    for losses, gradients in run_processes(size, step_in_world, recipe, changes, tokens):
+        assert losses == pytest.approx(expected, rel=1e-5) and gradients.keys() == whole.keys()
+        for name, gradient in whole.items():
+            torch.testing.assert_close(gradients[name], gradient, rtol=1e-3, atol=1e-5)
 
 
 def queries_at_once(world, recipe, changes: dict) -> list[int]:

@@ -67,43 +67,30 @@ def test_another_encoder_scores_with_its_own_settings(small_recipe, tmp_path, sa
     assert origins_of(training) == [{name: digest}] * 2
 
 
-@pytest.mark.parametrize("both", [False, True])
-def test_an_encoder_is_given_in_one_way(small_recipe, tmp_path, both):
-    family = training_with(small_recipe, tmp_path / "plain", {"kind": "student"}).recipe.encoder
-    settings = {"folder": "runs/a", "encoder": family.model_dump(mode="json")} if both else {}
-    with pytest.raises(ValueError, match="give `folder`.* or `encoder`, one of them"):
-        training_with(small_recipe, tmp_path / "run", {"kind": "encoder", **settings})
-
-
-def test_a_folder_without_an_encoder_is_named(small_recipe, tmp_path):
-    with pytest.raises(FileNotFoundError, match="holds no encoder saved by pyserini_ance"):
-        training_with(small_recipe, tmp_path / "run", {"kind": "encoder", "folder": str(tmp_path)})
-
-
-def test_a_missing_file_of_a_teacher_is_found_before_the_data_is_read(small_recipe, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"teacher\.file"):
-        training_with(
-            small_recipe, tmp_path / "run", {"kind": "ranking", "file": str(tmp_path / "none.trec")}
-        )
-
-
-def test_a_missing_cross_encoder_is_found_before_the_data_is_read(small_recipe, tmp_path, monkeypatch):
+def test_a_teacher_that_is_missing_or_given_twice_is_found_before_the_data_is_read(
+    small_recipe, tmp_path, monkeypatch
+):
     def absent(*_):
         raise LocalEntryNotFoundError("no connection")
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", absent)
     Path("runs/empty").mkdir(parents=True)
-    cure = "a run with `teachers` trains cross-encoders"
-    for model, message in (
-        ("runs/teacher-1", "no such folder"),
-        ("./teacher-1", "no such folder"),
-        ("runs/empty", "is not a model's folder: runs/empty/config.json is missing"),
-        ("nobody/nothing", "no model of that name in the hub's cache or on the hub"),
+    family = small_recipe({"a": {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1}, "terms": {
+        "query": QUERY | {"negatives": [{"kind": "random"}]}}}}).encoder.model_dump(mode="json")  # fmt: skip
+    one_of, cure = "give `folder`.* or `encoder`, one of them", "a run with `teachers` trains cross-encoders"
+    for teacher, message in (
+        ({"kind": "encoder", "folder": "runs/a", "encoder": family}, one_of),
+        ({"kind": "encoder"}, one_of),
+        ({"kind": "encoder", "folder": "runs"}, "holds no encoder saved by pyserini_ance"),
+        ({"kind": "ranking", "file": "none.trec"}, r"teacher\.file"),
+        ({"kind": "cross_encoder", "model": "runs/teacher-1"}, rf"'runs/teacher-1'.*no such folder.*{cure}"),
+        ({"kind": "cross_encoder", "model": "./teacher-1"}, rf"'./teacher-1'.*no such folder.*{cure}"),
+        ({"kind": "cross_encoder", "model": "runs/empty"}, rf"runs/empty/config.json is missing.*{cure}"),
+        ({"kind": "cross_encoder", "model": "nobody/nothing"}, rf"'nobody/nothing'.*or on the hub.*{cure}"),
     ):
-        expected = rf"teacher\.model '{model}'.*{message}.*{cure}"
-        with pytest.raises(FileNotFoundError, match=expected):
-            training_with(small_recipe, tmp_path / "run", {"kind": "cross_encoder", "model": model})
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            training_with(small_recipe, tmp_path / "run", teacher)
 
 
 def test_a_cross_encoder_scores_each_pair_once(small_recipe, tmp_path, tiny_cross_encoder, monkeypatch):

@@ -25,7 +25,6 @@ from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.executors import SyncExecutor
 from pyserini_ance.trainer.objective import term_losses
 from pyserini_ance.trainer.trainer import StageTrainer
-from pyserini_ance.vectors.encoding import encode_some
 
 RANDOM = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
 
@@ -35,16 +34,9 @@ def training(small_recipe, tmp_path):
     return lambda terms, **stage: Training(small_recipe, tmp_path, terms, **stage)
 
 
-def dev_values(made: Training, values: dict[int, float]):
-    """A refresher that measures what it is told; the start has 0."""
-    return lambda order: publish_evaluation(
-        made.run.evaluation("a", order.step), {"dev": {0: 0.0, **values}[order.step]}, order.weights, {}
-    )
-
-
 def test_the_progress_bar_shows_loss_generation_and_age_in_this_order(training):
     stage = training(RANDOM).stage()
-    stage.negatives.shown_at = lambda step: {"gen": "4", "age": str(step - 4)}
+    stage.negatives.newest = 4
     stage.unread = [SimpleNamespace(step=7, read=lambda stage: ({}, {"loss": 0.5, "seconds": 1.0}))]
     bar = tqdm(total=9, file=io.StringIO())
     stage._report_steps(bar)
@@ -109,60 +101,42 @@ def test_refreshed_negatives_are_adopted_at_their_steps(training, monkeypatch):
     ]
 
 
-def test_the_best_checkpoint_by_the_dev_measure_is_the_result(training):
-    made = training(RANDOM, evaluate={"every_steps": 3})
-    result = made.train(dev_values(made, {3: 0.25, 6: 0.5, 9: 0.5, 10: 0.125}))
-    assert result.folder == made.run.checkpoint("a", 6)
-    assert [(record["step"], record["value"]) for record in made.metrics("dev")] == [
-        (0, 0.0),
-        (3, 0.25),
-        (6, 0.5),
-        (9, 0.5),
-        (10, 0.125),
-    ]
-    assert [(record["step"], record["value"]) for record in made.decisions("best")] == [
-        (0, 0.0),
-        (3, 0.25),
-        (6, 0.5),
-    ]
-    assert sorted(folder.name for folder in made.run.checkpoints.iterdir()) == [
-        "a-00000006",
-        "a-00000010",
-        "initial-00000000",
-    ]
+@pytest.mark.parametrize(
+    ("evaluate", "values", "result", "best", "stopped"),
+    [
+        ({"every_steps": 3}, {0: 0, 3: 0.25, 6: 0.5, 9: 0.5, 10: 0.125}, 6, [0, 3, 6], []),
+        # It never improves: its start is the result.
+        ({"every_steps": 5}, {0: 0.5, 5: 0.25, 10: 0.5}, 0, [0], []),
+        ({"every_steps": 2, "patience": 2}, {0: 0, 2: 0.3, 4: 0.5, 6: 0.4, 8: 0.5}, 4, [0, 2, 4], [(8, 4)]),
+        # A stage may fall at first; `patience` counts from the first trained checkpoint on.
+        (
+            {"every_steps": 2, "patience": 2},
+            {0: 0.4, 2: 0.1, 4: 0.2, 6: 0.3, 8: 0.25, 10: 0.5, 12: 0.45, 14: 0.5},
+            10,
+            [0, 10],
+            [(14, 10)],
+        ),
+    ],
+)
+def test_dev_scores_decide_on_the_result_and_the_end(
+    training, caplog, evaluate, values, result, best, stopped
+):
+    last = max(values)
+    made = training(RANDOM, steps=20 if stopped else 10, evaluate=evaluate)
 
+    def measured(request):
+        value = {"dev": values[request.step]}
+        publish_evaluation(made.run.evaluation("a", request.step), value, request.weights, {})
 
-def test_a_stage_that_never_improves_returns_its_start(training, caplog):
-    made = training(RANDOM, evaluate={"every_steps": 5})
-    result = made.train(dev_values(made, {0: 0.5, 5: 0.25, 10: 0.5}))
-    assert result.folder == made.run.checkpoint("a", 0) and result.weights == made.start.weights
-    assert [record["step"] for record in made.metrics("step")] == list(range(10))
-    assert "stage a never improved on its start, which is its result" in caplog.text
-    assert made.decisions("stage_end")[0]["result"] == "a-00000000"
-
-
-def test_a_better_start_does_not_end_a_stage_early(training):
-    """A stage may fall at first; `patience` counts from the first trained checkpoint on."""
-    made = training(RANDOM, steps=20, evaluate={"every_steps": 2, "patience": 2})
-    values = {0: 0.4, 2: 0.1, 4: 0.2, 6: 0.3, 8: 0.25, 10: 0.5, 12: 0.45, 14: 0.5}
-    result = made.train(dev_values(made, values))
-    assert result.folder == made.run.checkpoint("a", 10)
-    assert [(r["step"], r["best_step"]) for r in made.decisions("early_stop")] == [(14, 10)]
-    assert [r["checkpoint_step"] for r in made.decisions("best")] == [0, 10]
-
-
-def test_static_negatives_are_mined_once(training, tmp_path):
-    ranked = "".join(
-        f"train-{query} Q0 blue-tiger 1 2 t\ntrain-{query} Q0 gray-tiger 2 1 t\n" for query in range(15)
-    )
-    (tmp_path.parent / "ranked.trec").write_text(ranked)
-    sources = [{"kind": "ranking", "file": str(tmp_path.parent / "ranked.trec")}, {"kind": "ann"}]
-    made = training({"query": {"negatives": sources}}, steps=8, refresh={"every_steps": 4})
-    made.train()
-    # and nothing is mined after the last step
-    assert {
-        step: list(record["tables"]) for record in made.metrics("generation") for step in [record["step"]]
-    } == {0: ["query.0", "query.1"], 4: ["query.1"]}
+    assert made.train(measured).folder == made.run.checkpoint("a", result)
+    assert {record["step"]: record["value"] for record in made.metrics("dev")} == values
+    assert [r["checkpoint_step"] for r in made.decisions("best")] == best
+    assert [(r["step"], r["best_step"]) for r in made.decisions("early_stop")] == stopped
+    assert [record["step"] for record in made.metrics("step")] == list(range(last))
+    assert [(r["step"], r["result"]) for r in made.decisions("stage_end")] == [(last, f"a-{result:08d}")]
+    kept = {f"a-{result:08d}", f"a-{last:08d}", "initial-00000000"}
+    assert {folder.name for folder in made.run.checkpoints.iterdir()} == kept
+    assert ("never improved on its start, which is its result" in caplog.text) == (result == 0)
 
 
 @pytest.mark.parametrize(("loss", "norm"), [(math.nan, 1.0), (math.inf, 1.0), (0.5, math.nan)])
@@ -293,7 +267,7 @@ def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(
 def test_promoted_documents_are_positives_until_the_next_tables(
     training, monkeypatch, caplog, tmp_path, trainable
 ):
-    """Against a slow loop over the rankings of each checkpoint."""
+    """In draws, in live candidates and in the counts of false negatives."""
     terms = {**promoting(tmp_path), "live": {"negatives": [{"kind": "live", "top_k": 9}]}}
     if trainable == "both":
         del terms["live"]
@@ -305,74 +279,28 @@ def test_promoted_documents_are_positives_until_the_next_tables(
 
     monkeypatch.setattr(trainer, "term_losses", recorded)
     caplog.set_level("INFO")
-    real, relevant = made.make, {}
-
-    def make(request):
-        real(request)
-        relevant[request.step] = _relevant(made, made.run.checkpoint("a", request.step), tmp_path)
-
-    made.train(make)
-    judged, positives, reports = made.data.split.known_positives("query"), {}, made.metrics("generation")
-    assert [*relevant] == [0, 4, 8]
-    for start, promoted in relevant.items():
-        table = open_generation(made.run.generation("a", start), {}).tables["query", 0]
-        assert table.promoted.tolist() == sorted(promoted)
-        assert reports[start // 4]["tables"]["query.0"]["promoted"] == len(promoted) > 0
-        assert "promoted" not in reports[start // 4]["tables"]["query.1"]
+    made.train()
+    judged, positives = made.data.split.known_positives("query"), []
+    for number, record in enumerate(made.metrics("generation")):
+        promoted = open_generation(made.run.generation("a", 4 * number), {}).tables["query", 0].promoted
+        assert record["tables"]["query.0"]["promoted"] == len(promoted) > 0
+        assert "promoted" not in record["tables"]["query.1"]
         assert f"{len(promoted)} promoted" in caplog.text
-        of_query = {query: {d for q, d in promoted if q == query} for query in range(15)}
-        positives |= {(start, query): {*judged.of(query).tolist(), *of_query[query]} for query in of_query}
-    drawn, ignored = 0, [record["false_negatives"] for record in made.metrics("step")]
+        own = [{d for q, d in promoted.tolist() if q == query} for query in range(15)]
+        positives.append([own[query].union(judged.of(query).tolist()) for query in range(15)])
+    drawn = 0
     for number, (batch, anchor_sets) in enumerate(steps):
-        rows = batch.terms["query"]
+        rows, known = batch.terms["query"], positives[number // 4]
         for query, (positive,), line in zip(rows.anchors, rows.positives, rows.negatives, strict=True):
-            known = positives[number // 4 * 4, query]
-            assert set(anchor_sets["query"].known_positives.of(query).tolist()) == known
-            assert positive in known and not known & set(line.tolist())
+            assert set(anchor_sets["query"].known_positives.of(query).tolist()) == known[query]
+            assert positive in known[query] and not known[query] & set(line.tolist())
             drawn += positive not in judged.of(query)
         if trainable == "query_tower":
             for query, line in zip(batch.terms["live"].anchors, batch.terms["live"].negatives, strict=True):
-                assert positives[number // 4 * 4, query] & set(line.tolist())
-    assert drawn > 0 and all([*record] == ["batch"] for record in ignored)
+                assert known[query] & set(line.tolist())
+    ignored = [record["false_negatives"] for record in made.metrics("step")]
+    assert len(positives) == 3 and drawn > 0 and all([*record] == ["batch"] for record in ignored)
     assert sum(record["batch"] for record in ignored) > 0
-
-
-def _relevant(made: Training, checkpoint: Path, folder: Path) -> list[list[int]]:
-    """What the file calls relevant before a checkpoint's ranking has 8 other candidates."""
-    said = {
-        (query, document)
-        for query, _, document, _, score, _ in map(
-            str.split, (folder / "relevant.trec").read_text().splitlines()
-        )
-        if score == "1"
-    }
-    ids = made.data.split.queries.ids, made.data.collection.documents.ids
-    encoder, judged = load_encoder(checkpoint / "encoder"), made.data.split.known_positives("query")
-    sides = {"query": made.data.queries["train"], "document": made.data.documents}
-    queries, documents = (
-        encode_some(encoder, tokens, np.arange(len(tokens)), side, "fp32", 8192, side, World())
-        for side, tokens in sides.items()
-    )
-    scores, pairs = queries @ documents.T, []
-    for query in range(len(queries)):
-        known, kept = judged.of(query), 0
-        for row in np.argsort(-scores[query], kind="stable").tolist():
-            if row in known or kept == 8:
-                continue
-            if (ids[0][query], ids[1][row]) in said:
-                pairs.append([query, row])
-            else:
-                kept += 1
-    return pairs
-
-
-def test_a_step_counts_the_pairs_that_it_ignores(training):
-    """With a margin below every score, all pairs but an anchor's own positive are ignored."""
-    terms = {"batch": {"in_batch_negatives": True, "false_negative_margin": -1e9}}
-    made = training(terms, batch_queries=5, steps=3)
-    made.train()
-    for record in made.metrics("step"):
-        assert 0 < record["false_negatives"]["batch"] <= 5 * 4 and record["terms"]["batch"] == 0
 
 
 def test_a_stage_of_queries_leaves_documents_bitwise_as_they_were(training, monkeypatch):
@@ -447,15 +375,6 @@ def test_encodings_see_no_dropout_and_training_does(training):
     again = load_encoder(result.encoder).encode(record, "document")
     assert np.array_equal(stage.encoder.encode(record, "document"), again)
     assert all(module.training for module in stage.encoder.towers.modules())
-
-
-def test_a_stage_ends_when_the_dev_measure_has_not_risen_for_long_enough(training):
-    made = training(RANDOM, steps=20, evaluate={"every_steps": 2, "patience": 2})
-    result = made.train(dev_values(made, {2: 0.3, 4: 0.5, 6: 0.4, 8: 0.5}))
-    assert result.folder == made.run.checkpoint("a", 4)
-    assert [(r["step"], r["best_step"]) for r in made.decisions("early_stop")] == [(8, 4)]
-    assert [record["step"] for record in made.metrics("step")] == list(range(8))
-    assert made.decisions("stage_end")[0]["step"] == 8
 
 
 class Recorder(TrainerCallback):

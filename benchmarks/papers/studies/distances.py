@@ -11,8 +11,7 @@ import torch
 from benchmarks.papers.studies.figures import Panel, bars
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
 from pyserini_ance.random_streams import random_stream
-from pyserini_ance.trainer.regularizers.alignment import Alignment
-from pyserini_ance.trainer.regularizers.uniformity import Uniformity
+from pyserini_ance.trainer.regularizers.alignment_and_uniformity import Alignment, Uniformity
 
 TITLE = "Distances, alignment and uniformity"
 EXPONENT = 2.0  # t of the uniformity, as Wang and Isola have it

@@ -12,13 +12,12 @@ from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.recipe.components import Component, naming_own
+from pyserini_ance.recipe.components import Component
+from pyserini_ance.storage.error_text import naming_own
 
-KNOWN_POSITIVES = (
-    "known positives"  # the name of the removal that always applies, in counts of dropped candidates
-)
-PROMOTED = "promoted"  # the name of the removal of candidates that become positives
-FilteredRows = tuple[np.ndarray, np.ndarray, dict[str, int]]  # rows and scores (A, width); removals by filter
+# Names of removals, in counts of dropped candidates: the one that always applies, and that of candidates
+# that become positives.
+KNOWN_POSITIVES, PROMOTED = "known positives", "promoted"
 
 
 @dataclass(frozen=True)
@@ -81,33 +80,22 @@ class Filter(Component):
     compares_candidates: an expensive filter that judges candidates by others of their anchor, and therefore
         sees all at once.
     promotes: what the filter removes becomes a positive of its anchor.
+    needs: inputs that the run must prepare, as `Teacher.needs`.
+    extra_candidates: the number of candidates that the filter always removes; the source retrieves as many
+        more.
     """
 
     expensive: ClassVar[bool] = False
     needs_positive_scores: ClassVar[bool] = False
-
-    @property
-    def compares_candidates(self) -> bool:
-        return False
-
-    @property
-    def promotes(self) -> bool:
-        return False
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Inputs that the run must prepare, as `Teacher.needs`."""
-        return frozenset()
+    compares_candidates: ClassVar[bool] = False
+    promotes: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset()
+    extra_candidates: ClassVar[int] = 0
 
     @property
     def removal(self) -> str:
         """The name of the filter's removals, in counts of dropped candidates."""
         return PROMOTED if self.promotes else str(self.kind)
-
-    @property
-    def extra_candidates(self) -> int:
-        """The number of candidates that the filter always removes; the source retrieves as many more."""
-        return 0
 
     def check_data(self, anchor_set: AnchorSet) -> None:
         """Raises ValueError or RuntimeError, before training, if the filter does not apply to this data."""
@@ -137,19 +125,6 @@ def filter_masks(candidates: Candidates, filters: Sequence[Filter], width: int) 
     return masks
 
 
-def promoted_pairs(candidates: Candidates, masks: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    """(P, 2) int32, ascending: the anchor and the candidate of the pairs that `masks` marks as promoted.
-
-    None if no filter promotes.
-    """
-    if PROMOTED not in masks:
-        return None
-    positions, columns = np.nonzero(masks[PROMOTED] & ~masks[KNOWN_POSITIVES])
-    anchors = candidates.anchor_set.anchors[positions]
-    pairs = np.stack([anchors, candidates.rows[positions, columns]], axis=1).astype(np.int32)
-    return np.unique(pairs, axis=0)
-
-
 def _masks(filters: Sequence[Filter], candidates: Candidates) -> dict[str, np.ndarray]:
     """The mask of each removal; a filter sees only the candidates that the filters before it keep.
 
@@ -157,7 +132,7 @@ def _masks(filters: Sequence[Filter], candidates: Candidates) -> dict[str, np.nd
     """
     masks: dict[str, np.ndarray] = {}
     for filter in filters:
-        with naming_own(filter, "mask"):
+        with naming_own(filter.kind, "mask"):
             mask = filter.mask(candidates)
         if not (isinstance(mask, np.ndarray) and mask.dtype == bool and mask.shape == candidates.rows.shape):
             got = f"{mask.dtype} {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
@@ -196,7 +171,7 @@ def _masks_on_demand(filters: Sequence[Filter], candidates: Candidates, width: i
 
 def apply_masks(
     candidates: np.ndarray, scores: np.ndarray, masks: Mapping[str, np.ndarray], width: int
-) -> FilteredRows:
+) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
     """Select the first `width` candidates (A, n) of each row that no mask marks, with their scores.
 
     masks: (A, n) bool by filter. The third result counts the removals of each filter; a candidate that
@@ -206,9 +181,8 @@ def apply_masks(
     for name, mask in masks.items():
         dropped[name] = int((remaining & mask).sum())
         remaining &= ~mask
-    rows, row_scores = select(
-        remaining, width, (candidates, np.int32(PADDING)), (scores, np.float32(-np.inf))
-    )
+    ranked = (candidates, np.int32(PADDING)), (scores, np.float32(-np.inf))
+    rows, row_scores = select(remaining, width, *ranked)
     return rows, row_scores, dropped
 
 

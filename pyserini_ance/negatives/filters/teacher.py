@@ -5,11 +5,10 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from pyserini_ance.data.known_positives import KnownPositives
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.filters.base import Candidates, Filter
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.negatives.teachers.base import Teacher, TeacherContext, TeacherScores, score_keys
+from pyserini_ance.negatives.teachers.base import Teacher, TeacherContext, score_keys
 from pyserini_ance.recipe.components import component_of
 
 
@@ -48,15 +47,15 @@ class TeacherFilter(Filter):
         return self
 
     @property
-    def compares_candidates(self) -> bool:
+    def compares_candidates(self) -> bool:  # type: ignore[override]
         return self.teacher.compares_candidates
 
     @property
-    def promotes(self) -> bool:
+    def promotes(self) -> bool:  # type: ignore[override]
         return self.then == "promote"
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
         return self.teacher.needs
 
     def check_data(self, anchor_set: AnchorSet) -> None:
@@ -64,43 +63,33 @@ class TeacherFilter(Filter):
         self.teacher.check_data(anchor_set)
 
     def mask(self, candidates: Candidates) -> np.ndarray:
+        anchor_set, snapshot = candidates.anchor_set, candidates.snapshot
         # A view of the anchors that have candidates left: others may be many, and their positives cost.
         chosen = (candidates.rows != PADDING).any(1)
-        anchors, rows = candidates.anchor_set.anchors[chosen], candidates.rows[chosen]
-        positives = candidates.anchor_set.known_positives.subset(anchors)
-        scores = self._score(candidates, anchors, rows, positives)
-        mask = np.zeros(candidates.rows.shape, bool)
-        if chosen.any():
-            assert scores is not None, "there are pairs to score"
-            mask[chosen] = self._relevant(scores, anchors, rows, positives)
-        return mask
-
-    def _score(
-        self, candidates: Candidates, anchors: np.ndarray, rows: np.ndarray, positives: KnownPositives
-    ) -> TeacherScores | None:
-        """The scores of the pairs of all processes; None without a pair.
-
-        They are scored together: the processes share the pairs evenly, whoever needs them.
-        """
-        anchor_set, world = candidates.anchor_set, candidates.snapshot.world
+        anchors, rows = anchor_set.anchors[chosen], candidates.rows[chosen]
+        positives = anchor_set.known_positives.subset(anchors)
+        of_positives = np.repeat(anchors, positives.counts)
         keys = [anchor_set.pair_keys(anchors[:, None], rows)[rows != PADDING]]
         if self.margin is not None or self.compares_candidates:
-            of_positives = np.repeat(anchors, positives.counts)
             keys.append(anchor_set.pair_keys(of_positives, positives.rows))
-        every = np.unique(world.gather_rows(np.unique(np.concatenate(keys))))
+        # The pairs of all processes are scored together: they share them evenly, whoever needs them.
+        every = np.unique(snapshot.world.gather_rows(np.unique(np.concatenate(keys))))
+        mask = np.zeros(candidates.rows.shape, bool)
         if not len(every):
-            return None
-        return score_keys(self.teacher, every, anchor_set, TeacherContext.of(candidates.snapshot))
-
-    def _relevant(
-        self, scores: TeacherScores, anchors: np.ndarray, rows: np.ndarray, positives: KnownPositives
-    ) -> np.ndarray:
-        """(A, n) bool for the candidates `rows` (A, n) of `anchors` (A,)."""
-        found = scores.of(anchors, rows)
-        if self.max_score is not None:
-            return found > self.max_score
-        assert self.margin is not None, "one of the two is set"
-        of_positives = np.repeat(anchors, positives.counts)
-        each = scores.of(of_positives, positives.rows[:, None])[:, 0]
-        best = np.fmax.reduceat(each, positives.offsets[:-1])
-        return found > (best - self.margin * np.abs(best))[:, None]
+            return mask
+        if snapshot.recipe is None:
+            raise ValueError(
+                "filter `teacher`: this snapshot knows no recipe, which says where scores are cached and how "
+                "BM25 ranks; pass `recipe` to Snapshot, or remove the filter"
+            )
+        context = TeacherContext(snapshot.recipe, snapshot, snapshot.judges)
+        scores = score_keys(self.teacher, every, anchor_set, context)
+        if not chosen.any():
+            return mask
+        limit: float | np.ndarray | None = self.max_score
+        if self.margin is not None:
+            each = scores.of(of_positives, positives.rows[:, None])[:, 0]
+            best = np.fmax.reduceat(each, positives.offsets[:-1])
+            limit = (best - self.margin * np.abs(best))[:, None]
+        mask[chosen] = scores.of(anchors, rows) > limit
+        return mask

@@ -1,3 +1,4 @@
-"""Teachers, one file a kind: what a recipe names under `teacher:` of a term."""
+"""Teachers: what a recipe names under `teacher:` of a term."""
 
 NOT_KINDS = ("base",)
+SHARED_FILES = dict.fromkeys(("bm25", "ranking"), "rankings")

@@ -7,8 +7,9 @@ pairs that a step can draw when it mines the tables, and publishes the scores wi
 import hashlib
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -16,17 +17,14 @@ import numpy as np
 import torch
 
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.data.scored_pairs import ScoredPairs, find_scores, read_scored_pairs
-from pyserini_ance.distributed.world import World
+from pyserini_ance.data.scored_pairs import find_scores
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.storage.files import sha256_file, sha256_json, whole_file
+from pyserini_ance.storage.files import sha256_json, whole_file
 from pyserini_ance.storage.progress import progress_bar
-from pyserini_ance.storage.publish import publish_once, read_manifest
 
-SCORES_FORMAT = 1  # of the arrays of `scores_in_file`; another number is another place in the cache
 PAIRS_PER_BLOCK = 8192  # scored between two writes of the cache: what a killed process loses
 BLOCK = np.dtype([("key", np.int64), ("score", np.float32)])
 
@@ -45,10 +43,6 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.queries)
 
-    def select(self, chosen: np.ndarray) -> "Pairs":
-        """The pairs at these positions, or where a mask is true."""
-        return Pairs(self.queries[chosen], self.documents[chosen], self.groups[chosen])
-
 
 @dataclass(frozen=True)
 class TeacherContext:
@@ -64,29 +58,16 @@ class TeacherContext:
     origins: dict[str, str] = field(default_factory=dict)
     new_pairs: Counter[str] = field(default_factory=Counter)
 
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> Self:
-        """The context of a snapshot that knows its recipe. Raises ValueError for another one."""
-        if snapshot.recipe is None:
-            raise ValueError(
-                "filter `teacher`: this snapshot knows no recipe, which says where scores are cached and how "
-                "BM25 ranks; pass `recipe` to Snapshot, or remove the filter"
-            )
-        return cls(snapshot.recipe, snapshot, snapshot.judges)
-
 
 class Teacher(Component):
     """A model, or a ranking, whose scores of pairs the retriever learns from.
 
     compares_candidates: a pair's score depends on the other pairs of its anchor in the same call.
+    needs: inputs that the run must prepare: `bm25`, or `teachers.NAME` for a cross-encoder that it trains.
     """
 
     compares_candidates: ClassVar[bool] = False
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Inputs that the run must prepare: `bm25`, or `teachers.NAME` for a cross-encoder it trains."""
-        return frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -124,14 +105,9 @@ class TeacherScores:
     def save(self, folder: Path) -> None:
         """Write a folder of three arrays; equal scores give equal bytes."""
         folder.mkdir(parents=True)
-        keys, scores = self.keys.astype(np.int64), self.scores.astype(np.float32)
-        arrays: dict[str, np.ndarray] = {
-            "keys": keys,
-            "scores": scores,
-            "width": np.array(self.width, np.int64),
-        }
-        for name, array in arrays.items():
-            np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        np.save(folder / "keys.npy", self.keys.astype(np.int64))
+        np.save(folder / "scores.npy", self.scores.astype(np.float32))
+        np.save(folder / "width.npy", np.int64(self.width))
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -174,30 +150,6 @@ def score_keys(
     return TeacherScores(keys, scores, anchor_set.candidates)
 
 
-def scores_in_file(path: Path, origin: str, context: TeacherContext) -> ScoredPairs:
-    """The scores of a file, whose digest becomes `origin` in the context.
-
-    A file of many lines takes minutes, so the first call leaves arrays in the recipe's cache, which all
-    processes map. Raises as `read_scored_pairs` does, RuntimeError for a damaged cache.
-    """
-    snapshot, world = context.snapshot, context.snapshot.world
-    collection, split = snapshot.collection, snapshot.split
-    digest = context.origins[origin] = world.on_main(lambda: sha256_file(path))
-    about = {"file": str(path), "sha256": digest, "collection": collection.digest, "split": split.name}
-    identity = sha256_json([SCORES_FORMAT, digest, collection.digest, split.name])
-    folder = context.recipe.cache / "scored-pairs" / identity[:32]
-
-    def fill(claimed: Path) -> None:
-        scored = read_scored_pairs(path, split, collection)
-        if sha256_file(path) != digest:
-            raise RuntimeError(f"{path} has changed while its scores were read; start again")
-        scored.save(claimed)
-
-    world.on_main(lambda: publish_once(folder, about, fill))
-    read_manifest(folder, verify=False)
-    return ScoredPairs.open(folder, len(collection.documents))
-
-
 def scored_once(
     pairs: Pairs,
     identity: str,
@@ -213,9 +165,11 @@ def scored_once(
     """
     snapshot = context.snapshot
     data, world = sha256_json([identity, snapshot.collection.digest, snapshot.split.name]), snapshot.world
-    cache = PairCache(context.recipe.cache / "teachers" / data[:32], world)
+    folder = context.recipe.cache / "teachers" / data[:32]
     keys = pairs.queries.astype(np.int64) * len(snapshot.collection.documents) + pairs.documents
-    scores = cache.find(keys)
+    # The main process says which blocks count: another run may add one at any time.
+    names = world.on_main(lambda: sorted(path.name for path in folder.glob("*.npy")))
+    scores = find_scores(*read_cache(folder, names), keys)
     missing = np.flatnonzero(np.isnan(scores))
     context.new_pairs[label] += len(missing)
     bar = progress_bar(
@@ -235,53 +189,39 @@ def scored_once(
                     f"{snapshot.collection.documents.ids[document]}: {scores[wrong[0]]}; its weights are "
                     "damaged: use another model, or train it again"
                 )
-            cache.add(keys[block], scores[block])
+            world.on_main(partial(write_block, folder, keys[block], scores[block]))
             bar.update(len(block))
     return scores
 
 
-class PairCache:
-    """Scores by pair, in a folder of blocks that appear whole. All processes make the same calls.
+def read_cache(folder: Path, names: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The keys (P,) int64, ascending, and scores (P,) float32 in the blocks `names` of a cache.
 
-    A block is named by the digest of its content.
+    A block is named by the digest of its content. Raises RuntimeError for a damaged one.
     """
+    stored = [np.empty(0, BLOCK)]
+    for path in (folder / name for name in names):
+        try:
+            block = np.load(path)
+        except (ValueError, EOFError):
+            block = None
+        if block is None or _name(block) != path.name:
+            raise RuntimeError(
+                f"{path}, with scores of a teacher, is damaged; remove it, and its pairs are scored again"
+            )
+        stored.append(block)
+    blocks = np.concatenate(stored)
+    blocks = blocks[np.argsort(blocks["key"], kind="stable")]
+    return blocks["key"], blocks["score"]
 
-    def __init__(self, folder: Path, world: World):
-        self.folder, self.world = folder, world
 
-    def find(self, keys: np.ndarray) -> np.ndarray:
-        """(P,) float32 scores of the keys (P,) int64; NaN for those that the cache lacks.
-
-        Raises RuntimeError for a damaged block.
-        """
-        stored = [np.empty(0, BLOCK)]
-        # The main process says which blocks count: another run may add one at any time.
-        for name in self.world.on_main(lambda: sorted(path.name for path in self.folder.glob("*.npy"))):
-            path = self.folder / name
-            try:
-                block = np.load(path, allow_pickle=False)
-            except (ValueError, EOFError):
-                block = None
-            if block is None or _name(block) != name:
-                raise RuntimeError(
-                    f"{path}, with scores of a teacher, is damaged; remove it, and its pairs are scored again"
-                )
-            stored.append(block)
-        blocks = np.concatenate(stored)
-        blocks = blocks[np.argsort(blocks["key"], kind="stable")]
-        return find_scores(blocks["key"], blocks["score"], keys)
-
-    def add(self, keys: np.ndarray, scores: np.ndarray) -> None:
-        """Store the scores (P,) of the keys (P,); an equal block is stored once."""
-        block = np.empty(len(keys), BLOCK)
-        block["key"], block["score"] = keys, scores
-
-        def write() -> None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with whole_file(self.folder / _name(block)) as file:
-                np.save(file, block, allow_pickle=False)
-
-        self.world.on_main(write)
+def write_block(folder: Path, keys: np.ndarray, scores: np.ndarray) -> None:
+    """Store the scores (P,) of the keys (P,) as a block that appears whole; an equal one is stored once."""
+    block = np.empty(len(keys), BLOCK)
+    block["key"], block["score"] = keys, scores
+    folder.mkdir(parents=True, exist_ok=True)
+    with whole_file(folder / _name(block)) as file:
+        np.save(file, block)
 
 
 def _name(block: np.ndarray) -> str:

@@ -51,7 +51,7 @@ class CrossEncoderTeacher(Teacher):
         return self
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset() if self.trained is None else frozenset({TRAINED + self.trained})
 
     @property

@@ -57,16 +57,9 @@ class EncoderTeacher(Teacher):
             encoder = load_encoder(self._saved(self.folder), snapshot.device)
         documents = self._document_vectors(encoder, context)
         rows, positions = np.unique(pairs.queries, return_inverse=True)
-        queries = encode_some(
-            encoder,
-            _tokens(encoder, "query", snapshot.split.queries, context),
-            rows,
-            "query",
-            snapshot.precision,
-            snapshot.encoding.tokens_per_batch,
-            "queries of the teacher",
-            snapshot.world,
-        )
+        tokens = _tokens(encoder, "query", snapshot.split.queries, context)
+        settings = snapshot.precision, snapshot.encoding.tokens_per_batch, "queries of the teacher"
+        queries = encode_some(encoder, tokens, rows, "query", *settings, snapshot.world)
         scores = np.empty(len(pairs), np.float32)
         for start in range(0, len(pairs), PAIRS_PER_BLOCK):
             block = slice(start, start + PAIRS_PER_BLOCK)
@@ -82,17 +75,10 @@ class EncoderTeacher(Teacher):
         weights = snapshot.world.on_main(lambda: weights_digest(encoder))
         context.origins[f"{self.kind} {self.folder or encoder.family.model}"] = weights
         key = {"weights": weights, "texts": documents.digest, "precision": snapshot.precision}
-        return encode_shards(
-            snapshot.scratch / f"{TEACHER_VECTORS}-{weights[:16]}-{snapshot.precision}",
-            key,
-            encoder,
-            _tokens(encoder, "document", documents, context),
-            "document",
-            snapshot.precision,
-            snapshot.encoding.tokens_per_batch,
-            "documents of the teacher",
-            snapshot.world,
-        )
+        folder = snapshot.scratch / f"{TEACHER_VECTORS}-{weights[:16]}-{snapshot.precision}"
+        tokens = _tokens(encoder, "document", documents, context)
+        settings = snapshot.precision, snapshot.encoding.tokens_per_batch, "documents of the teacher"
+        return encode_shards(folder, key, encoder, tokens, "document", *settings, snapshot.world)
 
     @staticmethod
     def _saved(folder: Path) -> Path:

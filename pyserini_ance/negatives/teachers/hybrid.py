@@ -29,7 +29,7 @@ class Hybrid(Teacher):
     compares_candidates: ClassVar[bool] = True
 
     @property
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset().union(*(teacher.needs for teacher in self.teachers))
 
     @property

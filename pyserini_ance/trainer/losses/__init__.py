@@ -1,3 +1,4 @@
-"""Losses, one file each: scores, labels and a mask in, one value an anchor out."""
+"""Losses: scores, labels and a mask in, one value an anchor out."""
 
 NOT_KINDS = ("base",)
+SHARED_FILES = dict.fromkeys(("hinge", "lambdarank", "margin_mse", "ranknet"), "pairwise")

@@ -1,7 +1,6 @@
-"""Base classes of losses, and the pairs of a positive and a less relevant document of pairwise losses."""
+"""Base classes of losses."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -79,46 +78,3 @@ class Scaling(Component):
 
 class Scaled(Scaling, Loss):
     """A loss of scaled scores."""
-
-
-class Pairwise:
-    """A loss of `Pairs`.
-
-    Its call also takes `max_positives`, the highest number of positives of an anchor under the mask: the host
-    knows it from the batch's rows, and would otherwise wait for the device. None: it is counted.
-    """
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Pairs of a positive with a document of a lower label, for B anchors with n columns.
-
-    positives: (B, P) columns, P the highest number of positives of an anchor.
-    mask: (B, P, n) bool, the pairs that count.
-    Source: Zhan et al. 2020, arXiv:2010.10469, Algorithm 1, line 7: all pairs with l_s > l_t.
-    """
-
-    positives: torch.Tensor
-    mask: torch.Tensor
-
-    @classmethod
-    def of(cls, labels: torch.Tensor, mask: torch.Tensor, max_positives: int | None = None) -> "Pairs":
-        positive = (labels > 0) & mask
-        if max_positives is None:
-            max_positives = int(positive.sum(1).max())
-        # An anchor with fewer positives gets other columns, which the mask excludes.
-        is_positive, columns = positive.float().topk(max_positives, dim=1)
-        lesser = labels[:, None, :] < labels.gather(1, columns)[:, :, None]
-        return cls(columns, (is_positive > 0)[:, :, None] & lesser & mask[:, None, :])
-
-    def of_positives(self, values: torch.Tensor) -> torch.Tensor:
-        """(B, P, 1): the positives' values, of `values` (B, n)."""
-        return values.gather(1, self.positives)[:, :, None]
-
-    def differences(self, values: torch.Tensor) -> torch.Tensor:
-        """(B, P, n): the positive's value minus the other document's, of `values` (B, n)."""
-        return self.of_positives(values) - values[:, None, :]
-
-    def mean(self, values: torch.Tensor) -> torch.Tensor:
-        """(B,): the mean over an anchor's pairs of `values` (B, P, n); 0 for an anchor without pairs."""
-        return mean_of(values, self.mask)

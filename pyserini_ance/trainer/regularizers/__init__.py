@@ -1,10 +1,12 @@
-"""Regularizers: what a term asks of the vectors themselves, one file a kind, and their base class."""
+"""Regularizers: what a term asks of the vectors themselves; their base class."""
 
 from abc import abstractmethod
 
 import torch
 
 from pyserini_ance.recipe.components import Component
+
+SHARED_FILES = dict.fromkeys(("alignment", "uniformity"), "alignment_and_uniformity")
 
 
 class Regularizer(Component):

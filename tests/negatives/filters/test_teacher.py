@@ -7,14 +7,13 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from helpers.filter_fixture import apply_filters, candidates_of
-from pydantic import ValidationError
 
 from pyserini_ance.negatives.ann import Ann
-from pyserini_ance.negatives.filters.base import filter_masks, promoted_pairs
+from pyserini_ance.negatives.filters.base import KNOWN_POSITIVES, filter_masks
 from pyserini_ance.negatives.filters.teacher import TeacherFilter
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.negatives.teachers import cross_encoder
-from pyserini_ance.negatives.teachers.ranking import RankingTeacher
+from pyserini_ance.negatives.teachers.rankings import RankingTeacher
 
 QUERIES, DOCUMENTS = 6, 30
 
@@ -109,11 +108,8 @@ def test_a_table_has_what_is_not_relevant_and_counts_the_others(tmp_path, width,
     assert rows.tolist() == expected and relevant
     assert dropped[rule.removal] == len(relevant)
     assert rule.removal == ("promoted" if then == "promote" else "teacher")
-    promoted = promoted_pairs(case.candidates, masks)
-    if then == "promote":
-        assert promoted.tolist() == sorted(relevant) and promoted.dtype == np.int32
-    else:
-        assert promoted is None
+    marked = masks[rule.removal] & ~masks[KNOWN_POSITIVES]
+    assert [[row, case.candidates.rows[row, column]] for row, column in np.argwhere(marked)] == relevant
     assert sum(Counting.asked) == 2 * seen  # each call asked for the candidates that it needs, and no more
 
 
@@ -157,41 +153,6 @@ def test_a_source_keeps_what_was_promoted_apart(split_of, snapshot_of, tmp_path)
     assert table.dropped == {"known positives": 2, "teacher": 1}
 
 
-class FakeModel:
-    """Scores a pair by the number of words that its texts share."""
-
-    def __init__(self):
-        self.pairs = []
-
-    def logits(self, pairs):
-        self.pairs += pairs
-        shared = [len(set(query.split()) & set(document.split())) for query, document in pairs]
-        return np.array(shared, np.float32)
-
-
-@pytest.mark.parametrize("anchor", ["query", "document"])
-def test_a_cross_encoder_is_asked_once_for_a_pair(monkeypatch, tmp_path, anchor):
-    model, name = FakeModel(), tmp_path / "model"
-    name.mkdir()
-    monkeypatch.setattr(cross_encoder, "_load", lambda *settings: model)
-    documents, queries = (
-        ["red apple", "green apple", "green pear", "plum"],
-        ["which red apple", "which green pear"],
-    )
-    rows = {"query": [[1, 2, 3], [0, 1, PADDING]], "document": [[1, PADDING], [0, PADDING]]}[anchor]
-    found = candidates_of([[0], [2]], rows, documents=documents, queries=queries, anchor=anchor)
-    found.snapshot.recipe = SimpleNamespace(cache=tmp_path)
-    rule = TeacherFilter(teacher={"kind": "cross_encoder", "model": str(name)}, max_score=0.5)
-    expected = {
-        "query": [[True, False, False], [False, True, False]],
-        "document": [[False, False], [False, False]],
-    }[anchor]
-    assert rule.mask(found).tolist() == rule.mask(found).tolist() == expected
-    assert sorted(model.pairs) == sorted((queries[q], documents[d]) for q, d in {
-        "query": [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1)], "document": [(1, 0), (0, 2)],
-    }[anchor])  # fmt: skip
-
-
 def test_a_cross_encoder_whose_files_changed_is_loaded_again(monkeypatch, tmp_path):
     """Its folder may be trained anew while a process that has loaded it goes on."""
     folder = tmp_path / "model"
@@ -223,15 +184,6 @@ def test_without_a_recipe_the_error_says_what_is_missing(tmp_path):
         rule.mask(case.candidates)
     nothing = replace(case.candidates, rows=np.full((QUERIES, 3), PADDING))
     assert not rule.mask(nothing).any()  # nobody is asked
-
-
-@pytest.mark.parametrize(
-    ("given", "found"),
-    [({}, "found neither"), ({"max_score": 1, "margin": 0}, "found max_score: 1.0, margin")],
-)
-def test_there_is_one_threshold(given, found):
-    with pytest.raises(ValidationError, match=f"takes one of `max_score` .*{found}.*list the filter twice"):
-        TeacherFilter(teacher={"kind": "student"}, **given)
 
 
 def test_a_missing_file_is_reported_before_training(tmp_path):

@@ -1,7 +1,6 @@
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 
 from pyserini_ance.negatives.teachers.base import Pairs, TeacherContext
 from pyserini_ance.negatives.teachers.hybrid import Hybrid, min_max
@@ -31,8 +30,3 @@ def test_the_sum_of_bm25_and_the_student(split_of, snapshot_of, tmp_path):
     np.testing.assert_allclose(found, [0.75, 0.25, 0.275, 0.0, 1.0, 0.125], rtol=1e-6)
     assert context.origins == {"bm25": sha256_file(run), "student": "weights"}
     assert Hybrid().needs == {"bm25"}
-
-
-def test_every_teacher_needs_a_weight():
-    with pytest.raises(ValueError, match="1 weights for 2 teachers; pass one for each teacher"):
-        Hybrid(weights=(1.0,))

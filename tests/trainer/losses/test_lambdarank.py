@@ -3,8 +3,7 @@ import math
 import pytest
 import torch
 
-from pyserini_ance.trainer.losses.lambdarank import LambdaRank, ranks_of
-from pyserini_ance.trainer.losses.ranknet import RankNet
+from pyserini_ance.trainer.losses.pairwise import LambdaRank, RankNet, ranks_of
 
 
 def rr(ranked: list[float], cutoff: int) -> float:
@@ -47,10 +46,8 @@ def slow_lambdarank(
 def random_case(grades: int, seed: int):
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(30, 9, generator=generator)
-    labels = (
-        torch.randint(1, grades + 1, (30, 9), generator=generator)
-        * (torch.rand(30, 9, generator=generator) < 0.35)
-    ).float()
+    drawn = torch.randint(1, grades + 1, (30, 9), generator=generator)
+    labels = (drawn * (torch.rand(30, 9, generator=generator) < 0.35)).float()
     mask = torch.rand(30, 9, generator=generator) < 0.8
     labels[:, 0], mask[:, 0] = 1.0, True
     return scores, labels, mask
@@ -72,6 +69,7 @@ def test_weights_are_what_a_swap_changes(measure, grades, cutoff):
 # RankNet's loss of documents that score alike; ranks come from differences that are too small for it to see.
 LOG2 = math.log(2)
 SCORES = [0.0, -1e-7, -2e-7, -3e-7]
+THIRD, FIFTH = 1 / math.log2(3), 1 / math.log2(5)
 
 
 @pytest.mark.parametrize(
@@ -80,26 +78,12 @@ SCORES = [0.0, -1e-7, -2e-7, -3e-7]
         ("RR", None, [0, 0, 1, 0], [1 - 1 / 3, 1 / 2 - 1 / 3, 1 / 3 - 1 / 4]),
         ("RR", 2, [0, 0, 1, 0], [1, 1 / 2, 0]),
         ("RR", 1, [0, 1, 0, 0], [1, 0, 0]),
-        (
-            "RR",
-            None,
-            [1, 0, 1, 0],
-            [1 - 1 / 2, 1 - 1 / 3, 0, 0],
-        ),  # without the first, the second relevant document counts
-        (
-            "RR",
-            None,
-            [0, 1, 1, 0],
-            [1 / 2, 1 / 2 - 1 / 3, 1 / 2, 0],
-        ),  # swapped to the end, the third rank is left
+        # Without the first, the second relevant document counts; swapped to the end, the third rank is left.
+        ("RR", None, [1, 0, 1, 0], [1 - 1 / 2, 1 - 1 / 3, 0, 0]),
+        ("RR", None, [0, 1, 1, 0], [1 / 2, 1 / 2 - 1 / 3, 1 / 2, 0]),
         ("adore_rr", None, [1, 0, 1, 0], [1 - 1 / 2, 1 - 1 / 4, 1 / 2 - 1 / 3, 1 / 3 - 1 / 4]),
-        (
-            "nDCG",
-            None,
-            [0, 1, 0, 0],
-            [1 - 1 / math.log2(3), 1 / math.log2(3) - 1 / 2, 1 / math.log2(3) - 1 / math.log2(5)],
-        ),
-        ("nDCG", 2, [0, 0, 1, 0], [1, 1 / math.log2(3), 0]),
+        ("nDCG", None, [0, 1, 0, 0], [1 - THIRD, THIRD - 1 / 2, THIRD - FIFTH]),
+        ("nDCG", 2, [0, 0, 1, 0], [1, THIRD, 0]),
     ],
 )
 def test_weights_worked_by_hand(measure, cutoff, labels, changes):
@@ -110,14 +94,10 @@ def test_weights_worked_by_hand(measure, cutoff, labels, changes):
 
 def test_weights_are_constants_to_the_gradient():
     """Each pair's gradient is RankNet's, times the weight."""
-    scores, labels, mask = (
-        torch.tensor([[0.1, 0.5]], requires_grad=True),
-        torch.tensor([[1.0, 0.0]]),
-        torch.ones(1, 2, dtype=torch.bool),
-    )
-    of_ranknet, of_lambdarank = (
-        torch.autograd.grad(loss(scores, labels, mask).sum(), scores)[0] for loss in (RankNet(), LambdaRank())
-    )
+    scores = torch.tensor([[0.1, 0.5]], requires_grad=True)
+    case = scores, torch.tensor([[1.0, 0.0]]), torch.ones(1, 2, dtype=torch.bool)
+    losses = RankNet()(*case).sum(), LambdaRank()(*case).sum()
+    of_ranknet, of_lambdarank = (torch.autograd.grad(loss, scores)[0] for loss in losses)
     torch.testing.assert_close(of_lambdarank, of_ranknet * (1 - 1 / 2))
 
 
@@ -147,6 +127,5 @@ def test_ranks():
     scores = torch.tensor([[0.3, 0.9, 0.3, 0.3, 5.0, 0.1]])
     labels = torch.tensor([[1.0, 0.0, 0.0, 2.0, 0.0, 0.0]])
     mask = torch.tensor([[True, True, True, True, False, True]])
-    assert ranks_of(scores, labels, mask).tolist() == [
-        [3, 1, 2, 4, 6, 5]
-    ]  # equal scores: the irrelevant one first
+    # Equal scores: the irrelevant one first.
+    assert ranks_of(scores, labels, mask).tolist() == [[3, 1, 2, 4, 6, 5]]

@@ -1,10 +1,8 @@
 import numpy as np
 import pytest
 
-from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.distributed.world import World
-from pyserini_ance.negatives.bm25 import Bm25
-from pyserini_ance.negatives.ranking import Ranking
+from pyserini_ance.negatives.rankings import Bm25, Ranking
 from pyserini_ance.negatives.source import MiningContext, mine_in_shares
 from pyserini_ance.negatives.table import PADDING, PER_ANCHOR
 
@@ -82,19 +80,6 @@ def test_bm25_reads_the_ranking_of_the_run(tmp_path, split_of, snapshot_of):
     snapshot = snapshot_of(split_of([1, 3], [2]), [[0]] * 2, [[0]] * 5, bm25=written(tmp_path, RANKED))
     assert Bm25(top_k=2).mine(snapshot, snapshot.anchor_set("query")).candidates.tolist() == [[2, 0], [4, 0]]
     assert Bm25().needs == {"bm25"} and Ranking(file="a.trec").needs == frozenset()
-
-
-def test_a_missing_file_is_reported_with_its_key(tmp_path):
-    with pytest.raises(
-        FileNotFoundError,
-        match=r"no file .*nowhere\.trec.*stages\.<stage>\.terms\.<term>\.negatives\.<position>\.file=",
-    ):
-        _ = Ranking(file=tmp_path / "nowhere.trec").files
-
-
-def test_a_ranking_of_documents_cannot_serve_documents(split_of):
-    with pytest.raises(ValueError, match="cannot serve a term with `anchor: document`"):
-        Bm25().check_data(AnchorSet(split_of([0], [1]), "document", 2))
 
 
 def test_margins_remove_nothing_if_the_positive_is_not_ranked(tmp_path, split_of, snapshot_of):

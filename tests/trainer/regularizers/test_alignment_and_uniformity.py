@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from pyserini_ance.trainer.regularizers.uniformity import Uniformity
+from pyserini_ance.trainer.regularizers.alignment_and_uniformity import Alignment, Uniformity
 
 
 def slow(vectors: torch.Tensor, t: float) -> float:
@@ -34,3 +34,9 @@ def test_a_single_text_is_uniform():
     found = Uniformity()(vectors, vectors, torch.tensor([[0, 0]]))
     found.backward()
     assert found.item() == 0 and vectors.grad.abs().sum() == 0
+
+
+def test_alignment_is_the_mean_squared_distance_of_the_pairs():
+    anchors, positives = torch.tensor([[0.0, 0], [1, 1]]), torch.tensor([[3.0, 4], [1, 1], [1, 2]])
+    pairs = torch.tensor([[0, 0], [1, 1], [1, 2]])
+    assert Alignment()(anchors, positives, pairs).item() == pytest.approx((25 + 0 + 1) / 3)

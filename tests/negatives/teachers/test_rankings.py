@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data.scored_pairs import read_scored_pairs
-from pyserini_ance.negatives.teachers import base
+from pyserini_ance.negatives.teachers import rankings
 from pyserini_ance.negatives.teachers.base import Pairs, TeacherContext
-from pyserini_ance.negatives.teachers.ranking import RankingTeacher
+from pyserini_ance.negatives.teachers.rankings import RankingTeacher
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ SCORES = np.array([-1.25, 3.5, np.nan], np.float32)
 def test_the_lines_of_a_file_are_read_once(path, context, monkeypatch):
     RankingTeacher(file=path).score(PAIRS, context)
     with monkeypatch.context() as patched:
-        patched.delattr(base, "read_scored_pairs")
+        patched.delattr(rankings, "read_scored_pairs")
         np.testing.assert_array_equal(RankingTeacher(file=path).score(PAIRS, context), SCORES)
     path.write_text("q0 Q0 d1 1 7.5 t\n")
     changed = RankingTeacher(file=path).score(PAIRS, context)
@@ -43,7 +43,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(path, context, monkeyp
         path.write_text("q0 Q0 d1 1 9.0 t\n")
         return scored
 
-    monkeypatch.setattr(base, "read_scored_pairs", read_and_change)
+    monkeypatch.setattr(rankings, "read_scored_pairs", read_and_change)
     with pytest.raises(RuntimeError, match=f"{path} has changed while its scores were read; start again"):
         RankingTeacher(file=path).score(PAIRS, context)
     assert not [*context.recipe.cache.rglob("*.npy")]

@@ -1,7 +1,7 @@
-"""Uniformity: how close the vectors of one side are to one another.
+"""Alignment and uniformity: how far anchors are from their positives, and texts of one side from one another.
 
-Source: Wang and Isola 2020, arXiv:2005.10242. The code of Li et al. 2021 (DANCE) adds it to the loss, over
-queries and over documents.
+Source: Wang and Isola 2020, arXiv:2005.10242, alignment with exponent 2. The code of Li et al. 2021 (DANCE)
+adds them to the loss, uniformity over queries and over documents.
 """
 
 import math
@@ -11,6 +11,15 @@ import torch
 from pydantic import PositiveFloat
 
 from pyserini_ance.trainer.regularizers import Regularizer
+
+
+class Alignment(Regularizer):
+    """The mean squared distance of a pair."""
+
+    kind: Literal["alignment"] = "alignment"
+
+    def __call__(self, anchors: torch.Tensor, positives: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
+        return (anchors[pairs[:, 0]] - positives[pairs[:, 1]]).square().sum(1).mean()
 
 
 class Uniformity(Regularizer):

@@ -1,0 +1,101 @@
+"""Filters by a candidate's rank, or by its score: alone, or compared with the positive's."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from pyserini_ance.data.known_positives import is_known_positive
+from pyserini_ance.negatives.filters.base import Candidates, Filter
+from pyserini_ance.negatives.table import PADDING
+
+
+class RangeMin(Filter):
+    """Removes the first `ranks` candidates of each ranking, known positives included.
+
+    The first hits of a good retriever are often relevant but not judged. FlagEmbedding's `range_for_sampling`
+    counts in the same way.
+    """
+
+    kind: Literal["range_min"] = "range_min"
+    ranks: PositiveInt
+    """The number of top-ranked candidates to remove."""
+
+    @property
+    def extra_candidates(self) -> int:  # type: ignore[override]
+        return self.ranks
+
+    def mask(self, candidates: Candidates) -> np.ndarray:
+        return np.broadcast_to(np.arange(candidates.rows.shape[1]) < self.ranks, candidates.rows.shape)
+
+
+class RangeMax(Filter):
+    """Removes all but the first `ranks` candidates of each ranking, known positives not counted.
+
+    What later filters remove is not replaced by later candidates. Candidates that earlier filters remove are
+    not counted: before `range_min` it keeps ranks up to `ranks`, after it so many ranks more.
+    With `answers`: microsoft/ANCE examines the first 100 of the top 200 that are not the positive, and keeps
+    those without an answer (run_ann_data_gen_dpr.py); DANCE's copy of these lines has the comment "BUG?".
+    """
+
+    kind: Literal["range_max"] = "range_max"
+    ranks: PositiveInt
+    """The number of top-ranked candidates that may be negatives."""
+
+    def mask(self, candidates: Candidates) -> np.ndarray:
+        anchor_set, rows = candidates.anchor_set, candidates.rows
+        known = is_known_positive(anchor_set.known_positives, anchor_set.anchors, rows)
+        return np.cumsum((rows != PADDING) & ~known, axis=1, dtype=np.int32) > self.ranks
+
+
+class MaxScore(Filter):
+    """Removes candidates that score above `max_score`, whatever the positive scores.
+
+    Scores are the source's own.
+    Source: Merrick et al. 2024, arXiv:2405.05374 (Snowflake Arctic-Embed), which tunes a maximum relevance
+    for hard negatives.
+    """
+
+    kind: Literal["max_score"] = "max_score"
+    max_score: float
+    """The highest score that a negative may have, on the source's scale."""
+
+    def mask(self, candidates: Candidates) -> np.ndarray:
+        return candidates.scores > self.max_score
+
+
+class AbsoluteMargin(Filter):
+    """Removes candidates that score above p - `margin`, where p is the score of the anchor's best known
+    positive.
+
+    Scores are the source's own; for `lookahead`, whose own are the positive's, those between anchor and
+    candidate. Nothing is removed for an anchor whose positive has no score: a ranking may not contain it.
+    Source: the absolute margin of Moreira et al. 2024, arXiv:2407.15831 (NV-Retriever, "TopK-MarginPos").
+    """
+
+    kind: Literal["absolute_margin"] = "absolute_margin"
+    margin: float = Field(ge=0)
+    """The distance to the positive's score that a negative must keep, on the source's scale."""
+    needs_positive_scores: ClassVar[bool] = True
+
+    def mask(self, candidates: Candidates) -> np.ndarray:
+        return candidates.anchor_scores > (candidates.positive_scores - self.margin)[:, None]
+
+
+class RelativeMargin(Filter):
+    """Removes candidates that score above p - `margin` * |p|, with scores as `AbsoluteMargin`.
+
+    Source: Moreira et al. 2024, arXiv:2407.15831 (NV-Retriever, "TopK-PercPos": 0.95 of a cosine, a margin
+    of 0.05).
+    """
+
+    kind: Literal["relative_margin"] = "relative_margin"
+    margin: float = Field(default=0.05, ge=0, lt=1)
+    """The share of the positive's score by which a negative must stay below it."""
+    needs_positive_scores: ClassVar[bool] = True
+
+    def mask(self, candidates: Candidates) -> np.ndarray:
+        # Differs from the paper: it uses p * (1 - margin), which would be above a negative p; its cosines
+        # were positive.
+        positive = candidates.positive_scores
+        return candidates.anchor_scores > (positive - self.margin * np.abs(positive))[:, None]

@@ -1,0 +1,187 @@
+"""Pairwise losses: a positive should score higher than each less relevant document."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from pydantic import Field, PositiveInt
+from torch.nn.functional import pad, softplus
+
+from pyserini_ance.trainer.losses.base import DistillationLoss, Loss, Scaled, Scaling, mean_of
+
+
+class Pairwise:
+    """A loss of `Pairs`.
+
+    Its call also takes `max_positives`, the highest number of positives of an anchor under the mask: the host
+    knows it from the batch's rows, and would otherwise wait for the device. None: it is counted.
+    """
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of a positive with a document of a lower label, for B anchors with n columns.
+
+    positives: (B, P) columns, P the highest number of positives of an anchor.
+    mask: (B, P, n) bool, the pairs that count.
+    Source: Zhan et al. 2020, arXiv:2010.10469, Algorithm 1, line 7: all pairs with l_s > l_t.
+    """
+
+    positives: torch.Tensor
+    mask: torch.Tensor
+
+    @classmethod
+    def of(cls, labels: torch.Tensor, mask: torch.Tensor, max_positives: int | None = None) -> "Pairs":
+        positive = (labels > 0) & mask
+        if max_positives is None:
+            max_positives = int(positive.sum(1).max())
+        # An anchor with fewer positives gets other columns, which the mask excludes.
+        is_positive, columns = positive.float().topk(max_positives, dim=1)
+        lesser = labels[:, None, :] < labels.gather(1, columns)[:, :, None]
+        return cls(columns, (is_positive > 0)[:, :, None] & lesser & mask[:, None, :])
+
+    def of_positives(self, values: torch.Tensor) -> torch.Tensor:
+        """(B, P, 1): the positives' values, of `values` (B, n)."""
+        return values.gather(1, self.positives)[:, :, None]
+
+    def differences(self, values: torch.Tensor) -> torch.Tensor:
+        """(B, P, n): the positive's value minus the other document's, of `values` (B, n)."""
+        return self.of_positives(values) - values[:, None, :]
+
+    def mean(self, values: torch.Tensor) -> torch.Tensor:
+        """(B,): the mean over an anchor's pairs of `values` (B, P, n); 0 for an anchor without pairs."""
+        return mean_of(values, self.mask)
+
+
+class Hinge(Pairwise, Loss):
+    """The mean over all pairs of max(0, `margin` - difference of the scores).
+
+    Source: one of the losses of Xiong et al. 2021, arXiv:2007.00808, Eq. 2, who give no formula and no
+    margin; "not much better" than NLL (section 6.3). RepBERT (Zhan et al. 2020, arXiv:2006.15498) trains so
+    on in-batch negatives, with margin 1.
+    """
+
+    kind: Literal["hinge"] = "hinge"
+    margin: float = Field(default=1.0, gt=0)
+    """The margin between positive and negative, in units of the score; far below 1 for cosines."""
+
+    def __call__(
+        self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, max_positives: int | None = None
+    ) -> torch.Tensor:
+        pairs = Pairs.of(labels, mask, max_positives)
+        return pairs.mean(torch.relu(self.margin - pairs.differences(scores)))
+
+
+class RankNet(Pairwise, Scaled):
+    """The mean logistic loss over all pairs, wherever the documents rank.
+
+    Source: Zhan et al. 2020 (LTRe), arXiv:2010.10469, Eq. 1, after Burges 2010. The paper does not say sum or
+    mean, the code of its successor ADORE (jingtaozhan/DRhard) takes the mean.
+    """
+
+    kind: Literal["ranknet"] = "ranknet"
+
+    def __call__(
+        self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, max_positives: int | None = None
+    ) -> torch.Tensor:
+        pairs = Pairs.of(labels, mask, max_positives)
+        return pairs.mean(softplus(-self.scaled(pairs.differences(scores))))
+
+
+class MarginMse(Pairwise, DistillationLoss, Scaling):
+    """The mean squared difference of the margins, over all pairs of a positive and a negative.
+
+    Source: Hofstätter et al. 2020, arXiv:2010.02666.
+    `scale` brings the student's scores to the size of the teacher's: a cosine cannot reach a logit's margin.
+    """
+
+    kind: Literal["margin_mse"] = "margin_mse"
+
+    def __call__(
+        self,
+        scores: torch.Tensor,
+        labels: torch.Tensor,
+        mask: torch.Tensor,
+        teacher: torch.Tensor,
+        max_positives: int | None = None,
+    ) -> torch.Tensor:
+        pairs = Pairs.of((labels > 0).float(), mask, max_positives)
+        teacher = teacher.masked_fill(~mask, 0.0)
+        margins = self.scaled(pairs.differences(scores))
+        return pairs.mean((margins - pairs.differences(teacher)).square())
+
+
+class LambdaRank(Pairwise, Scaled):
+    """RankNet whose pairs are weighted by how much swapping the two documents changes a measure.
+
+    The mean is over all pairs, including pairs that change nothing.
+    Source: Zhan et al. 2020 (LTRe), arXiv:2010.10469, Eq. 2, after Burges 2010; the paper does not name the
+    measure.
+
+    `measure: RR` is 1 / rank of the first relevant document. `nDCG` takes grades as gains, the default of
+    trec_eval and ir-measures (Jarvelin and Kekalainen 2002); documents below `data.relevance_threshold` gain
+    nothing, as everywhere in training. `adore_rr` adds 1 / rank of all relevant documents, so that a pair
+    weighs |1/i - 1/j| whatever else is relevant: the code of LTRe's successor ADORE (jingtaozhan/DRhard, with
+    cutoff 200). With one relevant document RR and adore_rr are the same.
+    """
+
+    kind: Literal["lambdarank"] = "lambdarank"
+    measure: Literal["RR", "nDCG", "adore_rr"] = "RR"
+    """The measure whose change weighs a pair."""
+    cutoff: PositiveInt | None = None
+    """Ranks below it count nothing in the measure; null: all ranks count."""
+
+    @property
+    def graded(self) -> bool:  # type: ignore[override]  # depends on the measure
+        return self.measure == "nDCG"
+
+    def __call__(
+        self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, max_positives: int | None = None
+    ) -> torch.Tensor:
+        pairs = Pairs.of(labels, mask, max_positives)
+        changes = {"RR": self._rr, "nDCG": self._ndcg, "adore_rr": self._sum_rr}[self.measure]
+        weights = changes(pairs, ranks_of(scores.detach(), labels, mask), labels, mask)
+        return pairs.mean(weights * softplus(-self.scaled(pairs.differences(scores))))
+
+    def _rr(
+        self, pairs: Pairs, ranks: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
+        """(B, P, n): the change of 1 / rank of the first relevant document when a pair swaps its ranks."""
+        relevant = (labels > 0) & mask
+        # One column more, because topk needs two.
+        relevant_ranks = pad(ranks.masked_fill(~relevant, torch.inf), (0, 1), value=torch.inf)
+        first, second = relevant_ranks.topk(2, dim=1, largest=False).values[:, :, None, None].unbind(1)
+        rest = torch.where(pairs.of_positives(ranks) == first, second, first)
+        after = torch.minimum(rest, ranks[:, None, :])
+        return (self._cut(1 / first, first) - self._cut(1 / after, after)).abs() * ~relevant[:, None, :]
+
+    def _sum_rr(
+        self, pairs: Pairs, ranks: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
+        return pairs.differences(self._cut(1 / ranks, ranks)).abs() * (labels <= 0)[:, None, :]
+
+    def _ndcg(
+        self, pairs: Pairs, ranks: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
+        gains, discounts = (labels * mask).clamp(min=0), self._cut(1 / torch.log2(1 + ranks), ranks)
+        # Ranks are a permutation: sorted, the best gain meets the largest discount.
+        ideal = (
+            gains.sort(dim=1, descending=True).values * discounts.sort(dim=1, descending=True).values
+        ).sum(1)
+        return pairs.differences(gains) * pairs.differences(discounts).abs() / ideal[:, None, None]
+
+    def _cut(self, values: torch.Tensor, ranks: torch.Tensor) -> torch.Tensor:
+        return values if self.cutoff is None else values.masked_fill(ranks > self.cutoff, 0.0)
+
+
+def ranks_of(scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """(B, n) float32 ranks from 1 by descending score, masked columns after all others.
+
+    Among equal scores the less relevant document ranks higher, so that neither chance nor the order of
+    columns favours a positive.
+    """
+    by_label = labels.argsort(dim=1, stable=True)
+    by_score = (
+        scores.masked_fill(~mask, -torch.inf).gather(1, by_label).argsort(dim=1, descending=True, stable=True)
+    )
+    return by_label.gather(1, by_score).argsort(dim=1) + 1.0

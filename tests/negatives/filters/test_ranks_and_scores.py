@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+from helpers.filter_fixture import apply_filters, candidates_of
+
+from pyserini_ance.negatives.filters.answers import Answers
+from pyserini_ance.negatives.filters.ranks_and_scores import (
+    AbsoluteMargin,
+    MaxScore,
+    RangeMax,
+    RangeMin,
+    RelativeMargin,
+)
+
+NAN = float("nan")
+ROWS = np.tile([5, 6, 7, 8], (3, 1))
+NONE = [False] * 4
+
+
+@pytest.mark.parametrize(
+    ("rule", "first", "last"),
+    [
+        (AbsoluteMargin(margin=1), [True, True, False, False], [True, True, False, False]),
+        (AbsoluteMargin(margin=0), NONE, [True, False, False, False]),
+        # 95 % of 10 is 9.5; 5 % below -2 is -2.1.
+        (RelativeMargin(), [True, True, False, False], [True, True, False, False]),
+        (RelativeMargin(margin=0), NONE, [True, False, False, False]),
+    ],
+)
+def test_a_margin_is_below_the_positive_and_nothing_without_its_score(rule, first, last):
+    scores = np.array([[10, 9.6, 9, 8.9], [3, 2, 1, 0], [-1, -2, -3, -4]])
+    if rule.kind == "relative_margin":
+        scores[:, 2] = [9.5, 1, -2.2]
+    found = candidates_of([[0], [0], [0]], ROWS, scores, positive_scores=[10, NAN, -2])
+    assert rule.mask(found).tolist() == [first, NONE, last]
+
+
+def test_a_source_without_positive_scores_is_rejected():
+    with pytest.raises(ValueError, match="gives positives no score; remove the filter"):
+        AbsoluteMargin(margin=1).mask(candidates_of([[0]], [[1]]))
+
+
+def test_candidates_above_the_score_are_removed_whatever_the_positive_scores():
+    scores = np.array([[9.0, 7.5, 7.0], [7.6, 7.4, -3.0]])
+    for positives in (None, [100, -100]):
+        found = candidates_of([[0], [0]], [[5, 6, 7], [5, 6, 7]], scores, positive_scores=positives)
+        assert MaxScore(max_score=7.5).mask(found).tolist() == [[True, False, False], [True, False, False]]
+        assert not MaxScore(max_score=9).mask(found).any()
+    assert MaxScore(max_score=-4).mask(found).all()
+
+
+def test_positives_count_in_the_ranks_to_remove_and_not_in_those_to_keep():
+    found = candidates_of([[1], [9]], [[5, 1, 6, 7], [5, 6, 9, 7]])
+    rows, _, dropped = apply_filters(found, [RangeMin(ranks=2)], 3)
+    assert rows.tolist() == [[6, 7, -1], [7, -1, -1]] and dropped == {"known positives": 2, "range_min": 3}
+    assert RangeMin(ranks=2).extra_candidates == 2
+    rows, _, dropped = apply_filters(found, [RangeMax(ranks=2)], 4)
+    assert rows.tolist() == [[5, 6, -1, -1], [5, 6, -1, -1]]
+    assert dropped == {"known positives": 2, "range_max": 2}
+
+
+def test_what_answers_removes_is_not_replaced_as_in_the_code_of_ance():
+    texts = ["Paris", "a town", "in Paris", "a river", "a sea", "Paris again", "a lake"]
+    ranking, positive, examined, wanted = [4, 0, 2, 3, 5, 1, 6], 0, 3, 2
+    slowly: list[int] = []  # run_ann_data_gen_dpr.py: neg_cnt grows for every document that is examined
+    seen = 0
+    for document in ranking:
+        if document == positive:
+            continue
+        if seen >= examined:
+            break
+        seen += 1
+        if "Paris" not in texts[document]:
+            slowly.append(document)
+    candidates = candidates_of([[positive]], [ranking], documents=texts, answers=[["Paris"]])
+    rows, _, _ = apply_filters(candidates, [RangeMax(ranks=examined), Answers()], wanted)
+    assert rows.tolist() == [slowly] == [[4, 3]]
+    replaced, _, _ = apply_filters(candidates, [Answers()], 4)
+    assert replaced.tolist() == [[4, 3, 1, 6]]
