@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from helpers.asked_set import make_asked_recipe
-from helpers.command_server import CommandServer
+from helpers.processes import CommandServer
 
 from pyserini_ance.recipe.models import Recipe
 
