@@ -13,7 +13,7 @@ from helpers.small_set import ONE_STEP
 from pyserini_ance.data.collection_cache import collection_folder
 from pyserini_ance.data.formats.files import Official, input_files
 from pyserini_ance.distributed.world import World
-from pyserini_ance.negatives import mined
+from pyserini_ance.negatives import rankings
 from pyserini_ance.pipeline import preparation as prepare
 from pyserini_ance.pipeline.preparation import stored_collection
 from pyserini_ance.pipeline.preparation_report import prepare_data
@@ -223,9 +223,9 @@ def test_unchanged_ranking_files_are_not_read_twice(with_negatives, monkeypatch)
     recipe, files = with_negatives
     written(files)
     assert cells(prepare_data(recipe), "rankings of negatives")
-    read, original = [], mined.read_ranking
+    read, original = [], rankings.read_ranking
     monkeypatch.setattr(
-        mined, "read_ranking", lambda path, *rest: read.append(path.name) or original(path, *rest)
+        rankings, "read_ranking", lambda path, *rest: read.append(path.name) or original(path, *rest)
     )
     prepare.prepare(recipe, World())
     assert read == []
