@@ -122,7 +122,7 @@ def test_python_inherits_by_the_file_of_a_recipe_as_the_command_does(chain, monk
     Path("demo/ance.yaml").write_text(Path("last.yaml").read_text().replace("name: last", "name: demo/ance"))
     started = []
     monkeypatch.setattr(pa.api, "Run", str)
-    monkeypatch.setattr(experiment, "train", lambda recipe, *_: started.append((recipe.name, recipe.threads)))
+    monkeypatch.setattr(experiment, "train", lambda one, *_, **__: started.append((one.name, one.threads)))
     for name, file in {"last": "last.yaml", "demo/ance": "demo/ance.yaml"}.items():
         recipe = pa.load_recipe(file, "threads=1", "seed=7")
         assert recipe == pa.Recipe.model_validate(recipe.model_dump())  # the file is not compared
@@ -135,7 +135,7 @@ def test_python_inherits_by_the_file_of_a_recipe_as_the_command_does(chain, monk
 def test_a_run_that_holds_its_start_needs_no_prerequisite(chain, monkeypatch):
     run = pa.train("middle.yaml")
     Path("runs/first").rename("elsewhere")
-    monkeypatch.setattr(experiment, "train", lambda recipe, *_: pytest.fail("it was trained"))
+    monkeypatch.setattr(experiment, "train", lambda *_, **__: pytest.fail("it was trained"))
     assert list(module.train_prerequisites(run.recipe, run.directory, resume=True)) == []
 
 
