@@ -83,7 +83,8 @@ def main(
             parsing.refuse("pass two different rankings")
         from pyserini_ance.reports.query_comparison import compare_queries as compare
 
-        compared = compare(*compare_queries, (measures or [COMPARED])[0], split, CHARACTERS)
+        ours, theirs = compare_queries
+        compared = compare(ours, theirs, (measures or [COMPARED])[0], split, CHARACTERS)
         print(compared.as_markdown(first or SHOWN))
     elif answers:
         parsing.refuse_options("--answers measures Success@k", first=first, **of_files)
@@ -178,7 +179,7 @@ def _measure_answers(
     from pyserini_ance.evaluation.answer_measures import coverage
     from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.evaluation.tables import read_results
-    from pyserini_ance.pipeline.ranking_inputs import collection_of, collection_with
+    from pyserini_ance.reports.ranking_inputs import collection_of, collection_with
     from pyserini_ance.runs.rundir import RunDir
 
     run = RunDir(folder)
