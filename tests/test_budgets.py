@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
     "commands": 1_550,
-    "data": 4_804,
+    "data": 4_777,
     "distributed": 396,
     "encoders": 3_068,
     "evaluation": 690,

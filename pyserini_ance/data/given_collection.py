@@ -1,6 +1,7 @@
 """A collection, rankings and judgments that a caller passes as mappings or records, checked as files are."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import FiniteFloat, PrivateAttr, TypeAdapter, ValidationError
@@ -9,7 +10,7 @@ from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Argument, Line, grade_of, json_answers, json_id, json_text, shown
+from pyserini_ance.data.formats.lines import Line, grade_of, json_answers, json_id, json_text, shown
 from pyserini_ance.data.trec import Judgment, Qrels, Run
 from pyserini_ance.recipe.load import read_settings
 from pyserini_ance.recipe.splits import check_split_name
@@ -43,17 +44,17 @@ def make_collection(
         check_split_name(name)
     splits = {
         name: (
-            _queries(Argument(f"queries[{name!r}]"), queries[name]),
+            _queries(f"queries[{name!r}]", queries[name]),
             _judgments(f"judgments[{name!r}]", judgments[name]),
         )
         for name in queries
     }
-    given._raw = RawData(_documents(Argument("documents"), documents), splits)
+    given._raw = RawData(_documents("documents", documents), splits)
     return given.read()
 
 
 class _Given(Format):
-    """What a caller passes; its settings are arguments, too."""
+    """The records of a caller; the settings are arguments."""
 
     kind: str = "make_collection"
     _raw: RawData = PrivateAttr()
@@ -62,32 +63,34 @@ class _Given(Format):
         return self._raw
 
 
-def _documents(argument: Argument, given: Records) -> Iterator[Entry]:
+def _documents(argument: str, given: Records) -> Iterator[Entry]:
     """The fields are those of BEIR's documents, whether or not a record has a title."""
     for line, record in _records(argument, given):
         title = json_text(line, record, TITLE)
         yield Entry(line, json_id(line, record, *IDS), {TITLE: title, TEXT: json_text(line, record, TEXT)})
 
 
-def _queries(argument: Argument, given: Records) -> Iterator[Entry]:
+def _queries(argument: str, given: Records) -> Iterator[Entry]:
     for line, record in _records(argument, given):
         answers = json_answers(line, record, ANSWERS)
         yield Entry(line, json_id(line, record, *IDS), {TEXT: json_text(line, record, TEXT)}, answers)
 
 
-def _records(argument: Argument, given: Any) -> Iterator[tuple[Line, dict[str, Any]]]:
+def _records(argument: str, given: Any) -> Iterator[tuple[Line, dict[str, Any]]]:
     """The records, each with an id and a text."""
     if hasattr(given, "to_dict") and hasattr(given, "notna"):  # a DataFrame, where a missing value is NaN
         given = given.astype(object).where(given.notna(), None).to_dict("records")
     if isinstance(given, str) or not isinstance(given, Iterable):
         expected = "a mapping from ids to texts, or records: a list of dicts, a DataFrame or a Dataset"
         raise ValueError(f"{argument} is {shown(given)}; expected {expected}")
-    if isinstance(given, Mapping):
-        argument = Argument(str(argument), list(given))
-        # A value is a text or a dict of fields.
-        given = ({**(v if isinstance(v, Mapping) else {TEXT: v}), IDS[0]: id} for id, v in given.items())
-    for number, record in enumerate(given):
-        line = Line(argument, number, "")
+    numbered: Iterable[tuple[Any, Any]] = enumerate(given)
+    if isinstance(given, Mapping):  # a value is a text or a dict of fields
+        numbered = (
+            (id, {**(value if isinstance(value, Mapping) else {TEXT: value}), IDS[0]: id})
+            for id, value in given.items()
+        )
+    for key, record in numbered:
+        line = _line(argument, key)
         if not isinstance(record, Mapping):
             cure = "pass texts alone as a mapping from ids to texts"
             raise line.error(shown(record), f"a dict with `{IDS[1]}` and `{TEXT}`", cure)
@@ -97,13 +100,17 @@ def _records(argument: Argument, given: Any) -> Iterator[tuple[Line, dict[str, A
         yield line, dict(record)
 
 
+def _line(argument: str, key: Any) -> Line:
+    """The record of an argument, as Python would select it."""
+    return Line(Path(f"{argument}[{shown(key)}]"), 0, "")
+
+
 def _judgments(name: str, given: Grades) -> Iterator[Judgment]:
     expected = "grades by query and document, as evaluate takes: {query id: {document id: grade}}"
     if not isinstance(given, Mapping):
         raise ValueError(f"{name} is {shown(given)}; expected {expected}")
-    argument = Argument(name, list(given))
-    for number, (query, grades) in enumerate(given.items()):
-        line = Line(argument, number, "")
+    for query, grades in given.items():
+        line = _line(name, query)
         if not isinstance(grades, Mapping):
             raise line.error(shown(grades), expected, "pass such a mapping")
         query_id = json_id(line, {"query": query}, "query")

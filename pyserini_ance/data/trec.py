@@ -154,18 +154,14 @@ def repeated_document(line: Line, query: str, document: str) -> ValueError:
 def write_run(path: str | Path, rows: Rows, tag: str, decimals: int = 6) -> None:
     """Write (query id, document id, score) rows in Pyserini's text form, atomically.
 
-    Rows must be ordered best first within a query.
+    Rows must be ordered best first within a query. Raises ValueError for a score that is not finite.
     """
-
-    def format_line(query: str, document: str, rank: int, score: float) -> str:
-        return f"{query} Q0 {document} {rank} {score:.{decimals}f} {tag}"
-
-    _write(path, rows, format_line)
+    _write(path, rows, lambda q, d, rank, score: f"{q} Q0 {d} {rank} {score:.{decimals}f} {tag}")
 
 
 def write_ranks(path: str | Path, rows: Rows) -> None:
     """Write the same rows as MS MARCO's `qid TAB docid TAB rank`, without scores."""
-    _write(path, rows, lambda query, document, rank, score: f"{query}\t{document}\t{rank}")
+    _write(path, rows, lambda q, d, rank, score: f"{q}\t{d}\t{rank}")
 
 
 def _write(path: str | Path, rows: Rows, format_line: Callable[[str, str, int, float], str]) -> None:

@@ -101,33 +101,19 @@ def recipe_of(folder: Path):
     from pyserini_ance.recipe.models import Recipe
 
     split = {"queries": str(folder / "queries.tsv"), "qrels": str(folder / "qrels.tsv")}
-    stage = {
-        "steps": 1,
-        "batch_queries": 1,
-        "optimizer": {"learning_rate": 1e-5},
-        "terms": {"query": {"negatives": ["random"]}},
+    corpus = str(folder / "collection.tsv")
+    terms = {"query": {"negatives": ["random"]}}
+    stage = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-5}, "terms": terms}
+    encoder = {"kind": "transformer", "model": str(minilm()), "pooling": "mean"}
+    settings = {
+        "name": "scale",
+        "data": {"kind": "msmarco_passage", "collection": corpus, "splits": {"train": split}},
+        "encoder": {**encoder, "tokenization": {"document": {"template": "{text}"}}},
+        "stages": {"only": stage},
+        "final_evaluation": {"split": "train"},
+        "cache": str(folder / "cache"),
     }
-    encoder = {
-        "kind": "transformer",
-        "model": str(minilm()),
-        "pooling": "mean",
-        "tokenization": {"document": {"template": "{text}"}},
-    }
-    data = {
-        "kind": "msmarco_passage",
-        "collection": str(folder / "collection.tsv"),
-        "splits": {"train": split},
-    }
-    return Recipe.model_validate(
-        {
-            "name": "scale",
-            "data": data,
-            "encoder": encoder,
-            "stages": {"only": stage},
-            "final_evaluation": {"split": "train"},
-            "cache": str(folder / "cache"),
-        }
-    )
+    return Recipe.model_validate(settings)
 
 
 def do(part: str, folder: Path) -> None:
@@ -170,23 +156,11 @@ def measure_parts(script: str, folder: Path, passages: int, parts: Sequence[str]
     """Print a row for each part, which `script` runs in its own process; disk is the growth of `folder`."""
     for part in parts:
         before = _bytes(folder)
-        done = subprocess.run(
-            [sys.executable, script, str(folder), "--part", part],
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        took = json.loads(done.stdout.splitlines()[-1])
-        disk = (_bytes(folder) - before) / MIB
-        cells = (
-            f"{passages:,}",
-            part,
-            f"{took['seconds']:.1f}",
-            f"{took['processor']:.1f}",
-            f"{took['peak_mib']:.0f}",
-            f"{disk:.0f}",
-        )
-        print(f"| {' | '.join(cells)} |", flush=True)
+        command = [sys.executable, script, str(folder), "--part", part]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        took, disk = json.loads(done.stdout.splitlines()[-1]), (_bytes(folder) - before) / MIB
+        costs = f"{took['seconds']:.1f} | {took['processor']:.1f} | {took['peak_mib']:.0f} | {disk:.0f}"
+        print(f"| {passages:,} | {part} | {costs} |", flush=True)
 
 
 def _bytes(folder: Path) -> int:
@@ -199,16 +173,8 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--passages", type=int, nargs="+", default=[100_000, 1_000_000])
-    parser.add_argument(
-        "--parts",
-        nargs="+",
-        choices=PARTS,
-        default=PARTS,
-        help="the parts, in this order; tokens and rankings need the collection",
-    )
-    parser.add_argument(
-        "--part", choices=PARTS, help="run only this part, in this process, on the files in FOLDER"
-    )
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="in this order")
+    parser.add_argument("--part", choices=PARTS, help="run only this part, in this process")
     args = parser.parse_args()
     if args.part:
         return do(args.part, args.folder)

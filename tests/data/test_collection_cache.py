@@ -84,11 +84,6 @@ def test_a_part_of_the_texts(opened, first, stop):
         assert [record for block in part.blocks(2) for record in block] == DOCUMENTS.take(range(first, stop))
 
 
-def test_stored_documents_are_linked(collection, opened, tmp_path):
-    again = store_collection(opened, tmp_path / "copy")
-    assert (again / "documents.arrow").samefile(opened.documents.path)
-
-
 def test_a_collection_is_stored_once(collection, opened, tmp_path):
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     assert store_collection(collection, tmp_path) == tmp_path / "collections" / collection.digest[:32]

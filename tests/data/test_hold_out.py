@@ -7,7 +7,6 @@ import pytest
 from pydantic import ValidationError
 
 from pyserini_ance.data.formats.beir import Beir
-from pyserini_ance.data.formats.docstrings import Docstrings
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 
@@ -76,13 +75,6 @@ def test_the_split_that_is_cut_is_the_same_whichever_splits_are_wanted(folder, w
     for name in splits:
         assert part.split(name).queries.digest == whole.split(name).queries.digest
         assert part.split(name).qrels.digest == whole.split(name).qrels.digest
-
-
-def test_a_kind_without_the_setting_splits():
-    whole = Docstrings(packages=("json",), dev_share=0.0, test_share=0.0)
-    cut = whole.model_copy(update={"hold_out": data(".", queries=2).hold_out}).read()
-    assert len(cut.split("dev").queries) == 2
-    assert len(cut.split("train").queries) == len(whole.read().split("train").queries) - 2
 
 
 def test_published_counts_do_not_hold_for_what_is_cut(folder):

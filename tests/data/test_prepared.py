@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
-from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits, merged_split, rows_of_splits
+from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits, merged_split
 
 DOCUMENTS = Texts([f"d{i}" for i in range(9)], {"text": ["!"] * 9})
 JUDGED = {
@@ -76,15 +76,6 @@ def test_a_merged_split_has_the_fields_that_all_splits_have():
     assert list(merged_split("both", [split("nq", answers="[]"), split("trivia")]).queries.columns) == [
         "text"
     ]
-
-
-def test_rows_of_each_split():
-    assert rows_of_splits([split("nq"), split("trivia"), split("web")]) == (
-        slice(0, 3),
-        slice(3, 5),
-        slice(5, 6),
-    )
-    assert rows_of_splits([split("nq")]) == (slice(0, 3),)
 
 
 def test_unknown_splits_and_taken_names_are_errors():

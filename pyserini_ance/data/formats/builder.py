@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.collection_cache import TextsWriter
-from pyserini_ance.data.formats.lines import Line, LineOrigins, find_file, is_writable, read_lines, shown
+from pyserini_ance.data.formats.lines import Line, LineOrigins, find_file, is_utf8, read_lines, shown
 from pyserini_ance.data.strings import ROWS_PER_BATCH, Strings
 from pyserini_ance.data.trec import Judgment as Judgment
 from pyserini_ance.data.trec import trec_judgments
@@ -103,7 +103,8 @@ def _check(entry: Entry, noun: str) -> None:
             cure += ", or leave such documents out with empty_documents=skip"
         expected = f"a text in {' or '.join(entry.fields)}"
         raise entry.line.error(f"{noun} {shown(entry.id)} is empty", expected, cure)
-    if not all(map(is_writable, (entry.id, *entry.fields.values(), *(entry.answers or ())))):
+    written = "".join((entry.id, *entry.fields.values(), *(entry.answers or ())))
+    if "\0" in written or not is_utf8(written):
         problem = f"{noun} {shown(entry.id)} holds a NUL character or half a surrogate pair"
         raise entry.line.error(problem, "text that can be written as UTF-8", "remove the character")
 

@@ -49,10 +49,6 @@ class Official(Settings):
     files: dict[str, OfficialFile] = {}  # noqa: RUF012
     """Published files by name."""
 
-    def of(self, path: Path) -> OfficialFile | None:
-        """The published file with the name of `path`, plain or .gz."""
-        return self.files.get(path.name.removesuffix(".gz"))
-
 
 def input_files(data: "Format") -> list[Path]:
     """The files that `data.files` lists, as they exist on disk: plain or .gz; for a folder, all its files.
@@ -70,7 +66,9 @@ def input_files(data: "Format") -> list[Path]:
         except FileNotFoundError:
             missing.append((key, path))
     if missing:
-        sources = ((key, path, data.official.of(path)) for key, path in missing)
+        sources = (
+            (key, path, data.official.files.get(path.name.removesuffix(".gz"))) for key, path in missing
+        )
         raise FileNotFoundError(
             f"{len(missing)} of {len(data.files())} files of the recipe do not exist, plain or as .gz:\n"
             + "\n".join(

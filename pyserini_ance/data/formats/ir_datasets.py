@@ -11,7 +11,7 @@ from typing import Any
 
 from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, grade_of, json_id, shown
+from pyserini_ance.data.formats.lines import Line, grade_of, json_id
 from pyserini_ance.data.trec import Judgment
 
 # The fields of MS MARCO's documents; their second edition has `headings` as well. News articles have further
@@ -86,20 +86,12 @@ def _document(line: Line, record: Any) -> Entry:
         strings = {"text" if name == "body" else name: value for name, value in strings.items()}
     if "text" not in strings:
         strings = {"text": _text(line, record)}
-    return Entry(line, _id(line, record, "doc_id"), strings)
+    return Entry(line, json_id(line, record._asdict(), "doc_id"), strings)
 
 
 def _query(line: Line, record: Any) -> Entry:
-    answers = getattr(record, "answers", None)
-    return Entry(line, _id(line, record, "query_id"), {"text": _text(line, record)}, answers and [*answers])
-
-
-def _id(line: Line, record: Any, key: str) -> str:
-    id = json_id(line, record._asdict(), key)
-    if id.startswith("\ufeff"):  # ir_datasets keeps a byte order mark, which would make a different id
-        cure = "remove the mark, EF BB BF, from the start of the file"
-        raise line.error(f"{key} {shown(id)}", "an id without a byte order mark", cure)
-    return id
+    id, answers = json_id(line, record._asdict(), "query_id"), getattr(record, "answers", None)
+    return Entry(line, id, {"text": _text(line, record)}, answers and [*answers])
 
 
 def _text(line: Line, record: Any) -> str:
@@ -114,6 +106,6 @@ def _text(line: Line, record: Any) -> str:
 
 
 def _judgment(line: Line, record: Any) -> Judgment:
-    query, document = _id(line, record, "query_id"), _id(line, record, "doc_id")
+    query, document = json_id(line, record._asdict(), "query_id"), json_id(line, record._asdict(), "doc_id")
     cure = "use a data set whose grades are whole numbers"
     return Judgment(line, query, document, grade_of(line, record.relevance, "relevance", cure))

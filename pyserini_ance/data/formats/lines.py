@@ -24,25 +24,11 @@ BEYOND = (ValueError, RecursionError)
 _WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,9}")
 
 
-class Argument(Path):
-    """An argument of a call in the place of a file: its lines are the records that a caller passes.
-
-    keys: of a mapping, whose values are then the lines; None: the lines are numbered from 0, as in a list.
-    """
-
-    def __init__(self, name: str, keys: Sequence[object] | None = None):
-        super().__init__(name)
-        self.keys = keys
-
-    def place(self, number: int) -> str:
-        """A line, as Python would select it."""
-        return f"{self}[{shown(self.keys[number]) if self.keys else number}]"
-
-
 class Line(NamedTuple):
     """A line without its line end, and its position.
 
-    number: counts from 1. within: the position inside a long line, for messages.
+    number: counts from 1; 0 for a record that a caller passes, which `path` names as Python would select it.
+    within: the position inside a long line, for messages.
     """
 
     path: Path
@@ -53,9 +39,7 @@ class Line(NamedTuple):
     @property
     def place(self) -> str:
         """The position, for messages."""
-        if isinstance(self.path, Argument):
-            return self.path.place(self.number)
-        return f"{self.path}, line {self.number}{self.within}"
+        return f"{self.path}, line {self.number}{self.within}" if self.number else str(self.path)
 
     def error(self, problem: str, expected: str, cure: str) -> ValueError:
         """The error to raise for this line."""
@@ -169,11 +153,6 @@ def grade_of(line: Line, value: Any, name: str = "grade", cure: str = "correct t
     if not _WHOLE_NUMBER.fullmatch(text):
         raise line.error(f"{name} {shown(value)}", "a whole number of at most nine digits", cure)
     return int(text)
-
-
-def is_writable(text: str) -> bool:
-    """Whether the text is valid for UTF-8 and C programs: no half of a surrogate pair, no NUL."""
-    return is_utf8(text) and "\0" not in text
 
 
 def is_utf8(text: str) -> bool:

@@ -132,10 +132,8 @@ def function(docstring: str, name: str = "f") -> str:
     ("docstring", "sentence", "rest"),
     [
         (f"Solve a linear system. {REST}", "Solve a linear system.", REST),
-        (f"Solve a linear system\n\n{REST}", "Solve a linear system", REST),
         (f"Solve a\nlinear system.\n\n  {REST}", "Solve a linear system.", REST),
         (f"Solve a system, e.g. by hand. {REST}", "Solve a system, e.g. by hand.", REST),
-        (f"Why (solve a system?) {REST}", "Why (solve a system?)", REST),
         (
             f"Solve in version 2.0 only! {REST}\n\nkept\n    in",
             "Solve in version 2.0 only!",

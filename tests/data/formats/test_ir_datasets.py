@@ -134,7 +134,6 @@ def test_missing_data_sets_and_records_are_errors(package, documents, split, mes
     ("part", "record", "message"),
     [
         ("docs", Document(None, "text", "title", {}), "few/docs, line 2: id None"),
-        ("docs", Document("\ufeffd2", "text", "title", {}), r"few/docs, line 2: doc_id '\\ufeffd2'"),
         ("queries", Query(None, "text"), "few/queries, line 2: id None; expected a string under query_id"),
         ("qrels", Judged("q1", "d1", None, "0"), "few/qrels, line 2: relevance None"),
         ("qrels", Judged("q1", "d1", 1.5, "0"), "few/qrels, line 2: relevance 1.5; expected a whole number"),

@@ -33,11 +33,6 @@ def test_the_files_are_read(recipe):
     assert [test.known_positives("query").of(row).tolist() for row in range(2)] == [[0], [1]]
 
 
-def test_separate_fields_take_precedence_over_contents(recipe, tmp_path):
-    (tmp_path / "corpus.jsonl").write_text('{"_id": "a", "title": "T", "text": "B", "contents": "T\\nB"}\n')
-    assert PyseriniJsonl(corpus=tmp_path / "corpus.jsonl").read().documents[0] == {"title": "T", "text": "B"}
-
-
 PAGES = (
     '{"id": "D1", "contents": "http://a.org/\\nA title\\nBody\\nof A"}\n'
     '{"id": "D2", "contents": "http://b.org/\\n\\n"}\n'
@@ -58,12 +53,6 @@ def test_fields_are_lines_of_contents_or_keys(tmp_path, last):
         {"url": "http://b.org/", "title": "", "text": ""},
     ]
     assert not last or documents[2] == {"url": "u", "title": "", "text": "Of C"}
-
-
-def test_a_record_may_lack_its_text(tmp_path):
-    (tmp_path / "corpus.jsonl").write_text('{"id": "0"}\n{"id": "1", "text": "y"}\n')
-    collection = PyseriniJsonl(corpus=tmp_path / "corpus.jsonl", empty_documents="skip").read()
-    assert collection.documents.ids == ["1"] and collection.left_out == {"0"}
 
 
 def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):

@@ -25,7 +25,6 @@ RECORDS = {
     ],
     "dev.jsonl": [record("9", "who", ["d5"], ["d1"])],
 }
-CORPUS = [passage(f"d{n}") for n in range(7)]
 
 
 def write(path, records: list[dict]):
@@ -60,10 +59,3 @@ def test_documents_are_the_listed_passages(recipe):
     )
     assert (relevant(collection, "train"), relevant(collection, "dev")) == ([["d2", "d1"]], [["d5"]])
     assert collection.skipped == {"train queries without positives": 1}
-
-
-def test_a_corpus_replaces_listed_passages(recipe, tmp_path):
-    corpus = write(tmp_path / "corpus.jsonl", CORPUS)
-    collection = Tevatron(corpus=corpus, **recipe).read()
-    assert collection.documents.ids == [f"d{n}" for n in range(7)]
-    assert relevant(collection, "train") == [["d2", "d1"]]
