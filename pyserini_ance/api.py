@@ -13,49 +13,32 @@ import numpy as np
 from ir_measures import Measure
 
 from pyserini_ance.data import given_collection
-from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.collection import Collection as Collection
 from pyserini_ance.data.formats.lines import shown
-from pyserini_ance.data.given_collection import Records, qrels_of, run_of
 from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.process_group import device_of
-from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.encoder import Encoder as Encoder
 from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation import metrics
 from pyserini_ance.negatives.filters.base import Filter
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline import mining
-from pyserini_ance.pipeline.mined_negatives import MinedNegatives
+from pyserini_ance.pipeline.mined_negatives import MinedNegatives as MinedNegatives
 from pyserini_ance.pipeline.mining import NUM_NEGATIVES, mine_negatives, read_source
-from pyserini_ance.pipeline.results import Run
+from pyserini_ance.pipeline.results import Run as Run
 from pyserini_ance.pipeline.run_session import only_training
 from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.load import read_component, read_settings
-from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
+from pyserini_ance.recipe.models import Bm25, Encoding
+from pyserini_ance.recipe.models import Recipe as Recipe
 from pyserini_ance.reports import finish
 from pyserini_ance.runs import rundir
 from pyserini_ance.runs.any_encoder import load_any_encoder
-from pyserini_ance.trainer.callbacks import TrainerCallback
+from pyserini_ance.trainer.callbacks import TrainerCallback as TrainerCallback
 from pyserini_ance.vectors.given_vectors import search_given
 
-__all__ = [
-    "Collection",
-    "Encoder",
-    "MinedNegatives",
-    "Recipe",
-    "Run",
-    "TrainerCallback",
-    "evaluate",
-    "load_collection",
-    "load_encoder",
-    "load_recipe",
-    "make_collection",
-    "mine",
-    "resume",
-    "search",
-    "train",
-]
 DEFAULT_SOURCE = {"kind": "ann", "top_k": 200}
 
 
@@ -170,8 +153,8 @@ def load_collection(
 
 
 def make_collection(
-    documents: Records,
-    queries: Mapping[str, Records],
+    documents: given_collection.Records,
+    queries: Mapping[str, given_collection.Records],
     judgments: Mapping[str, Mapping[str, Mapping[str, int]]],
     *,
     relevance_threshold: int = 1,
@@ -268,8 +251,8 @@ def evaluate(
     missing file, and ValueError for an unknown measure, a malformed line, a score that is not finite, a grade
     that is not a whole number, or a run without any judged query.
     """
-    ranking = run_of(run) if isinstance(run, Mapping) else read_run(_existing("run", run))
-    judged = qrels_of(qrels) if isinstance(qrels, Mapping) else read_qrels(_existing("qrels", qrels))
+    ranking = given_collection.run_of(run) if isinstance(run, Mapping) else read_run(Path(run))
+    judged = given_collection.qrels_of(qrels) if isinstance(qrels, Mapping) else read_qrels(Path(qrels))
     return metrics.evaluate(judged, ranking, parse_measures(_several("measures", measures)))
 
 
@@ -277,14 +260,6 @@ def _check_type(name: str, value: object, types: type | UnionType, expected: str
     """Raise ValueError for an argument of another class."""
     if not isinstance(value, types):
         raise ValueError(f"{name} is of class {type(value).__name__}; expected {expected}")
-
-
-def _existing(name: str, path: object) -> Path:
-    """The path of an argument that is a file."""
-    _check_type(name, path, str | Path, "a file, or a mapping by query and document id")
-    if not (found := Path(str(path))).exists():
-        raise FileNotFoundError(f"{name}: no file {path}; the working directory is {Path.cwd()}")
-    return found
 
 
 def _several(name: str, values: object) -> tuple[Any, ...]:

@@ -2,18 +2,15 @@
 spot.
 """
 
-import inspect
 import logging
 import os
-import pickle
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from helpers.fake_clock import Clock
 from helpers.forked_program import forked_programs
+from helpers.processes import Processes
 from helpers.small_set import (
     make_small_collection,
     make_tiny_bert,
@@ -170,77 +167,10 @@ def small_recipe(tiny_bert, tmp_path_factory):
     return make
 
 
-class Processes:
-    """Runs a test's own function in the processes of a world, with torchrun's environment and real gloo on
-    one machine.
-
-    A world costs about half a second: its processes are forked from one that has imported the test file
-    already. So what the function needs is imported at the top of that file, and the function stands there by
-    a name of its own:
-
-        def total(world, part):
-            return sum(int(one) for one in world.gather(torch.tensor([part + world.rank])))
-
-        def test_total(run_processes):
-            assert run_processes(3, total, 10) == [33, 33, 33]
-
-    The function runs within `world.session()`; `join=False` leaves the joining to the function, which then
-    gets no world: a command that makes its own. Arguments and values are pickled. Monkeypatches of the test
-    do not reach the processes; the function may patch for itself. `"helpers/process_functions.py:name"` is a
-    function of a file beside the tests that imports what pytest's own process must not (faiss).
-    """
-
-    def __init__(self, server: subprocess.Popen):
-        self._server = server
-
-    def __call__(
-        self, size: int, function: Callable | str, *arguments, join: bool = True, seconds: float = 300
-    ) -> list:
-        """What `function(world, *arguments)` returns on each rank; fails with the tracebacks when one ends
-        otherwise.
-        """
-        ends = self.ends(size, function, *arguments, join=join, seconds=seconds)
-        bad = [
-            f"rank {rank} ended with {end['code']}\n{end['error']}\n{end['output']}"
-            for rank, end in enumerate(ends)
-            if end["code"]
-        ]
-        assert not bad, "\n".join(bad)
-        return [end["value"] for end in ends]
-
-    def ends(
-        self, size: int, function: Callable | str, *arguments, join: bool = True, seconds: float = 300
-    ) -> list[dict]:
-        """How each rank ended, for tests in which some fail: value, error (traceback), code, output, seconds
-        from the start.
-
-        `code` is minus the signal's number for a killed process. One that is left after `seconds`, or stopped
-        when all others have ended, is killed.
-        """
-        if isinstance(function, str):
-            file, _, name = function.partition(":")
-            where = {"file": str(Path(__file__).parent / file), "module": f"of {file}", "function": name}
-        else:
-            where = {
-                "file": inspect.getfile(inspect.unwrap(function)),
-                "module": function.__module__,
-                "function": function.__qualname__,
-            }
-        how = {"size": size, "arguments": pickle.dumps(arguments), "join": join, "seconds": seconds}
-        pickle.dump({**where, **how}, self._server.stdin)
-        self._server.stdin.flush()
-        ends = pickle.load(self._server.stdout)
-        assert isinstance(ends, list), ends
-        return ends
-
-
 @pytest.fixture(scope="session")
-def run_processes():
+def run_processes() -> Processes:
     """`run_processes(size, function, *arguments)`: see `Processes`."""
-    program = Path(__file__).parent / "helpers" / "process_server.py"
-    with subprocess.Popen([sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
-        yield Processes(server)
-        server.stdin.close()
+    return Processes()
 
 
 @pytest.fixture(scope="session")

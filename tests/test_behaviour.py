@@ -36,37 +36,18 @@ def encoder(tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("words")
     kinds = {"topic": TOPICS, "about": TOPICS, "detail": DETAILS, "asked": DETAILS}
     words = [f"{word}{i}" for word, numbers in kinds.items() for i in numbers]
-    vocabulary = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        "a",
-        *words,
-    ]  # "a": special tokens are found with this word
+    # "a": special tokens are found with this word
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", *words]
     (folder / "vocab.txt").write_text("\n".join(vocabulary))
     BertTokenizer.from_pretrained(str(folder), model_max_length=16).save_pretrained(folder)
-    shape = {
-        "hidden_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "max_position_embeddings": 16,
-    }
+    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.1}
     torch.manual_seed(0)
-    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    BertModel(
-        BertConfig(vocab_size=len(vocabulary), initializer_range=0.1, **still, **shape)
-    ).save_pretrained(folder)
+    config = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=16, **still, **shape)
+    BertModel(config).save_pretrained(folder)
     tokenization = {"query": {"length_tokens": 8}, "document": {"length_tokens": 16, "template": "{text}"}}
-    return {
-        "kind": "transformer",
-        "model": str(folder),
-        "pooling": "mean",
-        "normalize": True,
-        "tokenization": tokenization,
-    }
+    settings = {"kind": "transformer", "model": str(folder), "pooling": "mean", "normalize": True}
+    return {**settings, "tokenization": tokenization}
 
 
 @pytest.fixture(scope="module")
@@ -106,33 +87,23 @@ def test_refreshed_negatives_win_where_documents_are_confusable(encoder, collect
         "random": stage(RANDOM, 120),
         "refreshed": stage(ANN, 120, refresh={"every_steps": 20}),
     }
-    exact = {"device": "cpu", "precision": "fp32", "encoding": {"precision": "fp32"}}
-    settings = {
-        "name": "behaviour",
-        "data": collection,
-        "encoder": encoder,
-        "bm25": None,
-        "stages": stages,
-        "final_evaluation": {"split": "dev"},
-    }
-    recipe = Recipe.model_validate({**settings, **exact, "cache": str(tmp_path / "cache")})
+    exact = {"device": "cpu", "precision": "fp32", "encoding": {"precision": "fp32"}, "bm25": None}
+    settings = {"name": "behaviour", "data": collection, "encoder": encoder, "stages": stages, **exact}
+    cache = str(tmp_path / "cache")
+    recipe = Recipe.model_validate({**settings, "final_evaluation": {"split": "dev"}, "cache": cache})
     data, run = tokenize(recipe, read_collection(recipe)), RunDir(tmp_path / "run")
     executor = SyncExecutor(Refresher(recipe, data, run, World()).make)
 
     def trained(name, start):
         return StageTrainer(recipe, name, data, run, World(), lambda product: executor, start).train()
 
-    warm = trained(
-        "warm",
-        publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0)),
-    )
+    untrained = initial_encoder(recipe.encoder, 0)
+    start = publish_checkpoint(run, untrained, None, TrainingProgress("initial", 0))
+    warm = trained("warm", start)
     for name in ("random", "refreshed"):
         trained(name, warm)
-    values = {
-        record["stage"]: record["value"]
-        for record in read_json_lines(run.metrics)
-        if record["event"] == "dev"
-    }
+    records = [record for record in read_json_lines(run.metrics) if record["event"] == "dev"]
+    values = {record["stage"]: record["value"] for record in records}
     assert values["random"] > values["warm"]  # RR@10; 0.56 where this was written, 0.50-0.68 over 5 seeds
     assert values["refreshed"] > 0.9  # 0.97; 0.95-0.99
     assert values["refreshed"] > values["random"] + 0.2

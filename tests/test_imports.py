@@ -3,13 +3,14 @@ bridge.
 """
 
 import ast
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from measure_house import run_time_nodes
 
 import pyserini_ance
 
@@ -54,7 +55,7 @@ import pyserini_ance
 for module in pkgutil.walk_packages(pyserini_ance.__path__, "pyserini_ance."):
     if not module.name.startswith("pyserini_ance.pyserini_bridge"):
         importlib.import_module(module.name)
-        print(module.name)
+assert "pyserini_ance.vectors.search" in sys.modules
 print([name for name in ("pyserini", "jnius", "jnius_config", "faiss") if name in sys.modules])
 """
 
@@ -81,15 +82,6 @@ def imports() -> list[tuple[str, str, str]]:
             packages = [package for module in modules if (package := package_of(module))]
             edges += [(str(file), file.with_suffix("").parts[0], package) for package in packages]
     return edges
-
-
-def run_time_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes below `node` but those under `if TYPE_CHECKING:`."""
-    is_for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-    children = node.orelse if is_for_types else ast.iter_child_nodes(node)
-    for child in children:
-        yield child
-        yield from run_time_nodes(child)
 
 
 def test_every_package_is_in_the_order():
@@ -140,27 +132,50 @@ def test_commands_do_not_import_one_another():
     assert crossing == []
 
 
-@pytest.fixture(scope="module")
-def imported() -> list[str]:
-    """The output of a fresh process that imports every module but those of the bridge."""
-    process = subprocess.run([sys.executable, "-c", IMPORT_ALL], capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr[-2000:]
-    return process.stdout.splitlines()
+TRAIN = """
+import pyserini_ance.train
+from pyserini_ance.train import main
+import pyserini_ance, pyserini_ance.api
+print(pyserini_ance.train is pyserini_ance.api.train, main.__module__)
+"""
+LIGHT = """
+import sys, pyserini_ance, pyserini_ance.commands.train
+heavy = {"torch", "transformers", "faiss", "pyserini", "jnius", "pyserini_ance.api"}
+print(sorted(heavy & sys.modules.keys()))
+"""
+# As a console script begins: the working directory is not on the path.
+OWN_CLASS = """
+import sys
+from pathlib import Path
+Path("own_filters.py").write_text('''
+from pyserini_ance.negatives.filters.base import Filter
+class Nothing(Filter):
+    def mask(self, candidates):
+        return candidates.rows < -1
+''')
+sys.path[:] = [entry for entry in sys.path if entry not in ("", str(Path.cwd()))]
+from pyserini_ance import __main__
+from pyserini_ance.recipe.components import component_class
+__main__.main = lambda: print(component_class("filters", "own_filters:Nothing").__name__)
+__main__.run()
+"""
+SPINS = "import os, pyserini_ance; print(os.environ['GOMP_SPINCOUNT'])"
 
 
-def test_only_the_bridge_imports_pyserini_java_and_faiss(imported):
-    assert {
-        "pyserini_ance.commands.train",
-        "pyserini_ance.trainer.trainer",
-        "pyserini_ance.vectors.search",
-    } <= set(imported)
-    assert imported[-1] == "[]"
-
-
-def test_the_package_itself_imports_nothing_heavy():
-    program = (
-        "import sys, pyserini_ance, pyserini_ance.commands.train; "
-        "print([m for m in ('torch', 'transformers', 'faiss') if m in sys.modules])"
-    )
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert process.stdout == "[]\n"
+@pytest.mark.parametrize(
+    ("program", "variables", "printed"),
+    [
+        pytest.param(IMPORT_ALL, {}, "[]", id="only the bridge imports Pyserini, Java and Faiss"),
+        pytest.param(LIGHT, {}, "[]", id="the package imports no heavy library"),
+        pytest.param(TRAIN, {}, "True pyserini_ance.commands.train", id="train stays the function"),
+        pytest.param(OWN_CLASS, {}, "Nothing", id="classes of the working directory are found"),
+        pytest.param(SPINS, {}, "1000", id="threads spin less"),
+        pytest.param(SPINS, {"GOMP_SPINCOUNT": "5"}, "5", id="unless they are told otherwise"),
+    ],
+)
+def test_a_fresh_interpreter(tmp_path, program, variables, printed):
+    given = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+    environment = {**given, "PYTHONPATH": str(PACKAGE.parent), **variables}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == [printed], done.stderr[-2000:]

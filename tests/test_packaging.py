@@ -60,32 +60,21 @@ def test_sdist_holds_every_file_of_the_repository(tmp_path):
 
 def test_wheel_holds_the_code_and_the_recipes(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    recipes = {
-        path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "recipes").rglob("*")
-        if path.suffix in (".yaml", ".md")
-    }
+    recipes = [path for path in (ROOT / "recipes").rglob("*") if path.suffix in (".yaml", ".md")]
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "pyserini_ance").rglob("*.py")}
-    assert {f"pyserini_ance/{name}" for name in recipes} | modules <= names
-    assert {name.split("/")[0] for name in names} == {
-        "pyserini_ance",
-        f"pyserini_ance-{__version__}.dist-info",
-    }
+    assert {f"pyserini_ance/{path.relative_to(ROOT).as_posix()}" for path in recipes} | modules <= names
+    about = f"pyserini_ance-{__version__}.dist-info"
+    assert {name.split("/")[0] for name in names} == {"pyserini_ance", about}
 
 
 def test_recipe_is_found_in_an_installed_wheel(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
     program = "from pyserini_ance.recipe.find import find_recipe; print(find_recipe('demo/ance'))"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.strip() == str(tmp_path / "pyserini_ance" / "recipes" / "demo" / "ance.yaml"), (
-        done.stderr
-    )
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    found = str(tmp_path / "pyserini_ance" / "recipes" / "demo" / "ance.yaml")
+    assert done.stdout.strip() == found, done.stderr
 
 
 @pytest.mark.long
@@ -97,14 +86,11 @@ def test_installed_wheel_runs_the_demo(wheel, tmp_path):
     pip = [sys.executable, "-m", "pip", "--python", tmp_path / "venv/bin/python", "install", "--no-deps"]
     subprocess.run([*pip, "--no-index", wheel], check=True, capture_output=True)
 
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
     def train(*arguments: str) -> str:
-        done = subprocess.run(
-            [tmp_path / "venv/bin/pyserini-ance", "train", "demo-small/rand-batch", *arguments],
-            cwd=tmp_path,
-            env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
-            capture_output=True,
-            text=True,
-        )
+        command = [tmp_path / "venv/bin/pyserini-ance", "train", "demo-small/rand-batch", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -151,30 +137,14 @@ def test_containerfile_installs_what_it_copies(wheel, tmp_path):
     assert f"{entry} = pyserini_ance.__main__:run" in scripts
 
 
-def test_changelog_begins_with_this_version():
-    [newest, *_] = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert newest == __version__
-
-
 def test_metadata(wheel):
     about = _metadata(wheel)
-    assert (about["Version"], about["Requires-Python"], about["License-Expression"]) == (
-        __version__,
-        ">=3.12",
-        "Apache-2.0",
-    )
-    assert about.get_all("Provides-Extra") == [
-        "cpu",
-        "gpu",
-        "demo",
-        "pydocs",
-        "rerank",
-        "ir-datasets",
-        "tensorboard",
-        "lint",
-        "docs",
-        "test",
-    ]
+    named = (about["Version"], about["Requires-Python"], about["License-Expression"])
+    assert named == (__version__, ">=3.12", "Apache-2.0")
+    extras = "cpu gpu demo pydocs rerank ir-datasets tensorboard lint docs test"
+    assert " ".join(about.get_all("Provides-Extra")) == extras
+    [newest, *_] = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest == __version__
 
 
 def test_one_tested_version_for_every_range(wheel):

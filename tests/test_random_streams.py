@@ -14,20 +14,16 @@ SEEDS, STAGES, TERMS, SOURCES = (0, 42, 43, (1 << 32) + 42), range(3), range(1, 
 STEPS = (*range(12), 120, 180, 65_535, 600_000)
 SPLITS = range(5)
 # The numbers of every purpose, as its caller counts them. Steps and epochs have the same range.
+STUDIES = ["distances", "distances: documents", "forgetting", "gradient-norms", "gradient-norms: negatives"]
+STUDIES += ["negative-overlap", "negative-swing", "positive-neighbors", "t-sne", "training-retrieval"]
+ONCE = [
+    "dev sample",
+    "index training vectors",
+    "teacher training lists",
+    *(f"study {name}" for name in STUDIES),
+]
 NUMBERS = {
-    "dev sample": [()],
-    "index training vectors": [()],
-    "teacher training lists": [()],
-    "study distances": [()],
-    "study distances: documents": [()],
-    "study forgetting": [()],
-    "study gradient-norms": [()],
-    "study gradient-norms: negatives": [()],
-    "study negative-overlap": [()],
-    "study negative-swing": [()],
-    "study positive-neighbors": [()],
-    "study t-sne": [()],
-    "study training-retrieval": [()],
+    **{purpose: [()] for purpose in ONCE},
     "queries": [*itertools.product(STAGES, STEPS)],
     "queries of a split": [*itertools.product(STAGES, SPLITS, STEPS)],
     "queries since an adoption": [*itertools.product(STAGES, STEPS[:9], STEPS)],

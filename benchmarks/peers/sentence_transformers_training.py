@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from sentence_transformers.sentence_transformer.training_args import BatchSample
 from sentence_transformers.util import mine_hard_negatives
 
 from pyserini_ance import load_recipe
+from pyserini_ance.data.collection import Side
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
@@ -76,12 +77,13 @@ class PeerExperiment(Experiment):
         encoder = load_encoder(initial.encoder, self.device)
         model = as_sentence_transformer(encoder, initial.encoder)
         start = time.perf_counter()
-        dataset = training_pairs(data, encoder, stage, self.recipe.seed)
+        rng, first = np.random.default_rng(self.recipe.seed), stage.positives == "first"
+        dataset = query_pairs(data, encoder, lambda of: of[:1] if first else [rng.choice(of)])
         if self.method != "in-batch":
             # In the precision in which our own runs mine.
             precision: Any = resolve_precision(self.recipe.encoding.precision, self.device)
             with torch.autocast(encoder.device.type, torch.bfloat16, enabled=precision == "bf16"):
-                judged = judged_pairs(data, encoder)
+                judged = query_pairs(data, encoder, lambda of: of)  # none may be mined as a negative
                 corpus = documents_of(data, encoder) if self.method == "mined" else None
                 dataset = with_mined_negatives(dataset, judged, corpus, model)
             self.log.metric("refresh", stage=name, step=0, seconds=time.perf_counter() - start)
@@ -156,48 +158,26 @@ def as_sentence_transformer(encoder: Encoder, folder: Path) -> SentenceTransform
     )
 
 
-def queries_of(data: PreparedData, encoder: Encoder) -> list[str]:
-    """The training queries as texts, after the template."""
-    return [encoder.tokenizer.settings.text("query", fields) for fields in _texts(data.split.queries)]
-
-
 def documents_of(data: PreparedData, encoder: Encoder) -> list[str]:
     """All documents as texts, after the template."""
-    return [
-        encoder.tokenizer.settings.text("document", fields) for fields in _texts(data.collection.documents)
-    ]
+    return _texts(data.collection.documents, encoder, "document")
 
 
-def _texts(texts: Any) -> list[dict[str, str]]:
-    return [texts[row] for row in range(len(texts))]
+def _texts(texts: Any, encoder: Encoder, side: Side) -> list[str]:
+    return [encoder.tokenizer.settings.text(side, texts[row]) for row in range(len(texts))]
 
 
-def training_pairs(data: PreparedData, encoder: Encoder, stage: Stage, seed: int) -> Dataset:
-    """Each training query with one of its positives: the first, or one drawn from `seed`, as the stage
-    says."""
-    queries, documents = queries_of(data, encoder), documents_of(data, encoder)
-    known, rng = data.split.known_positives("query"), np.random.default_rng(seed)
-    rows = [(query, known.of(query)) for query in known.anchors.tolist()]
-    return Dataset.from_list(
-        [
-            {
-                "anchor": queries[query],
-                "positive": documents[positives[0] if stage.positives == "first" else rng.choice(positives)],
-            }
-            for query, positives in rows
-        ]
-    )
-
-
-def judged_pairs(data: PreparedData, encoder: Encoder) -> Dataset:
-    """Each training query with each of its positives, none of which may be mined as a negative."""
-    queries, documents = queries_of(data, encoder), documents_of(data, encoder)
+def query_pairs(
+    data: PreparedData, encoder: Encoder, choose: Callable[[np.ndarray], Iterable[int]]
+) -> Dataset:
+    """Each training query with the positives that `choose` takes of all of its own, as texts."""
+    queries, documents = _texts(data.split.queries, encoder, "query"), documents_of(data, encoder)
     known = data.split.known_positives("query")
     return Dataset.from_list(
         [
             {"anchor": queries[query], "positive": documents[positive]}
             for query in known.anchors.tolist()
-            for positive in known.of(query)
+            for positive in choose(known.of(query))
         ]
     )
 

@@ -22,7 +22,6 @@ BENCHMARKS = {
     "queries": ("encoding", "queries in one call, and one by one"),
     "mine": ("searching", "exact search for many queries"),
     "train": ("training", "optimizer steps"),
-    "ltre": ("training", "the search, and the rest, of a step with live negatives"),
     "startup": ("startup", "commands and imports, from start to end"),
 }
 LISTED = "\n".join(f"  {name:8} {text}" for name, (_, text) in BENCHMARKS.items())
@@ -39,13 +38,12 @@ def measure(
     passages: Annotated[int, Option(min=1, help="encode: documents; base: an eighth of them")] = 1000,
     queries: Annotated[int, Option(min=1, help="queries: queries")] = 500,
     length_tokens: Annotated[int, Option(min=1, help="where texts are cut")] = 256,
-    documents: Annotated[int, Option(min=1, help="mine, ltre: vectors to search")] = 200_000,
+    documents: Annotated[int, Option(min=1, help="mine: vectors to search")] = 200_000,
     searches: Annotated[int, Option(min=1, help="mine: queries")] = 500,
-    dimension: Annotated[int, Option(min=1, help="mine, ltre: numbers of a vector")] = 384,
+    dimension: Annotated[int, Option(min=1, help="mine: numbers of a vector")] = 384,
     top_k: Annotated[int, Option(min=1, help="mine: documents to find for each query")] = 200,
     steps: Annotated[int, Option(min=1, help="train: steps of a round")] = 10,
     batch: Annotated[int, Option(min=1, help="train: queries of a step")] = 16,
-    memory_gib: Annotated[float | None, Option(help="mine: encoding.memory_gib, beside none")] = None,
 ) -> None:
     options = locals()
     from benchmarks.speed.machine import describe_machine
@@ -65,7 +63,7 @@ def measure(
             plan = getattr(module, name)(options, Path(folder))
             entries = contest(plan.contenders, Path(folder), rounds, threads, name)
         results.append((plan, entries))
-        print(as_text(plan, entries, machine), end="\n\n", flush=True)
+        print(as_text(plan, entries), end="\n\n", flush=True)
         if json:
             write_results(json, machine, rounds, results)
 

@@ -45,7 +45,7 @@ def base(options: Mapping[str, Any], folder: Path) -> Contest:
     """Fewer documents, by a BERT of base size with random weights and the tokenizer of the encoder."""
     write_inputs(options, folder, "document", 1)
     (folder / MODEL).rename(folder / "small")
-    _write_random_bert(folder / "small", folder / "base")
+    write_random_bert(folder / "small", folder / "base", BASE)
     given = {**options, "encoder": str(folder / "base")}
     texts = write_inputs(given, folder, "document", max(1, options["passages"] // BASE_SHARE))
     return Contest(
@@ -57,13 +57,14 @@ def base(options: Mapping[str, Any], folder: Path) -> Contest:
     )
 
 
-def _write_random_bert(tokenizer: Path, folder: Path) -> None:
+def write_random_bert(tokenizer: Path, folder: Path, shape: Mapping[str, Any]) -> None:
+    """A BERT of that shape with random weights, and the tokenizer of another model."""
     import torch
     from transformers import AutoTokenizer, BertConfig, BertModel
 
     own = AutoTokenizer.from_pretrained(tokenizer)
     torch.manual_seed(0)
-    BertModel(BertConfig(vocab_size=len(own), **BASE)).save_pretrained(folder)
+    BertModel(BertConfig(vocab_size=len(own), **shape)).save_pretrained(folder)
     own.save_pretrained(folder)
 
 

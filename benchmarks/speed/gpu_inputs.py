@@ -1,10 +1,18 @@
-"""Inputs of the benchmarks of a GPU: a model of random weights, tokens, vectors, a stage that trains.
+"""What the benchmarks of a GPU share: the clock and the rows, and inputs: a model of random weights, tokens,
+vectors, a stage that trains.
 
 Texts are words of a made-up vocabulary, a token each.
 """
 
-from collections.abc import Mapping
+import gc
+import os
+import statistics
+import time
+import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +26,7 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.token_store import Specials, TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.families.transformer import Transformer
+from pyserini_ance.encoders.hardware import DTYPES, resolve_precision
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
 from pyserini_ance.recipe.models import Recipe
@@ -31,6 +40,8 @@ from pyserini_ance.trainer.trainer import StageTrainer
 
 SPECIAL_WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 QUERY_TOKENS, LONGEST = 32, 512
+PEER = "sentence-transformers"
+LARGE_BUDGET = 1 << 16  # tokens at once, where a GPU's host is not the limit
 STEPS = 10_000  # more than any benchmark takes
 
 
@@ -39,8 +50,8 @@ class Sizes:
     """How large everything is.
 
     shape: of the BERT. tokens: encoded in a round, in texts of `lengths` tokens. documents, queries: vectors.
-    texts: documents that are trained on, of at most `longest` tokens. seconds: of each window in which two
-    processes share the device. matrix: rows of the products that measure the peaks.
+    texts: documents that are trained on, of at most `longest` tokens. matrix: rows of the products that
+    measure the peaks.
     """
 
     shape: Mapping[str, int]
@@ -53,7 +64,6 @@ class Sizes:
     texts: int
     longest: int
     steps: int
-    seconds: float
     matrix: int
     rounds: int
 
@@ -69,7 +79,6 @@ FULL = Sizes(
     texts=20_000,
     longest=128,
     steps=60,
-    seconds=8,
     matrix=8192,
     rounds=3,
 )
@@ -84,7 +93,6 @@ SMALL = Sizes(
     texts=300,
     longest=24,
     steps=4,
-    seconds=0.3,
     matrix=64,
     rounds=1,
 )
@@ -218,3 +226,94 @@ def stage_trainer(
     return StageTrainer(
         recipe, "bench", data, run, world, lambda _: executor, model.checkpoint, callbacks=callbacks
     )
+
+
+class Bench:
+    """The device, the sizes, the time that is left, and the rows so far."""
+
+    def __init__(self, device: str, sizes: Sizes, folder: Path, seconds: float):
+        self.device, self.sizes, self.folder = device, sizes, folder
+        self.is_cuda = torch.device(device).type == "cuda"
+        self.precision: Any = resolve_precision("auto", device)
+        self.end = self.part_end = time.perf_counter() + seconds
+        self.part, self.rows = "", list[dict[str, Any]]()
+        self.model = Model.write(folder / "model", sizes)
+
+    @cached_property
+    def peaks(self) -> dict[str, float]:
+        """TFLOP/s of the fastest bf16 and fp32 products of 10, and GB/s of a copy on the device."""
+        matrix = torch.randn(self.sizes.matrix, self.sizes.matrix, device=self.device)
+        half, target, product = matrix.bfloat16(), torch.empty_like(matrix), 2e-12 * len(matrix) ** 3
+        works: dict[str, tuple[Callable[[], Any], float]] = {
+            "bf16": (lambda: [half @ half for _ in range(10)], product),
+            "fp32": (lambda: [matrix @ matrix for _ in range(10)], product),
+            "copy": (lambda: [target.copy_(matrix) for _ in range(10)], 2e-9 * matrix.nbytes),
+        }
+        return {name: 10 * amount / self.seconds(work, 5) for name, (work, amount) in works.items()}
+
+    def left(self) -> float:
+        """Seconds that the current part still has."""
+        return min(self.part_end, self.end) - time.perf_counter()
+
+    def once(self, work: Callable[[], Any]) -> float:
+        """Seconds of one call, until the device has done all its work."""
+        if self.is_cuda:
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        work()
+        if self.is_cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    def seconds(self, work: Callable[[], Any], rounds: int | None = None) -> float:
+        """The median of several calls after one that does not count; of fewer where time is short."""
+        work()
+        times: list[float] = []
+        while not times or (len(times) < (rounds or self.sizes.rounds) and self.left() > max(times)):
+            times.append(self.once(work))
+        return statistics.median(times)
+
+    def figures(self, flops: float, seconds: float) -> dict[str, float]:
+        """Milliseconds, TFLOP/s, and the share of the peak."""
+        rate = flops / seconds / 1e12
+        return {"ms": 1000 * seconds, "TFLOP/s": rate, "peak": rate / self.peaks["bf16"]}
+
+    def row(
+        self, task: str, contender: str, measure: Callable[[], Mapping[str, Any]], needs: str = ""
+    ) -> None:
+        """Measure a row. The next rows are measured whatever happens in this one."""
+        row: dict[str, Any] = {"part": self.part, "task": task, "contender": contender}
+        if self.is_cuda:
+            torch.cuda.reset_peak_memory_stats()
+        try:
+            if needs and find_spec(needs) is None:
+                row["note"] = f"not measured: {needs} is not installed"
+            elif self.left() <= 0:
+                row["note"] = "not measured: the time is over"
+            else:
+                row |= measure()
+        except Exception as error:
+            if os.environ.get("PYSERINI_ANCE_DEBUG") == "1":
+                traceback.print_exc()
+            row["note"] = ": ".join(["failed", type(error).__name__, *str(error).strip().splitlines()[:1]])
+        gc.collect()
+        if self.is_cuda:
+            row |= {} if "note" in row else {"GiB": torch.cuda.max_memory_allocated() / 2**30}
+            torch.cuda.empty_cache()
+        self.rows.append(row)
+        print(", ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+
+
+def documents_that_fit(bench: Bench) -> int:
+    """With their copy in bf16, and room for the scores of a block."""
+    if not bench.is_cuda:
+        return bench.sizes.documents
+    free = torch.cuda.mem_get_info(bench.device)[0] - (10 << 30)
+    return max(1000, min(bench.sizes.documents, free // (6 * bench.sizes.shape["hidden_size"])))
+
+
+def peer_model(bench: Bench, precision: str) -> Any:
+    from sentence_transformers import SentenceTransformer
+
+    settings = {"dtype": DTYPES[precision]}
+    return SentenceTransformer(str(bench.model.folder), device=bench.device, model_kwargs=settings)

@@ -20,18 +20,21 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from shutil import copy, rmtree
+from shutil import rmtree
 from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 from data import scale  # type: ignore[import-not-found,attr-defined,unused-ignore]
 
 QUERIES = {"train": 50_000, "test": 5_000}
 HITS = 200
 WORDS_OF_QUERY = 6
-INDEX, IVF = "OPQ96,IVF1,PQ96", "IVF1024,PQ32;nprobe=16"
+INDEXES = {"index": "OPQ96,IVF1,PQ96", "ivf": "IVF1024,PQ32;nprobe=16"}
+# A random BERT of 2 layers: the measurements do not depend on what it has learnt.
+SHAPE = {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 384}
 PARTS = ("prepare", "encode", "search", "index", "index_search", "ivf", "ivf_search", "mine", "train")
 Work = Callable[[], object]
 
@@ -67,24 +70,6 @@ def generate(folder: Path, passages: int) -> None:
     (folder / "collection.tmp").rename(folder / "collection.tsv")
 
 
-def make_encoder(folder: Path) -> None:
-    """Save a random BERT of 2 layers: the measurements do not depend on what it has learnt."""
-    import torch
-    from transformers import BertConfig, BertModel
-
-    torch.manual_seed(0)
-    shape: dict[str, Any] = {
-        "hidden_size": 96,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 384,
-    }
-    BertModel(BertConfig(vocab_size=30_522, **shape)).save_pretrained(folder)
-    for file in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
-        if (scale.minilm() / file).exists():
-            copy(scale.minilm() / file, folder)
-
-
 def recipe_of(folder: Path) -> Any:
     from pyserini_ance.recipe.models import Recipe
 
@@ -93,128 +78,62 @@ def recipe_of(folder: Path) -> Any:
         for name in QUERIES
     }
     terms = {"query": {"negatives": [{"kind": "ann", "top_k": HITS}], "loss": {"kind": "nll"}}}
-    stage = {
-        "steps": 200,
-        "batch_queries": 32,
-        "optimizer": {"learning_rate": 1e-5},
-        "terms": terms,
-        "refresh": {"every_steps": 200},
-    }
+    stage = {"steps": 200, "batch_queries": 32, "optimizer": {"learning_rate": 1e-5}, "terms": terms}
     tokenization = {"query": {"length_tokens": 32}, "document": {"length_tokens": 128, "template": "{text}"}}
-    data = {"kind": "msmarco_passage", "collection": str(folder / "collection.tsv"), "splits": splits}
-    encoder = {
-        "kind": "transformer",
-        "model": str(folder / "encoder"),
-        "pooling": "mean",
-        "normalize": True,
-        "tokenization": tokenization,
+    pooled = {"pooling": "mean", "normalize": True, "tokenization": tokenization}
+    settings = {
+        "name": "scale",
+        "data": {"kind": "msmarco_passage", "collection": str(folder / "collection.tsv"), "splits": splits},
+        "encoder": {"kind": "transformer", "model": str(folder / "encoder"), **pooled},
+        "stages": {"ance": {**stage, "refresh": {"every_steps": 200}}},
+        "bm25": None,
+        "threads": 1,
+        "cache": str(folder / "cache"),
+        "device": "cpu",
     }
-    settings = {"bm25": None, "threads": 1, "cache": str(folder / "cache"), "device": "cpu"}
-    return Recipe.model_validate(
-        {"name": "scale", "data": data, "encoder": encoder, "stages": {"ance": stage}, **settings}
-    )
+    return Recipe.model_validate(settings)
 
 
-class Bench:
-    """The parts, on the files in `folder`.
+def work_of(part: str, folder: Path) -> Work:
+    """Prepare the inputs of a part on the files in `folder`, and return the work to measure."""
+    from pyserini_ance.distributed.world import World
+    from pyserini_ance.encoders.load_save import initial_encoder, initial_tokenizer
+    from pyserini_ance.negatives.snapshot import Snapshot
+    from pyserini_ance.pipeline.experiment import Experiment
+    from pyserini_ance.pipeline.preparation import prepare
+    from pyserini_ance.recipe.load import dump
+    from pyserini_ance.refresher.refresher import Refresher
+    from pyserini_ance.runs.checkpoint import Checkpoint
+    from pyserini_ance.runs.generation import RefreshRequest
+    from pyserini_ance.vectors.search import search_arrays
 
-    Each method prepares its inputs and returns the work to measure.
-    """
-
-    def __init__(self, folder: Path):
-        from pyserini_ance.distributed.world import World
-        from pyserini_ance.encoders.load_save import initial_tokenizer
-        from pyserini_ance.pipeline.experiment import Experiment
-
-        self.recipe = recipe_of(folder)
-        self.experiment = Experiment(self.recipe, folder / "run", World())
-        self.run = self.experiment.run_dir
-        initial_tokenizer(self.recipe.encoder)
-
-    def prepare(self) -> Work:
-        return self._data
-
-    def encode(self) -> Work:
-        snapshot = self._snapshot()
-        return lambda: snapshot.document_vectors
-
-    def search(self) -> Work:
-        snapshot = self._snapshot()
-        queries, documents = self._test_queries(snapshot), snapshot.document_vectors
-        return lambda: snapshot.rank(queries, documents, HITS)
-
-    def index(self) -> Work:
-        return self._make_index(INDEX)
-
-    def index_search(self) -> Work:
-        return self._search_index(INDEX)
-
-    def ivf(self) -> Work:
-        return self._make_index(IVF)
-
-    def ivf_search(self) -> Work:
-        return self._search_index(IVF)
-
-    def mine(self) -> Work:
-        """Mine as a refresh does: encode queries, search, and publish a generation."""
-        from pyserini_ance.refresher.refresher import Refresher
-        from pyserini_ance.runs.generation import RefreshRequest
-
-        data, checkpoint = self._data(), self._checkpoint()
+    recipe, world = recipe_of(folder), World()
+    experiment = Experiment(recipe, folder / "run", world)
+    run = experiment.run_dir
+    initial_tokenizer(recipe.encoder)
+    if part == "prepare":
+        return lambda: prepare(recipe, world)
+    if not run.checkpoint("initial", 0).exists():  # the encoder before training, which all parts use
+        run.create(dump(recipe), False)
+        experiment.publish_untrained(initial_encoder(recipe.encoder, recipe.seed))
+    checkpoint, data = Checkpoint.open(run.checkpoint("initial", 0)), prepare(recipe, world)
+    if part == "train":
+        return lambda: experiment.train_stage("ance", data, checkpoint)
+    if part == "mine":  # as a refresh does: encode queries, search, and publish a generation
         request = RefreshRequest("tables", "ance", 0, checkpoint.weights, checkpoint=checkpoint.folder.name)
-        refresher = Refresher(self.recipe, data, self.run, self.experiment.world)
-        return lambda: refresher.make(request)
-
-    def train(self) -> Work:
-        """Train on the mined negatives."""
-        data, checkpoint = self._data(), self._checkpoint()
-        return lambda: self.experiment.train_stage("ance", data, checkpoint)
-
-    def _make_index(self, index: str) -> Work:
-        snapshot = self._snapshot()
-        assert len(snapshot.document_vectors)  # encoded and mapped before time is measured
-        return lambda: snapshot.static_index(index, 0)
-
-    def _search_index(self, index: str) -> Work:
-        snapshot = self._snapshot()
-        from pyserini_ance.vectors.search import search_arrays
-
-        search, queries = snapshot.static_index(index, 0), self._test_queries(snapshot)
-        return lambda: search_arrays(search, queries, HITS)
-
-    def _data(self) -> Any:
-        from pyserini_ance.pipeline.preparation import prepare
-
-        return prepare(self.recipe, self.experiment.world)
-
-    def _checkpoint(self) -> Any:
-        """The encoder before training, which all parts use."""
-        from pyserini_ance.encoders.load_save import initial_encoder
-        from pyserini_ance.recipe.load import dump
-        from pyserini_ance.runs.checkpoint import Checkpoint
-
-        folder = self.run.checkpoint("initial", 0)
-        if not folder.exists():
-            self.run.create(dump(self.recipe), False)
-            self.experiment.publish_untrained(initial_encoder(self.recipe.encoder, self.recipe.seed))
-        return Checkpoint.open(folder)
-
-    def _snapshot(self) -> Any:
-        from pyserini_ance.negatives.snapshot import Snapshot
-
-        checkpoint, data = self._checkpoint(), self._data()
-        return Snapshot(
-            checkpoint.encoder,
-            checkpoint.weights,
-            data,
-            self.recipe.encoding,
-            self.run.scratch,
-            "cpu",
-            self.experiment.world,
-        )
-
-    def _test_queries(self, snapshot: Any) -> np.ndarray:
-        return snapshot.encode_queries("test", np.arange(QUERIES["test"]))
+        return lambda: Refresher(recipe, data, run, world).make(request)
+    encoded = (checkpoint.encoder, checkpoint.weights, data, recipe.encoding, run.scratch, "cpu", world)
+    snapshot = Snapshot(*encoded)
+    if part == "encode":
+        return lambda: snapshot.document_vectors
+    documents, (name, _, searches) = snapshot.document_vectors, part.partition("_")
+    if name in INDEXES and not searches:
+        return lambda: snapshot.static_index(INDEXES[name], 0)
+    queries = snapshot.encode_queries("test", np.arange(QUERIES["test"]))
+    if part == "search":
+        return lambda: snapshot.rank(queries, documents, HITS)
+    search = snapshot.static_index(INDEXES[name], 0)
+    return lambda: search_arrays(search, queries, HITS)
 
 
 def reset(folder: Path, passages: int) -> None:
@@ -224,7 +143,9 @@ def reset(folder: Path, passages: int) -> None:
         generate(folder, passages)
     for made in ("cache", "run", "encoder"):
         rmtree(folder / made, ignore_errors=True)
-    make_encoder(folder / "encoder")
+    from benchmarks.speed.encoding import write_random_bert
+
+    write_random_bert(scale.minilm(), folder / "encoder", SHAPE)
 
 
 def main() -> None:
@@ -238,7 +159,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     if args.part:
-        return scale.clock(getattr(Bench(args.folder), args.part)())
+        return scale.clock(work_of(args.part, args.folder))
     print(scale.HEADER)
     for passages in args.passages:
         folder = args.folder / str(passages)

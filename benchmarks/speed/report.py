@@ -1,6 +1,5 @@
 """Tables of benchmarks, and the same as JSON."""
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,29 +13,23 @@ LEGEND = {
     "CPU s, clock s": "of one round, median: seconds of all threads on the CPU, and on the clock",
     "x NAME": "times as fast as NAME by CPU time within a round: median (lowest-highest)",
     "GFLOP/s": "useful operations, on real tokens or vectors, per second of CPU time",
-    "peak": "their share of the fastest product that was measured in that precision",
     "MiB": "peak memory of the process",
 }
 
 
 def machine_as_text(machine: Mapping[str, Any]) -> str:
-    """A line for the machine, one for its peaks, one for the versions."""
+    """A line for the machine, one for the versions."""
     versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
-    peaks = ", ".join(
-        f"{name} {value:.0f} {'GB/s' if name == 'copy' else 'GFLOP/s'}"
-        for name, value in machine["peaks"].items()
-        if not math.isnan(value)
-    )
     commit = f", commit {machine['commit']}" if machine["commit"] else ""
     return (
         f"{machine['processor']} ({', '.join(machine['instructions'])}), {machine['threads']} thread(s), "
-        f"{machine['date']}{commit}\npeak of a core: {peaks}\n{versions}"
+        f"{machine['date']}{commit}\n{versions}"
     )
 
 
-def as_text(contest: Contest, entries: Sequence[Entry], machine: Mapping[str, Any]) -> str:
+def as_text(contest: Contest, entries: Sequence[Entry]) -> str:
     """Title, table and legend of a contest; contenders that did not take part are listed below."""
-    rows = table_rows(contest, entries, machine["peaks"])
+    rows = table_rows(contest, entries)
     columns = list(dict.fromkeys(column for row in rows for column in row))
     left_out = [f"{entry.contender.name}: {entry.missing}" for entry in entries if entry.missing]
     legend = [f"- {name}: {text}" for name, text in LEGEND.items() if _explains(name, columns)]
@@ -48,21 +41,15 @@ def _explains(name: str, columns: Sequence[str]) -> bool:
     return first in columns or (name.startswith("x ") and any(column.startswith("x ") for column in columns))
 
 
-def table_rows(
-    contest: Contest, entries: Sequence[Entry], peaks: Mapping[str, float]
-) -> list[dict[str, Any]]:
+def table_rows(contest: Contest, entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """A row for each contender that has measured."""
     present = [entry for entry in entries if entry.missing is None]
     against = [entry for entry in present if entry.contender.against]
-    return [_row(contest, entry, present, against, peaks) for entry in present]
+    return [_row(contest, entry, present, against) for entry in present]
 
 
 def _row(
-    contest: Contest,
-    entry: Entry,
-    present: Sequence[Entry],
-    against: Sequence[Entry],
-    peaks: Mapping[str, float],
+    contest: Contest, entry: Entry, present: Sequence[Entry], against: Sequence[Entry]
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"contender": entry.contender.name}
     row |= {"CPU s": _digits(entry.cpu_seconds()), "clock s": _digits(entry.seconds())}
@@ -71,10 +58,7 @@ def _row(
         itself = entry is other
         row[f"x {other.contender.name}"] = "1" if itself else f"{median:.2f} ({lowest:.2f}-{highest:.2f})"
     if contest.flops:
-        rate = contest.flops / entry.cpu_seconds() / 1e9
-        row["GFLOP/s"] = f"{rate:.0f}"
-        if fastest := _peak_of(entry, peaks):
-            row["peak"] = f"{100 * rate / fastest:.0f} %"
+        row["GFLOP/s"] = f"{contest.flops / entry.cpu_seconds() / 1e9:.0f}"
     if peaks_mib := [each.peak_mib for each in entry.measurements if each.peak_mib is not None]:
         row["MiB"] = f"{max(peaks_mib):.0f}"
     reference = _reference(contest, present)
@@ -90,12 +74,6 @@ def _reference(contest: Contest, present: Sequence[Entry]) -> Entry | None:
     return next((entry for entry in [*named, *present] if entry.output is not None), None)
 
 
-def _peak_of(entry: Entry, peaks: Mapping[str, float]) -> float | None:
-    precision = str(entry.contender.settings.get("precision", "fp32"))
-    found = [value for name, value in peaks.items() if name.startswith(precision) and not math.isnan(value)]
-    return max(found, default=None)
-
-
 def _digits(seconds: float) -> str:
     return f"{seconds:.3g}" if seconds < 100 else f"{seconds:.0f}"
 
@@ -108,7 +86,7 @@ def write_results(
         contest.name: {
             "title": contest.title,
             "flops": contest.flops,
-            "rows": table_rows(contest, entries, machine["peaks"]),
+            "rows": table_rows(contest, entries),
             "measurements": {
                 entry.contender.name: entry.missing or [each._asdict() for each in entry.measurements]
                 for entry in entries

@@ -1,6 +1,6 @@
-"""Benchmarks `train` and `ltre`: optimizer steps, and the parts of a step that retrieves its negatives.
+"""Benchmark `train`: optimizer steps.
 
-`train`: queries with one positive and one random negative each, and in-batch negatives, on documentation
+Queries with one positive and one random negative each, and in-batch negatives, on documentation
 strings of transformers. A round is a number of steps.
 """
 
@@ -15,14 +15,12 @@ import yaml
 
 from benchmarks.speed.encoding import MODEL, PACKAGE, write_inputs
 from benchmarks.speed.rounds import Contender, Contest, Rounds
-from benchmarks.speed.searching import DOCUMENTS, QUERIES, write_vectors
 from pyserini_ance.data.formats.docstrings import package_docstrings
 from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
 
 TRIPLES = "triples.json"
 SCALE, LEARNING_RATE = 20, 3e-5
 STEPS = 1_000_000  # more than any benchmark takes; training ends with the last round
-LTRE_QUERIES, LTRE_QUERY_TOKENS, LTRE_TOP_K = 16, 32, 200
 
 
 class LastRound(Exception):
@@ -220,48 +218,3 @@ def _triples() -> list[dict[str, str]]:
         {"anchor": string.sentence, "positive": string.rest, "negative": strings[other].rest}
         for string, other in zip(strings, others, strict=True)
     ]
-
-
-def ltre(options: Mapping[str, Any], folder: Path) -> Contest:
-    """The two parts of LTRe's step: the search of the whole collection, and the query tower's step."""
-    documents, dimension = options["documents"], options["dimension"]
-    write_vectors(folder, documents, LTRE_QUERIES, dimension)
-    title = (
-        f"{LTRE_QUERIES} queries: the {LTRE_TOP_K} best of {documents:,} vectors of {dimension} numbers, "
-        f"and a step of a BERT of that size with queries of {LTRE_QUERY_TOKENS} tokens"
-    )
-    tower = Contender("query tower's step", query_step, {"dimension": dimension}, against=True)
-    return Contest("ltre", title, [Contender("search and gather", search_and_gather), tower])
-
-
-def search_and_gather(rounds: Rounds, folder: Path) -> None:
-    import torch
-
-    from pyserini_ance.distributed.world import World
-    from pyserini_ance.vectors.search import resident, searcher
-
-    documents = np.load(folder / DOCUMENTS)
-    queries = torch.from_numpy(np.load(folder / QUERIES))
-    search = searcher(documents, "auto", "cpu", World())
-    held = resident(documents, "cpu")
-    for _ in rounds:
-        rows = search(queries, LTRE_TOP_K)[1]
-        held.index_select(0, rows.reshape(-1))
-
-
-def query_step(rounds: Rounds, folder: Path, dimension: int) -> None:
-    import torch
-    from transformers import BertConfig, BertModel
-
-    heads = max(1, dimension // 64)
-    config = BertConfig(hidden_size=dimension, num_attention_heads=heads, intermediate_size=4 * dimension)
-    model = BertModel(config, add_pooling_layer=False).train()
-    optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE)
-    documents = torch.from_numpy(np.load(folder / DOCUMENTS, mmap_mode="r")[:LTRE_TOP_K].copy())
-    ids = torch.randint(1000, config.vocab_size, (LTRE_QUERIES, LTRE_QUERY_TOKENS))
-    for _ in rounds:
-        scores = model(ids).last_hidden_state[:, 0] @ documents.T
-        loss = torch.nn.functional.softplus(scores[:, 1:] - scores[:, :1]).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()

@@ -29,23 +29,19 @@ class DocumentQueries(Settings):
 
     Documents with the same title, or the same first sentences, share one query, and all are its positives.
     A document with fewer words than `min_words` gives no query. A crop that a document has given before is
-    left out. Both are counted. Crops depend on the seed and the document's id and words alone.
+    left out. Both are counted. Crops depend on the document's id and words alone.
     """
 
     model_config = ConfigDict(serialize_by_alias=True)
 
     source: Literal["crops", "titles", "first_sentences"] = Field(alias="from")
     """The part of a document that becomes a query."""
-    field: str | None = None
-    """The document's field that the words are taken from; null: `title` for titles, else `text`."""
     min_words: PositiveInt = 4
     """The minimum number of words, which blanks separate."""
     max_words: PositiveInt = 16
     """The maximum number of words."""
     per_document: PositiveInt = 1
     """The number of crops of a document; a document has one title, and one beginning."""
-    seed: int = 0
-    """The seed of the crops."""
     split: str = Field("train", min_length=1)
     """The name of the split; a split of this name that the data has is not read."""
 
@@ -63,22 +59,17 @@ class DocumentQueries(Settings):
             )
         return self
 
-    @property
-    def field_name(self) -> str:
-        """The field that the words are taken from."""
-        return self.field or ("title" if self.source == "titles" else "text")
-
     def make_split(self, documents: Texts, grade: int, skipped: dict[str, int]) -> Split:
         """Make the split: queries in the documents' order, each with its document at `grade`.
 
         grade: also the lowest grade that is relevant. skipped: receives the numbers of documents that give no
         query and of repeated crops. Raises ValueError if documents lack the field, and if none gives a query.
         """
-        name = self.field_name
+        name = "title" if self.source == "titles" else "text"
         if name not in documents.columns:
             raise ValueError(
                 f"data.train_queries is from: {self.source}, but documents have no field {name!r}; fields: "
-                f"{', '.join(documents.columns)}; set data.train_queries.field to one of them"
+                f"{', '.join(documents.columns)}; use another `from`"
             )
         ids: list[str] = []
         texts: list[str] = []
@@ -99,7 +90,7 @@ class DocumentQueries(Settings):
         if not ids:
             raise ValueError(
                 f"data.train_queries: none of {len(documents)} documents has {self.min_words} words in "
-                f"{name!r}; lower min_words, or set another field"
+                f"{name!r}; lower min_words"
             )
         skipped[f"{self.split} documents with fewer than {self.min_words} words in {name}"] = num_short
         skipped[f"{self.split} crops that repeat another of their document"] = num_repeated
@@ -119,7 +110,7 @@ class DocumentQueries(Settings):
         return [" ".join(words[: self.max_words])]
 
     def _crop(self, id: str, number: int, words: list[str]) -> str:
-        digest = hashlib.sha256(f"{self.seed} {number} {id}".encode()).digest()
+        digest = hashlib.sha256(f"0 {number} {id}".encode()).digest()
         first, second = (int.from_bytes(digest[part]) for part in (slice(0, 8), slice(8, 16)))
         longest = min(self.max_words, len(words))
         length = self.min_words + first % (longest - self.min_words + 1)

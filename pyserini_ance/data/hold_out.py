@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 class HoldOut(Settings):
     """Judged queries that are cut from one split and become a split of their own.
 
-    They are the queries with the smallest hashes of the seed and their ids. The choice therefore depends
+    They are the queries with the smallest hashes of their ids. The choice therefore depends
     neither on the order of the file nor on the machine, and a query that is added to the data moves at most
     one other query between the two splits.
     """
@@ -29,8 +29,6 @@ class HoldOut(Settings):
     """The split that they are cut from."""
     split: str = Field("dev", min_length=1)
     """The name of the new split; a split of this name that the data has is not read."""
-    seed: int = 0
-    """The seed of the choice."""
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
@@ -61,7 +59,7 @@ class HoldOut(Settings):
                 f"data.hold_out.queries is {self.queries}, but split {self.source!r} has only "
                 f"{len(whole.queries)} queries with a relevant document; expected fewer; lower it"
             )
-        hashes = [hashlib.sha256(f"{self.seed} {id}".encode()).digest() for id in whole.queries.ids]
+        hashes = [hashlib.sha256(f"0 {id}".encode()).digest() for id in whole.queries.ids]
         by_hash = np.array(sorted(range(len(hashes)), key=hashes.__getitem__))
         rows = {self.source: np.sort(by_hash[self.queries :]), self.split: np.sort(by_hash[: self.queries])}
         of = f"{self.queries} of {len(whole.queries)} queries of split {self.source}"

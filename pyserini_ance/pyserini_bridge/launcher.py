@@ -16,6 +16,7 @@ from pyserini_ance.pyserini_bridge.shards import ABOUT
 from pyserini_ance.recipe.components import similar_name
 from pyserini_ance.runs.any_encoder import encoder_source, is_saved
 from pyserini_ance.runs.checkpoint import document_weights_of
+from pyserini_ance.runs.rundir import RECIPE
 from pyserini_ance.storage.files import read_json_object
 
 log = logging.getLogger(__name__)
@@ -84,8 +85,9 @@ def _warn_of_other_weights(encoders: list[str], indexes: list[str]) -> None:
 
     Indexes of encoders that this package has not saved, or of earlier versions, do not tell.
     """
-    for name in filter(encoder_classes.is_ours, encoders):
-        for index in indexes if is_saved(encoder := encoder_source(name)) else []:
+    for name in encoders:
+        encoder = encoder_source(name) if (Path(name) / RECIPE).is_file() else name
+        for index in indexes if is_saved(encoder) else []:
             about = read_json_object(Path(index) / ABOUT) or {}
             if (told := about.get("document_weights")) and told != document_weights_of(Path(encoder)):
                 log.warning(

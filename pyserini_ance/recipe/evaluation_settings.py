@@ -44,7 +44,8 @@ def _parse(text: str) -> Measure:
     try:
         node, cutoff = ast.parse(text, mode="eval").body, None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-            node, cutoff = node.left, ast.literal_eval(node.right)
+            cutoff = ast.literal_eval(node.right)
+            node = node.left
         parameters = {}
         if isinstance(node, ast.Call) and not node.args:
             parameters = {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}

@@ -14,8 +14,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.optimization import Average
-from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.recipe.stage import Average, Stage
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.run_log import RunLog

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pyserini_ance.recipe.optimization import Optimizer
-from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.recipe.stage import Optimizer, Stage
 
 LARGEST_NORM = 10.0  # of a weight tensor; the paper leaves the bound open, the code does not
 

@@ -33,17 +33,17 @@ def data(folder, **hold_out) -> Beir:
     return Beir(folder=folder, hold_out=hold_out)
 
 
-def held_out_slowly(seed: int, count: int) -> set[str]:
-    hashes = {f"q{n}": hashlib.sha256(f"{seed} q{n}".encode()).hexdigest() for n in range(11)}
+def held_out_slowly(count: int) -> set[str]:
+    hashes = {f"q{n}": hashlib.sha256(f"0 q{n}".encode()).hexdigest() for n in range(11)}
     return set(sorted(hashes, key=lambda id: hashes[id])[:count])
 
 
-@pytest.mark.parametrize(("seed", "count"), [(0, 1), (0, 4), (7, 4), (3, 10)])
-def test_the_queries_are_those_of_the_slow_reference(folder, seed, count):
-    collection = data(folder, queries=count, seed=seed).read()
+@pytest.mark.parametrize("count", [1, 4, 10])
+def test_the_queries_are_those_of_the_slow_reference(folder, count):
+    collection = data(folder, queries=count).read()
     assert list(collection.splits) == ["train", "dev", "test"]
     dev, train = collection.split("dev"), collection.split("train")
-    assert set(dev.queries.ids) == held_out_slowly(seed, count)
+    assert set(dev.queries.ids) == held_out_slowly(count)
     assert {*dev.queries.ids, *train.queries.ids} == {f"q{n}" for n in range(11)}
     assert len(dev.queries) + len(train.queries) == 11
     for split in (dev, train):

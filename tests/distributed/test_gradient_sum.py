@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from pyserini_ance.distributed import gradient_sum
-from pyserini_ance.distributed.gradient_sum import buckets, sum_gradients
+from pyserini_ance.distributed.gradient_sum import sum_gradients
 from pyserini_ance.distributed.world import World
 
 SHAPES = [(3, 4), (5,), (2, 2), (1,), (6,), (3,)]
@@ -73,17 +73,3 @@ def test_one_process_sums_nothing():
     weight.sum().backward()
     sum_gradients([weight], World())
     assert weight.grad.tolist() == [1.0] * 3
-
-
-def test_buckets_are_bounded_and_of_one_type(monkeypatch):
-    monkeypatch.setattr(gradient_sum, "BUCKET_BYTES", 16)
-    sizes = [
-        (2, torch.float32),
-        (1, torch.float64),
-        (2, torch.float32),
-        (9, torch.float32),
-        (1, torch.float32),
-    ]
-    parameters = [nn.Parameter(torch.zeros(n, dtype=dtype)) for n, dtype in sizes]
-    assert [[one.numel() for one in bucket] for bucket in buckets(parameters)] == [[2, 2], [9], [1], [1]]
-    assert list(buckets([])) == []

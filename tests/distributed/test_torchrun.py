@@ -39,20 +39,10 @@ console.run(main)
 def test_a_command_under_torchrun_ends_with_the_reason_on_all_processes(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        str(program),
-    ]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert (
-        done.stdout.splitlines().count("made once [1, 2]") == 2
-        and done.stdout.splitlines().count("closed") == 2
-    ), done.stderr
+    lines = done.stdout.splitlines()
+    assert lines.count("made once [1, 2]") == lines.count("closed") == 2, done.stderr
     assert done.returncode == 1
     # Not `startswith`: all processes share one stderr, and torch's C++ writes its own lines in parts.
     assert len(re.findall(r"\berror: seven is odd", done.stderr)) == 1

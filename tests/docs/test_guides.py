@@ -5,16 +5,14 @@ order: Python blocks share their names, and a block with `title="FILE"` is writt
 """
 
 import json
-import os
 import re
-import shlex
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from helpers.pages import ROOT, environment
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 BLOCK = re.compile(
     r"^(?P<comment><!-- not run: .+ -->\n)?```(?P<language>\w+)(?: "
@@ -57,21 +55,15 @@ RUN = [page for page in PAGES if any(block.language in ("python", "bash") for bl
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_python_blocks_compile(page):
-    text = page.read_text(encoding="utf-8")
-    for match in BLOCK.finditer(text):
-        if match["language"] == "python":
-            compile(match["code"], f"{page.name}:{text.count(chr(10), 0, match.start('code'))}", "exec")
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_text_names_the_file_of_a_block(page):
+def test_python_compiles_and_the_text_names_the_file_of_a_block(page):
     """A rendered page does not show titles."""
     text = page.read_text(encoding="utf-8")
     for match in BLOCK.finditer(text):
-        if match["title"]:
-            before = text[: match.start()].rpartition("```")[2]
-            assert f"`{match['title']}`" in before, f"{page.name}: name {match['title']} before its block"
+        place = f"{page.name}:{text.count(chr(10), 0, match.start('code'))}"
+        if match["language"] == "python":
+            compile(match["code"], place, "exec")
+        before = text[: match.start()].rpartition("```")[2]
+        assert not match["title"] or f"`{match['title']}`" in before, f"{place}: name {match['title']}"
 
 
 def test_every_page_with_unmarked_blocks_is_run():
@@ -89,25 +81,6 @@ def test_blocks_run(page, forked_python, tmp_path):
             steps.append((block.language, block.code, f"{page.name}:{block.line}"))
     (tmp_path / "driver.py").write_text(DRIVER)
     (tmp_path / "steps.json").write_text(json.dumps(steps))
-    result = subprocess.run(
-        [*forked_python, "driver.py", "steps.json"],
-        cwd=tmp_path,
-        env=environment(tmp_path, forked_python),
-        capture_output=True,
-        text=True,
-    )
+    command, variables = [*forked_python, "driver.py", "steps.json"], environment(tmp_path, forked_python)
+    result = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
     assert result.returncode == 0, f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}"
-
-
-def environment(folder: Path, python: list[str]) -> dict[str, str]:
-    """`python` and `pyserini-ance` are those of this interpreter, whether or not the package is installed."""
-    python = shlex.join(python)
-    programs = folder / "bin"
-    programs.mkdir()
-    (programs / "pyserini-ance").write_text(f'#!/bin/sh\nexec {python} -m pyserini_ance "$@"\n')
-    (programs / "python").write_text(f'#!/bin/sh\nexec {python} "$@"\n')
-    for program in programs.iterdir():
-        program.chmod(0o755)
-    path = os.pathsep.join([str(programs), os.environ["PATH"]])
-    modules = os.pathsep.join(filter(None, [str(ROOT), str(folder), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PATH": path, "PYTHONPATH": modules}

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NOTES = sorted(path for path in (ROOT / "docs/lab-notes").glob("*.md") if path.name != "index.md")
-MEASURED = re.compile(r"^<!-- measured at ([0-9a-f]{7,40}): (.+) -->$", re.MULTILINE)
+MEASURED = re.compile(r"^<!-- measured at ([0-9a-f]{7,40}):\s(.+?) -->$", re.MULTILINE | re.DOTALL)
 
 
 class OlderThanItsCode(UserWarning):

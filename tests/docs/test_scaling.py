@@ -2,7 +2,6 @@
 variables that a scheduler would set."""
 
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -13,32 +12,30 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 import yaml
+from helpers.pages import blocks, environment, files, guide
 
 from pyserini_ance.encoders.families.transformer import Transformer
 from pyserini_ance.encoders.load_save import initial_encoder, save_encoder
 from pyserini_ance.recipe.load import load
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "guides" / "scaling.md").read_text(encoding="utf-8")
-BASH = re.findall(r"^```bash.*?\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-FILES = dict(re.findall(r'^```\w+ title="(\S+)"\n(.*?)^```$', PAGE, re.MULTILINE | re.DOTALL))
+PAGE = guide("scaling")
+FILES = files(PAGE)
 SHARDS = 3
+VARIABLES: dict[str, str] = {}  # of the programs that `whole` has written
 
 
 def test_a_recipe_without_bm25_takes_its_ranking_from_a_file():
     (shown,) = re.findall(r"pyserini-ance train ([^\n]* bm25=null .*?)\n```", PAGE, re.DOTALL)
     recipe = load(*shlex.split(shown.replace("\\\n", " "))).recipe
-    assert recipe.bm25 is None and [
-        str(source.file) for source in recipe.sources if source.kind == "ranking"
-    ] == ["bm25.train.negatives.trec"]
-    for name in re.findall(
-        r"[\w-]+", re.search(r"medquad/(rand, .*?) need `bm25=null` alone", PAGE)[1].replace(" and ", ", ")
-    ):
+    rankings = [str(source.file) for source in recipe.sources if source.kind == "ranking"]
+    assert recipe.bm25 is None and rankings == ["bm25.train.negatives.trec"]
+    alone = re.search(r"medquad/(rand, .*?) need `bm25=null` alone", PAGE)[1].replace(" and ", ", ")
+    for name in re.findall(r"[\w-]+", alone):
         assert load(f"medquad/{name}", "bm25=null").recipe.bm25 is None
 
 
 def test_the_shell_files_parse():
-    scripts = [*BASH, yaml.safe_load(FILES["encode.sky.yaml"])["run"]]
+    scripts = [*blocks(PAGE, "bash"), yaml.safe_load(FILES["encode.sky.yaml"])["run"]]
     assert len(scripts) > 10
     for script in scripts:
         done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
@@ -47,13 +44,10 @@ def test_the_shell_files_parse():
 
 def test_the_files_are_named_and_sized_alike():
     assert set(FILES) == {"encode.sbatch", "merge.sbatch", "encode.sky.yaml", "encode_ray.py"}
-    for name, code in FILES.items():
-        if name.endswith(".sbatch"):
-            assert code.startswith("#!/bin/bash\n#SBATCH --job-name=")
-    last, shards = re.search(
-        r"--array=1-(\d+) .*\{SHARDS:=(\d+)\}", FILES["encode.sbatch"], re.DOTALL
-    ).groups()
-    assert last == shards
+    for name in ("encode.sbatch", "merge.sbatch"):
+        assert FILES[name].startswith("#!/bin/bash\n#SBATCH --job-name=")
+    array = re.search(r"--array=1-(\d+) .*\{SHARDS:=(\d+)\}", FILES["encode.sbatch"], re.DOTALL)
+    assert array[1] == array[2]
     task = yaml.safe_load(FILES["encode.sky.yaml"])
     assert task["num_nodes"] > 1 and all(isinstance(task["envs"][name], str) for name in task["envs"])
 
@@ -67,26 +61,18 @@ def whole(tiny_bert, forked_python, tmp_path_factory) -> Path:
     save_encoder(initial_encoder(family, seed=1), folder / "model")
     records = ({"id": f"d{i}", "contents": f"Text {i} " * (i % 7 + 1)} for i in range(100))
     (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    (folder / "bin").mkdir()
-    program = folder / "bin" / "pyserini-ance"
-    program.write_text(f'#!/bin/sh\nexec {shlex.join(forked_python)} -m pyserini_ance "$@"\n')
-    program.chmod(0o755)
-    files = ["--corpus", "corpus.jsonl", "--encoder", "model", "--output", "index"]
-    said_by(start("pyserini-ance", "encode", *files, whole=folder, cwd=folder))
+    VARIABLES.update(environment(folder, forked_python))
+    made = ["--corpus", "corpus.jsonl", "--encoder", "model", "--output", "index"]
+    said_by(start("pyserini-ance", "encode", *made, whole=folder, cwd=folder))
     return folder
 
 
 def start(*command: str, whole: Path, cwd: Path, **variables: object) -> subprocess.Popen:
     """Start a file of the page, with the variables that it names."""
-    path = os.pathsep.join([str(whole / "bin"), os.environ["PATH"]])
-    modules = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     here = {"CORPUS": whole / "corpus.jsonl", "MODEL": whole / "model", "DEVICE": "cpu", "SHARDS": SHARDS}
-    named = {name: str(value) for name, value in {**here, **variables}.items()}
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": modules, **named}
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command, cwd=cwd, env=environment, text=True, stdout=pipe, stderr=subprocess.STDOUT
-    )
+    named = {name: str(value) for name, value in {**VARIABLES, **here, **variables}.items()}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(command, cwd=cwd, env=named, text=True, **pipes)
 
 
 def said_by(process: subprocess.Popen) -> str:
@@ -156,9 +142,9 @@ def test_actors_of_ray(whole, tmp_path):
     (tmp_path / "encode_ray.py").write_text(FILES["encode_ray.py"])
     command = [sys.executable, "-c", WITH_LITTLE_MEMORY, "encode_ray.py"]
     said_by(start(*command, whole=whole, cwd=tmp_path, FOLDER=tmp_path / "ray"))
-    files = ["--corpus", "corpus.jsonl", "--encoder", "model", "--format", "parquet"]
+    made = ["--corpus", "corpus.jsonl", "--encoder", "model", "--format", "parquet"]
     output = ["--output", str(tmp_path / "ours")]
-    said_by(start("pyserini-ance", "encode", *files, *output, whole=whole, cwd=whole))
+    said_by(start("pyserini-ance", "encode", *made, *output, whole=whole, cwd=whole))
     ray, ours = ({}, {})
     for vectors, name in ((ray, "ray"), (ours, "ours")):
         for file in (tmp_path / name).iterdir():

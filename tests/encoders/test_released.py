@@ -7,7 +7,6 @@ import logging
 import re
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from helpers.released_checkpoints import (
@@ -20,9 +19,10 @@ from helpers.released_checkpoints import (
     weights_of,
 )
 from safetensors.torch import load_file
-from torch.nn.functional import layer_norm, normalize
-from transformers import RobertaConfig, RobertaModel
 
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.families.roberta_ance import RobertaAnceTower
+from pyserini_ance.encoders.family import TwoTower
 from pyserini_ance.encoders.load_save import load_encoder
 
 SEED = 1
@@ -70,44 +70,15 @@ def test_star_and_adore_have_a_size_of_their_own(ance, release, start, records, 
 
 
 def test_dance_is_ances_weights_and_other_vectors(ance, release, start, records, caplog):
-    """As thunlp/DANCE computes `query_emb` and `body_emb`: unit vectors, of queries behind the LayerNorm, of
-    documents before it.
-    """
+    """As thunlp/DANCE computes `query_emb` and `body_emb`; families/test_roberta_ance.py writes them out."""
+    documents = {"length_tokens": 48, "template": "{url}<sep>{title}<sep>{text}"}
+    settings = {"tokenization": {**LOWER, "prefix_space": False, "document": documents}, **LIKE_DANCE}
     folder = release(ance_weights(ance), "DANCE", architectures=[FIRSTP])
-    template = {
-        **LOWER,
-        "prefix_space": False,
-        "document": {"length_tokens": 48, "template": "{url}<sep>{title}<sep>{text}"},
-    }
-    started = start("roberta_ance", folder, dimension=16, tokenization=template, **LIKE_DANCE)
+    started = start("roberta_ance", folder, dimension=16, **settings)
     assert caplog.messages == []
-
-    weights, backbone = (
-        weights_of(ance),
-        RobertaModel(RobertaConfig.from_pretrained(folder), add_pooling_layer=False).eval(),
-    )
-    backbone.load_state_dict(
-        {name.removeprefix("roberta."): value for name, value in weights.items() if name not in HEAD}
-    )
-
-    def theirs(side: str, record: dict[str, str]) -> np.ndarray:
-        text = record["text"] if side == "query" else f"<sep>{record['title']}<sep>{record['text']}"
-        ids = started.tokenizer.tokenizer(
-            text.strip().lower(),
-            truncation=True,
-            max_length=24 if side == "query" else 48,
-            return_tensors="pt",
-        )
-        with torch.no_grad():
-            first = backbone(ids["input_ids"]).last_hidden_state[:, 0] @ weights[HEAD[0]].T + weights[HEAD[1]]
-            return normalize(
-                layer_norm(first, (16,), weights[HEAD[2]], weights[HEAD[3]]) if side == "query" else first
-            )[0].numpy()
-
-    for side in ("query", "document"):
-        np.testing.assert_allclose(
-            started.encode(records, side), [theirs(side, record) for record in records], atol=1e-5
-        )
+    made = started.family
+    tower = RobertaAnceTower(ance.towers.queries.model, made.layer_norm, made.normalize)
+    assert_same_vectors(started, Encoder(made, TwoTower(tower), started.tokenizer), records)
 
 
 FORMS = {"ANCE": (FIRSTP, ""), "castorini": ("AnceEncoder", "ance_encoder."), "DANCE": (FIRSTP, "")}

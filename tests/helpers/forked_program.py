@@ -11,6 +11,7 @@ later.
 
 import atexit
 import contextlib
+import importlib
 import json
 import os
 import runpy
@@ -60,14 +61,15 @@ def call(address: str, arguments: list[str]) -> int:
 
 def serve(address: str) -> None:
     """Fork a process for each client: it forks the program, and waits for the end of program and client."""
-    from imported_once import ImportedOnce
-
     own_folder, *given = sys.path
     path = [folder for folder in given if folder not in os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     sys.path[0] = str(Path(own_folder).parents[1])  # whether or not the package is installed
-    import pyserini_ance.pipeline.experiment  # noqa: F401 what it imports, nearly every program needs
+    sys.path.append(str(Path(own_folder).parent))
+    from helpers.processes import PRELOADED
 
-    imported_once = ImportedOnce()
+    for name in PRELOADED:
+        importlib.import_module(name)
+    sys.path.pop()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends pytest, which ends this process
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)
@@ -75,17 +77,16 @@ def serve(address: str) -> None:
         print("listening", flush=True)
         while True:
             connection, _ = listening.accept()
-            imported_once.import_reported()
             if os.fork() == 0:
                 listening.close()
-                _attend(connection, path, imported_once)
+                _attend(connection, path)
             connection.close()
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
 
 
-def _attend(connection: socket.socket, path: list[str], imported_once) -> None:
+def _attend(connection: socket.socket, path: list[str]) -> None:
     """The process of one client; does not return."""
     try:
         _, files, _, _ = socket.recv_fds(connection, 1, 3)
@@ -96,7 +97,7 @@ def _attend(connection: socket.socket, path: list[str], imported_once) -> None:
             for number, file in enumerate(files):
                 os.dup2(file, number)
                 os.close(file)
-            _run(request, path, imported_once)
+            _run(request, path)
         for file in files:
             os.close(file)  # a reader of the program's output waits for the last one
         devnull = os.open(os.devnull, os.O_RDWR)
@@ -111,7 +112,7 @@ def _attend(connection: socket.socket, path: list[str], imported_once) -> None:
         os._exit(0)
 
 
-def _run(request: dict, path: list[str], imported_once) -> None:
+def _run(request: dict, path: list[str]) -> None:
     """Run the program as `python` would; does not return."""
     code = 1
     try:
@@ -125,7 +126,6 @@ def _run(request: dict, path: list[str], imported_once) -> None:
         threading._shutdown()
         atexit._run_exitfuncs()
         sys.stdout.flush()
-        imported_once.report()
     finally:
         os._exit(code)
 

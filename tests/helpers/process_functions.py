@@ -1,23 +1,9 @@
-"""Fork processes on request (stdin) from one that has imported everything: many real runs for one import.
+"""Commands with failures, for the processes of `helpers.processes`."""
 
-Request: {"command", "arguments", "fault": a function of run_failures.py or null, "stage", "step"}; answer:
-{"pid"}. Request: {"wait": pid}; answer: {"code": exit code, or minus the signal that ended the process,
-"stdout", "stderr"}. Request: {"look": pid}; answer: {"ended"}.
-"""
-
-import json
 import os
-import signal
 import sys
-import tempfile
-import traceback
-from pathlib import Path
-from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from helpers import run_failures
-from helpers.imported_once import ImportedOnce
 
 from pyserini_ance.commands import console, refresh, train
 from pyserini_ance.pipeline import refresher_process
@@ -28,12 +14,11 @@ executors.POLL_SECONDS = refresher_process.POLL_SECONDS = refresher_process.STAR
 COMMANDS = {"train": train.main, "refresh": refresh.main}
 
 
-def run(request: dict) -> None:
-    """Run the real command in the child, which ends as the command ends."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    if request["fault"]:
-        getattr(run_failures, request["fault"])(request["stage"], request["step"])
-    console.run(lambda: COMMANDS[request["command"]](request["arguments"]))
+def run(command: str, arguments: list[str], fault: str | None = None, stage: str = "", step: int = 0) -> None:
+    """Run the real command in this process, which ends as the command ends."""
+    if fault:
+        getattr(run_failures, fault)(stage, step)
+    console.run(lambda: COMMANDS[command](arguments))
 
 
 def train_together(
@@ -42,7 +27,7 @@ def train_together(
     """In each process of a world (fixture `run_processes`, join=False); `fault` (function, stage, step)
     befalls `ranks`.
     """
-    run({"command": "train", "arguments": arguments, **_fault_here(fault, int(os.environ["RANK"]) in ranks)})
+    run("train", arguments, *(fault if int(os.environ["RANK"]) in ranks else ()))
 
 
 def train_and_refresh(
@@ -56,30 +41,18 @@ def train_and_refresh(
     here["MASTER_PORT"] = int(os.environ["MASTER_PORT"]) + rank // size
     os.environ.update({name: str(value) for name, value in here.items()})
     command, arguments = ("train", train) if rank < size else ("refresh", refresh)
-    run({"command": command, "arguments": arguments, **_fault_here(fault, rank in ranks)})
-
-
-def _fault_here(fault: tuple[str, str, int], here: bool) -> dict:
-    return dict(zip(("fault", "stage", "step"), fault, strict=True)) if fault and here else {"fault": None}
+    run(command, arguments, *(fault if rank in ranks else ()))
 
 
 def written_by_others(folder: str, arguments: list[str]) -> list[str]:
     """Train; what each process that is not the first has opened for writing, made, renamed or removed in
     `folder`.
     """
-    written, changing = (
-        [],
-        {
-            "os.mkdir",
-            "os.rename",
-            "os.remove",
-            "os.rmdir",
-            "os.link",
-            "os.symlink",
-            "os.truncate",
-            "os.utime",
-        },
-    )
+    written: list[str] = []
+    changing = {
+        f"os.{name}"
+        for name in ["mkdir", "rename", "remove", "rmdir", "link", "symlink", "truncate", "utime"]
+    }
 
     def listen(event: str, details: tuple) -> None:
         writes = event in changing or (
@@ -92,66 +65,3 @@ def written_by_others(folder: str, arguments: list[str]) -> list[str]:
         sys.addaudithook(listen)
     COMMANDS["train"](arguments)
     return written
-
-
-class Children:
-    def __init__(self):
-        self.outputs: dict[int, Any] = {}
-        self.codes: dict[int, int] = {}
-        self.imported_once = ImportedOnce()
-
-    def start(self, request: dict) -> dict:
-        output, results = tempfile.TemporaryFile(), tempfile.TemporaryFile()
-        self.imported_once.import_reported()
-        child = os.fork()
-        if child == 0:
-            os.dup2(output.fileno(), 2)
-            os.dup2(results.fileno(), 1)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            code = 1
-            try:
-                run(request)
-            except SystemExit as end:
-                code = end.code
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                self.imported_once.report()
-                os._exit(code)
-        self.outputs[child] = (results, output)
-        return {"pid": child}
-
-    def look(self, pid: int, options: int = os.WNOHANG) -> dict:
-        if pid not in self.codes:
-            ended, status = os.waitpid(pid, options)
-            if ended:
-                self.codes[pid] = os.waitstatus_to_exitcode(status)
-        return {"ended": pid in self.codes}
-
-    def wait(self, pid: int) -> dict:
-        self.look(pid, 0)
-        texts = [_content(file) for file in self.outputs.pop(pid)]
-        return {"code": self.codes.pop(pid), **dict(zip(("stdout", "stderr"), texts, strict=True))}
-
-
-def _content(file: Any) -> str:
-    with file:
-        file.seek(0)
-        return file.read().decode()
-
-
-def main() -> None:
-    children = Children()
-    for line in sys.stdin:
-        request = json.loads(line)
-        if "wait" in request:
-            answer = children.wait(request["wait"])
-        elif "look" in request:
-            answer = children.look(request["look"])
-        else:
-            answer = children.start(request)
-        print(json.dumps(answer), flush=True)
-
-
-if __name__ == "__main__":
-    main()

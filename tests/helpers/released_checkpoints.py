@@ -13,30 +13,22 @@ LOWER = {
 
 HEAD = ["embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias"]
 EMBEDDINGS = [
-    "embeddings.word_embeddings.weight",
-    "embeddings.position_embeddings.weight",
-    "embeddings.token_type_embeddings.weight",
+    *(f"embeddings.{name}_embeddings.weight" for name in ("word", "position", "token_type")),
     "embeddings.LayerNorm.weight",
     "embeddings.LayerNorm.bias",
 ]
-LAYER = [
-    "attention.self.query.weight",
-    "attention.self.query.bias",
-    "attention.self.key.weight",
-    "attention.self.key.bias",
-    "attention.self.value.weight",
-    "attention.self.value.bias",
-    "attention.output.dense.weight",
-    "attention.output.dense.bias",
-    "attention.output.LayerNorm.weight",
-    "attention.output.LayerNorm.bias",
-    "intermediate.dense.weight",
-    "intermediate.dense.bias",
-    "output.dense.weight",
-    "output.dense.bias",
-    "output.LayerNorm.weight",
-    "output.LayerNorm.bias",
-]
+# The parts of a layer here, and what fairseq calls them.
+LAYER_PARTS = {
+    "attention.self.query": "self_attn.q_proj",
+    "attention.self.key": "self_attn.k_proj",
+    "attention.self.value": "self_attn.v_proj",
+    "attention.output.dense": "self_attn.out_proj",
+    "attention.output.LayerNorm": "self_attn_layer_norm",
+    "intermediate.dense": "fc1",
+    "output.dense": "fc2",
+    "output.LayerNorm": "final_layer_norm",
+}
+LAYER = [f"{part}.{end}" for part in LAYER_PARTS for end in ("weight", "bias")]
 BERT = [
     *EMBEDDINGS,
     *(f"encoder.layer.{i}.{name}" for i in (0, 1) for name in LAYER),
@@ -58,22 +50,7 @@ SEED_EMBEDDINGS = {
     "emb_layer_norm.bias": "LayerNorm.bias",
 }
 SEED_LAYER = {
-    "self_attn.q_proj.weight": "attention.self.query.weight",
-    "self_attn.q_proj.bias": "attention.self.query.bias",
-    "self_attn.k_proj.weight": "attention.self.key.weight",
-    "self_attn.k_proj.bias": "attention.self.key.bias",
-    "self_attn.v_proj.weight": "attention.self.value.weight",
-    "self_attn.v_proj.bias": "attention.self.value.bias",
-    "self_attn.out_proj.weight": "attention.output.dense.weight",
-    "self_attn.out_proj.bias": "attention.output.dense.bias",
-    "self_attn_layer_norm.weight": "attention.output.LayerNorm.weight",
-    "self_attn_layer_norm.bias": "attention.output.LayerNorm.bias",
-    "fc1.weight": "intermediate.dense.weight",
-    "fc1.bias": "intermediate.dense.bias",
-    "fc2.weight": "output.dense.weight",
-    "fc2.bias": "output.dense.bias",
-    "final_layer_norm.weight": "output.LayerNorm.weight",
-    "final_layer_norm.bias": "output.LayerNorm.bias",
+    f"{theirs}.{end}": f"{ours}.{end}" for ours, theirs in LAYER_PARTS.items() for end in ("weight", "bias")
 }
 SEED_BEFORE = "seed_encoder.encoder.sentence_encoder"
 SEED = {f"{SEED_BEFORE}.{theirs}": f"roberta.embeddings.{ours}" for theirs, ours in SEED_EMBEDDINGS.items()}

@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from pyserini_ance.encoders.encoder import Encoder
@@ -22,23 +23,53 @@ from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs import checkpoint
 from pyserini_ance.runs import run_log as runs_log
+from pyserini_ance.runs.generation import RefreshRequest
 from pyserini_ance.storage import publish
 from pyserini_ance.trainer import trainer
 
 
-def signal_in_step(signal_number: int, stage: str, step: int) -> None:
+def before_step(stage: str, step: int, act: Callable[[], object]) -> None:
     plan_batch = trainer.plan_batch
 
     def failing(stage_settings, stage_number, now, *more):
         if now == step and stage_settings.steps == int(stage):
-            os.kill(os.getpid(), signal_number)
+            act()
         return plan_batch(stage_settings, stage_number, now, *more)
 
     trainer.plan_batch = failing
 
 
+def before_request(act: Callable[[RefreshRequest], object]) -> None:
+    make = Refresher.make
+
+    def failing(refresher, request):
+        act(request)
+        make(refresher, request)
+
+    Refresher.make = failing
+
+
+def with_tables(stage: str, step: int, before: Callable = id, after: Callable = id) -> None:
+    """Call `before` and `after` with the folder when the tables of a step are saved."""
+    save = NegativeTable.save
+
+    def failing(table, folder):
+        is_of_step = folder.parent.name == f".{stage}-{step:08d}.unfinished"
+        if is_of_step:
+            before(folder)
+        save(table, folder)
+        if is_of_step:
+            after(folder)
+
+    NegativeTable.save = failing
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def kill_in_step(stage: str, step: int) -> None:
-    signal_in_step(signal.SIGKILL, stage, step)
+    before_step(stage, step, kill)
 
 
 def large_eps(stage: str, step: int) -> None:
@@ -62,38 +93,23 @@ def kill_in_step_with_large_eps(stage: str, step: int) -> None:
 
 
 def interrupt_in_step(stage: str, step: int) -> None:
-    signal_in_step(signal.SIGINT, stage, step)
+    before_step(stage, step, lambda: os.kill(os.getpid(), signal.SIGINT))
 
 
 def terminate_in_step(stage: str, step: int) -> None:
-    signal_in_step(signal.SIGTERM, stage, step)
+    before_step(stage, step, lambda: os.kill(os.getpid(), signal.SIGTERM))
 
 
 def wait_in_step(stage: str, step: int) -> None:
     """Stop before the step until a signal comes."""
-    plan_batch = trainer.plan_batch
-
-    def failing(stage_settings, stage_number, now, *more):
-        if now == step and stage_settings.steps == int(stage):
-            time.sleep(600)
-        return plan_batch(stage_settings, stage_number, now, *more)
-
-    trainer.plan_batch = failing
+    before_step(stage, step, lambda: time.sleep(600))
 
 
 def signal_parent_in_step(signal_number: int, stage: str, step: int) -> None:
     """Signal the parent process; this process then sleeps, so that it ends only if it notices the end of its
     parent.
     """
-    plan_batch = trainer.plan_batch
-
-    def failing(stage_settings, stage_number, now, *more):
-        if now == step and stage_settings.steps == int(stage):
-            os.kill(os.getppid(), signal_number)
-            time.sleep(60)
-        return plan_batch(stage_settings, stage_number, now, *more)
-
-    trainer.plan_batch = failing
+    before_step(stage, step, lambda: (os.kill(os.getppid(), signal_number), time.sleep(60)))
 
 
 def kill_parent_in_step(stage: str, step: int) -> None:
@@ -105,29 +121,17 @@ def terminate_parent_in_step(stage: str, step: int) -> None:
 
 
 def slow_refresher(stage: str, step: int) -> None:
-    make = Refresher.make
-
-    def failing(refresher, request):
-        time.sleep(0.2)
-        make(refresher, request)
-
-    Refresher.make = failing
+    before_request(lambda request: time.sleep(0.2))
 
 
 def hold_tables_to_the_end(stage: str, step: int) -> None:
     """Publish the tables of a step only when the run has finished."""
-    save = NegativeTable.save
 
-    def failing(table, folder):
-        state = folder.parents[2] / "state.json"
-        while (
-            folder.parent.name == f".{stage}-{step:08d}.unfinished"
-            and json.loads(state.read_text())["status"] != "finished"
-        ):
+    def wait(folder: Path) -> None:
+        while json.loads((folder.parents[2] / "state.json").read_text())["status"] != "finished":
             time.sleep(0.02)
-        save(table, folder)
 
-    NegativeTable.save = failing
+    with_tables(stage, step, before=wait)
 
 
 def wait_for_tables(stage: str, step: int) -> None:
@@ -146,14 +150,7 @@ def wait_for_tables(stage: str, step: int) -> None:
 
 
 def kill_in_request(kind: str, step: int) -> None:
-    make = Refresher.make
-
-    def failing(refresher, request):
-        if (request.kind, request.step) == (kind, step):
-            os.kill(os.getpid(), signal.SIGKILL)
-        make(refresher, request)
-
-    Refresher.make = failing
+    before_request(lambda request: kill() if (request.kind, request.step) == (kind, step) else None)
 
 
 def count_encoded_documents(path: str, step: int) -> None:
@@ -169,19 +166,15 @@ def count_encoded_documents(path: str, step: int) -> None:
 
 
 def no_space_for_tables(stage: str, step: int) -> None:
-    save = NegativeTable.save
+    def fail(folder: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
-    def failing(table, folder):
-        if folder.parent.name == f".{stage}-{step:08d}.unfinished":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
-        save(table, folder)
-
-    NegativeTable.save = failing
+    with_tables(stage, step, before=fail)
 
 
 def halve_and_die(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
-    os.kill(os.getpid(), signal.SIGKILL)
+    kill()
 
 
 def kill_in_checkpoint(stage: str, step: int) -> None:
@@ -196,29 +189,16 @@ def kill_in_checkpoint(stage: str, step: int) -> None:
 
 
 def kill_in_tables(stage: str, step: int) -> None:
-    save = NegativeTable.save
-
-    def failing(table, folder):
-        save(table, folder)
-        if folder.parent.name == f".{stage}-{step:08d}.unfinished":
-            halve_and_die(folder / "candidates.npy")
-
-    NegativeTable.save = failing
+    with_tables(stage, step, after=lambda folder: halve_and_die(folder / "candidates.npy"))
 
 
 def kill_in_mining(stage: str, step: int) -> None:
-    make = Refresher.make
-
-    def failing(refresher, request):
-        if (request.kind, request.stage, request.step) == ("tables", stage, step):
-            os.kill(os.getpid(), signal.SIGKILL)
-        make(refresher, request)
-
-    Refresher.make = failing
+    place = ("tables", stage, step)
+    before_request(lambda request: kill() if (request.kind, request.stage, request.step) == place else None)
 
 
 def kill_in_export(stage: str, step: int) -> None:
-    vector_files.write_index = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    vector_files.write_index = lambda *_: kill()
 
 
 def without_pyserini_and_java(stage: str, step: int) -> None:
@@ -272,16 +252,11 @@ def no_space_for_metrics(stage: str, step: int) -> None:
 
 def read_only_from(stage: str, step: int) -> None:
     """From a step on no file can be opened for writing, as on a file system that was remounted read-only."""
-    plan_batch, open_file = trainer.plan_batch, builtins.open
+    open_file = builtins.open
 
     def refused(file, mode="r", *more, **named):
         if set(mode) & set("wxa+"):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(file))
         return open_file(file, mode, *more, **named)
 
-    def failing(stage_settings, stage_number, now, *more):
-        if now == step and stage_settings.steps == int(stage):
-            builtins.open = refused
-        return plan_batch(stage_settings, stage_number, now, *more)
-
-    trainer.plan_batch = failing
+    before_step(stage, step, lambda: setattr(builtins, "open", refused))

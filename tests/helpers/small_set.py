@@ -17,21 +17,8 @@ TINY_SHAPE = dict(
 )
 
 # Words of passages that readers are tried on; the tiny tokenizer splits most of them into letters.
-PASSAGE_WORDS = [
-    "the",
-    "of",
-    "and",
-    "title",
-    "text",
-    "river",
-    "Stone",
-    "apple,",
-    "tiger",
-    "cloud",
-    "U.S.",
-    "1984",
-    "horse",
-]
+PASSAGE_WORDS = ["the", "of", "and", "title", "text", "river"]
+PASSAGE_WORDS += ["Stone", "apple,", "tiger", "cloud", "U.S.", "1984", "horse"]
 
 # The shortest stage of a recipe, for tests that train nothing or do not look at it.
 ONE_STEP = {
@@ -52,24 +39,14 @@ def make_tiny_bert(folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     characters = string.ascii_lowercase + string.digits + string.punctuation
     words = ["the", "of", "and", "query", "title", "text", "document"]
-    pieces = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *characters,
-        *(f"##{c}" for c in characters),
-        *words,
-    ]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [*special, *characters, *(f"##{c}" for c in characters), *words]
     (folder / "vocab.txt").write_text("\n".join(pieces))
-    BertTokenizer.from_pretrained(str(folder), do_lower_case=True, model_max_length=128).save_pretrained(
-        folder
-    )
+    tokenizer = BertTokenizer.from_pretrained(str(folder), do_lower_case=True, model_max_length=128)
+    tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
-    BertModel(BertConfig(vocab_size=len(pieces), max_position_embeddings=128, **TINY_SHAPE)).save_pretrained(
-        folder
-    )
+    config = BertConfig(vocab_size=len(pieces), max_position_embeddings=128, **TINY_SHAPE)
+    BertModel(config).save_pretrained(folder)
     return folder
 
 
@@ -91,29 +68,22 @@ def make_tiny_roberta(folder: Path, positions: int = 514) -> Path:
 
 def make_tiny_cross_encoder(folder: Path, bert: Path, labels: int = 1) -> Path:
     """A random BERT with a head of `labels` scores, with the vocabulary of `make_tiny_bert`."""
-    import torch
-    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
-
-    tokenizer = AutoTokenizer.from_pretrained(bert)
-    torch.manual_seed(1)
-    config = BertConfig(
-        vocab_size=len(tokenizer), max_position_embeddings=128, num_labels=labels, **TINY_SHAPE
-    )
-    BertForSequenceClassification(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return _with_head("BertForSequenceClassification", folder, bert, 1, num_labels=labels)
 
 
 def make_tiny_reader(folder: Path, bert: Path) -> Path:
     """A random BERT with SQuAD's head of start and end, with the vocabulary of `make_tiny_bert`."""
-    import torch
-    from transformers import AutoTokenizer, BertConfig, BertForQuestionAnswering
+    return _with_head("BertForQuestionAnswering", folder, bert, 2)
 
-    tokenizer = AutoTokenizer.from_pretrained(bert)
-    torch.manual_seed(2)
-    BertForQuestionAnswering(
-        BertConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **TINY_SHAPE)
-    ).save_pretrained(folder)
+
+def _with_head(name: str, folder: Path, bert: Path, seed: int, **settings: int) -> Path:
+    import torch
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
+    torch.manual_seed(seed)
+    shape = {"vocab_size": len(tokenizer), "max_position_embeddings": 128, **TINY_SHAPE, **settings}
+    getattr(transformers, name)(transformers.BertConfig(**shape)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -142,10 +112,8 @@ def make_small_collection(folder: Path, others: int = 0) -> Path:
     """30 documents of a colour and a thing each, and `others`; 15 training queries, for things 1-3 of a
     colour, the first with two positives; 5 dev and 5 test queries.
     """
-    colours, things = (
-        ["red", "green", "blue", "gray", "pink"],
-        ["apple", "stone", "river", "cloud", "horse", "tiger"],
-    )
+    colours = ["red", "green", "blue", "gray", "pink"]
+    things = ["apple", "stone", "river", "cloud", "horse", "tiger"]
     documents = [
         (f"{c}-{t}", f"the {t} is {c} {'very ' * (i % 7)}")
         for i, (c, t) in enumerate(itertools.product(colours, things))
@@ -153,16 +121,14 @@ def make_small_collection(folder: Path, others: int = 0) -> Path:
     documents += [
         (f"other-{i}", f"{'very ' * (i % 5)}different from document {i} of {others}") for i in range(others)
     ]
-    (folder / "corpus.jsonl").write_text(
-        "".join(json.dumps({"id": id, "contents": text}) + "\n" for id, text in documents)
-    )
+    lines = [json.dumps({"id": id, "contents": text}) + "\n" for id, text in documents]
+    (folder / "corpus.jsonl").write_text("".join(lines))
     for split, asked in {"train": things[:3], "dev": things[3:4], "test": things[4:5]}.items():
         queries = [(f"{split}-{i}", c, t) for i, (c, t) in enumerate(itertools.product(colours, asked))]
         judged = [(id, f"{c}-{t}") for id, c, t in queries] + [("train-0", "red-tiger")] * (split == "train")
         (folder / f"{split}.tsv").write_text("".join(f"{id}\tquery of {c} {t}\n" for id, c, t in queries))
-        (folder / f"{split}.qrels").write_text(
-            "".join(f"{query} 0 {document} 1\n" for query, document in judged)
-        )
+        lines = [f"{query} 0 {document} 1\n" for query, document in judged]
+        (folder / f"{split}.qrels").write_text("".join(lines))
     return folder
 
 
@@ -208,17 +174,13 @@ def small_settings(collection: Path, model: Path, stages: dict) -> dict:
 def ance_stages(steps: int, refresh: dict) -> dict:
     """A warm-up with random negatives, then refreshed ones."""
     stage = {"batch_queries": 4, "optimizer": {"learning_rate": 1e-3}}
+    loss = {"kind": "nll", "scale": 0.1}
     terms = {
-        kind: {"query": {"negatives": [{"kind": kind}], "loss": {"kind": "nll", "scale": 0.1}}}
-        for kind in ("random", "ann")
+        kind: {"query": {"negatives": [{"kind": kind, **top}], "loss": loss}}
+        for kind, top in {"random": {}, "ann": {"top_k": 8}}.items()
     }
-    terms["ann"]["query"]["negatives"][0]["top_k"] = 8
-    ance = {
-        "steps": steps,
-        "terms": terms["ann"],
-        "refresh": refresh,
-        "evaluate": {"every_steps": 2 * refresh["every_steps"]},
-    }
+    evaluate = {"every_steps": 2 * refresh["every_steps"]}
+    ance = {"steps": steps, "terms": terms["ann"], "refresh": refresh, "evaluate": evaluate}
     return {"warm": {**stage, "steps": 20, "terms": terms["random"]}, "ance": {**stage, **ance}}
 
 
@@ -235,13 +197,10 @@ def main() -> None:
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     stages = ance_stages(400, {"every_steps": 20, "mode": "async", "adopt": {"after_steps": 10}})
-    settings = small_settings(
-        make_small_collection(args.folder, args.others), make_tiny_bert(args.folder / "bert"), stages
-    )
-    for name, line in {
-        "train.tsv": "other-{0}\tdocument {0}\n",
-        "train.qrels": "other-{0} 0 other-{0} 1\n",
-    }.items():
+    collection = make_small_collection(args.folder, args.others)
+    settings = small_settings(collection, make_tiny_bert(args.folder / "bert"), stages)
+    lines = {"train.tsv": "other-{0}\tdocument {0}\n", "train.qrels": "other-{0} 0 other-{0} 1\n"}
+    for name, line in lines.items():
         with open(args.folder / name, "a") as file:
             file.writelines(line.format(i) for i in range(args.asked))
     elsewhere = {"launch": "external", "refresher_timeout_seconds": 120, "trainer_timeout_seconds": 120}

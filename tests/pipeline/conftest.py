@@ -3,7 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers.command_server import CommandServer
+from helpers.processes import CommandServer
 from helpers.ranked_run import make_ranked_run
 
 from pyserini_ance.pipeline.ranking_inputs import RankingInput

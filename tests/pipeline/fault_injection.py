@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from helpers.command_server import CommandServer
+from helpers.processes import CommandServer
 from helpers.run_outcome import outcome
 from helpers.small_set import make_small_collection, make_tiny_bert, small_settings
 

@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from helpers.command_server import CommandServer
+from helpers.processes import CommandServer
 from helpers.run_outcome import folders, outcome
 from helpers.waiting import until
 from pipeline.fault_injection import strike, write_recipe

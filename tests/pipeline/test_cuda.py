@@ -19,7 +19,7 @@ from benchmarks.speed import gpu
 from pyserini_ance.encoders.families.transformer import Transformer
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.recipe.load import dump
-from pyserini_ance.recipe.optimization import Optimizer
+from pyserini_ance.recipe.stage import Optimizer
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer.batch import plan_batch
 from pyserini_ance.trainer.optim import build_optimizer

@@ -15,8 +15,7 @@ from pyserini_ance.pipeline.plan import (
 from pyserini_ance.recipe.evaluation_settings import FinalEvaluation
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.optimization import Average
-from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.recipe.stage import Average, Stage
 
 STAGE = {
     "steps": 20,

@@ -169,7 +169,7 @@ def test_the_share_of_texts_that_are_cut_is_shown(recipe):
 
 
 def test_all_missing_files_are_reported_at_once_with_their_origins(recipe, tmp_path):
-    files = {"gone.tsv": {"what": "training queries", "at": "https://example.org/gone.tsv.gz"}}
+    files = {"gone.tsv": "https://example.org/gone.tsv.gz (training queries)"}
     splits = {
         **recipe.data.splits,
         "train": recipe.data.splits["train"].model_copy(update={"topics": tmp_path / "gone.tsv"}),
@@ -184,7 +184,7 @@ def test_all_missing_files_are_reported_at_once_with_their_origins(recipe, tmp_p
     assert lines[1] == f"  data.corpus: {tmp_path}/nowhere"
     assert lines[2:4] == [
         f"  data.splits.train.topics: {tmp_path}/gone.tsv",
-        "    training queries: https://example.org/gone.tsv.gz",
+        "    https://example.org/gone.tsv.gz (training queries)",
     ]
     assert not recipe.cache.exists()
 

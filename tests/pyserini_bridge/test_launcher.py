@@ -102,6 +102,11 @@ def test_an_index_of_other_weights_is_warned_of(encoder, tmp_path, monkeypatch, 
     save_file({"a": np.zeros(1, np.float32)}, pair / "documents" / "model.safetensors")
     told = warnings({"document_weights": weights})
     assert f"has vectors of /one, whose weights are not those of --encoder {pair}" in told
+    # A stock class may read a model that ours refuses.
+    (tmp_path / "st").mkdir()
+    (tmp_path / "st" / "modules.json").write_text('[{"type": "own.Module", "path": ""}]')
+    auto = ["--encoder-class", "auto", "--index", str(tmp_path / "index")]
+    run_module(FAISS, ["--encoder", str(tmp_path / "st"), *auto])
 
 
 def test_an_unknown_index_is_an_error(child, tmp_path):

@@ -7,7 +7,7 @@ import torch
 
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.recipe.components import component_class
-from pyserini_ance.recipe.optimization import Optimizer
+from pyserini_ance.recipe.stage import Optimizer
 from pyserini_ance.runs.checkpoint import (
     TRAINING,
     Checkpoint,

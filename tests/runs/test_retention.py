@@ -1,10 +1,9 @@
 """Retention: checkpoints, vectors and tables stay when they are new, needed or being read."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from helpers.elsewhere import elsewhere
 from safetensors.numpy import save_file
 
 from pyserini_ance.recipe.models import Recipe, Retention
@@ -23,18 +22,6 @@ RECIPE = {
     "bm25": None,
     "stages": {"a": {**STAGE, "terms": {"query": {"negatives": [{"kind": "ann"}]}}}},
 }
-READER = """
-import sys
-from contextlib import ExitStack
-from pathlib import Path
-from pyserini_ance.storage.publish import leased
-
-with ExitStack() as leases:
-    for folder in sys.argv[1:]:
-        leases.enter_context(leased(Path(folder)))
-    print(flush=True)
-    sys.stdin.read()
-"""
 
 
 @pytest.fixture
@@ -59,6 +46,12 @@ def publish(run: RunDir, stage: str, step: int) -> None:
 def vectors(run: RunDir, step: int, stage: str = "a", precision: str = "fp32") -> Path:
     weights = Checkpoint.open(run.checkpoint(stage, step)).document_weights
     return run.scratch / f"{weights[:16]}-{precision}"
+
+
+def reading(*folders: Path):
+    """Another process that reads three folders."""
+    block = ", ".join(f"leased(Path(sys.argv[{number}]))" for number in (1, 2, 3))
+    return elsewhere("from pyserini_ance.storage.publish import leased", block, *folders)
 
 
 def names(directory: Path) -> list[str]:
@@ -116,17 +109,13 @@ def test_other_stages_and_unfinished_folders_stay(run):
 def test_folders_stay_while_they_are_read(run):
     """A killed reader keeps nothing; its leases are removed with the folders."""
     read = [run.checkpoint("a", 1), vectors(run, 1), run.generation("a", 2)]
-    with subprocess.Popen(
-        [sys.executable, "-c", READER, *read], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as reader:
-        reader.stdout.readline()
+    with reading(*read):
         prune(run, Retention(keep_negatives=1))
         assert all(folder.exists() for folder in read)
         assert [
             sorted(name for name in names(directory) if name[0] != ".")
             for directory in (run.checkpoints, run.scratch, run.negatives)
         ] == [["a-00000001", "a-00000004"], [read[1].name], ["a-00000002", "a-00000004"]]
-        reader.kill()
     prune(run, Retention(keep_negatives=1))
     assert [names(directory) for directory in (run.checkpoints, run.scratch, run.negatives)] == [
         ["a-00000004"],
@@ -147,10 +136,7 @@ def test_what_nobody_adopted_goes_with_its_last_reader(run):
         publish_evaluation(run.evaluation("a", step), {"dev": 0.5}, "w", {})
     read = [run.checkpoint("a", 3), vectors(run, 3), run.generation("a", 4)]
     recipe = Recipe.model_validate(RECIPE)
-    with subprocess.Popen(
-        [sys.executable, "-c", READER, *read], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as reader:
-        reader.stdout.readline()
+    with reading(*read) as reader:
         clean_up(run, recipe)
         assert all(folder.exists() for folder in read)
         reader.communicate()

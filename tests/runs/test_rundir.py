@@ -2,27 +2,15 @@
 
 import json
 import os
-import subprocess
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from helpers.elsewhere import elsewhere
 
 from pyserini_ance.evaluation.tables import read_results
 from pyserini_ance.runs.rundir import LAYOUT, RunDir, load_recipe
 from pyserini_ance.storage.files import beside, write_json
 from pyserini_ance.storage.locks import LockHeld
-
-HOLDER = """
-import sys
-from pathlib import Path
-from pyserini_ance.runs.rundir import RunDir
-
-with getattr(RunDir(Path(sys.argv[1])), sys.argv[2]).held("encode"):
-    print(flush=True)
-    sys.stdin.read()
-"""
 
 
 @pytest.fixture
@@ -37,13 +25,9 @@ def impatient(monkeypatch):
     monkeypatch.setattr("pyserini_ance.storage.role.PATIENCE_SECONDS", 0.05)
 
 
-@contextmanager
 def held_elsewhere(run: RunDir, role: str):
-    command = [sys.executable, "-c", HOLDER, run.folder, role]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "\n"
-        yield process
-        process.kill()
+    imports = "from pyserini_ance.runs.rundir import RunDir"
+    return elsewhere(imports, f"RunDir(Path(sys.argv[1])).{role}.held('encode')", run.folder)
 
 
 def names(folder: Path) -> list[str]:

@@ -2,24 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
+from helpers.elsewhere import elsewhere
 
 from pyserini_ance.storage.error_text import text_of
 from pyserini_ance.storage.locks import LockHeld
 from pyserini_ance.storage.role import Role
-
-HOLDER = """
-import sys
-from pathlib import Path
-from pyserini_ance.storage.role import Role
-
-with Role(Path(sys.argv[1])).held("encode"):
-    print(flush=True)
-    sys.stdin.readline()
-"""
 
 
 @pytest.fixture
@@ -31,11 +20,9 @@ def role(tmp_path) -> Role:
 def other(role):
     """Another process that has the role."""
     role.path.parent.mkdir()
-    command = [sys.executable, "-c", HOLDER, str(role.path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "\n"
+    imports = "from pyserini_ance.storage.role import Role"
+    with elsewhere(imports, "Role(Path(sys.argv[1])).held('encode')", role.path) as process:
         yield process
-        process.kill()
 
 
 def test_a_role_is_refused_while_another_process_has_it(role, other, monkeypatch):

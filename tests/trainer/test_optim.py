@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pyserini_ance.recipe.optimization import Optimizer
-from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.recipe.stage import Optimizer, Stage
 from pyserini_ance.trainer.optim import AdamW, Lamb, build_optimizer, learning_rate
 
 

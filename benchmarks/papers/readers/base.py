@@ -3,6 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
+from pyserini_ance.encoders.batching import length_sorted_batches
 from pyserini_ance.encoders.family import quiet_transformers
 from pyserini_ance.recipe.components import Component
 
@@ -43,10 +46,6 @@ class Reader(Component):
     model: str
     """A hub name or a folder."""
 
-    @property
-    def names_or_paths(self) -> frozenset[str]:
-        return frozenset({"model"})
-
     def check_documents(self, fields: Iterable[str]) -> None:
         """Raise ValueError if documents with these fields cannot be read; all have a text."""
 
@@ -73,6 +72,24 @@ def load_model(model_class: Any, name: str, device: str) -> Any:
     return model.eval().to(device)
 
 
+def read_in_batches(
+    reader: Any, inputs: Sequence[dict[str, list[int]]], size: int, logits: Sequence[str]
+) -> list[list[np.ndarray]]:
+    """For each of `inputs`, in order, these outputs of the reader's model, without padding."""
+    import torch
+
+    lengths = np.array([len(each["input_ids"]) for each in inputs], np.int64)
+    found: list[list[np.ndarray]] = [[] for _ in inputs]
+    for batch in length_sorted_batches(lengths, int(lengths.max(initial=1)) * size, size):
+        padded = reader.tokenizer.pad([inputs[i] for i in batch], padding_side="right", return_tensors="pt")
+        with torch.inference_mode():
+            output = reader.model(**padded.to(reader.device))
+        for name in logits:
+            for i, of_input in zip(batch, getattr(output, name).cpu().numpy(), strict=True):
+                found[i].append(of_input[: lengths[i]] if of_input.ndim else of_input)
+    return found
+
+
 def best_answers(candidates: Sequence[Answer | None], cutoffs: Sequence[int]) -> list[Answer]:
     """For each cutoff, the answer of highest score among the first `cutoff` candidates; the first of equal
     ones.
@@ -82,10 +99,5 @@ def best_answers(candidates: Sequence[Answer | None], cutoffs: Sequence[int]) ->
     best = []
     for cutoff in cutoffs:
         answers = [candidate for candidate in candidates[:cutoff] if candidate is not None]
-        best.append(max(answers, key=_score, default=NO_ANSWER))
+        best.append(max(answers, key=lambda answer: answer.score or 0.0, default=NO_ANSWER))
     return best
-
-
-def _score(answer: Answer) -> float:
-    assert answer.score is not None
-    return answer.score

@@ -9,9 +9,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from pydantic import PositiveInt
 
-from benchmarks.papers.readers.base import Answer, Passage, Reader, best_answers, load_model
+from benchmarks.papers.readers.base import Answer, Passage, Reader, best_answers, load_model, read_in_batches
 from benchmarks.papers.readers.extractive import best_span
-from pyserini_ance.encoders.batching import length_sorted_batches
 
 
 class DprReaderSettings(Reader):
@@ -70,15 +69,14 @@ class DprReader:
         """See `OpenReader.answers`; the score of an answer is the relevance of its passage."""
         records = [passage.record for passage in passages[: max(cutoffs)]]
         inputs = [self._input(question, record.get("title", ""), record["text"]) for record in records]
-        candidates: list[Answer | None] = []
-        outputs = self._read(inputs)
-        for index, (record, passage, output) in enumerate(zip(records, inputs, outputs, strict=True)):
-            starts, ends, relevance = output
+        given = [{"input_ids": each.ids, "attention_mask": [1] * len(each.ids)} for each in inputs]
+        names = ("start_logits", "end_logits", "relevance_logits")
+        outputs = read_in_batches(self, given, self.settings.batch_passages, names)
+        candidates: list[Answer | None] = [None] * len(records)
+        for index, (passage, (starts, ends, relevance)) in enumerate(zip(inputs, outputs, strict=True)):
             if len(passage.ids) > passage.offset:
-                text = self._answer_text(passage, record["text"], starts, ends)
-                candidates.append(Answer(text, relevance, index))
-            else:
-                candidates.append(None)
+                text = self._answer_text(passage, records[index]["text"], starts, ends)
+                candidates[index] = Answer(text, float(relevance), index)
         return best_answers(candidates, cutoffs)
 
     def _input(self, question: str, title: str, text: str) -> DprPassage:
@@ -97,24 +95,3 @@ class DprReader:
         while last + 1 < len(words) and words[last + 1] == words[last]:
             last += 1
         return text[passage.characters[first][0] : passage.characters[last][1]]
-
-    def _read(self, passages: Sequence[DprPassage]) -> list[tuple[np.ndarray, np.ndarray, float]]:
-        """The start and end logits (T,) and the relevance of each passage."""
-        import torch
-
-        lengths = np.array([len(passage.ids) for passage in passages], np.int64)
-        size = self.settings.batch_passages
-        outputs: dict[int, tuple[np.ndarray, np.ndarray, float]] = {}
-        for batch in length_sorted_batches(lengths, int(lengths.max(initial=1)) * size, size):
-            inputs = [
-                {"input_ids": passages[i].ids, "attention_mask": [1] * len(passages[i].ids)} for i in batch
-            ]
-            padded = self.tokenizer.pad(inputs, padding_side="right", return_tensors="pt").to(self.device)
-            with torch.inference_mode():
-                logits = self.model(**padded)
-            starts = logits.start_logits.cpu().numpy()
-            ends = logits.end_logits.cpu().numpy()
-            relevance = logits.relevance_logits.cpu().numpy()
-            for i, of_start, of_end, relevant in zip(batch, starts, ends, relevance, strict=True):
-                outputs[i] = of_start[: lengths[i]], of_end[: lengths[i]], float(relevant)
-        return [outputs[i] for i in range(len(passages))]

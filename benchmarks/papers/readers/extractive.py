@@ -1,14 +1,13 @@
 """Extractive reading with any SQuAD model (AutoModelForQuestionAnswering): the answer is the span of highest
 score."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 from pydantic import PositiveInt, model_validator
 
-from benchmarks.papers.readers.base import Answer, Passage, Reader, best_answers, load_model
-from pyserini_ance.encoders.batching import length_sorted_batches
+from benchmarks.papers.readers.base import Answer, Passage, Reader, best_answers, load_model, read_in_batches
 from pyserini_ance.encoders.family import longest_input
 from pyserini_ance.encoders.tokenization import fill_template
 from pyserini_ance.pipeline.data_checks import check_template_fields
@@ -108,7 +107,10 @@ class ExtractiveReader:
         ]
         best: list[Answer | None] = [None] * len(texts)
         best_scores = [-np.inf] * len(texts)
-        for window, starts, ends in self._read(self._windows(question, texts)):
+        windows, size = self._windows(question, texts), self.settings.batch_windows
+        inputs = [window.inputs for window in windows]
+        outputs = read_in_batches(self, inputs, size, ("start_logits", "end_logits"))
+        for window, (starts, ends) in zip(windows, outputs, strict=True):
             inside = window.inside
             first, last, score = best_span(starts[inside], ends[inside], self.settings.answer_tokens)
             begin, end = window.offsets[inside][[first, last], [0, 1]]
@@ -143,20 +145,3 @@ class ExtractiveReader:
         encoded = self.tokenizer(question, add_special_tokens=False, return_offsets_mapping=True)
         offsets = encoded["offset_mapping"][: self.settings.question_tokens]
         return question[: offsets[-1][1]] if offsets else question
-
-    def _read(self, windows: Sequence[Window]) -> Iterator[tuple[Window, np.ndarray, np.ndarray]]:
-        """Each window with the start and end logits (T,) of its tokens, in the order given."""
-        import torch
-
-        lengths = np.array([len(window.inside) for window in windows], np.int64)
-        size = self.settings.batch_windows
-        logits: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        for batch in length_sorted_batches(lengths, int(lengths.max(initial=1)) * size, size):
-            inputs = [windows[i].inputs for i in batch]
-            padded = self.tokenizer.pad(inputs, padding_side="right", return_tensors="pt").to(self.device)
-            with torch.inference_mode():
-                output = self.model(**padded)
-            starts, ends = output.start_logits.cpu().numpy(), output.end_logits.cpu().numpy()
-            for i, of_start, of_end in zip(batch, starts, ends, strict=True):
-                logits[i] = of_start[: lengths[i]], of_end[: lengths[i]]
-        return ((window, *logits[i]) for i, window in enumerate(windows))

@@ -7,12 +7,9 @@ Figure 3(d).
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
-from benchmarks.papers.studies.figures import Line, Panel, lines
+from benchmarks.papers.studies.figures import Line, Panel, lines, smooth
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
-from pyserini_ance.reports.plots import SMOOTH_SHARE, running_mean
-from pyserini_ance.reports.run_history import WEIGHTED_SUM, Record, RunHistory, Series
+from pyserini_ance.reports.run_history import Record, RunHistory, Series
 
 TITLE = "The gap between the negatives in use and the model"
 
@@ -36,7 +33,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
         line.x += [row["mined_at"], row["next_mined_at"], row["next_mined_at"]]
         line.y += [100.0, 100 * row["overlap"], math.nan]  # the line is interrupted
     ages = {run.name: Line(age.x, age.y) for run in runs if (age := run.history.lines["age"].get("age"))}
-    losses = {run.name: loss for run in runs if (loss := _loss(run.history)) is not None}
+    losses = {run.name: smooth(loss) for run in runs if (loss := run.loss) is not None}
     panels = [
         Panel(
             "Negatives that the model itself would mine",
@@ -76,12 +73,3 @@ def gaps(history: RunHistory, run: str) -> list[Row]:
             )
         before[key] = record
     return rows
-
-
-def _loss(history: RunHistory) -> Line | None:
-    losses = history.lines["loss"]
-    series = losses.get(WEIGHTED_SUM) or next(iter(losses.values()), None)
-    if series is None:
-        return None
-    y = running_mean(np.array(series.y, float), max(1, len(series.y) // SMOOTH_SHARE))
-    return Line(series.x, y.tolist())

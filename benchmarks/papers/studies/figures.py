@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pyserini_ance.reports.plots import COLOURS, LINES
+from pyserini_ance.reports.plots import COLOURS, LINES, SMOOTH_SHARE, running_mean
+from pyserini_ance.reports.run_history import Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,6 +36,12 @@ class Line(NamedTuple):
     y: Sequence[float]
     lower: Sequence[float] = ()
     upper: Sequence[float] = ()
+
+
+def smooth(series: Series) -> Line:
+    """The running mean of a series of steps."""
+    y = running_mean(np.array(series.y, float), max(1, len(series.y) // SMOOTH_SHARE))
+    return Line(series.x, y.tolist())
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from contextlib import nullcontext
 from statistics import fmean
 
 import numpy as np
+import pandas as pd
 import torch
 
-from benchmarks.papers.studies.figures import Line, Panel, bars, lines, points
+from benchmarks.papers.studies.figures import Panel, bars, lines, points, smooth
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
 from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.prepared import AnchorSet
@@ -21,7 +22,6 @@ from pyserini_ance.negatives.random_filling import fill_random
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.term import Term
-from pyserini_ance.reports.plots import SMOOTH_SHARE, running_mean
 from pyserini_ance.trainer.batch import Batch, TermRows
 from pyserini_ance.trainer.losses.nll import Nll
 from pyserini_ance.trainer.objective import term_losses
@@ -53,53 +53,27 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
         x, y = pairs.setdefault(row["run"] if several else row["source"], ([], []))
         x.append(row["last_layer_norm"])
         y.append(row["gradient_norm"])
-    trained = {run.name: line for run in runs if (line := _of_steps(run)) is not None}
+    steps = {run.name: run.history.lines["gradient norm"].get("grad_norm") for run in runs}
+    trained = {name: smooth(series) for name, series in steps.items() if series is not None}
+    title, source = "Mean over training queries" + ", all weights" * several, "source of the negative"
     panels = [
-        Panel(
-            "Mean over training queries" + ", all weights" * several,
-            "source of the negative",
-            "L2 norm",
-            bars(means, log_y=True),
-        ),
+        Panel(title, source, "L2 norm", bars(means, log_y=True)),
         Panel("Each query", "L2 norm at the last layer", "L2 norm over all weights", points(pairs, log=True)),
     ]
     if trained:
-        drawn = lines(trained, points=False)
-        panels.append(
-            Panel(
-                "During training, before clipping (running mean)",
-                "step of all stages",
-                "L2 norm of a step",
-                drawn,
-            )
-        )
+        title, drawn = "During training, before clipping (running mean)", lines(trained, points=False)
+        panels.append(Panel(title, "step of all stages", "L2 norm of a step", drawn))
     return Findings(rows, panels, summary)
 
 
 def _summary(rows: Sequence[Row]) -> list[Row]:
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["run"], row["source"]), []).append(row)
-    keys = ("loss", *NORMS.values())
-    return [
-        {"run": run, "source": source, "queries": len(own)}
-        | {key: fmean(row[key] for row in own) for key in keys}
-        | {"ratio": _largest_ratio(own)}
-        for (run, source), own in groups.items()
-    ]
-
-
-def _largest_ratio(rows: Sequence[Row]) -> float | None:
-    ratios = [row["gradient_norm"] / row["last_layer_norm"] for row in rows if row["last_layer_norm"]]
-    return max(ratios, default=None)
-
-
-def _of_steps(run: StudiedRun) -> Line | None:
-    steps = run.history.lines["gradient norm"].get("grad_norm")
-    if steps is None:
-        return None
-    y = np.array(steps.y, float)
-    return Line(steps.x, running_mean(y, max(1, len(y) // SMOOTH_SHARE)).tolist())
+    """The means by run and source; `ratio` is the largest, None where all norms at the last layer are 0."""
+    frame = pd.DataFrame(rows)
+    frame["ratio"] = frame.gradient_norm / frame.last_layer_norm.replace(0, np.nan)
+    by_source = frame.groupby(["run", "source"], sort=False)
+    means = {key: (key, fmean) for key in ("loss", *NORMS.values())}
+    found = by_source.agg(queries=("loss", "size"), **means, ratio=("ratio", "max")).reset_index()
+    return found.astype(object).where(found.notna(), None).to_dict("records")
 
 
 def _rows(run: StudiedRun) -> Iterator[Row]:
@@ -195,22 +169,13 @@ def single_negative_term(terms: Sequence[Term]) -> Term:
     follows a teacher, or if there is none."""
     of_queries = [term for term in terms if term.anchor == "query" and term.regularizer is None]
     plain = next((term for term in of_queries if not getattr(term.loss, "needs_teacher", False)), None)
-    loss = (
-        plain.loss if plain else Nll(scale=getattr(of_queries[0].loss, "scale", None) if of_queries else None)
+    scale = getattr(of_queries[0].loss, "scale", None) if of_queries else None
+    loss = plain.loss if plain else Nll(scale=scale)
+    empty = dict.fromkeys(
+        ("negatives_from", "num_hardest", "false_negative_margin", "teacher", "regularizer"), None
     )
-    changes = {
-        "anchor": "query",
-        "negatives": (),
-        "negatives_from": None,
-        "in_batch_negatives": False,
-        "num_hardest": None,
-        "false_negative_margin": None,
-        "loss": loss,
-        "teacher": None,
-        "regularizer": None,
-        "weight": 1.0,
-    }
-    return terms[0].model_copy(update=changes)
+    changes = {"anchor": "query", "negatives": (), "in_batch_negatives": False, "loss": loss, "weight": 1.0}
+    return terms[0].model_copy(update={**changes, **empty})
 
 
 def _norm(gradients: Sequence[torch.Tensor | None]) -> float:

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.papers.studies.figures import Line, Panel, lines
+from benchmarks.papers.studies.figures import Line, Panel, lines, smooth
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
-from pyserini_ance.reports.plots import SMOOTH_SHARE, running_mean
-from pyserini_ance.reports.run_history import WEIGHTED_SUM, Series
+from pyserini_ance.reports.run_history import Series
 
 TITLE = "Learning curves"
 STEP = "step of all stages"
@@ -36,7 +35,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     for name in dict.fromkeys(name for of_run in series.values() for name in of_run):
         own = {run: of_run[name] for run, of_run in series.items() if name in of_run}
         is_dev = name.startswith("dev ")
-        drawn = {run: Line(line.x, line.y if is_dev else _smooth(line)) for run, line in own.items()}
+        drawn = {run: Line(line.x, line.y) if is_dev else smooth(line) for run, line in own.items()}
         title = name if is_dev else f"{name} (running mean)"
         panels.append(Panel(title, STEP, name, lines(drawn, points=is_dev)))
     return Findings(
@@ -45,15 +44,8 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
 
 
 def _series(run: StudiedRun) -> dict[str, Series]:
-    history = run.history
-    losses = history.lines["loss"]
-    total = losses.get(WEIGHTED_SUM) or next(iter(losses.values()), None)
-    dev = {f"dev {name}": line for name, line in history.lines["dev"].items()}
-    return {**({"loss": total} if total else {}), **dev, **history.lines["live searches"]}
-
-
-def _smooth(line: Series) -> list[float]:
-    return running_mean(np.array(line.y, float), max(1, len(line.y) // SMOOTH_SHARE)).tolist()
+    dev = {f"dev {name}": line for name, line in run.history.lines["dev"].items()}
+    return {**({"loss": run.loss} if run.loss else {}), **dev, **run.history.lines["live searches"]}
 
 
 def _summary(run: str, name: str, line: Series) -> Row:

@@ -15,7 +15,6 @@ from benchmarks.papers.studies.studied_run import Findings, NotInstalled, NotKep
 from benchmarks.papers.studies.t_sne import check_scikit_learn, embed
 from pyserini_ance.data.trec import PADDING
 from pyserini_ance.reports.forgetting import reciprocal_ranks
-from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.rundir import TRAINING_RANKS_CUTOFF as CUTOFF
 
 if TYPE_CHECKING:
@@ -127,13 +126,9 @@ def _anchors(run: StudiedRun) -> np.ndarray:
 
 def _mined(run: StudiedRun, anchors: np.ndarray) -> list[Mined]:
     """The generations that have negatives for all `anchors`, in order."""
-    run.check_no_generation_was_removed()
     mined = []
-    weights_of = [generation.weights for _, generation in run.generations]
-    for weights, (name, position, tables) in zip(weights_of, run.tables_in_use, strict=True):
-        own = [table for table in tables.values() if table.anchor_side == "query"]
-        if own and all(np.isin(anchors, table.anchors).all() for table in own):
-            found = np.concatenate([table.candidates[table.positions(anchors)] for table in own], axis=1)
+    for name, position, weights, found in run.mined_for(anchors):
+        if found.shape[1]:
             mined.append(Mined(name, position, weights, [of[of != PADDING].tolist() for of in found]))
     if len(mined) < 3:
         raise NotKept(
@@ -174,10 +169,7 @@ def _points(run: StudiedRun, anchor: int, mined: Sequence[Mined], case: Case) ->
 
     A document of several passages scores as the best and is drawn at their mean.
     """
-    kept = {
-        Checkpoint.open(run.run.checkpoints / name, verify=False).weights: name
-        for name in run.kept_checkpoints
-    }
+    kept = run.checkpoints_by_weights
     shown = [generation for generation in mined[case.first : case.first + 4] if generation.weights in kept]
     if not shown:
         return [], f"{run.name}: no checkpoint that mined is kept; train with retention.save_total_limit=100"
@@ -240,12 +232,8 @@ def _panels(
     if not placed:
         return
     scores = {group: _mean_scores(placed, group) for group in GROUPS}
-    yield Panel(
-        f"By the model of each generation{suffix}",
-        "step of all stages",
-        "mean score with the query",
-        lines(scores),
-    )
+    title = f"By the model of each generation{suffix}"
+    yield Panel(title, "step of all stages", "mean score with the query", lines(scores))
     for name in dict.fromkeys(row["generation"] for row in placed if row["x"] == row["x"]):
         own = [row for row in placed if row["generation"] == name]
         title = name + (f", RR@{CUTOFF} {ranks[name]:.2f}" if name in ranks else "") + suffix

@@ -18,7 +18,6 @@ from benchmarks.papers.studies.studied_run import (
 )
 from pyserini_ance.data.trec import PADDING
 from pyserini_ance.negatives.table import is_in_line
-from pyserini_ance.runs.checkpoint import Checkpoint
 
 TITLE = "Neighbours of the positive among the next negatives"
 KINDS = {"new": "new negatives", "all": "all negatives", "by chance": "by chance"}
@@ -43,43 +42,27 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
         }
         for row in rows
     }
-    panel = Panel(
-        "Covered by neighbours that the checkpoint before has found",
-        "generation of negatives",
-        "share (%)",
-        bars(groups),
-    )
+    title = "Covered by neighbours that the checkpoint before has found"
+    panel = Panel(title, "generation of negatives", "share (%)", bars(groups))
     return Findings(rows, [panel])
 
 
 def _rows(run: StudiedRun) -> Iterator[Row]:
-    run.check_no_generation_was_removed()
-    checkpoints = {
-        Checkpoint.open(run.run.checkpoints / name, verify=False).weights: name
-        for name in run.kept_checkpoints
-    }
-    anchors = run.sampled_anchors("study positive-neighbors")
+    checkpoints, anchors = run.checkpoints_by_weights, run.sampled_anchors("study positive-neighbors")
     before: np.ndarray | None = None  # (A, n) the negatives of all generations so far
     last: tuple[str, str] | None = None  # name and weights of the last generation
-    weights_of = [generation.weights for _, generation in run.generations]
-    for weights, (name, _, tables) in zip(weights_of, run.tables_in_use, strict=True):
-        of_queries = [table for table in tables.values() if table.anchor_side == "query"]
-        if any(not np.isin(anchors, table.anchors).all() for table in of_queries):
-            continue  # it was mined for other queries
-        found = [table.candidates[table.positions(anchors)] for table in of_queries]
-        negatives = np.concatenate(found, axis=1) if found else np.full((len(anchors), 0), PADDING, np.int32)
+    for name, _, weights, negatives in run.mined_for(anchors):
         if before is not None and last is not None and last[1] in checkpoints and negatives.shape[1]:
             neighbours = _neighbours(run, checkpoints[last[1]], anchors)
             new = np.where(is_in_line(negatives, before), np.int32(PADDING), negatives)
+            found = (neighbours != PADDING).sum(1).mean()
             yield {
                 "run": run.name,
                 "generation": last[0],
                 "next": name,
                 "new": _mean(shared_share(new, neighbours)),
                 "all": _mean(shared_share(negatives, neighbours)),
-                "by chance": float(
-                    (neighbours != PADDING).sum(1).mean() / len(run.data.collection.documents)
-                ),
+                "by chance": float(found / len(run.data.collection.documents)),
                 "queries": len(anchors),
             }
         before = negatives if before is None else np.concatenate([before, negatives], axis=1)

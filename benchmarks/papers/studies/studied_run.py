@@ -24,7 +24,7 @@ from pyserini_ance.pipeline.preparation import prepare
 from pyserini_ance.pyserini_bridge.vector_files import read_index
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.models import START_PREFIX, Recipe
-from pyserini_ance.reports.run_history import RunHistory
+from pyserini_ance.reports.run_history import WEIGHTED_SUM, RunHistory, Series
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import Generation, TableKey, open_generation
 from pyserini_ance.runs.run_log import RunLog
@@ -134,7 +134,13 @@ class StudiedRun:
     @cached_property
     def result(self) -> Snapshot:
         """The run's result over its data, with the vectors of `RUN/index`."""
-        return self.snapshot(self._result_name())
+        stage_ends = RunLog(self.run, writes=False).decisions("stage_end")
+        ended = [record["result"] for record in stage_ends if record["stage"] == self.last_stage]
+        if not ended:
+            raise NotKept(f"{self.run.folder}: stage {self.last_stage} has not ended; continue the run first")
+        if not is_complete(self.run.checkpoints / ended[-1]):
+            raise NotKept(f"{self.run.checkpoints / ended[-1]} was removed; train the run again")
+        return self.snapshot(ended[-1])
 
     @cached_property
     def generations(self) -> list[tuple[str, Generation]]:
@@ -145,6 +151,12 @@ class StudiedRun:
             if is_complete(folder):
                 generations.append((record["stage"], open_generation(folder, self.data.identity)))
         return generations
+
+    @property
+    def loss(self) -> Series | None:
+        """The weighted sum of the terms' losses, or the only term's, by step."""
+        losses = self.history.lines["loss"]
+        return losses.get(WEIGHTED_SUM) or next(iter(losses.values()), None)
 
     def check_no_generation_was_removed(self) -> None:
         """Raise NotKept if the tables of a refresh were removed: what was new at another is then unknown."""
@@ -173,11 +185,47 @@ class StudiedRun:
         known = [name for name in names if name.rpartition("-")[0] in order]
         return sorted(known, key=lambda name: (order.index(name.rpartition("-")[0]), step_of(name)))
 
+    @property
+    def checkpoints_by_weights(self) -> dict[str, str]:
+        """The names of the kept checkpoints by the hash of their weights."""
+        folders = {name: self.run.checkpoints / name for name in self.kept_checkpoints}
+        return {Checkpoint.open(path, verify=False).weights: name for name, path in folders.items()}
+
+    def mined_for(self, anchors: np.ndarray) -> Iterator[tuple[str, int, str, np.ndarray]]:
+        """The generations that were mined for all of the training queries `anchors` (A,), in order: name,
+        position of the checkpoint, hash of its weights, negatives (A, n) of all tables.
+        """
+        self.check_no_generation_was_removed()
+        weights_of = [generation.weights for _, generation in self.generations]
+        for weights, (name, position, tables) in zip(weights_of, self.tables_in_use, strict=True):
+            own = [table for table in tables.values() if table.anchor_side == "query"]
+            if all(np.isin(anchors, table.anchors).all() for table in own):
+                found = [np.empty((len(anchors), 0), np.int32)]
+                found += [table.candidates[table.positions(anchors)] for table in own]
+                yield name, position, weights, np.concatenate(found, axis=1)
+
     def snapshot(self, checkpoint: str) -> Snapshot:
         """A checkpoint over the run's data. Its documents are encoded unless `RUN/index` has its vectors."""
-        if checkpoint not in self._snapshots:
-            self._snapshots[checkpoint] = self._snapshot(checkpoint)
-        return self._snapshots[checkpoint]
+        if checkpoint in self._snapshots:
+            return self._snapshots[checkpoint]
+        opened = Checkpoint.open(self.run.checkpoints / checkpoint, verify=False)
+        precision = self.recipe.final_evaluation.precision
+        snapshot = self._snapshots[checkpoint] = Snapshot(
+            opened.encoder,
+            opened.weights,
+            self.data,
+            self.recipe.encoding.model_copy(update={"precision": precision}),
+            self.scratch,
+            self.settings.device,
+            self.world,
+            opened.document_weights,
+            self.recipe,
+        )
+        about = self.run.index / INDEX_ABOUT
+        if about.exists() and read_json(about).get("weights") == opened.weights:
+            vectors = ShardedVectors.split(read_index(self.run.index)[0], self.world)
+            vars(snapshot)["document_vectors"] = vectors
+        return snapshot
 
     def sampled_anchors(self, purpose: str) -> np.ndarray:
         """(Q,) int32, ascending: at most `queries` of the training queries that have a positive."""
@@ -212,43 +260,6 @@ class StudiedRun:
         depth = k + positives.largest[1]
         ranked = read_ranking(path, self.data.split, self.data.collection, depth, anchors)
         return first_negatives(positives, anchors, ranked.rows, k)
-
-    def _snapshot(self, checkpoint: str) -> Snapshot:
-        opened = Checkpoint.open(self.run.checkpoints / checkpoint, verify=False)
-        precision = self.recipe.final_evaluation.precision
-        snapshot = Snapshot(
-            opened.encoder,
-            opened.weights,
-            self.data,
-            self.recipe.encoding.model_copy(update={"precision": precision}),
-            self.scratch,
-            self.settings.device,
-            self.world,
-            opened.document_weights,
-            self.recipe,
-        )
-        if (vectors := self._exported(opened.weights)) is not None:
-            vars(snapshot)["document_vectors"] = vectors
-        return snapshot
-
-    def _exported(self, weights: str) -> ShardedVectors | None:
-        """The vectors in `RUN/index` if they are of these weights."""
-        about = self.run.index / INDEX_ABOUT
-        if not about.exists() or read_json(about).get("weights") != weights:
-            return None
-        return ShardedVectors.split(read_index(self.run.index)[0], self.world)
-
-    def _result_name(self) -> str:
-        ended = [
-            record
-            for record in RunLog(self.run, writes=False).decisions("stage_end")
-            if record["stage"] == self.last_stage
-        ]
-        if not ended:
-            raise NotKept(f"{self.run.folder}: stage {self.last_stage} has not ended; continue the run first")
-        if not is_complete(self.run.checkpoints / ended[-1]["result"]):
-            raise NotKept(f"{self.run.checkpoints / ended[-1]['result']} was removed; train the run again")
-        return str(ended[-1]["result"])
 
 
 def first_negatives(

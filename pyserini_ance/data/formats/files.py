@@ -13,15 +13,6 @@ if TYPE_CHECKING:
     from pyserini_ance.data.formats.format import Format
 
 
-class OfficialFile(Settings):
-    """A published file: `what` describes it, and `at` is its address or the archive that contains it."""
-
-    what: str
-    """A description of the file."""
-    at: str
-    """Its address, or the archive that contains it."""
-
-
 class SplitCounts(Settings):
     """Published counts of a split: queries, queries with a relevant document (`used`), and judgments.
 
@@ -46,8 +37,8 @@ class Official(Settings):
     """Published number of documents."""
     splits: dict[str, SplitCounts] = {}  # noqa: RUF012  pydantic copies defaults
     """Published counts by split."""
-    files: dict[str, OfficialFile] = {}  # noqa: RUF012
-    """Published files by name."""
+    files: dict[str, str] = {}  # noqa: RUF012
+    """Published files by name: the address, or the archive that contains the file, and its description."""
 
 
 def input_files(data: "Format") -> list[Path]:
@@ -71,10 +62,7 @@ def input_files(data: "Format") -> list[Path]:
         )
         raise FileNotFoundError(
             f"{len(missing)} of {len(data.files())} files of the recipe do not exist, plain or as .gz:\n"
-            + "\n".join(
-                f"  {key}: {path}" + (f"\n    {file.what}: {file.at}" if file else "")
-                for key, path, file in sources
-            )
+            + "\n".join(f"  {key}: {path}" + (f"\n    {file}" if file else "") for key, path, file in sources)
             + "\nput them there, or set their paths, with KEY=PATH on the command line (relative paths start "
             f"at the working directory, now {Path.cwd()}); data.splits.NAME=null leaves a split out, and "
             "data.hold_out.queries=200 cuts a dev split from the training queries"

@@ -28,12 +28,9 @@ def run(small_recipe, tmp_path):
     (tmp_path / "dev.json").write_text(json.dumps(records))
     splits = {name: {"questions": str(tmp_path / "dev.json")} for name in ("train", "dev")}
     data = {"kind": "dpr", "passages": str(tmp_path / "psgs.tsv"), "splits": splits}
-    recipe = small_recipe(
-        {"only": ONE_STEP},
-        data=data,
-        final_evaluation={"split": "dev", "measures": ["Success@2"]},
-        cache=str(tmp_path / "cache"),
-    )
+    final = {"split": "dev", "measures": ["Success@2"]}
+    cache = str(tmp_path / "cache")
+    recipe = small_recipe({"only": ONE_STEP}, data=data, final_evaluation=final, cache=cache)
     return make_finished_run(tmp_path / "run", recipe, {"dev": ""}, {"run.dev.trec": RANKING})
 
 
@@ -55,9 +52,8 @@ class FirstWords:
 
 
 def answered(run, folder, cutoffs=(1, 2), questions=None):
-    return question_answering.Answering(
-        open_ranking(str(run.folder), questions and run.final_run("dev"), None, questions), cutoffs, folder
-    )
+    ranked = open_ranking(str(run.folder), questions and run.final_run("dev"), None, questions)
+    return question_answering.Answering(ranked, cutoffs, folder)
 
 
 def test_the_table_and_the_predictions_by_hand(run, tmp_path):
@@ -74,12 +70,10 @@ def test_the_table_and_the_predictions_by_hand(run, tmp_path):
         {"id": "0", "question": "which year", "answer": "year 1984.", "passage": "2", "score": 1.0},
         {"id": "1", "question": "where", "answer": "the U.S.", "passage": "3", "score": 1.0},
     ]
-    assert json.loads((tmp_path / "out" / "measures.json").read_text()) == {
-        "questions": 3,
-        "with passages": 2,
-        "rows": [one, two],
-    }
-    assert answering.rows(regular_expressions=True) == [
+    measures = json.loads((tmp_path / "out" / "measures.json").read_text())
+    assert measures == {"questions": 3, "with passages": 2, "rows": [one, two]}
+    by_patterns = answering.rows(regular_expressions=True)
+    assert by_patterns == [
         {"passages": 1, "EM": 0},
         {"passages": 2, "EM": 0},
     ]  # "year 1984." begins otherwise
@@ -93,9 +87,8 @@ def test_an_interrupted_command_continues(run, tmp_path):
     again = FirstWords()
     answering.begin(reader)
     answering.read(again)
-    assert [question for question, _ in again.asked] == ["where"] and answering.rows()[1][
-        "EM"
-    ] == pytest.approx(1 / 3)
+    assert [question for question, _ in again.asked] == ["where"]
+    assert answering.rows()[1]["EM"] == pytest.approx(1 / 3)
     with pytest.raises(FileExistsError, match="was made with reader .*'model': 'm'.*, not .*'model': 'n'"):
         answering.begin(question_answering.make_reader("extractive", "n", []))
 
@@ -108,33 +101,26 @@ def test_unjudged_questions(run, tmp_path):
     assert answering.rows() == [{"passages": 2, "EM": 0.5, "F1": pytest.approx((2 / 3 + 1) / 2)}]
 
 
-def test_invalid_requests_are_refused(run, small_recipe, tmp_path):
-    with pytest.raises(ValueError, match="--questions requires --run"):
-        papers.main(["answer", str(run.folder), "--model", "m", "--output", "x", "--questions", "q.csv"])
-    refused = {
-        "answer_token=3": r"reader dpr: answer_token: unknown key 'answer_token' \(did you mean "
-        r"'answer_tokens'\?\)"
-    }
-    for setting, words in {
-        **refused,
-        "answer_tokens=x": "reader dpr: answer_tokens: Input should be a valid integer",
-    }.items():
-        with pytest.raises(ValueError, match=words):
-            question_answering.make_reader("dpr", "m", [setting])
-    with pytest.raises(ValueError, match="'length' is not a setting of a reader; expected key=value"):
-        question_answering.make_reader("dpr", "m", ["length"])
-    for template, unknown in {"{titel} {text}": "titel", "{txt}": "txt"}.items():
-        reader = question_answering.make_reader("extractive", "m", [f"template={template}"])
-        with pytest.raises(ValueError, match=f"template is '{template}', but .* has no field {unknown} "):
-            answered(run, tmp_path / "out").begin(reader)
-    assert not (tmp_path / "out").exists()
-    plain = make_finished_run(
-        tmp_path / "plain",
-        small_recipe({"only": ONE_STEP}),
-        {"test": ""},
-        {"run.test.trec": "test-0 Q0 red-apple 1 1 t\n"},
-    )
-    with pytest.raises(ValueError, match="the questions of 'test' have no answers to measure by"):
-        question_answering.Answering(open_ranking(str(plain.folder)), (1,), tmp_path / "out").begin(
-            question_answering.make_reader("extractive", "m", [])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--questions", "q.csv"], "--questions requires --run"),
+        (["answer_token=3"], r"answer_token: unknown key 'answer_token' \(did you mean 'answer_tokens'\?\)"),
+        (["answer_tokens=x"], "reader extractive: answer_tokens: Input should be a valid integer"),
+        (["template={titel} {text}"], "template is '{titel} {text}', but .* has no field titel "),
+    ],
+)
+def test_invalid_requests_are_refused(run, tiny_reader, tmp_path, words, message):
+    with pytest.raises(ValueError, match=message):
+        papers.main(
+            ["answer", str(run.folder), "--model", tiny_reader, "--output", str(tmp_path / "out"), *words]
         )
+    assert not (tmp_path / "out").exists()
+
+
+def test_questions_without_answers_are_refused(small_recipe, tmp_path):
+    ranking = {"run.test.trec": "test-0 Q0 red-apple 1 1 t\n"}
+    plain = make_finished_run(tmp_path / "plain", small_recipe({"only": ONE_STEP}), {"test": ""}, ranking)
+    asked = question_answering.Answering(open_ranking(str(plain.folder)), (1,), tmp_path / "out")
+    with pytest.raises(ValueError, match="the questions of 'test' have no answers to measure by"):
+        asked.begin(question_answering.make_reader("extractive", "m", []))

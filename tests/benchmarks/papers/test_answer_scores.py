@@ -33,19 +33,12 @@ SCORES = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "expected"), NORMALIZED)
-def test_normalized(answer, expected):
-    assert normalized(answer) == expected
-
-
-@pytest.mark.parametrize(("prediction", "answers", "expected"), EXACT)
-def test_exact_match(prediction, answers, expected):
-    assert exact_match(prediction, answers) == expected
-
-
-@pytest.mark.parametrize(("prediction", "answers", "expected"), SCORES)
-def test_f1(prediction, answers, expected):
-    assert f1(prediction, answers) == pytest.approx(expected)
+def test_answers_are_normalized_and_compared():
+    assert [(answer, normalized(answer)) for answer, _ in NORMALIZED] == NORMALIZED
+    for prediction, answers, expected in EXACT:
+        assert exact_match(prediction, answers) == expected, prediction
+    for prediction, answers, expected in SCORES:
+        assert f1(prediction, answers) == pytest.approx(expected), prediction
 
 
 def test_regular_expressions_match_from_the_start():

@@ -1,15 +1,21 @@
-"""The papers' table of a set: a folder of recipes, what is published of them, and run directories."""
+"""The papers' tables of a set: recipes, what is published of them, run directories, and folders of `rerank`
+and `answer`.
+"""
 
 import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.finished_run import finished
 
-from benchmarks.papers.tables import Tables, read_tables
+from benchmarks.papers.tables import read_tables
+from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.runs.provenance import config_hash_of
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import sha256_file, write_json
+from pyserini_ance.storage.publish import publishing
 
 PUBLISHED = """
 sources: {one: First paper, two: Second paper}
@@ -22,6 +28,26 @@ rows:
 - {method: ance, as: ANCE (Ours), source: two, dev: {RR@10: 0.338}}
 - {method: ance, as: ANCE (Ours), source: two, table: 2, dev: {Hole@10: 0.148}}
 """
+DERIVED = """
+sources: {paper: a paper}
+rows:
+- {method: bm25-search, as: BM25, source: paper, dev: {RR@10: 0.2, Hole@2: 0.1, Overlap@2: 1.0}}
+- {method: bm25-search, as: BM25 alone, source: paper, milliseconds: 62, dev: {RR@10: 0.19}}
+- {method: ance, as: ANCE, source: paper, dev: {Hole@2: 0.2, Overlap@2: 0.3, EM: 0.4}}
+- {method: ance, as: ANCE + BERT, source: paper, reranker: "BERT, first 3", milliseconds: 79.4,
+   dev: {RR@10: 0.36}}
+- {method: ance, as: "ANCE, Epi-1", source: paper, interval: only, train: {forgotten: 0.089}}
+"""
+RANKINGS = {
+    "bm25": {"q1": ["a", "b", "c"], "q2": ["a", "b"]},
+    "only": {"q1": ["a", "x", "b"], "q2": ["x", "y", "a"]},
+}
+QRELS = "q1 0 a 1\nq1 0 b 0\nq2 0 a 1\nq2 0 b 0\nq3 0 a 1\n"
+SYSTEMS, JUDGED, INDEXES = (
+    "Systems without a recipe here:",
+    "Unjudged documents, and documents shared with BM25's ranking",
+    "By the index that searched",
+)
 
 
 @pytest.fixture
@@ -36,96 +62,72 @@ def folder(base, tmp_path) -> Path:
     return made
 
 
-def cells(table: Tables) -> list[list[str]]:
-    """Of the first table, that of the recipes."""
-    return [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in table.as_markdown().split("\n\n")[0].splitlines()
-    ]
+def run_of(folder: Path, name: str, rows: dict, *overrides: str, recipe: str = "set/ance") -> Path:
+    """A finished run beside the set, in the folder `runs`."""
+    file = folder / f"{recipe.rpartition('/')[2]}.yaml"
+    return finished(folder.parent / "runs" / name, file, rows, overrides, name=recipe)
 
 
-def test_without_runs_the_table_has_published_scores(folder, tmp_path):
-    table = read_tables(str(folder), tmp_path / "absent")
-    assert table.as_markdown() == (
-        "| recipe      | figures     | source       | runs | dev RR@10 | dl19 nDCG@10 | "
-        "dl19-rerank nDCG@10 |\n"
-        "| ----------- | ----------- | ------------ | ---- | --------- | ------------ | "
-        "------------------- |\n"
-        "| bm25-search | measured    | -            | -    | -         | -            | -          "
-        "         |\n"
-        "| bm25-search | BM25        | one, table 1 | -    | 0.240     | -            | -          "
-        "         |\n"
-        "| bm25-search | BM25        | two          | -    | 0.187     | -            | -          "
-        "         |\n"
-        "| ance        | expected    | recipe       | -    | 0.330     | 0.648        | -          "
-        "         |\n"
-        "| ance        | measured    | -            | -    | -         | -            | -          "
-        "         |\n"
-        "| ance        | ANCE        | one, table 1 | -    | 0.330     | -            | 0.677      "
-        "         |\n"
-        "| ance        | ANCE (Ours) | two          | -    | 0.338     | -            | -          "
-        "         |\n"
-        "| nce         | measured    | -            | -    | -         | -            | -          "
-        "         |\n"
-        "\n"
-        "Systems without a recipe here:\n"
-        "\n"
-        "| system | source | dev RR@10 | dl19 nDCG@10 |\n"
-        "| ------ | ------ | --------- | ------------ |\n"
-        "| SPLADE | two    | 0.3401    | 0.684        |\n"
-        "\n"
-        "Unjudged documents, and documents shared with BM25's ranking (of the rankings that runs keep):\n"
-        "\n"
-        "| recipe | figures     | source       | runs | dev Hole@10 |\n"
-        "| ------ | ----------- | ------------ | ---- | ----------- |\n"
-        "| ance   | ANCE (Ours) | two, table 2 | -    | 0.148       |\n"
-        "\n"
-        "Answers of a reader (`answer`):\n"
-        "\n"
-        "| recipe | reader | figures | source | runs | test EM |\n"
-        "| ------ | ------ | ------- | ------ | ---- | ------- |\n"
-        "| -      | -      | Reader  | two    | -    | 0.410   |\n"
-        "\n"
-        "- one: First paper\n"
-        "- two: Second paper"
-    )
+def tables(folder: Path) -> dict[str, list[list[str]]]:
+    """The cells of the tables by heading; `notes` has the lines below them."""
+    texts = read_tables(str(folder), folder.parent / "runs").as_markdown().split("\n\n")
+    found = {}
+    for heading, text in zip(["", *texts], texts):
+        if text.startswith("|"):
+            lines = text.splitlines()[2:]
+            found[heading.partition(" (")[0]] = [
+                [cell.strip() for cell in line.split("|")[1:-1]] for line in lines
+            ]
+    return found | {"notes": texts[-1].splitlines()}
 
 
-def test_seeds_are_one_row_with_the_difference_to_what_is_expected(folder, tmp_path):
-    runs = tmp_path / "runs"
+def test_without_runs_the_tables_have_published_scores(folder):
+    text = read_tables(str(folder), folder / "absent").as_markdown()
+    columns = "| recipe | figures | source | runs | dev RR@10 | dl19 nDCG@10 | dl19-rerank nDCG@10 |"
+    assert text.split("\n")[0].split() == columns.split()
+    assert tables(folder) == {
+        "": [
+            ["bm25-search", "measured", "-", "-", "-", "-", "-"],
+            ["bm25-search", "BM25", "one, table 1", "-", "0.240", "-", "-"],
+            ["bm25-search", "BM25", "two", "-", "0.187", "-", "-"],
+            ["ance", "expected", "recipe", "-", "0.330", "0.648", "-"],
+            ["ance", "measured", "-", "-", "-", "-", "-"],
+            ["ance", "ANCE", "one, table 1", "-", "0.330", "-", "0.677"],
+            ["ance", "ANCE (Ours)", "two", "-", "0.338", "-", "-"],
+            ["nce", "measured", "-", "-", "-", "-", "-"],
+        ],
+        SYSTEMS: [["SPLADE", "two", "0.3401", "0.684"]],
+        JUDGED: [["ance", "ANCE (Ours)", "two, table 2", "-", "0.148"]],
+        "Answers of a reader": [["-", "-", "Reader", "two", "-", "0.410"]],
+        "notes": ["- one: First paper", "- two: Second paper"],
+    }
+
+
+def test_seeds_are_one_row_with_the_difference_to_what_is_expected(folder):
     for seed, value in enumerate((0.30, 0.34)):
-        overrides = ["final_evaluation.split=[dev,dl20]", f"seed={seed}"]
-        finished(
-            runs / f"ance-{seed}",
-            folder / "ance.yaml",
-            {"bm25": 0.2, "untrained": 0.05, "only": value},
-            overrides,
-        )
-    finished(runs / "again", folder / "ance.yaml", {"only": 0.5}, ["final_evaluation.split=dev"])
+        rows = {"bm25": 0.2, "untrained": 0.05, "only": value}
+        run_of(folder, f"ance-{seed}", rows, "final_evaluation.split=[dev,dl20]", f"seed={seed}")
+    run_of(folder, "again", {"only": 0.5}, "final_evaluation.split=dev")
+    runs = folder.parent / "runs"
     again, both = (config_hash_of(RunDir(runs / name), "")[:6] for name in ("again", "ance-0"))
-    rows = cells(read_tables(str(folder), runs))
-    assert rows[0][4:] == ["dev RR@10", "dl19 nDCG@10", "dl19-rerank nDCG@10"]
+    rows = tables(folder)[""]
     assert ["bm25-search", "measured", "ance-0 and 1 more", "2", "0.200", "-", "-"] in rows
     assert ["untrained", "measured", "ance-0 and 1 more", "2", "0.050", "-", "-"] in rows
-    ance = [row for row in rows if row[0] == "ance"]
-    assert ance[1:3] == [
+    assert [row for row in rows if row[0] == "ance"][1:3] == [
         ["ance", f"measured [{again}]", "again", "1", "0.500, +0.170", "-", "-"],
         ["ance", f"measured [{both}]", "ance-0 and 1 more", "2", "0.320 (0.300-0.340), -0.010", "-", "-"],
     ]
 
 
-def test_a_variant_has_a_row_and_no_difference_and_a_line_says_why(folder, tmp_path):
-    settings = ["final_evaluation.split=dev", "stages.only.steps=11"]
-    run = finished(tmp_path / "runs" / "ance", folder / "ance.yaml", {"only": 0.3}, settings)
-    label = config_hash_of(RunDir(run), "")[:6]
-    table = read_tables(str(folder), tmp_path / "runs")
-    assert ["ance", f"measured [{label}]", "ance", "1", "0.300", "-", "-"] in cells(table)
-    assert table.as_markdown().endswith(
-        f"\n- [{label}]: no expectation for this variant of set/ance: stages.only.steps 11 instead of 10"
-    )
+def test_a_variant_has_a_row_and_no_difference_and_a_line_says_why(folder):
+    run = run_of(folder, "ance", {"only": 0.3}, "final_evaluation.split=dev", "stages.only.steps=11")
+    label, found = config_hash_of(RunDir(run), "")[:6], tables(folder)
+    assert ["ance", f"measured [{label}]", "ance", "1", "0.300", "-", "-"] in found[""]
+    why = f"- [{label}]: no expectation for this variant of set/ance: stages.only.steps 11 instead of 10"
+    assert found["notes"][-1] == why
 
 
-def test_each_index_that_searched_has_a_row_next_to_the_published_one(folder, tmp_path):
+def test_each_index_that_searched_has_a_row_next_to_the_published_one(folder):
     """LTRe's table 4: the recipe has the index of training, the rows those of evaluation."""
     (folder / "_published.yaml").write_text("""
 sources: {ltre: a paper}
@@ -136,87 +138,77 @@ rows:
    dev: {RR@10: 0.31}}
 """)
     rows = {"untrained": 0.1, "untrained+PQ6": 0.05, "only": 0.32, "only+PQ6": 0.22, "only+PQ9": 0.25}
-    run = finished(tmp_path / "runs" / "a", folder / "ance.yaml", rows, ["final_evaluation.split=dev"])
+    run = run_of(folder, "a", rows, "final_evaluation.split=dev")
     results = json.loads((run / "measures.json").read_text())
     for row in results["rows"]:
         if "+" in row["row"]:
             del row["train seconds"]
     (run / "measures.json").write_text(json.dumps(results))
-    assert read_tables(str(folder), tmp_path / "runs").as_markdown().split("\n\n")[1:3] == [
-        "By the index that searched (`final_evaluation.indexes`):",
-        "| recipe | index       | figures                      | source        | runs | dev RR@10 |\n"
-        "| ------ | ----------- | ---------------------------- | ------------- | ---: | --------- |\n"
-        "| ance   | PQ6         | measured                     | a             |    1 | 0.220     |\n"
-        "| ance   | PQ6         | PQ6, searched in PQ6         | ltre, table 4 |    - | 0.200     |\n"
-        "| ance   | IndexFlatIP | measured                     | a             |    1 | 0.320     |\n"
-        "| ance   | IndexFlatIP | PQ6, searched in IndexFlatIP | ltre, table 4 |    - | 0.310     |\n"
-        "| ance   | PQ9         | measured                     | a             |    1 | 0.250     |",
+    assert tables(folder)[INDEXES] == [
+        ["ance", "PQ6", "measured", "a", "1", "0.220"],
+        ["ance", "PQ6", "PQ6, searched in PQ6", "ltre, table 4", "-", "0.200"],
+        ["ance", "IndexFlatIP", "measured", "a", "1", "0.320"],
+        ["ance", "IndexFlatIP", "PQ6, searched in IndexFlatIP", "ltre, table 4", "-", "0.310"],
+        ["ance", "PQ9", "measured", "a", "1", "0.250"],
     ]
 
 
-def test_a_method_that_is_not_a_recipe_is_rejected(folder, tmp_path):
-    (folder / "_published.yaml").write_text(
-        PUBLISHED.replace("method: ance, as: ANCE,", "method: anec, as: ANCE,")
-    )
-    message = (
-        r"_published\.yaml: rows\.4\.method: no recipe of that name "
-        r"\(did you mean 'ance'\?\); remove `method` .*got 'anec'"
-    )
-    with pytest.raises(ValueError, match=message):
-        read_tables(str(folder), tmp_path)
-
-
-def test_an_unpublished_set_shows_measured_scores(base, tmp_path):
-    (tmp_path / "plain").mkdir()
-    (tmp_path / "plain" / "nce.yaml").write_text(base.read_text())
+def test_an_unpublished_set_shows_measured_scores_of_folders_and_grids(folder):
+    (folder / "_published.yaml").unlink()
+    (folder / "ance.yaml").unlink()
+    run_of(folder, "nce", {"bm25": 0.2, "only": 0.4}, recipe="set/nce")
     finished(
-        tmp_path / "runs" / "nce",
-        tmp_path / "plain" / "nce.yaml",
-        {"bm25": 0.2, "only": 0.4},
-        name="plain/nce",
+        folder.parent / "runs/grid/mine", folder / "nce.yaml", {"bm25": 0.2, "only": 0.6}, name="set/mine"
     )
-    finished(
-        tmp_path / "runs" / "mine",
-        tmp_path / "plain" / "nce.yaml",
-        {"bm25": 0.2, "only": 0.6},
-        name="plain/mine",
-    )
-    assert cells(read_tables(str(tmp_path / "plain"), tmp_path / "runs")) == [
-        ["recipe", "figures", "source", "runs", "test RR@10"],
-        ["-----------", "--------", "---------------", "---:", "----------"],
-        ["bm25-search", "measured", "mine and 1 more", "2", "0.200"],
+    finished(folder.parent / "runs/other", folder / "nce.yaml", {"only": 0.5}, name="elsewhere/nce")
+    (folder.parent / "runs" / "no-run").mkdir()
+    (folder.parent / "runs" / "no-run" / "recipe.yaml").write_text("name: set/nce\n")
+    assert tables(folder)[""] == [
+        ["bm25-search", "measured", "nce and 1 more", "2", "0.200"],
         ["nce", "measured", "nce", "1", "0.400"],
-        ["mine", "measured", "mine", "1", "0.600"],
+        ["mine", "measured", "grid/mine", "1", "0.600"],
     ]
 
 
-def new_and_old(folder: Path, tmp_path: Path) -> list[Path]:
-    """Two finished runs of one recipe."""
-    return [
-        finished(
-            tmp_path / "runs" / name, folder / "ance.yaml", {"only": 0.3201}, ["final_evaluation.split=dev"]
-        )
-        for name in ("new", "old")
-    ]
+def test_a_reranked_split_has_its_own_column(folder):
+    (folder / "_published.yaml").unlink()
+    rerank = ["final_evaluation.rerank={dev: {}}"]
+    beside = {"dev-rerank nDCG@10": 0.7}
+    finished(folder.parent / "runs" / "a", folder / "nce.yaml", {"only": 0.5}, rerank, beside, "set/nce")
+    lines = read_tables(str(folder), folder.parent / "runs").figures
+    measured = lines[lines.split == "dev-rerank"]
+    assert measured[["measure", "value"]].values.tolist() == [["nDCG@10", 0.7]]
 
 
-def test_a_run_of_another_version_is_named_and_the_others_stay(folder, tmp_path):
-    runs = new_and_old(folder, tmp_path)
-    recipe = runs[1] / "recipe.yaml"
-    recipe.write_text(recipe.read_text() + "former_key: 1\n")
-    found = read_tables(str(folder), tmp_path / "runs")
+def of_another_version(run: Path) -> None:
+    (run / "recipe.yaml").write_text((run / "recipe.yaml").read_text() + "former_key: 1\n")
+
+
+def without_rows(run: Path) -> None:
+    path = run / "measures.json"
+    path.write_text(path.read_text().replace('"rows"', '"former"'))
+
+
+@pytest.mark.parametrize(
+    ("damage", "note"),
+    [
+        (of_another_version, "skipped: RUN cannot be read: recipe RUN/recipe.yaml"),
+        (without_rows, "skipped: RUN/measures.json has no 'rows'; evaluate again, or remove the run"),
+        (lambda run: (run / "measures.json").unlink(), "skipped: RUN holds "),
+    ],
+)
+def test_a_run_that_cannot_be_read_is_named_and_the_others_stay(folder, damage, note):
+    for name in ("new", "old"):
+        run = run_of(folder, name, {"only": 0.32}, "final_evaluation.split=dev")
+    damage(run)
+    found = read_tables(str(folder), folder.parent / "runs")
     assert found.figures.source[found.figures.runs > 0].unique().tolist() == ["new"]
     [told] = found.notes
-    assert (
-        told.startswith(f"skipped: {runs[1]} cannot be read: recipe {recipe}")
-        and "unknown key 'former_key'" in told
-    )
+    assert told.startswith(note.replace("RUN", str(run)))
 
 
 def test_the_format_follows_the_files_ending(folder, tmp_path):
-    finished(
-        tmp_path / "runs" / "ance", folder / "ance.yaml", {"only": 0.3201}, ["final_evaluation.split=dev"]
-    )
+    run_of(folder, "ance", {"only": 0.3201}, "final_evaluation.split=dev")
     table = read_tables(str(folder), tmp_path / "runs")
     for ending in ("md", "json", "csv"):
         table.write(tmp_path / f"table.{ending}")
@@ -224,27 +216,117 @@ def test_the_format_follows_the_files_ending(folder, tmp_path):
     written = json.loads((tmp_path / "table.json").read_text())
     assert written["sources"]["one"] == "First paper" and len(written["figures"]) == 12
     (measured,) = [figure for figure in written["figures"] if figure["figures"] == "measured"]
-    assert measured == {
-        "recipe": "ance",
-        "part": None,
-        "figures": "measured",
-        "source": "ance",
-        "runs": 1,
-        "split": "dev",
-        "measure": "RR@10",
-        "value": 0.3201,
-        "lowest": 0.3201,
-        "highest": 0.3201,
-        "difference": pytest.approx(-0.0099),
-    }
+    head = {"recipe": "ance", "part": None, "figures": "measured", "source": "ance", "runs": 1}
+    value = {"value": 0.3201, "lowest": 0.3201, "highest": 0.3201, "difference": pytest.approx(-0.0099)}
+    assert measured == {**head, "split": "dev", "measure": "RR@10", **value}
     rows = list(csv.DictReader((tmp_path / "table.csv").open()))
     assert [row["value"] for row in rows] == [str(figure["value"]) for figure in written["figures"]]
     with pytest.raises(ValueError, match=r"written as \.md, \.json or \.csv"):
         table.write(tmp_path / "table.txt")
 
 
-def test_a_folder_without_recipes_is_refused(tmp_path):
+def test_what_is_no_set_is_refused(folder, tmp_path):
+    wrong = PUBLISHED.replace("method: ance, as: ANCE,", "method: anec, as: ANCE,")
+    (folder / "_published.yaml").write_text(wrong)
+    with pytest.raises(ValueError, match=r"_published\.yaml: rows\.4\.method: .*mean 'ance'\?\).*got 'anec'"):
+        read_tables(str(folder), tmp_path)
+    (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="has no recipes"):
-        read_tables(str(tmp_path), tmp_path)
+        read_tables(str(tmp_path / "empty"), tmp_path)
     with pytest.raises(FileNotFoundError, match="did you mean 'msmarco-passage'"):
         read_tables("recipes/msmarco-pasage", tmp_path)
+
+
+@pytest.fixture
+def run(folder) -> RunDir:
+    """A run with rankings of BM25 and of its result, in a set that publishes what results tables lack."""
+    (folder / "_published.yaml").write_text(DERIVED)
+    made = RunDir(run_of(folder, "a", {"bm25": 0.2, "only": 0.3}))
+    made.qrels("dev").write_text(QRELS)
+    made.run_files.mkdir()
+    for row, ranking in RANKINGS.items():
+        lines = [
+            f"{query} Q0 {document} {rank} {9 - rank} t\n"
+            for query, documents in ranking.items()
+            for rank, document in enumerate(documents, start=1)
+        ]
+        made.ranking(row, "dev").write_text("".join(lines))
+    made.final_run("dev").write_text(made.ranking("only", "dev").read_text())
+    return made
+
+
+def test_holes_and_overlap_of_the_first_two(folder, run):
+    """x and y are not judged: 1 of 2 and 2 of 2; of BM25's first two the result has 1 of 2 and 0 of 2."""
+    assert tables(folder)[JUDGED] == [
+        ["bm25-search", "measured", "a", "1", "0.000", "1.000"],
+        ["bm25-search", "BM25", "paper", "-", "0.100", "1.000"],
+        ["ance", "measured", "a", "1", "0.750", "0.250"],
+        ["ance", "ANCE", "paper", "-", "0.200", "0.300"],
+    ]
+    run.ranking("bm25", "dev").unlink()
+    assert ["ance", "measured", "a", "1", "0.750", "no BM25 ranking"] in tables(folder)[JUDGED]
+
+
+def folder_about(ranking: Path, made: Path, about: dict, rows: list[dict]) -> None:
+    """A finished folder of `rerank` or `answer` that was made from `ranking`."""
+    made.mkdir()
+    about = {**about, "ranking": str(ranking), "ranking_sha256": sha256_file(ranking)}
+    write_json(made / "about.json", about)
+    write_json(made / "measures.json", {"rows": rows})
+
+
+def test_two_stages_with_the_latency_of_both(folder, run):
+    for ranking, timed in {run.final_run("dev"): {"mean ms": 40.2}, run.ranking("bm25", "dev"): {}}.items():
+        rows = [
+            {"ranking": "first stage", "RR@10": 0.3, **timed},
+            {"ranking": "first 3", "RR@10": 0.35, "mean ms": 30.4, "50% ms": 30.0},
+        ]
+        folder_about(ranking, run.folder / f"reranked-{len(timed)}", {"model": "hub/BERT"}, rows)
+    assert tables(folder)["Reranked"] == [
+        ["bm25-search", "-", "measured", "a", "1", "0.300", "search not timed"],
+        ["bm25-search", "-", "BM25 alone", "paper", "-", "0.190", "62"],
+        ["bm25-search", "BERT, first 3", "measured", "a", "1", "0.350", "search not timed"],
+        ["ance", "BERT, first 3", "measured", "a", "1", "0.350", "71"],
+        ["ance", "BERT, first 3", "ANCE + BERT", "paper", "-", "0.360", "79"],
+        ["ance", "-", "measured", "a", "1", "0.300", "40"],
+    ]
+    run.final_run("dev").write_text("q1 Q0 a 1 1 t\n")
+    skipped = f"skipped: {run.folder / 'reranked-1'} was made from an earlier {run.final_run('dev')}"
+    assert skipped in tables(folder)["notes"]
+
+
+def test_answers_of_a_reader(folder, run):
+    reader = {"reader": {"kind": "extractive", "model": "hub/reader"}}
+    rows = [{"passages": 5, "EM": 0.25, "F1": 0.5}]
+    folder_about(run.final_run("dev"), run.folder.parent / "answers", reader, rows)
+    assert tables(folder)["Answers of a reader"] == [
+        ["ance", "-", "ANCE", "paper", "-", "0.400"],
+        ["ance", "reader, first 5", "measured", "a", "1", "0.250"],
+    ]
+
+
+def mined(run: RunDir, top_k: int, *generations: tuple[int, list]) -> None:
+    """Let the run be one that mines with its own model, with these ranks of the positives by step."""
+    negatives = f"stages.only.terms.query.negatives=[{{kind: ann, top_k: {top_k}}}]"
+    run.recipe.write_text(dump(load(run.recipe, negatives, "stages.only.refresh={every_steps: 5}").recipe))
+    about = {"event": "generation", "stage": "only", "tables": {"query.0": {"positives": {}}}}
+    records = [json.dumps({**about, "checkpoint_step": step}) + "\n" for step, _ in generations]
+    run.metrics.write_text("".join(records))
+    for step, ranks in generations:
+        with publishing(run.generation("only", step), {}) as generation:
+            known = np.array([rank or 0 for rank in ranks], np.int32)
+            np.save(generation / "query.0.positive_ranks.npy", known)
+
+
+def test_forgetting_by_episode(folder, run):
+    """One of four queries ranks worse at the end of the stage than at its start."""
+    mined(run, 100, (0, [1, 4, 7, 9]), (5, [2, 1, 7, 9]))
+    [rows] = [rows for heading, rows in tables(folder).items() if "rank worse" in heading]
+    assert rows[0][:2] + rows[0][3:] == ["ance", "only", "a", "1", "0.250"]
+    assert rows[1] == ["ance", "only", "ANCE, Epi-1", "paper", "-", "0.089"]
+
+
+def test_a_run_whose_rankings_are_too_short_has_a_note(folder, run):
+    mined(run, 50, (0, [1, None]), (5, [1, None]))
+    [note] = [line for line in tables(folder)["notes"] if line.startswith("no forgetting: ")]
+    assert "stages.only.terms.query.negatives.0 (ann) of its recipe ranks as few as 50 documents" in note

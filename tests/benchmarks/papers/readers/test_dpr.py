@@ -53,38 +53,24 @@ def slowly(folder: str, question: str, passage: Passage) -> tuple[float, str]:
         begin -= 1
     while end + 1 < len(tokens) and tokens[end + 1].startswith("##"):
         end += 1
-    return float(found.relevance_logits[0]), tokenizer.convert_tokens_to_string(
-        tokens[begin : end + 1]
-    ).replace(" ", "")
+    words = tokenizer.convert_tokens_to_string(tokens[begin : end + 1])
+    return float(found.relevance_logits[0]), words.replace(" ", "")
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_most_relevant_of_the_first_passages_answers(model, passages, question):
     each = [slowly(model, question, passage) for passage in passages]
-    found = (
-        DprReaderSettings(model=model, length_tokens=LENGTH, answer_tokens=6, batch_passages=2)
-        .open("cpu")
-        .answers(question, passages, [1, 3, 7])
-    )
-    for depth, answer in zip([1, 3, 7], found, strict=True):
-        place = max(range(depth), key=lambda p: each[p][0])
-        assert answer.passage == place and answer.score == pytest.approx(each[place][0], abs=1e-5)
-        assert (
-            answer.text in passages[place].record["text"]
-            and answer.text.lower().replace(" ", "") == each[place][1]
-        )
-
-
-def test_every_passage_alone(model, passages):
-    reader = DprReaderSettings(model=model, length_tokens=LENGTH, answer_tokens=6).open("cpu")
-    for passage in passages:
-        ((relevance, text), (found,)) = (
-            slowly(model, QUESTIONS[0], passage),
-            reader.answers(QUESTIONS[0], [passage], [1]),
-        )
-        assert found.text.lower().replace(" ", "") == text and found.score == pytest.approx(
-            relevance, abs=1e-5
-        )
+    settings = {"length_tokens": LENGTH, "answer_tokens": 6, "batch_passages": 2}
+    reader = DprReaderSettings(model=model, **settings).open("cpu")
+    found = reader.answers(question, passages, [1, 3, 7])
+    alone = [reader.answers(question, [passage], [1])[0] for passage in passages]
+    places = [max(range(depth), key=lambda p: each[p][0]) for depth in (1, 3, 7)]
+    assert [answer.passage for answer in found] == places
+    for answer, place in [*zip(found, places), *zip(alone, range(7))]:
+        relevance, text = each[place]
+        assert answer.score == pytest.approx(relevance, abs=1e-5)
+        assert answer.text in passages[place].record["text"]
+        assert answer.text.lower().replace(" ", "") == text
 
 
 def test_nothing_to_read(model):

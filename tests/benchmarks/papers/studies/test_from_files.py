@@ -3,7 +3,6 @@
 import json
 import math
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,8 +15,10 @@ from benchmarks.papers.studies import (
     forgetting,
     index_matrix,
     learning_curves,
+    negative_swing,
     recall_frequency,
     timing,
+    training_retrieval,
 )
 from benchmarks.papers.studies.studied_run import Findings, NotKept, StudiedRun, StudySettings
 from pyserini_ance.negatives.table import NegativeTable, Origin
@@ -29,18 +30,10 @@ EMPTY = -1
 def make_run(base, tmp_path):
     """A finished run whose results, metrics and environment are those given."""
 
-    def make(
-        name: str, rows: list[dict], records: list[dict] = (), overrides: tuple[str, ...] = ()
-    ) -> StudiedRun:
-        folder = Path(finished(tmp_path / name, base, {"only": 0.5}, overrides))
-        measures = {
-            "recipe": "set/ance",
-            "config_hash": "v",
-            "measures": ["RR@10"],
-            "rows": rows,
-            "seconds": {},
-        }
-        (folder / "measures.json").write_text(json.dumps(measures))
+    def make(name: str, rows: list[dict], records=(), overrides: tuple[str, ...] = ()) -> StudiedRun:
+        folder = finished(tmp_path / name, base, {"only": 0.5}, overrides)
+        head = {"recipe": "set/ance", "config_hash": "v", "measures": ["RR@10"], "seconds": {}}
+        (folder / "measures.json").write_text(json.dumps({**head, "rows": rows}))
         (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
         data = {"digest": "d", "documents": 2000, "queries": {"train": 40, "test": 5}}
         (folder / "environment.json").write_text(json.dumps({"data": data}))
@@ -72,44 +65,37 @@ def test_async_gap_reads_the_overlap_from_the_share_of_new_negatives(make_run):
         *(step(number, 1.0) for number in range(4, 10)),
     ]
     [row] = async_gap.study([make_run("one", [LAST], records, MINED)]).rows
-    expected = {
-        "run": "one",
-        "table": "only query: ann",
-        "mined_at": 0,
-        "next_mined_at": 4,
-        "age": 4,
-        "lag": 2,
-    }
-    assert row == {**expected, "overlap": pytest.approx(0.6)}
+    expected = {"run": "one", "table": "only query: ann", "mined_at": 0, "next_mined_at": 4, "age": 4}
+    assert row == {**expected, "lag": 2, "overlap": pytest.approx(0.6)}
 
 
 def test_timing_divides_by_documents_queries_and_batches(make_run):
     seconds = {"encode_documents": 4.0, "encode_queries": 0.4, "search": 0.8, "filter": 0.2, "build": 0.1}
+    again = {**seconds, "encode_documents": 0.001}  # the dev evaluation has encoded them
     records = [
         generation(0, 0, None, **seconds),
         step(0, 1.0, 0.25),
         step(1, 1.0, 0.75),
-        generation(
-            2, 2, 0.5, **{**seconds, "encode_documents": 0.001}
-        ),  # the dev evaluation has encoded them
+        generation(2, 2, 0.5, **again),
     ]
     fast = {**LAST, "train seconds": 2.0, "refresh seconds": 1.0}
     bm25 = {"row": "bm25", "RR@10": 0.4, "test seconds": 7.0}
     runs = [make_run("slow", [bm25, LAST], records), make_run("fast", [fast])]
     found = {(row["run"], row["operation"]): row for row in timing.study(runs).rows}
-
-    def ms(operation: str) -> float:
-        return found["slow", operation]["each ms"]
-
-    assert ms("encoding of the corpus") == pytest.approx(2.0)  # 4 s for 2,000 documents
-    assert ms("query encoding") == pytest.approx(10.0)  # 0.4 s for 40 queries
-    assert ms("retrieval") == pytest.approx(20.0) and ms("dense retrieval in all") == pytest.approx(30.0)
-    assert ms("negative construction per batch") == pytest.approx(140.0)  # 1.4 s for 10 batches of 4
-    assert ms("training step") == pytest.approx(500.0)
+    milliseconds = {
+        "encoding of the corpus": 2.0,  # 4 s for 2,000 documents
+        "query encoding": 10.0,  # 0.4 s for 40 queries
+        "retrieval": 20.0,
+        "dense retrieval in all": 30.0,
+        "negative construction per batch": 140.0,  # 1.4 s for 10 batches of 4
+        "training step": 500.0,
+    }
+    measured = {operation: found["slow", operation]["each ms"] for operation in milliseconds}
+    assert measured == pytest.approx(milliseconds)
     assert found["slow", "index build"]["mean seconds"] == pytest.approx(0.1)
     assert found["slow", "BM25 index and retrieval"]["mean seconds"] == 7.0
-    assert [found[run, "training"]["mean seconds"] for run in ("slow", "fast")] == [15.0, 3.0]
-    assert [found[run, "training"]["speedup"] for run in ("slow", "fast")] == [1.0, 5.0]
+    totals = [(row["mean seconds"], row["speedup"]) for (_, name), row in found.items() if name == "training"]
+    assert totals == [(15.0, 1.0), (3.0, 5.0)]
     assert found["slow", "encoding of the corpus"]["ANCE ms"] == 4.5
 
 
@@ -144,10 +130,9 @@ def test_index_matrix_has_the_means_of_runs_with_one_training_index(make_run):
         return [{**LAST, "RR@10": exact}, {"row": "only+OPQ4,IVF1,PQ4", "RR@10": packed, "test seconds": 1.0}]
 
     runs = [
-        make_run("a", rows(0.5, 0.2), overrides=live),
-        make_run("b", rows(0.7, 0.4), overrides=live),
-        make_run("c", rows(0.8, 0.1)),
+        make_run(name, rows(*of), overrides=live) for name, of in {"a": (0.5, 0.2), "b": (0.7, 0.4)}.items()
     ]
+    runs.append(make_run("c", rows(0.8, 0.1)))
     assert index_matrix.study(runs).summary == [
         {"training index": "OPQ4,IVF1,PQ4", "exact": pytest.approx(0.6), "OPQ4,IVF1,PQ4": pytest.approx(0.3)},
         {"training index": "exact", "exact": 0.8, "OPQ4,IVF1,PQ4": 0.1},
@@ -175,11 +160,8 @@ def test_composition_by_first_encounter_and_swing():
     found = counted(
         {key: table([[1, 2], [1, 6]])}, {key: table([[3, 4], [1, 7]])}, {key: table([[1, 3], [6, 7]])}
     )
-    assert found.first == [
-        {"ann of g-0": 4},
-        {"ann of g-0": 1, "ann of g-1": 3},
-        {"ann of g-0": 2, "ann of g-1": 2},
-    ]
+    later = [{"ann of g-0": 1, "ann of g-1": 3}, {"ann of g-0": 2, "ann of g-1": 2}]
+    assert found.first == [{"ann of g-0": 4}, *later]
     first, second, third = found.swing("run")
     # Of the four pairs of g-0, three are gone in g-1 ((2,1), (2,2), (5,6)); two of these are back in g-2.
     assert (first["new"], first["dropped"], first["returned"]) == (1.0, 0.75, pytest.approx(2 / 3))
@@ -190,24 +172,12 @@ def test_composition_by_first_encounter_and_swing():
 
 def test_composition_takes_origins_and_counts_a_repeated_pair_once():
     origins = (Origin("ann", "earlier-8"), Origin("lookahead", "g-0"))
-    mixed = table(
-        [[1, 2, 2], [3, EMPTY, EMPTY]],
-        source="mix",
-        origins=origins,
-        origin=np.array([[0, 1, 1], [1, 0, 0]], np.uint8),
-    )
+    origin = {"origins": origins, "origin": np.array([[0, 1, 1], [1, 0, 0]], np.uint8)}
+    mixed = table([[1, 2, 2], [3, EMPTY, EMPTY]], source="mix", **origin)
     other = table([[4], [3]], source="bm25")
     found = counted({("query", 0): mixed, ("query", 1): other}, {("query", 0): table([[2]], (2,))})
-    assert found.first == [
-        {"ann of earlier-8": 1, "lookahead of g-0": 2, "bm25 of g-0": 1},
-        {"lookahead of g-0": 1},
-    ]
-
-
-def test_composition_needs_the_tables_of_all_refreshes(studied):
-    vars(studied)["generations"] = studied.generations[1:]
-    with pytest.raises(NotKept, match=r"2 of 3 refreshes; train with retention\.keep_negatives=all"):
-        composition.study([studied])
+    first = {"ann of earlier-8": 1, "lookahead of g-0": 2, "bm25 of g-0": 1}
+    assert found.first == [first, {"lookahead of g-0": 1}]
 
 
 def test_a_number_that_is_none_is_null_in_the_file():
@@ -225,32 +195,29 @@ def test_forgetting_shows_the_intervals_of_compare_and_ten_queries(studied, monk
     assert len(followed) == 10 and {tuple(line.x) for line in followed.values()} == {(4, 6)}
 
 
-def test_recall_counts_take_the_first_k_of_each_ranking():
-    ranking = {"q1": {"a": 3.0, "b": 2.0, "c": 1.0}, "q2": {"b": 5.0, "a": 1.0}, "q3": {"b": 1.0}}
-    assert recall_frequency.recall_counts(ranking, 2) == {"a": 2, "b": 3}
-
-
-def test_detaching_distances_are_means_over_the_others():
+def test_detaching_distances_are_means_over_the_others_and_counts_of_the_first_k():
     """Two equal vectors, and one at right angles to both; lengths do not matter."""
     vectors = np.array([[2.0, 0.0], [1.0, 0.0], [0.0, 5.0]])
     assert recall_frequency.detaching_distances(vectors).tolist() == pytest.approx([0.5, 0.5, 1.0])
     assert math.isnan(recall_frequency.detaching_distances(vectors[:1])[0])
+    ranking = {"q1": {"a": 3.0, "b": 2.0, "c": 1.0}, "q2": {"b": 5.0, "a": 1.0}, "q3": {"b": 1.0}}
+    assert recall_frequency.recall_counts(ranking, 2) == {"a": 2, "b": 3}
 
 
 def test_groups_by_frequency_and_thirds_by_distance():
     ids, counts = ["a", "b", "c", "d"], Counter({"b": 1, "c": 2, "d": 7})
     distances, values = np.array([0.4, 0.1, 0.3, 0.2]), {"a": 0.0, "b": 1.0, "c": 0.5}
     rows = list(recall_frequency.group_rows({"side": "query"}, ids, counts, distances, values))
-    got = {(row["by"], row["group"]): (row["number"], row["distance"], row["nDCG@10"]) for row in rows}
-    assert got == {
-        ("recall frequency", "never"): (1, 0.4, 0.0),
-        ("recall frequency", "rare"): (1, 0.1, 1.0),
-        ("recall frequency", "medium"): (1, 0.3, 0.5),
-        ("recall frequency", "frequent"): (1, 0.2, None),
-        ("detaching distance", "close"): (2, pytest.approx(0.15), 1.0),
-        ("detaching distance", "medium"): (1, 0.3, 0.5),
-        ("detaching distance", "far"): (1, 0.4, 0.0),
-    }
+    columns = ("group", "number", "distance", "nDCG@10")
+    assert [tuple(row[column] for column in columns) for row in rows] == [
+        ("never", 1, 0.4, 0.0),
+        ("rare", 1, 0.1, 1.0),
+        ("medium", 1, 0.3, 0.5),
+        ("frequent", 1, 0.2, None),
+        ("close", 2, pytest.approx(0.15), 1.0),
+        ("medium", 1, 0.3, 0.5),
+        ("far", 1, 0.4, 0.0),
+    ]
 
 
 def test_cases_are_those_of_compare_queries(studied):
@@ -265,3 +232,38 @@ def test_cases_are_those_of_compare_queries(studied):
     assert findings.notes[0].startswith(f"against untrained: {won} won, {5 - won - lost} tied, {lost} lost;")
     shown = [row["query"] for row in findings.summary]
     assert len(shown) == len(set(shown)) == min(3, won) + min(3, lost)
+
+
+def lacks_a_generation(run: StudiedRun, patch: pytest.MonkeyPatch) -> None:
+    vars(run)["generations"] = run.generations[1:]
+
+
+def lacks_checkpoints(run: StudiedRun, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StudiedRun, "kept_checkpoints", ["initial-00000000"])
+
+
+def asks_an_unknown_query(run: StudiedRun, patch: pytest.MonkeyPatch) -> None:
+    run.settings = StudySettings(query="no-such")
+
+
+def never_swings(run: StudiedRun, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(negative_swing, "swinging", lambda generations: [[]])
+
+
+@pytest.mark.parametrize(
+    ("study", "change", "message"),
+    [
+        (composition, lacks_a_generation, r"2 of 3 refreshes; train with retention\.keep_negatives=all"),
+        (training_retrieval, lacks_checkpoints, r"retention\.save_total_limit=100, and save_every_steps"),
+        (negative_swing, asks_an_unknown_query, "--query no-such: split train has no such query"),
+        (
+            negative_swing,
+            never_swings,
+            "none of 10 training queries has negatives that one generation dropped",
+        ),
+    ],
+)
+def test_what_a_run_lacks_is_named(studied, monkeypatch, study, change, message):
+    change(studied, monkeypatch)
+    with pytest.raises(NotKept, match=message):
+        study.study([studied])

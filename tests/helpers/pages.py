@@ -1,0 +1,39 @@
+"""The guides: their text, their code, and the commands that run it."""
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def guide(name: str) -> str:
+    return (ROOT / "docs" / "guides" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The code of all blocks of a language, with a title or without."""
+    return re.findall(rf"^```{language}\b[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def files(text: str) -> dict[str, str]:
+    """The code of blocks with a title, by title."""
+    return dict(re.findall(r'^```\w+ title="(\S+)"\n(.*?)^```$', text, re.MULTILINE | re.DOTALL))
+
+
+def first_cells(text: str) -> set[str]:
+    """The names in the first cells of all tables."""
+    return set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+
+
+def environment(folder: Path, python: list[str]) -> dict[str, str]:
+    """`python` and `pyserini-ance` are those of this interpreter, whether or not the package is installed."""
+    programs = folder / "bin"
+    programs.mkdir()
+    for name, words in {"python": python, "pyserini-ance": [*python, "-m", "pyserini_ance"]}.items():
+        (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        (programs / name).chmod(0o755)
+    path = os.pathsep.join([str(programs), os.environ["PATH"]])
+    modules = os.pathsep.join(filter(None, [str(ROOT), str(folder), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PATH": path, "PYTHONPATH": modules}
