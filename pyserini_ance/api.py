@@ -80,7 +80,8 @@ def train(
     directory = rundir.run_folder(recipe.name) if output is None else Path(output)
     decisions = None if replay is None else Path(replay)
     with only_training(directory):
-        finish.train(recipe, directory, overwrite, resume, decisions, callbacks, prerequisites)
+        how = {"overwrite": overwrite, "resume": resume, "replay": decisions, "callbacks": callbacks}
+        finish.train(recipe, directory, prerequisites, **how)
     return Run(directory)
 
 

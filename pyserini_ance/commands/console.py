@@ -23,10 +23,11 @@ def log_to_stderr() -> None:
     waiting for another process. Processes other than the main one log warnings only.
     """
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    logging.getLogger("pyserini_ance").setLevel(logging.INFO if is_main() else logging.WARNING)
-    if os.environ.get("PYSERINI_ANCE_DEBUG") != "1":
-        for room in ("data", "encoders", "pyserini_bridge", "storage", "vectors"):
-            logging.getLogger(f"pyserini_ance.{room}").setLevel(logging.WARNING)
+    debugs = os.environ.get("PYSERINI_ANCE_DEBUG") == "1"
+    level = logging.DEBUG if debugs else logging.INFO
+    logging.getLogger("pyserini_ance").setLevel(level if is_main() else logging.WARNING)
+    for room in () if debugs else ("data", "encoders", "pyserini_bridge", "storage", "vectors"):
+        logging.getLogger(f"pyserini_ance.{room}").setLevel(logging.WARNING)
 
 
 def is_main() -> bool:

@@ -56,32 +56,21 @@ def main(
 ) -> None:
     """Encode a JSONL corpus, or take the vectors of an index, into files of other programs."""
     foreign = parsing.foreign_settings(pooling, normalize, query_length, document_length)
-    if (corpus is None) != (encoder is None):
-        parsing.refuse(f"{'--encoder' if corpus else '--corpus'} is missing")
-    if bool(corpus) + bool(from_index) + bool(merge) != 1:
+    if (corpus is None) != (encoder is None) or bool(corpus) + bool(from_index) + bool(merge) != 1:
         parsing.refuse("pass --corpus with --encoder, or --from-index alone, or --merge alone")
     if not corpus:
         reason = f"{'--from-index' if from_index else '--merge'} takes vectors as they are"
-        parsing.refuse_options(
-            reason,
-            tokens_per_batch=tokens_per_batch,
-            shard=shard,
-            pooling=pooling,
-            normalize=normalize is not None,
-            query_length=query_length,
-            document_length=document_length,
-        )
-    if merge:
-        parsing.refuse_options("--merge writes the shards' format", index_factory=index_factory)
-    if index_factory and format != "faiss":
-        parsing.refuse(f"--index-factory is for --format faiss, not {format}")
-    if number_type and format != "parquet":
-        parsing.refuse(f"--number-type is for --format parquet, not {format}")
+        own = {"pooling": pooling, "normalize": normalize is not None, "query_length": query_length}
+        own |= {"document_length": document_length, "index_factory": merge and index_factory}
+        parsing.refuse_options(reason, tokens_per_batch=tokens_per_batch, shard=shard, **own)
+    if format != "faiss":
+        parsing.refuse_options("--index-factory is for --format faiss", index_factory=index_factory)
+    if format != "parquet":
+        parsing.refuse_options("--number-type is for --format parquet", number_type=number_type)
     if shard and index_factory:
         parsing.refuse("--shard is for a flat index; convert the merged one with --from-index")
     console.log_to_stderr()
     interrupt_on_termination()
-    from pyserini_ance.data.formats.lines import names_of_file
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index, encode_corpus
     from pyserini_ance.pyserini_bridge.shards import merge_folders
@@ -98,11 +87,6 @@ def main(
         return
     assert corpus and encoder
     part = Shard.parse(shard) if shard else None
-    if not any(path.exists() for path in names_of_file(corpus)):
-        raise FileNotFoundError(
-            f"--corpus {corpus}: no such file or folder (relative paths start at the working directory, "
-            f"now {Path.cwd()})"
-        )
     with World.join(device).session() as world, ExitStack() as stack:
 
         def make_scratch() -> str:

@@ -19,8 +19,10 @@ def main(
 ) -> None:
     """Upload a finished run's model, with its card, to the Hugging Face hub."""
     console.log_to_stderr()
+    from huggingface_hub import HfApi, constants, get_session, get_token
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # but public
 
+    from pyserini_ance.encoders.hub import HUB_SECONDS
     from pyserini_ance.reports.model_card import write_model_card
     from pyserini_ance.runs.any_encoder import encoder_source
     from pyserini_ance.runs.rundir import RECIPE, RunDir
@@ -31,7 +33,12 @@ def main(
     folder = Path(encoder_source(run))
     write_model_card(RunDir(run), name)
     try:
-        url = _upload(folder, name, private)
+        if get_token() is None:
+            raise RuntimeError("you are not logged in; call `hf auth login`, or set HF_TOKEN")
+        get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)  # the library itself would retry for long
+        api = HfApi()
+        url = api.create_repo(name, private=private, exist_ok=True)
+        api.upload_folder(repo_id=name, folder_path=folder, commit_message="Upload by pyserini_ance")
     except Exception as error:  # of whatever HTTP library this version of huggingface_hub has
         again = shlex.join(["pyserini-ance", "publish", str(run), name, *["--private"] * private])
         raise ConnectionError(
@@ -39,18 +46,3 @@ def main(
             f"gone, repeat: {again}"
         ) from error
     print(url)
-
-
-def _upload(folder: Path, name: str, private: bool) -> str:
-    """Upload a folder to a model of the hub, which is made if it does not exist; returns its address."""
-    from huggingface_hub import HfApi, constants, get_session, get_token
-
-    from pyserini_ance.encoders.hub import HUB_SECONDS
-
-    if get_token() is None:
-        raise RuntimeError("you are not logged in; call `hf auth login`, or set HF_TOKEN")
-    get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)  # the library itself would retry for long
-    api = HfApi()
-    url = api.create_repo(name, private=private, exist_ok=True)
-    api.upload_folder(repo_id=name, folder_path=folder, commit_message="Upload by pyserini_ance")
-    return str(url)

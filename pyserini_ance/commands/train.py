@@ -86,7 +86,7 @@ def main(
     check_start(overwrite, resume, replay)
     # --output and --overwrite stay: plans are asked for at the end of the command that will train.
     if grid or show or plan or dry_steps:
-        reason = "--grid, --print, --plan and --dry-steps continue no single run"
+        reason = "--grid resumes stopped runs by itself; --print, --plan and --dry-steps train no run"
         parsing.refuse_options(reason, resume=resume, replay=replay)
     if grid or show or plan:
         parsing.refuse_options("--dry-steps measures one recipe", dry_steps=dry_steps)
@@ -110,9 +110,9 @@ def main(
     else:
         from pyserini_ance.reports.finish import train
 
-        folder = output or run_folder(loaded.name)
+        folder, how = output or run_folder(loaded.name), {"overwrite": overwrite, "resume": resume}
         with logging_redirect_tqdm():
-            results = train(loaded, folder, overwrite, resume, replay, prerequisites=not no_prerequisites)
+            results = train(loaded, folder, not no_prerequisites, replay=replay, **how)
         if results:
             print(f"\n{results.as_text()}")
     return None

@@ -115,15 +115,12 @@ def merged_split(name: str, splits: Sequence[Split]) -> Split:
     columns = {
         column: [value for split in splits for value in split.queries.columns[column]] for column in shared
     }
-    return Split(name, Texts(ids, columns), _merged_qrels([split.qrels for split in splits]))
-
-
-def _merged_qrels(qrels: Sequence[Qrels]) -> Qrels:
+    qrels = [split.qrels for split in splits]
     counts = np.concatenate([np.diff(one.offsets) for one in qrels])
-    rows = np.concatenate([one.rows for one in qrels])
-    grades = np.concatenate([one.grades for one in qrels])
+    rows, grades = np.concatenate([[one.rows, one.grades] for one in qrels], axis=1)
     query_rows = np.repeat(np.arange(len(counts)), counts)
-    return Qrels.of(query_rows, rows, grades, len(counts), qrels[0].threshold)
+    merged = Qrels.of(query_rows, rows, grades, len(counts), qrels[0].threshold)
+    return Split(name, Texts(ids, columns), merged)
 
 
 def rows_of_splits(splits: Sequence[Split]) -> tuple[slice, ...]:

@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,8 +89,8 @@ def fuse(
     Sources: `pyserini.fusion`, `HybridSearcher` of `pyserini.search.hybrid`.
     """
     scores: Run = {}
-    function = _by_hybrid_search if method == "hybrid" else partial(_by_tables, method)
-    for query, document, score in function(runs, weight, pool, hits):
+    combine = _by_hybrid_search if method == "hybrid" else _by_tables
+    for query, document, score in combine(method, runs, weight, pool, hits):
         scores.setdefault(query, {})[document] = score
     return {query: {document: of[document] for document in best_first(of)} for query, of in scores.items()}
 
@@ -119,7 +118,7 @@ def _by_tables(
 
 
 def _by_hybrid_search(
-    runs: Sequence[Run], weight: float | None, pool: int, hits: int | None
+    method: str, runs: Sequence[Run], weight: float | None, pool: int, hits: int | None
 ) -> Iterable[Fused]:
     combine = import_pyserini("pyserini.search.hybrid").HybridSearcher._hybrid_results
     hit_class = import_pyserini("pyserini.search.faiss").DenseSearchResult

@@ -2,8 +2,8 @@
 
 import logging
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from pyserini_ance.pipeline import experiment
 from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
@@ -12,26 +12,19 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.reports.model_card import CARD, write_model_card
 from pyserini_ance.reports.report import REPORT, write_report
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.trainer.callbacks import TrainerCallback
 
 log = logging.getLogger(__name__)
 
 
-def train(
-    recipe: Recipe,
-    folder: Path,
-    overwrite: bool = False,
-    resume: bool = False,
-    replay: Path | None = None,
-    callbacks: Sequence[TrainerCallback] = (),
-    prerequisites: bool = True,
-) -> Results | None:
-    """`experiment.train`, with `prerequisites` after the runs that the recipe starts from; then card and
-    report of each run that was trained."""
-    how = (recipe, folder, overwrite, resume, replay, callbacks)
+def train(recipe: Recipe, folder: Path, prerequisites: bool = True, **how: Any) -> Results | None:
+    """`experiment.train` with its parameters `how`, after the runs that the recipe starts from; then the card
+    and the report of each run that was trained. Without `prerequisites`, those runs must be there."""
     if prerequisites:
-        return train_with_prerequisites(*how, recipe_in_file(recipe), write_card_and_report)
-    results = experiment.train(*how)
+        in_file = recipe_in_file(recipe)
+        return train_with_prerequisites(
+            recipe, folder, **how, as_in_file=in_file, finish=write_card_and_report
+        )
+    results = experiment.train(recipe, folder, **how)
     if results:
         write_card_and_report(folder)
     return results

@@ -6,11 +6,10 @@ Source: Sun et al. 2022 (ANCE-Tele), arXiv:2210.17167, section 3.2 and Figure 4.
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +24,7 @@ log = logging.getLogger(__name__)
 COLUMNS = {"forgotten": "forgotten", "learnt": "learnt", f"train RR@{CUTOFF}": "mean"}
 
 
-@dataclass(frozen=True)
-class RefreshInterval:
+class RefreshInterval(NamedTuple):
     """The change of RR@100 over the training queries between two checkpoints, named `<stage>-<step>`.
 
     Checkpoints are those that negatives were mined with, and the run's result. `forgotten` and `learnt` are
@@ -80,15 +78,10 @@ def reciprocal_ranks(run: Path) -> dict[str, np.ndarray]:
     for record in records:
         if record["event"] != "training_queries":
             continue
-        precisions = record["precisions"]
-        if precisions["mined"] != precisions["evaluated"]:
-            log.warning(
-                "%s: the interval up to the run's result is missing, because documents were mined in %s and "
-                "evaluated in %s; train with final_evaluation.precision and encoding.precision alike",
-                run,
-                precisions["mined"],
-                precisions["evaluated"],
-            )
+        mined, evaluated = (record["precisions"][key] for key in ("mined", "evaluated"))
+        if mined != evaluated:
+            message = "%s: the interval up to the run's result is missing: mined in %s and evaluated in %s"
+            log.warning(message, run, mined, evaluated)
             continue
         ends = [r for r in read_json_lines(files.decisions) if r["event"] == "stage_end"]
         [*_, ended] = [end["result"] for end in ends if end["stage"] == record["stage"]]

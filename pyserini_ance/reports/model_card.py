@@ -31,12 +31,6 @@ def write_model_card(run: RunDir, name: str = MODEL) -> Path:
     results, recipe = read_results(run.folder), run.read_recipe()
     made, side = read_json_object(run.environment) or {}, read_json_object(run.model / SIDE_FILE) or {}
     tokenization = side.get("tokenization", {})
-    data = _data_name(recipe)
-    if counts := made.get("data"):
-        queries = ", ".join(f"{count:,} {split}" for split, count in counts.get("queries", {}).items())
-        data += (
-            f": {counts['documents']:,} documents; queries: {queries}. Trained on {recipe.train_split.name}"
-        )
     rows, result = results["rows"], last_stage(results["rows"])["row"]
     try:
         tests, note = significance_in_run(run, rows)
@@ -48,11 +42,13 @@ def write_model_card(run: RunDir, name: str = MODEL) -> Path:
         "card.md.j2",
         metadata=_metadata(run, recipe, results),
         title=recipe.name,
-        description=f"{recipe.description.rstrip('.')}. " if recipe.description else "",
+        description=recipe.description.rstrip("."),
         dimension=side.get("dimension", "?"),
         version=", commit ".join([made.get("pyserini_ance", ""), *results["commits"][-1:]]),
         base=_public(recipe.encoder.model),
-        data=f"{data}.",
+        data=_data_name(recipe),
+        counts=made.get("data"),
+        trained_on=recipe.train_split.name,
         result=result,
         measures=table_with_legend(rows, ["row", *results["measures"]]),
         tests=table(*tests) if tests[0] else "",

@@ -79,7 +79,7 @@ class NegativeTables(RefreshQueue[Generation]):
         about = {"age_steps": step - request.step, "waited_seconds": round(waited_seconds, 3)}
         self.log.metric("generation", **adoption, **about, **generation.report)
         named = self.stage_name, step, request.step, waited_seconds, generation.describe()
-        log.info("stage %s, step %d: negatives of step %d; waited %.1f s; %s", *named)
+        log.debug("stage %s, step %d: negatives of step %d; waited %.1f s; %s", *named)
         return generation
 
     def restore(self, decisions: Sequence[dict[str, Any]]) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import yaml
 from helpers import ranking_files as ranked
-from helpers.small_set import make_small_collection, small_settings
+from helpers.small_set import ONE_STEP, make_small_collection, small_settings
 
 from pyserini_ance.commands.convert import main
 from pyserini_ance.data.trec import read_run
@@ -18,23 +18,13 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.generation import publish_generation
 from pyserini_ance.runs.rundir import RunDir
 
-STAGE = {
-    "steps": 20,
-    "batch_queries": 4,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "random"}]}},
-}
-
 
 @pytest.fixture
 def recipe(tmp_path) -> Recipe:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    return Recipe.model_validate(
-        small_settings(
-            make_small_collection(folder), tmp_path / "no-model", {"ance": STAGE, "a-later": STAGE}
-        )
-    )
+    (tmp_path / "data").mkdir()
+    files = make_small_collection(tmp_path / "data")
+    stages = {"ance": ONE_STEP, "a-later": ONE_STEP}
+    return Recipe.model_validate(small_settings(files, tmp_path / "no-model", stages))
 
 
 @pytest.fixture

@@ -212,9 +212,9 @@ def test_an_index_of_a_run_in_another_format(tmp_path, capsys):
         ([], "pass --corpus with --encoder, or --from-index alone, or --merge alone"),
         (["--corpus", "c", "--encoder", "e", "--from-index", "i"], "or --from-index alone"),
         (["--merge", "a", "b", "--from-index", "i"], "or --merge alone"),
-        (["--corpus", "c"], "--encoder is missing"),
+        (["--corpus", "c"], "pass --corpus with --encoder"),
         (["--from-index", "i", "--format", "jsonl", "--index-factory", "HNSW32"], "is for --format faiss"),
-        (["--from-index", "i", "--number-type", "fp16"], "is for --format parquet, not faiss"),
+        (["--from-index", "i", "--number-type", "fp16"], "is for --format parquet; remove"),
         (["--from-index", "i", "--shard", "1/2"], "takes vectors as they are; remove --shard"),
         (["--from-index", "i", "--tokens-per-batch", "9"], "as they are; remove --tokens-per-batch"),
         (

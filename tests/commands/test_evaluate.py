@@ -12,15 +12,7 @@ QRELS = "q1 0 d1 1\nq2 0 d2 1\n"
 def flags(tmp_path):
     (tmp_path / "run.txt").write_text(RUN)
     (tmp_path / "qrels.txt").write_text(QRELS)
-    return [
-        "--run",
-        str(tmp_path / "run.txt"),
-        "--qrels",
-        str(tmp_path / "qrels.txt"),
-        "--measures",
-        "RR@10",
-        "R@100",
-    ]
+    return f"--run {tmp_path}/run.txt --qrels {tmp_path}/qrels.txt --measures RR@10 R@100".split()
 
 
 def test_totals(flags, capsys):
@@ -91,10 +83,8 @@ def test_several_runs_are_rows_with_holes_and_overlap(flags, capsys, tmp_path):
         "- other.txt: 2 judged queries, 0 of them without any hit (they count as 0)\n"
     )
     written = json.loads((tmp_path / "figures.json").read_text())
-    assert written["overlap"] == str(other) and [run["measures"]["Hole@2"] for run in written["runs"]] == [
-        0.5,
-        0.25,
-    ]
+    assert written["overlap"] == str(other)
+    assert [run["measures"]["Hole@2"] for run in written["runs"]] == [0.5, 0.25]
 
 
 def test_runs_of_one_name_go_by_their_paths_and_queries_without_hits_have_no_hole_rate(

@@ -18,19 +18,12 @@ DENSE = "{0}-0 Q0 blue 1 2 t\n{0}-0 Q0 red 2 1.85 t\n{0}-1 Q0 green 1 4 t\n"
 
 def summed(runs, method, weight=None):
     """weight x first + second; a lacking document has 0."""
-    queries = dict.fromkeys(query for run in runs for query in run)
-    first, second = runs
-    scores = {
-        q: {
-            d: (weight or 1) * first.get(q, {}).get(d, 0) + second.get(q, {}).get(d, 0)
-            for d in {**first[q], **second[q]}
-        }
-        for q in queries
-    }
-    return {
-        query: {document: found[document] for document in best_first(found)}
-        for query, found in scores.items()
-    }
+    first, second, fused = *runs, {}
+    for query in first | second:
+        ours, theirs = first.get(query, {}), second.get(query, {})
+        scores = {d: (weight or 1) * ours.get(d, 0) + theirs.get(d, 0) for d in ours | theirs}
+        fused[query] = {document: scores[document] for document in best_first(scores)}
+    return fused
 
 
 @pytest.fixture
@@ -66,19 +59,8 @@ def test_a_run_directory_and_its_bm25(run, tmp_path, capsys):
 
 
 def test_the_weight_is_chosen_on_another_split(run, tmp_path, capsys):
-    fuse.main(
-        [
-            str(run.folder),
-            "--method",
-            "hybrid",
-            "--choose-on",
-            "dev",
-            "--measures",
-            "MRR@10",
-            "--output",
-            str(tmp_path / "fused.trec"),
-        ]
-    )
+    flags = ["--method", "hybrid", "--choose-on", "dev", "--measures", "MRR@10"]
+    fuse.main([str(run.folder), *flags, "--output", str(tmp_path / "fused.trec")])
     said = capsys.readouterr().out
     # w x 9 + 1.85 beats w x 8 + 2 from 0.15 on; w x 1 + 4 beats w x 9 up to 0.5: the first weight between
     assert said.startswith(
@@ -92,16 +74,7 @@ def test_files_and_rows(run, tmp_path, capsys):
     qrels, file = tmp_path / "qrels.txt", tmp_path / "own.trec"
     qrels.write_text("test-1 0 green 1\n")
     file.write_text(BM25.format("test"))
-    flags = [
-        "--output",
-        str(tmp_path / "fused.trec"),
-        "--method",
-        "hybrid",
-        "--weight",
-        "0.1",
-        "--measures",
-        "P@1",
-    ]
+    flags = f"--output {tmp_path}/fused.trec --method hybrid --weight 0.1 --measures P@1".split()
     fuse.main([str(file), str(file.with_name("run")), "--qrels", str(qrels), *flags])
     assert cells(table_lines(capsys.readouterr().out)[-1]) == ["hybrid, weight 0.1", "1.0000"]
 

@@ -13,10 +13,8 @@ from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.pipeline.ranking_inputs import open_ranking
 from pyserini_ance.recipe.load import dump
 
-COLOURS, THINGS = (
-    ["red", "green", "blue", "gray", "pink"],
-    ["apple", "stone", "river", "cloud", "horse", "tiger"],
-)
+COLOURS = ["red", "green", "blue", "gray", "pink"]
+THINGS = ["apple", "stone", "river", "cloud", "horse", "tiger"]
 
 
 def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encoder, tmp_path, capsys):
@@ -28,28 +26,12 @@ def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encode
         for rank, d in enumerate(found, start=1)
     )
     run = make_finished_run(tmp_path / "run", recipe, {"test": ""}, {"run.test.trec": ranking})
-    flags = [
-        "--model",
-        str(tiny_cross_encoder),
-        "--first",
-        "20",
-        "5",
-        "--output",
-        str(tmp_path / "out"),
-        "--device",
-        "cpu",
-    ]
+    output = tmp_path / "out"
+    flags = f"--model {tiny_cross_encoder} --first 20 5 --output {output} --device cpu".split()
     rerank.main([str(run.folder), *flags])
     said = capsys.readouterr().out.splitlines()
-    assert [cell.strip() for cell in said[0].split("|")[1:-1]] == [
-        "ranking",
-        "RR@10",
-        "R@20",
-        "mean ms",
-        "50% ms",
-        "95% ms",
-        "99% ms",
-    ]
+    columns = ["ranking", "RR@10", "R@20", "mean ms", "50% ms", "95% ms", "99% ms"]
+    assert [cell.strip() for cell in said[0].split("|")[1:-1]] == columns
     assert [line.split("|")[1].strip() for line in said[2:5]] == ["first stage", "first 5", "first 20"]
     assert said[-1].startswith(f"- 5 queries; {run.folder} reranked by {tiny_cross_encoder} on cpu")
 
@@ -98,19 +80,9 @@ def test_what_it_is_asked_to_tell_is_checked_before_a_model_is_loaded(
     run = make_finished_run(
         tmp_path / "run", recipe, {"test": ""}, {"run.test.trec": "test-0 Q0 red-apple 1 1 t\n"}
     )
+    asked = f"{run.folder} --model none/such --first 1 --output {tmp_path / 'out'}".split()
     with pytest.raises(error, match=message):
-        rerank.main(
-            [
-                str(run.folder),
-                "--model",
-                "none/such",
-                "--first",
-                "1",
-                "--output",
-                str(tmp_path / "out"),
-                *flags,
-            ]
-        )
+        rerank.main([*asked, *flags])
     assert not (tmp_path / "out").exists()
 
 
@@ -128,18 +100,8 @@ def test_a_public_ranking_of_real_passages(small_recipe, shared_data, tiny_cross
         "unknown_ids": "skip",
     }
     (tmp_path / "dl19.yaml").write_text(dump(small_recipe({"only": ONE_STEP}, data=data)))
-    flags = [
-        "--model",
-        str(tiny_cross_encoder),
-        "--first",
-        "3",
-        "--length-tokens",
-        "64",
-        "--output",
-        str(tmp_path / "out"),
-        "--device",
-        "cpu",
-    ]
+    flags = f"--model {tiny_cross_encoder} --first 3 --length-tokens 64 --device cpu".split()
+    flags += ["--output", str(tmp_path / "out")]
     measures = ["--qrels", str(qrels), "--measures", "RR(rel=2)@10", "nDCG@10", "P(rel=2)@3"]
     rerank.main([str(tmp_path / "dl19.yaml"), "--run", str(ranking), *flags, *measures])
     first, three = (

@@ -1,14 +1,10 @@
 import pytest
+from helpers.small_set import ONE_STEP
 
 from pyserini_ance.commands import train
 from pyserini_ance.recipe.load import dump
 
-STAGE = {
-    "steps": 6,
-    "batch_queries": 2,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "random"}]}},
-}
+STAGE = {**ONE_STEP, "steps": 6}
 
 
 @pytest.fixture
@@ -24,9 +20,9 @@ def recipe(small_recipe, tmp_path, monkeypatch) -> str:
     ("flags", "message"),
     [
         (["--dry-steps", "0"], "greater than or equal to 1"),
-        (["--plan", "--resume"], "continue no single run; remove --resume"),
+        (["--plan", "--resume"], "train no run; remove --resume"),
         (["--print", "--dry-steps", "2"], "measures one recipe; remove --dry-steps"),
-        (["--plan", "--replay", "nofile.jsonl"], "continue no single run; remove --replay"),
+        (["--plan", "--replay", "nofile.jsonl"], "train no run; remove --replay"),
         (["--output", "../small.yaml"], "'../small.yaml' is a file"),
         (["--jobs", "2"], "are for the runs of a --grid; remove --jobs"),
     ],
@@ -40,7 +36,7 @@ def test_flags_that_make_no_sense(recipe, capsys, flags, message):
 def test_print_shows_the_recipe_and_the_plan_and_trains_nothing(recipe, capsys, tmp_path):
     train.main([recipe, "stages.a.steps=9", "--print"])
     shown = capsys.readouterr().out
-    assert {"steps: 9", "batch_queries: 2"} <= {line.strip() for line in shown.splitlines()}
+    assert {"steps: 9", "batch_queries: 1"} <= {line.strip() for line in shown.splitlines()}
     assert "| a " in shown and "documents: 30 of " in shown
     assert list((tmp_path / "here").iterdir()) == []
 

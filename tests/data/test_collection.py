@@ -25,23 +25,6 @@ def test_texts_are_looked_up_by_row_and_by_id():
     assert "07" not in result.rows
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        texts("b a", text="x y"),  # other ids
-        texts("a b", text="y x"),  # other order
-        texts("a b", title="x y"),  # other field
-        texts("a b", text="x y", title="x y"),  # one more field
-        Texts(["a", "b"], {"text": ["xy", ""]}),  # the same characters, cut elsewhere
-        Texts(["ax", "b"], {"text": ["", "y"]}),
-        texts("a", text="x"),
-    ],
-)
-def test_the_digest_of_texts_depends_on_every_difference(other):
-    assert texts("a b", text="x y").digest == texts("a b", text="x y").digest
-    assert texts("a b", text="x y").digest != other.digest
-
-
 def test_the_digest_of_texts_is_sha256_of_the_fields_then_of_each_column_with_lengths():
     names = [part.encode() for part in ["2", "title", "text"]]
     written = b"".join(len(name).to_bytes(8, "little") + name for name in names)

@@ -133,34 +133,6 @@ def test_passages_with_special_tokens_per_document_agree_with_a_slow_split(most,
     assert read(store, passages, 5) == expected
 
 
-WRITTEN_OUT = {
-    "per_passage": [
-        [[1, 10, 11, 12, 2], [1, 13, 14, 15, 2]],  # of 20; what is left over is not read
-        [[1, 10, 11, 12, 2], [1, 13, 2]],
-        [[1, 10, 2]],
-    ],
-    "per_document": [
-        [[1, 10, 11, 12, 13], [14, 15, 16, 17, 2]],
-        [[1, 10, 11, 12, 13], [2]],  # of 4: the end alone
-        [[1, 10, 2]],
-    ],
-}
-
-
-@pytest.mark.parametrize("around", WRITTEN_OUT)
-@pytest.mark.parametrize("filled", [False, True])
-def test_special_tokens_and_padding(around, filled):
-    expected = WRITTEN_OUT[around]
-    store, passages = split_passages(
-        TokenStore.of_lists([list(range(10, 10 + length)) for length in (20, 4, 1)], SPECIALS), 5, 2, around
-    )
-    if filled:
-        store, passages = pad_passages(store, passages, 2)
-        expected = [*expected[:2], [[1, 10, 2], [0]]]
-        assert passages.filled.tolist() == [2, 2, 1] and passages.empty == 1
-    assert read(store, passages, 5) == expected
-
-
 def test_padding_gives_every_document_the_same_number_of_passages():
     """Even beyond the longest document: the number of rows does not depend on the data."""
     store, passages = pad_passages(*split_passages(TokenStore.of_lists(TEXTS[:3], SPECIALS), 6, 4), 4)

@@ -35,3 +35,19 @@ def finished(
     write_json(run.measures, {**head, "rows": made, "seconds": {}, "export": export})
     run.mark("finished", "the end")
     return folder
+
+
+def ranked(folder: Path, recipe: Path, name: str, places: Mapping[str, int], *overrides: str) -> Path:
+    """A finished run that ranks the relevant document `x` of each query at its place of four; bm25 at 2."""
+    rows = {"bm25": 0.5, "only": sum(1 / place for place in places.values()) / len(places)}
+    run = RunDir(finished(folder, recipe, rows, overrides, name=name))
+    run.run_files.mkdir()
+    for row, by_query in (("only", places), ("bm25", dict.fromkeys(places, 2))):
+        lines = (
+            f"{query} Q0 {'x' if rank == place else f'y{rank}'} {rank} {9 - rank} t\n"
+            for query, place in by_query.items()
+            for rank in (1, 2, 3, 4)
+        )
+        run.ranking(row, "test").write_text("".join(lines))
+    run.qrels("test").write_text("".join(f"{query} 0 x 1\n" for query in places))
+    return folder

@@ -119,20 +119,14 @@ def test_stage_defaults_fill_missing_keys(write):
           terms: {query: {negatives: [{kind: random}], loss: {kind: nll, scale: 20}}}
         stages:
           one: {steps: 1}
-          two:
-            steps: 2
-            batch_queries: 2
-            lr_schedule: {warmup_steps: 6}
-            terms: {query: {in_batch_negatives: true}}
+          two: {steps: 2, batch_queries: 2, terms: {query: {in_batch_negatives: true}}}
         """
     overrides = ("stage_defaults.save_every_steps=9", "stages.one.lr_schedule.warmup_steps=7")
-    stages = load(write("two", text), *overrides).recipe.stages
-    found = {
-        name: (one.batch_queries, one.lr_schedule.warmup_steps, one.terms["query"].in_batch_negatives)
-        for name, one in stages.items()
-    }
-    assert found == {"one": (8, 7, False), "two": (2, 6, True)}
-    assert all(one.save_every_steps == 9 and one.terms["query"].loss.scale == 20 for one in stages.values())
+    one, two = load(write("two", text), *overrides).recipe.stages.values()
+    for stage, batch, warmup, in_batch in ((one, 8, 7, False), (two, 2, 5, True)):
+        assert (stage.batch_queries, stage.lr_schedule.warmup_steps) == (batch, warmup)
+        assert stage.save_every_steps == 9 and stage.terms["query"].loss.scale == 20
+        assert stage.terms["query"].in_batch_negatives == in_batch
 
 
 # --- overrides
@@ -187,11 +181,6 @@ def test_null_removes_an_inherited_stage_which_may_be_written_anew(two_stages, w
     assert [*load(top, "stages.only=null").recipe.stages] == ["then", "more"]
     stages = load(write("anew", f"extends: top\nstages: {{warm: {more}}}")).recipe.stages
     assert [*stages] == ["only", "then", "more", "warm"] and stages["warm"].steps == 5
-
-
-def test_ance_without_its_warm_up_needs_no_bm25(write):
-    top = write("top", "extends: demo/ance\nbm25: null\nstages: {bm25-neg: null}")
-    assert [*load(top).recipe.stages] == ["ance"]
 
 
 @pytest.mark.parametrize(

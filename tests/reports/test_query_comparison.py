@@ -24,20 +24,6 @@ def cases(characters: int = 10) -> QueryComparison:
     )
 
 
-def test_queries_go_by_their_difference():
-    assert list(cases().values.items()) == [
-        ("b", (1.0, 1 / 3)),
-        ("a", (1.0, 0.5)),
-        ("c", (0.5, 0.5)),
-        ("d", (0.5, 1.0)),
-        ("e", (0.0, 1.0)),
-    ]
-    found = cases().difference
-    assert (found.wins, found.ties, found.losses) == (2, 1, 2) and abs(
-        found.mean - (2 / 3 + 1 / 2 - 1 / 2 - 1) / 5
-    ) < 1e-12
-
-
 def test_markdown():
     text = cases().as_markdown(1)
     assert (

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from helpers import report_pages
-from helpers.finished_run import finished
+from helpers.finished_run import ranked
 
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.reports.plots import COLOURS, line_plot, running_mean, thinned
@@ -14,34 +14,17 @@ from pyserini_ance.reports.report import comparison_report, run_report, write_re
 from pyserini_ance.reports.run_history import RunHistory, Series
 from pyserini_ance.runs.rundir import RunDir
 
-QRELS = "a 0 x 1\nb 0 x 1\nc 0 x 1\n"
 NASTY = "<script>alert('&')</script>"
 
 
 def steps(count: int, loss: float = 1.0) -> str:
     return "".join(
         json.dumps(
-            {
-                "event": "step",
-                "stage": "only",
-                "step": step,
-                "loss": loss / (step + 1),
-                "terms": {"query": loss / (step + 1)},
-                "seconds": 1.0,
-                "grad_norm": 2.0,
-            }
+            {"event": "step", "stage": "only", "step": step, "loss": loss / (step + 1), "grad_norm": 2.0}
+            | {"terms": {"query": loss / (step + 1)}, "seconds": 1.0}
         )
         + "\n"
         for step in range(count)
-    )
-
-
-def ranking(places: dict[str, int]) -> str:
-    """The relevant document of each query at that rank, of three."""
-    return "".join(
-        f"{query} Q0 {'x' if rank == place else f'y{rank}'} {rank} {9 - rank} t\n"
-        for query, place in places.items()
-        for rank in (1, 2, 3)
     )
 
 
@@ -50,14 +33,8 @@ def finished_run(base, tmp_path):
     """A finished run whose rows have rankings of three queries."""
 
     def make(name: str, recipe: str, places: dict[str, int], *overrides: str):
-        rows = {"bm25": 0.5, "only": sum(1 / place for place in places.values()) / 3}
-        folder = finished(tmp_path / name, base, rows, overrides, name=recipe)
-        run = RunDir(folder)
-        run.metrics.write_text(steps(3))
-        run.run_files.mkdir()
-        run.ranking("only", "test").write_text(ranking(places))
-        run.ranking("bm25", "test").write_text(ranking(dict.fromkeys("abc", 2)))
-        run.qrels("test").write_text(QRELS)
+        folder = ranked(tmp_path / name, base, recipe, places, *overrides)
+        (folder / "metrics.jsonl").write_text(steps(3))
         return folder
 
     return make
@@ -75,23 +52,10 @@ def test_the_result_is_tested_against_each_other_row(finished_run):
     assert "The recipe expects no scores, or is changed." in shown and "pyserini-ance search faiss" in shown
 
 
-def test_seconds_that_round_to_zero_have_their_column(finished_run):
-    run = RunDir(finished_run("run", "set/ance", {"a": 1, "b": 2, "c": 2}))
-    results = json.loads(run.measures.read_text())
-    rows = [{**row, "test seconds": 0.0} for row in results["rows"]]
-    run.measures.write_text(json.dumps({**results, "rows": rows}))
-    table = next(rows for rows in report_pages.tables(run_report(RunHistory(run))) if "RR@10" in rows[0])
-    assert table[0][-1] == "test seconds" and [row[-1] for row in table[1:]] == ["0.0"] * len(rows)
-
-
 def test_expected_scores_are_next_to_the_measured_ones(finished_run):
     folder = finished_run("run", "set/ance", {"a": 1, "b": 2, "c": 2}, "expect={test: {RR@10: 0.5}}")
     rows = report_pages.tables(run_report(RunHistory(RunDir(folder))))
     assert ["RR@10", "0.5000", "0.6667", "+0.1667"] in [row for of_table in rows for row in of_table]
-
-
-def test_a_run_without_judgments_has_no_tests_and_says_why(finished_run):
-    folder = finished_run("run", "set/ance", {"a": 1, "b": 2, "c": 2})
     RunDir(folder).qrels("test").unlink()
     assert "No significance tests: " in run_report(RunHistory(RunDir(folder)))
 

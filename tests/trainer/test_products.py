@@ -119,7 +119,7 @@ def test_tables_mined_once_stay_beside_those_that_are_refreshed(adoption_of):
 
 def test_an_adoption_is_decided_and_told(adoption_of, caplog):
     adoption = adoption_of(stage())
-    with caplog.at_level("INFO"):
+    with caplog.at_level("DEBUG"):
         adopt(adoption, 0, 4)
     where = {"stage": "a", "step": 4, "checkpoint_step": 4}
     decision = {"event": "adopt", **where, "folder": "negatives/a-00000004", "weights": weights(4)}

@@ -6,7 +6,7 @@ import importlib.util
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
@@ -155,7 +155,7 @@ class Docstrings(Format):
         every = (one for package in self._all_packages for one in package_docstrings(package))
         docstrings = self._capped(_unique(every))
         documents = (Entry(d.line, d.id, {"text": d.rest}) for d in docstrings)
-        parts = self._by_package or {"dev": self.dev_share, "test": self.test_share}
+        parts: Mapping[str, object] = self._by_package or {"dev": self.dev_share, "test": self.test_share}
         splits = {
             name: _queries([d for d in docstrings if self._split_of(d.module) == name])
             for name in ("train", *(name for name, part in parts.items() if part))

@@ -1,6 +1,7 @@
 """A stand-in module with the documented interface of ir_datasets, so that the package is not needed."""
 
 import sys
+from collections import namedtuple
 from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
 
@@ -9,12 +10,11 @@ import pytest
 from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.ir_datasets import IrDatasets
 
-
-class Document(NamedTuple):
-    doc_id: str
-    text: str
-    title: str
-    metadata: dict
+Document = namedtuple("Document", "doc_id text title metadata")
+Old = namedtuple("Old", "doc_id body")
+Query = namedtuple("Query", "query_id text")
+Asked = namedtuple("Asked", "query_id text answers")
+Judged = namedtuple("Judged", "query_id doc_id relevance iteration")
 
 
 class MarkedUp(NamedTuple):
@@ -26,42 +26,12 @@ class MarkedUp(NamedTuple):
         return f"{self.headline} {self.body}"
 
 
-class Page(NamedTuple):
-    doc_id: str
-    url: str
-    title: str
-    body: str
-
-
-class Old(NamedTuple):
-    doc_id: str
-    body: str
-
-
-class Query(NamedTuple):
-    query_id: str
-    text: str
-
-
-class Asked(NamedTuple):
-    query_id: str
-    text: str
-    answers: tuple
-
-
 class Topic(NamedTuple):
     query_id: str
     title: str
 
     def default_text(self) -> str:
         return self.title
-
-
-class Judged(NamedTuple):
-    query_id: str
-    doc_id: str
-    relevance: int
-    iteration: str
 
 
 def dataset(**parts):
