@@ -30,15 +30,15 @@ ROOMS = {
     "evaluation": 690,
     "negatives": 2_813,
     "pipeline": 5_150,
-    "pyserini_bridge": 1_415,
+    "pyserini_bridge": 1_416,
     "recipe": 2_229,
     "refresher": 391,
     "reports": 1_890,
     "runs": 1_174,
-    "storage": 780,
+    "storage": 781,
     "trainer": 3_022,
     "vectors": 1_451,
-    "top": 481,
+    "top": 482,
 }
 WHOLE = {
     "files": 231,
@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_498,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_752,
-    "lines of tests": 40_337,
+    "lines of tests": 40_299,
 }
 
 

@@ -8,22 +8,23 @@ from typing import Any
 
 from tqdm import tqdm
 
-SECONDS_PER_LINE = 10
+SECONDS_PER_LINE, LABELLED_SECONDS_PER_LINE = 10, 60  # labelled: several runs share a terminal
 _label: str | None = None  # of `label_lines`
 
 
 class Lines(tqdm):
-    """A line every SECONDS_PER_LINE seconds, and at the end if there was one before."""
+    """A line every so many seconds (SECONDS_PER_LINE), and at the end if there was one before."""
 
     def __init__(self, *, delay: float = 0, **settings: Any):
         self._last_line = time.monotonic()
         self._has_lines = False
-        settings |= {"mininterval": SECONDS_PER_LINE, "ncols": 0}
-        super().__init__(delay=max(delay, SECONDS_PER_LINE), **settings)
+        self._seconds = LABELLED_SECONDS_PER_LINE if _label else SECONDS_PER_LINE
+        settings |= {"mininterval": self._seconds, "ncols": 0}
+        super().__init__(delay=max(delay, self._seconds), **settings)
         self.sp = None  # the function that would write "\r" and the bar
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool:
-        if time.monotonic() - self._last_line < SECONDS_PER_LINE:
+        if time.monotonic() - self._last_line < self._seconds:
             return False  # also called after each message that is logged
         self._write_line()
         return True

@@ -43,15 +43,11 @@ def test_a_row_is_the_last_stage_with_all_seconds_and_its_best_dev_measure(tmp_p
 
 
 def test_how_runs_ended_is_a_column_only_when_some_have_not_finished():
-    assert columns_of([row(1, "x", 0.5)]) == ["rate", "seed", "RR@10", "dev best", "seconds"]
-    assert columns_of([row(1, "x", 0.5), row(2, "x", 0.5, status="failed")]) == [
-        "rate",
-        "seed",
-        "status",
-        "RR@10",
-        "dev best",
-        "seconds",
-    ]
+    columns = ["rate", "seed", "RR@10", "dev best", "seconds"]
+    assert columns_of([row(1, "x", 0.5)]) == columns
+    rows = [row(1, "x", 0.5), row(2, "x", 0.5, status="failed")]
+    assert columns_of(rows) == [*columns[:2], "status", *columns[2:]]
+    assert over_seeds(rows[1:], "seed") == ([], [])
 
 
 def test_mean_and_deviation_over_seeds_of_finished_runs():
@@ -60,20 +56,7 @@ def test_mean_and_deviation_over_seeds_of_finished_runs():
     assert columns == ["rate", "seeds", "RR@10 mean", "RR@10 sd", "dev best mean", "dev best sd", "seconds"]
     x, y = means
     assert (x["rate"], x["seeds"], x["seconds"]) == ("x", 2, 15.0)
-    assert x["RR@10 mean"] == pytest.approx(0.55) and x["RR@10 sd"] == pytest.approx(
-        statistics.stdev([0.5, 0.6])
-    )
-    assert x["dev best mean"] == pytest.approx(0.8)
-    assert y == {
-        "rate": "y",
-        "seeds": 1,
-        "RR@10 mean": 0.4,
-        "RR@10 sd": None,
-        "dev best mean": None,
-        "dev best sd": None,
-        "seconds": 10.0,
-    }
-
-
-def test_no_finished_run_has_no_mean():
-    assert over_seeds([row(1, "x", 0.5, status="failed")], "seed") == ([], [])
+    assert x["RR@10 mean"] == pytest.approx(0.55) and x["dev best mean"] == pytest.approx(0.8)
+    assert x["RR@10 sd"] == pytest.approx(statistics.stdev([0.5, 0.6]))
+    none = {"RR@10 sd": None, "dev best mean": None, "dev best sd": None}
+    assert y == {"rate": "y", "seeds": 1, "RR@10 mean": 0.4, "seconds": 10.0, **none}

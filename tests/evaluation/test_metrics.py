@@ -78,20 +78,15 @@ def test_ties_break_alike_for_every_measure(scores):
     assert values == {"RR": 0.5, "RR@10": 0.5, "nDCG@10": pytest.approx(1 / math.log2(3)), "AP": 0.5}
 
 
-def test_run_without_any_hit_scores_zero():
-    assert (
-        evaluate(QRELS, {"q1": {}}, parse_measures(["nDCG@10"]))
-        == evaluate(QRELS, {}, parse_measures(["nDCG@10"]))
-        == {"nDCG@10": 0.0}
-    )
-
-
-def test_run_of_other_queries_is_refused():
-    with pytest.raises(
-        ValueError,
-        match="no query of the run is judged: the run has '1', '2', the qrels have 'q1'; pass the qrels",
-    ):
+def test_a_run_of_other_queries_is_refused_and_one_without_hits_scores_zero():
+    measures = parse_measures(["nDCG@10"])
+    assert evaluate(QRELS, {"q1": {}}, measures) == evaluate(QRELS, {}, measures) == {"nDCG@10": 0.0}
+    message = "no query of the run is judged: the run has '1', '2', the qrels have 'q1'; pass the qrels"
+    with pytest.raises(ValueError, match=message):
         evaluate(QRELS, {"1": {"d1": 1.0}, "2": {"d1": 1.0}}, parse_measures(["RR"]))
+    assert holes({"q1": {"d1": 1}}, {"q1": {}}, [10]) == {}
+    with pytest.raises(ValueError, match="the other run has none of these queries"):
+        overlap({"q": {"a": 1.0}}, {"1": {"a": 1.0}}, ["q"])
 
 
 def test_a_grade_of_0_is_judged_and_short_rankings_count_all_hits():
@@ -106,12 +101,6 @@ def test_a_grade_of_0_is_judged_and_short_rankings_count_all_hits():
         "q1": {"Hole@1": 0.0, "Hole@3": pytest.approx(1 / 3), "Hole@10": 0.5},
         "q2": {"Hole@1": 1.0, "Hole@3": 1.0, "Hole@10": 1.0},
     }
-
-
-def test_a_run_without_hits_has_no_hole_rate_and_one_of_other_queries_is_refused():
-    assert holes({"q1": {"d1": 1}}, {"q1": {}}, [10]) == {}
-    with pytest.raises(ValueError, match="no query of the run is judged"):
-        holes({"q1": {"d1": 1}}, {"1": {"d1": 1.0}}, [10])
 
 
 def test_the_holes_of_real_runs_against_a_loop(shared_data):
@@ -150,11 +139,6 @@ def test_overlap_of_the_first_k():
 
 def test_ties_go_as_in_all_measures():
     assert overlap({"q": {"a": 1.0, "b": 1.0}}, {"q": {"b": 5.0}}, ["q"], 1) == {"q": {"Overlap@1": 1.0}}
-
-
-def test_a_run_of_other_queries_is_refused():
-    with pytest.raises(ValueError, match="the other run has none of these queries"):
-        overlap({"q": {"a": 1.0}}, {"1": {"a": 1.0}}, ["q"])
 
 
 def test_the_overlap_of_real_runs_against_a_loop(shared_data):

@@ -72,15 +72,10 @@ def test_each_system_is_set_against_the_baseline_and_corrected_for_all():
     baseline = rng.random(50)
     better, same = baseline + rng.normal(0.1, 0.1, 50), baseline + rng.normal(0, 0.1, 50)
     found = differences({"better": better, "same": same}, baseline)
-    assert found["better"].p == pytest.approx(2 * t_test(better - baseline)) and found[
-        "same"
-    ].p == pytest.approx(t_test(same - baseline))
+    assert found["better"].p == pytest.approx(2 * t_test(better - baseline))
+    assert found["same"].p == pytest.approx(t_test(same - baseline))
     assert found["better"].mean == pytest.approx((better - baseline).mean())
-    assert (found["better"].wins, found["better"].losses) == (
-        int((better > baseline).sum()),
-        int((better < baseline).sum()),
-    )
-    assert (
-        str(found["better"]).endswith("p <0.001")
-        and str(Difference(-0.0123, 0.0456, 1, 2, 3)) == "-0.012, p 0.046"
-    )
+    counts = int((better > baseline).sum()), int((better < baseline).sum())
+    assert (found["better"].wins, found["better"].losses) == counts
+    assert str(found["better"]).endswith("p <0.001")
+    assert str(Difference(-0.0123, 0.0456, 1, 2, 3)) == "-0.012, p 0.046"

@@ -86,7 +86,7 @@ def test_labelled_lines_of_processes_that_share_a_terminal(now, monkeypatch, unl
     label_lines("seed=1 100%")
     with logging_redirect_tqdm(), progress_bar(desc="train ance", total=2, file=file) as bar:
         root.warning("step %d of %s", 1, "100%")
-        now[0] += 11
+        now[0] += 61
         bar.update(2)
         bar.refresh()
     first, *others = file.getvalue().splitlines()
