@@ -29,11 +29,11 @@ ROOMS = {
     "encoders": 3_068,
     "evaluation": 690,
     "negatives": 2_813,
-    "pipeline": 5_150,
+    "pipeline": 4_263,
     "pyserini_bridge": 1_416,
     "recipe": 2_229,
     "refresher": 391,
-    "reports": 1_890,
+    "reports": 2_286,
     "runs": 1_174,
     "storage": 781,
     "trainer": 3_022,
@@ -41,14 +41,14 @@ ROOMS = {
     "top": 482,
 }
 WHOLE = {
-    "files": 231,
-    "classes": 264,
-    "short private functions used once": 23,
-    "lines of imports": 2_730,
+    "files": 229,
+    "classes": 259,
+    "short private functions used once": 21,
+    "lines of imports": 2_668,
     "lines of the reading path": 1_498,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_752,
-    "lines of tests": 40_299,
+    "lines of tests": 39_228,
 }
 
 

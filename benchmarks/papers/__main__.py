@@ -133,7 +133,7 @@ def answer(
     from pyserini_ance.distributed.process_group import device_of
     from pyserini_ance.encoders.hub import find_model
     from pyserini_ance.evaluation.legends import table_with_legend
-    from pyserini_ance.pipeline.ranking_inputs import open_ranking
+    from pyserini_ance.reports.ranking_inputs import open_ranking
 
     if questions and (split or not run):
         raise ValueError("--questions requires --run with a ranking of these questions, and excludes --split")

@@ -19,7 +19,7 @@ from benchmarks.papers.readers.base import OpenReader, Passage, Reader
 from pyserini_ance.data.answer_matching import ANSWERS, FIELD, read_answers
 from pyserini_ance.data.trec import best_first
 from pyserini_ance.evaluation.metrics import row_of
-from pyserini_ance.pipeline.ranking_inputs import RankingInput
+from pyserini_ance.reports.ranking_inputs import RankingInput
 from pyserini_ance.reports.reranking import QueryLog
 from pyserini_ance.storage.files import write_json, write_whole
 from pyserini_ance.storage.progress import progress_bar

@@ -28,7 +28,7 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.pipeline.experiment import Experiment
-from pyserini_ance.pipeline.results import Results
+from pyserini_ance.pipeline.results import Run
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
@@ -43,7 +43,7 @@ MINING_QUERIES_AT_ONCE = 2048
 
 def train_rows(
     recipe: str, overrides: Sequence[str], method: str, folder: Path, overwrite: bool = False
-) -> Results:
+) -> Run:
     """Train and measure a recipe's data with `method`, a key of the table in README.md, in the run directory
     `folder`.
 
@@ -74,14 +74,14 @@ class PeerExperiment(Experiment):
     ) -> Checkpoint:
         """Train the stage from `initial`, publish its result, and log the seconds of mining and training."""
         stage = self.recipe.stages[name]
-        encoder = load_encoder(initial.encoder, self.device)
+        encoder = load_encoder(initial.encoder, self.world.device)
         model = as_sentence_transformer(encoder, initial.encoder)
         start = time.perf_counter()
         rng, first = np.random.default_rng(self.recipe.seed), stage.positives == "first"
         dataset = query_pairs(data, encoder, lambda of: of[:1] if first else [rng.choice(of)])
         if self.method != "in-batch":
             # In the precision in which our own runs mine.
-            precision: Any = resolve_precision(self.recipe.encoding.precision, self.device)
+            precision: Any = resolve_precision(self.recipe.encoding.precision, self.world.device)
             with torch.autocast(encoder.device.type, torch.bfloat16, enabled=precision == "bf16"):
                 judged = query_pairs(data, encoder, lambda of: of)  # none may be mined as a negative
                 corpus = documents_of(data, encoder) if self.method == "mined" else None

@@ -44,7 +44,7 @@ def main(
     console.log_to_stderr()
     if to not in FOLDERS:
         parsing.check_output(output)
-    from pyserini_ance.pipeline.conversion import convert
+    from pyserini_ance.reports.conversion import convert
 
     key = convert(source, to, output, table, split, tuple(overrides or ()), num_negatives)
     print(f"{output}: written; in a recipe it is\n{key}")

@@ -178,7 +178,7 @@ def _measure_answers(
     from pyserini_ance.evaluation.answer_measures import coverage
     from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.evaluation.tables import read_results
-    from pyserini_ance.pipeline.ranking_inputs import collection_of, collection_with
+    from pyserini_ance.reports.ranking_inputs import collection_of, collection_with
     from pyserini_ance.runs.rundir import RunDir
 
     run = RunDir(folder)

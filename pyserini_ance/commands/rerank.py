@@ -50,8 +50,8 @@ def main(
     from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
     from pyserini_ance.encoders.hardware import resolve_precision
     from pyserini_ance.evaluation.legends import table_with_legend
-    from pyserini_ance.pipeline.ranking_inputs import open_ranking
     from pyserini_ance.recipe.evaluation_settings import parse_measures
+    from pyserini_ance.reports.ranking_inputs import open_ranking
     from pyserini_ance.reports.reranking import Reranking, search_timer
 
     ranked = open_ranking(source, run, split)

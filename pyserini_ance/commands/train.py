@@ -171,5 +171,5 @@ def _train_grid(
     for name in recipes:
         if RunDir(runs.folder / name).measures.exists():
             write_card_and_report(runs.folder / name, only_missing=True)
-    print(runs.describe())
+    print((runs.folder / "grid.md").read_text(encoding="utf-8"))
     return 0 if have_all_finished else FAILED

@@ -19,15 +19,8 @@ from pyserini_ance.encoders.family import SIDE_FILE, Family
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.tokenization import describe_blank, split_into_passages, token_store
 from pyserini_ance.pipeline.mining import encoder_digest
+from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.pyserini_bridge.shards import SHARD, documents_in_shard
-from pyserini_ance.pyserini_bridge.vector_files import (
-    NumberType,
-    Rows,
-    read_index,
-    write_index,
-    write_jsonl,
-    write_parquet,
-)
 from pyserini_ance.runs.any_encoder import encoder_source, is_saved, load_any_encoder
 from pyserini_ance.runs.checkpoint import document_weights_of
 from pyserini_ance.runs.rundir import RECIPE, RunDir
@@ -50,7 +43,7 @@ class VectorFormat:
 
     kind: str = "faiss"
     index: str = FLAT
-    number_type: NumberType = "fp32"
+    number_type: vector_files.NumberType = "fp32"
 
     def check(self, dimension: int) -> None:
         """Raise RuntimeError without faiss where it is needed, ValueError for an index that does not fit."""
@@ -60,15 +53,20 @@ class VectorFormat:
                 check_index(dimension, self.index)
 
     def write(
-        self, vectors: Rows, ids: Sequence[str], contents: Iterable[str], folder: Path, about: dict[str, Any]
+        self,
+        vectors: vector_files.Rows,
+        ids: Sequence[str],
+        contents: Iterable[str],
+        folder: Path,
+        about: dict[str, Any],
     ) -> None:
         """Write `vectors` (N, D) with the ids and texts of their rows; `about` says what made them."""
         if self.kind == "parquet":
-            write_parquet(vectors, ids, folder, about, self.number_type)
+            vector_files.write_parquet(vectors, ids, folder, about, self.number_type)
         elif self.kind == "jsonl":
-            write_jsonl(vectors, ids, contents, folder, about if SHARD in about else None)
+            vector_files.write_jsonl(vectors, ids, contents, folder, about if SHARD in about else None)
         else:
-            write_index(vectors, ids, folder, about, self.index)
+            vector_files.write_index(vectors, ids, folder, about, self.index)
 
     def settings(self) -> dict[str, str]:
         """Those in which all shards of a corpus agree."""
@@ -167,7 +165,7 @@ def convert_index(index: Path, output: Path, format: VectorFormat) -> int:
     """
     _check_absent(output)
     folder = RunDir(index).index if (index / RECIPE).is_file() else index
-    vectors, ids = read_index(folder)
+    vectors, ids = vector_files.read_index(folder)
     format.check(vectors.shape[1])
     about = read_json_object(folder / "encoder.json") or {}
     if "encoder" in about:

@@ -96,27 +96,20 @@ def check_splits(recipe: Recipe, names: Iterable[str]) -> None:
                 f"{replaced}"
             )
     for split in sorted(dev_splits(recipe).difference(names)):
-        keys = [f"stages.{name}.evaluate" for name in _evaluated_stages(recipe, split)]
         raise ValueError(
-            f"{' and '.join(keys)} {'measure' if len(keys) > 1 else 'measures'} checkpoints on split "
-            f"{split!r}, but `data` has no such split{did_you_mean(split, names)}; splits: "
-            f"{', '.join(names) or 'none'}; {_dev_cures(recipe, split)}"
+            f"stages measure checkpoints on split {split!r}, but `data` has no such split"
+            f"{did_you_mean(split, names)}; splits: {', '.join(names) or 'none'}; {_dev_cures(recipe, split)}"
         )
-
-
-def _evaluated_stages(recipe: Recipe, split: str) -> list[str]:
-    """The stages whose checkpoints are measured on this split."""
-    stages = recipe.stages.items()
-    return [name for name, stage in stages if stage.evaluate and split in stage.evaluate.split]
 
 
 def _dev_cures(recipe: Recipe, split: str) -> str:
     """How to do without a dev split that stages name."""
     name = "" if split == "dev" else f" data.hold_out.split={split}"
-    nothing = " ".join(f"stages.{stage}.evaluate=null" for stage in _evaluated_stages(recipe, split))
+    stages = [name for name, one in recipe.stages.items() if one.evaluate and split in one.evaluate.split]
     return (
         f"cut {split!r} from the training queries: data.hold_out.queries=200{name}; or measure no "
-        f"checkpoints, so that a stage's result is its last one: {nothing}"
+        "checkpoints, so that a stage's result is its last one: "
+        f"{' '.join(f'stages.{stage}.evaluate=null' for stage in stages)}"
     )
 
 

@@ -22,6 +22,7 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Refresh
 from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.provenance import peak_memory_bytes
 from pyserini_ance.vectors.encoding import encode_some
 
@@ -35,17 +36,17 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
 
     Returns a table of times, the memory and the total time. Called by all processes of `world`.
     """
-    stages = {name: _shortened(stage, steps) for name, stage in recipe.stages.items()}
+    stages = {name: shortened(stage, steps) for name, stage in recipe.stages.items()}
     teachers = {name: one.model_copy(update={"steps": steps}) for name, one in recipe.teachers.items()}
-    shortened = recipe.model_copy(update={"stages": stages, "teachers": teachers})
+    short = recipe.model_copy(update={"stages": stages, "teachers": teachers})
     with _shared_folder(world) as folder:
-        experiment = Experiment(shortened, folder / "run", world)
+        experiment = Experiment(short, folder / "run", world)
 
         def begin() -> tuple[str, str]:
-            experiment.run_dir.create(dump(shortened))
+            experiment.run_dir.create(dump(short))
             return experiment.publish_untrained(initial_encoder(recipe.encoder, recipe.seed))
 
-        untrained = experiment.initial_checkpoint(INITIAL.stage, world.on_main(begin))
+        untrained = Checkpoint(experiment.run_dir.checkpoint(INITIAL.stage, 0), *world.on_main(begin))
         experiment.rank_by_bm25(data, {})
         for name in recipe.stages:
             experiment.train_teachers_after(name, data, experiment.train_stage(name, data, untrained))
@@ -57,33 +58,40 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
         _seconds_to_encode(encoder, recipe, data, precision, world)
         for precision in (recipe.encoding.precision, recipe.final_evaluation.precision)
     )
-    rows = [
-        _row(name, stage, seconds[name], steps, mining, len(data.documents))
-        for name, stage in recipe.stages.items()
-    ]
+    rows: list[dict[str, Any]] = []
+
+    def add_row(name: str, step_seconds: float, all_steps: int, refreshing: float) -> None:
+        cells = (name, f"{step_seconds:.3f}", round(step_seconds * all_steps, 1), round(refreshing, 1))
+        rows.append(dict(zip(COLUMNS, cells, strict=True)))
+
+    for name, stage in recipe.stages.items():
+        measured = seconds[name]
+        # A refresh takes as long as the first mining. A dev evaluation between refreshes takes its share of
+        # encoding all documents, unless these stay as they were encoded before the first step.
+        refreshes, documents, between = len(refresh_steps(stage)), len(data.documents), 0.0
+        if stage.trainable == "both":
+            between = documents_encoded(stage, documents) / documents - refreshes
+        refreshing = measured["documents"] + measured["refresh"] * max(1, refreshes) + between * mining
+        add_row(name, measured["step"] / steps, stage.steps, refreshing)
     for name, teacher in recipe.teachers.items():
         # An upper bound: what its process takes to start counts as steps, and the next stage's first refresh
         # takes the vectors of its mining if it starts from the same weights.
-        step_seconds, all_steps = (
-            of_teachers[name]["train"] / steps,
-            teacher.steps_over(len(data.split.queries)),
-        )
-        rows.append(_cells(name, step_seconds, all_steps, of_teachers[name]["mine"]))
+        all_steps, spent_on = teacher.steps_over(len(data.split.queries)), of_teachers[name]
+        add_row(name, spent_on["train"] / steps, all_steps, spent_on["mine"])
     encodings = evaluation_encodings(recipe)
     total = sum(row[column] for row in rows for column in COLUMNS[2:]) + encodings * final
-    memory = _peak_memory(world)
     lines = [
         f"measured over {steps} steps and the first mining of each stage, and {SAMPLED_DOCUMENTS} documents:",
         table(rows, COLUMNS),
         f"all documents once: {mining:.0f} seconds for mining, {final:.0f} for the final evaluation "
         f"({encodings} times)",
         f"expected total: {'at most ' if recipe.teachers else ''}about {total / 60:.1f} minutes without BM25",
-        f"peak memory so far: {memory}",
+        f"peak memory so far: {peak_memory(world)}",
     ]
     return "\n".join(lines)
 
 
-def _peak_memory(world: World) -> str:
+def peak_memory(world: World) -> str:
     """The peak memory of each process of `world`, in words. Called by all processes."""
     columns = list(zip(*(peaks.values() for peaks in peak_memory_bytes(world)), strict=True))
     labels = ("each process" if world.size > 1 else "this process", "its GPU, by torch", "its largest child")
@@ -103,16 +111,11 @@ def _shared_folder(world: World) -> Iterator[Path]:
     with ExitStack() as stack:
         prefix = "pyserini_ance."
         name: str = world.on_main(lambda: stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix)))
-        if not Path(name).exists():
-            raise FileNotFoundError(
-                f"this process cannot see {name}, which the main process has made: set TMPDIR to a folder "
-                "that all hosts share"
-            )
         yield Path(name)
         world.barrier()
 
 
-def _shortened(stage: Stage, steps: int) -> Stage:
+def shortened(stage: Stage, steps: int) -> Stage:
     """The first `steps` steps of a stage, with the mining before the first in sync, and no dev measure.
 
     Their learning rates are those of the whole stage.
@@ -121,28 +124,6 @@ def _shortened(stage: Stage, steps: int) -> Stage:
     changes = {"steps": steps, "refresh": refresh, "evaluate": None, "average": None, "keep_optimizer": False}
     schedule = stage.lr_schedule.model_copy(update={"total_steps": stage.horizon_steps})
     return stage.model_copy(update={**changes, "lr_schedule": schedule})
-
-
-def _row(
-    name: str, stage: Stage, measured: dict[str, float], steps: int, mining: float, documents: int
-) -> dict[str, Any]:
-    """The expected seconds of a stage, from those `measured` over `steps` steps.
-
-    A refresh takes as long as the first mining. A dev evaluation between refreshes takes its share of
-    encoding all documents, unless the documents stay as they were encoded before the first step.
-    """
-    step_seconds, refreshes = measured["step"] / steps, refresh_steps(stage)
-    if stage.trainable == "both":
-        between = documents_encoded(stage, documents) / documents - len(refreshes)
-    else:
-        between = 0
-    refreshing = measured["documents"] + measured["refresh"] * max(1, len(refreshes)) + between * mining
-    return _cells(name, step_seconds, stage.steps, refreshing)
-
-
-def _cells(name: str, step_seconds: float, steps: int, refreshing: float) -> dict[str, Any]:
-    values = (name, f"{step_seconds:.3f}", round(step_seconds * steps, 1), round(refreshing, 1))
-    return dict(zip(COLUMNS, values, strict=True))
 
 
 def _seconds_to_encode(

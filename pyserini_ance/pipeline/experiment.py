@@ -14,18 +14,12 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
-from pyserini_ance.pipeline.bm25_rankings import (
-    Bm25Request,
-    bm25_for_evaluation,
-    bm25_for_training,
-    write_rankings,
-)
+from pyserini_ance.pipeline import bm25_rankings, initial_weights
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_command
-from pyserini_ance.pipeline.initial_weights import INITIAL, InitialWeights, starting_checkpoint
 from pyserini_ance.pipeline.model_export import export, write_qrels
 from pyserini_ance.pipeline.preparation import check_tools, prepare, recipe_data
-from pyserini_ance.pipeline.refresher_subprocess import check_refresher, refresh_command
-from pyserini_ance.pipeline.results import Results, unimproved_stages
+from pyserini_ance.pipeline.refresher_process import check_refresher, refresh_command
+from pyserini_ance.pipeline.results import Run, results_record
 from pyserini_ance.pipeline.run_session import RunSession
 from pyserini_ance.pipeline.trained_teachers import train_teacher_of_run
 from pyserini_ance.recipe.models import Recipe
@@ -52,10 +46,10 @@ def train(
     resume: bool = False,
     replay: Path | None = None,
     callbacks: Sequence[TrainerCallback] = (),
-) -> Results | None:
+) -> Run | None:
     """Run the experiment on all processes that torchrun started, or on this one alone.
 
-    Returns the results on the main process, None on the others. The parameters are those of `Experiment.run`;
+    Returns the run on the main process, None on the others. The parameters are those of `Experiment.run`;
     `callbacks` are called during all stages.
     """
     with World.join(recipe.device).session() as world:
@@ -72,17 +66,15 @@ class Experiment:
     def __init__(self, recipe: Recipe, folder: Path, world: World, callbacks: Sequence[TrainerCallback] = ()):
         self.recipe, self.callbacks = recipe, tuple(callbacks)
         self.run_dir = RunDir(folder)
-        self.world, self.device = world, world.device
+        self.world = world
         if recipe.threads:
             torch.set_num_threads(recipe.threads)
         check_device(recipe)
         self.log = RunLog(self.run_dir, self.world.is_main)
         self.session = RunSession(recipe, self.run_dir, world)
 
-    def run(
-        self, overwrite: bool = False, resume: bool = False, replay: Path | None = None
-    ) -> Results | None:
-        """Run everything in order; return the results on the main process, None on the others.
+    def run(self, overwrite: bool = False, resume: bool = False, replay: Path | None = None) -> Run | None:
+        """Run everything in order; return the run on the main process, None on the others.
 
         Tools, data and encoder are checked before the run directory is changed. `overwrite` replaces an
         existing run, `resume` continues it, `replay` is the `decisions.jsonl` of a run whose adoptions are
@@ -96,7 +88,10 @@ class Experiment:
             data = prepare(self.recipe, self.world)
             hashes = self.world.on_main(lambda: self._begin(data, stack, overwrite, resume, replay))
             prepare_seconds = time.perf_counter() - start
-            initial = {name: self.initial_checkpoint(name, of_name) for name, of_name in hashes.items()}
+            initial = {
+                name: Checkpoint(self.run_dir.checkpoint(name, 0), *of_towers)
+                for name, of_towers in hashes.items()
+            }
             rows, exported = self._rows(data, initial, resume)
             # An earlier, killed attempt has not recorded its duration.
             total = "everything since --resume" if resume else "everything"
@@ -104,11 +99,14 @@ class Experiment:
                 "data and tokens": round(prepare_seconds, 1),
                 total: round(time.perf_counter() - start, 1),
             }
-            warnings = self.world.on_main(lambda: unimproved_stages(self.recipe, self.log))
             memory = highest_peak_bytes(self.world)
-            results = Results(self.recipe, rows, seconds, exported, warnings, memory)
-            self.world.on_main(lambda: write_json(self.run_dir.measures, results.as_json()))
-        return results if self.world.is_main else None
+
+            def write() -> None:
+                record = results_record(self.recipe, self.log, rows, seconds, memory, exported)
+                write_json(self.run_dir.measures, record)
+
+            self.world.on_main(write)
+        return Run(self.run_dir.folder) if self.world.is_main else None
 
     def _begin(
         self, data: PreparedData, stack: ExitStack, overwrite: bool, resume: bool, replay: Path | None
@@ -123,9 +121,9 @@ class Experiment:
         live = {getattr(source, "index", FLAT) for source in self.recipe.sources if source.live}
         for index in {*self.recipe.final_evaluation.indexes, *live} - {FLAT}:
             check_index(untrained.dimension, index)
-        initial = InitialWeights.read(self.recipe, self.run_dir, untrained, resume)
-        provenance = environment(self.device, self.world.size, data.collection)
-        provenance |= {"initial_weights": initial.as_json()}
+        origins, encoders = initial_weights.read_initial_weights(self.recipe, self.run_dir, untrained, resume)
+        provenance = environment(self.world.device, self.world.size, data.collection)
+        provenance |= {"initial_weights": {name: origin.as_json() for name, origin in origins.items()}}
         stack.enter_context(self.session.opened(provenance, overwrite, resume, replay))
         stack.enter_context(tracking(self.recipe, self.run_dir))
         hold_out = recipe_data(self.recipe).hold_out  # its split is cut from the training queries
@@ -133,7 +131,8 @@ class Experiment:
         for split in map(data.collection.split, dict.fromkeys(tested)):
             if split.is_judged:
                 write_qrels(data.collection, split.name, self.run_dir.qrels(split.name))
-        return {INITIAL.stage: self.publish_untrained(untrained), **initial.publish()}
+        external = initial_weights.publish_initial_weights(self.recipe, self.run_dir, encoders)
+        return {initial_weights.INITIAL.stage: self.publish_untrained(untrained), **external}
 
     def _rows(
         self, data: PreparedData, initial: dict[str, Checkpoint], resume: bool
@@ -145,7 +144,7 @@ class Experiment:
         `final_evaluation.rows` may leave out all rows but that of the last stage.
         """
         wanted = self.recipe.final_evaluation.rows
-        evaluator = FinalEvaluator(self.recipe, data, self.run_dir, self.device, self.world)
+        evaluator = FinalEvaluator(self.recipe, data, self.run_dir, self.world)
         rows = self._bm25(data, evaluator) if self.recipe.bm25 else []
         external = self.recipe.external_starts
         for name, checkpoint in initial.items():
@@ -154,12 +153,12 @@ class Experiment:
             row = name if name in external else UNTRAINED
             more = {"init_from": str(external[name])} if name in external else {}
             self._mark(f"the {row} encoder")
-            record = evaluator.evaluate_initial_row(row, checkpoint, **more)
+            record = evaluator.evaluate_row(row, checkpoint, **more)
             rows += [record, *evaluator.index_rows(row)]
         results: dict[str, Checkpoint] = {}
         last = list(self.recipe.stages)[-1]
         for name, stage in self.recipe.stages.items():
-            checkpoint = starting_checkpoint(self.recipe, stage, initial, results)
+            checkpoint = initial_weights.starting_checkpoint(self.recipe, stage, initial, results)
             results[name] = self.train_stage(name, data, checkpoint, resume)
             self.train_teachers_after(name, data, results[name])
             self.world.barrier()  # another process may still compare the result's moments with their hash
@@ -208,7 +207,7 @@ class Experiment:
         """
         start = time.perf_counter()
         self._mark("BM25")
-        requests = bm25_for_evaluation(self.recipe)
+        requests = bm25_rankings.bm25_for_evaluation(self.recipe)
         rows = [row for row in (BM25, BM25_RM3) if any(r.rm3 == (row == BM25_RM3) for r in requests)]
         outputs = {self.run_dir.ranking(BM25_RM3 if r.rm3 else BM25, r.split): r for r in requests}
         self.rank_by_bm25(data, outputs)
@@ -218,20 +217,16 @@ class Experiment:
             for row, of_row in zip(rows, seconds, strict=False)
         ]
 
-    def rank_by_bm25(self, data: PreparedData, outputs: Mapping[Path, Bm25Request]) -> None:
+    def rank_by_bm25(self, data: PreparedData, outputs: Mapping[Path, bm25_rankings.Bm25Request]) -> None:
         """Write the missing ones of `outputs` and the ranking that negatives are drawn from, in one call."""
-        if request := bm25_for_training(self.recipe):
+        if request := bm25_rankings.bm25_for_training(self.recipe):
             data.run_files[BM25] = self.run_dir.bm25_negatives(request.split)
             outputs = {data.run_files[BM25]: request, **outputs}
-        self.world.on_main(lambda: write_rankings(self.recipe, data.collection, outputs))
+        self.world.on_main(lambda: bm25_rankings.write_rankings(self.recipe, data.collection, outputs))
 
     def publish_untrained(self, encoder: Encoder) -> tuple[str, str]:
         """Publish the untrained encoder, on the main process; return the hashes of its towers."""
-        return publish_checkpoint(self.run_dir, encoder, None, INITIAL).hashes
-
-    def initial_checkpoint(self, name: str, hashes: Sequence[str]) -> Checkpoint:
-        """A checkpoint that this run holds but has not trained."""
-        return Checkpoint(self.run_dir.checkpoint(name, 0), *hashes)
+        return publish_checkpoint(self.run_dir, encoder, None, initial_weights.INITIAL).hashes
 
     def train_teachers_after(self, stage: str, data: PreparedData, result: Checkpoint) -> None:
         """Train the recipe's cross-encoders after `stage`, whose `result` finds their negatives."""

@@ -3,7 +3,7 @@
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import batched
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 from pyserini_ance.data.collection import Split
 from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.prepared import PreparedData
-from pyserini_ance.data.trec import PADDING, Qrels, Rows, Run, read_qrels, read_run, write_run
+from pyserini_ance.data.trec import PADDING, Qrels, Rows, read_qrels, read_run, write_run
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
@@ -23,8 +23,7 @@ from pyserini_ance.evaluation.tables import BM25, HYBRID
 from pyserini_ance.negatives.positives import positive_ranks
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.bm25_rankings import read_candidates
-from pyserini_ance.pipeline.initial_rankings import InitialRankings
-from pyserini_ance.recipe.evaluation_settings import RERANK_SUFFIX, FinalEvaluation, parse_measures
+from pyserini_ance.recipe.evaluation_settings import RERANK_SUFFIX, parse_measures
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.run_log import RunLog
@@ -49,9 +48,7 @@ class FinalEvaluator:
     recipe: Recipe
     data: PreparedData
     run: RunDir
-    device: str
     world: World
-    _written: dict[Path, Run] = field(default_factory=dict)  # rankings that are not measured yet
 
     def reranked_file(self, row: str, split: str) -> Path:
         """The ranking of `final_evaluation.rerank`; BM25 has none."""
@@ -75,23 +72,6 @@ class FinalEvaluator:
         self.rank_by_indexes(name, snapshot)
         return self.measure(name, seconds, **more)
 
-    def evaluate_initial_row(self, name: str, checkpoint: Checkpoint, **more: Any) -> dict[str, Any]:
-        """As `evaluate_row`, of weights that this run has not trained: other runs may have ranked with them.
-
-        Such a row has no seconds.
-        """
-        if (recorded := self.read_row(name)) is not None:
-            return recorded
-        test = self.recipe.final_evaluation
-        if test.reranked or test.indexes or any(map(test.query_measures_of, test.split)):
-            return self.evaluate_row(name, checkpoint, **more)  # its other files need the vectors
-        shared = InitialRankings(name, checkpoint, self.recipe, self.data, self.run, self.world)
-        if self.world.on_main(shared.copy_to_run):
-            return self.measure(name, None, **more)
-        record = self.evaluate_row(name, checkpoint, **more)
-        self.world.on_main(shared.copy_to_cache)
-        return record
-
     def rank(self, row: str, checkpoint: Checkpoint) -> Snapshot:
         """Rank the test queries with a checkpoint and write the rankings of `row`; returns the snapshot that
         was searched.
@@ -112,7 +92,7 @@ class FinalEvaluator:
                 scores, rows = snapshot.rank_for_documents(answers, of_split, test.hits)
                 path, documents = self.query_ranking(row, split.name), [ids[answer] for answer in answers]
                 found = path, row, documents, split.queries.ids, scores, rows
-                self.world.on_main(partial(self._write_ranking, *found))
+                self.world.on_main(partial(write_ranking, *found))
         return snapshot
 
     def _rerank(self, row: str, split: Split, snapshot: Snapshot, queries: np.ndarray) -> None:
@@ -126,7 +106,7 @@ class FinalEvaluator:
             scores[pairs] = snapshot.score(queries, pairs[0], candidates[pairs])
             scores, rows = sort_by_score(scores, candidates)
             documents, path = self.data.collection.documents.ids, self.reranked_file(row, split.name)
-            self._write_ranking(path, row, split.queries.ids, documents, scores, rows)
+            write_ranking(path, row, split.queries.ids, documents, scores, rows)
 
         self.world.on_main(write)
 
@@ -155,7 +135,9 @@ class FinalEvaluator:
         if "training_queries" in records:
             return  # the run was stopped just before its end
         snapshot = self._snapshot(checkpoint)
-        mined = self.world.on_main(lambda: resolve_precision(self.recipe.encoding.precision, self.device))
+        mined = self.world.on_main(
+            lambda: resolve_precision(self.recipe.encoding.precision, self.world.device)
+        )
         if mined == snapshot.precision:
             anchor_set = replace(snapshot.anchor_set("query"), share=(self.world.rank, self.world.size))
             rows = snapshot.search("query", anchor_set.anchors, "document", TRAINING_RANKS_CUTOFF)[1]
@@ -199,7 +181,7 @@ class FinalEvaluator:
             rankings.append((f"{name}{RERANK_SUFFIX}", reranked, parse_measures(test.rerank[name].measures)))
         values: dict[str, float] = {}
         for column, path, measures in rankings:
-            run = self._ranking(path)
+            run = read_run(path)
             if split.is_judged:
                 measured = evaluate(read_qrels(self.run.qrels(name)), run, measures)
             else:
@@ -208,7 +190,7 @@ class FinalEvaluator:
         query_measures, ranking = test.query_measures_of(name), self.query_ranking(row, name)
         if query_measures and ranking.exists():
             judged = reversed_qrels(read_qrels(self.run.qrels(name)), split.qrels.threshold)
-            of_queries = evaluate(judged, self._ranking(ranking), query_measures)
+            of_queries = evaluate(judged, read_run(ranking), query_measures)
             values |= {test.column(name, f"{QUERIES}{m}"): value for m, value in of_queries.items()}
         return values
 
@@ -245,16 +227,8 @@ class FinalEvaluator:
 
     def _snapshot(self, checkpoint: Checkpoint) -> Snapshot:
         precision = self.recipe.final_evaluation.precision
-        return Snapshot(
-            checkpoint.encoder,
-            checkpoint.weights,
-            self.data,
-            self.recipe.encoding.model_copy(update={"precision": precision}),
-            self.run.scratch,
-            self.device,
-            self.world,
-            checkpoint.document_weights,
-        )
+        encoding = self.recipe.encoding.model_copy(update={"precision": precision})
+        return Snapshot.of(checkpoint, self.data, encoding, self.run, self.world)
 
     @property
     def _splits(self) -> list[Split]:
@@ -274,41 +248,29 @@ class FinalEvaluator:
     def _record(self, row: str) -> Path:
         return self.run.run_files / f"{row}.json"
 
-    def _ranking(self, path: Path) -> Run:
-        """A ranking that was just written, else that of the file."""
-        return self._written.pop(path, None) or read_run(path)
-
     def _write_row(self, row: str, scores: np.ndarray, rows: np.ndarray) -> None:
         """Write the rankings of all test queries, split by split."""
         ids = self.data.collection.documents.ids
 
         def write() -> None:
             for split, *hits in zip(self._splits, self._by_split(scores), self._by_split(rows), strict=True):
-                self._write_ranking(self.run.ranking(row, split.name), row, split.queries.ids, ids, *hits)
+                write_ranking(self.run.ranking(row, split.name), row, split.queries.ids, ids, *hits)
 
         self.world.on_main(write)
 
-    def _write_ranking(
-        self,
-        path: Path,
-        row: str,
-        queries: Sequence[str],
-        ids: Sequence[str],
-        scores: np.ndarray,
-        rows: np.ndarray,
-    ) -> None:
-        """Write rows (Q, k) of `ids` with their scores (Q, k) as a TREC run; PADDING is skipped.
 
-        Called by the main process.
-        """
-        path.parent.mkdir(exist_ok=True)
-        run: Run = {}  # with the scores that the file has, of six decimals
-        for query, documents, of_query in zip(queries, rows, scores, strict=True):
-            for document, score in zip(documents.tolist(), of_query.tolist(), strict=True):
-                if document != PADDING:
-                    run.setdefault(query, {})[ids[document]] = float(f"{score:.6f}")
-        write_run(path, ((query, *hit) for query, hits in run.items() for hit in hits.items()), row)
-        self._written[path] = run
+def write_ranking(
+    path: Path, row: str, queries: Sequence[str], ids: Sequence[str], scores: np.ndarray, rows: np.ndarray
+) -> None:
+    """Write rows (Q, k) of `ids` with their scores (Q, k) as a TREC run; PADDING is skipped."""
+    path.parent.mkdir(exist_ok=True)
+    hits = (
+        (query, ids[document], score)
+        for query, documents, of_query in zip(queries, rows, scores, strict=True)
+        for document, score in zip(documents.tolist(), of_query.tolist(), strict=True)
+        if document != PADDING
+    )
+    write_run(path, hits, row)
 
 
 def sort_by_score(scores: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -329,22 +291,6 @@ def fusion_command(run: RunDir, splits: Sequence[str], hits: int) -> str:
         options = ["--method", METHOD, *files, "--depth", hits, "--k", hits]
         commands.append(shlex.join(map(str, [python_program(), "-m", "pyserini.fusion", *options])))
     return "\n".join(commands)
-
-
-def measure_columns(test: FinalEvaluation) -> list[str]:
-    """The columns of the document measures."""
-    return [test.column(split, measure) for split in test.split for measure in test.measures_of(split)]
-
-
-def extra_columns(test: FinalEvaluation) -> list[str]:
-    """The columns that only some rows have: measures of reranked documents and of query retrieval."""
-    documents = measure_columns(test)
-    reranked = [column for column in test.columns.values() if column not in documents]
-    return reranked + [
-        test.column(split, f"{QUERIES}{measure}")
-        for split in test.split
-        for measure in test.query_measures_of(split)
-    ]
 
 
 def reversed_qrels(qrels: Qrels, threshold: int) -> Qrels:

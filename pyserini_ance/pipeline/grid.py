@@ -7,15 +7,15 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TextIO
 
 from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -82,7 +82,7 @@ class GridRuns:
             recipes[name] = self._load(name, recipes)
         if overwrite:
             return recipes
-        recorded = (read_json_object(self.folder / GRID_FILE) or {}).get("combinations", {})
+        recorded = (read_json_object(self.folder / GRID_FILE) or {}).get("combinations", ())
         if others := [name for name in recorded if name not in recipes and _has_begun(self._run(name))]:
             raise ValueError(
                 f"{self.folder} holds runs of another grid: {', '.join(others)}. List all combinations in "
@@ -127,8 +127,8 @@ class GridRuns:
                 self._write(statuses | dict.fromkeys(running, "running"), failed)
                 if not running:
                     return all(self._row(name, {}, failed).status == "finished" for name in chosen)
-                ended = wait([handle for job in running.values() for handle in job.handles])
-                for name in [name for name, job in running.items() if not {*job.handles}.isdisjoint(ended)]:
+                wait([job.process.sentinel for job in running.values()])
+                for name in [name for name, job in running.items() if not job.process.is_alive()]:
                     job = running.pop(name)
                     if reason := job.join():
                         failed[name] = reason
@@ -142,10 +142,6 @@ class GridRuns:
                 job.process.join()
             raise
 
-    def describe(self) -> str:
-        """The tables as last written."""
-        return (self.folder / "grid.md").read_text(encoding="utf-8")
-
     def _run(self, name: str) -> RunDir:
         return RunDir(self.folder / name)
 
@@ -158,20 +154,17 @@ class GridRuns:
             recipe = load_recipe(source, *overrides).recipe
             starts = []
             for stage, settings in recipe.stages.items():
-                init_from = settings.init_from
-                if not isinstance(init_from, InitFrom) or not init_from.recipe:
+                start = settings.init_from
+                if not isinstance(start, InitFrom) or not (other := start.recipe):
                     continue
-                if (other := self.grid.with_recipe(name, init_from.recipe)) is None:
+                if (run := self.grid.with_recipe(name, other)) is None:
                     continue
-                if other not in earlier:
+                if run not in earlier:
                     raise ValueError(
-                        f"stages.{stage} starts from {init_from.recipe}, which comes later in the grid; "
-                        "list it first"
+                        f"stages.{stage} starts from {other}, which comes later in the grid; list it first"
                     )
-                changed = init_from.model_dump(mode="json", exclude={"recipe"})
-                starts.append(
-                    f"stages.{stage}.init_from={json.dumps({**changed, 'run': str(self.folder / other)})}"
-                )
+                changed = start.model_dump(mode="json", exclude={"recipe"}) | {"run": str(self.folder / run)}
+                starts.append(f"stages.{stage}.init_from={json.dumps(changed)}")
             started = load_recipe(source, *overrides, *starts).recipe
             # A start from the same recipe's run in this grid makes no variant.
             return started.model_copy(update={"expect": recipe.expect})
@@ -209,15 +202,16 @@ class GridRuns:
         run, settings = self._run(name), self.grid.settings(name)
         if name in failed:
             return GridRow(run.folder, settings, "failed", reason=failed[name])
+        if name in statuses:
+            return GridRow(run.folder, settings, statuses[name])
         try:
-            if name not in statuses and _is_finished(run):
+            if _is_finished(run):
                 return read_row(run.folder, settings)
-            state = run.read_state() if run.state.exists() and name not in statuses else {}
+            state = run.read_state() if run.state.exists() else {}
         except (ValueError, OSError, RuntimeError) as error:
             return GridRow(run.folder, settings, "failed", reason=text_of(error))
-        status = state.get("status")
-        known = status if status in ("running", "failed") else statuses.get(name, "waiting")
-        return GridRow(run.folder, settings, known, reason=state.get("reason"))
+        status: Any = state["status"] if state.get("status") in ("running", "failed") else "waiting"
+        return GridRow(run.folder, settings, status, reason=state.get("reason"))
 
     def _write(self, statuses: Mapping[str, Status], failed: Mapping[str, str]) -> None:
         """Write `grid.md`, `grid.csv` and `grid.json`; if the grid has seeds, also a table over seeds and
@@ -257,30 +251,25 @@ def _has_begun(run: RunDir) -> bool:
 
 class _Job:
     """A run in a forked process: importing everything again takes longer than a small run, and this process
-    has trained nothing. `handles` become ready when it ends, or says why it fails."""
+    has trained nothing."""
 
     def __init__(self, work: Callable[[], object], label: str | None):
+        self._reason = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         fork = multiprocessing.get_context("fork")
-        self._messages, sender = fork.Pipe(duplex=False)
-        self.process = fork.Process(target=_work, args=(work, sender, label))
+        self.process = fork.Process(target=_work, args=(work, self._reason, label))
         self._start = time.perf_counter()
         self.process.start()
-        sender.close()  # so that `recv` ends if the child dies while it sends
-        self.handles = (self._messages, self.process.sentinel)
 
     def join(self) -> str | None:
         """Wait for the end; returns why the run has failed, None if it has not."""
-        reason: str | None = None
-        with suppress(EOFError):  # read first: the child blocks on a text longer than the pipe's buffer
-            reason = self._messages.recv() if self._messages.poll() else None
         self.process.join()
         self.seconds, code = time.perf_counter() - self._start, self.process.exitcode
-        if not code:
-            return None
-        return reason or (f"killed by signal {-code}" if code < 0 else f"exit code {code}")
+        self._reason.seek(0)
+        ended = f"killed by signal {-code}" if code and code < 0 else f"exit code {code}"
+        return (self._reason.read() or ended) if code else None
 
 
-def _work(work: Callable[[], object], sender: Connection, label: str | None) -> None:
+def _work(work: Callable[[], object], reason: TextIO, label: str | None) -> None:
     """Train in the child; `label` begins what it logs.
 
     Ctrl-C reaches the parent alone, which then ends the child; if the parent is killed, the child exits on
@@ -300,7 +289,7 @@ def _work(work: Callable[[], object], sender: Connection, label: str | None) -> 
         sys.exit(INTERRUPTED)
     except (ValueError, OSError, RuntimeError) as error:
         message = text_of(error)
-        sender.send(message)
+        print(message, file=reason, end="", flush=True)
         if os.environ.get("PYSERINI_ANCE_DEBUG") == "1":
             traceback.print_exc()
         print(f"{begin}error: {message}", file=sys.stderr)

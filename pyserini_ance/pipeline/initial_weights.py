@@ -5,7 +5,6 @@ import logging
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import continue_encoder, read_side_file
@@ -113,61 +112,50 @@ def describe_initial_weights(recipe: Recipe, trained_first: Container[Path] = ()
     return lines
 
 
-@dataclass(frozen=True)
-class InitialWeights:
-    """The external initial weights of one run, by row of the results table.
+def read_initial_weights(
+    recipe: Recipe, run: RunDir, untrained: Encoder, resume: bool
+) -> tuple[dict[str, WeightsOrigin], dict[str, Encoder]]:
+    """Find and check all initial weights before anything is written.
 
-    names: all of them. origins: those that still exist where the recipe says. encoders: those to be copied.
+    Returns, by row of the results table, the origins that still exist where the recipe says, and the encoders
+    that the run does not hold yet. With `resume`, weights that the run has copied may be gone, but must not
+    have changed. Raises RuntimeError with the recipe's key if an encoder cannot be found, ValueError if it
+    does not match the recipe's encoder or what the run was started with.
     """
-
-    run: RunDir
-    names: list[str]
-    origins: dict[str, WeightsOrigin]
-    encoders: dict[str, Encoder]
-
-    @classmethod
-    def read(cls, recipe: Recipe, run: RunDir, untrained: Encoder, resume: bool) -> "InitialWeights":
-        """Find and check all initial weights before anything is written.
-
-        With `resume`, weights that the run has copied may be gone, but must not have changed. Raises
-        RuntimeError with the recipe's key if an encoder cannot be found, ValueError if it does not match the
-        recipe's encoder or what the run was started with.
-        """
-        origins, encoders = {}, {}
-        for name, init_from in recipe.external_starts.items():
-            key = key_of(recipe, init_from)
-            is_copied = resume and is_complete(run.checkpoint(name, 0))
-            try:
-                origin = find_weights(init_from)
-            except (ValueError, OSError, RuntimeError) as error:
-                if not is_copied:
-                    raise RuntimeError(f"{key}: {error}") from error
-                log.info("%s can no longer be read (%s); the run continues with its own copy", key, error)
-                continue
-            copied = read_json(run.environment).get("initial_weights", {}).get(name) if resume else None
-            if copied and copied["weights"] != origin.weights:
-                raise ValueError(
-                    f"{key}: {origin.encoder} holds weights {origin.weights[:12]}, but {run.folder} was "
-                    f"started from {copied['weights'][:12]}. Restore those weights, or start again from the "
-                    "new ones with --overwrite"
-                )
+    origins, encoders = {}, {}
+    for name, init_from in recipe.external_starts.items():
+        key = key_of(recipe, init_from)
+        is_copied = resume and is_complete(run.checkpoint(name, 0))
+        try:
+            origin = find_weights(init_from)
+        except (ValueError, OSError, RuntimeError) as error:
             if not is_copied:
-                encoders[name] = _open(recipe, run, origin, init_from, untrained, key)
-            origins[name] = origin
-        return cls(run, list(recipe.external_starts), origins, encoders)
+                raise RuntimeError(f"{key}: {error}") from error
+            log.info("%s can no longer be read (%s); the run continues with its own copy", key, error)
+            continue
+        copied = read_json(run.environment).get("initial_weights", {}).get(name) if resume else None
+        if copied and copied["weights"] != origin.weights:
+            raise ValueError(
+                f"{key}: {origin.encoder} holds weights {origin.weights[:12]}, but {run.folder} was "
+                f"started from {copied['weights'][:12]}. Restore those weights, or start again from the "
+                "new ones with --overwrite"
+            )
+        if not is_copied:
+            encoders[name] = _open(recipe, run, origin, init_from, untrained, key)
+        origins[name] = origin
+    return origins, encoders
 
-    def as_json(self) -> dict[str, Any]:
-        """The record in `environment.json`."""
-        return {name: origin.as_json() for name, origin in self.origins.items()}
 
-    def publish(self) -> dict[str, tuple[str, str]]:
-        """Copy the encoders that the run does not hold yet; returns the hashes of the towers of all."""
-        for name, encoder in self.encoders.items():
-            publish_checkpoint(self.run, encoder, None, TrainingProgress(name, 0))
-        return {
-            name: Checkpoint.open(self.run.checkpoint(name, 0), verify=name not in self.encoders).hashes
-            for name in self.names
-        }
+def publish_initial_weights(
+    recipe: Recipe, run: RunDir, encoders: Mapping[str, Encoder]
+) -> dict[str, tuple[str, str]]:
+    """Copy the `encoders` that the run does not hold yet; returns the hashes of the towers of all rows."""
+    for name, encoder in encoders.items():
+        publish_checkpoint(run, encoder, None, TrainingProgress(name, 0))
+    return {
+        name: Checkpoint.open(run.checkpoint(name, 0), verify=name not in encoders).hashes
+        for name in recipe.external_starts
+    }
 
 
 def starting_checkpoint(
@@ -189,10 +177,8 @@ def starting_checkpoint(
 
 def key_of(recipe: Recipe, init_from: InitFrom) -> str:
     """The recipe's key of initial weights: that of the first stage that has them."""
-    keys = (
-        f"stages.{name}.init_from" for name, stage in recipe.stages.items() if stage.init_from == init_from
-    )
-    return next(keys)
+    first = next(name for name, stage in recipe.stages.items() if stage.init_from == init_from)
+    return f"stages.{first}.init_from"
 
 
 def _open(

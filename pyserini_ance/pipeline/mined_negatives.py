@@ -103,20 +103,16 @@ class MinedNegatives:
         with whole_file(Path(path)) as file:
             file.writelines(json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in records)
 
-    def _pairs(self) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Query row, row of one of its positives, and rows of its negatives, for every relevant pair."""
-        for anchor, rows in zip(self.table.anchors.tolist(), self.rows, strict=True):
-            for positive in self.split.qrels.relevant(anchor).tolist():
-                yield anchor, positive, rows[rows != PADDING]
-
     def _texts(self) -> Iterator[dict[str, Any]]:
+        """Texts for every relevant pair of a query and a document."""
         queries, documents = self.split.queries, self.collection.documents
-        for query, positive, negatives in self._pairs():
-            yield {
-                "query": queries.columns["text"][query],
-                "positive": record_text(documents[positive]),
-                "negatives": [record_text(documents[row]) for row in negatives.tolist()],
-            }
+        for query, rows in zip(self.table.anchors.tolist(), self.rows, strict=True):
+            for positive in self.split.qrels.relevant(query).tolist():
+                yield {
+                    "query": queries.columns["text"][query],
+                    "positive": record_text(documents[positive]),
+                    "negatives": [record_text(documents[row]) for row in rows[rows != PADDING].tolist()],
+                }
 
     def _tuples(self) -> Iterator[dict[str, str]]:
         counts = (self.rows != PADDING).sum(1)
@@ -133,11 +129,7 @@ class MinedNegatives:
             yield {"anchor": record["query"], "positive": record["positive"], **negatives}
 
     def _tevatron(self) -> Iterator[dict[str, Any]]:
-        rows_of = dict(zip(self.table.anchors.tolist(), self.rows, strict=True))
-        none = np.empty(0, np.int32)
-        records = tevatron_records(
-            self.split,
-            self.collection.documents,
-            lambda query: [row for row in rows_of.get(query, none).tolist() if row != PADDING],
-        )
-        return (record for query, record in enumerate(records) if query in rows_of)
+        rows = zip(self.table.anchors.tolist(), self.rows, strict=True)
+        chosen = {query: negatives[negatives != PADDING].tolist() for query, negatives in rows}
+        records = tevatron_records(self.split, self.collection.documents, lambda query: chosen.get(query, []))
+        return (record for query, record in enumerate(records) if query in chosen)

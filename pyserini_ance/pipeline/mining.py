@@ -21,7 +21,7 @@ from pyserini_ance.negatives.source import MiningContext, Source, TableSource, m
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pipeline.bm25_rankings import Bm25Request, cached_rankings
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives
-from pyserini_ance.pipeline.preparation import tokenize_for
+from pyserini_ance.pipeline.preparation import tokenize_together
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.load import merge, read_component, read_yaml
@@ -151,10 +151,7 @@ class ScoringSettings(NamedTuple):
 
 
 class SnapshotInMemory(Snapshot):
-    """The view of an encoder that need not have a folder; its vectors are written to `scratch`.
-
-    settings: a recipe, or `ScoringSettings`.
-    """
+    """The view of an encoder that need not have a folder; its vectors are written to `scratch`."""
 
     def __init__(
         self,
@@ -205,15 +202,16 @@ def mine_negatives(
     if not isinstance(source, TableSource):
         table = _drawn_table(source, choose_all, anchor_set, draw_rng)
         return MinedNegatives(collection, chosen, table, table.candidates, 0, {})
-    how = encoder.family, cache, TrainSplit(splits=(split,)), collection
-
-    def tokenize_on_main() -> None:
-        tokenize_for(*how, warn=True)
-
-    world.on_main(tokenize_on_main)
-    data = tokenize_for(*how)
+    data = tokenize_together(encoder.family, cache, TrainSplit(splits=(split,)), collection, world)
     if "bm25" in source.needs:
-        bm25 = bm25.model_copy(update={"hits": _bm25_hits(source, anchor_set, bm25.hits)})
+        # Hits that leave `top_k` candidates after positives and filters; a filter's teacher has the default.
+        most_positives = anchor_set.known_positives.largest[1]
+        hits = [
+            part.max_candidates(0) + most_positives + getattr(part, "filtered_candidates", 0)
+            for part in source.components
+            if part.kind == "bm25"
+        ]
+        bm25 = bm25.model_copy(update={"hits": max(hits, default=bm25.hits)})
         requests = [Bm25Request(split, bm25.hits)]
         ranking = world.on_main(lambda: str(cached_rankings(bm25, cache, collection, requests)[0]))
         data.run_files["bm25"] = Path(ranking)
@@ -255,16 +253,3 @@ def encoder_digest(encoder: Encoder) -> str:
         sha.update(name.encode())
         sha.update(np.ascontiguousarray(weight.detach().cpu().float().numpy()).tobytes())
     return sha.hexdigest()
-
-
-def _bm25_hits(source: Source, anchor_set: AnchorSet, default: int) -> int:
-    """Hits per query that leave `top_k` candidates after positives and filters.
-
-    `default` for sources that find no candidates with BM25: a filter's teacher asks it.
-    """
-    most_positives = anchor_set.known_positives.largest[1]
-    parts = [part for part in source.components if part.kind == "bm25"]
-    counts = [
-        part.max_candidates(0) + most_positives + getattr(part, "filtered_candidates", 0) for part in parts
-    ]
-    return max(counts, default=default)

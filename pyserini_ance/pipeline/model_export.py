@@ -3,7 +3,7 @@ results table."""
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,31 +96,18 @@ def _write_model(
     """
     from pyserini_ance.pyserini_bridge.stock_class import stock_class
 
-    obstacle = None
-
-    def copy(temporary: Path) -> None:
-        nonlocal obstacle
-        shutil.copytree(encoder, temporary, dirs_exist_ok=True)
-        name_origin(temporary, family)
-        obstacle = write_sentence_transformers(temporary)
-
-    def copy_as_dpr(temporary: Path) -> None:
-        copy(temporary)
-        if obstacle:
-            to_dpr(temporary)
-
-    _replace(folder, copy_as_dpr)
-    choice = stock_class(read_side_file(folder), folder, queries)
-    if choice.query_class != "dpr" and is_dpr(folder / TOWERS["query"]):
-        _replace(folder, copy)
+    for has_dpr_form in (True, False):
+        shutil.rmtree(folder, ignore_errors=True)
+        with whole_folder(folder) as temporary:
+            shutil.copytree(encoder, temporary, dirs_exist_ok=True)
+            name_origin(temporary, family)
+            obstacle = write_sentence_transformers(temporary)
+            if obstacle and has_dpr_form:
+                to_dpr(temporary)
         choice = stock_class(read_side_file(folder), folder, queries)
+        if choice.query_class == "dpr" or not is_dpr(folder / TOWERS["query"]):
+            break
     return choice, [f"sentence-transformers cannot load this model: it lacks {obstacle}"] if obstacle else []
-
-
-def _replace(folder: Path, fill: Callable[[Path], None]) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    with whole_folder(folder) as temporary:
-        fill(temporary)
 
 
 def write_qrels(collection: Collection, split: str, path: Path) -> None:

@@ -3,27 +3,23 @@
 The counts are arithmetic on the recipe and the data. Time and memory are measured: see `dry_run.py`.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pyserini_ance.data.collection import PLURALS, Side
+from pyserini_ance.data.collection import PLURALS
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.negatives.mined import resolved_top_k
-from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
-from pyserini_ance.pipeline.preparation import encoder_record, prepare, stored_collection, tokenize
+from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.refresh_settings import Product, Refresh
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.stage import Stage
 
 GIB = 1 << 30
-SIZES_VERSION = 8  # raise it whenever a family builds other towers: sizes are recorded
 STAGE_COLUMNS = [
     "stage",
     "init_from",
@@ -106,22 +102,15 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
 
 
 def _sizes(recipe: Recipe, data: PreparedData) -> str:
-    """A line with the largest files of the run directory and how many of each it holds at its fullest."""
-    untied = any(stage.trainable == "query_tower" for stage in recipe.stages.values())
-    record = encoder_record(recipe.encoder, recipe.cache, f"sizes{' untied' * untied}", SIZES_VERSION)
-    if (sizes := record.load()) is None:
-        encoder = initial_encoder(recipe.encoder, recipe.seed)  # which takes seconds, and checks its start
-        if untied:
-            encoder.untie()
-        weight_bytes = sum(weight.nbytes for weight in encoder.towers.parameters())
-        record.save(sizes := {"weights": weight_bytes, "dimension": encoder.dimension})
-    weights = sizes["weights"]
-    vectors = len(data.documents) * sizes["dimension"] * 4  # float32, a row for each passage
-    return (
-        f"sizes: vectors {vectors / GIB:.2f} GiB x {vectors_at_once(recipe)}, checkpoints "
-        f"{weights * recipe.encoder.weight_files / GIB:.2f} GiB x {checkpoints_at_once(recipe)}, those of "
-        f"the running stage with moments of {2 * weights / GIB:.2f} GiB each"
-    )
+    """A line with the sizes of the largest files of the run directory; how many there are is measured."""
+    encoder = initial_encoder(recipe.encoder, recipe.seed)
+    weights = sum(weight.nbytes for weight in encoder.towers.parameters())
+    sizes = {
+        "vectors": len(data.documents) * encoder.dimension * 4,  # float32, a row for each passage
+        "a checkpoint": weights * recipe.encoder.weight_files,
+        "its moments while its stage runs": 2 * weights,
+    }
+    return "sizes: " + ", ".join(f"{name} {size / GIB:.2f} GiB" for name, size in sizes.items())
 
 
 def _warnings(recipe: Recipe, training_queries: int) -> list[str]:
@@ -157,24 +146,20 @@ def _teachers(recipe: Recipe, data: PreparedData) -> list[str]:
     return ["", table_with_legend(rows, list(rows[0]), *TEACHER_LEGEND)] if rows else []
 
 
-def _keyed_sources(recipe: Recipe) -> Iterator[tuple[str, Side, Source]]:
-    """All sources of stages and teachers, with their keys and the side of their anchors."""
-    for stage_name, stage in recipe.stages.items():
-        for term_name, term in stage.terms.items():
-            for position, source in enumerate(term.negatives):
-                yield f"stages.{stage_name}.terms.{term_name}.negatives.{position}", term.anchor, source
-    for name, teacher in recipe.teachers.items():
-        for position, source in enumerate(teacher.negatives):
-            yield f"teachers.{name}.negatives.{position}", "query", source
-
-
 def _automatic_top_k(recipe: Recipe, data: PreparedData) -> Iterator[str]:
-    """A line with the number behind each `top_k: auto`."""
-    for key, anchor, source in _keyed_sources(recipe):
+    """A line with the number behind each `top_k: auto` of stages and teachers."""
+    keyed = [
+        (f"stages.{stage_name}.terms.{term_name}", term.anchor, term.negatives)
+        for stage_name, stage in recipe.stages.items()
+        for term_name, term in stage.terms.items()
+    ]
+    keyed += [(f"teachers.{name}", "query", teacher.negatives) for name, teacher in recipe.teachers.items()]
+    for key, anchor, sources in keyed:
         anchor_set = data.anchor_sets[anchor]
-        if (top_k := resolved_top_k(source.components, anchor_set)) is not None:
-            searched = f"{anchor_set.candidates:,} {PLURALS[anchor_set.candidate]}"
-            yield f"{key}: top_k auto is {top_k}, for {searched}"
+        for position, source in enumerate(sources):
+            if (top_k := resolved_top_k(source.components, anchor_set)) is not None:
+                searched = f"{anchor_set.candidates:,} {PLURALS[anchor_set.candidate]}"
+                yield f"{key}.negatives.{position}: top_k auto is {top_k}, for {searched}"
 
 
 def _stage_row(name: str, stage: Stage, training: TrainSplit, data: PreparedData) -> dict[str, Any]:
@@ -249,64 +234,16 @@ def evaluation_encodings(recipe: Recipe) -> int:
     It does so once for each document tower among the rows that the recipe wants. A stage that trains only the
     query tower has the document tower of its start.
     """
+    towers: dict[str, str] = {}  # the row whose document tower the result of a stage has
+    before = "untrained"
+    for name, stage in recipe.stages.items():
+        start = "untrained" if stage.init_from == "initial" else before
+        if stage.starts_from_checkpoint:
+            start = next(row for row, one in recipe.external_starts.items() if one == stage.init_from)
+        elif isinstance(stage.init_from, InitFrom):
+            start = towers[stage.init_from.stage or ""]
+        before = towers[name] = name if stage.trainable == "both" else start
     rows = recipe.final_evaluation.rows
-    *earlier, last = recipe.stages
-    stages = [*earlier, last] if "stages" in rows else [last]
-    towers = {_document_tower(recipe, name) for name in stages}
-    towers |= {"untrained"} & {*rows} | ({*recipe.external_starts} if "start" in rows else set())
-    return len(towers)
-
-
-def _document_tower(recipe: Recipe, name: str) -> str:
-    """The row whose document tower the result of a stage has: its own, or that of its start."""
-    stage = recipe.stages[name]
-    if stage.trainable == "both":
-        return name
-    if stage.starts_from_checkpoint:
-        return next(row for row, start in recipe.external_starts.items() if start == stage.init_from)
-    before = recipe.stage_before(name) if stage.init_from == "previous" else None
-    if isinstance(stage.init_from, InitFrom):
-        before = stage.init_from.stage
-    return "untrained" if before is None else _document_tower(recipe, before)
-
-
-def checkpoints_at_once(recipe: Recipe) -> int:
-    """The highest number of checkpoints in the run directory at any time.
-
-    They are the initial ones, the newest and the best of each stage, and those with pending products. While a
-    stage runs, its previous best is kept until the new one is complete, so are those that it averages, and a
-    new checkpoint is written before an old one is removed.
-    """
-    stages = recipe.stages.values()
-    kept = sum(recipe.retention.save_total_limit + (stage.evaluate is not None) for stage in stages)
-    while_running = max(
-        (stage.evaluate is not None)
-        + _open_at_once(stage)
-        # The average, the checkpoints that are kept for it, and the trained best before the last.
-        + (0 if stage.average is None else 2 + (stage.average.checkpoints or 1))
-        for stage in stages
-    )
-    return 2 + len(recipe.external_starts) + kept + while_running
-
-
-def vectors_at_once(recipe: Recipe) -> int:
-    """The highest number of copies of all document vectors.
-
-    They are those of the newest checkpoint, of pending ones, of the final evaluation's precision, and the
-    index.
-    """
-    return 3 + max(_open_at_once(stage) for stage in recipe.stages.values())
-
-
-def _open_at_once(stage: Stage) -> int:
-    """The highest number of checkpoints whose products are pending, or done and not yet adopted: see
-    trainer/refresh.py."""
-
-    def open_products(product: Product) -> int:
-        if product.lag_steps is not None:
-            return math.ceil(product.lag_steps / product.every_steps)
-        if isinstance(product, Refresh):  # adopted when ready, within its bound
-            return math.ceil(product.staleness_steps / product.every_steps) + 1
-        return 3
-
-    return sum(open_products(product) for product in (stage.refresh, stage.effective_evaluate) if product)
+    wanted = {*towers.values()} if "stages" in rows else {before}
+    wanted |= {"untrained"} & {*rows} | ({*recipe.external_starts} if "start" in rows else set())
+    return len(wanted)

@@ -2,8 +2,7 @@
 
 import importlib.util
 import logging
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,26 +12,19 @@ from pyserini_ance.data.collection_cache import InputRecord, cached_collection, 
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
-from pyserini_ance.data.token_store import Specials, TokenStore, open_store, token_lengths
+from pyserini_ance.data.token_store import Specials, TokenStore, open_store
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.load_save import initial_files, initial_tokenizer
 from pyserini_ance.encoders.tokenization import (
     KEY_VERSION,
     TextTokenizer,
-    Truncation,
     describe_blank,
     split_into_passages,
     token_folder,
     token_store,
 )
-from pyserini_ance.pipeline.data_checks import (
-    check_before_reading,
-    check_collection,
-    check_splits,
-    check_template,
-    dev_splits,
-)
+from pyserini_ance.pipeline import data_checks
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.storage.files import sha256_json
@@ -60,9 +52,9 @@ def recipe_data(recipe: Recipe) -> Format:
     training = recipe.train_split
     merged = {training.name} - set(training.splits)  # not in the data: it is made of other splits
     if getattr(recipe.data, "splits", None) is not None:  # else the files say which splits there are
-        check_splits(recipe, [*recipe.data.split_names, *merged])
+        data_checks.check_splits(recipe, [*recipe.data.split_names, *merged])
     return recipe.data.of_splits(
-        {*training.splits, *recipe.final_evaluation.split, *dev_splits(recipe)} - merged
+        {*training.splits, *recipe.final_evaluation.split, *data_checks.dev_splits(recipe)} - merged
     )
 
 
@@ -71,33 +63,28 @@ def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
 
     path: a new file for the documents; without it they are kept in memory.
     """
-    check_before_reading(recipe)
+    data_checks.check_before_reading(recipe)
     training = recipe.train_split
-    data = recipe_data(recipe).read(path, lambda fields: check_template(recipe.encoder, "document", fields))
+    check = partial(data_checks.check_template, recipe.encoder, "document")
+    data = recipe_data(recipe).read(path, check)
     collection = merge_splits(data, training.name, training.splits)
-    check_collection(recipe, collection)
+    data_checks.check_collection(recipe, collection)
     return collection
 
 
 def stored_collection(recipe: Recipe) -> Collection:
     """The recipe's data, checked and memory-mapped from the cache; read again if the files have changed."""
-    check_before_reading(recipe)
-    files, settings = input_files(recipe_data(recipe)), _data_settings(recipe)
+    data_checks.check_before_reading(recipe)
+    data, training = recipe_data(recipe), recipe.train_split
+    files, joint = input_files(data), [training.name, *training.splits]
+    settings = {"data": data.model_dump(mode="json", exclude={"official"}), "joint": joint}
     return cached_collection(
         recipe.cache,
         settings,
-        files if files or recipe.data.by_name else None,
+        files if files or data.by_name else None,
         lambda path: read_collection(recipe, path),
-        lambda collection: check_collection(recipe, collection),
+        lambda collection: data_checks.check_collection(recipe, collection),
     )
-
-
-def _data_settings(recipe: Recipe) -> dict[str, object]:
-    """The settings that decide what is read."""
-    return {
-        "data": recipe_data(recipe).model_dump(mode="json", exclude={"official"}),
-        "joint": [recipe.train_split.name, *recipe.train_split.splits],
-    }
 
 
 def read_rankings(recipe: Recipe, collection: Collection) -> None:
@@ -131,7 +118,7 @@ def prepare(recipe: Recipe, world: World, digest: str | None = None) -> Prepared
     """
 
     def read() -> str:
-        if digest and find_collection(recipe, digest):
+        if digest and open_collection(recipe.cache, digest):
             return digest
         collection = stored_collection(recipe)
         read_rankings(recipe, collection)
@@ -139,36 +126,13 @@ def prepare(recipe: Recipe, world: World, digest: str | None = None) -> Prepared
 
     read_digest: str = world.on_main(read)
     # Another host may have a cache of its own.
-    collection = find_collection(recipe, read_digest) or stored_collection(recipe)
+    collection = open_collection(recipe.cache, read_digest) or stored_collection(recipe)
     if collection.digest != read_digest:
         raise ValueError(
             f"this process reads other data (digest {collection.digest[:12]}) than the main process "
             f"({read_digest[:12]}): {recipe.data}"
         )
-    how = recipe.encoder, recipe.cache, recipe.train_split, collection
-
-    def tokenize_on_main() -> None:
-        tokenize_for(*how, warn=True)
-
-    world.on_main(tokenize_on_main)
-    return tokenize_for(*how)
-
-
-def find_collection(recipe: Recipe, digest: str) -> Collection | None:
-    """The collection with that digest, memory-mapped; None if the recipe's cache does not hold it."""
-    return open_collection(recipe.cache, digest)
-
-
-def encoder_record(encoder: Family, cache: Path, subject: str, record_version: int) -> InputRecord:
-    """A record about the encoder that training starts from: valid while its files and settings, and the
-    libraries that load it, are the same. There is none for a model of the hub."""
-    settings = {
-        "subject": subject,
-        "version": record_version,
-        "encoder": encoder.model_dump(mode="json"),
-        "packages": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
-    }
-    return InputRecord(cache, settings, initial_files(encoder))
+    return tokenize_together(recipe.encoder, recipe.cache, recipe.train_split, collection, world)
 
 
 class InitialTokenizer:
@@ -180,7 +144,14 @@ class InitialTokenizer:
 
     def __init__(self, encoder: Family, cache: Path):
         self._encoder, self._cache = encoder, cache
-        record = encoder_record(encoder, cache, "tokenizer", KEY_VERSION)
+        settings = {
+            "subject": "tokenizer",
+            "version": KEY_VERSION,
+            "encoder": encoder.model_dump(mode="json"),
+            "packages": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
+        }
+        # Valid while these, and the encoder's files, are the same; a model of the hub has no record.
+        record = InputRecord(cache, settings, initial_files(encoder))
         about: dict[str, Any] | None = record.load()
         if about is None:
             keys = {side: self.loaded.key(side) for side in SIDES}
@@ -214,13 +185,25 @@ def tokenize(recipe: Recipe, collection: Collection) -> PreparedData:
     return tokenize_for(recipe.encoder, recipe.cache, recipe.train_split, collection)
 
 
+def tokenize_together(
+    encoder: Family, cache: Path, training: TrainSplit, collection: Collection, world: World
+) -> PreparedData:
+    """`tokenize_for` on all processes of `world`, of which the main one fills the cache."""
+
+    def tokenize_on_main() -> None:
+        tokenize_for(encoder, cache, training, collection, warn=True)
+
+    world.on_main(tokenize_on_main)
+    return tokenize_for(encoder, cache, training, collection)
+
+
 def tokenize_for(
     encoder: Family, cache: Path, training: TrainSplit, collection: Collection, warn: bool = False
 ) -> PreparedData:
     """Tokenize as `encoder` reads texts; with `warn`, warn of documents that are encoded as empty texts."""
     tokenizer, tokenization = InitialTokenizer(encoder, cache), encoder.tokenization
-    check_template(encoder, "document", collection.documents.columns)
-    check_template(encoder, "query", collection.split(training.name).queries.columns)
+    data_checks.check_template(encoder, "document", collection.documents.columns)
+    data_checks.check_template(encoder, "query", collection.split(training.name).queries.columns)
     documents = tokenizer.store("document", collection.documents, "documents")
     queries = {
         name: tokenizer.store("query", split.queries, f"{name} queries")
@@ -251,26 +234,3 @@ def blank_warning(encoder: Family, data: PreparedData) -> str | None:
     """A warning about documents that are encoded as empty texts; None without any."""
     template = encoder.tokenization.document.template
     return describe_blank(data.collection.documents, data.blank_documents, template)
-
-
-@dataclass(frozen=True)
-class TokenizedTexts:
-    """The documents, or the queries of a split, as tokens in the cache; `tokens` without special ones."""
-
-    folder: Path
-    tokens: int
-    truncation: Truncation
-
-
-def tokenized_texts(recipe: Recipe, collection: Collection) -> dict[str, TokenizedTexts]:
-    """What `tokenize` left in the cache: `documents`, and the queries by split."""
-    tokenizer = InitialTokenizer(recipe.encoder, recipe.cache)
-    sides: dict[str, tuple[Side, Texts]] = {"documents": ("document", collection.documents)}
-    sides |= {name: ("query", split.queries) for name, split in collection.splits.items()}
-    tokenized = {}
-    for name, (side, texts) in sides.items():
-        folder = tokenizer.folder(side, texts)
-        lengths = token_lengths(folder)
-        truncation = Truncation.of(lengths, tokenizer.specials, recipe.encoder.tokenization.side(side))
-        tokenized[name] = TokenizedTexts(folder, int(lengths.sum()), truncation)
-    return tokenized

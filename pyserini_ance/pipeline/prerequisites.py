@@ -1,10 +1,10 @@
 """Prerequisites: the runs that a recipe starts from (`init_from: {recipe: NAME}`), trained before it."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.distributed.world import World
@@ -15,10 +15,6 @@ from pyserini_ance.runs.provenance import RUNTIME_KEYS, source_run
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.publish import is_complete
 from pyserini_ance.trainer.resume import check_resumable, recipe_differences
-
-if TYPE_CHECKING:
-    from pyserini_ance.pipeline.results import Results
-    from pyserini_ance.trainer.callbacks import TrainerCallback
 
 INHERITED_KEYS = ("data", *RUNTIME_KEYS)  # the inputs, and where a run computes: see `inherit`
 Status = Literal["finished", "unfinished", "missing"]
@@ -52,18 +48,6 @@ class Prerequisite:
         more = f", and {len(self.differing) - SHOWN} more" if len(self.differing) > SHOWN else ""
         other = f"; its settings are not those of {self.name}: {'; '.join(self.differing[:SHOWN])}{more}"
         return f"{self.name}: {done}{other if self.differing else ''}"
-
-    def as_json(self) -> dict[str, Any]:
-        """What `train` needs, for all processes of a world."""
-        run = RunDir(self.folder)
-        resume = self.status == "unfinished" and run.can_resume
-        return {
-            "recipe": self.recipe.model_dump(mode="json"),
-            "folder": str(self.folder),
-            "overwrite": run.state.exists() and not resume,  # it died before there was anything to resume
-            "resume": resume,
-            "line": self.describe(),
-        }
 
 
 def prerequisites(
@@ -142,45 +126,32 @@ def inherit(required: Recipe, recipe: Recipe, as_in_file: Recipe | None) -> Reci
     return Recipe.model_validate(required.model_copy(update=changed).model_dump(mode="json"))
 
 
-def train_with_prerequisites(
-    recipe: Recipe,
-    folder: Path,
-    overwrite: bool = False,
-    resume: bool = False,
-    replay: Path | None = None,
-    callbacks: Sequence["TrainerCallback"] = (),
-    as_in_file: Recipe | None = None,
-    finish: Callable[[Path], None] = lambda folder: None,
-) -> "Results | None":
-    """`experiment.train`, after the runs that the recipe starts from: each in its default directory.
+def train_prerequisites(
+    recipe: Recipe, folder: Path, overwrite: bool = False, resume: bool = False
+) -> Iterator[Path]:
+    """Train the runs that the recipe starts from, each in its default directory, and yield these.
 
-    A finished one is used, an unfinished one resumed, a missing one trained; `overwrite`, `resume`, `replay`
-    and `callbacks` are those of `recipe` alone. The files of all recipes, and `folder`, are checked before
-    the first run. The main process calls `finish` with the folder of each run that was trained. Called by all
-    processes of torchrun.
+    A finished one is used, an unfinished one resumed, a missing one trained. The files of all recipes, and
+    the `folder` of `recipe` itself, which `overwrite` and `resume` are for, are checked before the first run.
+    Called by all processes of torchrun; the main process yields.
     """
     from pyserini_ance.pipeline.experiment import train  # imports accelerate, which a plan does not need
 
-    if any(init_from.recipe for init_from in recipe.external_starts.values()):
-        with World.join(recipe.device).session() as world:
-            before = world.on_main(lambda: _plan(recipe, folder, overwrite, resume, as_in_file))
-        for number, one in enumerate(before, start=1):
-            log.info("prerequisite %d of %d: %s", number, len(before), one["line"])
-            required, its_folder = Recipe.model_validate(one["recipe"]), Path(one["folder"])
-            if train(required, its_folder, one["overwrite"], one["resume"]):
-                finish(its_folder)
-    results = train(recipe, folder, overwrite, resume, replay, callbacks)
-    if results:
-        finish(folder)
-    return results
+    if not any(init_from.recipe for init_from in recipe.external_starts.values()):
+        return
+    with World.join(recipe.device).session() as world:
+        before = world.on_main(lambda: _plan(recipe, folder, overwrite, resume))
+    for number, one in enumerate(before, start=1):
+        log.info("prerequisite %d of %d: %s", number, len(before), one["line"])
+        required, its_folder = Recipe.model_validate(one["recipe"]), Path(one["folder"])
+        if train(required, its_folder, one["overwrite"], one["resume"]):
+            yield its_folder
 
 
-def _plan(
-    recipe: Recipe, folder: Path, overwrite: bool, resume: bool, as_in_file: Recipe | None
-) -> list[dict[str, Any]]:
+def _plan(recipe: Recipe, folder: Path, overwrite: bool, resume: bool) -> list[dict[str, Any]]:
     """What to train before `recipe`, with everything checked that would otherwise be noticed only then."""
-    run = RunDir(folder)
-    chain = prerequisites(recipe, as_in_file, run if resume else None)
+    run, planned = RunDir(folder), []
+    chain = prerequisites(recipe, recipe_in_file(recipe), run if resume else None)
     for one in chain:
         if one.status == "finished":
             log.info("prerequisite: %s", one.describe())
@@ -193,7 +164,19 @@ def _plan(
         for each in (recipe, *(one.recipe for one in to_train)):
             check_tools(each)
             input_files(recipe_data(each))
-    return [one.as_json() for one in to_train]
+    for one in to_train:
+        its_run = RunDir(one.folder)
+        can_resume = one.status == "unfinished" and its_run.can_resume
+        planned.append(
+            {
+                "recipe": one.recipe.model_dump(mode="json"),
+                "folder": str(one.folder),
+                "overwrite": its_run.state.exists() and not can_resume,  # it died too early to be resumed
+                "resume": can_resume,
+                "line": one.describe(),
+            }
+        )
+    return planned
 
 
 def recipe_in_file(recipe: Recipe) -> Recipe | None:

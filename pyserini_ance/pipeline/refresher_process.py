@@ -1,8 +1,17 @@
-"""The refresher as a process: its loop, and the job of `pyserini-ance refresh`."""
+"""The refresher as a process: how training starts and ends it, and the job of `pyserini-ance refresh`."""
 
+import json
 import logging
+import os
+import re
+import shlex
+import subprocess
+import sys
+import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,66 +20,205 @@ import torch
 from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.preparation import prepare
-from pyserini_ance.pipeline.refresher_subprocess import refresh_command
+from pyserini_ance.recipe.components import SettingError, absolute
 from pyserini_ance.recipe.models import Recipe, RefresherProcess
 from pyserini_ance.refresher.refresher import CheckpointRemoved, Refresher
 from pyserini_ance.runs.generation import RefreshRequest, next_requests, read_requests
+from pyserini_ance.runs.provenance import RUNTIME_KEYS
 from pyserini_ance.runs.retention import clean_up_finished
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.resume import check_same_data, check_same_recipe, data_digest
 
 log = logging.getLogger(__name__)
+MOST_LAST_WORDS = 2_000  # characters of a subprocess's last error message
+EXIT_SECONDS = 20  # torchrun kills its processes 30 seconds after it has asked them to end
 POLL_SECONDS = 0.2
 START_POLL_SECONDS = 0.5
+# torchrun sets these for its processes; a subprocess of one of them does not belong to that world.
+TORCHRUN = re.compile(
+    "RANK|WORLD_SIZE|(LOCAL|GROUP|ROLE)_(RANK|WORLD_SIZE|NAME)|MASTER_(ADDR|PORT)|TORCHELASTIC_.*"
+)
 
 
-class RefresherLoop:
-    """Serves requests until training has ended, or has been dead for `trainer_timeout_seconds`.
+def refresh_command(recipe: Recipe, run: RunDir) -> str:
+    """The command that a user types to start a refresher of this run; torchrun starts it on several
+    processes."""
+    return shlex.join(["pyserini-ance", *_arguments(recipe, run)])
 
-    The main process polls and tells the other processes of the world.
-    """
 
-    def __init__(self, run: RunDir, refresher: Refresher, settings: RefresherProcess, world: World):
-        self.run, self.refresher, self.settings, self.world = run, refresher, settings, world
+def _arguments(recipe: Recipe, run: RunDir) -> list[str]:
+    """`refresh` with the run's own recipe and the settings in which this call differs: a run may move to
+    another machine. No path depends on the working directory."""
 
-    def work(self) -> str:
-        """Serve requests; return the reason for ending."""
-        while "end" not in (answer := self.world.on_main(self._poll)):
-            for request in (RefreshRequest(**fields) for fields in answer["requests"]):
-                self._serve(request)
-        return answer["end"]
+    def settings_of(recipe: Recipe) -> dict[str, Any]:
+        settings = absolute(recipe).model_dump(mode="json", include=set(RUNTIME_KEYS))
+        refresher = {f"refresher.{key}": value for key, value in settings.pop("refresher").items()}
+        return settings | refresher
 
-    def _serve(self, request: RefreshRequest) -> None:
-        start = time.perf_counter()
-        try:
-            self.refresher.make(request)
-        except CheckpointRemoved:
-            # Training may have removed the checkpoint because it cancelled the request; otherwise this is an
-            # error.
-            if self.world.on_main(lambda: request in read_requests(self.run)):
-                raise
-            log.info("%s: no longer needed", request.describe())
-            return
-        log.info("%s: made in %.1f s", request.describe(), time.perf_counter() - start)
+    saved = settings_of(run.read_recipe())
+    overrides = [
+        f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in settings_of(recipe).items()
+        if value != saved.get(key)
+    ]
+    return ["refresh", str(run.recipe.absolute()), *overrides, "--output", str(run.folder.absolute())]
 
-    def _poll(self) -> dict[str, Any]:
-        """Wait for `requests`, or for a reason to `end`."""
-        self.refresher.report("waiting for requests")
-        trainer, timeout, last_alive = (
-            self.run.trainer,
-            self.settings.trainer_timeout_seconds,
-            time.monotonic(),
+
+def needs_refresher(recipe: Recipe) -> bool:
+    """Whether a stage has `mode: async`."""
+    products = (p for stage in recipe.stages.values() for p in (stage.refresh, stage.effective_evaluate))
+    return any(product is not None and product.mode == "async" for product in products)
+
+
+def check_refresher(recipe: Recipe) -> None:
+    """Raise SettingError if the refresher subprocess lacks GPUs: training would learn it only when it needs
+    negatives."""
+    settings = recipe.refresher
+    if not needs_refresher(recipe) or settings.launch == "external" or settings.device == "cpu":
+        return
+    gpus = torch.cuda.device_count()
+    first = int(settings.device.partition(":")[2] or 0)
+    uses_gpus = settings.device.startswith("cuda") or (settings.device == "auto" and gpus)
+    if uses_gpus and first + settings.processes > gpus:
+        raise SettingError(
+            f"refresher.device is {settings.device} and refresher.processes {settings.processes}, from GPU "
+            f"{first} on, but torch sees {gpus} GPUs. Set refresher.device=cpu, or fewer processes, or start "
+            "the refresher on another machine (refresher.launch=external)"
         )
-        while True:
-            if requests := next_requests(read_requests(self.run), self.run):
-                return {"requests": [vars(request) for request in requests]}
-            if (record := trainer.read()) and record["status"] == "finished":
-                return {"end": "the run has finished"}
-            if trainer.is_held:
-                last_alive = time.monotonic()
-            elif time.monotonic() - last_alive > timeout:
-                return {"end": f"no training for {timeout} seconds ({trainer.describe()})"}
-            time.sleep(POLL_SECONDS)
+
+
+def refresher_device(settings: RefresherProcess, local_processes: int, gpus: int) -> str:
+    """The device of a refresher whose training has `local_processes` on this host, each on a GPU of its own.
+
+    For `device: auto` it is the first GPU that training leaves free, or GPU 0 if too few are free.
+    """
+    if settings.device != "auto" or not gpus:
+        return settings.device
+    return f"cuda:{local_processes if local_processes + settings.processes <= gpus else 0}"
+
+
+def _with_device(recipe: Recipe) -> Recipe:
+    """`recipe` with the refresher's device on this host; log a warning if it shares GPUs with training."""
+    settings = recipe.refresher
+    if "cpu" in (settings.device, recipe.device):  # with training on the CPU `auto` is any GPU
+        return recipe
+    local_processes, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    device = refresher_device(settings, local_processes, gpus)
+    first = int(device.partition(":")[2] or 0)
+    if device != "auto" and first < local_processes:
+        log.warning(
+            "the refresher shares GPU %d with training (%d training processes here, %d GPUs): both become "
+            "slower. Free a GPU by fewer --nproc-per-node, or set refresher.device",
+            first,
+            local_processes,
+            gpus,
+        )
+    return recipe.model_copy(update={"refresher": settings.model_copy(update={"device": device})})
+
+
+@contextmanager
+def refresher_subprocess(recipe: Recipe, run: RunDir) -> Iterator[Callable[[], str | None]]:
+    """Run a refresher as a subprocess during the body, if the recipe launches one and none is running yet.
+
+    The subprocess has a session of its own: Ctrl-C reaches training alone, which then ends the subprocess; if
+    training is killed, the subprocess exits on its own.
+
+    Yields a function that returns the exit code and the last words of a subprocess that ended with an error,
+    or was killed before it had taken the refresher's role. None while it runs, and if it was killed at work:
+    another refresher may then take over.
+    """
+    if not needs_refresher(recipe) or recipe.refresher.launch == "external":
+        yield lambda: None
+        return
+    if run.refresher.is_held:
+        log.info("a refresher is already running: %s", run.refresher.describe())
+        yield lambda: None
+        return
+    recipe = _with_device(recipe)
+    before = run.refresher.read()
+    with open(run.refresher_log, "ab") as output:
+        log_start = output.tell()
+        process = subprocess.Popen(
+            refresher_command(recipe, run),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env=subprocess_environment(recipe.refresher.threads),
+        )
+    log.info("started a refresher, process %d; it logs to %s", process.pid, run.refresher_log)
+    ending = threading.Event()
+
+    def report_end() -> None:
+        code = process.wait()
+        if not ending.is_set():
+            log.error(
+                "the refresher has ended (exit code %d, see %s); training continues until it needs new "
+                "negatives. Start another refresher with: %s",
+                code,
+                run.refresher_log,
+                refresh_command(recipe, run),
+            )
+
+    threading.Thread(target=report_end, daemon=True).start()
+
+    def failure() -> str | None:
+        code = process.poll()
+        if not code or (code < 0 and run.refresher.read() != before):
+            return None
+        return f"exit code {code}: {last_words(run.refresher_log, log_start)}\nIts log is {run.refresher_log}"
+
+    try:
+        yield failure
+    except BaseException:
+        ending.set()
+        process.terminate()
+        _end(process, process.kill)
+        raise
+    ending.set()
+    _end(process, process.terminate, process.kill)
+
+
+def last_words(path: Path, start: int) -> str:
+    """The last error message in a log after byte `start`, or the last line if there is none."""
+    with path.open("rb") as file:
+        file.seek(start)
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    lines = [line for line in lines if line.strip()] or ["nothing was logged"]
+    errors = [position for position, line in enumerate(lines) if line.startswith("error: ")]
+    return "\n".join(lines[errors[-1] if errors else -1 :])[:MOST_LAST_WORDS]
+
+
+def refresher_command(recipe: Recipe, run: RunDir) -> list[str]:
+    """The command line of the subprocess, under torchrun if `refresher.processes` is above 1."""
+    processes = recipe.refresher.processes
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    launcher = torchrun if processes > 1 else []
+    return [sys.executable, *launcher, "-m", "pyserini_ance", *_arguments(recipe, run)]
+
+
+def subprocess_environment(threads: int | None) -> dict[str, str]:
+    """The environment of a subprocess: this process's without torchrun's variables, and `threads` for torch.
+
+    PYTHONPATH is this process's sys.path: the subprocess finds the modules of own classes as training does.
+    """
+    inherited = {name: value for name, value in os.environ.items() if not TORCHRUN.fullmatch(name)}
+    paths = [os.path.abspath(path) for path in sys.path]
+    inherited["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(os.path.exists, paths)))
+    return {**inherited, "OMP_NUM_THREADS": str(threads)} if threads else inherited
+
+
+def _end(process: subprocess.Popen[bytes], *measures: Callable[[], None]) -> None:
+    """Wait for the subprocess, and take the next of the `measures` whenever it has not ended in time.
+
+    It exits on its own when the run has finished, unless it still makes a product that nobody adopts.
+    """
+    for measure in measures:
+        try:
+            process.wait(EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            measure()
+    process.wait()
 
 
 def refresh(recipe: Recipe, folder: Path) -> str:
@@ -85,7 +233,15 @@ def refresh(recipe: Recipe, folder: Path) -> str:
 
     def begin() -> str:
         """Wait for the run to start, and take the refresher's role; returns the digest of the run's data."""
-        _wait_for(run, recipe)
+        timeout = recipe.refresher.trainer_timeout_seconds
+        end = time.monotonic() + timeout
+        if not run.can_resume:
+            start = f"pyserini-ance train {recipe.name} --output {run.folder}"
+            log.info("waiting for training to start: %s", start)
+        while not run.can_resume:
+            if time.monotonic() > end:
+                raise FileNotFoundError(f"no training has started in {run.folder} for {timeout} seconds")
+            time.sleep(START_POLL_SECONDS)
         check_same_recipe(run, recipe, refresh_command(recipe, run))
         stack.enter_context(run.refresher.held("preparing"))
         return data_digest(run)
@@ -98,18 +254,47 @@ def refresh(recipe: Recipe, folder: Path) -> str:
         data = prepare(recipe, world, world.on_main(begin))
         check_same_data(run, data.collection)
         data.run_files[BM25] = run.bm25_negatives(recipe.train_split.name)
-        refresher = Refresher(recipe, data, run, world, report)
-        reason = RefresherLoop(run, refresher, recipe.refresher, world).work()
+        reason = serve_requests(run, Refresher(recipe, data, run, world, report), recipe.refresher, world)
         world.on_main(lambda: clean_up_finished(run, recipe))
         return reason
 
 
-def _wait_for(run: RunDir, recipe: Recipe) -> None:
-    timeout = recipe.refresher.trainer_timeout_seconds
-    end = time.monotonic() + timeout
-    if not run.can_resume:
-        log.info("waiting for training to start: pyserini-ance train %s --output %s", recipe.name, run.folder)
-    while not run.can_resume:
-        if time.monotonic() > end:
-            raise FileNotFoundError(f"no training has started in {run.folder} for {timeout} seconds")
-        time.sleep(START_POLL_SECONDS)
+def serve_requests(run: RunDir, refresher: Refresher, settings: RefresherProcess, world: World) -> str:
+    """Serve requests until training has ended, or has been dead for `trainer_timeout_seconds`.
+
+    Returns the reason for ending. The main process polls and tells the other processes of the world.
+    """
+
+    def poll() -> dict[str, Any]:
+        """Wait for `requests`, or for a reason to `end`."""
+        refresher.report("waiting for requests")
+        timeout, last_alive = settings.trainer_timeout_seconds, time.monotonic()
+        while True:
+            if requests := next_requests(read_requests(run), run):
+                return {"requests": [vars(request) for request in requests]}
+            if (record := run.trainer.read()) and record["status"] == "finished":
+                return {"end": "the run has finished"}
+            if run.trainer.is_held:
+                last_alive = time.monotonic()
+            elif time.monotonic() - last_alive > timeout:
+                return {"end": f"no training for {timeout} seconds ({run.trainer.describe()})"}
+            time.sleep(POLL_SECONDS)
+
+    def is_open(request: RefreshRequest) -> bool:
+        return request in read_requests(run)
+
+    while "end" not in (answer := world.on_main(poll)):
+        for request in (RefreshRequest(**fields) for fields in answer["requests"]):
+            start = time.perf_counter()
+            try:
+                refresher.make(request)
+            except CheckpointRemoved:
+                # Training may have removed the checkpoint because it cancelled the request; otherwise this is
+                # an error.
+                if world.on_main(partial(is_open, request)):
+                    raise
+                log.info("%s: no longer needed", request.describe())
+            else:
+                log.info("%s: made in %.1f s", request.describe(), time.perf_counter() - start)
+    end: str = answer["end"]
+    return end

@@ -1,14 +1,13 @@
-"""The results of a run: the table with its warnings, as text, as `measures.json`, and read in Python."""
+"""The results of a run: `measures.json` with its warnings, the table as text, and all of it in Python."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import indent
 from typing import Any
 
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import BM25, HYBRID, SECONDS, UNTRAINED, expected_rows, last_stage, table
-from pyserini_ance.pipeline.final_evaluator import extra_columns, measure_columns
+from pyserini_ance.pipeline.final_evaluator import QUERIES
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import FinalEvaluation
 from pyserini_ance.recipe.models import Recipe
@@ -18,82 +17,53 @@ from pyserini_ance.runs.rundir import RunDir, step_of
 from pyserini_ance.storage.files import read_json, read_json_lines
 
 
-@dataclass(frozen=True)
-class Results:
-    """The results table of one run.
+def results_record(
+    recipe: Recipe,
+    run_log: RunLog,
+    rows: Sequence[dict[str, Any]],
+    seconds: Mapping[str, float],
+    memory_bytes: Mapping[str, int],
+    exported: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The content of `measures.json`.
 
-    `rows`: BM25, the untrained encoder, external initial weights, each stage's result, and the hybrid of BM25
-    and the last, with measures and seconds. `seconds`: of each phase of the run. `exported`: the model's
-    Pyserini class, the search command, and with BM25 the fusion command. `warnings`: on stages that did not
-    improve. `memory_bytes`: the highest peak of a process, by kind.
+    rows: BM25, the untrained encoder, external initial weights, each stage's result, and the hybrid of BM25
+    and the last, with measures and seconds. seconds: of each phase of the run. memory_bytes: the highest peak
+    of a process, by kind. exported: the model's Pyserini class, the search command, and with BM25 the fusion
+    command.
     """
-
-    recipe: Recipe
-    rows: list[dict[str, Any]]
-    seconds: dict[str, float]
-    exported: dict[str, Any]
-    warnings: Sequence[str] = ()
-    memory_bytes: Mapping[str, int] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """The content of `measures.json`."""
-        return {
-            "recipe": self.recipe.name,
-            "config_hash": config_hash(self.recipe),
-            "measures": measure_columns(self.recipe.final_evaluation),
-            "rows": self.rows,
-            "seconds": self.seconds,
-            **({"memory_bytes": dict(self.memory_bytes)} if self.memory_bytes else {}),
-            "export": self.exported,
-            **({"warnings": warnings} if (warnings := self.all_warnings) else {}),
-        }
-
-    @property
-    def all_warnings(self) -> list[str]:
-        """`warnings`, and one each if the result is below the untrained encoder, and if BM25 is above all."""
-        measure, final = measure_columns(self.recipe.final_evaluation)[0], last_stage(self.rows)
-        rows, warnings = {row["row"]: row for row in self.rows}, list(self.warnings)
-        if UNTRAINED in rows and final[measure] < rows[UNTRAINED][measure]:
-            warnings.append(
-                f"{final['row']} is below the untrained encoder: {measure} {final[measure]:.4f} instead of "
-                f"{rows[UNTRAINED][measure]:.4f}. See docs/guides/choosing-a-method.md, It got worse"
-            )
-        others = [row for row in self.rows if row["row"] == HYBRID or row is final]
-        if BM25 in rows and rows[BM25][measure] > max(row[measure] for row in others):
-            beaten = ", ".join(f"{row['row']} {row[measure]:.4f}" for row in others)
-            warnings.append(f"{BM25} alone is the best row: {measure} {rows[BM25][measure]:.4f}, {beaten}")
-        return warnings
-
-    def as_text(self) -> str:
-        """The results table, the last stage next to the expected figures, and the search command."""
-        expected = _expectation(self.recipe, self.rows)
-        return results_text(self.as_json(), self.recipe.final_evaluation, expected)
+    warnings = [*unimproved_stages(recipe, run_log), *low_results(recipe.final_evaluation, rows)]
+    return {
+        "recipe": recipe.name,
+        "config_hash": config_hash(recipe),
+        "measures": measure_columns(recipe.final_evaluation),
+        "rows": rows,
+        "seconds": seconds,
+        "memory_bytes": memory_bytes,
+        "export": exported,
+        **({"warnings": warnings} if warnings else {}),
+    }
 
 
-def results_text(values: Mapping[str, Any], settings: FinalEvaluation, expected: str) -> str:
-    """The text of a run's results from its `measures.json`; `expected`: what it says of expected figures."""
-    rows, exported, warnings = values["rows"], values["export"], values.get("warnings")
-    measures = [*measure_columns(settings), *extra_columns(settings)]
-    seconds = [name for name in SECONDS if any(row.get(name) is not None for row in rows)]
-    timings = ", ".join(f"{phase} {seconds}" for phase, seconds in values["seconds"].items())
-    lines = [
-        table_with_legend(rows, ["row", *measures, *seconds]),
-        *(["", *(f"WARNING: {warning}" for warning in warnings)] if warnings else []),
-        *(["", expected] if expected else []),
-        "",
-        f"seconds: {timings}",
-        *exported["notes"],
-    ]
-    lines += ["search with it:", indent(exported["command"], "  ")]
-    if fusion := exported.get("hybrid"):
-        lines += ["fuse it with BM25, as in row hybrid:", indent(fusion, "  ")]
-    return "\n".join(lines)
+def measure_columns(test: FinalEvaluation) -> list[str]:
+    """The columns of the document measures."""
+    return [test.column(split, measure) for split in test.split for measure in test.measures_of(split)]
 
 
-def _expectation(recipe: Recipe, rows: Sequence[dict[str, Any]]) -> str:
-    """A table of the expected figures beside those of the last stage; "" if nothing is expected."""
-    expected = expected_rows(recipe, last_stage(rows))
-    return table(expected, list(expected[0])) if expected else ""
+def low_results(test: FinalEvaluation, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A warning if the result is below the untrained encoder, and one if BM25 is above all."""
+    measure, final, warnings = measure_columns(test)[0], last_stage(rows), []
+    by_name = {row["row"]: row[measure] for row in rows}
+    if by_name.get(UNTRAINED, 0) > final[measure]:
+        warnings.append(
+            f"{final['row']} is below the untrained encoder: {measure} {final[measure]:.4f} instead of "
+            f"{by_name[UNTRAINED]:.4f}. See docs/guides/choosing-a-method.md, It got worse"
+        )
+    others = {row["row"]: row[measure] for row in rows if row["row"] == HYBRID or row is final}
+    if by_name.get(BM25, 0) > max(others.values()):
+        beaten = ", ".join(f"{name} {value:.4f}" for name, value in others.items())
+        warnings.append(f"{BM25} alone is the best row: {measure} {by_name[BM25]:.4f}, {beaten}")
+    return warnings
 
 
 def unimproved_stages(recipe: Recipe, run_log: RunLog) -> list[str]:
@@ -171,12 +141,29 @@ class Run:
         Without expected figures, but with the reason, if the recipe names classes that are not here.
         """
         run = self._finished()
-        values = read_json(run.measures)
+        values, test = read_json(run.measures), run.read_final_evaluation()
+        rows, exported, documents = values["rows"], values["export"], measure_columns(test)
+        # Only some rows have measures of reranked documents and of query retrieval.
+        reranked = [column for column in test.columns.values() if column not in documents]
+        of_queries = [(split, m) for split in test.split for m in test.query_measures_of(split)]
+        columns = [*documents, *reranked, *(test.column(split, f"{QUERIES}{m}") for split, m in of_queries)]
+        columns += [name for name in SECONDS if any(row.get(name) is not None for row in rows)]
         try:
-            expected = _expectation(run.read_recipe(), values["rows"])
+            figures = expected_rows(run.read_recipe(), last_stage(rows))
+            expected = table(figures, list(figures[0])) if figures else ""
         except ValueError as error:
             expected = f"without the figures that the recipe expects: {error}"
-        return results_text(values, run.read_final_evaluation(), expected)
+        paragraphs = [
+            table_with_legend(rows, ["row", *columns]),
+            "\n".join(f"WARNING: {warning}" for warning in values.get("warnings", ())),
+            expected,
+        ]
+        timings = ", ".join(f"{phase} {seconds}" for phase, seconds in values["seconds"].items())
+        lines = [f"seconds: {timings}", *exported["notes"]]
+        lines += ["search with it:", indent(exported["command"], "  ")]
+        if fusion := exported.get("hybrid"):
+            lines += ["fuse it with BM25, as in row hybrid:", indent(fusion, "  ")]
+        return "\n\n".join([*filter(None, paragraphs), "\n".join(lines)])
 
     def metrics(self, event: str | None = None) -> list[dict[str, Any]]:
         """The records of `metrics.jsonl`, in order; with `event`, those of one kind.

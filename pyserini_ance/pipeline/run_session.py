@@ -10,7 +10,7 @@ from typing import Any
 
 from pyserini_ance.distributed.failures import begin_shutdown
 from pyserini_ance.distributed.world import World
-from pyserini_ance.pipeline.refresher_subprocess import refresher_subprocess
+from pyserini_ance.pipeline.refresher_process import refresher_subprocess
 from pyserini_ance.recipe.components import absolute
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe

@@ -224,8 +224,20 @@ def _train(
 
     disable_progress_bars()
     is_listwise, num_negatives = settings.loss == "lambda", settings.num_negatives
+
+    def examples() -> Iterator[dict[str, Any]]:
+        """The rows of the training data, in order: pairs, or with `lambda` lists."""
+        for query, rows in lists.draw(steps * settings.batch_queries, num_negatives, settings.seed):
+            text, documents = lists.texts(query, rows)
+            labels = [1.0] + [0.0] * (len(documents) - 1)
+            if is_listwise:
+                yield {"query": text, "documents": documents, "labels": labels}
+            else:
+                pairs = zip(documents, labels, strict=True)
+                yield from ({"query": text, "document": one, "label": label} for one, label in pairs)
+
     dataset = Dataset.from_generator(
-        lambda: _examples(lists, settings, steps),
+        examples,
         cache_dir=str(data),
         # Hashing the generator itself would read the whole collection.
         fingerprint=sha256_json([settings.model_dump(), steps, lists.generations])[:32],
@@ -266,18 +278,6 @@ def _train(
         raise RuntimeError(
             f"the teacher's mean loss is {loss}; lower its learning rate (now {settings.learning_rate})"
         )
-
-
-def _examples(lists: MinedLists, settings: TeacherSettings, steps: int) -> Iterator[dict[str, Any]]:
-    """The rows of the training data, in order: pairs, or with `lambda` lists."""
-    for query, rows in lists.draw(steps * settings.batch_queries, settings.num_negatives, settings.seed):
-        text, documents = lists.texts(query, rows)
-        labels = [1.0] + [0.0] * (len(documents) - 1)
-        if settings.loss == "lambda":
-            yield {"query": text, "documents": documents, "labels": labels}
-        else:
-            for document, label in zip(documents, labels, strict=True):
-                yield {"query": text, "document": document, "label": label}
 
 
 def _last_checkpoint(folder: Path) -> str | None:

@@ -5,7 +5,6 @@ processes, and change settings of accelerate that the next stage needs.
 """
 
 import gc
-import json
 import logging
 import os
 import signal
@@ -14,7 +13,6 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -30,7 +28,7 @@ from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext, TableSource
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.negatives.teachers.cross_encoder import forget_model
-from pyserini_ance.pipeline.refresher_subprocess import MOST_LAST_WORDS, subprocess_environment
+from pyserini_ance.pipeline.refresher_process import MOST_LAST_WORDS, subprocess_environment
 from pyserini_ance.pipeline.teacher_training import MinedLists, TeacherSettings, train_teacher
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.teacher_training import TeacherStart, TeacherTraining
@@ -44,7 +42,6 @@ from pyserini_ance.storage.publish import is_complete
 
 log = logging.getLogger(__name__)
 MODULE = "pyserini_ance.pipeline.trained_teachers"
-CHECK_SECONDS = 2
 
 
 def train_teacher_of_run(
@@ -73,18 +70,7 @@ def _mine(
     teacher, folder = recipe.teachers[name], run.generation(name, 0)
     log.info("teacher %s: mining with the result of stage %s", name, teacher.after)
     # The vectors are those that the next stage's first refresh needs, if it starts from this result.
-    snapshot = Snapshot(
-        result.encoder,
-        result.weights,
-        data,
-        recipe.encoding,
-        run.scratch,
-        world.device,
-        world,
-        result.document_weights,
-        recipe,
-        teachers=run.teachers,
-    )
+    snapshot = Snapshot.of(result, data, recipe.encoding, run, world, recipe)
     number = len(recipe.stages) + list(recipe.teachers).index(name)  # stages have the numbers before
     positives = find_positives(snapshot, recipe.stages[teacher.after].effective_refresh.positives_top_k)
     anchor_set = snapshot.anchor_set("query").with_positives(positives)
@@ -104,33 +90,13 @@ def _mine(
 
 def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: World) -> None:
     """Train in a subprocess, which ends when its stdin does: with this process, however that ends."""
-    teacher = recipe.teachers[name]
-    log.info("teacher %s: training from %s", name, teacher.init_from)
+    log.info("teacher %s: training from %s", name, recipe.teachers[name].init_from)
     # The subprocess can take what this process frees: the cross-encoder before, cycles with an encoder.
     forget_model()
     gc.collect()
     if world.device.startswith("cuda"):
         torch.cuda.empty_cache()
-    start = teacher.init_from
-    given = teacher.model_dump(include=set(TeacherTraining.model_fields) - {"length_tokens"})
-    tokenization = recipe.encoder.tokenization  # by default a pair has the tokens that the retriever reads
-    length_tokens = tokenization.query.length_tokens + tokenization.document.length_tokens
-    given |= {"length_tokens": teacher.length_tokens or length_tokens}
-    if isinstance(start, TeacherStart):
-        source = start.model or str(run.teacher(start.teacher or "").absolute())
-    else:  # the untrained encoder's query tower
-        source = str(tower_folder(run.checkpoint("initial", 0) / ENCODER, "query").absolute())
-    request = {
-        "cache": str(recipe.cache.absolute()),
-        "collection": data.collection.digest,
-        "split": recipe.train_split.name,
-        "generation": str(run.generation(name, 0).absolute()),
-        "start": source,
-        "settings": given | {"seed": recipe.seed, "precision": recipe.precision},
-        "device": world.device,
-        "output": str(run.teacher(name).absolute()),
-        "about": {"retriever": recipe.name, "start": str(start)},
-    }
+    inputs = (run.folder.absolute(), name, recipe.cache.absolute(), data.collection.digest, world.device)
     # The threads of all processes of this host, which wait for the subprocess.
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     environment = subprocess_environment(recipe.threads and recipe.threads * local)
@@ -138,22 +104,17 @@ def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: Wo
         environment.pop("OMP_NUM_THREADS", None)  # torchrun sets it to 1
     with tempfile.TemporaryFile() as answer:
         process = subprocess.Popen(
-            teacher_command(),
+            [*teacher_command(), *map(str, inputs)],
             stdin=subprocess.PIPE,
             stdout=answer,
             start_new_session=True,  # Ctrl-C reaches training alone, which then ends the subprocess
             env=environment,
         )
         try:
-            assert process.stdin is not None
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-            while process.poll() is None:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(CHECK_SECONDS)
+            process.wait()
         finally:
             process.kill()  # after an error or Ctrl-C in this process; no effect on one that has ended
-            process.wait()
+            process.communicate()
         if process.returncode:
             answer.seek(0)
             reason = answer.read().decode(errors="replace").strip()[-MOST_LAST_WORDS:]
@@ -163,28 +124,39 @@ def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: Wo
 
 
 def teacher_command() -> list[str]:
-    """The command line of the subprocess, which reads its request from stdin."""
+    """The command line of the subprocess, before its arguments."""
     return [sys.executable, "-m", MODULE]
 
 
 def main() -> int:
-    """The subprocess: it reads one line of JSON from stdin, and ends when stdin does. Its output is why it
-    failed."""
-    request = json.loads(sys.stdin.buffer.readline())
+    """The subprocess, which ends when its stdin does. Its output is why it failed.
+
+    Its arguments are the run directory, the name of the teacher, the cache, the digest of the collection, and
+    the device.
+    """
+    folder, name, cache, digest, device = sys.argv[1:]
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     try:
-        collection = open_collection(Path(request["cache"]), request["collection"])
+        run, collection = RunDir(Path(folder)), open_collection(Path(cache), digest)
         if collection is None:
-            raise FileNotFoundError(
-                f"{request['cache']} does not hold the run's data any more; train with --resume"
-            )
-        generation = open_generation(Path(request["generation"]), {})
+            raise FileNotFoundError(f"{cache} does not hold the run's data any more; train with --resume")
+        recipe, generation = run.read_recipe(), open_generation(run.generation(name, 0), {})
         tables = [generation.tables[key] for key in sorted(generation.tables)]
         weights = {generation.folder.name: generation.weights}
-        lists = MinedLists.of(collection, collection.split(request["split"]), tables, weights)
-        settings, output = TeacherSettings(**request["settings"]), Path(request["output"])
-        train_teacher(lists, request["start"], settings, request["device"], output, request["about"])
+        lists = MinedLists.of(collection, collection.split(recipe.train_split.name), tables, weights)
+        teacher, tokenization = recipe.teachers[name], recipe.encoder.tokenization
+        given = teacher.model_dump(include=set(TeacherTraining.model_fields))
+        if teacher.length_tokens is None:  # a pair has the tokens that the retriever reads
+            lengths = tokenization.query.length_tokens, tokenization.document.length_tokens
+            given["length_tokens"] = sum(lengths)
+        settings = TeacherSettings(**given, seed=recipe.seed, precision=recipe.precision)
+        if isinstance(start := teacher.init_from, TeacherStart):
+            source = start.model or str(run.teacher(start.teacher or ""))
+        else:  # the untrained encoder's query tower
+            source = str(tower_folder(run.checkpoint("initial", 0) / ENCODER, "query"))
+        about = {"retriever": recipe.name, "start": str(start)}
+        train_teacher(lists, source, settings, device, run.teacher(name), about)
     except (ValueError, OSError, RuntimeError) as error:
         print(text_of(error))
         return FAILED

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.pipeline import experiment
-from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
-from pyserini_ance.pipeline.results import Results
+from pyserini_ance.pipeline.prerequisites import train_prerequisites
+from pyserini_ance.pipeline.results import Run
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.reports.model_card import CARD, write_model_card
 from pyserini_ance.reports.report import REPORT, write_report
@@ -16,18 +16,17 @@ from pyserini_ance.runs.rundir import RunDir
 log = logging.getLogger(__name__)
 
 
-def train(recipe: Recipe, folder: Path, prerequisites: bool = True, **how: Any) -> Results | None:
+def train(recipe: Recipe, folder: Path, prerequisites: bool = True, **how: Any) -> Run | None:
     """`experiment.train` with its parameters `how`, after the runs that the recipe starts from; then the card
     and the report of each run that was trained. Without `prerequisites`, those runs must be there."""
     if prerequisites:
-        in_file = recipe_in_file(recipe)
-        return train_with_prerequisites(
-            recipe, folder, **how, as_in_file=in_file, finish=write_card_and_report
-        )
-    results = experiment.train(recipe, folder, **how)
-    if results:
+        started = how.get("overwrite", False), how.get("resume", False)
+        for trained in train_prerequisites(recipe, folder, *started):
+            write_card_and_report(trained)
+    run = experiment.train(recipe, folder, **how)
+    if run:
         write_card_and_report(folder)
-    return results
+    return run
 
 
 def write_card_and_report(folder: Path, only_missing: bool = False) -> None:

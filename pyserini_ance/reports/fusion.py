@@ -10,10 +10,10 @@ from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run, write_run
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import BM25
-from pyserini_ance.pipeline.ranking_inputs import collection_of, parse_ranking_name, ranking_file
 from pyserini_ance.pyserini_bridge.searchers import DECIMALS, METHODS, fuse
 from pyserini_ance.recipe.components import similar_name
 from pyserini_ance.recipe.evaluation_settings import parse_measures
+from pyserini_ance.reports.ranking_inputs import collection_of, parse_ranking_name, ranking_file
 from pyserini_ance.runs.rundir import RunDir
 
 Judge = Callable[[Run], dict[str, float]]  # a run's measures

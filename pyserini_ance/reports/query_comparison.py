@@ -12,8 +12,8 @@ from pyserini_ance.data.trec import Qrels, Run, best_first, read_qrels, read_run
 from pyserini_ance.evaluation.metrics import per_query, row_of
 from pyserini_ance.evaluation.significance import Difference, differences
 from pyserini_ance.evaluation.tables import table
-from pyserini_ance.pipeline.ranking_inputs import collection_of, parse_ranking_name, ranking_file
 from pyserini_ance.recipe.evaluation_settings import parse_measures
+from pyserini_ance.reports.ranking_inputs import collection_of, parse_ranking_name, ranking_file
 
 
 def compare_queries(

@@ -20,7 +20,7 @@ from pyserini_ance.encoders.cross_encoder_model import Pair, record_text
 from pyserini_ance.evaluation.metrics import latency, row_of
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.bm25_rankings import bm25_index
-from pyserini_ance.pipeline.ranking_inputs import RankingInput, parse_ranking_name
+from pyserini_ance.reports.ranking_inputs import RankingInput, parse_ranking_name
 from pyserini_ance.storage.files import (
     append_json_line,
     read_json_lines,

@@ -87,8 +87,8 @@ def test_what_a_format_cannot_hold_is_named(recipe, tmp_path, capsys, caplog, la
     said = convert(capsys, path, *more, "--to", layout, "--output", tmp_path / layout)["data"]
     assert list(said["splits"]) == ["train", "dev", "test"]
     assert [message for message in caplog.messages if "skipped" not in message] == [
-        f"split asked is left out with its 3 queries: it has no judgments, which {layout} needs",
-        f"kind {layout} reads title and text alone: url of the documents is written, but not read again",
+        f"split asked is left out with its 3 queries: {layout} needs judgments",
+        f"kind {layout} reads title and text alone: url is written, but not read again",
     ]
 
 
@@ -207,9 +207,8 @@ def test_a_ranking_as_leaderboards_take_it(run, tmp_path, capsys, row, flags, na
     assert read_run(tmp_path / "out.trec") == read_run(run.folder / name)
 
 
-RANKED = (
-    "a ranking is written by --to trec or msmarco, without --table, which names negatives; for negatives pass"
-)
+RANKED = "a ranking is written as it is, by --to trec or msmarco, without overrides and --table; for"
+NO_RUN = "is not a run directory: it has no rankings and no mined negatives; pass one, as FOLDER or"
 TREC, TEVATRON, BEIR = ["--to", "trec"], ["--to", "tevatron"], ["--to", "beir"]
 
 
@@ -229,24 +228,12 @@ TREC, TEVATRON, BEIR = ["--to", "trec"], ["--to", "tevatron"], ["--to", "beir"]
         ),
         (["run", "--split", "test", *BEIR], ValueError, RANKED),
         (["run:bm25", *TREC, "--table", "ance-00000010"], ValueError, RANKED),
-        (["run:bm25", "a.key=3", *TREC], ValueError, "a.key=3: a ranking is written as it is, .*; remove it"),
-        (
-            ["demo/ance", "--split", "test", *TREC],
-            ValueError,
-            "is not a run directory and has no rankings; pass one",
-        ),
+        (["run:bm25", "a.key=3", *TREC], ValueError, RANKED),
+        (["demo/ance", "--split", "test", *TREC], ValueError, NO_RUN),
         (["empty", *TREC], ValueError, "empty has mined no negatives; pass a run that has. For its"),
         (["empty", *TEVATRON], ValueError, "empty has mined no negatives; pass a run that has. For its"),
-        (
-            ["recipe.yaml", *TREC],
-            ValueError,
-            "^--to trec writes .* has no mined negatives; .* beir or tevatron$",
-        ),
-        (
-            ["recipe.yaml", *TEVATRON, "--table", "a/b"],
-            ValueError,
-            "--table a/b writes .* and without --table$",
-        ),
+        (["recipe.yaml", *TREC], ValueError, NO_RUN),
+        (["recipe.yaml", *TEVATRON, "--table", "a/b"], ValueError, NO_RUN),
         (
             ["run", *BEIR, "--table", "ance-00000010"],
             ValueError,

@@ -10,8 +10,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from pyserini_ance.commands import rerank
 from pyserini_ance.data.trec import best_first, read_run
 from pyserini_ance.encoders.hardware import resolve_precision
-from pyserini_ance.pipeline.ranking_inputs import open_ranking
 from pyserini_ance.recipe.load import dump
+from pyserini_ance.reports.ranking_inputs import open_ranking
 
 COLOURS = ["red", "green", "blue", "gray", "pink"]
 THINGS = ["apple", "stone", "river", "cloud", "horse", "tiger"]

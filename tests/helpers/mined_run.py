@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.pipeline import experiment
-from pyserini_ance.pipeline.ranking_inputs import collection_of
 from pyserini_ance.pipeline.teacher_training import MinedLists
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.reports.ranking_inputs import collection_of
 from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.runs.rundir import RunDir
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from helpers.small_set import ONE_STEP, make_finished_run
 
-from pyserini_ance.pipeline.ranking_inputs import RankingInput, open_ranking
+from pyserini_ance.reports.ranking_inputs import RankingInput, open_ranking
 
 QRELS = {"test": "test-0 0 red-horse 1\ntest-1 0 green-horse 1\n"}
 HITS = {

@@ -1,12 +1,12 @@
-import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers.asked_set import make_asked_recipe
 from helpers.processes import CommandServer
-from helpers.ranked_run import make_ranked_run
 
-from pyserini_ance.pipeline.ranking_inputs import RankingInput
+from pyserini_ance.recipe.models import Recipe
 
 
 @pytest.fixture(scope="session")
@@ -17,37 +17,8 @@ def server():
 
 
 @pytest.fixture
-def asked_recipe(small_recipe, tmp_path):
-    """Make recipes over 12 passages of DPR's format.
-
-    There are 3 questions to train on, and 4 to test on with answers alone; no passage contains the last
-    answer.
-    """
-
-    def make(stages: dict, test: dict, **more):
-        passages = [
-            (f"p{n}", f"the year {1980 + n} and the {'apple' if n % 3 else 'stone'}", "title")
-            for n in range(12)
-        ]
-        (tmp_path / "psgs.tsv").write_text("".join("\t".join(row) + "\n" for row in passages))
-        judged = [
-            {"question": f"query {n}", "answers": [str(1980 + n)], "positive_ctxs": [{"passage_id": f"p{n}"}]}
-            for n in range(3)
-        ]
-        (tmp_path / "train.json").write_text(
-            json.dumps([{**one, "hard_negative_ctxs": []} for one in judged])
-        )
-        (tmp_path / "test.qa.csv").write_text(
-            "which year\t['1984', '1985']\nwhich thing\t['Stone']\nwhat\t['1991']\nwho\t['nobody']\n"
-        )
-        splits = {
-            "train": {"questions": str(tmp_path / "train.json")},
-            "test": {"questions": str(tmp_path / "test.qa.csv")},
-        }
-        data = {"kind": "dpr", "passages": str(tmp_path / "psgs.tsv"), "splits": splits}
-        return small_recipe(stages, data=data, final_evaluation=test, cache=str(tmp_path / "cache"), **more)
-
-    return make
+def asked_recipe(small_recipe, tmp_path) -> Callable[..., Recipe]:
+    return partial(make_asked_recipe, small_recipe, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +40,3 @@ def undisturbed(train, tmp_path_factory) -> Path:
     done = train(folder)
     assert done["code"] == 0, done["stderr"]
     return folder
-
-
-@pytest.fixture
-def ranked(small_recipe, tmp_path) -> RankingInput:
-    return make_ranked_run(small_recipe, tmp_path)

@@ -11,20 +11,15 @@ from pathlib import Path
 import pytest
 from helpers.processes import CommandServer
 from helpers.run_outcome import folders, outcome
+from helpers.stages import ANN, make_stage
 from helpers.waiting import until
 from pipeline.fault_injection import strike, write_recipe
 
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.storage.files import read_json_lines
 
-STAGE = {
-    "steps": 30,
-    "batch_queries": 4,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "ann", "top_k": 8}], "loss": {"kind": "nll", "scale": 0.1}}},
-    "refresh": {"every_steps": 6, "mode": "async", "adopt": {"after_steps": 4}},
-    "evaluate": {"every_steps": 10},
-}
+LATE = {"every_steps": 6, "mode": "async", "adopt": {"after_steps": 4}}
+STAGE = make_stage(ANN, steps=30, refresh=LATE, evaluate={"every_steps": 10})
 READY = {"every_steps": 6, "mode": "async", "adopt": "when_ready", "max_staleness_steps": 14}
 SHORT = {"launch": "external", "refresher_timeout_seconds": 1, "trainer_timeout_seconds": 1}
 PATIENT = {"launch": "external", "refresher_timeout_seconds": 60, "trainer_timeout_seconds": 60}
@@ -76,25 +71,9 @@ def test_adoptions_are_exactly_so_many_steps_late(undisturbed):
     assert [
         (r["step"], r["checkpoint_step"]) for r in records(undisturbed, "evaluate", "decisions.jsonl")
     ] == [(0, 0), (14, 10), (24, 20), (30, 30)]
-
-
-def test_each_adoption_says_what_it_took_and_what_is_new(undisturbed):
     generations = records(undisturbed, "generation")
     assert [r["age_steps"] for r in generations] == [0, 4, 4, 4, 4]
-    for record in generations:
-        assert {"encode_documents", "encode_queries", "build", "search", "filter", "write"} <= record[
-            "seconds"
-        ].keys()
-        assert record["waited_seconds"] >= 0
-        report = record["tables"]["query.0"]
-        assert report["dropped"]["known positives"] > 0 and "mean" in report["margin"]
-    assert [r["tables"]["query.0"]["new_share"] is None for r in generations] == [
-        True,
-        False,
-        False,
-        False,
-        False,
-    ]
+    assert all(r["waited_seconds"] >= 0 for r in generations)
 
 
 def test_it_does_not_matter_who_comes_first_and_a_second_refresher_says_so_and_leaves(
@@ -150,17 +129,6 @@ def test_when_the_refresher_dies_training_goes_on_to_its_bound_and_says_what_it_
     trainer, refresher = runs.both(runs.recipe(), run, "--resume")
     assert trainer["code"] == 0, trainer["stderr"]
     assert outcome(run) == outcome(undisturbed)
-
-
-def test_when_the_trainer_dies_the_refresher_leaves_after_a_while(runs, tmp_path):
-    recipe, run = runs.recipe({**PATIENT, "trainer_timeout_seconds": 1}), tmp_path / "run"
-    trainer = runs.start("train", recipe, run, fault="kill_in_step", stage="30", step=3)
-    until((run / "requests.json").exists)  # a refresher that is there before waits a second for it
-    refresher = runs.start("refresh", recipe, run)
-    assert runs.server.wait(trainer)["code"] == -9
-    ended = runs.server.wait(refresher)
-    assert ended["code"] == 0 and "no training for 1 seconds" in ended["stdout"], ended
-    assert json.loads((run / "refresher.json").read_text())["status"] == "finished"
 
 
 def test_what_the_refresher_failed_of_is_what_training_says_until_it_is_resumed(runs, undisturbed, tmp_path):
@@ -224,15 +192,6 @@ def test_a_run_that_depends_on_time_is_resumed_with_what_it_had_taken_and_repeat
         found["decisions"].sort(key=lambda record: (record["step"], record["event"]))
     compared = ("rows", "decisions", "evaluations", "files")
     assert {key: one[key] for key in compared} == {key: other[key] for key in compared}
-
-
-def test_a_replay_of_another_recipe_is_refused(runs, undisturbed, tmp_path):
-    recipe = runs.recipe(steps=29)
-    ended = runs.server.wait(
-        runs.start("train", recipe, tmp_path / "run", "--replay", str(undisturbed / "decisions.jsonl"))
-    )
-    assert ended["code"] == 1 and "that run has another recipe" in ended["stderr"]
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_stage_that_mines_nothing_is_measured_in_the_background_and_ends_when_it_gets_no_better(

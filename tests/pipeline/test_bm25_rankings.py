@@ -2,12 +2,12 @@
 it.
 """
 
-import os
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.stages import RANDOM, make_stage
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.collection_cache import read_into_cache
@@ -26,8 +26,7 @@ from pyserini_ance.pipeline.preparation import read_collection
 from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.recipe.evaluation_settings import Rerank
 
-STAGE = {"steps": 1, "batch_queries": 2, "optimizer": {"learning_rate": 1e-3}}
-RUN = {"a": {**STAGE, "terms": {"query": {"negatives": [{"kind": "bm25"}]}}}}
+RUN = {"a": make_stage({"kind": "bm25"}, steps=1)}
 TRAIN, TEST = Bm25Request("train", 5), Bm25Request("test", 3)
 
 
@@ -65,18 +64,14 @@ def test_what_a_recipe_wants(small_recipe):
         Bm25Request("test", 20, True),
         Bm25Request("dev", 20, True),
     ]
-    live = {
-        "a": {
-            **STAGE,
-            "trainable": "query_tower",
-            "terms": {"query": {"negatives": [{"kind": "live"}], "loss": {"kind": "ranknet"}}},
-        }
-    }
+    ltre = make_stage({"kind": "live"}, trainable="query_tower")
+    ltre["terms"]["query"]["loss"] = {"kind": "ranknet"}
+    live = {"a": ltre}
     assert bm25_for_training(small_recipe(live, **settings)) == Bm25Request(
         "train", 107
     )  # what is found is compared with it
     assert bm25_for_training(small_recipe(live, bm25=None)) is None
-    alone = small_recipe({"a": {**STAGE, "terms": {"query": {"negatives": [{"kind": "random"}]}}}}, bm25=None)
+    alone = small_recipe({"a": make_stage(RANDOM)}, bm25=None)
     assert (bm25_for_training(alone), bm25_for_evaluation(alone)) == (None, [])
 
 
@@ -97,19 +92,22 @@ def test_another_run_finds_them_and_has_files_of_its_own(recipe, asked, tmp_path
     assert bm25_index(recipe.bm25, recipe.cache, collection).name == collection.documents.digest
 
 
-@pytest.mark.parametrize("change", [{"k1": 0.8}, {"b": 0.5}, {"index": "msmarco-v1-passage"}])
-def test_other_settings_are_other_rankings(recipe, asked, change):
+@pytest.mark.parametrize(
+    "change", [{"k1": 0.8}, {"b": 0.5}, {"index": "msmarco-v1-passage"}, {"index": "lucene"}]
+)
+def test_other_settings_are_other_rankings(recipe, asked, change, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("lucene").mkdir()
     collection = read_collection(recipe)
     other = recipe.model_copy(update={"bm25": recipe.bm25.model_copy(update=change)})
     places = [ranked(which, collection, [TRAIN])[0] for which in (recipe, other, recipe)]
     assert len(asked) == 2 and len(set(places)) == 2
-    assert (
-        cached_rankings(
-            recipe.bm25, recipe.cache, collection, [Bm25Request("train", 6), Bm25Request("test", 5)]
-        )[0]
-        not in places
-        and len(asked) == 3
-    )
+    if change.get("index") == "lucene":  # an index that has changed
+        Path("lucene/segments_1").write_text("one")
+        assert ranked(other, collection, [TRAIN])[0] not in places
+        return
+    requests = [Bm25Request("train", 6), Bm25Request("test", 5)]
+    assert ranked(recipe, collection, requests)[0] not in places and len(asked) == 3
 
 
 def test_what_another_process_makes_in_the_meantime_is_not_asked_for(recipe, asked, monkeypatch):
@@ -128,40 +126,13 @@ def test_what_another_process_makes_in_the_meantime_is_not_asked_for(recipe, ask
     assert [[hits for _, hits, _ in wanted] for _, wanted in asked] == [[5], [3]]
 
 
-def test_an_index_that_has_changed_is_asked_anew(recipe, asked, tmp_path):
-    folder = tmp_path / "lucene"
-    folder.mkdir()
-    (folder / "segments_1").write_text("one")
-    named = recipe.model_copy(update={"bm25": recipe.bm25.model_copy(update={"index": str(folder)})})
-    collection = read_collection(recipe)
-    (ranked(named, collection, [TRAIN]), ranked(named, collection, [TRAIN]))
-    assert len(asked) == 1
-    os.utime(folder / "segments_1", ns=(1, 1))
-    ranked(named, collection, [TRAIN])
-    assert len(asked) == 2
-
-
-DOCUMENTS = Texts(["a", "b", "c"], {"text": ["one", "two", "three"]})
-SPLIT = Split(
-    "dl19", Texts(["1", "2", "3"], {"text": ["x", "y", "z"]}), Qrels.of([0, 1, 2], [0, 1, 2], [1, 1, 1], 3)
-)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["1 Q0 c 1 2.0 t\n1 Q0 a 2 1.0 t\n1 Q0 b 3 0.5 t\n3 Q0 a 1 1.0 t\n", "1 c 1\n1 a 2\n1 b 3\n3 a 1\n"],
-)
-def test_the_first_documents_of_each_query_in_any_form(tmp_path, text):
-    (tmp_path / "run").write_text(text)
-    found = read_candidates(Rerank(hits=2), SPLIT, Collection(DOCUMENTS, {}), tmp_path / "run")
+def test_the_first_documents_of_each_query_by_a_file_or_else_by_bm25(tmp_path):
+    documents = Texts(["a", "b", "c"], {"text": ["one", "two", "three"]})
+    queries = Texts(["1", "2", "3"], {"text": ["x", "y", "z"]})
+    split = Split("dl19", queries, Qrels.of([0, 1, 2], [0, 1, 2], [1, 1, 1], 3))
+    run, collection = tmp_path / "run", Collection(documents, {})
+    run.write_text("1 Q0 c 1 2.0 t\n1 Q0 a 2 1.0 t\n1 Q0 b 3 0.5 t\n3 Q0 a 1 1.0 t\n")
+    (tmp_path / "file").write_text("2 b 1\n")
+    found = read_candidates(Rerank(hits=2), split, collection, run)
     assert found.tolist() == [[2, 0], [PADDING, PADDING], [0, PADDING]] and found.dtype == np.int32
-
-
-def test_a_file_comes_before_the_ranking_of_bm25(tmp_path):
-    (tmp_path / "file").write_text("2 Q0 b 1 1.0 t\n")
-    assert (
-        read_candidates(
-            Rerank(file=tmp_path / "file"), SPLIT, Collection(DOCUMENTS, {}), tmp_path / "absent"
-        )[1, 0]
-        == 1
-    )
+    assert read_candidates(Rerank(file=tmp_path / "file"), split, collection, run)[1, 0] == 1

@@ -54,7 +54,7 @@ def test_frozen_documents_are_encoded_once(small_recipe, tmp_path, monkeypatch, 
 )
 def test_few_steps_have_the_learning_rates_of_the_whole_stage(small_recipe, schedule):
     stage = small_recipe({"only": {**STAGE, "lr_schedule": schedule, "terms": ANN}}).stages["only"]
-    short = dry_run._shortened(stage, 3)
+    short = dry_run.shortened(stage, 3)
     assert short.steps == 3
     assert [learning_rate(short, step) for step in range(3)] == [
         learning_rate(stage, step) for step in range(3)
@@ -69,11 +69,11 @@ def test_the_memory_of_each_process_its_gpu_and_its_children_is_told(monkeypatch
     peaks = {resource.RUSAGE_SELF: 3 << 20, resource.RUSAGE_CHILDREN: 1 << 20}
     monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=peaks[who]))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 5 << 30)
-    assert dry_run._peak_memory(Two(0, 2, "cuda:0")) == (
+    assert dry_run.peak_memory(Two(0, 2, "cuda:0")) == (
         "3.00, 4.00 GiB (each process); 5.00, 6.00 GiB (its GPU, by torch); "
         "1.00, 2.00 GiB (its largest child)"
     )
     peaks[resource.RUSAGE_CHILDREN] = 0
-    assert dry_run._peak_memory(World()) == (
+    assert dry_run.peak_memory(World()) == (
         "3.00 GiB (this process); no child ran: BM25's rankings were in the cache, or there are none"
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.run_outcome import outcome
+from helpers.stages import make_stage
 
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.negatives.table import PADDING, NegativeTable
@@ -25,24 +26,11 @@ POOLS = {"epi-1": NEW, "epi-2": {"kind": "mix", "sources": [NEW, {"kind": "momen
 
 
 def stages(**refresh) -> dict:
-    every = {
-        "init_from": "initial",
-        "batch_queries": 4,
-        "optimizer": {"learning_rate": 1e-3},
-        "lr_schedule": {"warmup_steps": 2, "total_steps": 12},
-    }
-    made = {}
+    schedule, made = {"warmup_steps": 2, "total_steps": 12}, {}
     for steps, (name, pool) in zip((6, 7), POOLS.items(), strict=True):
-        terms = {
-            "query": {"negatives": [{**pool, "num_negatives": 3}], "loss": {"kind": "nll", "scale": 0.1}}
-        }
-        made[name] = {
-            **every,
-            "steps": steps,
-            "terms": terms,
-            "refresh": {"every_steps": steps, **refresh},
-            "save_every_steps": 4,
-        }
+        more = {"init_from": "initial", "lr_schedule": schedule, "save_every_steps": 4}
+        due = {"every_steps": steps, **refresh}
+        made[name] = make_stage({**pool, "num_negatives": 3}, steps=steps, refresh=due, **more)
     made["epi-2"]["refresh"]["initial_model"] = "previous_stage"
     return made
 

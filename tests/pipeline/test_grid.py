@@ -5,9 +5,11 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.stages import RANDOM, make_stage
 from helpers.waiting import until
 
 from pyserini_ance.commands import train
@@ -20,14 +22,7 @@ from pyserini_ance.runs.checkpoint import weights_of
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.vectors.shards import Shard
 
-TERMS = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
-STAGE = {
-    "steps": 2,
-    "batch_queries": 4,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": TERMS,
-    "evaluate": {"every_steps": 2, "keep_best": False},
-}
+STAGE = make_stage(RANDOM, steps=2, evaluate={"every_steps": 2, "keep_best": False})
 FILE = "- stages.a.steps: [2, 3]\n- {stages.a.steps: 2, stages.a.optimizer.learning_rate: 1e+38}\n"
 SHORT, LONG, DIVERGING = "steps=2", "steps=3", "steps=2,learning_rate=1e+38"
 
@@ -87,15 +82,6 @@ def test_a_grid_continues_after_kills_of_itself_and_of_its_runs(server, recipe, 
 
 def runs_of(recipe: Path, *grid: str) -> GridRuns:
     return GridRuns(str(recipe), ["threads=1"], Grid.parse(grid), recipe.parent / "runs")
-
-
-def test_an_invalid_combination_is_refused_before_anything_is_trained(recipe, tmp_path):
-    with pytest.raises(
-        ValueError,
-        match=r"--grid, steps=-1: recipe .* is not valid:\n  stages.a.steps: Input should be greater than 0",
-    ):
-        runs_of(recipe, "stages.a.steps=2,-1").check()
-    assert not (tmp_path / "runs").exists()
 
 
 def test_recipes_of_a_grid_start_from_runs_of_the_grid(server, small_recipe, tmp_path):
@@ -190,38 +176,6 @@ def test_a_start_within_the_grid_keeps_the_expectation_and_an_axis_does_not(tmp_
     assert [bool(one.expect) for one in recipes] == [True, True, False, False] * 2
 
 
-def test_a_grid_without_recipes_needs_one(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        ValueError,
-        match="--grid needs recipes: pass one, as in `pyserini-ance train demo/ance --grid ...`, or "
-        "put them into the grid",
-    ):
-        train.main(["--grid", "seed=1,2"])
-    monkeypatch.setattr("pyserini_ance.pipeline.plan.plan", lambda recipe: f"plan of {recipe.name}")
-    assert train.main(["--grid", "recipe=demo/bm25,demo/ance", "--print"]) == 0
-    assert capsys.readouterr().out == (
-        "runs/grid/recipe=demo-bm25:\nplan of demo/bm25\n\nruns/grid/recipe=demo-ance:\nplan of demo/ance\n\n"
-    )
-    assert train.main(["--grid", "family-demo", "seed=42", "--plan"]) == 0
-    assert capsys.readouterr().out.startswith(
-        "runs/family-demo/seed=42,recipe=demo-bm25:\nplan of demo/bm25\n"
-    )
-    with pytest.raises(SystemExit, match="2"):
-        train.main(["seed=1"])
-    assert "pass a recipe, such as demo/ance, or a --grid with the key `recipe`" in capsys.readouterr().err
-
-
-def test_a_run_of_other_settings_is_neither_kept_nor_replaced(recipe, small_recipe, tmp_path):
-    run = RunDir(tmp_path / "runs" / "steps=2")
-    make_run(run, small_recipe({"a": STAGE}, seed=7))
-    runs = runs_of(recipe, "stages.a.steps=2")
-    message = r"steps=2 holds a run with other settings \(seed: 7 in the run, \d+ given.*\); use --overwrite"
-    with pytest.raises(ValueError, match=message):
-        runs.check()
-    assert runs.check(overwrite=True) and not (tmp_path / "runs" / "grid.json").exists()
-
-
 @pytest.fixture
 def trained(monkeypatch, tmp_path) -> Callable[[], list[str]]:
     """A stand-in for training; returns the names of the runs that grids have trained, in order."""
@@ -257,37 +211,68 @@ def test_a_grid_that_has_grown_continues_its_folder(recipe, tmp_path, trained):
     assert train_grid(runs_of(recipe, str(file)))[3:] == trained()[3:] == ["seed=1,steps=3"]
 
 
-def test_combinations_that_did_not_begin_are_forgotten(recipe, tmp_path, trained):
-    train_grid(runs_of(recipe, "seed=1,2"))
-    make_run(RunDir(tmp_path / "runs" / "seed=2"), runs_of(recipe, "seed=2").check(True)["seed=2"], "stopped")
-    assert train_grid(runs_of(recipe, "seed=1")) == ["seed=1"]
-
-
-def test_a_folder_of_another_grid_is_refused_before_any_work(recipe, small_recipe, tmp_path, trained):
+def test_runs_of_another_grid_and_combinations_that_do_not_fit_are_refused_before_any_work(
+    recipe, small_recipe, tmp_path, trained, monkeypatch
+):
     train_grid(runs_of(recipe, "seed=1,2"))
     before = (tmp_path / "runs" / "grid.json").read_bytes()
     other = tmp_path / "other.yaml"
     other.write_text(dump(small_recipe({"b": STAGE})))
+    RunDir(tmp_path / "run").create("")
+
+    def override(setting: str) -> GridRuns:
+        return GridRuns(str(recipe), [setting], Grid.parse(["seed=1,2"]), tmp_path / "runs")
+
     for runs, fragment in (
         (runs_of(recipe, "seed=2,3"), "runs holds runs of another grid: seed=1. List all combinations"),
         (runs_of(recipe, "stages.a.steps=3"), "runs of another grid: seed=1, seed=2. List"),
         (runs_of(other, "seed=1,2"), "seed=1 holds a run with other settings (stages."),
+        (override("stages.a.steps=9"), "(stages.a.steps: 2 in the run, 9 given"),
+        (override("seed=5"), "seed: both a key of the --grid, whose values count, and an override; remove"),
+        (runs_of(recipe, "stages.a.steps=2,-1"), "--grid, steps=-1: recipe "),
+        (replace(override("threads=1"), folder=tmp_path / "run"), "run holds a run; pass another --output"),
+    ):
+        with pytest.raises((ValueError, FileExistsError)) as error:
+            runs.check()
+        assert fragment in str(error.value)
+    assert (tmp_path / "runs" / "grid.json").read_bytes() == before and trained() == ["seed=1", "seed=2"]
+    assert train_grid(runs_of(recipe, "stages.a.steps=3"), overwrite=True) == ["steps=3"]  # this grid alone
+    assert not (tmp_path / "runs" / "seeds.csv").exists() and (tmp_path / "runs" / "seed=1").exists()
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(ValueError, match="without torchrun"):
+        runs_of(recipe, "seed=1,2").check()
+
+
+def test_print_shows_the_plan_of_each_run_and_options_exclude_one_another(
+    recipe, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pyserini_ance.pipeline.plan.plan", lambda recipe: f"plan of {recipe.name}")
+    for given, printed in (
         (
-            GridRuns(str(recipe), ["stages.a.steps=9"], Grid.parse(["seed=1,2"]), tmp_path / "runs"),
-            "seed=1 holds a run with other settings (stages.a.steps: 2 in the run, 9 given",
+            [str(recipe), "--grid", "seed=1", "stages.a.steps=5,6", "--print"],
+            "runs/small-grid/seed=1,steps=5:\nplan of small\n\nruns/small-grid/seed=1,steps=6:\nplan of",
+        ),
+        (
+            ["--grid", "recipe=demo/bm25,demo/ance", "--print"],
+            "runs/grid/recipe=demo-bm25:\nplan of demo/bm25\n\nruns/grid/recipe=demo-ance:\nplan of demo/",
+        ),
+        (
+            ["--grid", "family-demo", "seed=42", "--plan"],
+            "runs/family-demo/seed=42,recipe=demo-bm25:\nplan of demo/bm25\n",
         ),
     ):
-        with pytest.raises(ValueError) as error:
-            runs.check()
-        assert fragment in str(error.value) and "--overwrite" in str(error.value)
-    assert (tmp_path / "runs" / "grid.json").read_bytes() == before and trained() == ["seed=1", "seed=2"]
-
-
-def test_overwrite_lists_this_grid_alone_and_leaves_no_table_of_the_other(recipe, tmp_path, trained):
-    train_grid(runs_of(recipe, "seed=1,2"))
-    assert train_grid(runs_of(recipe, "stages.a.steps=3"), overwrite=True) == ["steps=3"]
-    assert not (tmp_path / "runs" / "seeds.csv").exists() and (tmp_path / "runs" / "seed=1").exists()
-    assert train_grid(runs_of(recipe, "seed=2,1"), overwrite=True) and trained()[-2:] == ["seed=2", "seed=1"]
+        assert train.main(given) == 0 and capsys.readouterr().out.startswith(printed)
+    for given, message in (
+        ([str(recipe), "--grid", "seed=1,2", "--resume"], "continue no single run; remove --resume"),
+        ([str(recipe), "--jobs", "2"], "are for the runs of a --grid; remove --jobs"),
+        (["seed=1"], "pass a recipe, such as demo/ance, or a --grid with the key `recipe`"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            train.main(given)
+        assert message in capsys.readouterr().err
+    with pytest.raises(ValueError, match="--grid needs recipes: pass one, .* or put them into the grid"):
+        train.main(["--grid", "seed=1,2"])
 
 
 def test_tasks_of_a_job_array_train_all_runs_once_and_share_the_tables(small_recipe, tmp_path, trained):
@@ -312,33 +297,3 @@ def test_a_run_that_fails_or_dies_is_a_row_with_its_reason(recipe, tmp_path, tra
     assert status(runs.folder) == {"seed=13": "failed", "seed=14": "failed", "seed=15": "finished"}
     reasons = [run["reason"] for run in json.loads((tmp_path / "runs" / "grid.json").read_text())["runs"]]
     assert reasons == [("no luck " * 100_000), "killed by signal 9", None]
-
-
-def test_an_override_of_a_key_of_the_grid_is_refused(recipe, tmp_path):
-    with pytest.raises(ValueError, match="seed: both a key of the --grid, .* remove the override"):
-        GridRuns(str(recipe), ["seed=5"], Grid.parse(["seed=1"]), tmp_path / "runs").check()
-
-
-def test_a_run_directory_and_torchrun_are_refused(recipe, tmp_path, monkeypatch):
-    RunDir(tmp_path / "runs").create("")
-    with pytest.raises(FileExistsError, match="runs holds a run; pass another --output"):
-        runs_of(recipe, "seed=1,2").check()
-    monkeypatch.setenv("RANK", "0")
-    with pytest.raises(ValueError, match="without torchrun"):
-        runs_of(recipe, "seed=1,2").check()
-
-
-def test_print_shows_the_plan_of_each_run_and_options_exclude_one_another(
-    recipe, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    assert train.main([str(recipe), "--grid", "seed=1", "stages.a.steps=5,6", "--print"]) == 0
-    first, second = capsys.readouterr().out.strip().split("\n\nruns/")
-    assert first.startswith("runs/small-grid/seed=1,steps=5:\n") and "| a     |" in first and " 5 |" in first
-    assert second.startswith("small-grid/seed=1,steps=6:\n") and " 6 |" in second
-    with pytest.raises(SystemExit, match="2"):
-        train.main([str(recipe), "--grid", "seed=1,2", "--resume"])
-    assert "--grid resumes stopped runs by itself" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="2"):
-        train.main([str(recipe), "--jobs", "2"])
-    assert "are for the runs of a --grid; remove --jobs" in capsys.readouterr().err

@@ -70,7 +70,7 @@ def recipe(small_recipe) -> Recipe:
 def fuse_twice(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict]:
     final_evaluator.QUERIES_PER_BLOCK = 1  # two blocks are without a hit of BM25
     run = RunDir(folder)
-    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", world)
+    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, world)
     return evaluator.hybrid_row("a"), evaluator.hybrid_row("a")
 
 
@@ -126,10 +126,7 @@ def test_each_split_has_a_command(tmp_path):
     ]
 
 
-def train_twice(recipe: Recipe, folder: Path) -> list[tuple[dict, int]]:
-    """The results of a run and of its resumption, each with the time at which the row's ranking was
-    written."""
-
+def train(recipe: Recipe, folder: Path, resume: bool = False) -> None:
     def retrieve(documents, rankings, *rest) -> None:
         for one in rankings:
             one.output.parent.mkdir(parents=True, exist_ok=True)
@@ -137,36 +134,33 @@ def train_twice(recipe: Recipe, folder: Path) -> list[tuple[dict, int]]:
 
     bm25.retrieve = retrieve
     experiment.check_tools = lambda recipe: None  # there may be no Java
-    found = []
-    for resume in (False, True):
-        experiment.train(recipe, folder, resume=resume)
-        run = RunDir(folder)
-        written = run.ranking("hybrid", "test").stat().st_mtime_ns
-        found.append((json.loads(run.measures.read_text()), written))
-    return found
+    experiment.train(recipe, folder, resume=resume)
 
 
-def train_for_rows(recipe: Recipe, folder: Path, rows: tuple[str, ...]) -> tuple[list[str], set[str]]:
-    """The rows of a run's table, and the names of its rankings."""
-    experiment.check_tools = lambda recipe: None
-    test = recipe.final_evaluation.model_copy(update={"rows": rows})
-    experiment.train(recipe.model_copy(update={"final_evaluation": test}), folder)
-    table = json.loads(RunDir(folder).measures.read_text())["rows"]
-    return [row["row"] for row in table], {path.name for path in RunDir(folder).run_files.glob("*.trec")}
+def table(run: RunDir) -> list[dict]:
+    return json.loads(run.measures.read_text())["rows"]
 
 
 def test_rows_that_the_recipe_does_not_want_are_not_ranked(recipe, run_processes, tmp_path):
     """BM25, which no source needs, is not even called."""
     for rows, expected in (((), ["a"]), (("untrained",), ["untrained", "a"])):
-        folder = tmp_path / str(len(rows))
-        ((table, rankings),) = run_processes(1, train_for_rows, recipe, folder, rows, join=False)
-        assert table == expected and rankings == {f"{row}.test.trec" for row in expected}
+        run = RunDir(tmp_path / str(len(rows)))
+        test = recipe.final_evaluation.model_copy(update={"rows": rows})
+        changed = recipe.model_copy(update={"final_evaluation": test})
+        run_processes(1, train, changed, run.folder, join=False)
+        assert [row["row"] for row in table(run)] == expected
+        assert {path.name for path in run.run_files.glob("*.trec")} == {
+            f"{row}.test.trec" for row in expected
+        }
 
 
 def test_a_run_with_bm25_ends_with_the_row(recipe, run_processes, tmp_path):
-    ((first, resumed),) = run_processes(1, train_twice, recipe, tmp_path / "run", join=False)
-    results, _ = first
-    assert [row["row"] for row in results["rows"]] == ["bm25", "untrained", "a", "hybrid"]
-    assert last_stage(results["rows"])["row"] == "a"
-    assert results["export"]["hybrid"] == fusion_command(RunDir(tmp_path / "run"), ["test"], HITS)
-    assert resumed[0]["rows"][-1] == results["rows"][-1] and resumed[1] == first[1]
+    run = RunDir(tmp_path / "run")
+    run_processes(1, train, recipe, run.folder, join=False)
+    rows, written = table(run), run.ranking("hybrid", "test").stat().st_mtime_ns
+    assert [row["row"] for row in rows] == ["bm25", "untrained", "a", "hybrid"]
+    assert last_stage(rows)["row"] == "a"
+    exported = json.loads(run.measures.read_text())["export"]
+    assert exported["hybrid"] == fusion_command(run, ["test"], HITS)
+    run_processes(1, train, recipe, run.folder, True, join=False)
+    assert table(run)[-1] == rows[-1] and run.ranking("hybrid", "test").stat().st_mtime_ns == written

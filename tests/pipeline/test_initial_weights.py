@@ -8,20 +8,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.stages import RANDOM, make_stage
 from safetensors.torch import load_file, save_file
 
-from pyserini_ance.encoders.load_save import initial_encoder, save_encoder
-from pyserini_ance.pipeline.initial_weights import InitialWeights, describe_initial_weights, find_weights
+from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.pipeline.initial_weights import (
+    describe_initial_weights,
+    find_weights,
+    publish_initial_weights,
+    read_initial_weights,
+)
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
+from pyserini_ance.runs.checkpoint import TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_file, write_json
 
-TERMS = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
-STAGE = {"steps": 2, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, "terms": TERMS}
+STAGE = make_stage(RANDOM, steps=2)
 
 
 @pytest.fixture
@@ -39,36 +44,28 @@ def recipe_from(small_recipe, init_from: dict, **more) -> Recipe:
     return small_recipe({"b": {**STAGE, "init_from": init_from}}, **more)
 
 
-def read(recipe: Recipe, folder: Path, resume: bool = False) -> InitialWeights:
-    return InitialWeights.read(recipe, RunDir(folder), initial_encoder(recipe.encoder, 0), resume)
+def read(recipe: Recipe, folder: Path, resume: bool = False) -> tuple[dict, dict]:
+    """Origins and encoders."""
+    return read_initial_weights(recipe, RunDir(folder), initial_encoder(recipe.encoder, 0), resume)
 
 
 def with_encoder(recipe: Recipe, **changes) -> Recipe:
     return recipe.model_copy(update={"encoder": recipe.encoder.model_copy(update=changes)})
 
 
-def test_weights_are_found_by_run_and_stage_and_by_folder(made):
-    weights = sha256_file(made.checkpoint("warm", 2) / "encoder" / "model.safetensors")
+def test_weights_are_found_by_run_and_stage_by_folder_and_by_recipe(made, monkeypatch):
     encoder = made.checkpoint("warm", 2) / "encoder"
+    weights = sha256_file(encoder / "model.safetensors")
     found = find_weights(InitFrom(run=made.folder, stage="warm"))
     assert (found.encoder, found.weights, found.stage) == (encoder, weights, "warm")
-    assert find_weights(InitFrom(folder=encoder)).weights == weights
-    shutil.copytree(encoder, made.model)
-    assert find_weights(InitFrom(folder=made.model)).weights == weights
-
-
-def test_a_recipe_stands_for_its_run_in_the_default_folder(made, small_recipe, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "small.yaml").write_text(made.recipe.read_text())  # its name is `small`
+    shutil.copytree(encoder, made.model)  # without a manifest
+    for folder in (encoder, made.model):
+        assert find_weights(InitFrom(folder=folder)).weights == weights
+    monkeypatch.chdir(made.folder.parent)
+    Path("small.yaml").write_text(made.recipe.read_text())  # its name is `small`
     shutil.copytree(made.folder, "runs/small")
-    assert find_weights(InitFrom(recipe="small.yaml", stage="warm")).encoder == Path(
-        "runs/small/checkpoints/warm-00000002/encoder"
-    )
-    shutil.rmtree("runs")
-    with pytest.raises(
-        FileNotFoundError, match=r"runs/small holds no run; make it with: pyserini-ance train small.yaml$"
-    ):
-        find_weights(InitFrom(recipe="small.yaml"))
+    found = find_weights(InitFrom(recipe="small.yaml", stage="warm")).encoder
+    assert found == Path("runs/small/checkpoints/warm-00000002/encoder")
 
 
 @pytest.mark.parametrize(
@@ -78,14 +75,9 @@ def test_a_recipe_stands_for_its_run_in_the_default_folder(made, small_recipe, t
             {"run": "runs/demo-bm25"},
             r"stages.b.init_from: runs/demo-bm25 holds no run; make it with: pyserini-ance train demo/bm25$",
         ),
-        (
-            {"run": "nowhere"},
-            r"nowhere holds no run; make it with: pyserini-ance train RECIPE --output nowhere$",
-        ),
-        (
-            {"run": "made", "stage": "wram"},
-            r"made has no stage 'wram' \(did you mean 'warm'\?\); stages: warm, more",
-        ),
+        ({"run": "nowhere"}, r"make it with: pyserini-ance train RECIPE --output nowhere$"),
+        ({"recipe": "small.yaml"}, r"runs/small holds no run; make it with: pyserini-ance train small.yaml$"),
+        ({"run": "made", "stage": "wram"}, r"no stage 'wram' \(did you mean 'warm'\?\); stages: warm, more"),
         (
             {"run": "made"},
             r"a run that stopped at stage more, step 0: stage more has not ended. Continue it with: "
@@ -93,12 +85,21 @@ def test_a_recipe_stands_for_its_run_in_the_default_folder(made, small_recipe, t
         ),
         ({"folder": "made/model"}, "made/model is not a folder; expected RUN/model, or"),
         ({"folder": "made/checkpoints"}, "is not an encoder saved by pyserini_ance"),
+        ({"run": "damaged", "stage": "warm"}, "is not what .*manifest.json says was written"),
+        (
+            {"folder": "damaged/checkpoints/warm-00000002/encoder"},
+            "is not what .*manifest.json says was written",
+        ),
     ],
 )
-def test_missing_weights_are_reported_with_the_command_that_makes_them(
+def test_missing_and_damaged_weights_are_reported_with_the_command_that_makes_them(
     made, small_recipe, monkeypatch, start, message
 ):
     monkeypatch.chdir(made.folder.parent)
+    Path("small.yaml").write_text(made.recipe.read_text())
+    shutil.copytree("made", "damaged")
+    path = Path("damaged/checkpoints/warm-00000002/encoder/model.safetensors")
+    save_file({name: tensor + 1 for name, tensor in load_file(path).items()}, path, {"format": "pt"})
     recipe = recipe_from(small_recipe, start)
     with pytest.raises(RuntimeError, match=message):
         read(recipe, Path("run"))
@@ -106,66 +107,31 @@ def test_missing_weights_are_reported_with_the_command_that_makes_them(
     assert line.startswith("stages.b.init_from: missing: ") and not Path("run").exists()
 
 
-def test_damaged_weights_are_refused(made, small_recipe, tmp_path):
-    path = made.checkpoint("warm", 2) / "encoder" / "model.safetensors"
-    save_file({name: tensor + 1 for name, tensor in load_file(path).items()}, path, {"format": "pt"})
-    for start in ({"run": str(made.folder), "stage": "warm"}, {"folder": str(path.parent)}):
-        with pytest.raises(RuntimeError, match="is not what .*manifest.json says was written"):
-            read(recipe_from(small_recipe, start), tmp_path / "run")
-
-
-def test_an_encoder_of_another_kind_is_refused(made, small_recipe, tiny_bert, tmp_path):
-    recipe = recipe_from(small_recipe, {"run": str(made.folder), "stage": "warm"})
-    with pytest.raises(
-        ValueError, match=r"stages.b.init_from: encoder.pooling is 'cls', but .* was trained with 'mean'"
-    ):
-        read(with_encoder(recipe, pooling="cls"), tmp_path / "run")
-    shorter = recipe.encoder.tokenization.model_copy(
-        update={"query": recipe.encoder.tokenization.query.model_copy(update={"length_tokens": 9})}
-    )
-    initial = read(with_encoder(recipe, tokenization=shorter, dropout=0.5), tmp_path / "run")
-    assert (
-        initial.encoders["start-b"].length_tokens("query") == 9
-        and initial.encoders["start-b"].family.dropout == 0.5
-    )
-
-
-def test_normalize_may_change_if_the_stage_allows_it(made, small_recipe, tmp_path):
+def test_what_an_encoder_computes_may_change_only_if_the_stage_allows_it(made, small_recipe, tmp_path):
     place = {"run": str(made.folder), "stage": "warm"}
-    with pytest.raises(
-        ValueError,
-        match=r"encoder.normalize is True, but .* was trained with False; .* `allow_changes: "
-        r"\[normalize\]` under the stage's `init_from:`",
-    ):
-        read(with_encoder(recipe_from(small_recipe, place), normalize=True), tmp_path / "run")
-    encoder = read(
-        with_encoder(recipe_from(small_recipe, {**place, "allow_changes": ["normalize"]}), normalize=True),
-        tmp_path / "run",
-    ).encoders["start-b"]
-    assert np.allclose(np.linalg.norm(encoder.encode([{"text": "the red apple"}], "document"), axis=1), 1)
+    recipe = recipe_from(small_recipe, place)
+    tokenization = recipe.encoder.tokenization
+    document, query = tokenization.document, tokenization.query
+    by_title = document.model_copy(update={"template": "{title}"})
+    changes = {
+        "pooling": "cls",
+        "normalize": True,
+        "tokenization": tokenization.model_copy(update={"document": by_title}),
+    }
+    for key, value in changes.items():
+        cure = "" if key == "pooling" else rf".* `allow_changes: \[{key}\]` under the stage's `init_from:`"
+        with pytest.raises(ValueError, match=rf"b.init_from: encoder.{key} is .* was trained with .*{cure}"):
+            read(with_encoder(recipe, **{key: value}), tmp_path / "run")
+    allowed = recipe_from(small_recipe, {**place, "allow_changes": ["normalize", "tokenization"]})
+    del changes["pooling"]
+    encoder = read(with_encoder(allowed, **changes), tmp_path / "run")[1]["start-b"]
+    assert encoder.family.tokenization == changes["tokenization"]
+    assert np.allclose(np.linalg.norm(encoder.encode([{"title": "the red apple"}], "document"), axis=1), 1)
+    shorter = tokenization.model_copy(update={"query": query.model_copy(update={"length_tokens": 9})})
+    free = read(with_encoder(recipe, tokenization=shorter, dropout=0.5), tmp_path / "run")[1]["start-b"]
+    assert (free.length_tokens("query"), free.family.dropout) == (9, 0.5)
     with pytest.raises(ValueError, match="`allow_changes` is for encoders from outside the recipe"):
         recipe_from(small_recipe, {"stage": "a", "allow_changes": ["normalize"]})
-
-
-def test_tokenization_may_change_if_the_stage_allows_it(made, small_recipe, tmp_path):
-    place = {"run": str(made.folder), "stage": "warm"}
-    tokenization = recipe_from(small_recipe, place).encoder.tokenization
-    by_title = tokenization.model_copy(
-        update={"document": tokenization.document.model_copy(update={"template": "{title}"})}
-    )
-    with pytest.raises(
-        ValueError,
-        match=r"encoder.tokenization is .* was trained with .* `allow_changes: \[tokenization\]` "
-        r"under the stage's `init_from:`",
-    ):
-        read(with_encoder(recipe_from(small_recipe, place), tokenization=by_title), tmp_path / "run")
-    initial = read(
-        with_encoder(
-            recipe_from(small_recipe, {**place, "allow_changes": ["tokenization"]}), tokenization=by_title
-        ),
-        tmp_path / "run",
-    )
-    assert initial.encoders["start-b"].family.tokenization == by_title
 
 
 def test_another_tokenizer_or_vector_size_is_refused(made, small_recipe, tiny_bert, tmp_path, monkeypatch):
@@ -180,14 +146,9 @@ def test_another_tokenizer_or_vector_size_is_refused(made, small_recipe, tiny_be
     untrained = initial_encoder(recipe.encoder, 0)
     untrained.towers.queries.dimension = 16
     with pytest.raises(ValueError, match="makes vectors of 32 numbers, encoder.model of 16"):
-        InitialWeights.read(recipe, RunDir(tmp_path / "run"), untrained, False)
-
-
-def test_a_run_cannot_start_from_itself(made, small_recipe):
-    with pytest.raises(
-        ValueError, match="is inside .*made, the directory of this run; pass another --output"
-    ):
-        read(recipe_from(small_recipe, {"run": str(made.folder), "stage": "warm"}), made.folder)
+        read_initial_weights(recipe, RunDir(tmp_path / "run"), untrained, False)
+    with pytest.raises(ValueError, match="is inside .*made, the directory of this run; pass another"):
+        read(recipe, made.folder)
 
 
 def test_copied_weights_may_be_gone_but_not_changed(made, small_recipe, tmp_path):
@@ -195,17 +156,17 @@ def test_copied_weights_may_be_gone_but_not_changed(made, small_recipe, tmp_path
         recipe_from(small_recipe, {"run": str(made.folder), "stage": "warm"}),
         RunDir(tmp_path / "run"),
     )
-    initial = read(recipe, run.folder)
+    origins, encoders = read(recipe, run.folder)
     run.folder.mkdir()
-    write_json(run.environment, {"initial_weights": initial.as_json()})
-    weights = initial.publish()
+    write_json(run.environment, {"initial_weights": {"start-b": origins["start-b"].as_json()}})
+    weights = publish_initial_weights(recipe, run, encoders)
     assert {name: set(hashes) for name, hashes in weights.items()} == {
-        "start-b": {initial.origins["start-b"].weights}
+        "start-b": {origins["start-b"].weights}
     }
-    again = read(recipe, run.folder, resume=True)
-    assert (again.encoders, again.publish()) == ({}, weights)
+    assert read(recipe, run.folder, resume=True)[1] == {}
+    assert publish_initial_weights(recipe, run, {}) == weights
     moved = made.folder.rename(tmp_path / "moved")
-    assert read(recipe, run.folder, resume=True).publish() == weights
+    assert read(recipe, run.folder, resume=True) == ({}, {})
     encoder = initial_encoder(
         recipe.encoder.model_copy(update={"model": str(moved / "checkpoints" / "warm-00000002" / "encoder")}),
         0,
@@ -220,15 +181,6 @@ def test_copied_weights_may_be_gone_but_not_changed(made, small_recipe, tmp_path
         r"Restore those weights",
     ):
         read(recipe_from(small_recipe, {"run": str(made.folder)}), run.folder, resume=True)
-
-
-def test_a_saved_folder_has_no_manifest_and_is_hashed(small_recipe, tmp_path):
-    recipe = small_recipe({"a": STAGE})
-    (tmp_path / "saved").mkdir()
-    save_encoder(initial_encoder(recipe.encoder, 0), tmp_path / "saved")
-    assert find_weights(InitFrom(folder=tmp_path / "saved")).weights == sha256_file(
-        tmp_path / "saved" / "model.safetensors"
-    )
 
 
 def test_two_runs_share_a_warm_up_and_are_independent_of_it(server, small_recipe, tmp_path):
@@ -277,41 +229,3 @@ def test_two_runs_share_a_warm_up_and_are_independent_of_it(server, small_recipe
         }
     }
     assert load(tmp_path / "run" / "recipe.yaml").recipe == load(tmp_path / "run.yaml").recipe
-
-
-def test_a_pair_of_berts_is_exported_for_stock_dpr_and_can_be_trained_further(server, small_recipe, tmp_path):
-    encoder = small_recipe({"a": STAGE}).encoder.model_dump(mode="json")
-    encoder["tokenization"]["document"]["template"] = "{title} [SEP] {text}"
-    pair = {"encoder": {**encoder, "tied": False, "pooling": "cls"}}
-    recipes = {
-        "first": small_recipe({"a": STAGE}, **pair),
-        "second": recipe_from(small_recipe, {"folder": str(tmp_path / "first" / "model")}, **pair),
-    }
-    for name, recipe in recipes.items():
-        (tmp_path / f"{name}.yaml").write_text(dump(recipe))
-        done = server.run("train", [str(tmp_path / f"{name}.yaml"), "--output", str(tmp_path / name)])
-        assert done["code"] == 0, done["stderr"]
-    for tower, architecture in (("queries", "DPRQuestionEncoder"), ("documents", "DPRContextEncoder")):
-        assert read_json(tmp_path / "first" / "model" / tower / "config.json")["architectures"] == [
-            architecture
-        ]
-    first, second = (read_json(tmp_path / name / "measures.json") for name in recipes)
-    assert (
-        f"--encoder {tmp_path / 'first' / 'model' / 'queries'} --encoder-class dpr "
-        in first["export"]["command"]
-    )
-    assert (first["export"]["documents"]["class"], first["export"]["notes"][0]) == (
-        "pyserini_ance",
-        "queries: Pyserini's stock class `dpr` computes the same vectors, up to 24 tokens: "
-        "it does not truncate queries",
-    )
-    trained = Checkpoint.open(tmp_path / "first" / "checkpoints" / "a-00000002")
-    started = Checkpoint.open(tmp_path / "second" / "checkpoints" / "start-b-00000000")
-    assert trained.hashes == started.hashes and trained.query_weights != trained.document_weights
-    assert (
-        read_json(tmp_path / "second" / "environment.json")["initial_weights"]["start-b"]["weights"]
-        == trained.weights
-    )
-    assert [second["rows"][1][name] for name in ("RR@10", "R@20")] == [
-        first["rows"][-1][name] for name in ("RR@10", "R@20")
-    ]

@@ -4,18 +4,15 @@ from helpers.base_recipe import recipe_of_stages
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.pipeline import plan as plan_module
 from pyserini_ance.pipeline.plan import (
-    checkpoints_at_once,
     documents_encoded,
     evaluation_encodings,
     evaluation_steps,
     plan,
     refresh_steps,
-    vectors_at_once,
 )
 from pyserini_ance.recipe.evaluation_settings import FinalEvaluation
 from pyserini_ance.recipe.init_from import InitFrom
-from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.stage import Average, Stage
+from pyserini_ance.recipe.stage import Stage
 
 STAGE = {
     "steps": 20,
@@ -65,21 +62,13 @@ def test_documents_in_passages_are_counted_as_such(small_recipe):
 
 
 def test_one_line_of_sizes(small_recipe, monkeypatch):
-    """In units of a vector: 30 documents, and weights of one tower, or of two that are untied."""
-    background = {**STAGE, "refresh": {"every_steps": 5, "mode": "async", "adopt": {"after_steps": 9}}}
-    recipe = small_recipe({"a": STATIC, "b": background}, retention={"save_total_limit": 3})
+    """In units of a vector."""
+    recipe = small_recipe({"b": STATIC})
     encoder = initial_encoder(recipe.encoder, recipe.seed)
-    vector = 4 * encoder.dimension
-    monkeypatch.setattr(plan_module, "GIB", vector)
-    weights = sum(p.numel() for p in encoder.towers.parameters()) * 4 / vector
-    line = (
-        "sizes: vectors 30.00 GiB x 5, checkpoints {0:.2f} GiB x 10, those of the running stage with "
-        "moments of {1:.2f} GiB each"
-    )
-    assert line.format(weights, 2 * weights) in plan(recipe).splitlines()
-    untied = {"a": STATIC, "b": {**background, "trainable": "query_tower"}}
-    text = plan(small_recipe(untied, retention={"save_total_limit": 3}))
-    assert line.format(2 * weights, 4 * weights) in text.splitlines()
+    monkeypatch.setattr(plan_module, "GIB", 4 * encoder.dimension)
+    weights = sum(p.numel() for p in encoder.towers.parameters()) / encoder.dimension
+    sizes = f"a checkpoint {weights:.2f} GiB, its moments while its stage runs {2 * weights:.2f} GiB"
+    assert f"sizes: vectors 30.00 GiB, {sizes}" in plan(recipe).splitlines()
 
 
 @pytest.mark.parametrize(("sampling", "epochs"), [("proportional", "2.0"), ("equal", "dev 4.0, train 1.3")])
@@ -121,37 +110,17 @@ def test_a_stage_says_how_its_learning_rate_changes(small_recipe):
     ]
 
 
-def stage(
-    steps: int,
-    refresh: int | None = None,
-    evaluate: int | None = None,
-    sample: int | None = None,
-    **background,
-) -> Stage:
-    """`background`: how negatives are refreshed, and dev measured where nothing else is said."""
+def stage(steps: int, refresh: int | None = None, evaluate: int | None = None, **dev) -> Stage:
     settings = {"steps": steps, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}}
     negatives = [{"kind": "ann" if refresh else "random"}]
     return Stage.model_validate(
         {
             **settings,
             "terms": {"query": {"negatives": negatives}},
-            "refresh": refresh and {"every_steps": refresh, **background},
-            "evaluate": evaluate
-            and {"every_steps": evaluate, "sample_documents": sample, **({} if refresh else background)},
+            "refresh": refresh and {"every_steps": refresh},
+            "evaluate": evaluate and {"every_steps": evaluate, **dev},
         }
     )
-
-
-def after(steps: int) -> dict:
-    return {"mode": "async", "adopt": {"after_steps": steps}}
-
-
-def recipe(*stages: Stage, **keep) -> Recipe:
-    return recipe_of_stages(*stages, retention=keep)
-
-
-def averaging(stage: Stage, **average) -> Stage:
-    return stage.model_copy(update={"average": Average(**average)})
 
 
 @pytest.mark.parametrize(
@@ -164,13 +133,9 @@ def averaging(stage: Stage, **average) -> Stage:
         (stage(8, evaluate=4), set(), {0, 4, 8}, 300),
         (stage(3, evaluate=4), set(), {0, 3}, 200),
         (stage(8, refresh=4, evaluate=4), {0, 4}, {0, 4, 8}, 300),  # steps 0 and 4 are encoded once
-        (
-            stage(8, refresh=4, evaluate=4, sample=50),
-            {0, 4},
-            {0, 4, 8},
-            250,
-        ),  # step 4 finds its sample among the refresh's
-        (stage(8, evaluate=4, sample=500), set(), {0, 4, 8}, 300),  # a sample of all
+        # Step 4 finds its sample among the refresh's.
+        (stage(8, refresh=4, evaluate=4, sample_documents=50), {0, 4}, {0, 4, 8}, 250),
+        (stage(8, evaluate=4, sample_documents=500), set(), {0, 4, 8}, 300),  # a sample of all
         (
             stage(8, refresh=4, evaluate=4).model_copy(update={"trainable": "query_tower"}),
             {0, 4},
@@ -184,30 +149,11 @@ def test_steps_at_which_something_happens(made, refreshes, evaluations, encoded)
     assert documents_encoded(made, 100) == encoded
 
 
-@pytest.mark.parametrize(
-    ("made", "checkpoints", "vectors"),
-    [
-        (recipe(stage(10)), 2 + 1, 3),
-        (recipe(stage(10), stage(10)), 2 + 2, 3),
-        (recipe(stage(10), save_total_limit=4), 2 + 4, 3),
-        (recipe(stage(10, evaluate=5)), 2 + 2 + 1, 3),  # the former best, while the new one is being named
-        (recipe(stage(10, evaluate=5), stage(10), save_total_limit=2), 2 + 3 + 2 + 1, 3),
-        (recipe(averaging(stage(10), start=0.5)), 2 + 1 + (2 + 1), 3),
-        (recipe(averaging(stage(20, evaluate=5), checkpoints=3)), 2 + 2 + 1 + (2 + 3), 3),
-        (recipe(stage(90, refresh=5, **after(10)), stage(90, refresh=5, **READY)), 2 + 2 + 3, 6),
-        (recipe(stage(90, refresh=5, evaluate=5, **after(20)), stage(10)), 2 + 2 + 1 + (1 + 8), 3 + 8),
-    ],
-)
-def test_a_run_directory_at_its_fullest(made, checkpoints, vectors):
-    assert (checkpoints_at_once(made), vectors_at_once(made)) == (checkpoints, vectors)
-
-
 def test_the_final_evaluation_encodes_once_per_document_tower_of_its_rows():
     def encodings(*rows: str, **changes) -> int:
         stages = [stage(10), stage(10).model_copy(update=changes)]
-        return evaluation_encodings(
-            recipe(*stages).model_copy(update={"final_evaluation": FinalEvaluation(rows=rows)})
-        )
+        made = recipe_of_stages(*stages).model_copy(update={"final_evaluation": FinalEvaluation(rows=rows)})
+        return evaluation_encodings(made)
 
     assert encodings("untrained", "start", "stages") == 3
     assert encodings("stages") == 2 and encodings() == 1

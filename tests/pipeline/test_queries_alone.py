@@ -4,29 +4,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.stages import RANDOM, make_stage
 
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.pipeline.preparation import read_collection
 from pyserini_ance.recipe.load import dump, load
 
-EVERY = {"batch_queries": 4, "optimizer": {"learning_rate": 1e-3}}
-STAGES = {
-    "warm": {
-        "steps": 4,
-        **EVERY,
-        "terms": {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}},
-    },
-    "ltre": {
-        "steps": 5,
-        **EVERY,
-        "trainable": "query_tower",
-        "terms": {
-            "query": {"negatives": [{"kind": "live", "top_k": 8}], "loss": {"kind": "ranknet", "scale": 0.1}}
-        },
-        "evaluate": {"every_steps": 2, "sample_documents": 20, "keep_best": False},
-    },
-}
+LTRE = make_stage({"kind": "live", "top_k": 8}, steps=5, trainable="query_tower")
+LTRE["terms"]["query"]["loss"] = {"kind": "ranknet", "scale": 0.1}
+LTRE["evaluate"] = {"every_steps": 2, "sample_documents": 20, "keep_best": False}
+STAGES = {"warm": make_stage(RANDOM), "ltre": LTRE}
 
 
 @pytest.fixture(scope="module")

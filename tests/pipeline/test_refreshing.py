@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from helpers.stages import make_stage
 
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.pipeline.preparation import read_collection
@@ -16,13 +17,7 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import publishing
 
 pytestmark = pytest.mark.usefixtures("clock")
-STAGE = {
-    "steps": 20,
-    "batch_queries": 4,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "ann", "top_k": 5}]}},
-    "refresh": {"every_steps": 4, "mode": "async"},
-}
+STAGE = make_stage({"kind": "ann", "top_k": 5}, steps=20, refresh={"every_steps": 4, "mode": "async"})
 
 
 @pytest.fixture
@@ -65,18 +60,15 @@ def test_a_run_that_has_not_started_is_waited_for(recipe, tmp_path, clock, caplo
         begin(run, recipe, digest)
         run.mark("finished", "the end")
 
+    with pytest.raises(FileNotFoundError, match=f"no training has started in {run.folder} for 10 seconds"):
+        refresh(recipe, run.folder)
+    assert not run.folder.exists()
     clock.after(8, train)
     with caplog.at_level("INFO"):
         assert refresh(recipe, run.folder) == "the run has finished"
     assert (
         f"waiting for training to start: pyserini-ance train small --output {run.folder}" in caplog.messages
     )
-
-
-def test_waiting_for_a_run_has_a_timeout(recipe, tmp_path):
-    with pytest.raises(FileNotFoundError, match=f"no training has started in {tmp_path}/run for 10 seconds"):
-        refresh(recipe, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def test_the_run_of_another_recipe_is_refused(recipe, run):

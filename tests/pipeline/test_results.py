@@ -1,25 +1,41 @@
-from dataclasses import replace
+import json
 
-from pyserini_ance.pipeline.results import Results
-from pyserini_ance.recipe.load import load
+import pytest
 
+from pyserini_ance.pipeline.results import Run, low_results, results_record, unimproved_stages
+from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 
-def result(*overrides: str) -> Results:
-    rows = [
-        {"row": "bm25", "RR@10": 0.5, "test seconds": 2.04},
-        {"row": "ance", "RR@10": 0.625, "train seconds": 10.0, "refresh seconds": 3.0},
-    ]
-    exported = {"notes": ["queries: as here"], "command": "search --index i"}
-    return Results(
-        load("demo/ance", "final_evaluation.measures=[RR@10]", *overrides).recipe,
-        rows,
-        {"everything": 12.5},
-        exported,
-    )
+ROWS = [
+    {"row": "bm25", "RR@10": 0.5, "test seconds": 2.04},
+    {"row": "ance", "RR@10": 0.625, "train seconds": 10.0, "refresh seconds": 3.0},
+]
+EXPORTED = {"notes": ["queries: as here"], "command": "search --index i"}
 
 
-def test_the_table_and_what_to_type_next():
-    assert result("expect=null").as_text() == (
+def demo(*overrides: str) -> Recipe:
+    return load("demo/ance", "final_evaluation.measures=[RR@10]", *overrides).recipe
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Write the results of a run of `demo/ance`; returns its text and its `measures.json`."""
+
+    def write(*overrides: str, rows: list[dict] = ROWS, exported: dict = EXPORTED) -> tuple[str, dict]:
+        run, recipe = RunDir(tmp_path / "run"), demo(*overrides)
+        run.create(dump(recipe), overwrite=True)
+        record = results_record(recipe, RunLog(run), rows, {"everything": 12.5}, {"process": 7}, exported)
+        run.measures.write_text(json.dumps(record))
+        return Run(run.folder).as_text(), record
+
+    return write
+
+
+def test_the_table_and_what_to_type_next(written):
+    text, record = written("expect=null", "seed=7")
+    assert text == (
         "| row  |  RR@10 | train seconds | refresh seconds | test seconds |\n"
         "| ---- | -----: | ------------: | --------------: | -----------: |\n"
         "| bm25 | 0.5000 |             - |               - |          2.0 |\n"
@@ -34,64 +50,59 @@ def test_the_table_and_what_to_type_next():
         "search with it:\n"
         "  search --index i"
     )
+    assert (record["recipe"], record["measures"], record["memory_bytes"]) == (
+        "demo/ance",
+        ["RR@10"],
+        {"process": 7},
+    )
+    assert record["config_hash"] == written()[1]["config_hash"] and "warnings" not in record
 
 
-def test_a_result_that_is_worse_than_its_start_is_a_loud_line():
-    found = result("expect=null")
-    found.rows.insert(1, {"row": "untrained", "RR@10": 0.75, "test seconds": 2.0})
-    found = replace(found, warnings=["stage bm25-neg never improved on its start: the result is that of a"])
-    lines = found.as_text().splitlines()
-    assert lines[9:13] == [
+def test_warnings_and_expected_figures_follow_the_table_and_the_fusion_comes_last(written):
+    untrained = {"row": "untrained", "RR@10": 0.75, "test seconds": 2.0}
+    hybrid = {"hybrid": "fuse one\nfuse two"}
+    text, record = written("expect={test: {RR@10: 0.6}}", rows=[*ROWS, untrained], exported=EXPORTED | hybrid)
+    lines = text.splitlines()
+    assert lines[9:15] == [
         "",
-        "WARNING: stage bm25-neg never improved on its start: the result is that of a",
         "WARNING: ance is below the untrained encoder: RR@10 0.6250 instead of 0.7500. See "
         "docs/guides/choosing-a-method.md, It got worse",
         "",
+        "| ance  | expected | measured | difference |",
+        "| ----- | -------: | -------: | ---------- |",
+        "| RR@10 |   0.6000 |   0.6250 | +0.0250    |",
     ]
-    assert [f"WARNING: {line}" for line in found.as_json()["warnings"]] == lines[10:12]
-    found.rows[1]["RR@10"] = 0.625
-    assert found.all_warnings == found.warnings
+    assert [f"WARNING: {line}" for line in record["warnings"]] == lines[10:11]
+    assert text.endswith("\n  search --index i\nfuse it with BM25, as in row hybrid:\n  fuse one\n  fuse two")
+    assert "expected" not in written("encoder.projection=64")[0]  # a variant
 
 
-def test_bm25_above_the_result_and_above_both_fused_is_a_loud_line():
-    found = result("expect=null")
-    hybrid = {"row": "hybrid", "RR@10": 0.65}
-    found.rows.append(hybrid)
-    assert found.all_warnings == []
-    found.rows[0]["RR@10"] = 0.64
-    assert found.all_warnings == []
-    hybrid["RR@10"] = 0.63
-    assert found.all_warnings == ["bm25 alone is the best row: RR@10 0.6400, ance 0.6250, hybrid 0.6300"]
+@pytest.mark.parametrize(
+    ("bm25", "hybrid", "warnings"),
+    [
+        (0.5, 0.65, []),
+        (0.64, 0.65, []),
+        (0.64, 0.63, ["bm25 alone is the best row: RR@10 0.6400, ance 0.6250, hybrid 0.6300"]),
+    ],
+)
+def test_bm25_above_the_result_and_above_both_fused_is_a_loud_line(bm25, hybrid, warnings):
+    rows = [{**ROWS[0], "RR@10": bm25}, {"row": "untrained", "RR@10": 0.625}, ROWS[1]]
+    rows.append({"row": "hybrid", "RR@10": hybrid})
+    assert low_results(demo().final_evaluation, rows) == warnings
 
 
-def test_the_fusion_with_bm25_comes_last():
-    found = result("expect=null")
-    found.exported["hybrid"] = "fuse one\nfuse two"
-    assert found.as_text().endswith(
-        "\n  search --index i\nfuse it with BM25, as in row hybrid:\n  fuse one\n  fuse two"
-    )
-
-
-def test_expected_figures_follow_the_table():
-    lines = result("expect={test: {RR@10: 0.6}}").as_text().splitlines()
-    assert [line for line in lines if "expected" in line or "RR@10 |" in line][1:] == [
-        "| ance  | expected | measured | difference |", "| RR@10 |   0.6000 |   0.6250 | +0.0250    |"
-    ]  # fmt: skip
-
-
-def test_a_variant_has_no_expected_figures():
-    assert "expected" not in result("encoder.projection=64").as_text()
-
-
-def test_the_record_says_which_recipe_and_measures():
-    found = result("seed=7").as_json()
-    assert (found["recipe"], found["config_hash"], found["measures"]) == (
-        "demo/ance",
-        result().as_json()["config_hash"],
-        ["RR@10"],
-    )
-    assert (
-        found["rows"][1]["RR@10"] == 0.625
-        and found["seconds"] == {"everything": 12.5}
-        and found["export"]["command"] == "search --index i"
-    )
+def test_a_stage_that_never_improved_is_named_with_what_its_result_is(small_recipe, tmp_path):
+    ends = {"first": 0, "again": 0, "from-first": 0, "better": 5, "elsewhere": 0}
+    starts = {"again": "previous", "from-first": {"stage": "first"}, "elsewhere": {"folder": str(tmp_path)}}
+    stage = {"steps": 10, "batch_queries": 2, "optimizer": {"learning_rate": 1e-3}}
+    stage["terms"] = {"query": {"negatives": ["random"]}}
+    recipe = small_recipe({name: {**stage, "init_from": starts.get(name, "initial")} for name in ends})
+    log = RunLog(RunDir(tmp_path))
+    for name, step in ends.items():
+        log.decide("stage_end", stage=name, step=10, result=f"{name}-{step:08d}", weights="w")
+    assert unimproved_stages(recipe, log) == [
+        "stage first never improved on its start: the result is the untrained encoder",
+        "stage again never improved on its start: the result is that of stage first",
+        "stage from-first never improved on its start: the result is that of stage first",
+        f"stage elsewhere never improved on its start: the result is its initial weights, folder {tmp_path}",
+    ]

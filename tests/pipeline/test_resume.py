@@ -24,68 +24,41 @@ def run(tmp_path) -> RunDir:
     return made
 
 
-def test_a_run_may_continue_on_another_machine(run):
-    check_same_run(run, load("demo/ance").recipe, collection("one"))
-    moved = [
-        "cache=/elsewhere",
-        "device=cpu",
-        "threads=3",
-        "refresher={launch: external, device: cpu, threads: 2, refresher_timeout_seconds: 5}",
-    ]
-    check_same_run(run, load("demo/ance", *moved).recipe, collection("one"))
+def test_a_run_may_continue_on_another_machine_and_with_other_published_figures(run):
+    machine = "refresher={launch: external, device: cpu, threads: 2, refresher_timeout_seconds: 5}"
+    figures = ["data.official.documents=7", "description=better", "expect={test: {RR@10: 0.4}}"]
+    for changes in ([], ["cache=/elsewhere", "device=cpu", "threads=3", machine], figures):
+        check_same_run(run, load("demo/ance", *changes).recipe, collection("one"))
 
 
-def test_published_figures_may_be_corrected(run):
-    check_same_run(
-        run,
-        load(
-            "demo/ance", "data.official.documents=7", "description=better", "expect={test: {RR@10: 0.4}}"
-        ).recipe,
-        collection("one"),
-    )
-
-
-def test_another_recipe_is_refused_with_the_command_to_type(run):
-    with pytest.raises(
-        ValueError,
-        match=r"differs from the recipe given.* pyserini-ance train .*recipe\.yaml --output .* --resume",
-    ):
-        check_same_run(run, load("demo/ance", "seed=7").recipe, collection("one"))
+@pytest.mark.parametrize(
+    ("overrides", "text", "message"),
+    [
+        (["seed=7"], "one", r"differs from the recipe given.* train .*recipe\.yaml --output .* --resume"),
+        (
+            ["stages.ance.terms.query.negatives.0.top_k=20", "stages.bm25-neg.steps=5", "device=cpu"],
+            "one",
+            r"\(stages.bm25-neg.steps: 60 in the run, 5 given; stages.ance.terms.query.negatives.0.top_k: "
+            r"200 in the run, 20 given\).* `train` with --overwrite",
+        ),
+        ([], "two", "the data .* is not that which .* was started with"),
+    ],
+)
+def test_another_recipe_and_other_data_are_refused(run, overrides, text, message):
+    with pytest.raises(ValueError, match=message) as error:
+        check_same_run(run, load("demo/ance", *overrides).recipe, collection(text))
+    assert "init_from" not in str(error.value)
 
 
 def test_further_training_of_a_result_is_another_run(run):
-    with pytest.raises(ValueError) as error:
-        check_same_run(run, load("demo/ance", "seed=7").recipe, collection("one"))
-    assert "init_from" not in str(error.value)
     run.model.mkdir()
-    with pytest.raises(
-        ValueError, match=r"start another run with init_from: \{folder: .*/model\}\. To continue"
-    ):
+    with pytest.raises(ValueError, match=r"another run with init_from: \{folder: .*/model\}\. To continue"):
         check_same_run(run, load("demo/ance", "seed=7").recipe, collection("one"))
-
-
-def test_the_differing_keys_are_named_with_the_way_to_train_the_new_recipe(run):
-    changed = ["stages.ance.terms.query.negatives.0.top_k=20", "stages.bm25-neg.steps=5", "device=cpu"]
-    with pytest.raises(ValueError) as error:
-        check_same_run(run, load("demo/ance", *changed).recipe, collection("one"))
-    keys = (
-        "(stages.bm25-neg.steps: 60 in the run, 5 given; "
-        "stages.ance.terms.query.negatives.0.top_k: 200 in the run, 20 given)"
-    )
-    assert keys in str(error.value) and "`train` with --overwrite" in str(error.value)
+    run.recipe.unlink()
+    with pytest.raises(FileNotFoundError, match="no run to resume .recipe.yaml is missing."):
+        check_same_run(run, load("demo/ance").recipe, collection("one"))
 
 
 def test_differences_name_keys_and_positions_that_one_side_lacks():
     old, new = {"a": [1, {"b": 2}], "c": {"d": 3}, "e": 4}, {"a": [1], "c": {"d": 5}, "e": 4}
     assert list(differences(old, new)) == [("a.1", '{"b": 2}', "absent"), ("c.d", "3", "5")]
-
-
-def test_other_data_is_refused(run):
-    with pytest.raises(ValueError, match="the data .* is not that which .* was started with"):
-        check_same_run(run, load("demo/ance").recipe, collection("two"))
-
-
-def test_a_run_without_its_files_is_refused(run):
-    run.recipe.unlink()
-    with pytest.raises(FileNotFoundError, match="no run to resume .recipe.yaml is missing."):
-        check_same_run(run, load("demo/ance").recipe, collection("one"))

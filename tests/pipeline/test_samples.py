@@ -91,45 +91,23 @@ def test_msmarco_passages(run, derived):
     assert 0 < expected["R@100"] < 1
 
 
-def test_trec_dl(run, derived, capsys):
-    """Graded judgments; what the sample lacks is counted; holes, and the overlap with the real BM25 ranking,
-    by the command.
-    """
+def test_trec_dl(run, derived):
+    """Graded judgments, as far as the sample has their passages."""
     files = derived / "msmarco-passage"
     folder = run("trec-dl", first_of_bm25(derived))
-    measures = ["nDCG@10", "RR(rel=2)@10", "AP(rel=2)", "R(rel=2)@100"]
     there = {line.split("\t")[0] for line in (files / "collection.tsv").read_text().splitlines()}
-    (folder / "known.qrels").write_text(
-        "".join(
-            f"{line}\n"
-            for line in (files / "2019qrels-pass.txt").read_text().splitlines()
-            if line.split()[2] in there
-        )
-    )
-    expected = recomputed(folder, folder / "known.qrels", "dl19", measures)
+    judged = (files / "2019qrels-pass.txt").read_text().splitlines()
+    known = folder / "known.qrels"
+    known.write_text("".join(f"{line}\n" for line in judged if line.split()[2] in there))
+    expected = recomputed(folder, known, "dl19", ["nDCG@10", "RR(rel=2)@10", "AP(rel=2)", "R(rel=2)@100"])
     assert {name: rows(folder)["ance"][name] for name in expected} == pytest.approx(expected)
-    evaluate.main(
-        [
-            "--run",
-            str(folder / "run.dl19.trec"),
-            str(files / "bm25.dl19.top20.trec"),
-            "--qrels",
-            str(folder / "qrels.dl19.txt"),
-            "--measures",
-            *measures,
-            "Hole@10",
-            "Overlap@20",
-            "--overlap",
-            str(files / "bm25.dl19.top20.trec"),
-            "--output",
-            str(folder / "evaluated.json"),
-        ]
-    )
-    ours, bm25 = (one["measures"] for one in read_json(folder / "evaluated.json")["runs"])
-    assert {name: ours[name] for name in measures} == pytest.approx(expected)
-    assert 0 < ours["Hole@10"] <= 1 and bm25["Hole@10"] == 0  # TREC's judges saw BM25's first ten
-    assert 0 <= ours["Overlap@20"] < 0.5 and bm25["Overlap@20"] == 1
-    assert "14 judged queries" in capsys.readouterr().out
+    bm25, overlap = files / "bm25.dl19.top20.trec", ["Hole@10", "Overlap@20"]
+    given = ["--run", folder / "run.dl19.trec", bm25, "--qrels", folder / "qrels.dl19.txt", "--overlap", bm25]
+    given += ["--measures", *overlap, "--output", folder / "evaluated.json"]
+    evaluate.main(list(map(str, given)))
+    ours, of_bm25 = (one["measures"] for one in read_json(folder / "evaluated.json")["runs"])
+    assert 0 < ours["Hole@10"] <= 1 and of_bm25["Hole@10"] == 0  # TREC's judges saw BM25's first ten
+    assert 0 <= ours["Overlap@20"] < 0.5 and of_bm25["Overlap@20"] == 1
 
 
 def test_msmarco_documents_in_passages(run, derived):

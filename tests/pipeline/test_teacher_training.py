@@ -7,21 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.mined_run import ANN, STAGE, lists_of, make_mined_run, train
+from helpers.mined_run import lists_of, make_mined_run
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForSequenceClassification, CLIPConfig
 
 from pyserini_ance.data.collection import Qrels, Split, Texts
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
-from pyserini_ance.evaluation.tables import last_stage
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
 from pyserini_ance.pipeline import teacher_training
 from pyserini_ance.pipeline.data_checks import check_before_reading
-from pyserini_ance.pipeline.teacher_training import MinedLists, TeacherSettings, _new_model, train_teacher
+from pyserini_ance.pipeline.teacher_training import MinedLists, TeacherSettings, train_teacher
 from pyserini_ance.recipe.load import load
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import read_json, read_json_lines
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +30,6 @@ def run(small_recipe, run_processes, tmp_path_factory) -> RunDir:
 @pytest.fixture(scope="module")
 def lists(run) -> MinedLists:
     return lists_of(run)
-
-
-def test_every_query_of_a_table_has_a_list(run, lists):
-    (table,) = lists.tables
-    np.testing.assert_array_equal(
-        table.candidates, np.load(run.negatives / "ance-00000002/query.0/candidates.npy")
-    )
-    assert len(lists.queries) == 15
 
 
 def test_a_list_has_a_positive_and_different_mined_negatives(lists):
@@ -54,15 +44,6 @@ def test_a_list_has_a_positive_and_different_mined_negatives(lists):
     again = [(query, documents.tolist()) for query, documents in lists.draw(45, 3, seed=7)]
     assert again == [(query, documents.tolist()) for query, documents in drawn]
     assert again != [(query, documents.tolist()) for query, documents in lists.draw(45, 3, seed=8)]
-
-
-def test_texts_are_those_that_the_teacher_reads(lists):
-    ids = lists.collection.documents.rows
-    query, documents = lists.texts(0, np.array([ids["red-apple"], ids["green-river"]]))
-    assert query == "query of red apple" and [text.split()[:4] for text in documents] == [
-        ["the", "apple", "is", "red"],
-        ["the", "river", "is", "green"],
-    ]
 
 
 def test_candidates_of_several_tables_are_joined(lists):
@@ -209,13 +190,6 @@ def test_a_cross_encoder_is_trained_further(run, run_processes, tmp_path, tiny_c
         torch.testing.assert_close(new[name], weight, atol=1e-8, rtol=0)
 
 
-def test_what_goes_wrong_leaves_no_folder(run, run_processes, tmp_path):
-    settings = settings_of("bce", 3, 2, 1e38)
-    (end,) = run_processes.ends(1, train_by, run.folder, tmp_path / "out", settings, join=False)
-    assert "the teacher's mean loss is nan; lower its learning rate (now 1e+38)" in end["error"]
-    assert not (tmp_path / "out").exists() and not list(tmp_path.glob("*"))
-
-
 def test_weights_of_another_model_are_refused(run, run_processes, tmp_path, tiny_bert):
     """Transformers would draw a missing layer, with a warning."""
     for path in tiny_bert.iterdir():
@@ -242,32 +216,3 @@ def test_a_model_that_is_no_cross_encoder_is_refused_before_the_data_is_read(tmp
     CLIPConfig().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="is a clip, which cannot score pairs; start from another"):
         check_before_reading(load("demo/ar2", start).recipe)
-
-
-def test_a_classifier_into_two_is_refused(tiny_bert, tmp_path):
-    config = BertConfig.from_pretrained(tiny_bert, num_labels=2)
-    BertForSequenceClassification(config).save_pretrained(tmp_path)
-    with pytest.raises(
-        ValueError, match="gives 2 scores per pair, expected one; start from another cross-encoder"
-    ):
-        _new_model(str(tmp_path), TeacherSettings(length_tokens=56), "cpu", tmp_path / "start")
-
-
-def test_the_retriever_is_trained_again_from_the_teacher(run, small_recipe, run_processes, tmp_path):
-    term = {
-        "negatives": [ANN],
-        "teacher": {"kind": "cross_encoder", "model": str(tmp_path / "teacher")},
-        "loss": {"kind": "kl"},
-    }
-    student = {**STAGE, "steps": 2, "terms": {"query": term}, "init_from": {"run": str(run.folder)}}
-    recipe = small_recipe({"student": student})
-    run_processes(1, train_by, run.folder, tmp_path / "teacher", settings_of("bce", 3, 2, 1e-3), join=False)
-    run_processes(1, train, recipe, tmp_path / "student", join=False)
-    results = read_json(tmp_path / "student" / "measures.json")
-    assert last_stage(results["rows"])["row"] == "student"
-    report = read_json(tmp_path / "student" / "negatives" / "student-00000000" / "report.json")
-    assert (
-        report["teachers"]["query"]["kind"] == "cross_encoder" and report["teachers"]["query"]["pairs"] > 100
-    )
-    losses = [r for r in read_json_lines(tmp_path / "student" / "metrics.jsonl") if r["event"] == "step"]
-    assert len(losses) == 2 and all(record["loss"] > 0 for record in losses)

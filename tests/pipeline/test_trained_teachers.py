@@ -17,14 +17,14 @@ from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
 from pyserini_ance.pipeline import experiment, trained_teachers
-from pyserini_ance.pipeline.conversion import _mined_table
 from pyserini_ance.pipeline.dry_run import dry_run
 from pyserini_ance.pipeline.mining import read_source
 from pyserini_ance.pipeline.plan import plan
 from pyserini_ance.pipeline.preparation import prepare
-from pyserini_ance.pipeline.ranking_inputs import collection_of
-from pyserini_ance.pipeline.teacher_training import ABOUT, MinedLists, TeacherSettings, train_teacher
+from pyserini_ance.pipeline.teacher_training import ABOUT
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.reports.conversion import mined_table
+from pyserini_ance.reports.ranking_inputs import collection_of
 from pyserini_ance.reports.report import write_report
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import open_generation
@@ -86,33 +86,22 @@ def run(recipe, run_processes, forked_python, tmp_path_factory) -> RunDir:
     return RunDir(folder)
 
 
-def train_as_the_command_does(run: Path, name: str, start: str, output: Path) -> None:
-    for variable in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        os.environ.pop(variable, None)
-    opened = RunDir(run)
-    recipe, collection = opened.read_recipe(), collection_of(opened)
-    generation = open_generation(opened.generation(name, 0), {})
-    tables, weights = list(generation.tables.values()), {f"{name}-00000000": generation.weights}
-    lists = MinedLists.of(collection, collection.split("train"), tables, weights)
-    given = {key: value for key, value in FEW.items() if key != "negatives"}
-    settings = TeacherSettings(**given, length_tokens=24 + 32, seed=recipe.seed, precision=recipe.precision)
-    about = {key: read_json(opened.teacher(name) / ABOUT)[key] for key in ("retriever", "start")}
-    train_teacher(lists, start, settings, "cpu", output, about)
-
-
-def test_retriever_and_cross_encoder_take_turns(run, run_processes, tmp_path):
-    """Each cross-encoder is that of `train-teacher` on what the stage before has found, from the start that
-    the recipe names; each stage's scores are traced to the files of its own."""
-    starts = {"first": str(run.checkpoint("initial", 0) / "encoder"), "second": str(run.teacher("first"))}
+def test_retriever_and_cross_encoder_take_turns(run, tmp_path):
+    """Each cross-encoder learns from what the stage before has found, from the start that the recipe names;
+    each stage's scores are traced to the files of its own."""
     after, digests = {"first": "warm", "second": "taught"}, {}
     ends = {r["stage"]: r for r in read_json_lines(run.decisions) if r["event"] == "stage_end"}
-    for name, start in starts.items():
+    for name, start in (("first", "initial"), ("second", "teacher first")):
         generation = open_generation(run.generation(name, 0), {})
         assert generation.weights == ends[after[name]]["weights"]
         assert all(table.counts.min() > 0 for table in generation.tables.values())
-        run_processes(1, train_as_the_command_does, run.folder, name, start, tmp_path / name, join=False)
+        about = read_json(run.teacher(name) / ABOUT)
+        assert (about["start"], about["generations"]) == (start, {f"{name}-00000000": generation.weights})
+        assert (about["settings"]["length_tokens"], about["settings"]["seed"]) == (
+            24 + 32,
+            run.read_recipe().seed,
+        )
         digests[name] = model_digest(str(run.teacher(name)))
-        assert model_digest(str(tmp_path / name)) == digests[name]
     assert digests["first"] != digests["second"]
     for stage, name in (("taught", "first"), ("again", "second")):
         report = open_generation(run.generation(stage, 0), {}).report
@@ -205,16 +194,12 @@ def test_queries_without_a_candidate_are_left_out(run, small_recipe, run_process
     assert read_json(written.teacher("first") / ABOUT)["queries"] == (table.counts > 0).sum()
 
 
-def test_the_plan_says_which_depth_auto_is_for_a_teacher(recipe):
+def test_the_plan_lists_the_teachers_and_which_depth_auto_is(recipe):
     first = recipe.teachers["first"].model_copy(update={"negatives": (Ann(top_k="auto"),)})
     text = plan(recipe.model_copy(update={"teachers": {**recipe.teachers, "first": first}}))
     assert "teachers.first.negatives.0: top_k auto is " in text
-
-
-def test_the_plan_lists_the_teachers(recipe):
-    (line,) = [line for line in plan(recipe).splitlines() if line.startswith("| second ")]
-    cells = [cell.strip() for cell in line.split("|")[1:-1]]
-    assert cells == ["second", "taught", "teacher first", "3", "6", "3"]
+    (line,) = [line for line in text.splitlines() if line.startswith("| second ")]
+    assert [cell.strip() for cell in line.split("|")[2:-1]] == ["taught", "teacher first", "3", "6", "3"]
 
 
 def dry_steps(world, recipe: Recipe, python: Sequence[str]) -> str:
@@ -236,5 +221,5 @@ def test_convert_takes_the_last_table_of_a_stage_and_a_teachers_by_name(run):
         ("taught", "taught-00000000/query.0"),
     ):
         expected = open_generation(run.generation(name, 0), {}).tables["query", 0]
-        found = _mined_table(recipe, run, collection, asked)
+        found = mined_table(recipe, run, collection, asked)
         assert np.array_equal(found.candidates, expected.candidates)

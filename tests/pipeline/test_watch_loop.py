@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.pipeline.refresher_process import RefresherLoop
+from pyserini_ance.pipeline.refresher_process import serve_requests
 from pyserini_ance.recipe.models import RefresherProcess
 from pyserini_ance.refresher.refresher import CheckpointRemoved
 from pyserini_ance.runs.generation import RefreshRequest, publish_evaluation, write_requests
@@ -58,14 +58,7 @@ def watch(
     run: RunDir, refresher: StubRefresher, trainer_timeout_seconds: float = 5, world: World | None = None
 ) -> str:
     settings = RefresherProcess().model_copy(update={"trainer_timeout_seconds": trainer_timeout_seconds})
-    return RefresherLoop(run, refresher, settings, world or World()).work()
-
-
-def test_it_leaves_when_the_run_has_finished(run):
-    run.mark("finished", "the end")
-    refresher = StubRefresher(run)
-    assert watch(run, refresher, 60) == "the run has finished"
-    assert refresher.made == [] and refresher.reports == ["waiting for requests"]
+    return serve_requests(run, refresher, settings, world or World())
 
 
 def test_it_makes_tables_first_the_awaited_then_the_newest(run):
@@ -102,13 +95,6 @@ def test_what_a_stopped_training_left_open_is_made_before_it_leaves(run, status)
     assert refresher.made == [tables(4), dev(4)]
 
 
-def test_without_a_training_it_leaves_after_a_while(run, clock):
-    run.state.unlink()
-    start = clock.now
-    assert watch(run, StubRefresher(run), 30) == "no training for 30 seconds (no process)"
-    assert 30 < clock.now - start < 31
-
-
 def test_as_long_as_training_lives_it_stays(run, clock):
     start, training = clock.now, ExitStack()
     training.enter_context(RunDir(run.folder).held())
@@ -129,40 +115,22 @@ def test_a_training_that_is_resumed_in_time_is_served(run, clock):
     assert watch(run, refresher, 20) == "the run has finished" and refresher.made == [dev(4)]
 
 
-def gone(request: RefreshRequest):
-    raise CheckpointRemoved(f"a-{request.step:08d} was removed")
-
-
-def test_an_order_that_was_withdrawn_may_have_lost_its_checkpoint(run, caplog):
-    def withdrawn(request):
-        if request == tables(4):
+@pytest.mark.parametrize("is_withdrawn", [True, False])
+def test_only_an_order_that_was_withdrawn_may_have_lost_its_checkpoint(run, caplog, is_withdrawn):
+    def lost(request):
+        if is_withdrawn:
             write_requests(run, [])
             run.mark("finished", "the end")
-            gone(request)
+        raise CheckpointRemoved(f"a-{request.step:08d} was removed")
 
     write_requests(run, [tables(4)])
-    refresher = StubRefresher(run, withdrawn)
+    if not is_withdrawn:
+        with pytest.raises(CheckpointRemoved, match="a-00000004 was removed"):
+            watch(run, StubRefresher(run, lost))
+        return
     with caplog.at_level("INFO"):
-        assert watch(run, refresher, 60) == "the run has finished"
-    assert refresher.made == [] and caplog.messages == [
-        "generation of negatives of stage a, step 4: no longer needed"
-    ]
-
-
-def test_an_order_that_stands_must_not_have_lost_it(run):
-    write_requests(run, [tables(4)])
-    with pytest.raises(CheckpointRemoved, match="a-00000004 was removed"):
-        watch(run, StubRefresher(run, gone))
-
-
-def test_another_file_that_is_missing_ends_the_refresher_though_the_order_was_withdrawn(run):
-    def broken(request):
-        write_requests(run, [])
-        raise FileNotFoundError("no file ranked.trec")
-
-    write_requests(run, [tables(4)])
-    with pytest.raises(FileNotFoundError, match="ranked.trec"):
-        watch(run, StubRefresher(run, broken))
+        assert watch(run, StubRefresher(run, lost), 60) == "the run has finished"
+    assert caplog.messages == ["generation of negatives of stage a, step 4: no longer needed"]
 
 
 def works(world: World, folder) -> tuple[str, list[RefreshRequest]]:

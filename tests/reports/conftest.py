@@ -1,7 +1,7 @@
 import pytest
 from helpers.ranked_run import make_ranked_run
 
-from pyserini_ance.pipeline.ranking_inputs import RankingInput
+from pyserini_ance.reports.ranking_inputs import RankingInput
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data.trec import best_first, read_run
-from pyserini_ance.pipeline.ranking_inputs import open_ranking
 from pyserini_ance.pyserini_bridge import searchers as first_stage
 from pyserini_ance.recipe.evaluation_settings import parse_measures
+from pyserini_ance.reports.ranking_inputs import open_ranking
 from pyserini_ance.reports.reranking import FIRST_STAGE, QueryLog, Reranking, merge_reranked, search_timer
 from pyserini_ance.runs.rundir import RunDir
 

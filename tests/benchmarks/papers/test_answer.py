@@ -10,7 +10,7 @@ from helpers.small_set import ONE_STEP, make_finished_run
 from benchmarks.papers import __main__ as papers
 from benchmarks.papers import question_answering
 from benchmarks.papers.readers.base import Answer
-from pyserini_ance.pipeline.ranking_inputs import open_ranking
+from pyserini_ance.reports.ranking_inputs import open_ranking
 
 PASSAGES = "id\ttext\ttitle\n1\tAaron is a prophet.\tA\n2\tThe year 1984.\tB\n3\tIt was 1985 in the U.S.\tC\n"
 QUESTIONS = [("which year", ["1984"], "2"), ("where", ["the US", "1985"], "3"), ("who", ["Aaron"], "1")]

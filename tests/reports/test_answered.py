@@ -1,14 +1,17 @@
 """Rankings of unjudged questions are measured by the answers that passages contain."""
 
+from functools import partial
+
 import numpy as np
 import pytest
+from helpers.asked_set import make_asked_recipe
 from helpers.small_set import ONE_STEP, make_finished_run
 
 from pyserini_ance.commands import fuse
 from pyserini_ance.pipeline.preparation import stored_collection
-from pyserini_ance.pipeline.ranking_inputs import open_ranking
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.reports import fusion
+from pyserini_ance.reports.ranking_inputs import open_ranking
 from pyserini_ance.reports.reranking import Reranking
 from pyserini_ance.storage.files import write_json
 
@@ -17,6 +20,11 @@ DENSE, BM25 = (
     "".join(f"{q} Q0 p{d} {rank} {9 - rank} t\n" for q in range(4) for rank, d in enumerate(found, 1))
     for found in ((11, 1, 4), (0, 1, 2))
 )
+
+
+@pytest.fixture
+def asked_recipe(small_recipe, tmp_path):
+    return partial(make_asked_recipe, small_recipe, tmp_path)
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 from helpers.small_set import ONE_STEP
 
 from pyserini_ance.pipeline.preparation import read_collection, stored_collection
-from pyserini_ance.pipeline.ranking_inputs import collection_of, collection_with, open_ranking, ranking_file
 from pyserini_ance.recipe.load import dump
+from pyserini_ance.reports.ranking_inputs import collection_of, collection_with, open_ranking, ranking_file
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json
 

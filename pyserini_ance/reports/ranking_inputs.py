@@ -12,11 +12,12 @@ from pathlib import Path
 from ir_measures import Measure
 
 from pyserini_ance.data.collection import Collection, Texts
+from pyserini_ance.data.collection_cache import open_collection
 from pyserini_ance.data.formats.dpr import read_questions
 from pyserini_ance.data.trec import Qrels, Run, read_run
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
-from pyserini_ance.pipeline.preparation import find_collection, stored_collection
+from pyserini_ance.pipeline.preparation import stored_collection
 from pyserini_ance.recipe.components import similar_name
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir, load_recipe
@@ -29,16 +30,16 @@ def collection_of(run: RunDir) -> Collection:
 
     Raises FileNotFoundError if `run` is not a run directory, ValueError if the data is not that of the run.
     """
-    _check_run_directory(run, run.recipe, run.environment)
+    check_run_directory(run, run.recipe, run.environment)
     recipe = run.read_recipe()
-    collection = find_collection(recipe, data_digest(run))
+    collection = open_collection(recipe.cache, data_digest(run))
     if collection is None:
         collection = stored_collection(recipe)
         check_same_data(run, collection)
     return collection
 
 
-def _check_run_directory(run: RunDir, *needed: Path) -> None:
+def check_run_directory(run: RunDir, *needed: Path) -> None:
     """Raise FileNotFoundError if the run's folder, or one of its files `needed`, does not exist."""
     if not run.folder.is_dir():
         missing = f": no such folder{similar_name(run.folder)}"
@@ -184,7 +185,7 @@ def ranking_file(run: RunDir, row: str | None, split: str) -> Path:
     Raises FileNotFoundError if `run` is not a run directory, ValueError, with the rows that have one, if it
     has no such ranking.
     """
-    _check_run_directory(run, run.recipe)
+    check_run_directory(run, run.recipe)
     path = run.ranking(row, split) if row else run.final_run(split)
     if not path.exists():
         suffix = f".{split}.trec"

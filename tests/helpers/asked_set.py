@@ -1,0 +1,34 @@
+"""A small collection in DPR's format, with questions that have answers alone."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from pyserini_ance.recipe.models import Recipe
+
+
+def make_asked_recipe(
+    small_recipe: Callable[..., Recipe], folder: Path, stages: dict, test: dict, **more
+) -> Recipe:
+    """A recipe over 12 passages, with 3 questions to train on, and 4 to test on with answers alone.
+
+    No passage contains the last answer.
+    """
+    passages = [
+        (f"p{n}", f"the year {1980 + n} and the {'apple' if n % 3 else 'stone'}", "title") for n in range(12)
+    ]
+    (folder / "psgs.tsv").write_text("".join("\t".join(row) + "\n" for row in passages))
+    judged = [
+        {"question": f"query {n}", "answers": [str(1980 + n)], "positive_ctxs": [{"passage_id": f"p{n}"}]}
+        for n in range(3)
+    ]
+    (folder / "train.json").write_text(json.dumps([{**one, "hard_negative_ctxs": []} for one in judged]))
+    (folder / "test.qa.csv").write_text(
+        "which year\t['1984', '1985']\nwhich thing\t['Stone']\nwhat\t['1991']\nwho\t['nobody']\n"
+    )
+    splits = {
+        "train": {"questions": str(folder / "train.json")},
+        "test": {"questions": str(folder / "test.qa.csv")},
+    }
+    data = {"kind": "dpr", "passages": str(folder / "psgs.tsv"), "splits": splits}
+    return small_recipe(stages, data=data, final_evaluation=test, cache=str(folder / "cache"), **more)
