@@ -23,7 +23,7 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "commands": 1_527,
+    "commands": 1_529,
     "data": 4_751,
     "distributed": 396,
     "encoders": 3_068,

@@ -83,7 +83,8 @@ def main(
             parsing.refuse("pass two different rankings")
         from pyserini_ance.reports.query_comparison import compare_queries as compare
 
-        compared = compare(*compare_queries, (measures or [COMPARED])[0], split, CHARACTERS)
+        ours, theirs = compare_queries
+        compared = compare(ours, theirs, (measures or [COMPARED])[0], split, CHARACTERS)
         print(compared.as_markdown(first or SHOWN))
     elif answers:
         parsing.refuse_options("--answers measures Success@k", first=first, **of_files)
