@@ -10,9 +10,8 @@ from pyserini_ance.recipe.components import component_class, kinds
 
 DOCUMENTS, QUERIES = 40, 6
 POSITIVES = [[0], [1, 2], list(range(20, 37)), [3], [39], [0, 39, 7]]
-DRAWN = [
-    kind for kind in kinds("negatives") if not component_class("negatives", kind).live
-]  # live sources retrieve positives, too
+# Live sources retrieve positives, too.
+DRAWN = [kind for kind in kinds("negatives") if not component_class("negatives", kind).live]
 
 
 @pytest.fixture
@@ -33,11 +32,8 @@ def source_of(kind: str, top_k: int, snapshot):
     if kind == "ranking":
         settings["file"] = snapshot.data.run_files["bm25"]
     if kind == "mix":
-        sources = [
-            {"kind": "ann", "top_k": top_k},
-            {"kind": "momentum"},
-            {"kind": "lookahead", "top_k": top_k},
-        ]
+        searched = [{"kind": kind, "top_k": top_k} for kind in ("ann", "lookahead")]
+        sources = [searched[0], {"kind": "momentum"}, searched[1]]
         return cls.model_validate({**settings, "sources": sources, "duplicates": "drop"})
     return cls.model_validate({**settings, "top_k": top_k} if "top_k" in cls.model_fields else settings)
 
@@ -46,11 +42,8 @@ def mined(source, snapshot, anchor: str):
     """The source's table, if it has one; the previous stage had ANN negatives."""
     anchor_set = snapshot.anchor_set(anchor)
     previous_stage = Ann(top_k=5).mine(snapshot, anchor_set).of_generation("a-00000000")
-    return (
-        source.mine(snapshot, anchor_set, MiningContext("b-00000000", (previous_stage,)))
-        if source.is_mined
-        else None
-    )
+    context = MiningContext("b-00000000", (previous_stage,))
+    return source.mine(snapshot, anchor_set, context) if source.is_mined else None
 
 
 @pytest.mark.parametrize("top_k", [5, 100])
@@ -79,25 +72,17 @@ def test_tables_and_draws_hold_no_known_positives(kind, top_k, snapshot):
 @pytest.mark.parametrize("kind", [kind for kind in DRAWN if kind not in ("bm25", "ranking")])
 def test_document_anchors_get_no_relevant_queries(kind, snapshot):
     source, anchor_set = source_of(kind, 3, snapshot), snapshot.anchor_set("document")
-    relevant = {
-        document: {q for q, rows in enumerate(POSITIVES) if document in rows}
-        for document in anchor_set.anchors.tolist()
-    }
+    every = anchor_set.anchors.tolist()
+    relevant = {document: {q for q, rows in enumerate(POSITIVES) if document in rows} for document in every}
     assert set(relevant) == set().union(*POSITIVES)
     table = mined(source, snapshot, "document")
     if table:
-        assert table.anchors.tolist() == sorted(relevant) and (table.anchor_side, table.candidate_side) == (
-            "document",
-            "query",
-        )
-        assert not any(
-            relevant[anchor] & set(row.tolist())
-            for anchor, row in zip(table.anchors.tolist(), table.candidates, strict=True)
-        )
-    rows = np.tile(anchor_set.anchors, 20)
-    drawn = source.model_copy(update={"num_negatives": 3}).draw(
-        rows, table, anchor_set, np.random.default_rng(0)
-    )
+        assert (table.anchor_side, table.candidate_side) == ("document", "query")
+        assert table.anchors.tolist() == sorted(relevant)
+        lines = zip(table.anchors.tolist(), table.candidates.tolist(), strict=True)
+        assert not any(relevant[anchor] & set(line) for anchor, line in lines)
+    rows, three = np.tile(anchor_set.anchors, 20), source.model_copy(update={"num_negatives": 3})
+    drawn = three.draw(rows, table, anchor_set, np.random.default_rng(0))
     assert (drawn >= 0).all() and (drawn < QUERIES).all()
     for row, line in zip(rows.tolist(), drawn.tolist(), strict=True):
         assert not set(line) & relevant[row] and len(set(line)) == 3

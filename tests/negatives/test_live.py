@@ -17,18 +17,12 @@ def anchor_set(split_of):
     return AnchorSet(split_of([7, 3], [5], [9]), "query", 10)
 
 
-def candidates(
-    anchor_set: AnchorSet,
-    if_no_positive: str,
-    found=FOUND,
-    rows=ROWS,
-    positives=((3, 7), (5, PADDING), (9, PADDING)),
-) -> list:
-    return (
-        Live(if_no_positive=if_no_positive)
-        .candidates(found, rows, np.array(positives), anchor_set.known_positives)
-        .tolist()
-    )
+DRAWN = ((3, 7), (5, PADDING), (9, PADDING))
+
+
+def candidates(anchor_set: AnchorSet, if_no_positive: str, found=FOUND, rows=ROWS, positives=DRAWN) -> list:
+    source = Live(if_no_positive=if_no_positive)
+    return source.candidates(found, rows, np.array(positives), anchor_set.known_positives).tolist()
 
 
 def test_replace_last_puts_the_positive_in_the_last_rank(anchor_set):
@@ -38,11 +32,8 @@ def test_replace_last_puts_the_positive_in_the_last_rank(anchor_set):
 
 
 def test_append_adds_all_positives_at_the_end(anchor_set):
-    assert candidates(anchor_set, "append") == [
-        [1, 2, 4, 7, 3],
-        [6, 5, 0, PADDING, PADDING],
-        [8, 4, 9, PADDING, PADDING],
-    ]
+    none = [PADDING, PADDING]
+    assert candidates(anchor_set, "append") == [[1, 2, 4, 7, 3], [6, 5, 0, *none], [8, 4, 9, *none]]
     assert candidates(anchor_set, "append", FOUND[1:], ROWS[1:], [[5], [9]]) == FOUND[1:].tolist()
 
 

@@ -36,23 +36,16 @@ def found(table) -> list[list[int]]:
 
 
 def test_without_weights_all_candidates_are_concatenated(snapshot, context):
-    ann, ahead = (
-        found(source.mine(snapshot, snapshot.anchor_set("query")))
-        for source in (Ann(top_k=12), Lookahead(top_k=9))
-    )
-    mixed = Mix.model_validate({"sources": [NEW, MOMENTUM]}).mine(
-        snapshot, snapshot.anchor_set("query"), context
-    )
-    assert found(mixed) == [(a + b) * 2 for a, b in zip(ann, ahead, strict=True)]
-    total = {"ann": sum(map(len, ann)), "lookahead": sum(map(len, ahead))}
+    anchor_set = snapshot.anchor_set("query")
+    ann, ahead = (source.mine(snapshot, anchor_set) for source in (Ann(top_k=12), Lookahead(top_k=9)))
+    mixed = Mix.model_validate({"sources": [NEW, MOMENTUM]}).mine(snapshot, anchor_set, context)
+    assert found(mixed) == [(a + b) * 2 for a, b in zip(found(ann), found(ahead), strict=True)]
+    total = {"ann": int(ann.counts.sum()), "lookahead": int(ahead.counts.sum())}
     assert mixed.origin_counts() == {
         f"{source} of {name}": total[source] for name in ("b-00000000", "a-00000000") for source in total
     }
-    dropped = [
-        source.mine(snapshot, snapshot.anchor_set("query")).dropped["known positives"]
-        for source in (Ann(top_k=12), Lookahead(top_k=9))
-    ]
-    assert (mixed.source, mixed.dropped) == ("mix", {"known positives": sum(dropped)})
+    dropped = ann.dropped["known positives"] + ahead.dropped["known positives"]
+    assert (mixed.source, mixed.dropped) == ("mix", {"known positives": dropped})
 
 
 def test_weights_are_the_shares_of_samples(snapshot, context):
@@ -78,12 +71,9 @@ def test_weights_are_the_shares_of_samples(snapshot, context):
 
 
 def test_duplicates_are_dropped_on_request(snapshot, context):
-    kept, once = (
-        Mix.model_validate({"sources": [NEW, MOMENTUM], "duplicates": d}).mine(
-            snapshot, snapshot.anchor_set("query"), context
-        )
-        for d in ("keep", "drop")
-    )
+    settings = ({"sources": [NEW, MOMENTUM], "duplicates": duplicates} for duplicates in ("keep", "drop"))
+    mixes = (Mix.model_validate(of_mix) for of_mix in settings)
+    kept, once = (one.mine(snapshot, snapshot.anchor_set("query"), context) for one in mixes)
     assert found(once) == [list(dict.fromkeys(row)) for row in found(kept)]
     assert once.dropped["duplicates"] == int(kept.counts.sum() - once.counts.sum()) > 0
 
@@ -117,9 +107,8 @@ def test_a_sample_is_uniform_and_in_rank_order():
     drawn = sample(whole, 2, np.random.default_rng(0))
     counts = Counter(tuple(candidate for candidate, *_ in row) for row in entries(drawn))
     assert set(counts) == set(combinations([4, 5, 6, 7], 2))
-    assert (
-        sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 20.5
-    )  # 5 degrees of freedom, p = 0.001
+    # 5 degrees of freedom, p = 0.001
+    assert sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 20.5
 
 
 def test_too_many_origins_are_rejected():

@@ -15,8 +15,8 @@ from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import publish_evaluation
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.storage.publish import MANIFEST, read_manifest
-from pyserini_ance.trainer import averaging, checkpoints
-from pyserini_ance.trainer.averaging import mean_encoder
+from pyserini_ance.trainer import checkpoints as module
+from pyserini_ance.trainer.checkpoints import mean_encoder
 
 RANDOM = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
 
@@ -42,7 +42,7 @@ def given(monkeypatch, *encoders) -> list[Checkpoint]:
     """Checkpoints that load as these encoders."""
     folders = [Path(f"step-{number}") for number in range(len(encoders))]
     by_folder = dict(zip([folder / "encoder" for folder in folders], encoders, strict=True))
-    monkeypatch.setattr(averaging, "load_encoder", lambda folder: copy.deepcopy(by_folder[folder]))
+    monkeypatch.setattr(module, "load_encoder", lambda folder: copy.deepcopy(by_folder[folder]))
     return [Checkpoint(folder, "q", "d") for folder in folders]
 
 
@@ -183,7 +183,7 @@ def contents(made: Training) -> dict[str, bytes]:
 
 def test_a_run_that_is_stopped_while_it_averages_ends_with_the_same_bytes(training, monkeypatch):
     made = training(evaluate={"every_steps": 4}, average={"start": 0.5, "checkpoints": 2})
-    make, publish = made.make, checkpoints.publish_checkpoint
+    make, publish = made.make, module.publish_checkpoint
     whole = made.train()
     expected, files = records(made), contents(made)
     made.run.metrics.unlink(), made.run.decisions.unlink()
@@ -209,7 +209,7 @@ def test_a_run_that_is_stopped_while_it_averages_ends_with_the_same_bytes(traini
             stops.pop(0)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoints, "publish_checkpoint", stopped)
+    monkeypatch.setattr(module, "publish_checkpoint", stopped)
     for resume in (False, True, True):
         with pytest.raises(KeyboardInterrupt):
             made.train(stopped_evaluation, resume)

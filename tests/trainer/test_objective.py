@@ -275,66 +275,30 @@ def test_a_regularizer_is_of_the_whole_step_and_contrasts_nothing():
             Term.model_validate({"regularizer": "alignment", **more})
 
 
+@pytest.mark.parametrize("anchor", ["query", "document"])
 @pytest.mark.parametrize("in_batch_negatives", [False, True])
-def test_a_document_scores_what_its_best_passage_does(in_batch_negatives):
+def test_a_document_scores_as_its_best_passage_for_each_query(anchor, in_batch_negatives):
     """The loss of passages is that of documents whose vector, for each query, is that of its best passage."""
-    batch, qrels, queries, _ = random_case(0)
+    batch, qrels, _, _ = random_case(0)
+    if anchor == "document":
+        queries, others = np.array([[0], [2], [1]], np.int32), np.array([[4, 3], [3, 5], [5, 5]], np.int32)
+        rows = TermRows("document", np.array([4, 1, 4], np.int32), queries, others)
+        batch, qrels = Batch(queries[:, 0], {"query": rows}), qrels_of([4], [4], [1], [], [], [])
     count = len(batch.unique("document"))
-    rng = np.random.default_rng(0)
-    passages = Passages(np.concatenate([[0], np.cumsum(rng.integers(1, 4, count))]))
-    pieces = (
-        torch.randn(int(passages.offsets[-1]), 4, generator=torch.Generator().manual_seed(1))
-        .double()
-        .requires_grad_()
-    )
-    term = Term.model_validate({"negatives": [RANDOM], "in_batch_negatives": in_batch_negatives})
-    anchor_sets = {"query": AnchorSet(Split("train", None, qrels), "query", 100)}
-    vectors = {"query": queries.double(), "document": pieces}
-    found = term_losses({"query": term}, batch, anchor_sets, vectors, passages)["query"]
-    best = torch.stack(
-        [
-            (queries.double() @ pieces[a:b].T).max(1).values
-            for a, b in zip(passages.offsets, passages.offsets[1:], strict=False)
-        ],
-        1,
-    )
-    # One-hot documents over a query's row of `best` have exactly these scores.
-    expected = term_losses(
-        {"query": term}, batch, anchor_sets, {"query": best, "document": torch.eye(count).double()}
-    )["query"]
-    torch.testing.assert_close(found, expected)
-    gradients = [torch.autograd.grad(loss, pieces, retain_graph=True)[0] for loss in (found, expected)]
-    torch.testing.assert_close(*gradients)
-
-
-@pytest.mark.parametrize("in_batch_negatives", [False, True])
-def test_queries_score_for_a_document_what_its_best_passage_does(in_batch_negatives):
-    """The other direction: the loss of passages is that of documents whose vector, for each query, is that of
-    its best passage."""
-    rng = np.random.default_rng(2)
-    anchors, queries, others = (
-        np.array([4, 1, 4], np.int32),
-        np.array([[0], [2], [1]], np.int32),
-        rng.integers(3, 6, (3, 2)).astype(np.int32),
-    )
-    batch = Batch(queries[:, 0], {"dual": TermRows("document", anchors, queries, others)})
-    anchor_sets = {
-        "document": AnchorSet(Split("train", None, qrels_of([4], [4], [1], [], [], [])), "document", 100)
-    }
-    passages = Passages(np.array([0, 3, 5]))
+    passages = Passages.of_counts(np.random.default_rng(0).integers(1, 4, count))
     generator = torch.Generator().manual_seed(1)
     asked = torch.randn(len(batch.unique("query")), 4, generator=generator).double()
-    pieces = torch.randn(5, 4, generator=generator).double().requires_grad_()
-    term = Term.model_validate(
-        {"anchor": "document", "negatives": [RANDOM], "in_batch_negatives": in_batch_negatives}
-    )
-    found = term_losses({"dual": term}, batch, anchor_sets, {"query": asked, "document": pieces}, passages)[
-        "dual"
-    ]
-    best = torch.stack([(pieces[a:b] @ asked.T).max(0).values for a, b in ((0, 3), (3, 5))])
-    expected = term_losses(
-        {"dual": term}, batch, anchor_sets, {"query": torch.eye(len(asked)).double(), "document": best}
-    )["dual"]
+    pieces = torch.randn(int(passages.offsets[-1]), 4, generator=generator).double().requires_grad_()
+    settings = {"anchor": anchor, "negatives": [RANDOM], "in_batch_negatives": in_batch_negatives}
+    terms = {"query": Term.model_validate(settings)}
+    anchor_sets = {anchor: AnchorSet(Split("train", None, qrels), anchor, 100)}
+    vectors = {"query": asked, "document": pieces}
+    found = term_losses(terms, batch, anchor_sets, vectors, passages)["query"]
+    spans = zip(passages.offsets, passages.offsets[1:])
+    best = torch.stack([(asked @ pieces[a:b].T).max(1).values for a, b in spans], 1)
+    # One-hot documents over a query's row of `best` have exactly these scores.
+    one_hot = {"query": best, "document": torch.eye(count).double()}
+    expected = term_losses(terms, batch, anchor_sets, one_hot)["query"]
     torch.testing.assert_close(found, expected)
     gradients = [torch.autograd.grad(loss, pieces, retain_graph=True)[0] for loss in (found, expected)]
     torch.testing.assert_close(*gradients)

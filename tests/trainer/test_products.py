@@ -10,13 +10,8 @@ import pytest
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.generation import (
-    RefreshRequest,
-    mined_sources,
-    publish_evaluation,
-    publish_generation,
-    table_name,
-)
+from pyserini_ance.runs import generation
+from pyserini_ance.runs.generation import RefreshRequest, publish_evaluation, publish_generation
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer.executors import SyncExecutor
@@ -50,24 +45,20 @@ class Given:
     def __call__(self, request: RefreshRequest, **made_from) -> None:
         self.made.append(request)
         if request.kind == "dev":
-            publish_evaluation(
-                self.run.evaluation("a", request.step),
-                {"dev": request.step / 100},
-                request.weights,
-                {"search": 0.5},
-            )
-            return
+            path, value = self.run.evaluation("a", request.step), {"dev": request.step / 100}
+            return publish_evaluation(path, value, request.weights, {"search": 0.5})
         rows, ones = np.arange(2, dtype=np.int32), np.ones((2, 1))
-        sources = mined_sources(self.stage, dynamic_only=request.step > 0)
+        sources = generation.mined_sources(self.stage, dynamic_only=request.step > 0)
         tables = {
             key: NegativeTable("query", "document", rows, request.step * ones, ones, source.kind)
             for key, source in sources.items()
         }
-        reports = {table_name(key): {"candidates": 2, "new_share": None, "dropped": {}} for key in tables}
+        reports = {
+            generation.table_name(key): {"candidates": 2, "new_share": None, "dropped": {}} for key in tables
+        }
         about = {"stage": "a", "step": request.step, "weights": request.weights, **IDENTITY, **made_from}
-        publish_generation(
-            self.run.generation("a", request.step), tables, reports, {"search": 0.5}, about, {}, {}
-        )
+        folder = self.run.generation("a", request.step)
+        publish_generation(folder, tables, reports, {"search": 0.5}, about, {}, {})
 
 
 @pytest.fixture
@@ -75,11 +66,9 @@ def adoption_of(tmp_path):
     """An adoption of a stage, with `given` things made inline."""
 
     def make(made: Stage, world: World | None = None, given=None, adoption_logs=None) -> Refreshes:
-        run = RunDir(tmp_path)
+        run, logs = RunDir(tmp_path), adoption_logs or {}
         executor = SyncExecutor(given or Given(run, made))
-        return Refreshes(
-            run, "a", made, IDENTITY, world or World(), lambda product: executor, adoption_logs or {}
-        )
+        return Refreshes(run, "a", made, IDENTITY, world or World(), lambda product: executor, logs)
 
     return make
 
@@ -132,26 +121,15 @@ def test_an_adoption_is_decided_and_told(adoption_of, caplog):
     adoption = adoption_of(stage())
     with caplog.at_level("DEBUG"):
         adopt(adoption, 0, 4)
-    decision = {
-        "event": "adopt",
-        "stage": "a",
-        "step": 4,
-        "checkpoint_step": 4,
-        "folder": "negatives/a-00000004",
-        "weights": weights(4),
-    }
+    where = {"stage": "a", "step": 4, "checkpoint_step": 4}
+    decision = {"event": "adopt", **where, "folder": "negatives/a-00000004", "weights": weights(4)}
     assert read_json_lines(adoption.negatives.run.decisions)[1] == decision
     told = read_json_lines(adoption.negatives.run.metrics)[1]
-    assert {key: told[key] for key in ("event", "stage", "step", "checkpoint_step", "age_steps")} == {
-        "event": "generation", "stage": "a", "step": 4, "checkpoint_step": 4, "age_steps": 0
-    }  # fmt: skip
+    assert {**told, "event": "generation", **where, "age_steps": 0} == told
     assert told["tables"] == {"query.1": {"candidates": 2, "new_share": None, "dropped": {}}}
     assert told["seconds"]["search"] == 0.5 and told["waited_seconds"] >= 0
-    assert re.fullmatch(
-        r"stage a, step 4: negatives of step 4; waited \d\.\d s; search 0.5 s, write .* s; query.1: "
-        r"2 candidates",
-        caplog.messages[1],
-    )
+    line = r"stage a, step 4: negatives of step 4; waited \d\.\d s; search 0.5 s, write .*; query.1: 2 cand"
+    assert re.match(line, caplog.messages[1])
 
 
 def test_a_dev_measure_is_decided_told_and_handed_on(adoption_of, caplog):
@@ -159,12 +137,10 @@ def test_a_dev_measure_is_decided_told_and_handed_on(adoption_of, caplog):
     with caplog.at_level("INFO"):
         assert adoption.dev.advance(6, weights(6)) == [(6, 0.06)]
     where = {"stage": "a", "step": 6, "checkpoint_step": 6, "value": 0.06}
-    assert read_json_lines(adoption.negatives.run.decisions) == [
-        {"event": "evaluate", **where, "weights": weights(6)}
-    ]
-    assert read_json_lines(adoption.negatives.run.metrics) == [
-        {"event": "dev", **where, "measure": "R@5", "parts": {"search": 0.5}}
-    ]
+    run, decision = adoption.negatives.run, {"event": "evaluate", **where, "weights": weights(6)}
+    assert read_json_lines(run.decisions) == [decision]
+    told = {"event": "dev", **where, "measure": "R@5", "parts": {"search": 0.5}}
+    assert read_json_lines(run.metrics) == [told]
     assert caplog.messages == ["stage a, step 6: dev R@5 0.0600"]
 
 
@@ -219,19 +195,15 @@ def test_after_an_interruption_the_tables_in_use_are_taken_up(adoption_of, negat
         shutil.rmtree(before.negatives.run.generation("a", step))
     after = adoption_of(stage(negatives))
     after.negatives.restore(read_json_lines(before.negatives.run.decisions))
-    assert (
-        candidates(after) == candidates(before)
-        and after.negatives.table_steps == before.negatives.table_steps
-    )
+    assert candidates(after) == candidates(before)
+    assert after.negatives.table_steps == before.negatives.table_steps
 
 
 def test_open_steps_are_those_of_all_kinds_until_the_end(adoption_of):
     late = {"mode": "async", "adopt": {"after_steps": 8}}
-    adoption = adoption_of(
-        stage(SOURCES[1:], {"every_steps": 2, **late}, evaluate={"every_steps": 3, **late})
-    )
-    for kind, step in (("tables", 2), ("dev", 3), ("tables", 4)):
-        queue = adoption.negatives if kind == "tables" else adoption.dev
+    made = stage(SOURCES[1:], {"every_steps": 2, **late}, evaluate={"every_steps": 3, **late})
+    adoption = adoption_of(made)
+    for queue, step in ((adoption.negatives, 2), (adoption.dev, 3), (adoption.negatives, 4)):
         queue.advance(step, weights(step))
     assert adoption.pending_steps == {2, 3, 4}
     adoption.negatives.advance(10, None)
@@ -246,10 +218,8 @@ def test_adoptions_in_the_runs_own_log_are_not_decided_twice(adoption_of, mode, 
     """A resumed run repeats its own decisions up to step 5; a replay those of another run, and writes them
     down itself."""
     script = AdoptionLog({5: [4]}, {4: weights(4)}, mode)
-    adoption = adoption_of(
-        stage(SOURCES[1:], {**EVERY_4, "mode": "async", "adopt": "when_ready"}),
-        adoption_logs={"tables": script},
-    )
+    ready = {**EVERY_4, "mode": "async", "adopt": "when_ready"}
+    adoption = adoption_of(stage(SOURCES[1:], ready), adoption_logs={"tables": script})
     for step in range(1, 10):
         adoption.negatives.advance(step, weights(step) if step in (4, 9) else None)
     assert adoption.negatives.table_steps == {("query", 0): 9 if mode == "resumed" else 4}

@@ -44,10 +44,8 @@ def test_the_progress_bar_shows_loss_generation_and_age_in_this_order(training):
 
 
 def test_refreshed_negatives_are_adopted_at_their_steps(training, monkeypatch):
-    made, drawn = (
-        training(MIXED, refresh={"every_steps": 4}, optimizer={"learning_rate": 1e-3, "max_grad_norm": 1e-3}),
-        [],
-    )
+    optimizer, drawn = {"learning_rate": 1e-3, "max_grad_norm": 1e-3}, []
+    made = training(MIXED, refresh={"every_steps": 4}, optimizer=optimizer)
 
     def recorded(*arguments):
         drawn.append(plan_batch(*arguments))
@@ -57,22 +55,18 @@ def test_refreshed_negatives_are_adopted_at_their_steps(training, monkeypatch):
     result = made.train()
 
     adopted = made.decisions("adopt")
-    assert [(record["step"], record["folder"]) for record in adopted] == [
-        (step, f"negatives/a-{step:08d}") for step in (0, 4, 8)
-    ]
+    folders = [(record["step"], record["folder"]) for record in adopted]
+    assert folders == [(step, f"negatives/a-{step:08d}") for step in (0, 4, 8)]
     assert adopted[0]["weights"] == made.start.weights and len({record["weights"] for record in adopted}) == 3
-    made_from = [{"weights": record["weights"], **made.data.identity} for record in adopted]
-    opened = [
-        open_generation(made.run.folder / record["folder"], of)
-        for record, of in zip(adopted, made_from, strict=True)
-    ]
-    generations = [generation.tables["query", 0] for generation in opened]
+    generations = []
+    for record in adopted:
+        made_from = {"weights": record["weights"], **made.data.identity}
+        opened = open_generation(made.run.folder / record["folder"], made_from)
+        generations.append(opened.tables["query", 0])
     for step, batch in enumerate(drawn):
-        candidates = generations[step // 4].candidates[batch.queries]
-        assert all(
-            set(line) <= set(row)
-            for line, row in zip(batch.terms["query"].negatives.tolist(), candidates.tolist(), strict=True)
-        )
+        candidates = generations[step // 4].candidates[batch.queries].tolist()
+        lines = zip(batch.terms["query"].negatives.tolist(), candidates, strict=True)
+        assert all(set(line) <= set(row) for line, row in lines)
     assert any((a.candidates != b.candidates).any() for a, b in itertools.pairwise(generations))
 
     steps = made.metrics("step")
@@ -81,10 +75,8 @@ def test_refreshed_negatives_are_adopted_at_their_steps(training, monkeypatch):
     for record in steps:
         assert record["loss"] == pytest.approx(record["terms"]["query"] + 0.5 * record["terms"]["batch"])
         assert record["grad_norm"] > 1e-3  # before clipping
-        assert (
-            record["learning_rate"] == pytest.approx(1e-3 * (10 - record["step"]) / 10)
-            and record["seconds"] > 0
-        )
+        assert record["learning_rate"] == pytest.approx(1e-3 * (10 - record["step"]) / 10)
+        assert record["seconds"] > 0
 
     reports = [record["tables"]["query.0"] for record in made.metrics("generation")]
     assert [record["step"] for record in made.metrics("generation")] == [0, 4, 8]
@@ -160,11 +152,7 @@ def test_a_loss_that_is_no_number_stops_the_run_before_it_reaches_the_weights(
 
     monkeypatch.setattr(trainer, "term_losses", broken_losses)
     monkeypatch.setattr(trainer, "clip_grad_norm_", broken_clip)
-    with pytest.raises(
-        RuntimeError,
-        match="stage a, step 4: the loss is .*; lower stages.a.optimizer.learning_rate or use "
-        "precision: fp32",
-    ):
+    with pytest.raises(RuntimeError, match="stage a, step 4: the loss is .* or use precision: fp32"):
         stage.train()
     assert all(map(torch.equal, before[-1], towers.parameters()))
     assert [record["step"] for record in made.metrics("step")] == [0, 1, 2, 3]
@@ -232,11 +220,8 @@ def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(
     whole = made.train()
     expected = everything(made)
     made.run.metrics.unlink(), made.run.decisions.unlink()
-    for folder in [
-        *made.run.checkpoints.glob("a-*"),
-        *made.run.negatives.iterdir(),
-        *made.run.evaluations.iterdir(),
-    ]:
+    kept = [*made.run.checkpoints.glob("a-*"), *made.run.negatives.iterdir(), *made.run.evaluations.iterdir()]
+    for folder in kept:
         folder.rename(made.run.folder / f"{folder.parent.name}.{folder.name}.whole")
 
     stops, refreshes = [0, 2, 5, 7, 9], [4, 5]
@@ -316,14 +301,11 @@ def test_a_stage_of_queries_leaves_documents_bitwise_as_they_were(training, monk
     monkeypatch.setattr(Encoder, "encode_on_device", counted)
     stage = made.stage()
     result = stage.train()
-    assert (
-        result.document_weights == made.start.document_weights
-        and result.query_weights != made.start.query_weights
-    )
+    assert result.document_weights == made.start.document_weights
+    assert result.query_weights != made.start.query_weights
     before, after = load_encoder(made.start.encoder).towers, load_encoder(result.encoder).towers
-    assert not after.tied and all(
-        map(torch.equal, after.documents.parameters(), before.documents.parameters())
-    )
+    assert not after.tied
+    assert all(map(torch.equal, after.documents.parameters(), before.documents.parameters()))
     assert sorted(encoded) == list(range(30)) and len(made.decisions("adopt")) == 3
     held = [p for group in stage.optimizer.param_groups for p in group["params"]]
     assert {id(p) for p in held} == {id(p) for p in stage.encoder.towers.queries.parameters()}
@@ -346,20 +328,12 @@ def test_a_stage_of_queries_leaves_documents_bitwise_as_they_were(training, monk
 
 
 def test_moments_are_kept_between_stages_when_wanted(small_recipe, tmp_path):
-    first = {
-        "steps": 3,
-        "batch_queries": 4,
-        "optimizer": {"learning_rate": 1e-3},
-        "lr_schedule": {"kind": "constant"},
-        "terms": RANDOM,
-    }
-    recipe = small_recipe(
-        {"a": first, "kept": {**first, "keep_optimizer": True, "steps": 1}, "new": {**first, "steps": 1}}
-    )
+    constant = {"optimizer": {"learning_rate": 1e-3}, "lr_schedule": {"kind": "constant"}}
+    one = {"steps": 1, "batch_queries": 4, "terms": RANDOM, **constant}
+    recipe = small_recipe({"a": {**one, "steps": 3}, "kept": {**one, "keep_optimizer": True}, "new": one})
     run, data = RunDir(tmp_path), tokenize(recipe, read_collection(recipe))
-    checkpoint = publish_checkpoint(
-        run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0)
-    )
+    encoder = initial_encoder(recipe.encoder, 0)
+    checkpoint = publish_checkpoint(run, encoder, None, TrainingProgress("initial", 0))
     for name, counts in {"a": {3}, "kept": {4}, "new": {1}}.items():
         stage = StageTrainer(recipe, name, data, run, World(), lambda product: SyncExecutor(None), checkpoint)
         checkpoint = stage.train()

@@ -15,7 +15,7 @@ from pyserini_ance.encoders.cross_encoder_model import (
 )
 from pyserini_ance.encoders.family import resolve_model
 from pyserini_ance.encoders.hardware import Precision
-from pyserini_ance.encoders.hub import check_hub
+from pyserini_ance.encoders.hub import model_file
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, scored_once
 from pyserini_ance.recipe.teacher_training import TRAINED
@@ -100,27 +100,18 @@ def config_file(model: str) -> Path:
 
     Raises FileNotFoundError if neither has it, and RuntimeError without sentence-transformers.
     """
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-
     require_sentence_transformers()
     cure = "a run with `teachers` trains cross-encoders: RUN/teachers/NAME"
     try:
-        name = resolve_model(model, KEY)
+        found = model_file(resolve_model(model, KEY), CONFIG, download=True)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error}; {cure}") from None
-    if Path(name).is_dir():
-        if not (found := Path(name) / CONFIG).is_file():
-            raise FileNotFoundError(f"{KEY} {model!r} is not a model's folder: {found} is missing; {cure}")
-        return found
-    cached = try_to_load_from_cache(name, CONFIG)
-    try:
-        check_hub(name, KEY)
-        return Path(cached if isinstance(cached, str) else hf_hub_download(name, CONFIG))
-    except (OSError, ValueError) as error:
+    if found is None:
         raise FileNotFoundError(
-            f"{KEY} {model!r}: no such folder, and no model of that name in the hub's cache or on the hub "
-            f"({type(error).__name__}); check the name and the connection; {cure}"
-        ) from error
+            f"{KEY} {model!r}: no folder with {CONFIG}, and no model of that name in the hub's cache or on "
+            f"the hub; check the name and the connection; {cure}"
+        )
+    return found
 
 
 def model_digest(name: str) -> str:
@@ -129,10 +120,8 @@ def model_digest(name: str) -> str:
     if folder.is_dir():
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         return sha256_json({str(path.relative_to(folder)): sha256_file(path) for path in files})
-    from huggingface_hub import try_to_load_from_cache
-
-    config = try_to_load_from_cache(name, CONFIG)  # .../snapshots/REVISION/config.json
-    return sha256_json([name, Path(config).parent.name if isinstance(config, str) else None])
+    config = model_file(name, CONFIG)  # .../snapshots/REVISION/config.json
+    return sha256_json([name, config and config.parent.name])
 
 
 def forget_model() -> None:

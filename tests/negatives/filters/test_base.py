@@ -67,32 +67,24 @@ def test_apply_filters_agrees_with_a_slow_loop(width):
     candidates, scores, dropped = apply_filters(found, rules, width)
     expected, counts = filtered_slowly(found, positives, [7, 5], [2, 3], width)
     assert candidates.tolist() == expected and dropped == counts
-    places = [
-        [line.tolist().index(row) for row in kept if row != PADDING]
-        for line, kept in zip(rows, candidates.tolist(), strict=True)
-    ]
-    assert [line[np.isfinite(line)].tolist() for line in scores] == [
-        [-float(place) for place in line] for line in places
-    ]
+    for line, kept, of_kept in zip(rows.tolist(), candidates.tolist(), scores, strict=True):
+        places = [line.index(row) for row in kept if row != PADDING]
+        assert of_kept[np.isfinite(of_kept)].tolist() == [-float(place) for place in places]
 
 
 def test_an_expensive_filter_sees_each_needed_candidate_once(looked):
     rows, _, dropped = apply_filters(
         candidates_of([[1], [1]], [[2, 1, 3, 4, 5, 7], [9, 11, 13, 2, 4, 6]]), [ExpensiveMultiples(of=2)], 3
     )
-    assert rows.tolist() == [[3, 5, 7], [9, 11, 13]] and dropped == {
-        "known positives": 1,
-        "expensive_multiples": 2,
-    }
+    assert rows.tolist() == [[3, 5, 7], [9, 11, 13]]
+    assert dropped == {"known positives": 1, "expensive_multiples": 2}
     seen = [sorted(row for row in line if row != PADDING) for line in np.concatenate(looked, axis=1).tolist()]
     assert seen == [[2, 3, 4, 5, 7], [9, 11, 13]]
 
 
 def test_pairs_are_ordered_by_document_and_masks_by_position():
-    for anchor, rows in (
-        ("query", [[5, 2, PADDING], [2, 5, 7]]),
-        ("document", [[1, 0, PADDING], [0, 1, PADDING]]),
-    ):
+    ranked = {"query": [[5, 2, PADDING], [2, 5, 7]], "document": [[1, 0, PADDING], [0, 1, PADDING]]}
+    for anchor, rows in ranked.items():
         found = candidates_of([[3], [4]], rows, anchor=anchor)
 
         def judge(queries, documents):
@@ -117,21 +109,14 @@ class Own(Filter):
         return np.array(self.returned, self.dtype)
 
 
-@pytest.mark.parametrize(
-    ("own", "got"),
-    [
-        (Own(returned=[True, False]), r"bool \(2,\)"),
-        (Own(returned=[[True, False], [False, False]], dtype="int8"), r"int8 \(2, 2\)"),
-    ],
-)
-def test_a_mask_of_another_shape_or_type_is_refused_with_the_filter(own, got):
-    message = rf"mask of filter {own.kind} returned {got}; expected .* bool \(2, 2\)"
-    with pytest.raises(ValueError, match=message):
-        apply_filters(candidates_of([[3], [0]], [[1, 2], [4, 5]]), [own], 2)
-
-
-@pytest.mark.parametrize(("kind", "notes"), [("own:Short", ["raised in mask of own:Short"]), ("own", None)])
-def test_what_an_own_filter_raises_names_it(kind, notes):
-    with pytest.raises(KeyError, match="oops") as error:
-        apply_filters(candidates_of([[3], [0]], [[1, 2], [4, 5]]), [Own(kind=kind, returned=[])], 2)
-    assert getattr(error.value, "__notes__", None) == notes
+def test_an_own_filter_that_fails_or_returns_no_mask_is_named():
+    found = candidates_of([[3], [0]], [[1, 2], [4, 5]])
+    one_line, numbers = Own(returned=[True, False]), Own(returned=[[1, 0], [0, 0]], dtype="int8")
+    for own, got in ((one_line, r"bool \(2,\)"), (numbers, r"int8 \(2, 2\)")):
+        message = rf"mask of filter {own.kind} returned {got}; expected .* bool \(2, 2\)"
+        with pytest.raises(ValueError, match=message):
+            apply_filters(found, [own], 2)
+    for kind, notes in (("own:Short", ["raised in mask of own:Short"]), ("own", None)):
+        with pytest.raises(KeyError, match="oops") as error:
+            apply_filters(found, [Own(kind=kind, returned=[])], 2)
+        assert getattr(error.value, "__notes__", None) == notes
