@@ -5,7 +5,7 @@ They compute vectors exactly as the checkpoint's side file says.
 
 import logging
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,7 @@ class DocumentEncoder:
             )
 
 
-def _check_flags(folder: str, refused: dict[str, object], ignored: dict[str, object]) -> None:
+def _check_flags(folder: str, refused: Mapping[str, object], ignored: Mapping[str, object]) -> None:
     """Raise ValueError for flags that would change vectors; warn of those that change nothing here."""
     if given := [flag for flag, value in refused.items() if value]:
         raise ValueError(

@@ -141,8 +141,12 @@ def _difference(
     from transformers import AutoTokenizer, DPRContextEncoderTokenizer, RobertaTokenizer
 
     # DPR's tokenizer of questions is the same under another name.
-    classes = {"ance": RobertaTokenizer, "auto": AutoTokenizer, "dpr": DPRContextEncoderTokenizer}
-    theirs: Any = classes[stock].from_pretrained(str(folder))
+    classes: dict[str, Any] = {
+        "ance": RobertaTokenizer,
+        "auto": AutoTokenizer,
+        "dpr": DPRContextEncoderTokenizer,
+    }
+    theirs = classes[stock].from_pretrained(str(folder))
     if stock == "dpr" and not theirs.do_lower_case:
         return "stock `dpr` tokenizes texts in its own way if the tokenizer keeps capitals"
     ours = TextTokenizer(AutoTokenizer.from_pretrained(str(folder)), tokenization)
