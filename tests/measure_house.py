@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,15 +118,14 @@ def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def short_functions_used_once(paths: list[Path]) -> int:
     """Private functions and methods whose body has three lines or less and whose name is used once."""
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
-    everything = "\n".join(texts.values())
+    uses = Counter(word for text in texts.values() for word in re.findall(r"\w+", text))
     count = 0
     for text in texts.values():
         for node in ast.walk(ast.parse(text)):
             is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
             if not (is_function and node.name.startswith("_") and not node.name.startswith("__")):
                 continue
-            uses = len(re.findall(rf"\b{node.name}\b", everything)) - 1
-            count += body_lines(node) <= SHORT_BODY and uses <= 1
+            count += body_lines(node) <= SHORT_BODY and uses[node.name] <= 2  # its own line, and a use
     return count
 
 

@@ -30,7 +30,7 @@ ROOMS = {
     "evaluation": 690,
     "negatives": 2_813,
     "pipeline": 4_263,
-    "pyserini_bridge": 1_416,
+    "pyserini_bridge": 1_427,
     "recipe": 2_229,
     "refresher": 391,
     "reports": 2_286,

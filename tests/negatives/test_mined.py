@@ -44,7 +44,7 @@ def test_the_number_is_in_the_plan_the_report_and_the_log(small_recipe, tmp_path
     new = {"kind": "mix", "sources": [{"kind": "ann", "top_k": "auto"}, {"kind": "ann", "top_k": 3}]}
     terms = {"query": {"negatives": [{"kind": "ann", "top_k": "auto"}, new, {"kind": "ann", "top_k": 3}]}}
     made = Training(small_recipe, tmp_path, terms, steps=1, refresh={"every_steps": 1})
-    with caplog.at_level("INFO"):
+    with caplog.at_level("DEBUG"):
         made.train()
     [record] = made.metrics("generation")
     assert [table.get("top_k") for table in record["tables"].values()] == [20, 20, None]

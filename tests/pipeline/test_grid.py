@@ -264,7 +264,7 @@ def test_print_shows_the_plan_of_each_run_and_options_exclude_one_another(
     ):
         assert train.main(given) == 0 and capsys.readouterr().out.startswith(printed)
     for given, message in (
-        ([str(recipe), "--grid", "seed=1,2", "--resume"], "continue no single run; remove --resume"),
+        ([str(recipe), "--grid", "seed=1,2", "--resume"], "--grid resumes stopped runs by itself"),
         ([str(recipe), "--jobs", "2"], "are for the runs of a --grid; remove --jobs"),
         (["seed=1"], "pass a recipe, such as demo/ance, or a --grid with the key `recipe`"),
     ):

@@ -263,7 +263,7 @@ def test_promoted_documents_are_positives_until_the_next_tables(
         return term_losses(terms, batch, anchor_sets, *rest)
 
     monkeypatch.setattr(trainer, "term_losses", recorded)
-    caplog.set_level("INFO")
+    caplog.set_level("DEBUG")
     made.train()
     judged, positives = made.data.split.known_positives("query"), []
     for number, record in enumerate(made.metrics("generation")):

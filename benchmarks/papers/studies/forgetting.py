@@ -26,7 +26,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     for run in runs:
         ranks = _ranks(run)
         for interval in intervals_of(ranks):
-            rows.append({"run": run.name, **vars(interval)})
+            rows.append({"run": run.name, **interval._asdict()})
             label = f"{interval.until}, {run.name}" if len(runs) > 1 else interval.until
             shares[label] = {"forgotten": 100 * interval.forgotten, "learnt": 100 * interval.learnt}
         title = f"Single training queries{f': {run.name}' if len(runs) > 1 else ''}"
