@@ -72,6 +72,7 @@ def main(
         parsing.refuse("--shard is for a flat index; convert the merged one with --from-index")
     console.log_to_stderr()
     interrupt_on_termination()
+    from pyserini_ance.data.formats.lines import names_of_file
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index, encode_corpus
     from pyserini_ance.pyserini_bridge.shards import merge_folders
@@ -87,6 +88,8 @@ def main(
         print(f"{output}: {convert_index(from_index, output, written):,} vectors")
         return
     assert corpus and encoder
+    if not any(path.exists() for path in names_of_file(corpus)):
+        parsing.refuse(f"--corpus {corpus}: no such file or folder")
     part = Shard.parse(shard) if shard else None
     with World.join(device).session() as world, ExitStack() as stack:
 
