@@ -26,7 +26,13 @@ import time
 from pyserini_ance.commands.encode import main
 from pyserini_ance.pyserini_bridge import vector_files
 
-vector_files._check_end = lambda *_: time.sleep(300)
+blocks = vector_files._blocks
+
+def slowly(*rows):
+    yield from blocks(*rows)
+    time.sleep(300)
+
+vector_files._blocks = slowly
 main()
 """
 
