@@ -42,7 +42,8 @@ MeasureName = Annotated[str, AfterValidator(canonical_name)]
 def _parse(text: str) -> Measure:
     # Not ir_measures.parse_measure: version 0.4.3 uses ast.Num, which Python 3.14 has removed.
     try:
-        node, cutoff = ast.parse(text, mode="eval").body, None
+        node = ast.parse(text, mode="eval").body
+        cutoff = None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             cutoff = ast.literal_eval(node.right)
             node = node.left
@@ -50,7 +51,11 @@ def _parse(text: str) -> Measure:
         if isinstance(node, ast.Call) and not node.args:
             parameters = {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
             node = node.func
-        is_cutoff = cutoff is None or (isinstance(cutoff, int | float) and cutoff > 0)
+        is_cutoff = (
+            cutoff is None
+            or (isinstance(cutoff, int) and cutoff > 0)
+            or (isinstance(cutoff, float) and cutoff >= 0)  # a recall, as in IPrec@0.0
+        )
         if not isinstance(node, ast.Name) or not is_cutoff:
             raise ValueError
     except (SyntaxError, ValueError):
