@@ -111,7 +111,10 @@ class HitBlocks:
         self._left_out = 0
 
     def __iter__(self) -> Iterator[HitBlock]:
-        """Raises ValueError for a document that the collection lacks, and without a query of the split."""
+        """Iterate over the blocks.
+
+        Raises ValueError for a document that the collection lacks, and if no hit is of a query of the split.
+        """
         ids = self.split.queries.ids
         positions = dict.fromkeys(ids, -1)  # -1: of the split, but not selected
         positions |= {ids[row]: position for position, row in enumerate(self.rows.tolist())}
