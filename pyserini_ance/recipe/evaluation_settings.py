@@ -100,7 +100,10 @@ PER_SPLIT_KEYS = ("measures", "query_measures", "rerank")  # the keys with a val
 
 Row = Literal["bm25", "untrained", "start", "stages", "hybrid"]
 ROWS: tuple[Row, ...] = get_args(Row)
-
+# One row may be written without a list.
+Rows = Annotated[
+    tuple[Row, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
+]
 
 Measures = Annotated[
     dict[str, tuple[str, ...]] | tuple[str, ...],
@@ -127,7 +130,7 @@ class FinalEvaluation(Settings):
 
     split: Splits = ("test",)
     """The split, or the splits, to evaluate."""
-    rows: tuple[Row, ...] = ROWS
+    rows: Rows = ROWS
     """The rows of the results table besides that of the last stage: `bm25` (with RM3, if configured), the
     `untrained` encoder, `start` (initial weights from outside the recipe), the `stages` before the last, and
     `hybrid`, BM25 fused with the last. Those of a model each encode all documents once more; the rankings of
