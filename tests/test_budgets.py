@@ -23,32 +23,32 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "commands": 1_529,
-    "data": 4_751,
+    "commands": 1_547,
+    "data": 4_800,
     "distributed": 396,
     "encoders": 3_068,
     "evaluation": 690,
     "negatives": 2_813,
-    "pipeline": 4_263,
+    "pipeline": 4_290,
     "pyserini_bridge": 1_416,
-    "recipe": 2_229,
+    "recipe": 2_234,
     "refresher": 391,
-    "reports": 2_286,
-    "runs": 1_174,
-    "storage": 781,
+    "reports": 2_313,
+    "runs": 1_181,
+    "storage": 783,
     "trainer": 3_022,
     "vectors": 1_451,
-    "top": 482,
+    "top": 489,
 }
 WHOLE = {
     "files": 229,
     "classes": 259,
     "short private functions used once": 21,
-    "lines of imports": 2_668,
+    "lines of imports": 2_671,
     "lines of the reading path": 1_498,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_752,
-    "lines of tests": 39_226,
+    "lines of tests": 39_244,
 }
 
 
