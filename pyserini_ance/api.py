@@ -80,8 +80,15 @@ def train(
     directory = rundir.run_folder(recipe.name) if output is None else Path(output)
     decisions = None if replay is None else Path(replay)
     with only_training(directory):
-        how = {"overwrite": overwrite, "resume": resume, "replay": decisions, "callbacks": callbacks}
-        finish.train(recipe, directory, prerequisites, **how)
+        finish.train(
+            recipe,
+            directory,
+            prerequisites,
+            overwrite=overwrite,
+            resume=resume,
+            replay=decisions,
+            callbacks=callbacks,
+        )
     return Run(directory)
 
 

@@ -88,7 +88,8 @@ def main(
         if baseline:
             (tested, [_, *added]), note = compare.significance(results, baseline, test or "t", only)
             shown = {row["recipe"]: row for row in tested}
-            cells, columns = [row | shown.get(row["recipe"], {}) for row in cells], [*columns, *added]
+            cells = [row | shown.get(row["recipe"], {}) for row in cells]
+            columns = [*columns, *added]
             more.append(note)
     variants = compare.variant_legend(results, (row["recipe"] for row in cells))
     print(table_with_legend(cells, columns, *variants, *more))

@@ -47,7 +47,8 @@ def packages() -> Iterator[Finding]:
     for one in required:
         if one.marker:  # of an extra
             continue
-        installed, cure = _installed(one.name), f"pip install '{one}'"
+        installed = _installed(one.name)
+        cure = f"pip install '{one}'"
         if installed is None:
             needs = one.specifier or "any version"
             yield Finding(one.name, f"not installed, needs {needs}", "missing", cure)

@@ -60,10 +60,16 @@ def main(
         parsing.refuse("pass --corpus with --encoder, or --from-index alone, or --merge alone")
     if not corpus:
         reason = f"{'--from-index' if from_index else '--merge'} takes vectors as they are"
-        own: dict[str, object] = {"pooling": pooling, "normalize": normalize is not None}
-        own |= {"query_length": query_length, "document_length": document_length}
-        own |= {"index_factory": merge and index_factory}
-        parsing.refuse_options(reason, tokens_per_batch=tokens_per_batch, shard=shard, **own)
+        parsing.refuse_options(
+            reason,
+            tokens_per_batch=tokens_per_batch,
+            shard=shard,
+            pooling=pooling,
+            normalize=normalize is not None,
+            query_length=query_length,
+            document_length=document_length,
+            index_factory=merge and index_factory,
+        )
     if format != "faiss":
         parsing.refuse_options("--index-factory is for --format faiss", index_factory=index_factory)
     if format != "parquet":

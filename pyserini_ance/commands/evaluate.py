@@ -131,13 +131,16 @@ def _measure_files(
     records: list[dict[str, Any]] = []
     notes: dict[str, str] = {}
     for path in runs:
-        run, label = read_run(path), path.name if are_distinct else str(path)
-        totals, by_query = report.totals(run), report.per_query(run) if per_query else {}
+        run = read_run(path)
+        label = path.name if are_distinct else str(path)
+        totals = report.totals(run)
+        by_query = report.per_query(run) if per_query else {}
         rows += [{"run": label, "query": query} | values for query, values in by_query.items()]
         rows.append({"run": label, "query": "all"} | totals)
         records.append({"run": str(path), "measures": totals} | ({"per_query": by_query} if by_query else {}))
-        judged, missing, unjudged = len(qrels), len(qrels.keys() - run.keys()), len(run.keys() - qrels.keys())
-        counts = f"{judged} judged queries, {missing} of them without any hit (they count as 0)"
+        missing = len(qrels.keys() - run.keys())
+        unjudged = len(run.keys() - qrels.keys())
+        counts = f"{len(qrels)} judged queries, {missing} of them without any hit (they count as 0)"
         more = f"; {unjudged} queries of the run are not judged and not counted" if unjudged else ""
         notes[label] = counts + more
     if output and output.suffix == ".csv":
@@ -183,7 +186,8 @@ def _measure_answers(
     from pyserini_ance.runs.rundir import RunDir
 
     run = RunDir(folder)
-    collection, tested = collection_of(run), list(run.read_final_evaluation().split)
+    collection = collection_of(run)
+    tested = list(run.read_final_evaluation().split)
     splits = [split] if split else tested
     if runs:
         if len(splits) > 1 and not questions_file:

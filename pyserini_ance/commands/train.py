@@ -110,11 +110,17 @@ def main(
     else:
         from pyserini_ance.reports.finish import train
 
-        folder, how = output or run_folder(loaded.name), {"overwrite": overwrite, "resume": resume}
         with logging_redirect_tqdm():
-            results = train(loaded, folder, not no_prerequisites, replay=replay, **how)
-        if results:
-            print(f"\n{results.as_text()}")
+            run = train(
+                loaded,
+                output or run_folder(loaded.name),
+                prerequisites=not no_prerequisites,
+                overwrite=overwrite,
+                resume=resume,
+                replay=replay,
+            )
+        if run:
+            print(f"\n{run.as_text()}")
     return None
 
 

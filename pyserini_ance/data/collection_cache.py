@@ -118,8 +118,13 @@ def cached_collection(
     mapped = open_collection(cache, about["collection"]) if about else None
     if about is None or mapped is None:
         collection = read_into_cache(cache, read)
-        names, skipped = list(collection.splits), collection.skipped
-        record.save({"collection": collection.digest, "splits": names, "skipped": skipped})
+        record.save(
+            {
+                "collection": collection.digest,
+                "splits": list(collection.splits),
+                "skipped": collection.skipped,
+            }
+        )
         return collection
     collection = _as_read(mapped, about["splits"], about["skipped"])
     collection.log_skipped()
@@ -141,8 +146,10 @@ def read_into_cache(cache: Path, read: Callable[[Path], Collection]) -> Collecti
 
 
 def _as_read(stored: Collection, names: Iterable[str], skipped: dict[str, int]) -> Collection:
-    """The digest covers neither the skipped lines nor the order of the splits, which another recipe may have
-    stored."""
+    """A stored collection with the splits `names` in this order, and with `skipped`.
+
+    Its digest covers neither the skipped lines nor the order, which another recipe may have stored.
+    """
     return replace(stored, splits={name: stored.split(name) for name in names}, skipped=skipped)
 
 

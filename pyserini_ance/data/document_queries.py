@@ -110,6 +110,7 @@ class DocumentQueries(Settings):
         return [" ".join(words[: self.max_words])]
 
     def _crop(self, id: str, number: int, words: list[str]) -> str:
+        # "0 " was the default of a seed: the crops stay those of runs with it.
         digest = hashlib.sha256(f"0 {number} {id}".encode()).digest()
         first, second = (int.from_bytes(digest[part]) for part in (slice(0, 8), slice(8, 16)))
         longest = min(self.max_words, len(words))

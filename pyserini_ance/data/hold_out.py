@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 class HoldOut(Settings):
     """Judged queries that are cut from one split and become a split of their own.
 
-    They are the queries with the smallest hashes of their ids. The choice therefore depends
-    neither on the order of the file nor on the machine, and a query that is added to the data moves at most
-    one other query between the two splits.
+    They are the queries with the smallest hashes of their ids. The choice therefore depends neither on the
+    order of the file nor on the machine, and a query that is added to the data moves at most one other query
+    between the two splits.
     """
 
     model_config = ConfigDict(serialize_by_alias=True)
@@ -59,6 +59,7 @@ class HoldOut(Settings):
                 f"data.hold_out.queries is {self.queries}, but split {self.source!r} has only "
                 f"{len(whole.queries)} queries with a relevant document; expected fewer; lower it"
             )
+        # "0 " was the default of a seed: the choice stays that of runs with it.
         hashes = [hashlib.sha256(f"0 {id}".encode()).digest() for id in whole.queries.ids]
         by_hash = np.array(sorted(range(len(hashes)), key=hashes.__getitem__))
         rows = {self.source: np.sort(by_hash[self.queries :]), self.split: np.sort(by_hash[: self.queries])}

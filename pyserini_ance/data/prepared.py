@@ -117,7 +117,8 @@ def merged_split(name: str, splits: Sequence[Split]) -> Split:
     }
     qrels = [split.qrels for split in splits]
     counts = np.concatenate([np.diff(one.offsets) for one in qrels])
-    rows, grades = np.concatenate([[one.rows, one.grades] for one in qrels], axis=1)
+    rows = np.concatenate([one.rows for one in qrels])
+    grades = np.concatenate([one.grades for one in qrels])
     query_rows = np.repeat(np.arange(len(counts)), counts)
     merged = Qrels.of(query_rows, rows, grades, len(counts), qrels[0].threshold)
     return Split(name, Texts(ids, columns), merged)

@@ -36,8 +36,11 @@ from pyserini_ance.data.trec import (
     RUN_COLUMNS,
     Hit,
     first_line,
+    has_ranks,
     read_hits,
+    read_ranks,
     repeated_document,
+    repeated_rank,
 )
 
 log = logging.getLogger(__name__)
@@ -104,10 +107,14 @@ class HitBlocks:
     ):
         self.path, self.split, self.collection, self.rows = path, split, collection, rows
         self._hits = hits
+        self._has_ranks = not is_listed(path) and has_ranks(path)
         self._left_out = 0
 
     def __iter__(self) -> Iterator[HitBlock]:
-        """Raises ValueError for a document that the collection lacks, and without a query of the split."""
+        """Iterate over the blocks.
+
+        Raises ValueError for a document that the collection lacks, and if no hit is of a query of the split.
+        """
         ids = self.split.queries.ids
         positions = dict.fromkeys(ids, -1)  # -1: of the split, but not selected
         positions |= {ids[row]: position for position, row in enumerate(self.rows.tolist())}
@@ -153,14 +160,25 @@ class HitBlocks:
         return self.split.queries.ids[int(self.rows[position])]
 
     def check_repeats(self, hits: HitBlock) -> None:
-        """Raise ValueError for the earliest line that repeats a document for its query."""
-        order = np.lexsort((hits.documents, hits.queries))  # stable: of equal pairs the earlier is first
-        same = (np.diff(hits.queries[order]) == 0) & (np.diff(hits.documents[order]) == 0)
-        if len(repeats := order[1:][same]):
-            first = repeats[np.argmin(hits.numbers[repeats])]
-            number, query, document = (int(column[first]) for column in hits[:3])
-            id = self.collection.documents.ids[document]
-            raise repeated_document(Line(self.path, number, ""), self.query_id(query), id)
+        """Raise ValueError for the earliest line that repeats a document, or a rank, for its query."""
+        if (first := _first_repeat(hits, hits.documents)) is not None:
+            id = self.collection.documents.ids[int(hits.documents[first])]
+            raise repeated_document(self._line(hits, first), self.query_id(hits.queries[first]), id)
+        if self._has_ranks and (first := _first_repeat(hits, hits.scores)) is not None:
+            raise repeated_rank(
+                self._line(hits, first), self.query_id(hits.queries[first]), float(hits.scores[first])
+            )
+
+    def _line(self, hits: HitBlock, index: int) -> Line:
+        return Line(self.path, int(hits.numbers[index]), "")
+
+
+def _first_repeat(hits: HitBlock, values: np.ndarray) -> int | None:
+    """The index of the earliest hit whose value, of `values` (n,), an earlier hit of its query has."""
+    order = np.lexsort((values, hits.queries))  # stable: of equal pairs the earlier is first
+    same = (np.diff(hits.queries[order]) == 0) & (np.diff(values[order]) == 0)
+    repeats = order[1:][same]
+    return int(repeats[np.argmin(hits.numbers[repeats])]) if len(repeats) else None
 
 
 def _by_score(blocks: HitBlocks, relevant: np.ndarray, top_k: int) -> Ranking:
@@ -199,7 +217,7 @@ def _by_score(blocks: HitBlocks, relevant: np.ndarray, top_k: int) -> Ranking:
 def _in_order(blocks: HitBlocks, relevant: np.ndarray, top_k: int) -> Ranking:
     """Rank documents by the order of the lines. Documents that repeat count once within the top k.
 
-    Beyond the top k only the ranks of relevant documents matter, and every line counts.
+    Beyond the top k only the ranks of relevant documents matter, and every hit counts.
     """
     num_queries, num_documents = len(blocks.rows), len(blocks.collection.documents)
     rows = np.full((num_queries, top_k), PADDING, np.int32)
@@ -236,7 +254,9 @@ def hits_of(path: Path, queries: Texts, documents: Texts) -> tuple[Iterator[Hit]
         if words == 3:
             return _ids(path, ("query id", "positive id", "negative id"), 2), True
         return _text_triples(path, queries, documents), True
-    if words in (0, len(RANK_COLUMNS), len(RUN_COLUMNS)):
+    if words == len(RANK_COLUMNS):
+        return read_ranks(path), False
+    if words in (0, len(RUN_COLUMNS)):
         return read_hits(path), False
     raise first.error(f"{words} columns in {shown(first.text)}", FORMS, "pass a file of one of these forms")
 

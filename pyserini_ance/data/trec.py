@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -94,28 +94,35 @@ def read_run(path: str | Path) -> Run:
     """Read scores by query and document from a TREC run, or from MS MARCO's `query document rank`.
 
     The rank column of a TREC run is ignored: as in trec_eval, scores alone rank. Raises ValueError, with file
-    and line, for a malformed line, a score that is not a number and a repeated document.
+    and line, for a malformed line, a score that is not a number, and a repeated document or rank.
     """
+    path = Path(path)
+    is_ranked = has_ranks(path)
     run: Run = {}
-    for number, query, document, score in read_hits(Path(path)):
+    ranks: defaultdict[str, set[float]] = defaultdict(set)
+    for number, query, document, score in (read_ranks if is_ranked else read_hits)(path):
         scores = run.setdefault(query, {})
         if document in scores:
-            raise repeated_document(Line(Path(path), number, ""), query, document)
+            raise repeated_document(Line(path, number, ""), query, document)
+        if is_ranked and score in ranks[query]:
+            raise repeated_rank(Line(path, number, ""), query, score)
+        ranks[query].add(score)
         scores[document] = score
     return run
 
 
+def has_ranks(path: Path) -> bool:
+    """Whether the lines of a file have ranks without scores."""
+    return len(first_line(path).text.split()) == len(RANK_COLUMNS)
+
+
 def read_hits(path: Path) -> Iterator[Hit]:
-    """Iterate over (line number, query, document, score) of a run; the score of a rank is its negative.
+    """Iterate over (line number, query, document, score) of a TREC run.
 
     Raises ValueError as `read_run` does, except for repeated documents.
     """
-    first = first_line(path)
-    if not first.text:
+    if not first_line(path).text:
         raise _no_lines(path, RUN_COLUMNS)
-    if len(first.text.split()) == len(RANK_COLUMNS):
-        yield from _ranked_hits(path)
-        return
     for line in read_lines(path):
         query, _, document, _, text, _ = line.columns(RUN_COLUMNS, separator=None)
         try:
@@ -128,17 +135,28 @@ def read_hits(path: Path) -> Iterator[Hit]:
         yield line.number, query, document, score
 
 
-def _ranked_hits(path: Path) -> Iterator[Hit]:
-    expected, has_first = "ranks counted from 1", False
-    cure = "correct it; a file of triples (query, positive, negative) must have 'triples' in its name"
+def read_ranks(path: Path) -> Iterator[Hit]:
+    """Like `read_hits`, of MS MARCO's `query document rank`; the score of a rank is its negative."""
+    has_first = False
     for line in read_lines(path):
         query, document, rank = line.columns(RANK_COLUMNS, separator=None)
         if not _RANK.fullmatch(rank):
-            raise line.error(f"rank {shown(rank)}", expected, cure)
+            raise _rank_error(line, f"rank {shown(rank)}")
         has_first = has_first or int(rank) == 1
         yield line.number, query, document, -float(rank)
     if not has_first:
-        raise Line(path, 1, "").error("a file without any rank 1", expected, cure)
+        raise _rank_error(Line(path, 1, ""), "a file without any rank 1")
+
+
+def repeated_rank(line: Line, query: str, score: float) -> ValueError:
+    """The error to raise for a line whose rank, the negative of its score, an earlier line has for the same
+    query."""
+    return _rank_error(line, f"rank {-score:.0f} again for query {shown(query)}")
+
+
+def _rank_error(line: Line, problem: str) -> ValueError:
+    cure = "correct it; a file of triples (query, positive, negative) must have 'triples' in its name"
+    return line.error(problem, "ranks counted from 1, each once per query", cure)
 
 
 def _no_lines(path: Path, columns: tuple[str, ...]) -> ValueError:

@@ -68,7 +68,8 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
         measured = seconds[name]
         # A refresh takes as long as the first mining. A dev evaluation between refreshes takes its share of
         # encoding all documents, unless these stay as they were encoded before the first step.
-        refreshes, documents, between = len(refresh_steps(stage)), len(data.documents), 0.0
+        refreshes, documents = len(refresh_steps(stage)), len(data.documents)
+        between = 0.0
         if stage.trainable == "both":
             between = documents_encoded(stage, documents) / documents - refreshes
         refreshing = measured["documents"] + measured["refresh"] * max(1, refreshes) + between * mining
@@ -76,8 +77,9 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
     for name, teacher in recipe.teachers.items():
         # An upper bound: what its process takes to start counts as steps, and the next stage's first refresh
         # takes the vectors of its mining if it starts from the same weights.
-        all_steps, spent_on = teacher.steps_over(len(data.split.queries)), of_teachers[name]
-        add_row(name, spent_on["train"] / steps, all_steps, spent_on["mine"])
+        all_steps = teacher.steps_over(len(data.split.queries))
+        measured = of_teachers[name]
+        add_row(name, measured["train"] / steps, all_steps, measured["mine"])
     encodings = evaluation_encodings(recipe)
     total = sum(row[column] for row in rows for column in COLUMNS[2:]) + encodings * final
     lines = [

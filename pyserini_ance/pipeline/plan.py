@@ -104,6 +104,8 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
 def _sizes(recipe: Recipe, data: PreparedData) -> str:
     """A line with the sizes of the largest files of the run directory; how many there are is measured."""
     encoder = initial_encoder(recipe.encoder, recipe.seed)
+    if any(stage.trainable == "query_tower" for stage in recipe.stages.values()):
+        encoder.untie()
     weights = sum(weight.nbytes for weight in encoder.towers.parameters())
     sizes = {
         "vectors": len(data.documents) * encoder.dimension * 4,  # float32, a row for each passage
@@ -242,7 +244,8 @@ def evaluation_encodings(recipe: Recipe) -> int:
             start = next(row for row, one in recipe.external_starts.items() if one == stage.init_from)
         elif isinstance(stage.init_from, InitFrom):
             start = towers[stage.init_from.stage or ""]
-        before = towers[name] = name if stage.trainable == "both" else start
+        before = name if stage.trainable == "both" else start
+        towers[name] = before
     rows = recipe.final_evaluation.rows
     wanted = {*towers.values()} if "stages" in rows else {before}
     wanted |= {"untrained"} & {*rows} | ({*recipe.external_starts} if "start" in rows else set())

@@ -75,8 +75,9 @@ def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
 def stored_collection(recipe: Recipe) -> Collection:
     """The recipe's data, checked and memory-mapped from the cache; read again if the files have changed."""
     data_checks.check_before_reading(recipe)
-    data, training = recipe_data(recipe), recipe.train_split
-    files, joint = input_files(data), [training.name, *training.splits]
+    data = recipe_data(recipe)
+    files = input_files(data)
+    joint = [recipe.train_split.name, *recipe.train_split.splits]
     settings = {"data": data.model_dump(mode="json", exclude={"official"}), "joint": joint}
     return cached_collection(
         recipe.cache,

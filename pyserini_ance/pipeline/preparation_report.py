@@ -17,8 +17,17 @@ from pyserini_ance.pipeline import bm25_rankings, preparation
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
 from pyserini_ance.recipe.models import Recipe
 
-COUNT_COLUMNS = ["data", "read", "used", "judgments", "tokens", "median tokens", "cut", "skipped"]
-COUNT_COLUMNS += ["published"]
+COUNT_COLUMNS = [
+    "data",
+    "read",
+    "used",
+    "judgments",
+    "tokens",
+    "median tokens",
+    "cut",
+    "skipped",
+    "published",
+]
 COUNT_LEGEND = (
     "used: documents with text; queries with a relevant document, of a split without judgments all",
     "cut: share of the texts that are longer than what the encoder reads, and how many tokens that is",
@@ -73,10 +82,11 @@ def prepare_data(recipe: Recipe) -> str:
     counts = counts_of(recipe, collection)
     rows = list(_count_rows(counts, collection))
     for row, folder in zip(rows, folders.values(), strict=True):
-        lengths, of_query = token_lengths(folder), row["data"] != "documents"
-        settings = recipe.encoder.tokenization.side("query" if of_query else "document")
+        lengths = token_lengths(folder)
+        settings = recipe.encoder.tokenization.side("document" if row["data"] == "documents" else "query")
         truncation = Truncation.of(lengths, tokenizer.specials, settings)
-        row["tokens"], row["median tokens"] = f"{lengths.sum():,}", f"{truncation.median_tokens:,}"
+        row["tokens"] = f"{lengths.sum():,}"
+        row["median tokens"] = f"{truncation.median_tokens:,}"
         row["cut"] = f"{truncation.share} at {truncation.limit}"
     warnings = [*_count_warnings(counts), *describe_initial_weights(recipe)]
     if blank := preparation.blank_warning(recipe.encoder, data):
@@ -101,7 +111,8 @@ def counts_of(recipe: Recipe, collection: Collection) -> dict[str, list[Count]]:
         "documents": [("documents", documents, recipe.data.official.documents or None)]
     }
     for name, split in collection.splits.items():
-        kept, published = len(split.queries), recipe.data.published_counts(name)
+        kept = len(split.queries)
+        published = recipe.data.published_counts(name)
         used = len(split.known_positives("query").anchors) if split.is_judged else kept
         left_out = sum(count for what, count in skipped.items() if what.startswith(f"{name} judgments of "))
         counts[name] = [
@@ -116,15 +127,17 @@ def _count_rows(counts: Mapping[str, list[Count]], collection: Collection) -> It
     """A row of the table for the documents, and one for each split."""
     for name, counted in counts.items():
         numbers = [f"{count:,}" for _, count, _ in counted]
-        prefix = DOCUMENTS if name == "documents" else f"{name} "
-        skipped = [
-            f"{count:,} {what if name == 'documents' else what.removeprefix(prefix)}"
-            for what, count in collection.skipped.items()
-            if what.startswith(prefix)
-        ]
-        published = [f"{count:,} {what}" for what, _, count in counted if count is not None]
         if name == "documents":
             numbers.append(f"{len(collection.documents):,}")
+            skipped = [f"{count:,} {what}" for what, count in collection.skipped.items() if what == DOCUMENTS]
+        else:
+            prefix = f"{name} "
+            skipped = [
+                f"{count:,} {what.removeprefix(prefix)}"
+                for what, count in collection.skipped.items()
+                if what.startswith(prefix)
+            ]
+        published = [f"{count:,} {what}" for what, _, count in counted if count is not None]
         yield {
             "data": name,
             **dict(zip(("read", "used", "judgments"), numbers, strict=False)),

@@ -150,7 +150,7 @@ def train_prerequisites(
 
 def _plan(recipe: Recipe, folder: Path, overwrite: bool, resume: bool) -> list[dict[str, Any]]:
     """What to train before `recipe`, with everything checked that would otherwise be noticed only then."""
-    run, planned = RunDir(folder), []
+    run = RunDir(folder)
     chain = prerequisites(recipe, recipe_in_file(recipe), run if resume else None)
     for one in chain:
         if one.status == "finished":
@@ -164,6 +164,7 @@ def _plan(recipe: Recipe, folder: Path, overwrite: bool, resume: bool) -> list[d
         for each in (recipe, *(one.recipe for one in to_train)):
             check_tools(each)
             input_files(recipe_data(each))
+    planned = []
     for one in to_train:
         its_run = RunDir(one.folder)
         can_resume = one.status == "unfinished" and its_run.can_resume

@@ -268,7 +268,8 @@ def serve_requests(run: RunDir, refresher: Refresher, settings: RefresherProcess
     def poll() -> dict[str, Any]:
         """Wait for `requests`, or for a reason to `end`."""
         refresher.report("waiting for requests")
-        timeout, last_alive = settings.trainer_timeout_seconds, time.monotonic()
+        timeout = settings.trainer_timeout_seconds
+        last_alive = time.monotonic()
         while True:
             if requests := next_requests(read_requests(run), run):
                 return {"requests": [vars(request) for request in requests]}

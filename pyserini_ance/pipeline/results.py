@@ -52,7 +52,8 @@ def measure_columns(test: FinalEvaluation) -> list[str]:
 
 def low_results(test: FinalEvaluation, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A warning if the result is below the untrained encoder, and one if BM25 is above all."""
-    measure, final, warnings = measure_columns(test)[0], last_stage(rows), []
+    measure, final = measure_columns(test)[0], last_stage(rows)
+    warnings = []
     by_name = {row["row"]: row[measure] for row in rows}
     if by_name.get(UNTRAINED, 0) > final[measure]:
         warnings.append(
@@ -141,8 +142,10 @@ class Run:
         Without expected figures, but with the reason, if the recipe names classes that are not here.
         """
         run = self._finished()
-        values, test = read_json(run.measures), run.read_final_evaluation()
-        rows, exported, documents = values["rows"], values["export"], measure_columns(test)
+        values = read_json(run.measures)
+        rows, exported = values["rows"], values["export"]
+        test = run.read_final_evaluation()
+        documents = measure_columns(test)
         # Only some rows have measures of reranked documents and of query retrieval.
         reranked = [column for column in test.columns.values() if column not in documents]
         of_queries = [(split, m) for split in test.split for m in test.query_measures_of(split)]

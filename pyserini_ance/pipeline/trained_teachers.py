@@ -96,7 +96,8 @@ def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: Wo
     gc.collect()
     if world.device.startswith("cuda"):
         torch.cuda.empty_cache()
-    inputs = (run.folder.absolute(), name, recipe.cache.absolute(), data.collection.digest, world.device)
+    folder, cache = str(run.folder.absolute()), str(recipe.cache.absolute())
+    command = [*teacher_command(), folder, name, cache, data.collection.digest, world.device]
     # The threads of all processes of this host, which wait for the subprocess.
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     environment = subprocess_environment(recipe.threads and recipe.threads * local)
@@ -104,7 +105,7 @@ def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: Wo
         environment.pop("OMP_NUM_THREADS", None)  # torchrun sets it to 1
     with tempfile.TemporaryFile() as answer:
         process = subprocess.Popen(
-            [*teacher_command(), *map(str, inputs)],
+            command,
             stdin=subprocess.PIPE,
             stdout=answer,
             start_new_session=True,  # Ctrl-C reaches training alone, which then ends the subprocess
@@ -138,18 +139,20 @@ def main() -> int:
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     try:
-        run, collection = RunDir(Path(folder)), open_collection(Path(cache), digest)
+        run = RunDir(Path(folder))
+        collection = open_collection(Path(cache), digest)
         if collection is None:
             raise FileNotFoundError(f"{cache} does not hold the run's data any more; train with --resume")
-        recipe, generation = run.read_recipe(), open_generation(run.generation(name, 0), {})
+        recipe = run.read_recipe()
+        generation = open_generation(run.generation(name, 0), {})
         tables = [generation.tables[key] for key in sorted(generation.tables)]
         weights = {generation.folder.name: generation.weights}
         lists = MinedLists.of(collection, collection.split(recipe.train_split.name), tables, weights)
-        teacher, tokenization = recipe.teachers[name], recipe.encoder.tokenization
+        teacher = recipe.teachers[name]
+        tokenization = recipe.encoder.tokenization
         given = teacher.model_dump(include=set(TeacherTraining.model_fields))
         if teacher.length_tokens is None:  # a pair has the tokens that the retriever reads
-            lengths = tokenization.query.length_tokens, tokenization.document.length_tokens
-            given["length_tokens"] = sum(lengths)
+            given["length_tokens"] = tokenization.query.length_tokens + tokenization.document.length_tokens
         settings = TeacherSettings(**given, seed=recipe.seed, precision=recipe.precision)
         if isinstance(start := teacher.init_from, TeacherStart):
             source = start.model or str(run.teacher(start.teacher or ""))

@@ -54,7 +54,8 @@ def _check_order(recipe: "Recipe") -> Iterator[Problem]:
     """A stage or teacher comes after the stage that it starts from or follows; names are different."""
     stages = list(recipe.stages)
     for position, (name, stage) in enumerate(recipe.stages.items()):
-        start, earlier = stage.init_from, stages[:position]
+        start = stage.init_from
+        earlier = stages[:position]
         if isinstance(start, InitFrom) and not start.is_external and start.stage not in earlier:
             near = did_you_mean(start.stage or "", earlier)
             text = f"no stage {start.stage!r} before {name!r}{near}; earlier: {', '.join(earlier) or 'none'}"
@@ -105,7 +106,8 @@ def _check_optimizer_moments(recipe: "Recipe") -> Iterator[Problem]:
 def _check_train_split(recipe: "Recipe") -> Iterator[Problem]:
     """With `sampling: equal`, each split has the same share of a batch. Only training splits keep queries
     without positives, which only `refresh.positives_top_k` uses."""
-    splits, kept = recipe.train_split.splits, recipe.data.keep_unjudged
+    splits = recipe.train_split.splits
+    kept = recipe.data.keep_unjudged
     evaluated = {split for one in recipe.stages.values() if one.evaluate for split in one.evaluate.split}
     evaluated |= set(recipe.final_evaluation.split)
     if recipe.data.hold_out:

@@ -42,7 +42,8 @@ MeasureName = Annotated[str, AfterValidator(canonical_name)]
 def _parse(text: str) -> Measure:
     # Not ir_measures.parse_measure: version 0.4.3 uses ast.Num, which Python 3.14 has removed.
     try:
-        node, cutoff = ast.parse(text, mode="eval").body, None
+        node = ast.parse(text, mode="eval").body
+        cutoff = None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             cutoff = ast.literal_eval(node.right)
             node = node.left
@@ -50,7 +51,11 @@ def _parse(text: str) -> Measure:
         if isinstance(node, ast.Call) and not node.args:
             parameters = {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
             node = node.func
-        is_cutoff = cutoff is None or (isinstance(cutoff, int | float) and cutoff > 0)
+        is_cutoff = (
+            cutoff is None
+            or (isinstance(cutoff, int) and cutoff > 0)
+            or (isinstance(cutoff, float) and cutoff >= 0)  # a recall, as in IPrec@0.0
+        )
         if not isinstance(node, ast.Name) or not is_cutoff:
             raise ValueError
     except (SyntaxError, ValueError):
@@ -95,7 +100,10 @@ PER_SPLIT_KEYS = ("measures", "query_measures", "rerank")  # the keys with a val
 
 Row = Literal["bm25", "untrained", "start", "stages", "hybrid"]
 ROWS: tuple[Row, ...] = get_args(Row)
-
+# One row may be written without a list.
+Rows = Annotated[
+    tuple[Row, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
+]
 
 Measures = Annotated[
     dict[str, tuple[str, ...]] | tuple[str, ...],
@@ -122,7 +130,7 @@ class FinalEvaluation(Settings):
 
     split: Splits = ("test",)
     """The split, or the splits, to evaluate."""
-    rows: tuple[Row, ...] = ROWS
+    rows: Rows = ROWS
     """The rows of the results table besides that of the last stage: `bm25` (with RM3, if configured), the
     `untrained` encoder, `start` (initial weights from outside the recipe), the `stages` before the last, and
     `hybrid`, BM25 fused with the last. Those of a model each encode all documents once more; the rankings of

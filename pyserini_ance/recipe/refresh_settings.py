@@ -40,11 +40,6 @@ class Product(Settings):
         return self.adopt.after_steps if self.adopt else self.every_steps
 
     @property
-    def adopts_when_ready(self) -> bool:
-        """Whether a product is adopted at the first step that finds it made."""
-        return self.lag_steps is None
-
-    @property
     def staleness_steps(self) -> int | None:
         """The greatest age, in steps, of the checkpoint whose product a step uses; None: unbounded."""
         return None

@@ -30,9 +30,8 @@ log = logging.getLogger(__name__)
 EXACT = "exact"  # the index of a row without `+INDEX`
 Results = Mapping[str, Any]  # of a run, as tables.read_results returns them
 Table = tuple[list[dict[str, Any]], list[str]]  # rows and columns
-Systems = Mapping[
-    str, Sequence[tuple[RunDir, str]]
-]  # by label: the rankings that one row of a table averages
+# By label: the rankings that one row of a table averages.
+Systems = Mapping[str, Sequence[tuple[RunDir, str]]]
 
 
 def runs_in(paths: Sequence[Path]) -> list[Path]:
@@ -110,7 +109,8 @@ def measured_rows(results: Sequence[Results], only: Sequence[str] = ()) -> pd.Da
     measures = tables.common_measures(results)
     lines: list[dict[str, Any]] = []
     for run, result in enumerate(results):
-        last, tag = last_stage(result["rows"]), f"[{result['config_hash'][:6]}]"
+        last = last_stage(result["rows"])
+        tag = f"[{result['config_hash'][:6]}]"
         for row in result["rows"]:
             line = {"run": run, **{measure: row.get(measure) for measure in measures}, "row": row["row"]}
             if row["row"] in UNTRAINED_ROWS:
@@ -238,8 +238,9 @@ def significance_in_run(run: RunDir, rows: Sequence[Mapping[str, Any]]) -> tuple
     Returns a table with the columns `row` and the measures, and the meaning of its cells. Rows without a
     ranking are left out.
     """
-    result, splits = last_stage(rows)["row"], run.read_final_evaluation().split
-    names = [row["row"] for row in rows if any(run.ranking(row["row"], split).exists() for split in splits)]
+    result = last_stage(rows)["row"]
+    splits = run.read_final_evaluation().split
+    names = [row["row"] for row in rows if all(run.ranking(row["row"], split).exists() for split in splits)]
     found = tested({name: [(run, name)] for name in [result, *names]}, result, sign=-1.0)
     note = (
         f"Mean difference of {result} from the row over the test queries, p value of a paired t test (Holm "
@@ -274,7 +275,9 @@ def _cells(found: pd.DataFrame, first: str) -> Table:
 
 def _common_qrels(runs: Sequence[RunDir]) -> dict[str, Qrels]:
     """The qrels that all runs share, by test split; splits judged by answers have none and are skipped."""
-    first, splits, qrels = runs[0], runs[0].read_final_evaluation().split, dict[str, Qrels]()
+    first = runs[0]
+    splits = first.read_final_evaluation().split
+    qrels: dict[str, Qrels] = {}
     for run in {run.folder: run for run in runs}.values():
         own = {split: read_qrels(run.qrels(split)) for split in splits if run.qrels(split).exists()}
         if run is not first and own != qrels:
@@ -296,7 +299,8 @@ def _common_qrels(runs: Sequence[RunDir]) -> dict[str, Qrels]:
 
 def _per_query(run: RunDir, row: str, qrels_by_split: Mapping[str, Qrels]) -> dict[str, np.ndarray]:
     """By column of the table, (Q,) values of the judged queries in the order of the qrels."""
-    final_evaluation, by_column = run.read_final_evaluation(), {}
+    final_evaluation = run.read_final_evaluation()
+    by_column = {}
     for split, qrels in qrels_by_split.items():
         measures = final_evaluation.measures_of(split)
         values = per_query(qrels, read_run(run.ranking(row, split)), measures)
@@ -336,7 +340,8 @@ def improvements(folder: Path, baseline: str) -> Table:
         if runs[name].nunique() > 1 or (runs.groupby(RECIPE)[name].nunique(dropna=False) > 1).any()
     ]
     results = [tables.read_results(folder / run) for run in finished.run]
-    measures, lines = tables.common_measures(results), []
+    measures = tables.common_measures(results)
+    lines = []
     for run, result in zip(finished.to_dict("records"), results, strict=True):
         last = last_stage(result["rows"])["row"]
         for row in result["rows"]:
@@ -376,10 +381,13 @@ def mean_curves(runs: Sequence[tuple[str, Path]]) -> dict[str, pd.DataFrame]:
     for label, of_runs in curves.items():
         grouped = pd.concat(of_runs).groupby(key, sort=False)
         means[label] = grouped.mean()[grouped.size() == len(of_runs)].reset_index()
-        counts, common = [len(points) for points in of_runs], len(means[label])
+        counts = [len(points) for points in of_runs]
+        common = len(means[label])
         if common < max(counts):
-            message = f"{label}: its runs have {', '.join(map(str, counts))} dev scores, {common} of them at "
-            message += "steps that all have"
+            message = (
+                f"{label}: its runs have {', '.join(map(str, counts))} dev scores, {common} of them at steps "
+                "that all have"
+            )
             if not common:
                 raise ValueError(f"{message}; compare runs with the same `evaluate:`")
             log.warning("%s; the mean is over these", message)

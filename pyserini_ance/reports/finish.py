@@ -20,8 +20,8 @@ def train(recipe: Recipe, folder: Path, prerequisites: bool = True, **how: Any) 
     """`experiment.train` with its parameters `how`, after the runs that the recipe starts from; then the card
     and the report of each run that was trained. Without `prerequisites`, those runs must be there."""
     if prerequisites:
-        started = how.get("overwrite", False), how.get("resume", False)
-        for trained in train_prerequisites(recipe, folder, *started):
+        overwrite, resume = how.get("overwrite", False), how.get("resume", False)
+        for trained in train_prerequisites(recipe, folder, overwrite, resume):
             write_card_and_report(trained)
     run = experiment.train(recipe, folder, **how)
     if run:

@@ -78,7 +78,7 @@ def reciprocal_ranks(run: Path) -> dict[str, np.ndarray]:
     for record in records:
         if record["event"] != "training_queries":
             continue
-        mined, evaluated = (record["precisions"][key] for key in ("mined", "evaluated"))
+        mined, evaluated = record["precisions"]["mined"], record["precisions"]["evaluated"]
         if mined != evaluated:
             message = "%s: the interval up to the run's result is missing: mined in %s and evaluated in %s"
             log.warning(message, run, mined, evaluated)

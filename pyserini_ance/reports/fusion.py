@@ -62,25 +62,29 @@ class Hybrid:
         A split without judgments is measured by the answers that passages contain. Raises ValueError if there
         are neither judgments nor answers, or if two run directories judge the split differently.
         """
-        parsed, runs = parse_measures(measures), self._runs if qrels is None else ()
-        if qrels is None and not runs:
+        parsed = parse_measures(measures)
+        if qrels is not None:
+            return lambda run: evaluate(qrels, run, parsed)
+        if not self._runs:
             raise ValueError("rankings alone do not say which documents are relevant; pass --qrels FILE")
-        files = [run.qrels(split) for run in runs]
-        judged = [read_qrels(path) if path.exists() else None for path in files] or [qrels]
-        by_answers = runs if judged[0] is None else ()
-        if by_answers:
-            self.runs(split)  # a missing ranking is reported before the collection is read
-        opened = [(one, one.split(split).queries) for one in map(collection_of, by_answers)]
-        digests = {(one.documents.digest, questions.digest) for one, questions in opened}
-        if any(other != judged[0] for other in judged) or len(digests) > 1:
-            raise ValueError(
-                f"{', '.join(self.rankings)} judge split {split!r} differently; pass rankings of the same "
-                "queries and data"
-            )
-        if (first := judged[0]) is not None:
+        different = (
+            f"{', '.join(self.rankings)} judge split {split!r} differently; pass rankings of the same "
+            "queries and data"
+        )
+        first, *others = [
+            read_qrels(path) if path.exists() else None for path in (run.qrels(split) for run in self._runs)
+        ]
+        if any(other != first for other in others):
+            raise ValueError(different)
+        if first is not None:
             return lambda run: evaluate(first, run, parsed)
-        (collection, questions), *_ = opened
-        return lambda run: measure_by_answers(run, questions, collection.documents, parsed)
+        self.runs(split)  # a missing ranking is reported before the collection is read
+        collections = [collection_of(run) for run in self._runs]
+        questions, documents = collections[0].split(split).queries, collections[0].documents
+        digests = {(one.split(split).queries.digest, one.documents.digest) for one in collections}
+        if len(digests) > 1:
+            raise ValueError(different)
+        return lambda run: measure_by_answers(run, questions, documents, parsed)
 
     def runs(self, split: str) -> list[Run]:
         """The rankings of a split."""
@@ -98,7 +102,7 @@ class Hybrid:
             )
         runs, judge = self.runs(split), self.judge(split, [measure])
         weights = METHODS[self.method].weights
-        values = {weight: judge(fuse(runs, self.method, weight)).popitem()[1] for weight in weights}
+        values = {weight: next(iter(judge(fuse(runs, self.method, weight)).values())) for weight in weights}
         return dict(sorted(values.items(), key=lambda pair: -pair[1]))
 
     def rows(self, split: str, judge: Judge, output: Path, weight: float | None) -> list[dict[str, Any]]:
@@ -106,7 +110,9 @@ class Hybrid:
         runs = self.runs(split)
         rows = [{"ranking": name, **judge(run)} for name, run in zip(self.rankings, runs, strict=True)]
         fused = fuse(runs, self.method, weight)
-        hits = ((query, *hit) for query, scores in fused.items() for hit in scores.items())
+        hits = (
+            (query, document, score) for query, scores in fused.items() for document, score in scores.items()
+        )
         output.parent.mkdir(parents=True, exist_ok=True)
         write_run(output, hits, self.method, DECIMALS)
         label = self.method if weight is None else f"{self.method}, weight {weight:g}"

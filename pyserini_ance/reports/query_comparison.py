@@ -23,25 +23,27 @@ def compare_queries(
 
     Raises ValueError if they judge the split differently, or if it has no judgments.
     """
-    named = {name: parse_ranking_name(name) for name in (run_name, other_name)}
-    (run, _), (other, _) = named.values()
-    collection, split = collection_of(run), split or run.read_final_evaluation().split[0]
-    files = {name: ranking_file(folder, row, split) for name, (folder, row) in named.items()}
+    (measure,) = parse_measures([measure_name])
+    run, row = parse_ranking_name(run_name)
+    other, other_row = parse_ranking_name(other_name)
+    collection = collection_of(run)
+    split = split or run.read_final_evaluation().split[0]
+    file, other_file = ranking_file(run, row, split), ranking_file(other, other_row, split)
     if not run.qrels(split).exists():
         raise ValueError(
             f"{run.folder} has no judgments of split {split!r}, which is judged by answers; "
             "pass another split with --split"
         )
     qrels = read_qrels(run.qrels(split))
-    if other.folder != run.folder and (
-        not other.qrels(split).exists() or read_qrels(other.qrels(split)) != qrels
-    ):
+    are_same = other.folder == run.folder or (
+        other.qrels(split).exists() and read_qrels(other.qrels(split)) == qrels
+    )
+    if not are_same:
         raise ValueError(
             f"{run_name} and {other_name} judge split {split!r} differently; pass two runs over the same "
             "data and split"
         )
-    (measure,) = parse_measures([measure_name])
-    rankings = {name: read_run(path) for name, path in files.items()}
+    rankings = {run_name: read_run(file), other_name: read_run(other_file)}
     queries = collection.split(split).queries
     return QueryComparison(qrels, queries, collection.documents, rankings, measure, characters)
 

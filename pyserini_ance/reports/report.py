@@ -51,13 +51,18 @@ def write_report(run: RunDir, path: Path | None = None) -> Path:
 
 def run_report(history: RunHistory) -> str:
     """The page of one run."""
-    run, recipe, log = history.run, history.recipe, RunLog(history.run, writes=False)
-    results, made = read_json_object(run.measures), read_json_object(run.environment) or {}
+    run, recipe = history.run, history.recipe
+    log = RunLog(run, writes=False)
+    results = read_json_object(run.measures)
+    made = read_json_object(run.environment) or {}
     lead = "finished" if results else run.describe().removeprefix("a run that ")
     lead += f", {history.steps:,} steps" if history.steps else ""
     if results and (seconds := results["seconds"].get("everything")):
         lead += f", {seconds / 60:.1f} minutes" if seconds < 7200 else f", {seconds / 3600:.1f} hours"
+    composition = ""
     shares = history.lines["composition"]
+    if len(shares) > 1:
+        composition = stacked_shares(shares, "step of the adoption", "share of the candidates")
     return _page(
         {recipe.name: history},
         title=recipe.name,
@@ -69,8 +74,7 @@ def run_report(history: RunHistory) -> str:
         teachers=_teachers(history, log),
         whole_recipe=dump(recipe),
         mined=_mined_tables(history),
-        composition=len(shares) > 1
-        and stacked_shares(shares, "step of the adoption", "share of the candidates"),
+        composition=composition,
         search_command=(results or {}).get("export", {}).get("command"),
         **(_results(history, results) if results else {"measures": None}),
     )
@@ -89,7 +93,8 @@ def comparison_report(folders: Sequence[Path], baseline: str | None = None, test
         others = [other.resolve().parts for other in folders if other != folder]
         count = next(n for n in range(1, len(parts) + 1) if all(o[-n:] != parts[-n:] for o in others))
         histories["/".join(parts[-count:])] = RunHistory(RunDir(folder))
-    rows, settings = [], dict[str, dict[str, Any]]()
+    rows = []
+    settings: dict[str, dict[str, Any]] = {}
     first = next(iter(histories))
     base = histories[first].recipe.model_dump(mode="json")
     for label, history in histories.items():
@@ -143,16 +148,18 @@ def _plot(histories: Histories, key: str, unit: str, kind: str = "", **how: Any)
     a weighted sum stands for all. A run without values has an empty line, so that each run has its colour in
     all plots.
     """
-    one, lines = _only(histories), dict[str, Series]()
+    one = _only(histories)
+    lines: dict[str, Series] = {}
     for run, history in histories.items():
-        ending = kind and f": {kind}"
+        ending = f": {kind}" if kind else ""
         named = {name: line for name, line in history.lines[key].items() if name.endswith(ending)}
         if key == "dropped":
             named = {name: line for name, line in named.items() if any(line.y)}
         if not one and WEIGHTED_SUM in named:
             named = {"": named[WEIGHTED_SUM]}
         for name, line in (named or {"": Series()}).items():
-            lines[name if one else run if len(named) <= 1 else f"{run} {name}"] = line
+            of_several = run if len(named) <= 1 else f"{run} {name}"
+            lines[name if one else of_several] = line
     if one and key == "margin":
         low, high = (one.lines[f"margin {percentile}"] for percentile in PERCENTILES)
         how["bands"] = {name: (low[name], high[name]) for name in low}
@@ -218,7 +225,8 @@ def _mined_tables(history: RunHistory) -> Rows:
 
 
 def _results(history: RunHistory, results: Mapping[str, Any]) -> dict[str, Any]:
-    rows, measures, last = results["rows"], results["measures"], last_stage(results["rows"])
+    rows, measures = results["rows"], results["measures"]
+    last = last_stage(rows)
     known = {"row", "init_from", *measures, *SECONDS}
     extra = dict.fromkeys(column for row in rows for column in row if column not in known)
     columns = ["row", *measures, *extra, *(name for name in SECONDS if any(name in row for row in rows))]
@@ -264,11 +272,9 @@ def _compared_results(finished: Sequence[Path], baseline: str | None, test: str)
 
 def _costs(histories: Histories) -> dict[str, Any]:
     """Rows of seconds by part, with a plot of them for one run, and of peak memory."""
-    one, seconds, peaks_bytes = (
-        _only(histories),
-        dict[str, dict[str, float]](),
-        dict[str, Mapping[str, int]](),
-    )
+    one = _only(histories)
+    seconds: dict[str, dict[str, float]] = {}
+    peaks_bytes: dict[str, Mapping[str, int]] = {}
     for label, history in histories.items():
         results = read_json_object(history.run.measures)
         for part, value in history.seconds(results).items():

@@ -140,9 +140,11 @@ class Reranking:
         for position, cutoff in enumerate(self.cutoffs):
             path = self.folder / f"first-{cutoff}.trec"
             hits = (
-                (query, *hit)
-                for query, scores in ((record["query"], record["scores"]) for record in records)
-                for hit in merge_reranked(self.ranked.run[query], scores[:cutoff]).items()
+                (record["query"], document, score)
+                for record in records
+                for document, score in merge_reranked(
+                    self.ranked.run[record["query"]], record["scores"][:cutoff]
+                ).items()
             )
             write_run(path, hits, "pyserini_ance")
             milliseconds = [sum(record["ms"][: position + 1]) for record in records]

@@ -112,21 +112,24 @@ class RunHistory:
         for record in self.records:
             stage = record.get("stage", "")
             if record["event"] == "step":
-                x, terms = self.position(record), self.recipe.stages[stage].terms.values()
+                x = self.position(record)
+                terms = self.recipe.stages[stage].terms.values()
                 is_weighted = len(terms) > 1 or any(term.weight != 1 for term in terms)
                 total = {WEIGHTED_SUM: record["loss"]} if is_weighted and "loss" in record else {}
                 yield "loss", x, stage, total | record.get("terms", {})
-                yield "gradient norm", x, stage, {k: record[k] for k in ("grad_norm",) if k in record}
+                norm = {"grad_norm": record["grad_norm"]} if "grad_norm" in record else {}
+                yield "gradient norm", x, stage, norm
                 yield "ignored pairs", x, stage, record.get("false_negatives", {})
                 for name, measures in record.get("found", {}).items():
                     yield "live searches", x, stage, {f"{name} {m}": value for m, value in measures.items()}
             elif record["event"] == "dev":
-                measure, splits = record["measure"], record.get("splits", {})
-                own = {f"{split} {measure}": value for split, value in splits.items()}
+                measure = record["measure"]
+                own = {f"{split} {measure}": value for split, value in record.get("splits", {}).items()}
                 x = self.position(record, "checkpoint_step")
                 yield "dev", x, stage, {measure: record["value"]} | own
             elif record["event"] == "generation":
-                x, dropped = self.position(record), Counter[str]()
+                x = self.position(record)
+                dropped = Counter[str]()
                 for table in self._tables_of(record):
                     values = table.values
                     margin, positives = values.get("margin", {}), values.get("positives", {})

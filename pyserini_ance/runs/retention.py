@@ -57,10 +57,8 @@ def clean_up(run: RunDir, recipe: Recipe) -> None:
     log = RunLog(run, writes=False)
     for ended in log.decisions("stage_end"):
         name = ended["stage"]
-        adopted, evaluated = (
-            [record for record in log.decisions(event) if record["stage"] == name]
-            for event in ("adopt", "evaluate")
-        )
+        adopted = [record for record in log.decisions("adopt") if record["stage"] == name]
+        evaluated = [record for record in log.decisions("evaluate") if record["stage"] == name]
         tables = {record["checkpoint_step"] for record in in_use(recipe.stages[name], adopted)}
         prune_stage(run, name, recipe.retention, {step_of(ended["result"])}, set(), tables)
         for folder in _complete(run.negatives, name):

@@ -44,7 +44,8 @@ class RunLog:
         Refreshes include dev evaluations, averaging, and encoding and indexing frozen documents. A stage that
         mines nothing has `dev seconds` instead, and none if dev is not evaluated.
         """
-        spent, records = self.seconds_spent(stage), self._metrics_of(stage)
+        spent = self.seconds_spent(stage)
+        records = self._metrics_of(stage)
         seconds = {"train seconds": round(spent["step"], 1)}
         events = {r["event"] for r in records}
         if events & {"refresh", "average", "documents"}:
@@ -59,7 +60,7 @@ class RunLog:
         """Seconds of a stage by event; each step counts once, however often the run was resumed."""
         spent = {"step": 0.0, "refresh": 0.0, "documents": 0.0}
         for record in self._metrics_of(stage):
-            name = {"average": "refresh"}.get(record["event"], record["event"])
+            name = "refresh" if record["event"] == "average" else record["event"]
             if name in spent:
                 spent[name] += sum(record["parts"].values()) if name == "documents" else record["seconds"]
         return spent

@@ -8,12 +8,14 @@ from typing import Any
 
 from tqdm import tqdm
 
-SECONDS_PER_LINE, LABELLED_SECONDS_PER_LINE = 10, 60  # labelled: several runs share a terminal
+SECONDS_PER_LINE = 10
+LABELLED_SECONDS_PER_LINE = 60  # several runs share a terminal
 _label: str | None = None  # of `label_lines`
 
 
 class Lines(tqdm):
-    """A line every so many seconds (SECONDS_PER_LINE), and at the end if there was one before."""
+    """A line every SECONDS_PER_LINE or LABELLED_SECONDS_PER_LINE seconds, and at the end if there was one
+    before."""
 
     def __init__(self, *, delay: float = 0, **settings: Any):
         self._last_line = time.monotonic()

@@ -89,6 +89,7 @@ def test_questions_without_ids_are_numbered(tmp_path):
         ("a.tsv", RANKS + "1\t8\tx\n", "line 4: rank 'x'; expected ranks counted from 1"),
         ("a.tsv", RANKS + "1\t8\t0\n", "line 4: rank '0'"),
         ("a.tsv", RANKS + "1\t7\t3\n", "line 4: document '7' again for query '1'"),
+        ("a.tsv", RANKS + "1\t8\t1\n", "line 4: rank 1 again for query '1'; .* must have 'triples'"),
         ("a.tsv", "1\t8\t9\n1\t7\t8\n", "line 1: a file without any rank 1; .* must have 'triples'"),
         ("a.tsv", "1\t8\t9\n2\t7\t8\n", "line 1: a file without any rank 1"),
         ("triples.tsv", TRIPLES + "1\t8\n", "line 6: 2 columns"),

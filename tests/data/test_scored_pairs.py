@@ -75,6 +75,7 @@ def test_the_lowest_score_is_zero_for_a_query_with_few_documents(tmp_path):
         ("a.trec", "q0 Q0 d0 1 5 t\nq0 Q0 d0 2 3 t\n", r"a.trec, line 2.*'d0' again for query 'q0'.*another"),
         ("a.trec", "q7 Q0 d0 1 5 t\n", "has documents for none of the 1 queries of split 'train'"),
         ("a.trec", "q0 Q0 d0 1 five t\n", "a.trec, line 1"),
+        ("a.tsv", "q0\td0\t1\n", "a.tsv, line 1: 3 columns .* expected 6 columns"),  # ranks are no scores
         ("a.jsonl", json.dumps({"query": "?", "pos": ["x"], "neg": []}), r"pos_scores None.*each of its 1"),
         (
             "a.jsonl",

@@ -61,6 +61,7 @@ RUN, QRELS, BEIR = b"q1 Q0 d1 1 2.5 t\n", b"q1 0 d1 1\n", b"q1\td1\t1\n"
             for text in ("nan", "inf", "1e999", "1_0", "\u0661")
         ),
         (read_run, RUN + b"q1 Q0 d1 2 1.5 t", ["line 2: document 'd1' again for query 'q1'"]),
+        (read_run, b"q1 d1 1\nq2 d1 1\nq1 d2 1\n", ["line 3: rank 1 again for query 'q1'"]),
         (read_run, b"", ["has no lines; expected lines of 6 columns: query, Q0, document, rank, score, tag"]),
         (read_qrels, QRELS + b"q1 d2 1", ["line 2: 3 columns"]),
         *(

@@ -31,6 +31,7 @@ IDEAL = 2 / math.log2(2) + 1 / math.log2(3) + 1 / math.log2(4)
         ("AP", (1 / 2 + 2 / 3) / 3),
         ("Success@1", 0.0),
         ("Judged@4", 3 / 4),
+        ("IPrec@0.0", 2 / 3),
     ],
 )
 def test_measure_equals_the_hand_computed_value(name, value):

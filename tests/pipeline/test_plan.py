@@ -61,12 +61,13 @@ def test_documents_in_passages_are_counted_as_such(small_recipe):
         assert f"documents: {said}" in plan(small_recipe({"b": STATIC}, encoder=encoder))
 
 
-def test_one_line_of_sizes(small_recipe, monkeypatch):
+@pytest.mark.parametrize(("trainable", "towers"), [("both", 1), ("query_tower", 2)])
+def test_one_line_of_sizes(small_recipe, monkeypatch, trainable, towers):
     """In units of a vector."""
-    recipe = small_recipe({"b": STATIC})
+    recipe = small_recipe({"b": {**STATIC, "trainable": trainable}})
     encoder = initial_encoder(recipe.encoder, recipe.seed)
     monkeypatch.setattr(plan_module, "GIB", 4 * encoder.dimension)
-    weights = sum(p.numel() for p in encoder.towers.parameters()) / encoder.dimension
+    weights = towers * sum(p.numel() for p in encoder.towers.parameters()) / encoder.dimension
     sizes = f"a checkpoint {weights:.2f} GiB, its moments while its stage runs {2 * weights:.2f} GiB"
     assert f"sizes: vectors 30.00 GiB, {sizes}" in plan(recipe).splitlines()
 

@@ -141,6 +141,19 @@ def test_an_unfinished_run_is_compared_by_its_curves(finished_run):
         comparison_report(runs, "set/two")
 
 
+def test_the_first_of_equal_dev_measures_is_the_best(finished_run):
+    folder = finished_run("run", "set/ance", {"a": 1, "b": 1, "c": 3})
+    scores = {1: 0.2, 2: 0.5, 3: 0.5}
+    records = [
+        {"event": "dev", "stage": "only", "checkpoint_step": step, "step": step, "measure": "RR@10"}
+        | {"value": value, "seconds": 1.0}
+        for step, value in scores.items()
+    ]
+    (folder / "metrics.jsonl").write_text(steps(3) + "".join(json.dumps(one) + "\n" for one in records))
+    shown = run_report(RunHistory(RunDir(folder)))
+    assert "Best dev measure: 0.5000 at only, step 2." in shown
+
+
 def test_texts_are_escaped(finished_run):
     run = RunDir(finished_run("run", f"set/{NASTY}", {"a": 1, "b": 2, "c": 2}))
     results = json.loads(run.measures.read_text())

@@ -72,8 +72,8 @@ def package_docstrings(package: str) -> Iterator[Docstring]:
                 or NO_TEXT.search(sentence + rest)
                 or len(rest.split()) < DOCUMENT_WORDS
             ):
-                line, sentence = Line(path, node.lineno, ""), " ".join(sentence.split())
-                yield Docstring(line, module, f"{module}:{name}", sentence, rest)
+                line = Line(path, node.lineno, "")
+                yield Docstring(line, module, f"{module}:{name}", " ".join(sentence.split()), rest)
 
 
 def _modules(package: str) -> Iterator[tuple[Path, str]]:

@@ -90,8 +90,9 @@ def _document(line: Line, record: Any) -> Entry:
 
 
 def _query(line: Line, record: Any) -> Entry:
-    id, answers = json_id(line, record._asdict(), "query_id"), getattr(record, "answers", None)
-    return Entry(line, id, {"text": _text(line, record)}, answers and [*answers])
+    id = json_id(line, record._asdict(), "query_id")
+    answers = getattr(record, "answers", None)
+    return Entry(line, id, {"text": _text(line, record)}, None if answers is None else list(answers))
 
 
 def _text(line: Line, record: Any) -> str:
