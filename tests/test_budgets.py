@@ -30,7 +30,7 @@ ROOMS = {
     "evaluation": 690,
     "negatives": 2_813,
     "pipeline": 4_263,
-    "pyserini_bridge": 1_416,
+    "pyserini_bridge": 1_418,
     "recipe": 2_229,
     "refresher": 391,
     "reports": 2_286,
@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_498,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_752,
-    "lines of tests": 39_226,
+    "lines of tests": 39_228,
 }
 
 

@@ -16,10 +16,11 @@ from pyserini_ance.encoders.load_save import TOWERS
 from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
 
-# Capitals, accents, a final sigma (Python and tokenizers lower-case it differently), and more tokens than
-# any limit. Not compared: [PAD] as a word of a text, which `dpr` treats as padding.
-HARD_TEXT = "Capitals and ÜMLAUTS, Straße ΟΔΟΣ 東京 (x_y)  1,000.5!"
-LONG_TEXT = "Retrieval with NEGATIVES mined anew. " * 200
+# A final sigma, which Python and tokenizers lower-case differently, in a text that leaves room for what a
+# template adds; capitals and accents; a sentence, which is repeated beyond the limit of tokens. Not compared:
+# [PAD] as a word of a text, which `dpr` treats as padding.
+HARD_TEXTS = ("ΟΔΟΣ", "Capitals and ÜMLAUTS, Straße ΟΔΟΣ 東京 (x_y)  1,000.5!")
+REPEATED_TEXT = "Retrieval with NEGATIVES mined anew. "
 SHOWN_TOKENS = 5
 ANCE_QUERY_TOKENS = 64  # in `AnceQueryEncoder.encode`
 NO_LIMIT = 1 << 31  # transformers writes 1e30 for no limit
@@ -148,12 +149,13 @@ def _difference(
     ours = TextTokenizer(AutoTokenizer.from_pretrained(str(folder)), tokenization)
     settings = tokenization.side(side)
     titled = side == "document" and "{title}" in settings.template
-    texts = [HARD_TEXT, *(queries if stock == "dpr" and side == "query" else [LONG_TEXT])]
+    long = REPEATED_TEXT * settings.length_tokens
+    texts = [*HARD_TEXTS, *(queries if stock == "dpr" and side == "query" else [long])]
     fields = {name: f"A {name}" for name in re.findall(r"\{(\w+)\}", settings.template)}
     records = [{**fields, "text": text} for text in texts]
     if titled:  # the longer of a pair is truncated
-        records += [{**fields, "title": title, "text": HARD_TEXT} for title in ("", LONG_TEXT)]
-        records += [{**fields, "title": title, "text": text} for title, text in [("A", ""), (LONG_TEXT,) * 2]]
+        pairs = [("", HARD_TEXTS[1]), (long, HARD_TEXTS[1]), ("A", ""), (long, long)]
+        records += [{**fields, "title": title, "text": text} for title, text in pairs]
     limits = {"ance": ANCE_QUERY_TOKENS, "auto": theirs.model_max_length, "dpr": NO_LIMIT}
     prefix = _prefix(settings.template) if stock == "auto" else None
     before, after, _ = ours.specials
@@ -162,7 +164,7 @@ def _difference(
         given = [f"{prefix} {record['text']}" if prefix else record["text"]]
         if titled:
             given = [record["title"], *given] if stock == "dpr" else [f"{record['title']} {given[0]}"]
-        is_asked = side == "query" and not (stock == "dpr" and record["text"] == HARD_TEXT)
+        is_asked = side == "query" and not (stock == "dpr" and record["text"] in HARD_TEXTS)
         limit = limits[stock] if is_asked else settings.length_tokens
         cut = {"max_length": limit, "truncation": True} if limit < NO_LIMIT else {"verbose": False}
         stock_ids = theirs(*([one] for one in given), **cut)["input_ids"][0]
