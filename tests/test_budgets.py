@@ -26,7 +26,7 @@ ROOMS = {
     "commands": 1_529,
     "data": 4_751,
     "distributed": 396,
-    "encoders": 3_068,
+    "encoders": 3_074,
     "evaluation": 690,
     "negatives": 2_813,
     "pipeline": 4_263,
