@@ -28,16 +28,16 @@ ROOMS = {
     "distributed": 396,
     "encoders": 3_074,
     "evaluation": 690,
-    "negatives": 2_813,
+    "negatives": 2_846,
     "pipeline": 4_263,
-    "pyserini_bridge": 1_418,
+    "pyserini_bridge": 1_429,
     "recipe": 2_229,
     "refresher": 391,
     "reports": 2_286,
     "runs": 1_174,
     "storage": 781,
-    "trainer": 3_022,
-    "vectors": 1_451,
+    "trainer": 3_041,
+    "vectors": 1_457,
     "top": 482,
 }
 WHOLE = {
@@ -45,9 +45,9 @@ WHOLE = {
     "classes": 259,
     "short private functions used once": 21,
     "lines of imports": 2_668,
-    "lines of the reading path": 1_498,
+    "lines of the reading path": 1_500,
     "modules that trainer/batch.py imports": 12,
-    "lines of benchmarks": 5_752,
+    "lines of benchmarks": 5_772,
     "lines of tests": 39_228,
 }
 

@@ -1,6 +1,6 @@
 """Choose the stock class of Pyserini that reproduces a checkpoint exactly, for each side, if there is one.
 
-What it makes of some difficult records is compared, token by token; the other rules follow Pyserini 2.3.0:
+The tokens of some difficult records are compared; the other rules follow Pyserini 2.3.0:
 `encode/_ance.py`, `encode/_auto.py`, `encode/_dpr.py`, `init_encoder` and `init_query_encoder`.
 """
 
@@ -60,7 +60,8 @@ def stock_class(side_file: dict[str, Any], model_folder: Path, queries: Sequence
     side_file: the settings of the checkpoint. model_folder: the path that Pyserini will get, because
     Pyserini reacts to words in it. queries: the queries of later searches, if known.
     """
-    tokenization, root = Tokenization.model_validate(side_file["tokenization"]), Path(model_folder)
+    tokenization = Tokenization.model_validate(side_file["tokenization"])
+    root = Path(model_folder)
     folders = {side: root if side_file.get("tied", True) else root / name for side, name in TOWERS.items()}
     stock = "dpr" if all(map(is_dpr, folders.values())) else STOCK_CLASSES.get(side_file["kind"], "")
     against = {side: _against_model(side_file, stock, side, folder) for side, folder in folders.items()}
@@ -70,18 +71,19 @@ def stock_class(side_file: dict[str, Any], model_folder: Path, queries: Sequence
         if not against[side] and (why := _difference(stock, tokenization, side, folder, queries)):
             against[side].append(why)
     query_class, document_class = (ENCODER_CLASS if reasons else stock for reasons in against.values())
-    documents, same = tokenization.document, "Pyserini's stock class `{}` computes the same vectors"
+    documents = tokenization.document
+    same = f"Pyserini's stock class `{stock}` computes the same vectors"
     notes = []
     if query_class != ENCODER_CLASS:
         limit = f", up to {tokenization.query.length_tokens} tokens: it does not truncate queries"
-        notes.append(f"queries: {same.format(stock)}{limit if stock == 'dpr' else ''}")
+        notes.append(f"queries: {same}{limit if stock == 'dpr' else ''}")
     if documents.passages > 1:
         notes.append(
             f"documents: split into up to {documents.passages} passages by `pyserini-ance encode`, but not "
             "by Pyserini's own encode"
         )
     elif document_class != ENCODER_CLASS:
-        notes.append(f"documents: {same.format(stock)}")
+        notes.append(f"documents: {same}")
     sided = [("queries: ", why) for why in against["query"]]
     sided += [("documents: ", why) for why in against["document"]]
     if against["query"] == against["document"]:
@@ -108,7 +110,8 @@ def _on(side_file: dict[str, Any], switch: str, side: Side, default: bool = Fals
 
 def _against_model(side_file: dict[str, Any], stock: str, side: Side, folder: Path) -> list[str]:
     """Why the stock class computes other vectors from the same tokens."""
-    dimension, projection = side_file["dimension"], side_file.get("projection")
+    dimension = side_file["dimension"]
+    projection = side_file.get("projection")
     if stock == "ance":
         reasons = {
             f"its head gives {ANCE_DIMENSION} numbers, this one {dimension}": dimension != ANCE_DIMENSION,
