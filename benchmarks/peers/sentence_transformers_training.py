@@ -77,7 +77,8 @@ class PeerExperiment(Experiment):
         encoder = load_encoder(initial.encoder, self.world.device)
         model = as_sentence_transformer(encoder, initial.encoder)
         start = time.perf_counter()
-        rng, first = np.random.default_rng(self.recipe.seed), stage.positives == "first"
+        rng = np.random.default_rng(self.recipe.seed)
+        first = stage.positives == "first"
         dataset = query_pairs(data, encoder, lambda of: of[:1] if first else [rng.choice(of)])
         if self.method != "in-batch":
             # In the precision in which our own runs mine.

@@ -150,7 +150,8 @@ def main(
                 write_json(json, {"machine": machine, "small": small, "rows": bench.rows})
     print("\n" + "\n".join(f"{name}: {value}" for name, value in machine.items()))
     for name in parts or NAMES:
-        rows = [dict(list(row.items())[1:]) for row in bench.rows if row["part"] == name]
+        own = [row for row in bench.rows if row["part"] == name]
+        rows = [{key: value for key, value in row.items() if key != "part"} for row in own]
         columns = list(dict.fromkeys(key for row in rows for key in row))
         print(f"\n{NAMES[name].__doc__}\n\n{table(rows, columns)}")
     print(f"\n{LEGEND}")

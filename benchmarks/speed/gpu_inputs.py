@@ -1,5 +1,5 @@
-"""What the benchmarks of a GPU share: the clock and the rows, and inputs: a model of random weights, tokens,
-vectors, a stage that trains.
+"""Shared by the benchmarks of a GPU: the clock, the rows, and inputs (a model of random weights, tokens,
+vectors, a stage that trains).
 
 Texts are words of a made-up vocabulary, a token each.
 """
@@ -236,14 +236,17 @@ class Bench:
         self.is_cuda = torch.device(device).type == "cuda"
         self.precision: Any = resolve_precision("auto", device)
         self.end = self.part_end = time.perf_counter() + seconds
-        self.part, self.rows = "", list[dict[str, Any]]()
+        self.part = ""
+        self.rows: list[dict[str, Any]] = []
         self.model = Model.write(folder / "model", sizes)
 
     @cached_property
     def peaks(self) -> dict[str, float]:
         """TFLOP/s of the fastest bf16 and fp32 products of 10, and GB/s of a copy on the device."""
         matrix = torch.randn(self.sizes.matrix, self.sizes.matrix, device=self.device)
-        half, target, product = matrix.bfloat16(), torch.empty_like(matrix), 2e-12 * len(matrix) ** 3
+        half = matrix.bfloat16()
+        target = torch.empty_like(matrix)
+        product = 2e-12 * len(matrix) ** 3
         works: dict[str, tuple[Callable[[], Any], float]] = {
             "bf16": (lambda: [half @ half for _ in range(10)], product),
             "fp32": (lambda: [matrix @ matrix for _ in range(10)], product),

@@ -45,7 +45,8 @@ class StepTimes(TrainerCallback):
 
     def __init__(self, steps: int, seconds: float):
         self.steps, self.end = steps, time.perf_counter() + seconds
-        self.times, self.search_seconds = list[float](), list[float]()
+        self.times: list[float] = []
+        self.search_seconds: list[float] = []
 
     def on_step_end(self, stage: str, step: int, losses: dict[str, float], metrics: dict[str, Any]) -> None:
         self.times.append(time.perf_counter())
@@ -124,8 +125,10 @@ def _steps_by_peer(bench: Bench, data: PreparedData, name: str, flops: float) ->
     if "chunk_queries" in settings:
         loss = losses.CachedMultipleNegativesRankingLoss(model, mini_batch_size=settings["chunk_queries"])
     optimizer = torch.optim.AdamW(model.parameters(), 1e-5, fused=True)
-    rng, sides = np.random.default_rng(0), (data.queries["train"], *[data.documents] * (1 + negatives))
-    kind, in_bf16 = torch.device(bench.device).type, bench.precision == "bf16"
+    rng = np.random.default_rng(0)
+    sides = (data.queries["train"], *[data.documents] * (1 + negatives))
+    kind = torch.device(bench.device).type
+    in_bf16 = bench.precision == "bf16"
 
     def features(tokens: TokenStore) -> dict[str, Any]:
         made = tokenize(texts_of(tokens, rng.integers(len(tokens), size=queries)))

@@ -116,17 +116,20 @@ def work_of(part: str, folder: Path) -> Work:
     if not run.checkpoint("initial", 0).exists():  # the encoder before training, which all parts use
         run.create(dump(recipe), False)
         experiment.publish_untrained(initial_encoder(recipe.encoder, recipe.seed))
-    checkpoint, data = Checkpoint.open(run.checkpoint("initial", 0)), prepare(recipe, world)
+    checkpoint = Checkpoint.open(run.checkpoint("initial", 0))
+    data = prepare(recipe, world)
     if part == "train":
         return lambda: experiment.train_stage("ance", data, checkpoint)
     if part == "mine":  # as a refresh does: encode queries, search, and publish a generation
         request = RefreshRequest("tables", "ance", 0, checkpoint.weights, checkpoint=checkpoint.folder.name)
         return lambda: Refresher(recipe, data, run, world).make(request)
-    encoded = (checkpoint.encoder, checkpoint.weights, data, recipe.encoding, run.scratch, "cpu", world)
-    snapshot = Snapshot(*encoded)
+    snapshot = Snapshot(
+        checkpoint.encoder, checkpoint.weights, data, recipe.encoding, run.scratch, "cpu", world
+    )
     if part == "encode":
         return lambda: snapshot.document_vectors
-    documents, (name, _, searches) = snapshot.document_vectors, part.partition("_")
+    documents = snapshot.document_vectors
+    name, _, searches = part.partition("_")
     if name in INDEXES and not searches:
         return lambda: snapshot.static_index(INDEXES[name], 0)
     queries = snapshot.encode_queries("test", np.arange(QUERIES["test"]))

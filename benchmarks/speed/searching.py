@@ -97,9 +97,11 @@ def plain_search(
     """
     import torch
 
-    searched, rows = documents.to(dtype or documents.dtype), []
+    searched = documents.to(dtype or documents.dtype)
+    rows = []
     for asked in queries.to(searched.dtype).split(2048):
-        scores, found = asked.new_empty(len(asked), 0), asked.new_empty((len(asked), 0), dtype=torch.int64)
+        scores = asked.new_empty(len(asked), 0)
+        found = asked.new_empty((len(asked), 0), dtype=torch.int64)
         for number, block in enumerate(searched.split(block_rows)):
             best, own = (asked @ block.T).topk(min(k, len(block)), dim=1)
             scores = torch.cat([scores, best], 1)

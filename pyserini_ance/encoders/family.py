@@ -18,7 +18,7 @@ from torch.func import functional_call
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.tokenization import Tokenization
-from pyserini_ance.recipe.components import Component, Settings, did_you_mean, similar_name
+from pyserini_ance.recipe.components import Component, Settings, did_you_mean, expected, similar_name
 from pyserini_ance.storage.files import read_json_object
 
 if TYPE_CHECKING:
@@ -119,9 +119,10 @@ def _united(switch: bool | BySide) -> bool | BySide:
     return switch.query if isinstance(switch, BySide) and switch.query == switch.document else switch
 
 
+BY_SIDE = "true or false, or one for each side: {query: true, document: false}"
 # On or off; the sides may differ, because DANCE's released code treats queries and documents differently.
 # Sides with equal values become one switch.
-Switch = Annotated[StrictBool | BySide, AfterValidator(_united)]
+Switch = Annotated[StrictBool | BySide, AfterValidator(_united), expected(BY_SIDE)]
 
 
 def at(side: Side, switch: bool | BySide) -> bool:

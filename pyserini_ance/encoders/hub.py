@@ -12,7 +12,8 @@ HUB_SECONDS = 10  # until the hub must have answered
 
 def find_model(model: str, key: str = "encoder.model") -> str:
     """The folder or hub name of `model`, as `resolve_model` gives it, after `check_hub` of a hub name."""
-    if not is_local(name := resolve_model(model, key)):
+    name = resolve_model(model, key)
+    if not is_local(name):
         check_hub(name, key)
     return name
 

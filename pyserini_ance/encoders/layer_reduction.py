@@ -49,7 +49,8 @@ def reduce_layers[Model: "PreTrainedModel"](
         config.layer_types = [types[number] for number in layers]
     with torch.random.fork_rng(devices=[]):  # the initial values are overwritten; the run's state stays
         reduced = type(model)(config)
-    chosen, places = {}, {str(number): place for place, number in enumerate(layers)}
+    places = {str(number): place for place, number in enumerate(layers)}
+    chosen = {}
     for key, value in model.state_dict().items():
         number, _, rest = key.removeprefix(f"{name}.").partition(".")
         if not key.startswith(f"{name}."):

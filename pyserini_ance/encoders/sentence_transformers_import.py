@@ -152,18 +152,14 @@ def check_similarity(source: str, normalized: bool) -> None:
 
 
 def _modules(files: _Files, side: Side) -> list[tuple[str, str]]:
-    """The kinds and folders of a side's modules; empty for models of others, and for our own.
-
-    The kind of a class that is not sentence-transformers' has its package.
-    """
+    """The kinds and folders of a side's modules; empty for models of others, and for our own."""
     modules: list[tuple[str, str]] = []
     if (Path(files.source) / SIDE_FILE).exists():
         return modules
     for module in files.read("modules.json"):
-        kind, path = module["type"], module["path"]
-        modules += _route(files, path, side) if kind.endswith((".Router", ".Asym")) else [(kind, path)]
-    ours = [(re.sub(r"^sentence_transformers\..*\.", "", kind), path) for kind, path in modules]
-    return [(kind, path) for kind, path in ours if kind != "Dropout"]  # off in encoding
+        kind, path = _kind(module["type"]), module["path"]
+        modules += _route(files, path, side) if kind in ("Router", "Asym") else [(kind, path)]
+    return [(kind, path) for kind, path in modules if kind != "Dropout"]  # off in encoding
 
 
 def _layers(files: _Files, side: Side) -> dict[str, str]:
@@ -185,8 +181,13 @@ def _layers(files: _Files, side: Side) -> dict[str, str]:
     return dict(modules)
 
 
+def _kind(name: str) -> str:
+    """A module's class; with its package if that is not sentence-transformers."""
+    return name.rpartition(".")[2] if name.startswith("sentence_transformers.") else name
+
+
 def _route(files: _Files, path: str, side: Side) -> list[tuple[str, str]]:
-    """The classes and folders of a Router's modules for texts of a side.
+    """The kinds and folders of a Router's modules for texts of a side.
 
     Source: sentence-transformers 6.2, `Router._resolve_route_name`.
     """
@@ -201,7 +202,7 @@ def _route(files: _Files, path: str, side: Side) -> list[tuple[str, str]]:
             f"whose Router has the routes {', '.join(routes)}, and none for a {side}",
             "choose a model with the routes query and document",
         )
-    return [(config["types"][name], PurePosixPath(path, name).as_posix()) for name in routes[names[0]]]
+    return [(_kind(config["types"][name]), PurePosixPath(path, name).as_posix()) for name in routes[names[0]]]
 
 
 def _side_settings(files: _Files, side: Side, given: Collection[str]) -> dict[str, Any] | None:

@@ -113,9 +113,11 @@ class Tokenization(Settings):
         text = fill_template(template, record)[: self.max_characters]
         if not self.lowercase:
             return text
-        # A template's special tokens keep their case, as in microsoft/ANCE's SEEDTokenizer.
-        parts = SPECIAL.split(text) if SPECIAL.search(template) else [text]
-        return "".join(part if SPECIAL.fullmatch(part) and len(parts) > 1 else part.lower() for part in parts)
+        if not SPECIAL.search(template):
+            return text.lower()
+        # Special tokens keep their case, as in microsoft/ANCE's SEEDTokenizer.
+        parts = SPECIAL.split(text)
+        return "".join(part if SPECIAL.fullmatch(part) else part.lower() for part in parts)
 
 
 def fill_template(template: str, record: Mapping[str, str]) -> str:

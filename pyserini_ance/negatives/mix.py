@@ -87,8 +87,13 @@ def drop_duplicates(table: NegativeTable) -> NegativeTable:
 def _select(table: NegativeTable, mask: np.ndarray, width: int) -> NegativeTable:
     """The first `width` candidates of each anchor where `mask` (A, n) is true, in order."""
     assert table.origin is not None, "candidates of a mix have origins"
-    ranked = (table.candidates, np.int32(PADDING)), (table.scores, np.float32(-np.inf))
-    candidates, scores, origin = select(mask, width, *ranked, (table.origin, np.uint8(0)))
+    candidates, scores, origin = select(
+        mask,
+        width,
+        (table.candidates, np.int32(PADDING)),
+        (table.scores, np.float32(-np.inf)),
+        (table.origin, np.uint8(0)),
+    )
     return replace(table, candidates=candidates, scores=scores, origin=origin)
 
 
@@ -167,8 +172,9 @@ class Mix(TableSource):
         # Each source has random choices of its own.
         contexts = [replace(context, key=(*context.key, i)) for i in range(len(self.sources))]
         sources = cast(tuple[TableSource, ...], self.sources)  # check_mix
-        each = zip(sources, contexts, strict=True)
-        mined = [mined_by(source, snapshot, anchor_set, own) for source, own in each]
+        mined = [
+            mined_by(source, snapshot, anchor_set, own) for source, own in zip(sources, contexts, strict=True)
+        ]
         tables = [table.of_generation(context.generation) for table in mined]
         if self.weights and self.top_k:
             sizes = shares(self.weights, self.top_k)

@@ -94,8 +94,8 @@ class Snapshot:
     ) -> "Snapshot":
         """The snapshot of a checkpoint of a run."""
         model, weights, documents = checkpoint.encoder, checkpoint.weights, checkpoint.document_weights
-        where = run.scratch, world.device, world
-        return cls(model, weights, data, encoding, *where, documents, recipe, run.teachers)
+        scratch, device, judges = run.scratch, world.device, run.teachers
+        return cls(model, weights, data, encoding, scratch, device, world, documents, recipe, judges)
 
     def __post_init__(self) -> None:
         self.document_weights = self.document_weights or self.weights
@@ -138,11 +138,20 @@ class Snapshot:
     @cached_property
     def document_vectors(self) -> ShardedVectors:
         """(N, D) float32 of all passages, memory-mapped. An interrupted encoding is continued."""
-        encoder, tokens, budget = self.encoder, self.data.documents, self.encoding.tokens_per_batch
-        key, where, hold = {**self._vectors_key, "side": "document"}, self.vectors_folder, not self._on_cpu
+        encoder = self.encoder
         with self.timed("encode_documents"):
-            settings = self.precision, budget, "documents", self.world
-            return encode_shards(where, key, encoder, tokens, "document", *settings, hold=hold)
+            return encode_shards(
+                self.vectors_folder,
+                {**self._vectors_key, "side": "document"},
+                encoder,
+                self.data.documents,
+                "document",
+                self.precision,
+                self.encoding.tokens_per_batch,
+                "documents",
+                self.world,
+                hold=not self._on_cpu,
+            )
 
     @property
     def _vectors_key(self) -> dict[str, str]:

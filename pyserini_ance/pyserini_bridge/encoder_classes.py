@@ -51,8 +51,9 @@ class DocumentEncoder:
     """Document encoder for `pyserini.encode ... encoder --encoder-class pyserini_ance --fields ...`."""
 
     def __init__(self, model_name: str, device: str = "cpu", **others: Any):
-        self.folder, self._is_checked = model_name, False
+        self.folder = model_name
         self.encoder = load_any_encoder(model_name, device, "document").optimize_for_inference()
+        self._is_checked = False
 
     def encode(
         self,

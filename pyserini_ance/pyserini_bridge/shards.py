@@ -97,7 +97,8 @@ def merge_folders(folders: Sequence[Path], output: Path) -> int:
             f"shard {', '.join(missing)} is missing; write it with `encode --shard {missing[0]}`"
         )
     parts = {folder: told[SHARD] for folder, told in (shards[n] for n in sorted(shards))}
-    about, settings = shards[1][1], shards[1][1][SHARD]
+    about = shards[1][1]
+    settings = about[SHARD]
     if (documents := sum(part["documents"] for part in parts.values())) != settings["documents_of_all"]:
         raise ValueError(
             f"the shards have {documents} documents, the corpus {settings['documents_of_all']}: they are of "
@@ -109,13 +110,14 @@ def merge_folders(folders: Sequence[Path], output: Path) -> int:
     vectors, ids = zip(*(read(folder) for folder in parts), strict=True)
     for folder, part, strings in zip(parts, parts.values(), ids, strict=True):
         _check_rows(folder, part, len(strings))
-    together = ShardedVectors(vectors), Strings(pa.chunked_array([c for s in ids for c in s.array.chunks]))
+    every_vector = ShardedVectors(vectors)
+    every_id = Strings(pa.chunked_array([chunk for strings in ids for chunk in strings.array.chunks]))
     of_all = {key: value for key, value in about.items() if key != SHARD}
     if settings["format"] == "faiss":
-        write_index(*together, output, of_all)
+        write_index(every_vector, every_id, output, of_all)
     else:
-        write_parquet(*together, output, of_all, settings["number_type"])
-    return len(together[1])
+        write_parquet(every_vector, every_id, output, of_all, settings["number_type"])
+    return len(every_id)
 
 
 def _merge_lines(parts: dict[Path, dict[str, Any]], output: Path) -> int:

@@ -1,6 +1,6 @@
 """Choose the stock class of Pyserini that reproduces a checkpoint exactly, for each side, if there is one.
 
-What it makes of some difficult records is compared, token by token; the other rules follow Pyserini 2.3.0:
+The tokens of some difficult records are compared; the other rules follow Pyserini 2.3.0:
 `encode/_ance.py`, `encode/_auto.py`, `encode/_dpr.py`, `init_encoder` and `init_query_encoder`.
 """
 
@@ -16,10 +16,11 @@ from pyserini_ance.encoders.load_save import TOWERS
 from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
 
-# Capitals, accents, a final sigma (Python and tokenizers lower-case it differently), and more tokens than
-# any limit. Not compared: [PAD] as a word of a text, which `dpr` treats as padding.
-HARD_TEXT = "Capitals and ÜMLAUTS, Straße ΟΔΟΣ 東京 (x_y)  1,000.5!"
-LONG_TEXT = "Retrieval with NEGATIVES mined anew. " * 200
+# A final sigma, which Python and tokenizers lower-case differently, in a text that leaves room for what a
+# template adds; capitals and accents; a sentence, which is repeated beyond the limit of tokens. Not compared:
+# [PAD] as a word of a text, which `dpr` treats as padding.
+HARD_TEXTS = ("ΟΔΟΣ", "Capitals and ÜMLAUTS, Straße ΟΔΟΣ 東京 (x_y)  1,000.5!")
+REPEATED_TEXT = "Retrieval with NEGATIVES mined anew. "
 SHOWN_TOKENS = 5
 ANCE_QUERY_TOKENS = 64  # in `AnceQueryEncoder.encode`
 NO_LIMIT = 1 << 31  # transformers writes 1e30 for no limit
@@ -59,7 +60,8 @@ def stock_class(side_file: dict[str, Any], model_folder: Path, queries: Sequence
     side_file: the settings of the checkpoint. model_folder: the path that Pyserini will get, because
     Pyserini reacts to words in it. queries: the queries of later searches, if known.
     """
-    tokenization, root = Tokenization.model_validate(side_file["tokenization"]), Path(model_folder)
+    tokenization = Tokenization.model_validate(side_file["tokenization"])
+    root = Path(model_folder)
     folders = {side: root if side_file.get("tied", True) else root / name for side, name in TOWERS.items()}
     stock = "dpr" if all(map(is_dpr, folders.values())) else STOCK_CLASSES.get(side_file["kind"], "")
     against = {side: _against_model(side_file, stock, side, folder) for side, folder in folders.items()}
@@ -69,18 +71,19 @@ def stock_class(side_file: dict[str, Any], model_folder: Path, queries: Sequence
         if not against[side] and (why := _difference(stock, tokenization, side, folder, queries)):
             against[side].append(why)
     query_class, document_class = (ENCODER_CLASS if reasons else stock for reasons in against.values())
-    documents, same = tokenization.document, "Pyserini's stock class `{}` computes the same vectors"
+    documents = tokenization.document
+    same = f"Pyserini's stock class `{stock}` computes the same vectors"
     notes = []
     if query_class != ENCODER_CLASS:
         limit = f", up to {tokenization.query.length_tokens} tokens: it does not truncate queries"
-        notes.append(f"queries: {same.format(stock)}{limit if stock == 'dpr' else ''}")
+        notes.append(f"queries: {same}{limit if stock == 'dpr' else ''}")
     if documents.passages > 1:
         notes.append(
             f"documents: split into up to {documents.passages} passages by `pyserini-ance encode`, but not "
             "by Pyserini's own encode"
         )
     elif document_class != ENCODER_CLASS:
-        notes.append(f"documents: {same.format(stock)}")
+        notes.append(f"documents: {same}")
     sided = [("queries: ", why) for why in against["query"]]
     sided += [("documents: ", why) for why in against["document"]]
     if against["query"] == against["document"]:
@@ -107,7 +110,8 @@ def _on(side_file: dict[str, Any], switch: str, side: Side, default: bool = Fals
 
 def _against_model(side_file: dict[str, Any], stock: str, side: Side, folder: Path) -> list[str]:
     """Why the stock class computes other vectors from the same tokens."""
-    dimension, projection = side_file["dimension"], side_file.get("projection")
+    dimension = side_file["dimension"]
+    projection = side_file.get("projection")
     if stock == "ance":
         reasons = {
             f"its head gives {ANCE_DIMENSION} numbers, this one {dimension}": dimension != ANCE_DIMENSION,
@@ -152,12 +156,13 @@ def _difference(
     ours = TextTokenizer(AutoTokenizer.from_pretrained(str(folder)), tokenization)
     settings = tokenization.side(side)
     titled = side == "document" and "{title}" in settings.template
-    texts = [HARD_TEXT, *(queries if stock == "dpr" and side == "query" else [LONG_TEXT])]
+    long = REPEATED_TEXT * settings.length_tokens
+    texts = [*HARD_TEXTS, *(queries if stock == "dpr" and side == "query" else [long])]
     fields = {name: f"A {name}" for name in re.findall(r"\{(\w+)\}", settings.template)}
     records = [{**fields, "text": text} for text in texts]
     if titled:  # the longer of a pair is truncated
-        records += [{**fields, "title": title, "text": HARD_TEXT} for title in ("", LONG_TEXT)]
-        records += [{**fields, "title": title, "text": text} for title, text in [("A", ""), (LONG_TEXT,) * 2]]
+        pairs = [("", HARD_TEXTS[1]), (long, HARD_TEXTS[1]), ("A", ""), (long, long)]
+        records += [{**fields, "title": title, "text": text} for title, text in pairs]
     limits = {"ance": ANCE_QUERY_TOKENS, "auto": theirs.model_max_length, "dpr": NO_LIMIT}
     prefix = _prefix(settings.template) if stock == "auto" else None
     before, after, _ = ours.specials
@@ -166,7 +171,7 @@ def _difference(
         given = [f"{prefix} {record['text']}" if prefix else record["text"]]
         if titled:
             given = [record["title"], *given] if stock == "dpr" else [f"{record['title']} {given[0]}"]
-        is_asked = side == "query" and not (stock == "dpr" and record["text"] == HARD_TEXT)
+        is_asked = side == "query" and not (stock == "dpr" and record["text"] in HARD_TEXTS)
         limit = limits[stock] if is_asked else settings.length_tokens
         cut = {"max_length": limit, "truncation": True} if limit < NO_LIMIT else {"verbose": False}
         stock_ids = theirs(*([one] for one in given), **cut)["input_ids"][0]

@@ -28,7 +28,9 @@ PARQUET_FILE, JSONL_FILE = "part-{:05}.parquet", "embeddings.jsonl"
 INDEX_SEED = 42  # chooses the vectors that a compressed index is trained with
 # The file of an IndexFlatIP: name, dimension, count, two unused numbers, "is trained", metric (0: inner
 # product), and the count of the numbers that follow.
-FLAT_NAME, HEADER, UNUSED = b"IxFI", struct.Struct("<4siqqq?iQ"), 1 << 20
+FLAT_NAME = b"IxFI"
+HEADER = struct.Struct("<4siqqq?iQ")
+UNUSED = 1 << 20
 NumberType = Literal["fp32", "fp16"]
 Rows = np.ndarray | ShardedVectors  # (N, D) float32
 
@@ -38,12 +40,11 @@ def write_index(
 ) -> None:
     """Write a Faiss folder for Pyserini: `index` (inner product), `docid`, `encoder.json` (`about`).
 
-    One block of vectors is in memory at a time, and
-    Faiss's index unless it is flat: Faiss's own function needs all vectors in memory, and more while its
-    index grows. index: `flat`, or a Faiss factory string as in a recipe's `final_evaluation.indexes`
-    (`HNSW32;efSearch=64`), whose search settings are written into the index. The folder appears when it is
-    complete. Raises ValueError for ids that runs cannot represent, if ids and vectors do not match, and for a
-    factory that does not fit.
+    One block of vectors is in memory at a time, and Faiss's index unless it is flat: Faiss's own function
+    needs all vectors in memory, and more while its index grows. index: `flat`, or a Faiss factory string as
+    in a recipe's `final_evaluation.indexes` (`HNSW32;efSearch=64`), whose search settings are written into
+    the index. The folder appears when it is complete. Raises ValueError for ids that runs cannot represent,
+    if ids and vectors do not match, and for a factory that does not fit.
     """
     check_ids(ids, "document")
     _check_count(len(ids), len(vectors))
@@ -51,8 +52,8 @@ def write_index(
         if index == FLAT:
             count, dimension = vectors.shape
             with whole_file(temporary / "index") as file:
-                unused = UNUSED, UNUSED
-                file.write(HEADER.pack(FLAT_NAME, dimension, count, *unused, True, 0, count * dimension))
+                numbers = count * dimension
+                file.write(HEADER.pack(FLAT_NAME, dimension, count, UNUSED, UNUSED, True, 0, numbers))
                 for block, _ in _blocks(vectors, ids):
                     file.write(np.ascontiguousarray(block, "<f4").data)
         else:
@@ -177,7 +178,8 @@ def read_parquet(folder: Path) -> tuple[np.ndarray, Strings]:
     size = files[0].schema_arrow.field("vector").type.list_size
     with tempfile.TemporaryFile(dir=folder.parent) as scratch:
         vectors = np.memmap(scratch, np.float32, "w+", shape=(rows, size))
-    ids, row = [], 0
+    ids = []
+    row = 0
     for file in files:
         for batch in file.iter_batches(ROWS_PER_BLOCK):
             ids.append(batch["docid"].cast(pa.large_string()))

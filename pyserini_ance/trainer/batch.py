@@ -177,7 +177,8 @@ def _queries_of_step(
         purpose = "queries since an adoption" if restarts else "queries"
         return _draw_queries(queries, stage.batch_queries, stage.repeats_per_query, step, purpose, key)
     purpose = "queries of a split since an adoption" if restarts else "queries of a split"
-    share, drawn = stage.batch_queries // len(splits), []
+    share = stage.batch_queries // len(splits)
+    drawn = []
     for number, split in enumerate(splits):
         own = queries[slice(*np.searchsorted(queries, (split.start, split.stop)))]
         drawn.append(_draw_queries(own, share, stage.repeats_per_query, step, purpose, (*key, number)))

@@ -133,10 +133,14 @@ class StageCheckpoints:
         share = average.start or 0.0
         parts = [(self.initial, share)] if share else []
         parts += [(checkpoint, (1 - share) / len(trained)) for checkpoint in trained]
-        named = [{"checkpoint": c.folder.name, "weights": c.weights, "share": share} for c, share in parts]
+        named = [
+            {"checkpoint": checkpoint.folder.name, "weights": checkpoint.weights, "share": of_all}
+            for checkpoint, of_all in parts
+        ]
 
         def publish() -> tuple[str, str]:
-            at_end, made_from = TrainingProgress(self.name, step), {"average_of": named}
+            at_end = TrainingProgress(self.name, step)
+            made_from = {"average_of": named}
             return publish_checkpoint(self.run, mean_encoder(parts), None, at_end, made_from).hashes
 
         made = Checkpoint(self.run.checkpoint(self.name, step), *self.world.on_main(publish))
@@ -156,7 +160,7 @@ class StageCheckpoints:
             self.log.decide("best", **where, checkpoint_step=step, value=about["value"])
         seconds = round(time.perf_counter() - start, 3)
         self.log.metric("average", **where, seconds=seconds)
-        names = ", ".join(f"{share:.3g} of {checkpoint.folder.name}" for checkpoint, share in parts)
+        names = ", ".join(f"{of_all:.3g} of {checkpoint.folder.name}" for checkpoint, of_all in parts)
         log.info("stage %s: average of %s; %s; %.1f s", self.name, names, verdict, seconds)
         return is_result
 

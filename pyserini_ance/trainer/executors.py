@@ -21,8 +21,8 @@ LATE_SECONDS = 120
 class SyncExecutor:
     """Makes each product in the training processes when it is submitted.
 
-    `make` is `Refresher.make`; trainer and refresher do not import each other. Of this executor and the other
-    one, every process makes the same calls in the same order.
+    `make` is `Refresher.make`; trainer and refresher do not import each other. Every process makes the
+    same calls of an executor, of either class, in the same order.
     """
 
     def __init__(self, make: Callable[[RefreshRequest], None]):

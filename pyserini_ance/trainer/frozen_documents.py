@@ -30,7 +30,8 @@ class LiveSearchMetrics:
 
     def __init__(self, known_positives: KnownPositives, bm25: np.ndarray | None = None):
         self.known_positives, self.bm25 = known_positives, bm25
-        self._values, self._seconds = defaultdict[str, dict[str, float]](lambda: defaultdict(float)), 0.0
+        self._values: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        self._seconds = 0.0
 
     def add(self, name: str, rows: np.ndarray, hits: np.ndarray, share: float, seconds: float) -> None:
         """Measure `hits` (B, k), best first, of the queries `rows` (B,), a `share` of the step's."""
@@ -41,11 +42,11 @@ class LiveSearchMetrics:
 
     def pop(self) -> dict:
         """Return the record of the finished step and reset; empty without live searches."""
-        found = {
+        rounded = {
             name: {measure: round(value, 6) for measure, value in measures.items()}
             for name, measures in self._values.items()
         }
-        record = {"found": found, "search_seconds": round(self._seconds, 4)} if found else {}
+        record = {"found": rounded, "search_seconds": round(self._seconds, 4)} if rounded else {}
         self._values.clear()
         self._seconds = 0.0
         return record
@@ -100,8 +101,9 @@ class FrozenDocuments:
         is_there = by_torch or self.device.type == "cpu"  # the search holds them, or they are mapped
         held = FLAT in self.searches and is_there and snapshot.world.size == 1
         self.whole = snapshot.resident_vectors if held else None
-        top_k, bm25 = max((source.top_k for source in sources), default=0), None
+        top_k = max((source.top_k for source in sources), default=0)
         path = snapshot.data.run_files.get("bm25")
+        bm25 = None
         if top_k and path and snapshot.world.is_main and path.exists():
             ranked = read_ranking(path, snapshot.split, snapshot.collection, top_k).rows
             bm25 = ranked[:, : int((ranked != PADDING).any(0).sum())]

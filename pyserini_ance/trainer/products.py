@@ -78,8 +78,10 @@ class NegativeTables(RefreshQueue[Generation]):
         self._use(generation, step)
         about = {"age_steps": step - request.step, "waited_seconds": round(waited_seconds, 3)}
         self.log.metric("generation", **adoption, **about, **generation.report)
-        named = self.stage_name, step, request.step, waited_seconds, generation.describe()
-        log.debug("stage %s, step %d: negatives of step %d; waited %.1f s; %s", *named)
+        log.debug(
+            f"stage {self.stage_name}, step {step}: negatives of step {request.step}; "
+            f"waited {waited_seconds:.1f} s; {generation.describe()}"
+        )
         return generation
 
     def restore(self, decisions: Sequence[dict[str, Any]]) -> None:
@@ -154,13 +156,15 @@ class Refreshes:
         adoption_logs: Mapping[ProductKind, AdoptionLog],
         previous_stage: PreviousStage | None = None,
     ):
-        of_stage = run, name, stage, world
-        refresh, evaluate = stage.effective_refresh, stage.effective_evaluate
-        tables_log, dev_log = (adoption_logs.get(kind, AdoptionLog()) for kind in ("tables", "dev"))
+        refresh = stage.effective_refresh
+        tables_log = adoption_logs.get("tables", AdoptionLog())
         self.negatives = NegativeTables(
-            identity, previous_stage, *of_stage, refresh, executor_of(refresh), tables_log
+            identity, previous_stage, run, name, stage, world, refresh, executor_of(refresh), tables_log
         )
-        self.dev = DevScores(*of_stage, evaluate, executor_of(evaluate), dev_log) if evaluate else None
+        self.dev: DevScores | None = None
+        if (evaluate := stage.effective_evaluate) is not None:
+            dev_log = adoption_logs.get("dev", AdoptionLog())
+            self.dev = DevScores(run, name, stage, world, evaluate, executor_of(evaluate), dev_log)
         self.queues: list[RefreshQueue] = [self.negatives, *([self.dev] if self.dev else [])]
 
     def are_due(self, step: int) -> bool:

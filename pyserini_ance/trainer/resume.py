@@ -50,7 +50,8 @@ def resume_stage(
     state = world.on_main(read_state)
     if state["progress"] is None:
         return None
-    progress, weights = TrainingProgress(**state["progress"]), dict(state["weights"])
+    progress = TrainingProgress(**state["progress"])
+    weights = dict(state["weights"])
     for queue in refreshes.queues:
         records = [record for record in state["decisions"] if record["event"] == queue.event]
         before = [record for record in records if record["step"] < progress.step]
@@ -97,12 +98,15 @@ def check_same_recipe(run: RunDir, recipe: Recipe, command: str) -> None:
     """Raise ValueError, with the keys that differ, if `run` was started with another recipe; `command` is
     what to type instead."""
     if differing := differing_settings(run, recipe):
-        further = "To train its result further, start another run with init_from: "
+        further = (
+            f"To train its result further, start another run with init_from: {{folder: {run.model}}}. "
+            if run.model.is_dir()
+            else ""
+        )
         raise ValueError(
             f"{run.recipe} differs from the recipe given ({differing}). "
             f"A run keeps its recipe: to train the one given from the start, replace the run by `train` with "
-            f"--overwrite. {further + f'{{folder: {run.model}}}. ' if run.model.is_dir() else ''}To continue "
-            f"the run with its own recipe: {command}"
+            f"--overwrite. {further}To continue the run with its own recipe: {command}"
         )
 
 

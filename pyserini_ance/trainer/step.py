@@ -109,8 +109,9 @@ class ChunkedEncoder:
 
     def _run(self, texts: TextBatch, number: int, chunk: np.ndarray) -> torch.Tensor:
         ids, mask = padded_batch(texts.tokens, texts.rows[chunk], texts.length_tokens, self.device)
-        key, rank, again = (*self.key, number, texts.side), self.world.rank, recomputes(self.towers)
-        dropout = reproducible_dropout(*key, rank=rank, device=self.device, is_recomputed=again)
+        key = (*self.key, number, texts.side)
+        again = recomputes(self.towers)
+        dropout = reproducible_dropout(*key, rank=self.world.rank, device=self.device, is_recomputed=again)
         with dropout, self.autocast():
             return self.towers(texts.side, ids, mask).float()
 

@@ -26,7 +26,8 @@ class StepReport:
     """
 
     def __init__(self, step: int, terms: Mapping[str, Term]):
-        self.step, self.terms, self.settings = step, terms, dict[str, Any]()
+        self.step, self.terms = step, terms
+        self.settings: dict[str, Any] = {}
         self._chunks: list[tuple[float, list[str]]] = []
         self._on_device: list[torch.Tensor] = []
 

@@ -5,7 +5,6 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +85,11 @@ class Trackers:
                 raise RuntimeError(
                     f"log_with: {name} cannot be started: {error}. {OFFLINE.get(name, '')}"
                 ) from error
-            own = {"wandb": "id", "mlflow": "info.run_id"}.get(name)
-            ids[name] = attrgetter(own)(tracker.tracker) if own else ""
+            ids[name] = ""
+            if name == "wandb":
+                ids[name] = str(tracker.tracker.id)
+            elif name == "mlflow":
+                ids[name] = str(tracker.tracker.info.run_id)
             self.trackers.append(tracker)
         write_json(folder / "ids.json", ids)
         for record in read_json_lines(run.metrics):  # of a resumed run
@@ -96,8 +98,8 @@ class Trackers:
     def send(self, record: Mapping[str, Any]) -> None:
         """Send a record that was just appended to the metrics."""
         if "stage" in record:
-            position, values = self._position(record), series(record)
-            if values:
+            position = self._position(record)
+            if values := series(record):
                 self._each(lambda tracker: tracker.log(_named_for(tracker, values), step=position))
 
     def finish(self) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from itertools import product
 
 import torch
 from torch import Tensor
@@ -206,8 +205,8 @@ class StageTrainer:
                         f"with loss scale {record['loss_scale']:g}"
                     )
                 if bar is not None:
-                    shown, newest = {"loss": f"{metrics['loss']:.3f}"}, self.negatives.newest
-                    if newest is not None:  # the generation in use, by the step of its checkpoint
+                    shown = {"loss": f"{metrics['loss']:.3f}"}
+                    if (newest := self.negatives.newest) is not None:  # by the step of its checkpoint
                         shown |= {"gen": str(newest), "age": str(report.step - newest)}
                     # Short enough for 80 columns; tqdm sorts keyword arguments by name, but not a mapping.
                     bar.set_postfix(shown, refresh=False)
@@ -235,8 +234,9 @@ class StageTrainer:
             self._report_steps()
         if generations:
             self.anchor_sets = anchor_sets_of(self.data.anchor_sets, self.negatives.tables.values())
-        for (_, generation), callback in product(generations, self.callbacks):
-            callback.on_refresh(self.name, step, generation)
+        for _, generation in generations:
+            for callback in self.callbacks:
+                callback.on_refresh(self.name, step, generation)
         for evaluated_step, score in scores:
             self.progress = self.progress.after_evaluation(evaluated_step, score)
             if self.progress.best_step == evaluated_step:
@@ -246,9 +246,9 @@ class StageTrainer:
                 assert self.stage.evaluate is not None, "there is a score"
                 callback.on_dev_measure(self.name, evaluated_step, self.stage.evaluate.measure, score)
         if is_due or scores or tables_before != self.negatives.table_steps:
-            spent, memory = round(time.perf_counter() - start, 3), highest_peak_bytes(self.world)
-            measured = {"seconds": spent, **seconds, "memory_bytes": memory}
-            self.log.metric("refresh", stage=self.name, step=step, **measured)
+            seconds = {"seconds": round(time.perf_counter() - start, 3), **seconds}
+            memory = {"memory_bytes": highest_peak_bytes(self.world)}
+            self.log.metric("refresh", stage=self.name, step=step, **seconds, **memory)
         if checkpoint:
             in_use = set(tables_before.values())
             # On the main process; the others wait, long on a slow disk.

@@ -164,7 +164,8 @@ def encode_shards(
             for start, stop in pairwise(windows.tolist())
             if first <= start < stop <= end and (start - first, stop - first) not in written
         ]
-        held, vectors_bytes = None, store.rows * encoder.dimension * np.dtype(np.float32).itemsize
+        held = None
+        vectors_bytes = store.rows * encoder.dimension * np.dtype(np.float32).itemsize
         on_gpu = encoder.device.type != "cpu"
         if hold and on_gpu and not written and has_room(vectors_bytes, str(encoder.device)):
             held = torch.empty((store.rows, encoder.dimension), device=encoder.device)

@@ -54,8 +54,8 @@ class FactoryIndex:
         k = min(k, self.index.ntotal)
         index = self.index if self.on_gpu is None or k > MOST_HITS_ON_GPU else self.on_gpu
         scores, rows = index.search(own, k) if len(own) else (np.empty((0, k), np.float32), np.empty((0, k)))
-        parts = (self.world.gather(torch.from_numpy(each)) for each in (scores, rows.astype(np.int32)))
-        every_score, every_row = map(torch.cat, parts)
+        every_score = torch.cat(self.world.gather(torch.from_numpy(scores)))
+        every_row = torch.cat(self.world.gather(torch.from_numpy(rows.astype(np.int32))))
         return every_score, every_row
 
 
@@ -108,8 +108,11 @@ def make_index(
     about = {**about, "factory": factory, "seed": str(seed)}
 
     def make() -> None:
-        write = lambda claimed: write_index_file(claimed / FILE, vectors, factory, seed, device=device)  # noqa: E731
-        publish_once(folder, about, write)
+        publish_once(
+            folder,
+            about,
+            lambda claimed: write_index_file(claimed / FILE, vectors, factory, seed, device=device),
+        )
         manifest = read_manifest(folder, verify=False)
         if any(manifest[key] != value for key, value in about.items()):
             raise RuntimeError(f"{folder} is an index of something else than {about}; remove the folder")

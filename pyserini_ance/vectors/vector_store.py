@@ -29,8 +29,10 @@ class VectorStore:
 
     def __init__(self, folder: Path, rows: int, dimension: int, key: dict):
         self.folder, self.rows, self.dimension = folder, rows, dimension
-        size_bytes, whole_key = rows * dimension * 4, {**key, "rows": rows, "dimension": dimension}
-        file, has_key = folder / VECTORS, read_json_object(folder / KEY) == whole_key
+        size_bytes = rows * dimension * 4
+        whole_key = {**key, "rows": rows, "dimension": dimension}
+        file = folder / VECTORS
+        has_key = read_json_object(folder / KEY) == whole_key
         is_whole = file.exists() and file.stat().st_size == size_bytes
         if has_key and not is_whole:
             log.warning("%s does not have the size it was made with; all vectors are encoded again", file)

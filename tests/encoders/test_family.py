@@ -113,7 +113,7 @@ def test_a_switch_is_for_both_sides_or_for_each(family, value, kept):
     ["yes", None, 1, {"query": True}, {"query": 1, "document": False}, {"query": True, "documents": False}],
 )
 def test_a_switch_that_is_none_is_refused(family, value):
-    with pytest.raises(ValidationError, match="normalize"):
+    with pytest.raises(ValidationError, match="normalize\n  Value error, expected true or false"):
         family("transformer", "x", normalize=value)
 
 

@@ -77,6 +77,7 @@ CASES = [
     ("dpr", side(DPR, document=TWO_FIELDS), "dpr", OURS, ["by '{title} {text}'"]),
     ("dpr", side(DPR, query="query: {text}"), OURS, "dpr", ["by 'query: {text}'"]),
     ("dpr", side(DPR, lowercase=True), OURS, OURS, ["queries: stock", "documents: stock"]),
+    ("dpr", side(DPR, query="{text} [Q]", tokens=16), OURS, "dpr", ["by '{text} [Q]'"]),
     ("cased", side(DPR), OURS, OURS, ["stock `dpr` tokenizes texts in its own way"]),
     ("contriever", side(DPR), "dpr", OURS, ["acts on contriever"]),
     ("bert", side(AUTO, kind="cross_encoder"), OURS, OURS, ["encoder kind 'cross_encoder'"]),
@@ -147,5 +148,6 @@ def test_each_tower_of_a_pair_is_weighed_in_its_own_folder(bert_tokenizer, tmp_p
     assert (choice.query_class, choice.query_folder) == ("auto", tmp_path / "queries")
     assert (choice.document_class, choice.document_folder) == ("auto", tmp_path / "documents")
     (tmp_path / "queries" / "tokenizer_config.json").write_text("{}")
-    without_limit = stock_class(side(AUTO, tied=False), tmp_path)
-    assert (without_limit.query_class, without_limit.document_class) == (OURS, "auto")
+    for tokens in (64, 4096):
+        without_limit = stock_class(side(AUTO, tied=False, tokens=tokens), tmp_path)
+        assert (without_limit.query_class, without_limit.document_class) == (OURS, "auto")

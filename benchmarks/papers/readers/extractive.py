@@ -107,9 +107,10 @@ class ExtractiveReader:
         ]
         best: list[Answer | None] = [None] * len(texts)
         best_scores = [-np.inf] * len(texts)
-        windows, size = self._windows(question, texts), self.settings.batch_windows
+        windows = self._windows(question, texts)
         inputs = [window.inputs for window in windows]
-        outputs = read_in_batches(self, inputs, size, ("start_logits", "end_logits"))
+        logits = ("start_logits", "end_logits")
+        outputs = read_in_batches(self, inputs, self.settings.batch_windows, logits)
         for window, (starts, ends) in zip(windows, outputs, strict=True):
             inside = window.inside
             first, last, score = best_span(starts[inside], ends[inside], self.settings.answer_tokens)

@@ -55,14 +55,20 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
         y.append(row["gradient_norm"])
     steps = {run.name: run.history.lines["gradient norm"].get("grad_norm") for run in runs}
     trained = {name: smooth(series) for name, series in steps.items() if series is not None}
-    title, source = "Mean over training queries" + ", all weights" * several, "source of the negative"
+    title = f"Mean over training queries{', all weights' if several else ''}"
     panels = [
-        Panel(title, source, "L2 norm", bars(means, log_y=True)),
+        Panel(title, "source of the negative", "L2 norm", bars(means, log_y=True)),
         Panel("Each query", "L2 norm at the last layer", "L2 norm over all weights", points(pairs, log=True)),
     ]
     if trained:
-        title, drawn = "During training, before clipping (running mean)", lines(trained, points=False)
-        panels.append(Panel(title, "step of all stages", "L2 norm of a step", drawn))
+        panels.append(
+            Panel(
+                "During training, before clipping (running mean)",
+                "step of all stages",
+                "L2 norm of a step",
+                lines(trained, points=False),
+            )
+        )
     return Findings(rows, panels, summary)
 
 

@@ -15,9 +15,9 @@ from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.components import Component
 from pyserini_ance.storage.error_text import naming_own
 
-# Names of removals, in counts of dropped candidates: the one that always applies, and that of candidates
-# that become positives.
-KNOWN_POSITIVES, PROMOTED = "known positives", "promoted"
+# Names of removals, in counts of dropped candidates.
+KNOWN_POSITIVES = "known positives"  # the removal that always applies
+PROMOTED = "promoted"  # of candidates that become positives
 
 
 @dataclass(frozen=True)
@@ -181,8 +181,9 @@ def apply_masks(
     for name, mask in masks.items():
         dropped[name] = int((remaining & mask).sum())
         remaining &= ~mask
-    ranked = (candidates, np.int32(PADDING)), (scores, np.float32(-np.inf))
-    rows, row_scores = select(remaining, width, *ranked)
+    rows, row_scores = select(
+        remaining, width, (candidates, np.int32(PADDING)), (scores, np.float32(-np.inf))
+    )
     return rows, row_scores, dropped
 
 

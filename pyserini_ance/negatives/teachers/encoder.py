@@ -58,8 +58,16 @@ class EncoderTeacher(Teacher):
         documents = self._document_vectors(encoder, context)
         rows, positions = np.unique(pairs.queries, return_inverse=True)
         tokens = _tokens(encoder, "query", snapshot.split.queries, context)
-        settings = snapshot.precision, snapshot.encoding.tokens_per_batch, "queries of the teacher"
-        queries = encode_some(encoder, tokens, rows, "query", *settings, snapshot.world)
+        queries = encode_some(
+            encoder,
+            tokens,
+            rows,
+            "query",
+            snapshot.precision,
+            snapshot.encoding.tokens_per_batch,
+            "queries of the teacher",
+            snapshot.world,
+        )
         scores = np.empty(len(pairs), np.float32)
         for start in range(0, len(pairs), PAIRS_PER_BLOCK):
             block = slice(start, start + PAIRS_PER_BLOCK)
@@ -77,8 +85,17 @@ class EncoderTeacher(Teacher):
         key = {"weights": weights, "texts": documents.digest, "precision": snapshot.precision}
         folder = snapshot.scratch / f"{TEACHER_VECTORS}-{weights[:16]}-{snapshot.precision}"
         tokens = _tokens(encoder, "document", documents, context)
-        settings = snapshot.precision, snapshot.encoding.tokens_per_batch, "documents of the teacher"
-        return encode_shards(folder, key, encoder, tokens, "document", *settings, snapshot.world)
+        return encode_shards(
+            folder,
+            key,
+            encoder,
+            tokens,
+            "document",
+            snapshot.precision,
+            snapshot.encoding.tokens_per_batch,
+            "documents of the teacher",
+            snapshot.world,
+        )
 
     @staticmethod
     def _saved(folder: Path) -> Path:
