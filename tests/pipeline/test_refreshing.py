@@ -81,17 +81,6 @@ def test_the_run_of_another_recipe_is_refused(recipe, run):
     assert not run.refresher.path.exists()
 
 
-def test_other_data_is_refused_and_recorded_in_the_lock(recipe, run):
-    run.environment.write_text(json.dumps({"data": {"digest": "d" * 64}}))
-    with pytest.raises(
-        ValueError,
-        match=r"the data \(digest .*\) is not that which .* was started with \(digest dddddddddddd\)",
-    ):
-        refresh(recipe, run.folder)
-    found = run.refresher.read()
-    assert found["status"] == "failed" and "dddddddddddd" in found["reason"]
-
-
 def test_a_refresher_that_outlives_its_run_removes_what_it_made_for_nothing(recipe, run):
     """A generation, published beyond the end of the run, that no step has adopted."""
     for step in (0, 4):
