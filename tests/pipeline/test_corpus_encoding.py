@@ -121,7 +121,7 @@ def test_a_shard_that_is_there_is_not_encoded_again(make_encoder, encode, tmp_pa
         patch.setattr("pyserini_ance.pipeline.corpus_encoding.encode_shards", None)
         assert encode(encoder, "shard", Shard(2, 4)) == count
     assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in before} == before
-    longer = tmp_path / "longer.jsonl"
+    longer, jsonl = tmp_path / "longer.jsonl", FORMATS["jsonl"]
     longer.write_text(corpus.read_text() + '{"id": "more", "contents": "More."}\n')
     for key, arguments in {
         "number is 2, not 3": (encoder, "shard", Shard(3, 4)),
@@ -129,14 +129,7 @@ def test_a_shard_that_is_there_is_not_encoded_again(make_encoder, encode, tmp_pa
         "tokens_per_batch is 96, not 64": (encoder, "shard", Shard(2, 4), 64),
         "corpus is": (encoder, "shard", Shard(2, 4), TOKENS_PER_BATCH, longer),
         "weights is": (make_encoder(shift=0.1), "shard", Shard(2, 4)),
-        "format is faiss, not jsonl": (
-            encoder,
-            "shard",
-            Shard(2, 4),
-            TOKENS_PER_BATCH,
-            corpus,
-            FORMATS["jsonl"],
-        ),
+        "format is faiss, not jsonl": (encoder, "shard", Shard(2, 4), TOKENS_PER_BATCH, corpus, jsonl),
     }.items():
         with pytest.raises(FileExistsError, match=f"shard holds another shard: .*{key}"):
             encode(*arguments)
