@@ -41,10 +41,6 @@ def state(folder: Path) -> dict:
     return json.loads((folder / "state.json").read_text())
 
 
-def seconds(folder: Path) -> dict:
-    return json.loads((folder / "measures.json").read_text())["seconds"]
-
-
 @pytest.mark.core
 def test_a_run_leaves_what_it_promises(undisturbed):
     found = outcome(undisturbed)
@@ -126,7 +122,6 @@ def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
         ("running", "stage ance, step 6"),
         ("running", "the final evaluation of stage ance"),
     ]
-    assert list(seconds(undisturbed)) == ["data and tokens", "everything"]
     refused = train(folder)
     assert (
         refused["code"] == 1
@@ -135,10 +130,7 @@ def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
     )
     done = train(folder, "--resume")
     assert done["code"] == 0, done["stderr"]
-    assert outcome(folder) == outcome(undisturbed) and list(seconds(folder)) == [
-        "data and tokens",
-        "everything since --resume",
-    ]
+    assert outcome(folder) == outcome(undisturbed)
 
 
 def test_a_full_disk_is_an_error_not_a_traceback_and_the_run_resumes(train, undisturbed, tmp_path):
