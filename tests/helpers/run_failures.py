@@ -5,7 +5,6 @@ Arguments: the steps of a stage, as text, or its name, and a step; a function th
 so.
 """
 
-import builtins
 import errno
 import json
 import os
@@ -92,10 +91,6 @@ def kill_in_step_with_large_eps(stage: str, step: int) -> None:
     kill_in_step(stage, step)
 
 
-def interrupt_in_step(stage: str, step: int) -> None:
-    before_step(stage, step, lambda: os.kill(os.getpid(), signal.SIGINT))
-
-
 def terminate_in_step(stage: str, step: int) -> None:
     before_step(stage, step, lambda: os.kill(os.getpid(), signal.SIGTERM))
 
@@ -124,31 +119,6 @@ def slow_refresher(stage: str, step: int) -> None:
     before_request(lambda request: time.sleep(0.2))
 
 
-def hold_tables_to_the_end(stage: str, step: int) -> None:
-    """Publish the tables of a step only when the run has finished."""
-
-    def wait(folder: Path) -> None:
-        while json.loads((folder.parents[2] / "state.json").read_text())["status"] != "finished":
-            time.sleep(0.02)
-
-    with_tables(stage, step, before=wait)
-
-
-def wait_for_tables(stage: str, step: int) -> None:
-    """Take the step after step `step` only when the refresher works on the tables of that step."""
-    train_step = trainer.StageTrainer._train_step
-
-    def failing(training, now, bar):
-        refresher = training.run.folder / "refresher.json"
-        while (
-            now == step + 1 and json.loads(refresher.read_text())["where"] != f"tables of {stage}-{step:08d}"
-        ):
-            time.sleep(0.02)
-        train_step(training, now, bar)
-
-    trainer.StageTrainer._train_step = failing
-
-
 def kill_in_request(kind: str, step: int) -> None:
     before_request(lambda request: kill() if (request.kind, request.step) == (kind, step) else None)
 
@@ -163,13 +133,6 @@ def count_encoded_documents(path: str, step: int) -> None:
         return encode_on_device(encoder, tokens, rows, side, *settings)
 
     Encoder.encode_on_device = counted
-
-
-def no_space_for_tables(stage: str, step: int) -> None:
-    def fail(folder: Path) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
-
-    with_tables(stage, step, before=fail)
 
 
 def halve_and_die(path: Path) -> None:
@@ -248,15 +211,3 @@ def no_space_for_metrics(stage: str, step: int) -> None:
         append(path, value, durable)
 
     runs_log.append_json_line = failing
-
-
-def read_only_from(stage: str, step: int) -> None:
-    """From a step on no file can be opened for writing, as on a file system that was remounted read-only."""
-    open_file = builtins.open
-
-    def refused(file, mode="r", *more, **named):
-        if set(mode) & set("wxa+"):
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(file))
-        return open_file(file, mode, *more, **named)
-
-    before_step(stage, step, lambda: setattr(builtins, "open", refused))

@@ -23,42 +23,30 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from helpers.processes import CommandServer
 from helpers.run_outcome import outcome
 from helpers.small_set import make_small_collection, make_tiny_bert, small_settings
+from helpers.stages import ANN, LOSS, RANDOM, make_stage
 
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 
-OPTIMIZER = {"learning_rate": 1e-3}
 ASYNC = {"mode": "async", "adopt": {"after_steps": 5}}
-LOSS = {"kind": "nll", "scale": 0.1}
+IN_BATCH = {"query": {"in_batch_negatives": True, "negatives": [ANN], "loss": LOSS}}
 STAGES = {
-    "warm": {
-        "steps": 40,
-        "batch_queries": 4,
-        "optimizer": OPTIMIZER,
-        "save_every_steps": 15,
-        "terms": {"query": {"negatives": [{"kind": "random"}], "loss": LOSS}},
-    },
-    "ance": {
-        "steps": 100,
-        "batch_queries": 4,
-        "optimizer": OPTIMIZER,
-        "save_every_steps": 25,
-        "terms": {"query": {"negatives": [{"kind": "ann", "top_k": 8}], "loss": LOSS}},
-        "refresh": {"every_steps": 10, **ASYNC},
-        "evaluate": {"every_steps": 20},
-    },
-    "inline": {
-        "steps": 30,
-        "batch_queries": 4,
-        "optimizer": OPTIMIZER,
-        "save_every_steps": 8,
-        "terms": {
-            "query": {"in_batch_negatives": True, "negatives": [{"kind": "ann", "top_k": 8}], "loss": LOSS}
-        },
-        "chunk_queries": 2,
-        "refresh": {"every_steps": 10},
-        "evaluate": {"every_steps": 15},
-    },
+    "warm": make_stage(RANDOM, steps=40, save_every_steps=15),
+    "ance": make_stage(
+        ANN,
+        steps=100,
+        save_every_steps=25,
+        refresh={"every_steps": 10, **ASYNC},
+        evaluate={"every_steps": 20},
+    ),
+    "inline": make_stage(
+        steps=30,
+        save_every_steps=8,
+        terms=IN_BATCH,
+        chunk_queries=2,
+        refresh={"every_steps": 10},
+        evaluate={"every_steps": 15},
+    ),
 }
 REFRESHER = {"launch": "external", "refresher_timeout_seconds": 60, "trainer_timeout_seconds": 60}
 VICTIMS = (["trainer"], ["trainer"], ["refresher"], ["refresher"], ["trainer", "refresher"])
@@ -171,12 +159,7 @@ def main() -> None:
     )
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--pause",
-        type=float,
-        default=2.5,
-        help="the longest time between two kills, in seconds; it is drawn evenly",
-    )
+    parser.add_argument("--pause", type=float, default=2.5, help="the longest, in seconds; drawn evenly")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, CommandServer() as server:
         start = time.perf_counter()

@@ -2,15 +2,12 @@
 killed, and alone.
 """
 
-import json
 import os
-import shutil
-import signal
 from pathlib import Path
 
 import pytest
 from helpers.processes import CommandServer
-from helpers.run_outcome import folders, outcome
+from helpers.run_outcome import outcome
 from helpers.stages import ANN, make_stage
 from helpers.waiting import until
 from pipeline.fault_injection import strike, write_recipe
@@ -21,7 +18,6 @@ from pyserini_ance.storage.files import read_json_lines
 LATE = {"every_steps": 6, "mode": "async", "adopt": {"after_steps": 4}}
 STAGE = make_stage(ANN, steps=30, refresh=LATE, evaluate={"every_steps": 10})
 READY = {"every_steps": 6, "mode": "async", "adopt": "when_ready", "max_staleness_steps": 14}
-SHORT = {"launch": "external", "refresher_timeout_seconds": 1, "trainer_timeout_seconds": 1}
 PATIENT = {"launch": "external", "refresher_timeout_seconds": 60, "trainer_timeout_seconds": 60}
 
 
@@ -76,34 +72,6 @@ def test_adoptions_are_exactly_so_many_steps_late(undisturbed):
     assert all(r["waited_seconds"] >= 0 for r in generations)
 
 
-def test_it_does_not_matter_who_comes_first_and_a_second_refresher_says_so_and_leaves(
-    runs, undisturbed, tmp_path
-):
-    recipe, run = runs.recipe(), tmp_path / "run"
-    trainer = runs.start("train", recipe, run)
-    until((run / "requests.json").exists)
-    os.kill(trainer, signal.SIGSTOP)
-    first = runs.start("refresh", recipe, run)
-    until((run / "refresher.json").exists)
-    second = runs.server.wait(runs.start("refresh", recipe, run))
-    assert second["code"] == 1 and f"process {first}" in second["stderr"], second["stderr"]
-    os.kill(trainer, signal.SIGCONT)
-    assert runs.server.wait(trainer)["code"] == 0
-    assert runs.server.wait(first)["code"] == 0
-    assert outcome(run) == outcome(undisturbed)
-
-
-def test_training_without_a_refresher_says_how_to_start_one_and_resumes(runs, undisturbed, tmp_path):
-    run = tmp_path / "run"
-    alone = runs.server.wait(runs.start("train", runs.recipe(SHORT), run))
-    assert alone["code"] == 1
-    assert "no refresher has been at work for 1 seconds (no process)" in alone["stderr"]
-    assert f"pyserini-ance refresh {run}/recipe.yaml --output {run}" in alone["stderr"]
-    trainer, refresher = runs.both(runs.recipe(), run, "--resume")
-    assert trainer["code"] == 0, trainer["stderr"]
-    assert outcome(run) == outcome(undisturbed)
-
-
 def test_when_the_refresher_dies_training_goes_on_to_its_bound_and_says_what_it_was_doing(
     runs, undisturbed, tmp_path
 ):
@@ -129,36 +97,6 @@ def test_when_the_refresher_dies_training_goes_on_to_its_bound_and_says_what_it_
     trainer, refresher = runs.both(runs.recipe(), run, "--resume")
     assert trainer["code"] == 0, trainer["stderr"]
     assert outcome(run) == outcome(undisturbed)
-
-
-def test_what_the_refresher_failed_of_is_what_training_says_until_it_is_resumed(runs, undisturbed, tmp_path):
-    recipe, run = runs.recipe(), tmp_path / "run"
-    trainer, refresher = runs.both(recipe, run, fault="no_space_for_tables", stage="ance", step=0)
-    assert refresher["code"] == 1 and trainer["code"] == 1
-    assert "No space left on device" in refresher["stderr"]
-    assert "the refresher has failed: [Errno 28] No space left on device" in trainer["stderr"], trainer[
-        "stderr"
-    ]
-    trainer = runs.start("train", recipe, run, "--resume")
-    until(lambda: json.loads((run / "state.json").read_text())["where"] == "stage ance, step 0")
-    refresher = runs.start("refresh", recipe, run)
-    trainer = runs.server.wait(trainer)
-    assert trainer["code"] == 0, trainer["stderr"]
-    assert runs.server.wait(refresher)["code"] == 0
-    assert outcome(run) == outcome(undisturbed)
-
-
-@pytest.mark.parametrize("part", ["candidates.npy", "report.json"])
-def test_damaged_tables_stop_the_run_with_the_file_s_name(runs, undisturbed, tmp_path, part):
-    run = tmp_path / "run"
-    shutil.copytree(undisturbed, run)
-    recipe = runs.recipe(SHORT)
-    decisions = [r for r in read_json_lines(run / "decisions.jsonl") if r["event"] != "stage_end"]
-    (run / "decisions.jsonl").write_text("".join(json.dumps(r) + "\n" for r in decisions))
-    [path] = (run / "negatives" / "ance-00000024").rglob(part)
-    os.truncate(path, path.stat().st_size - 1)
-    trainer, _ = runs.both(recipe, run, "--resume")
-    assert trainer["code"] == 1 and f"{path} is not what" in trainer["stderr"], trainer["stderr"]
 
 
 def test_a_run_that_depends_on_time_is_resumed_with_what_it_had_taken_and_repeated_by_a_replay(
@@ -229,23 +167,6 @@ def test_training_starts_a_refresher_of_its_own(runs, undisturbed, tmp_path):
     found = outcome(run)
     del found["files"]["refresher.log"]
     assert found == outcome(undisturbed)
-
-
-def test_what_the_refresher_makes_beyond_the_end_is_removed_by_it(runs, tmp_path):
-    """The refresher works on the tables of step 24, which are never adopted, until the run has finished."""
-    late = {**READY, "every_steps": 24, "max_staleness_steps": 60}
-    recipe, run = runs.recipe(refresh=late, evaluate={"every_steps": 10, "mode": "sync"}), tmp_path / "run"
-    of_step = {"stage": "ance", "step": 24}
-    refresher = runs.start("refresh", recipe, run, fault="hold_tables_to_the_end", **of_step)
-    trainer = runs.server.wait(runs.start("train", recipe, run, fault="wait_for_tables", **of_step))
-    assert trainer["code"] == 0, trainer["stderr"]
-    ended = runs.server.wait(refresher)
-    assert ended["code"] == 0, ended["stderr"]
-    [end] = records(run, "stage_end", "decisions.jsonl")
-    found = outcome(run)
-    assert folders(found, "negatives") == ["ance-00000000"]
-    assert set(folders(found, "checkpoints")) == {"initial-00000000", "ance-00000030", end["result"]}
-    assert not any(name.startswith("scratch/") or ".lease." in name for name in found["files"])
 
 
 def test_ten_kills_change_nothing(server, tmp_path):

@@ -2,7 +2,6 @@
 it.
 """
 
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ from helpers.stages import RANDOM, make_stage
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.collection_cache import read_into_cache
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.pipeline import bm25_rankings
 from pyserini_ance.pipeline.bm25_rankings import (
     Bm25Request,
     bm25_for_evaluation,
@@ -66,11 +64,8 @@ def test_what_a_recipe_wants(small_recipe):
     ]
     ltre = make_stage({"kind": "live"}, trainable="query_tower")
     ltre["terms"]["query"]["loss"] = {"kind": "ranknet"}
-    live = {"a": ltre}
-    assert bm25_for_training(small_recipe(live, **settings)) == Bm25Request(
-        "train", 107
-    )  # what is found is compared with it
-    assert bm25_for_training(small_recipe(live, bm25=None)) is None
+    # What is found is compared with it.
+    assert bm25_for_training(small_recipe({"a": ltre}, **settings)) == Bm25Request("train", 107)
     alone = small_recipe({"a": make_stage(RANDOM)}, bm25=None)
     assert (bm25_for_training(alone), bm25_for_evaluation(alone)) == (None, [])
 
@@ -108,22 +103,6 @@ def test_other_settings_are_other_rankings(recipe, asked, change, tmp_path, monk
         return
     requests = [Bm25Request("train", 6), Bm25Request("test", 5)]
     assert ranked(recipe, collection, requests)[0] not in places and len(asked) == 3
-
-
-def test_what_another_process_makes_in_the_meantime_is_not_asked_for(recipe, asked, monkeypatch):
-    collection = read_collection(recipe)
-
-    @contextmanager
-    def after_another(path, what):
-        """The other process has made the first ranking when this one gets its turn."""
-        with monkeypatch.context() as other:
-            other.setattr(bm25_rankings, "locked", lambda path, what: nullcontext())
-            ranked(recipe, collection, [TRAIN])
-        yield
-
-    monkeypatch.setattr(bm25_rankings, "locked", after_another)
-    ranked(recipe, collection, [TRAIN, TEST])
-    assert [[hits for _, hits, _ in wanted] for _, wanted in asked] == [[5], [3]]
 
 
 def test_the_first_documents_of_each_query_by_a_file_or_else_by_bm25(tmp_path):

@@ -13,7 +13,7 @@ from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.pipeline.preparation import read_collection
 from pyserini_ance.recipe.load import dump, load
-from pyserini_ance.storage.files import read_json, read_json_lines
+from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.storage.publish import read_manifest
 
 NEW = {
@@ -42,21 +42,17 @@ def recipe(small_recipe, tmp_path_factory) -> Path:
     return path
 
 
+def encoder_hash(run: Path, checkpoint: str) -> str:
+    return read_manifest(run / "checkpoints" / checkpoint)["parts"]["encoder/model.safetensors"]["sha256"]
+
+
 def test_the_second_episode_is_mined_with_the_result_of_the_first_and_starts_anew(undisturbed):
-    result = read_manifest(undisturbed / "checkpoints" / "epi-1-00000006")
     first, second = (read_manifest(undisturbed / "negatives" / f"{name}-00000000") for name in POOLS)
     decided = read_json_lines(undisturbed / "decisions.jsonl")
     starts = {r["stage"]: r["weights"] for r in decided if r["event"] == "adopt"}
     ends = {r["stage"]: r["weights"] for r in decided if r["event"] == "stage_end"}
-    assert (
-        second["weights"]
-        == starts["epi-2"]
-        == ends["epi-1"]
-        == result["parts"]["encoder/model.safetensors"]["sha256"]
-    )
-    initial = read_manifest(undisturbed / "checkpoints" / "initial-00000000")["parts"][
-        "encoder/model.safetensors"
-    ]["sha256"]
+    initial, result = (encoder_hash(undisturbed, name) for name in ("initial-00000000", "epi-1-00000006"))
+    assert second["weights"] == starts["epi-2"] == ends["epi-1"] == result
     assert first["weights"] == starts["epi-1"] == initial != second["weights"]
     assert "previous tables" in second and "previous tables" not in first
 
@@ -71,30 +67,13 @@ def test_its_pool_is_a_new_one_and_the_former_one_whole_with_its_origins(undistu
         {f"{kind} of {name}-00000000": 15 * 3 for kind in ("ann", "lookahead")} for name in reversed(POOLS)
     )
     assert pool.origin_counts() == {**new, **old} and former.origin_counts() == old
-    report = read_json(undisturbed / "negatives" / "epi-2-00000000" / "report.json")["tables"]["query.0"]
-    fresh = [
-        row not in own
-        for own, taken in zip(former.candidates.tolist(), pool.candidates.tolist(), strict=True)
-        for row in taken
-    ]
-    assert (
-        report["new_share"] == pytest.approx(sum(fresh) / len(fresh), abs=1e-4)
-        and 0 < report["new_share"] <= 0.5
-    )
-    assert (
-        report["origins"] == pool.origin_counts()
-        and 0 < report["positives"]["ranked"] <= 15
-        and "margin" not in report
-    )
 
 
 def test_at_the_end_the_training_queries_are_ranked_with_the_result(undisturbed, recipe):
     (record,) = [
         r for r in read_json_lines(undisturbed / "metrics.jsonl") if r["event"] == "training_queries"
     ]
-    result = read_manifest(undisturbed / "checkpoints" / "epi-2-00000007")["parts"][
-        "encoder/model.safetensors"
-    ]["sha256"]
+    result = encoder_hash(undisturbed, "epi-2-00000007")
     assert (record["stage"], record["step"], record["weights"]) == ("epi-2", 7, result)
     encoder, collection = load_encoder(undisturbed / "model"), read_collection(load(recipe).recipe)
     queries, documents = collection.split("train").queries, collection.documents

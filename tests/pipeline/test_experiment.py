@@ -17,15 +17,10 @@ from helpers.waiting import until
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.pipeline import experiment
-from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
-from pyserini_ance.pipeline.model_export import write_qrels
 from pyserini_ance.pipeline.plan import evaluation_steps, refresh_steps
-from pyserini_ance.pipeline.preparation import read_collection, tokenize
-from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.storage.files import read_json_lines
-from pyserini_ance.storage.publish import publishing
 from pyserini_ance.trainer.step_report import LossNotFinite
 
 DEV = {"every_steps": 5, "keep_best": False}
@@ -44,10 +39,6 @@ def recipe(small_recipe, tmp_path_factory) -> Path:
 
 def state(folder: Path) -> dict:
     return json.loads((folder / "state.json").read_text())
-
-
-def seconds(folder: Path) -> dict:
-    return json.loads((folder / "measures.json").read_text())["seconds"]
 
 
 @pytest.mark.core
@@ -100,56 +91,11 @@ def test_device_cpu_leaves_a_gpu_alone(small_recipe, tmp_path, monkeypatch):
     assert load_encoder(tmp_path / "run" / "model").encode(["a text"], precision="bf16").shape[0] == 1
 
 
-def test_moments_stay_until_no_stage_goes_on_with_them(small_recipe, tmp_path):
-    keeping = {**STAGES["warm"], "init_from": "previous", "keep_optimizer": True}
-    elsewhere = {**keeping, "init_from": {"stage": "a"}}
-    stages = {"a": STAGES["warm"], "b": keeping, "c": elsewhere, "d": STAGES["warm"]}
-    made = experiment.Experiment(small_recipe(stages), tmp_path / "run", World())
-    for name in stages:
-        with publishing(made.run_dir.checkpoint(name, 4), {}) as folder:
-            (folder / "training.safetensors").touch()
-
-    def left_after(*finished: str) -> str:
-        made._drop_moments(finished)
-        return "".join(
-            sorted(path.parent.name[0] for path in tmp_path.glob("run/checkpoints/*/*.safetensors"))
-        )
-
-    assert [left_after(*"abcd"[:count]) for count in range(1, 5)] == ["abcd", "acd", "d", ""]
-
-
 def test_a_run_without_bm25_needs_neither_pyserini_nor_java(train, undisturbed, tmp_path):
     """As docs/guides/scaling.md says."""
     done = train(tmp_path / "run", fault="without_pyserini_and_java")
     assert done["code"] == 0, done["stderr"]
     assert outcome(tmp_path / "run")["rows"] == outcome(undisturbed)["rows"]
-
-
-def test_rm3_is_a_row_of_its_own_and_ranks_nothing_to_train_on(small_recipe, tmp_path, monkeypatch):
-    """RM3 finds what BM25 does not. One call makes all rankings; its seconds are in BM25's row."""
-    asked = []
-
-    def retrieve(documents, rankings, *rest) -> None:
-        asked.extend(rankings)
-        for one in rankings:
-            one.output.parent.mkdir(parents=True, exist_ok=True)
-            one.output.write_text(
-                "".join(f"test-{n} Q0 {'red-horse' if one.rm3 else 'red-apple'} 1 1.0 t\n" for n in range(5))
-            )
-
-    monkeypatch.setattr(bm25, "retrieve", retrieve)
-    one = make_stage({"kind": "bm25"}, steps=1, batch_queries=2)
-    made = experiment.Experiment(small_recipe({"a": one}, bm25={"rm3": {}}), tmp_path, World())
-    data = tokenize(made.recipe, read_collection(made.recipe))
-    write_qrels(data.collection, "test", made.run_dir.qrels("test"))
-    rows = made._bm25(data, FinalEvaluator(made.recipe, data, made.run_dir, World()))
-    assert [(row["row"], row["R@20"]) for row in rows] == [("bm25", 0.0), ("bm25+rm3", 0.2)]
-    assert rows[0]["test seconds"] >= 0 and rows[1]["test seconds"] is None
-    assert [(one.queries[0][0], one.hits, one.rm3) for one in asked] == [
-        ("train-0", 200, False),
-        ("test-0", 20, False),
-        ("test-0", 20, True),
-    ]
 
 
 @pytest.mark.core
@@ -176,7 +122,6 @@ def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
         ("running", "stage ance, step 6"),
         ("running", "the final evaluation of stage ance"),
     ]
-    assert list(seconds(undisturbed)) == ["data and tokens", "everything"]
     refused = train(folder)
     assert (
         refused["code"] == 1
@@ -185,36 +130,22 @@ def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
     )
     done = train(folder, "--resume")
     assert done["code"] == 0, done["stderr"]
-    assert outcome(folder) == outcome(undisturbed) and list(seconds(folder)) == [
-        "data and tokens",
-        "everything since --resume",
-    ]
+    assert outcome(folder) == outcome(undisturbed)
 
 
-def test_an_interrupted_run_says_where_it_stopped_and_resumes(train, undisturbed, tmp_path):
-    """One run that meets a full disk twice, Ctrl-C and SIGTERM; a full disk is an error, not a traceback."""
-    folder = tmp_path / "run"
-    weights = (
-        (undisturbed / "checkpoints" / "initial-00000000" / "encoder" / "model.safetensors").stat().st_size
-    )
+def test_a_full_disk_is_an_error_not_a_traceback_and_the_run_resumes(train, undisturbed, tmp_path):
+    folder, encoder = tmp_path / "run", undisturbed / "checkpoints" / "initial-00000000" / "encoder"
+    limit = (encoder / "model.safetensors").stat().st_size * 3 // 2
     moments = [
-        (
-            ("small_files_only", "", weights * 3 // 2),
-            1,
-            "failed",
-            "stage warm, step 0",
-            "warm-00000004 could not be written",
-        ),
-        (("interrupt_in_step", "10", 1), 130, "stopped", "stage ance, step 1", "KeyboardInterrupt"),
-        (("no_space_for_metrics", "ance", 5), 1, "failed", "stage ance, step 5", "No space left on device"),
-        (("terminate_in_step", "10", 9), 130, "stopped", "stage ance, step 9", "KeyboardInterrupt"),
+        ("small_files_only", "", limit, "stage warm, step 0", "warm-00000004 could not be written"),
+        ("no_space_for_metrics", "ance", 5, "stage ance, step 5", "No space left on device"),
     ]
-    for number, ((fault, stage, step), code, status, where, reason) in enumerate(moments):
+    for number, (fault, stage, step, where, reason) in enumerate(moments):
         done = train(folder, *["--resume"] * (number > 0), fault=fault, stage=stage, step=step)
-        assert done["code"] == code, (fault, done)
+        assert done["code"] == 1, (fault, done)
         assert "Traceback" not in done["stderr"] and f"--output {folder} --resume" in done["stderr"]
         found = state(folder)
-        assert (found["status"], found["where"]) == (status, where) and reason in found["reason"]
+        assert (found["status"], found["where"]) == ("failed", where) and reason in found["reason"]
         assert "Traceback" in (folder / "error.txt").read_text()
     done = train(folder, "--resume")
     assert done["code"] == 0, done["stderr"]
@@ -246,44 +177,20 @@ def test_a_signal_saves_the_step_reached_and_the_printed_command_continues_there
     assert outcome(folder) == outcome(undisturbed)
 
 
-def test_a_folder_that_becomes_read_only_is_an_error_and_the_state_before_it_stays(
-    train, undisturbed, tmp_path
-):
-    folder = tmp_path / "run"
-    done = train(folder, fault="read_only_from", stage="10", step=5)
-    assert done["code"] == 1 and "Traceback" not in done["stderr"]
-    assert "Read-only file system" in done["stderr"] and f"{folder}/metrics.jsonl" in done["stderr"]
-    assert f"cannot record the end of the run in {folder}/state.json" in done["stderr"]
-    assert (state(folder)["status"], state(folder)["where"]) == ("running", "stage ance, step 5")
-    done = train(folder, "--resume")
-    assert done["code"] == 0, done["stderr"]
-    assert outcome(folder) == outcome(undisturbed)
-
-
 @pytest.mark.parametrize(
-    ("error", "spoil", "cure"),
+    ("error", "cure"),
     [
-        (SettingError("Lower it."), None, "change the recipe and start again with: --output {} --over"),
-        (LossNotFinite("no"), None, "change the recipe and start again with: --output {} --overwrite"),
-        (
-            RuntimeError("no GPU"),
-            None,
-            "continue with: pyserini-ance train {0}/recipe.yaml --output {0} --resume",
-        ),
-        # An unreadable state does not hide the cause.
-        (RuntimeError("no GPU"), lambda path: path.write_text("{"), "continue with: "),
-        (RuntimeError("no GPU"), lambda path: path.unlink() or path.mkdir(), "continue with: "),
+        (SettingError("Lower it."), "change the recipe and start again with: --output {} --over"),
+        (LossNotFinite("no"), "change the recipe and start again with: --output {} --overwrite"),
+        (RuntimeError("no GPU"), "continue with: pyserini-ance train {0}/recipe.yaml --output {0} --resume"),
     ],
 )
-def test_the_advice_fits_the_error(small_recipe, tmp_path, caplog, error, spoil, cure):
+def test_the_advice_fits_the_error(small_recipe, tmp_path, caplog, error, cure):
     run = experiment.Experiment(small_recipe(STAGES), tmp_path / "run", World())
     run.run_dir.create("")
     run.run_dir.mark("running", "stage warm, step 3")
     with pytest.raises(type(error)), run.session.recording_the_end():
-        if spoil:
-            spoil(run.run_dir.state)
         raise error
     assert f"failed at stage warm, step 3; {cure.format(tmp_path / 'run')}" in caplog.messages[-1]
-    if run.run_dir.state.is_file():
-        recorded = state(run.run_dir.folder)
-        assert (recorded["status"], recorded["where"]) == ("failed", "stage warm, step 3")
+    recorded = state(run.run_dir.folder)
+    assert (recorded["status"], recorded["where"]) == ("failed", "stage warm, step 3")

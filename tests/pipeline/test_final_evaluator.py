@@ -11,14 +11,13 @@ from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.evaluation.metrics import evaluate
-from pyserini_ance.pipeline.final_evaluator import PADDING, FinalEvaluator, reversed_qrels, sort_by_score
+from pyserini_ance.pipeline.final_evaluator import PADDING, FinalEvaluator, sort_by_score
 from pyserini_ance.pipeline.model_export import export, write_qrels
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import read_json_lines
 
 STAGES = {"a": ONE_STEP}
 
@@ -67,59 +66,6 @@ def close(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict, tuple
     row, again = (evaluator.evaluate_row("untrained", checkpoint, more=7) for _ in range(2))
     exported = export("a", checkpoint, evaluator, {})
     return row, again, exported, faiss.read_index(str(evaluator.run.index / "index")).reconstruct_n(0, 30)
-
-
-def close_in_passages(
-    world: World, recipe: Recipe, folder: Path
-) -> tuple[dict, dict, tuple[np.ndarray, list[str]], np.ndarray]:
-    """The ranking, the export's command, the index with its ids, and the test queries' vectors."""
-    import faiss
-
-    evaluator, checkpoint = opened(recipe, folder, world)
-    run, exported = evaluator.run, export("a", checkpoint, evaluator, {})[1]
-    index = faiss.read_index(str(run.index / "index"))
-    encoder, queries = load_encoder(run.model), evaluator.data.collection.split("test").queries
-    vectors = encoder.encode(queries.take(range(len(queries))), "query")
-    rows = (index.reconstruct_n(0, index.ntotal), (run.index / "docid").read_text().split())
-    return read_run(evaluator.run.ranking("a", "test")), exported, rows, vectors
-
-
-@pytest.mark.parametrize("evaluated", ["fp32", "bf16"])
-def test_training_queries_are_ranked_in_the_precision_that_they_were_mined_in(
-    small_recipe, tmp_path, evaluated
-):
-    """In another, the record says so instead of ranks; once, also when the run is continued."""
-    recipe = small_recipe(STAGES, encoding={"precision": "fp32"}, final_evaluation={"precision": evaluated})
-    start(recipe, tmp_path)
-    evaluator, checkpoint = opened(recipe, tmp_path)
-    run = evaluator.run
-    for _ in range(2):
-        evaluator.rank_training_queries("a", checkpoint)
-    (record,) = read_json_lines(run.metrics)
-    assert record["event"] == "training_queries"
-    assert record["precisions"] == {"mined": "fp32", "evaluated": evaluated}
-    if evaluated == "bf16":
-        assert not run.training_ranks.exists()
-    else:
-        assert len(np.load(run.training_ranks)) == 15
-
-
-def test_passages_are_searched_as_pyserini_takes_their_ids_apart(run_processes, small_recipe, tmp_path):
-    recipe = in_passages(small_recipe, 3, {"hits": 20, "measures": ["RR@10"]})
-    start(recipe, tmp_path)
-    ((run, exported, (index, ids), queries),) = run_processes(1, close_in_passages, recipe, tmp_path)
-    assert "--hits 60 --max-passage --max-passage-hits 20" in exported["command"]
-    assert {id.partition("#")[0] for id in ids} == set(read_collection(recipe).documents.ids) and len(
-        ids
-    ) > 30
-    for (query, hits), vector in zip(run.items(), queries, strict=True):
-        best = {}
-        for score, id in sorted(zip((index @ vector).tolist(), ids, strict=True), reverse=True):
-            best.setdefault(id.split("#")[0], score)
-        assert list(hits.values()) == pytest.approx(list(best.values())[:20], abs=1e-4)
-        assert list(hits.values()) == pytest.approx([best[id] for id in hits], abs=1e-4), (
-            query
-        )  # many passages are the same words
 
 
 def test_processes_close_a_run_as_one_does(run_processes, recipe, tmp_path):
@@ -182,12 +128,6 @@ def test_a_pair_has_dprs_form_where_stock_dpr_encodes_the_test_queries(
     assert np.array_equal(ours, theirs)  # either form can be trained further
     lacks = [note for note in exported["notes"] if note.startswith("sentence-transformers cannot load")]
     assert (tmp_path / "model" / "modules.json").is_file() == (template == "{text}") == (not lacks)
-
-
-def test_the_judgments_of_documents_are_those_of_queries_turned_round():
-    qrels = {"q1": {"a": 2, "b": 0}, "q2": {"a": 1, "c": 1}, "q3": {"b": 2}}
-    assert reversed_qrels(qrels, 1) == {"a": {"q1": 2, "q2": 1}, "b": {"q1": 0, "q3": 2}, "c": {"q2": 1}}
-    assert reversed_qrels(qrels, 2) == {"a": {"q1": 2, "q2": 1}, "b": {"q1": 0, "q3": 2}}
 
 
 @pytest.mark.parametrize("passages", [1, 3])
@@ -302,16 +242,6 @@ def test_a_row_comes_again_for_each_index(run_processes, small_recipe, tmp_path)
             query: list(hits) for query, hits in rankings[2].items()
         }
         assert rankings[1] != rankings[2] and all(len(hits) == 20 for hits in rankings[1].values())
-
-
-def test_an_index_that_finds_few_passages_ranks_few_documents(run_processes, small_recipe, tmp_path):
-    recipe = in_passages(small_recipe, 2, {"hits": 20, "measures": ["R@20"], "indexes": ["IVF8,Flat"]})
-    start(recipe, tmp_path)
-    run_processes(1, close_by_indexes, recipe, tmp_path)
-    few, all_found = (
-        read_run(RunDir(tmp_path).run_files / f"{row}.test.trec") for row in ("a+IVF8,Flat", "a")
-    )
-    assert all(0 < len(few[query]) < len(all_found[query]) == 20 for query in all_found)
 
 
 def test_ties_are_in_the_order_of_rows_and_nothing_comes_last():

@@ -12,7 +12,6 @@ import pytest
 from helpers.stages import RANDOM, make_stage
 from helpers.waiting import until
 
-from pyserini_ance.commands import train
 from pyserini_ance.pipeline import grid
 from pyserini_ance.pipeline.grid import GridRuns
 from pyserini_ance.recipe.grid_spec import Grid
@@ -111,46 +110,11 @@ def test_recipes_of_a_grid_start_from_runs_of_the_grid(server, small_recipe, tmp
     assert weights[0] != weights[1]
 
 
-def times_trained(ended: dict, folder: Path) -> dict[str, int]:
-    return {
-        run.name: ended["stderr"].count(f": {run.name} has finished in ")
-        for run in folder.iterdir()
-        if (run / "recipe.yaml").exists()
-    }
-
-
-def grid_of_jobs(small_recipe, folder: Path, steps: int) -> list[str]:
-    recipe = folder / "small.yaml"
-    recipe.write_text(dump(small_recipe({"a": {**STAGE, "evaluate": None, "steps": steps}})))
-    return [str(recipe), "--output", str(folder / "runs"), "--grid", "seed=1,2,3", "--jobs", "2"]
-
-
-def test_jobs_train_runs_at_once_and_share_the_cores(server, small_recipe, tmp_path):
+def test_jobs_share_the_cores_end_with_a_killed_command_and_go_on(server, small_recipe, tmp_path):
     folder = tmp_path / "runs"
-    given = grid_of_jobs(small_recipe, tmp_path, steps=60)
-    done = server.run("train", given)
-    assert done["code"] == 0, done["stderr"]
-    assert times_trained(done, folder) == {f"seed={seed}": 1 for seed in (1, 2, 3)}
-    lines = done["stderr"].splitlines()
-    begin, end = (
-        {
-            seed: next(number for number, line in enumerate(lines) if f"seed={seed} {what}" in line)
-            for seed in (1, 2)
-        }
-        for what in ("begins", "has finished in")
-    )
-    assert max(begin.values()) < min(end.values())
-    assert all(any(f" seed={seed}: stage a: from " in line for line in lines) for seed in (1, 2, 3))
-    share = max(1, len(os.sched_getaffinity(0)) // 2)
-    assert {RunDir(run).read_recipe().threads for run in folder.glob("seed=?")} == {share}
-    assert done["stdout"] == (folder / "grid.md").read_text() + "\n"
-    again = server.run("train", [*given, "threads=1"])
-    assert again["code"] == 0 and again["stderr"].count("had already finished") == 3
-
-
-def test_jobs_end_with_a_killed_command_and_go_on_with_the_next(server, small_recipe, tmp_path):
-    folder = tmp_path / "runs"
-    given = grid_of_jobs(small_recipe, tmp_path, steps=150)
+    recipe = tmp_path / "small.yaml"
+    recipe.write_text(dump(small_recipe({"a": {**STAGE, "evaluate": None, "steps": 150}})))
+    given = [str(recipe), "--output", str(folder), "--grid", "seed=1,2,3", "--jobs", "2"]
     pid = server.start("train", given)
     both = [folder / f"seed={seed}" for seed in (1, 2)]
     until(lambda: all((run / "metrics.jsonl").exists() for run in both), 120)
@@ -159,21 +123,18 @@ def test_jobs_end_with_a_killed_command_and_go_on_with_the_next(server, small_re
     until(lambda: all(stopped(run) for run in both), 60)
     done = server.run("train", given)
     assert done["code"] == 0 and set(status(folder).values()) == {"finished"}, done["stderr"]
+    share = max(1, len(os.sched_getaffinity(0)) // 2)
+    assert {RunDir(run).read_recipe().threads for run in folder.glob("seed=?")} == {share}
+    assert done["stdout"] == (folder / "grid.md").read_text() + "\n"
 
 
-def make_run(run: RunDir, recipe: Recipe, status: str = "finished") -> None:
+def make_run(run: RunDir, recipe: Recipe) -> None:
     run.create(dump(recipe), overwrite=True)
     row = {"row": "a", "RR@10": 0.5, "train seconds": 1.0}
     run.measures.write_text(
         json.dumps({"recipe": "small", "config_hash": "v", "measures": ["RR@10"], "rows": [row]})
     )
-    run.mark(status, "the end")
-
-
-def test_a_start_within_the_grid_keeps_the_expectation_and_an_axis_does_not(tmp_path):
-    axes = "seed=1,2", "encoder.pooling=mean,cls", "recipe=nfcorpus/warmup,nfcorpus/bm25-rand"
-    recipes = GridRuns(None, (), Grid.parse(axes), tmp_path / "grid").check().values()
-    assert [bool(one.expect) for one in recipes] == [True, True, False, False] * 2
+    run.mark("finished", "the end")
 
 
 @pytest.fixture
@@ -181,10 +142,6 @@ def trained(monkeypatch, tmp_path) -> Callable[[], list[str]]:
     """A stand-in for training; returns the names of the runs that grids have trained, in order."""
 
     def train(recipe, folder, overwrite, resume):
-        if recipe.seed == 13:
-            raise ValueError("no luck " * 100_000)  # more than a pipe's buffer holds
-        if recipe.seed == 14:
-            os.kill(os.getpid(), signal.SIGKILL)
         with open(tmp_path / "trained", "a") as file:
             file.write(f"{folder.name}\n")
         make_run(RunDir(folder), recipe)
@@ -212,7 +169,7 @@ def test_a_grid_that_has_grown_continues_its_folder(recipe, tmp_path, trained):
 
 
 def test_runs_of_another_grid_and_combinations_that_do_not_fit_are_refused_before_any_work(
-    recipe, small_recipe, tmp_path, trained, monkeypatch
+    recipe, small_recipe, tmp_path, trained
 ):
     train_grid(runs_of(recipe, "seed=1,2"))
     before = (tmp_path / "runs" / "grid.json").read_bytes()
@@ -225,9 +182,7 @@ def test_runs_of_another_grid_and_combinations_that_do_not_fit_are_refused_befor
 
     for runs, fragment in (
         (runs_of(recipe, "seed=2,3"), "runs holds runs of another grid: seed=1. List all combinations"),
-        (runs_of(recipe, "stages.a.steps=3"), "runs of another grid: seed=1, seed=2. List"),
         (runs_of(other, "seed=1,2"), "seed=1 holds a run with other settings (stages."),
-        (override("stages.a.steps=9"), "(stages.a.steps: 2 in the run, 9 given"),
         (override("seed=5"), "seed: both a key of the --grid, whose values count, and an override; remove"),
         (runs_of(recipe, "stages.a.steps=2,-1"), "--grid, steps=-1: recipe "),
         (replace(override("threads=1"), folder=tmp_path / "run"), "run holds a run; pass another --output"),
@@ -238,41 +193,6 @@ def test_runs_of_another_grid_and_combinations_that_do_not_fit_are_refused_befor
     assert (tmp_path / "runs" / "grid.json").read_bytes() == before and trained() == ["seed=1", "seed=2"]
     assert train_grid(runs_of(recipe, "stages.a.steps=3"), overwrite=True) == ["steps=3"]  # this grid alone
     assert not (tmp_path / "runs" / "seeds.csv").exists() and (tmp_path / "runs" / "seed=1").exists()
-    monkeypatch.setenv("RANK", "0")
-    with pytest.raises(ValueError, match="without torchrun"):
-        runs_of(recipe, "seed=1,2").check()
-
-
-def test_print_shows_the_plan_of_each_run_and_options_exclude_one_another(
-    recipe, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pyserini_ance.pipeline.plan.plan", lambda recipe: f"plan of {recipe.name}")
-    for given, printed in (
-        (
-            [str(recipe), "--grid", "seed=1", "stages.a.steps=5,6", "--print"],
-            "runs/small-grid/seed=1,steps=5:\nplan of small\n\nruns/small-grid/seed=1,steps=6:\nplan of",
-        ),
-        (
-            ["--grid", "recipe=demo/bm25,demo/ance", "--print"],
-            "runs/grid/recipe=demo-bm25:\nplan of demo/bm25\n\nruns/grid/recipe=demo-ance:\nplan of demo/",
-        ),
-        (
-            ["--grid", "family-demo", "seed=42", "--plan"],
-            "runs/family-demo/seed=42,recipe=demo-bm25:\nplan of demo/bm25\n",
-        ),
-    ):
-        assert train.main(given) == 0 and capsys.readouterr().out.startswith(printed)
-    for given, message in (
-        ([str(recipe), "--grid", "seed=1,2", "--resume"], "--grid resumes stopped runs by itself"),
-        ([str(recipe), "--jobs", "2"], "are for the runs of a --grid; remove --jobs"),
-        (["seed=1"], "pass a recipe, such as demo/ance, or a --grid with the key `recipe`"),
-    ):
-        with pytest.raises(SystemExit, match="2"):
-            train.main(given)
-        assert message in capsys.readouterr().err
-    with pytest.raises(ValueError, match="--grid needs recipes: pass one, .* or put them into the grid"):
-        train.main(["--grid", "seed=1,2"])
 
 
 def test_tasks_of_a_job_array_train_all_runs_once_and_share_the_tables(small_recipe, tmp_path, trained):
@@ -289,11 +209,3 @@ def test_tasks_of_a_job_array_train_all_runs_once_and_share_the_tables(small_rec
             assert {name.partition(",")[0] for name in trained()} == {"seed=1", "seed=3"}
     assert rows[0] == rows[1] == list(runs.grid.points) and sorted(trained()) == sorted(rows[0])
     assert {*status(runs.folder).values()} == {"finished"}
-
-
-def test_a_run_that_fails_or_dies_is_a_row_with_its_reason(recipe, tmp_path, trained):
-    runs = runs_of(recipe, "seed=13,14,15")
-    assert not runs.run(runs.check(), jobs=3)
-    assert status(runs.folder) == {"seed=13": "failed", "seed=14": "failed", "seed=15": "finished"}
-    reasons = [run["reason"] for run in json.loads((tmp_path / "runs" / "grid.json").read_text())["runs"]]
-    assert reasons == [("no luck " * 100_000), "killed by signal 9", None]

@@ -9,7 +9,7 @@ from pyserini_ance.data.hold_out import HoldOut
 from pyserini_ance.data.trec import read_qrels
 from pyserini_ance.distributed.world import World
 from pyserini_ance.pipeline.experiment import Experiment
-from pyserini_ance.pipeline.preparation import read_collection, stored_collection
+from pyserini_ance.pipeline.preparation import read_collection
 from pyserini_ance.runs.rundir import RunDir
 
 STAGE = make_stage(RANDOM, steps=2, evaluate={"every_steps": 1})
@@ -61,15 +61,3 @@ def test_the_test_split_as_dev_is_refused(small_recipe, tmp_path, order):
     assert read_collection(same.model_copy(update={"stages": unevaluated}))
     tested = same.final_evaluation.model_copy(update={"split": ("dev",)})
     assert read_collection(same.model_copy(update={"final_evaluation": tested}))  # the recipe says so itself
-
-
-def test_a_missing_dev_file_is_answered_by_the_keys_that_do_without_it(small_recipe, tmp_path):
-    recipe = small_recipe({"a": STAGE})
-    gone = recipe.data.splits["dev"].model_copy(update={"qrels": tmp_path / "gone"})
-    data = recipe.data.model_copy(update={"splits": {**recipe.data.splits, "dev": gone}})
-    with pytest.raises(FileNotFoundError) as error:
-        stored_collection(recipe.model_copy(update={"data": data}))
-    assert str(error.value).endswith(
-        "data.splits.NAME=null leaves a split out, and data.hold_out.queries=200 cuts a dev split from the "
-        "training queries"
-    )

@@ -18,11 +18,10 @@ from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_comman
 from pyserini_ance.pipeline.model_export import write_qrels
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.pyserini_bridge import bm25
-from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.models import Bm25, Recipe
 from pyserini_ance.runs.rundir import RunDir
 
 STAGES = {"a": ONE_STEP}
-COLOURS = ("red", "green", "blue", "gray", "pink")
 HITS = 3
 # Scores by query and document; the right documents are those of the query's colour and `horse`.
 SPARSE = {
@@ -114,18 +113,6 @@ def test_the_printed_command_makes_the_same_ranking(recipe, fused):
     assert measured == {str(name): row[str(name)] for name in measures}
 
 
-def test_each_split_has_a_command(tmp_path):
-    commands = fusion_command(RunDir(tmp_path), ["dev", "test"], 7).splitlines()
-    assert [shlex.split(command)[1:] for command in commands] == [
-        [
-            *("-m", "pyserini.fusion", "--method", "normalize", "--runs"),
-            *(str(tmp_path / name) for name in (f"runs/bm25.{split}.trec", f"run.{split}.trec")),
-            *("--output", str(tmp_path / f"run.hybrid.{split}.txt"), "--depth", "7", "--k", "7"),
-        ]
-        for split in ("dev", "test")
-    ]
-
-
 def train(recipe: Recipe, folder: Path, resume: bool = False) -> None:
     def retrieve(documents, rankings, *rest) -> None:
         for one in rankings:
@@ -155,10 +142,11 @@ def test_rows_that_the_recipe_does_not_want_are_not_ranked(recipe, run_processes
 
 
 def test_a_run_with_bm25_ends_with_the_row(recipe, run_processes, tmp_path):
-    run = RunDir(tmp_path / "run")
+    """RM3, which has a row of its own, is not fused."""
+    run, recipe = RunDir(tmp_path / "run"), recipe.model_copy(update={"bm25": Bm25(rm3={})})
     run_processes(1, train, recipe, run.folder, join=False)
     rows, written = table(run), run.ranking("hybrid", "test").stat().st_mtime_ns
-    assert [row["row"] for row in rows] == ["bm25", "untrained", "a", "hybrid"]
+    assert [row["row"] for row in rows] == ["bm25", "bm25+rm3", "untrained", "a", "hybrid"]
     assert last_stage(rows)["row"] == "a"
     exported = json.loads(run.measures.read_text())["export"]
     assert exported["hybrid"] == fusion_command(run, ["test"], HITS)

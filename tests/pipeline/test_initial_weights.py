@@ -1,6 +1,4 @@
-"""Initial weights from outside a run: found, checked, copied, resumed; and whole runs of the train
-command.
-"""
+"""Initial weights from outside a run: found, checked, copied, resumed."""
 
 import json
 import shutil
@@ -19,12 +17,12 @@ from pyserini_ance.pipeline.initial_weights import (
     read_initial_weights,
 )
 from pyserini_ance.recipe.init_from import InitFrom
-from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import read_json, sha256_file, write_json
+from pyserini_ance.storage.files import sha256_file, write_json
 
 STAGE = make_stage(RANDOM, steps=2)
 
@@ -75,7 +73,6 @@ def test_weights_are_found_by_run_and_stage_by_folder_and_by_recipe(made, monkey
             {"run": "runs/demo-bm25"},
             r"stages.b.init_from: runs/demo-bm25 holds no run; make it with: pyserini-ance train demo/bm25$",
         ),
-        ({"run": "nowhere"}, r"make it with: pyserini-ance train RECIPE --output nowhere$"),
         ({"recipe": "small.yaml"}, r"runs/small holds no run; make it with: pyserini-ance train small.yaml$"),
         ({"run": "made", "stage": "wram"}, r"no stage 'wram' \(did you mean 'warm'\?\); stages: warm, more"),
         (
@@ -83,13 +80,8 @@ def test_weights_are_found_by_run_and_stage_by_folder_and_by_recipe(made, monkey
             r"a run that stopped at stage more, step 0: stage more has not ended. Continue it with: "
             r".* --output made --resume",
         ),
-        ({"folder": "made/model"}, "made/model is not a folder; expected RUN/model, or"),
         ({"folder": "made/checkpoints"}, "is not an encoder saved by pyserini_ance"),
         ({"run": "damaged", "stage": "warm"}, "is not what .*manifest.json says was written"),
-        (
-            {"folder": "damaged/checkpoints/warm-00000002/encoder"},
-            "is not what .*manifest.json says was written",
-        ),
     ],
 )
 def test_missing_and_damaged_weights_are_reported_with_the_command_that_makes_them(
@@ -134,7 +126,7 @@ def test_what_an_encoder_computes_may_change_only_if_the_stage_allows_it(made, s
         recipe_from(small_recipe, {"stage": "a", "allow_changes": ["normalize"]})
 
 
-def test_another_tokenizer_or_vector_size_is_refused(made, small_recipe, tiny_bert, tmp_path, monkeypatch):
+def test_another_tokenizer_is_refused(made, small_recipe, tiny_bert, tmp_path):
     recipe = recipe_from(small_recipe, {"run": str(made.folder), "stage": "warm"})
     other = shutil.copytree(tiny_bert, tmp_path / "other")
     tokens = json.loads((other / "tokenizer.json").read_text())
@@ -143,19 +135,13 @@ def test_another_tokenizer_or_vector_size_is_refused(made, small_recipe, tiny_be
     (other / "tokenizer.json").write_text(json.dumps(tokens))
     with pytest.raises(ValueError, match="has another tokenizer than encoder.model, .*other"):
         read(with_encoder(recipe, model=str(other)), tmp_path / "run")
-    untrained = initial_encoder(recipe.encoder, 0)
-    untrained.towers.queries.dimension = 16
-    with pytest.raises(ValueError, match="makes vectors of 32 numbers, encoder.model of 16"):
-        read_initial_weights(recipe, RunDir(tmp_path / "run"), untrained, False)
     with pytest.raises(ValueError, match="is inside .*made, the directory of this run; pass another"):
         read(recipe, made.folder)
 
 
 def test_copied_weights_may_be_gone_but_not_changed(made, small_recipe, tmp_path):
-    recipe, run = (
-        recipe_from(small_recipe, {"run": str(made.folder), "stage": "warm"}),
-        RunDir(tmp_path / "run"),
-    )
+    recipe = recipe_from(small_recipe, {"run": str(made.folder), "stage": "warm"})
+    run = RunDir(tmp_path / "run")
     origins, encoders = read(recipe, run.folder)
     run.folder.mkdir()
     write_json(run.environment, {"initial_weights": {"start-b": origins["start-b"].as_json()}})
@@ -163,69 +149,15 @@ def test_copied_weights_may_be_gone_but_not_changed(made, small_recipe, tmp_path
     assert {name: set(hashes) for name, hashes in weights.items()} == {
         "start-b": {origins["start-b"].weights}
     }
-    assert read(recipe, run.folder, resume=True)[1] == {}
-    assert publish_initial_weights(recipe, run, {}) == weights
     moved = made.folder.rename(tmp_path / "moved")
     assert read(recipe, run.folder, resume=True) == ({}, {})
-    encoder = initial_encoder(
-        recipe.encoder.model_copy(update={"model": str(moved / "checkpoints" / "warm-00000002" / "encoder")}),
-        0,
-    )
+    assert publish_initial_weights(recipe, run, {}) == weights
+    model = str(moved / "checkpoints" / "warm-00000002" / "encoder")
+    encoder = initial_encoder(with_encoder(recipe, model=model).encoder, 0)
     next(encoder.towers.parameters()).data += 1
     made.create(dump(recipe))
     result = publish_checkpoint(made, encoder, None, TrainingProgress("b", 2))
     RunLog(made).decide("stage_end", stage="b", step=2, result=result.folder.name, weights=result.weights)
-    with pytest.raises(
-        ValueError,
-        match=r"stages.b.init_from: .*made.* holds weights .{12}, but .*run was started from .{12}. "
-        r"Restore those weights",
-    ):
+    message = r"stages.b.init_from: .*made.* holds weights .{12}, but .*run was started from .{12}. Restore"
+    with pytest.raises(ValueError, match=message):
         read(recipe_from(small_recipe, {"run": str(made.folder)}), run.folder, resume=True)
-
-
-def test_two_runs_share_a_warm_up_and_are_independent_of_it(server, small_recipe, tmp_path):
-    """The second run is killed after it has copied the warm-up, which is then moved; its last stage starts
-    from its first.
-    """
-    (tmp_path / "warm.yaml").write_text(dump(small_recipe({"warm": STAGE})))
-    last = {**STAGE, "steps": 3, "init_from": {"stage": "first"}}
-    from_warm = {**STAGE, "init_from": {"run": str(tmp_path / "warm")}}
-    (tmp_path / "run.yaml").write_text(
-        dump(small_recipe({"first": from_warm, "second": from_warm, "last": last}))
-    )
-
-    def train(name: str, *flags: str, **fault) -> dict:
-        return server.run(
-            "train", [str(tmp_path / f"{name}.yaml"), "--output", str(tmp_path / name), *flags], **fault
-        )
-
-    assert train("warm")["code"] == 0
-    killed = train("run", fault="kill_in_step", stage="3", step=1)
-    assert killed["code"] == -9
-    warm = (tmp_path / "warm").rename(tmp_path / "elsewhere")
-    done = train("run", "--resume")
-    assert done["code"] == 0, done["stderr"]
-    warmed, run = (
-        read_json(warm / "measures.json")["rows"],
-        read_json(tmp_path / "run" / "measures.json")["rows"],
-    )
-    assert [row["row"] for row in run] == ["untrained", "start-first", "first", "second", "last"]
-    assert [run[1][name] for name in ("RR@10", "R@20")] == [warmed[-1][name] for name in ("RR@10", "R@20")]
-    assert run[1]["init_from"] == f"run {tmp_path / 'warm'}" and "train seconds" not in run[1]
-    started = [
-        line.partition(" stage ")[2].split(", step")[0]
-        for line in killed["stderr"].splitlines()
-        if ": from " in line
-    ]
-    assert started == [f"{stage}: from {start}-{step:08d}" for stage, start, step in (
-        ("first", "start-first", 0), ("second", "start-first", 0), ("last", "first", 2)
-    )]  # fmt: skip
-    begun = read_json(tmp_path / "run" / "environment.json")["initial_weights"]
-    assert begun == {
-        "start-first": {
-            "encoder": str(tmp_path / "warm/checkpoints/warm-00000002/encoder"),
-            "stage": "warm",
-            "weights": sha256_file(warm / "model" / "model.safetensors"),
-        }
-    }
-    assert load(tmp_path / "run" / "recipe.yaml").recipe == load(tmp_path / "run.yaml").recipe

@@ -8,11 +8,9 @@ from statistics import fmean
 
 import ir_measures
 import pytest
-from helpers.run_outcome import outcome
 from helpers.stages import ANN, LOSS, make_stage
 from ir_measures import R, nDCG
 
-from pyserini_ance.data.trec import read_run
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pipeline.preparation import read_collection
 from pyserini_ance.recipe.load import dump, load
@@ -40,26 +38,21 @@ def recipe(small_recipe, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("recipe")
     corpus = small_recipe(stages(folder)).data.corpus
     ids = [json.loads(line)["id"] for line in corpus.read_text().splitlines()]
+    files = {}
     for split, places in ASKED.items():
-        (folder / f"{split}.tsv").write_text(
-            "".join(f"{n}\twhich {ids[place].replace('-', ' ')}\n" for n, place in enumerate(places))
-        )
-        (folder / f"{split}.qrels").write_text(
-            "".join(f"{n} 0 {ids[place]} 1\n" for n, place in enumerate(places))
-        )
-    ranked = [
-        (f"{split}:{n}", ids[place - d])
-        for split in ("few", "many")
-        for n, place in enumerate(ASKED[split])
-        for d in (1, 2)
-    ]
+        topics, qrels = folder / f"{split}.tsv", folder / f"{split}.qrels"
+        asked = [(n, ids[place]) for n, place in enumerate(places)]
+        topics.write_text("".join(f"{n}\twhich {id.replace('-', ' ')}\n" for n, id in asked))
+        qrels.write_text("".join(f"{n} 0 {id} 1\n" for n, id in asked))
+        files[split] = {"topics": str(topics), "qrels": str(qrels)}
     (folder / "ranked.trec").write_text(
-        "".join(f"{query} Q0 {document} 1 1 t\n" for query, document in ranked)
+        "".join(
+            f"{split}:{n} Q0 {ids[place - d]} 1 1 t\n"
+            for split in ("few", "many")
+            for n, place in enumerate(ASKED[split])
+            for d in (1, 2)
+        )
     )
-    files = {
-        split: {"topics": str(folder / f"{split}.tsv"), "qrels": str(folder / f"{split}.qrels")}
-        for split in ASKED
-    }
     data = {"kind": "pyserini_jsonl", "corpus": str(corpus), "splits": files}
     test = {
         "split": ["few-test", "many-test"],
@@ -69,13 +62,8 @@ def recipe(small_recipe, tmp_path_factory) -> Path:
         "indexes": ["Flat"],
     }
     training = {"splits": ["few", "many"], "sampling": "equal"}
-    (folder / "joint.yaml").write_text(
-        dump(
-            small_recipe(
-                stages(folder / "ranked.trec"), data=data, final_evaluation=test, train_split=training
-            )
-        )
-    )
+    settings = {"data": data, "final_evaluation": test, "train_split": training}
+    (folder / "joint.yaml").write_text(dump(small_recipe(stages(folder / "ranked.trec"), **settings)))
     return folder / "joint.yaml"
 
 
@@ -118,10 +106,6 @@ def test_the_best_checkpoint_has_the_best_mean(undisturbed):
         assert set(record["splits"]) == {"few-test", "many-test"} and record["value"] == fmean(
             record["splits"].values()
         )
-        assert (
-            read_json(undisturbed / "evaluations" / f"ance-{record['checkpoint_step']:08d}.json")["splits"]
-            == record["splits"]
-        )
     best = max(evaluated, key=lambda record: record["value"])
     assert [record["result"] for record in decisions if record["event"] == "stage_end"] == [
         f"ance-{best['checkpoint_step']:08d}"
@@ -139,18 +123,3 @@ def test_negatives_are_mined_for_a_share_of_each_split(undisturbed):
     assert [{ids[row] for row in line if row >= 0} for line in static.candidates] == [
         {ids[place - d] for d in (1, 2)} for place in asked
     ]
-
-
-def test_a_stopped_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
-    folder = tmp_path / "run"
-    for number, (fault, stage, step) in enumerate([("kill_in_step", "8", 5), ("kill_in_export", "", 0)]):
-        done = train(folder, *["--resume"] * (number > 0), fault=fault, stage=stage, step=step)
-        assert done["code"] == -9, (fault, done)
-    done = train(folder, "--resume")
-    assert done["code"] == 0, done["stderr"]
-    assert outcome(folder) == outcome(undisturbed)
-    assert len(read_run(folder / "run.few-test.trec")) == len(ASKED["few-test"])
-    assert (
-        "| few-test nDCG@10 | few-test R@20 | many-test nDCG@10 | many-test R@20 | few-test queries R@5 |"
-        in " ".join(done["stdout"].split())
-    )

@@ -251,16 +251,8 @@ def under_torchrun(recipe, tmp_path_factory) -> tuple[Path, str]:
     printed.
     """
     run = tmp_path_factory.mktemp("torchrun") / "run"
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "-m",
-        "pyserini_ance.train",
-    ]
+    launcher = "-m torch.distributed.run --standalone --nproc-per-node 2 -m pyserini_ance.train"
+    command = [sys.executable, *launcher.split()]
     arguments = [str(recipe(BACKGROUND, refresher={"processes": 2})), "--output", str(run)]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr

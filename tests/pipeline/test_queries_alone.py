@@ -20,15 +20,8 @@ STAGES = {"warm": make_stage(RANDOM), "ltre": LTRE}
 @pytest.fixture(scope="module")
 def recipe(small_recipe, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("recipe") / "small.yaml"
-    path.write_text(
-        dump(
-            small_recipe(
-                STAGES,
-                encoding={"precision": "fp32"},
-                final_evaluation={"precision": "fp32", "hits": 30, "measures": ["RR@10"]},
-            )
-        )
-    )
+    test = {"precision": "fp32", "hits": 30, "measures": ["RR@10"]}
+    path.write_text(dump(small_recipe(STAGES, encoding={"precision": "fp32"}, final_evaluation=test)))
     return path
 
 
@@ -40,16 +33,12 @@ def test_ltre_encodes_no_document_and_exports_the_start_models_beside_its_querie
     done = train(folder, fault="count_encoded_documents", stage=str(counted), step=0)
     assert done["code"] == 0, done["stderr"]
     assert sorted(map(int, counted.read_text().split())) == sorted([*range(30)] * 2)
-    exported, warm = (
-        load_encoder(folder / "model"),
-        load_encoder(folder / "checkpoints" / "warm-00000004" / "encoder"),
-    )
+    exported = load_encoder(folder / "model")
+    warm = load_encoder(folder / "checkpoints" / "warm-00000004" / "encoder")
     assert not exported.towers.tied
     for side, same in (("documents", True), ("queries", False)):
-        weights = zip(
-            getattr(exported.towers, side).parameters(), getattr(warm.towers, side).parameters(), strict=True
-        )
-        assert all(torch.equal(*pair) for pair in weights) is same, side
+        ours, theirs = (getattr(encoder.towers, side).parameters() for encoder in (exported, warm))
+        assert all(torch.equal(*pair) for pair in zip(ours, theirs, strict=True)) is same, side
     collection = read_collection(load(recipe).recipe)
     queries, documents = collection.split("test").queries, collection.documents
     scores = (

@@ -4,7 +4,6 @@ import pytest
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.recipe.load import dump, load
-from pyserini_ance.recipe.variant import differences
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.resume import check_same_run
 
@@ -48,17 +47,3 @@ def test_another_recipe_and_other_data_are_refused(run, overrides, text, message
     with pytest.raises(ValueError, match=message) as error:
         check_same_run(run, load("demo/ance", *overrides).recipe, collection(text))
     assert "init_from" not in str(error.value)
-
-
-def test_further_training_of_a_result_is_another_run(run):
-    run.model.mkdir()
-    with pytest.raises(ValueError, match=r"another run with init_from: \{folder: .*/model\}\. To continue"):
-        check_same_run(run, load("demo/ance", "seed=7").recipe, collection("one"))
-    run.recipe.unlink()
-    with pytest.raises(FileNotFoundError, match="no run to resume .recipe.yaml is missing."):
-        check_same_run(run, load("demo/ance").recipe, collection("one"))
-
-
-def test_differences_name_keys_and_positions_that_one_side_lacks():
-    old, new = {"a": [1, {"b": 2}], "c": {"d": 3}, "e": 4}, {"a": [1], "c": {"d": 5}, "e": 4}
-    assert list(differences(old, new)) == [("a.1", '{"b": 2}', "absent"), ("c.d", "3", "5")]

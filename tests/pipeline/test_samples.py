@@ -10,7 +10,6 @@ import ir_measures
 import pytest
 import yaml
 
-from pyserini_ance.commands import evaluate
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.recipe.find import SHIPPED
 from pyserini_ance.recipe.load import dump, load
@@ -81,33 +80,17 @@ def recomputed(folder: Path, qrels: Path, split: str, measures: list[str]) -> di
     return {str(measure): value for measure, value in ir_measures.calc_aggregate(parsed, graded, run).items()}
 
 
-def test_msmarco_passages(run, derived):
-    files = derived / "msmarco-passage"
-    folder = run("msmarco-passage", first_of_bm25(derived))
-    found = rows(folder)
-    assert list(found) == ["untrained", "bm25-neg", "ance"]
-    expected = recomputed(folder, files / "qrels.test.tsv", "test", ["RR@10", "R@100"])
-    assert {name: found["ance"][name] for name in expected} == pytest.approx(expected)
-    assert 0 < expected["R@100"] < 1
-
-
 def test_trec_dl(run, derived):
     """Graded judgments, as far as the sample has their passages."""
     files = derived / "msmarco-passage"
     folder = run("trec-dl", first_of_bm25(derived))
+    assert list(rows(folder)) == ["untrained", "bm25-neg", "ance"]
     there = {line.split("\t")[0] for line in (files / "collection.tsv").read_text().splitlines()}
     judged = (files / "2019qrels-pass.txt").read_text().splitlines()
     known = folder / "known.qrels"
     known.write_text("".join(f"{line}\n" for line in judged if line.split()[2] in there))
     expected = recomputed(folder, known, "dl19", ["nDCG@10", "RR(rel=2)@10", "AP(rel=2)", "R(rel=2)@100"])
     assert {name: rows(folder)["ance"][name] for name in expected} == pytest.approx(expected)
-    bm25, overlap = files / "bm25.dl19.top20.trec", ["Hole@10", "Overlap@20"]
-    given = ["--run", folder / "run.dl19.trec", bm25, "--qrels", folder / "qrels.dl19.txt", "--overlap", bm25]
-    given += ["--measures", *overlap, "--output", folder / "evaluated.json"]
-    evaluate.main(list(map(str, given)))
-    ours, of_bm25 = (one["measures"] for one in read_json(folder / "evaluated.json")["runs"])
-    assert 0 < ours["Hole@10"] <= 1 and of_bm25["Hole@10"] == 0  # TREC's judges saw BM25's first ten
-    assert 0 <= ours["Overlap@20"] < 0.5 and of_bm25["Overlap@20"] == 1
 
 
 def test_msmarco_documents_in_passages(run, derived):
@@ -122,7 +105,7 @@ def test_msmarco_documents_in_passages(run, derived):
     assert len(ranked) == 20 and all(len(found) == 100 for found in ranked.values())
 
 
-def test_natural_questions(run, derived, capsys):
+def test_natural_questions(run, derived):
     folder = run("nq", {"kind": "random"})
     found = rows(folder)["dpr"]
     questions = json.loads((derived / "dpr" / "biencoder-nq-test.json").read_text())
@@ -132,27 +115,3 @@ def test_natural_questions(run, derived, capsys):
     for cutoff in (1, 20, 100):
         expected = sum(id in hits[:cutoff] for id, hits in zip(gold, best, strict=True)) / len(gold)
         assert found[f"Success@{cutoff}"] == pytest.approx(expected)
-    evaluate.main(["--answers", str(folder)])
-    assert "Success@20" in capsys.readouterr().out
-
-
-def test_what_is_derived_is_the_samples_own(derived, shared_data):
-    """Counts that recipes/README.md states; no query is in two splits."""
-    counts = {}
-    for folder in ("msmarco-passage", "msmarco-doc"):
-        asked = {
-            name: (derived / folder / f"queries.{name}.tsv").read_text().splitlines()
-            for name in ("train", "dev", "test")
-        }
-        counts[folder] = [len(lines) for lines in asked.values()]
-        assert len(set().union(*asked.values())) == sum(counts[folder])
-    assert counts == {"msmarco-passage": [24, 5, 14], "msmarco-doc": [60, 20, 20]}
-    assert [
-        len(json.loads((derived / "dpr" / f"biencoder-nq-{name}.json").read_text()))
-        for name in ("train", "dev", "test")
-    ] == [2125, 270, 265]
-    lines = {
-        name: (derived / name).read_text().count("\n")
-        for name in ("msmarco-passage/collection.tsv", "msmarco-doc/msmarco-docs.tsv")
-    }
-    assert lines == {"msmarco-passage/collection.tsv": 3107, "msmarco-doc/msmarco-docs.tsv": 1000}

@@ -46,25 +46,6 @@ def test_a_list_has_a_positive_and_different_mined_negatives(lists):
     assert again != [(query, documents.tolist()) for query, documents in lists.draw(45, 3, seed=8)]
 
 
-def test_candidates_of_several_tables_are_joined(lists):
-    def table(anchors: list[int], candidates: list[list[int]]) -> NegativeTable:
-        rows = np.array(candidates, np.int32)
-        return NegativeTable(
-            "query", "document", np.array(anchors, np.int32), rows, np.zeros(rows.shape, np.float32), "ann"
-        )
-
-    tables = (table([0, 2, 5], [[7, 9], [PADDING, PADDING], [4, PADDING]]), table([0, 3], [[9, 11], [8, 8]]))
-    joined = MinedLists(lists.collection, lists.split, tables, {})
-    assert joined.queries.tolist() == [0, 3, 5]
-    assert {query: joined.candidates(query).tolist() for query in (0, 2, 3, 4, 5)} == {
-        0: [7, 9, 11],
-        2: [],
-        3: [8],
-        4: [],
-        5: [4],
-    }
-
-
 def test_positives_of_all_kinds_are_no_negatives(lists):
     """A document that a filter promoted is one, though another table lists it; so is a judged one that
     training does not know (`positives: last`), and the answer of a query without judgments."""

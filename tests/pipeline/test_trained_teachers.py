@@ -11,20 +11,14 @@ import numpy as np
 import pytest
 from helpers.mined_run import ANN, STAGE
 from helpers.run_outcome import outcome
+from helpers.stages import make_stage
 from helpers.waiting import until
 
-from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
 from pyserini_ance.pipeline import experiment, trained_teachers
-from pyserini_ance.pipeline.dry_run import dry_run
-from pyserini_ance.pipeline.mining import read_source
-from pyserini_ance.pipeline.plan import plan
-from pyserini_ance.pipeline.preparation import prepare
 from pyserini_ance.pipeline.teacher_training import ABOUT
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.reports.conversion import mined_table
-from pyserini_ance.reports.ranking_inputs import collection_of
 from pyserini_ance.reports.report import write_report
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import open_generation
@@ -43,12 +37,7 @@ TEACHERS = {
     "first": {"after": "warm", **FEW},
     "second": {"after": "taught", "init_from": {"teacher": "first"}, **FEW},
 }
-WARM = {
-    "batch_queries": 4,
-    "optimizer": {"learning_rate": 1e-3},
-    "steps": 3,
-    "terms": {"query": {"in_batch_negatives": True}},
-}
+WARM = make_stage(steps=3, terms={"query": {"in_batch_negatives": True}})
 
 
 def taught_by(name: str) -> dict:
@@ -166,20 +155,6 @@ def test_a_teacher_that_cannot_be_trained_ends_the_run(small_recipe, run_process
     assert not any((tmp_path / "run" / "teachers").iterdir())
 
 
-def test_a_missing_start_is_an_error_before_the_data_is_read(small_recipe, tmp_path):
-    start = {"init_from": {"model": str(tmp_path / "none")}}
-    recipe = small_recipe({"warm": WARM}, teachers={"first": {"after": "warm", **FEW, **start}})
-    with pytest.raises(FileNotFoundError, match="teachers.first.init_from.model"):
-        experiment.train(recipe, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
-def test_mining_without_a_run_has_no_trained_teacher():
-    trained = {"kind": "cross_encoder", "trained": "first"}
-    with pytest.raises(ValueError, match="asks the cross-encoder 'first' of a training run; pass its folder"):
-        read_source("ann", [{"kind": "teacher", "teacher": trained, "margin": 0.0}])
-
-
 def test_queries_without_a_candidate_are_left_out(run, small_recipe, run_processes, forked_python, tmp_path):
     """A filter that leaves few: a stage would end with an error."""
     (found,) = open_generation(run.generation("first", 0), {}).tables.values()
@@ -192,34 +167,3 @@ def test_queries_without_a_candidate_are_left_out(run, small_recipe, run_process
     (table,) = open_generation(written.generation("first", 0), {}).tables.values()
     assert 0 < (table.counts > 0).sum() < len(table.counts)
     assert read_json(written.teacher("first") / ABOUT)["queries"] == (table.counts > 0).sum()
-
-
-def test_the_plan_lists_the_teachers_and_which_depth_auto_is(recipe):
-    first = recipe.teachers["first"].model_copy(update={"negatives": (Ann(top_k="auto"),)})
-    text = plan(recipe.model_copy(update={"teachers": {**recipe.teachers, "first": first}}))
-    assert "teachers.first.negatives.0: top_k auto is " in text
-    (line,) = [line for line in text.splitlines() if line.startswith("| second ")]
-    assert [cell.strip() for cell in line.split("|")[2:-1]] == ["taught", "teacher first", "3", "6", "3"]
-
-
-def dry_steps(world, recipe: Recipe, python: Sequence[str]) -> str:
-    train_teachers_by(python)
-    return dry_run(recipe, prepare(recipe, world), 2, world)
-
-
-def test_dry_steps_train_a_teacher_too(recipe, run_processes, forked_python):
-    (text,) = run_processes(1, dry_steps, recipe, forked_python)
-    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
-    assert rows[-5:] == ["warm", "taught", "again", "first", "second"]
-
-
-def test_convert_takes_the_last_table_of_a_stage_and_a_teachers_by_name(run):
-    recipe, collection = run.read_recipe(), collection_of(run)
-    for name, asked in (
-        ("again", None),
-        ("second", "second-00000000"),
-        ("taught", "taught-00000000/query.0"),
-    ):
-        expected = open_generation(run.generation(name, 0), {}).tables["query", 0]
-        found = mined_table(recipe, run, collection, asked)
-        assert np.array_equal(found.candidates, expected.candidates)
