@@ -5,7 +5,6 @@ memory.
 import json
 import pickle
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -127,16 +126,3 @@ def test_another_collection_or_layout_in_the_folder_is_an_error(collection, tmp_
         RuntimeError, match=f"{folder} has layout 2, but this version reads layout 99; remove"
     ):
         open_collection(tmp_path, collection.digest)
-
-
-def test_a_full_disk_leaves_nothing(collection, tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(OSError, match="No space left"):
-        store_collection(collection, tmp_path)
-    assert (
-        list((tmp_path / "collections").iterdir()) == []
-        and open_collection(tmp_path, collection.digest) is None
-    )

@@ -58,14 +58,6 @@ def test_tevatron_comes_back_with_its_negatives(collection, tmp_path):
     assert [passage["text"] for passage in first["positive_passages"]] == ["line\u2028line", 'a "b"\tc\nd']
 
 
-def test_documents_without_a_text_are_refused(collection, tmp_path):
-    bodies = Collection(Texts(["1"], {"title": ["t"], "body": ["b"]}), {})
-    with pytest.raises(
-        ValueError, match="documents have the fields title, body, but these formats need a field `text`"
-    ):
-        write_beir(bodies, tmp_path)
-
-
 def test_a_real_collection_comes_back(shared_data, tmp_path):
     read = Beir(
         folder=shared_data / "squad-beir", splits={name: f"qrels/{name}.tsv" for name in ("train", "dev")}

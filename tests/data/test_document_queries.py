@@ -124,7 +124,6 @@ def test_sentences_end_with_the_marks_of_other_scripts(text, first):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"from": "questions"}, "crops"),
         ({"from": "crops", "min_words": 9, "max_words": 8}, "min_words is 9 and max_words 8; expected"),
         ({"from": "titles", "per_document": 2}, "a document gives one query from: titles; remove"),
     ],

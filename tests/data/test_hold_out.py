@@ -87,7 +87,6 @@ def test_published_counts_do_not_hold_for_what_is_cut(folder):
     ("hold_out", "message"),
     [
         ({"queries": 2, "from": "dev"}, "from and split are both 'dev'"),
-        ({"queries": 0}, "greater than 0"),
         ({"queries": 2, "split": "crops"}, "train_queries and hold_out both make split 'crops'"),
     ],
 )

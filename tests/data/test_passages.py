@@ -66,12 +66,6 @@ def test_merged_rankings_agree_with_a_slow_maximum(monkeypatch):
             assert rows[document].tolist() == ranked and result[document].tolist() == best[ranked].tolist()
 
 
-def test_a_ranking_of_too_few_documents_is_an_error():
-    passages = Passages(np.array([0, 3, 4]))
-    with pytest.raises(ValueError, match="1 rankings of 3 passages hold fewer than 2 documents"):
-        passages.best(np.zeros((2, 3)), np.array([[0, 1, 2], [0, 1, 3]]), 2)
-
-
 def test_a_ranking_that_ends_early_gives_fewer_documents():
     passages = Passages(np.array([0, 3, 4, 6]))
     scores = np.array([[9, 8, 7, -99], [9, 6, -99, -99]], np.float32)

@@ -74,13 +74,7 @@ def test_the_lowest_score_is_zero_for_a_query_with_few_documents(tmp_path):
         ("a.trec", "q0 Q0 d0 1 5 t\nq0 Q0 dx 2 3 t\n", r"a.trec, line 2.*document 'dx'.*collection"),
         ("a.trec", "q0 Q0 d0 1 5 t\nq0 Q0 d0 2 3 t\n", r"a.trec, line 2.*'d0' again for query 'q0'.*another"),
         ("a.trec", "q7 Q0 d0 1 5 t\n", "has documents for none of the 1 queries of split 'train'"),
-        ("a.trec", "q0 Q0 d0 1 five t\n", "a.trec, line 1"),
         ("a.jsonl", json.dumps({"query": "?", "pos": ["x"], "neg": []}), r"pos_scores None.*each of its 1"),
-        (
-            "a.jsonl",
-            json.dumps({"query": "?", "pos": ["x"], "neg": [], "pos_scores": [True]}),
-            r"pos_scores \[True\]",
-        ),
     ],
 )
 def test_bad_files_name_the_line(tmp_path, name, content, message):

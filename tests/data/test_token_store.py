@@ -85,14 +85,6 @@ def test_batches_equal_plain_calls_of_the_tokenizer(tokenizer, in_memory, tmp_pa
         np.testing.assert_array_equal(store.lengths(length), expected["attention_mask"].sum(1))
 
 
-def test_a_batch_has_rows_in_order_and_the_width_of_the_longest(tmp_path):
-    store = TokenStore.of_lists([[7, 8, 9], [], [5]], Specials((1,), (2, 3), 0))
-    ids, mask = store.batch(np.array([2, 1, 2]), 10)
-    assert ids.tolist() == [[1, 5, 2, 3], [1, 2, 3, 0], [1, 5, 2, 3]]
-    assert mask.tolist() == [[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1]]
-    assert store.batch(np.array([0, 2]), 5)[0].tolist() == [[1, 7, 8, 2, 3], [1, 5, 2, 3, 0]]
-
-
 def test_one_store_serves_all_lengths(tmp_path):
     first, second = Counting(wordpiece()), Counting(wordpiece())
     built, opened = store_in(tmp_path / "store", first), store_in(tmp_path / "store", second)
@@ -140,14 +132,6 @@ def test_an_interrupted_build_leaves_no_complete_store(tmp_path, monkeypatch, er
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
-def test_a_modified_store_is_an_error(tmp_path):
-    store_in(tmp_path / "store", Counting(wordpiece()))
-    ids = tmp_path / "store" / "ids.uint16"
-    ids.write_bytes(bytes(len(ids.read_bytes())))
-    with pytest.raises(RuntimeError, match=r"ids.uint16 is not what"):
-        store_in(tmp_path / "store", Counting(wordpiece()))
-
-
 def key(tokenizer, **settings) -> str:
     return TextTokenizer(tokenizer, Tokenization.model_validate(settings)).key("query")
 
@@ -179,3 +163,11 @@ def test_rows_of_equal_ids_are_found():
     assert store.rows_of([5, 6]).tolist() == [0, 4]
     assert store.rows_of([]).tolist() == [1, 6]
     assert store.rows_of([9]).tolist() == []
+
+
+def test_a_modified_store_is_an_error(tmp_path):
+    store_in(tmp_path / "store", Counting(wordpiece()))
+    ids = tmp_path / "store" / "ids.uint16"
+    ids.write_bytes(bytes(len(ids.read_bytes())))
+    with pytest.raises(RuntimeError, match=r"ids.uint16 is not what"):
+        store_in(tmp_path / "store", Counting(wordpiece()))

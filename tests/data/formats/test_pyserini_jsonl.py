@@ -66,16 +66,6 @@ def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):
     assert collection.splits == {}
 
 
-@pytest.mark.parametrize("name", ["topics.jsonl", "topics.jsonl.gz", "topics.txt", "topics.tsv.gz"])
-def test_topics_by_extension(recipe, tmp_path, name):
-    text = '{"id": "01", "title": "which spy"}\n' if "jsonl" in name else "01\twhich spy\n"
-    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
-    (tmp_path / "qrels.txt").write_text("01 0 007 1\n")
-    split = {"topics": tmp_path / name, "qrels": tmp_path / "qrels.txt"}
-    queries = PyseriniJsonl(corpus=recipe["corpus"], splits={"test": split}).read().split("test").queries
-    assert (queries.ids, queries[0]) == (["01"], {"text": "which spy"})
-
-
 def test_questions_with_answers_need_no_qrels(recipe, tmp_path):
     topics = (
         '{"id": "0", "title": "which spy", "answers": ["Bond"]}\n'
@@ -98,11 +88,6 @@ def test_questions_with_answers_need_no_qrels(recipe, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "files", "message"),
     [
-        (
-            {},
-            {"corpus.jsonl": '{"id": "1", "title": "x"}'},
-            "line 1: a record with the keys 'id, title'; exp",
-        ),
         ({}, {"corpus.jsonl": '{"id": "1", "body": "x"}'}, "its text under `text` or `contents`; .*`data.fi"),
         (
             {"fields": ["url", "text"]},
