@@ -14,7 +14,6 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import rmtree
 
@@ -131,32 +130,23 @@ def do(part: str, folder: Path) -> None:
         "tokenize": lambda: tokenize(recipe, collection),
         "rank": lambda: read_ranking(folder / "run.trec", collection.split("train"), collection, TOP_K),
     }
-    clock(works[part])
-
-
-def clock(work: Callable[[], object]) -> None:
-    """Do the work, and print its cost as a line of JSON."""
     begun, processor = time.perf_counter(), time.process_time()
-    work()
+    works[part]()
     seconds = {"seconds": time.perf_counter() - begun, "processor": time.process_time() - processor}
     print(json.dumps({**seconds, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
 
 
 def measure(folder: Path, passages: int, parts: list[str]) -> None:
+    """Print a row for each part, which runs in its own process; disk is the growth of `folder`."""
     if not (folder / "collection.tsv").exists():
         rmtree(folder, ignore_errors=True)
         generate(folder, passages)
     if "rank" in parts and not (folder / "run.trec").exists():
         generate_run(folder / "run.trec", passages)
     rmtree(folder / "cache", ignore_errors=True)
-    measure_parts(__file__, folder, passages, parts)
-
-
-def measure_parts(script: str, folder: Path, passages: int, parts: Sequence[str]) -> None:
-    """Print a row for each part, which `script` runs in its own process; disk is the growth of `folder`."""
     for part in parts:
         before = _bytes(folder)
-        command = [sys.executable, script, str(folder), "--part", part]
+        command = [sys.executable, __file__, str(folder), "--part", part]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         took, disk = json.loads(done.stdout.splitlines()[-1]), (_bytes(folder) - before) / MIB
         costs = f"{took['seconds']:.1f} | {took['processor']:.1f} | {took['peak_mib']:.0f} | {disk:.0f}"

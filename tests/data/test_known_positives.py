@@ -8,13 +8,11 @@ def test_the_inverse_agrees_with_a_slow_loop():
     rng = np.random.default_rng(0)
     pairs = np.unique(rng.integers(0, 20, (100, 2)), axis=0)
     qrels = Qrels.of(pairs[:, 0], pairs[:, 1], rng.integers(0, 3, len(pairs)), queries=20)
-    known_positives = Split("train", None, qrels).known_positives("document")
-    assert (known_positives.offsets.dtype, known_positives.rows.dtype) == (np.int64, np.int32)
+    known = Split("train", None, qrels).known_positives("document")
+    assert (known.offsets.dtype, known.rows.dtype) == (np.int64, np.int32)
     expected = [[query for query in range(20) if document in qrels.relevant(query)] for document in range(20)]
-    assert [
-        known_positives.of(document).tolist() for document in range(len(known_positives.offsets) - 1)
-    ] == expected
-    assert known_positives.anchors.tolist() == [document for document in range(20) if expected[document]]
+    assert [known.of(document).tolist() for document in range(len(known.offsets) - 1)] == expected
+    assert known.anchors.tolist() == [document for document in range(20) if expected[document]]
 
 
 def test_a_subset_of_known_positives_renumbers_its_rows():

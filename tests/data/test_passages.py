@@ -33,22 +33,14 @@ def test_the_best_documents_agree_with_a_slow_maximum():
         :, : 7 * passages.max_passages
     ]
     result, documents = passages.best(np.take_along_axis(scores, order, 1), order, 7)
-    for query in range(20):
-        best = [
-            scores[query, a:b].max() for a, b in zip(passages.offsets, passages.offsets[1:], strict=False)
-        ]
-        ranked = sorted(
-            range(60), key=lambda document: (-best[document], passage_of(scores[query], passages, document))
-        )[:7]
-        assert documents[query].tolist() == ranked and result[query].tolist() == [
-            best[document] for document in ranked
-        ]
-
-
-def passage_of(scores: np.ndarray, passages: Passages, document: int) -> int:
-    """The first of the document's best passages."""
-    start, stop = passages.offsets[document : document + 2]
-    return int(start + scores[start:stop].argmax())
+    for query, own in enumerate(scores):
+        ranges = zip(passages.offsets, passages.offsets[1:], strict=False)
+        # by the first of a document's best passages, where documents tie
+        best = sorted(
+            (-own[a:b].max(), a + own[a:b].argmax(), document) for document, (a, b) in enumerate(ranges)
+        )
+        assert documents[query].tolist() == [document for _, _, document in best[:7]]
+        assert result[query].tolist() == [-score for score, _, _ in best[:7]]
 
 
 def test_merged_rankings_agree_with_a_slow_maximum(monkeypatch):

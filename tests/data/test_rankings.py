@@ -118,32 +118,21 @@ def test_scores_of_positives_are_known_beyond_the_top_k(tmp_path, name, text, po
 
 
 @pytest.mark.parametrize(
-    ("name", "line"),
+    ("name", "number", "text"),
     [
-        ("run.trec", "{q} Q0 {d} 9 9 t"),
-        ("run.tsv", "{q}\t{d}\t3"),
-        ("top1000.dev", "{q}\t{d}\twhich\t."),
-        ("qidpidtriples.tsv", "{q}\t7\t{d}"),
-        ("train.jsonl", None),
+        ("run.trec", 5, TREC + "1 Q0 void 9 9 t\n"),
+        ("top1000.dev", 5, TOP + "1\tvoid\twhich\t.\n"),
+        ("train.jsonl", 1, listed(negative_passages=[["void", "9", "7", "9"], ["8"]])),
     ],
 )
-def test_documents_without_text_that_were_left_out_are_dropped(tmp_path, caplog, name, line):
+def test_documents_without_text_that_were_left_out_are_dropped(tmp_path, caplog, name, number, text):
     """They take no place among the top k; other unknown documents are named with their line."""
-    texts = {"run.trec": TREC, "run.tsv": RANKS, "top1000.dev": TOP, "qidpidtriples.tsv": TRIPLES}
     split, path = Split("train", QUERIES, Qrels.of([0, 1], [0, 1], [1, 1], 2)), tmp_path / name
-
-    def write(document: str) -> None:
-        if line is None:
-            path.write_text(listed(negative_passages=[[document, "9", "7", "9"], ["8"]]))
-        else:
-            path.write_text(texts[name] + line.format(q=1, d=document) + "\n")
-
-    write("void")
+    path.write_text(text)
     ranking = read_ranking(path, split, COLLECTION, 3)
     assert ranking.rows.tolist() == [[2, 0, PADDING], [1, PADDING, PADDING]]
     assert caplog.messages == [f"skipped: 1 hits of documents without text in {path}"]
-    write("nowhere")
-    number = 1 if line is None else texts[name].count("\n") + 1
+    path.write_text(text.replace("void", "nowhere"))
     with pytest.raises(ValueError, match=f"{name}, line {number}: document 'nowhere' for query '1', which"):
         read_ranking(path, split, COLLECTION, 3)
 
@@ -153,24 +142,19 @@ def all_forms(rng: np.random.Generator) -> dict[str, str]:
 
     Queries are q0 to q8, and `else`, which is of no split; their lines are grouped or not.
     """
-    pairs = [
-        (q, d) for q in [*(f"q{i}" for i in rng.permutation(9)[:7]), "else"] for d in rng.permutation(20)
-    ]
-    pairs = [pairs[i] for i in np.sort(rng.permutation(len(pairs))[:90])]
-    if rng.random() < 0.5:
-        pairs = [pairs[i] for i in rng.permutation(len(pairs))]
-    ranks, trec, ranked = {}, "", ""
-    for q, d in pairs:
-        ranks[q] = ranks.get(q, 0) + 1
-        trec += f"{q} Q0 d{d} {ranks[q]} {rng.integers(3)} t\n"
-        ranked += f"{q}\td{d}\t{ranks[q]}\n"
+    asked = [*(f"q{i}" for i in rng.permutation(9)[:7]), "else"]
+    pairs = [(query, document) for query in asked for document in rng.permutation(20)]
+    chosen = rng.permutation(len(pairs))[:90]
+    pairs = [pairs[i] for i in (np.sort(chosen) if rng.random() < 0.5 else chosen)]
+    ranks = [sum(q == query for q, _ in pairs[: n + 1]) for n, (query, _) in enumerate(pairs)]
     records = [
         {"query_id": q, "query": q, "positive_passages": [], "negative_passages": [{"docid": f"d{d}"}]}
         for q, d in pairs
     ]
+    ranked = list(zip(pairs, ranks, strict=True))
     return {
-        "run.trec": trec,
-        "run.tsv": ranked,
+        "run.trec": "".join(f"{q} Q0 d{d} {rank} {rng.integers(3)} t\n" for (q, d), rank in ranked),
+        "run.tsv": "".join(f"{q}\td{d}\t{rank}\n" for (q, d), rank in ranked),
         "top1000.dev": "".join(f"{q}\td{d}\tquestion\ttext\n" for q, d in pairs),
         "qidpidtriples.tsv": "".join(f"{q}\td0\td{d}\n" for q, d in pairs),
         "triples.tsv": "".join(f"question {q}\tx\ttext d{d}\n" for q, d in pairs),

@@ -1,8 +1,5 @@
 """A random cross-encoder against a slow loop: one pair at a time, by transformers alone."""
 
-from types import SimpleNamespace
-
-import huggingface_hub
 import numpy as np
 import pytest
 import torch
@@ -101,19 +98,6 @@ def test_a_length_beyond_the_positions_and_an_encoder_without_a_head_are_refused
         CrossEncoderModel(str(tiny_cross_encoder), "cpu", length_tokens=129)
     with pytest.raises(ValueError, match="is a BertModel, which has no head that scores pairs"):
         CrossEncoderModel(str(tiny_bert), "cpu")
-
-
-def test_a_model_that_cannot_be_had_is_named_at_once(tmp_path, monkeypatch):
-    """sentence-transformers would retry for a minute, and name no model."""
-
-    def unreachable(*arguments, **settings):
-        raise OSError("no route to host")
-
-    monkeypatch.setattr(huggingface_hub, "get_session", lambda: SimpleNamespace(head=unreachable))
-    with pytest.raises(ConnectionError, match=r"cross-encoder 'no-org/no-model' is no folder here.*no route"):
-        CrossEncoderModel("no-org/no-model", "cpu")
-    with pytest.raises(FileNotFoundError, match=r"cross-encoder '.*/teacher': no such folder"):
-        CrossEncoderModel(str(tmp_path / "teacher"), "cpu")
 
 
 def test_the_text_of_a_record():

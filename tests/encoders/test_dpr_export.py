@@ -117,12 +117,9 @@ OTHER_DOCUMENTS = {**AS_OPENQA, "document": {"length_tokens": 48, "template": "{
     "settings",
     [
         {"tied": True},
-        {"pooling": "mean"},
         {"normalize": {"query": True, "document": False}},
         {"projection": 8},
         {"tokenization": OTHER_DOCUMENTS},
-        {"tokenization": OTHER_QUERIES},
-        {"model": "tiny_roberta"},
         {"model": "tiny_roberta", "kind": "roberta_ance", "head": "new"},
     ],
 )

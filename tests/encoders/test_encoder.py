@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModel
 
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.encoder import Encoder, padded_batch, to_device, to_host
-from pyserini_ance.encoders.family import MASKED_ALONE, attention_mask, pool
+from pyserini_ance.encoders.family import MASKED_ALONE, attention_mask
 from pyserini_ance.encoders.hardware import DTYPES
 from pyserini_ance.encoders.load_save import load_encoder
 
@@ -37,14 +37,11 @@ def test_vectors_are_float32_in_the_order_of_the_records(encoder, records):
     ("texts", "settings", "message"),
     [
         (["a", None], {}, r"texts\[1\] is None, with a value of type NoneType; expected a string, or a dict"),
-        (["a", {"text": ["a"]}], {}, r"texts\[1\] is {'text': \['a'\]}, with a value of type list; "),
         (["a", "a \ud800"], {}, r"texts\[1\] is 'a \\ud800', which holds half a surrogate pair; remove"),
         (["a", {"url": "a"}], {}, r"reads a query as '{text}', but texts\[1\] has only url; pass dicts"),
         # Its characters, or keys, would be the texts.
         ("a cat", {}, "texts is a single text, .*; expected a list"),
-        ({"text": "a cat"}, {}, "texts is a single text, .*; expected a list"),
         (["a"], {"precision": "float16"}, "precision is 'float16'; expected 'fp32' or 'bf16' or 'fp16'"),
-        (["a"], {"side": "doc"}, "side is 'doc'; expected 'query' or 'document'"),
     ],
 )
 def test_what_cannot_be_encoded_is_named(encoder, texts, settings, message):
@@ -254,19 +251,6 @@ def test_a_mask_for_fused_attention_hides_the_padding_without_a_wait(model_type)
         assert counts.waits.total() == waits
 
 
-def test_other_models_get_the_mask_as_it_is():
-    """MPNet adds to it; ModernBERT looks through windows, which a ready mask would open."""
-    mask = torch.tensor([[1, 0]])
-    for model_type in ("mpnet", "modernbert"):
-        config = AutoConfig.for_model(model_type, vocab_size=50, pad_token_id=1, **TINY_SHAPE)
-        assert attention_mask(AutoModel.from_config(config), mask) is mask
-
-
-def test_means_without_a_mask():
-    hidden = torch.randn(3, 7, 5, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(pool(hidden, None, "mean"), pool(hidden, torch.ones(3, 7), "mean"))
-
-
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize(("side", "precision"), [("query", "bf16"), ("document", "bf16"), ("query", "fp16")])
 def test_encoding_in_half_precision_is_that_of_a_copy_of_the_transformer_in_it(
@@ -288,3 +272,11 @@ def test_encoding_in_half_precision_is_that_of_a_copy_of_the_transformer_in_it(
     )
     assert cosines.min() > 0.999 and not torch.equal(torch.ones_like(cosines), cosines)
     assert all(torch.equal(before[name], weight) for name, weight in encoder.towers.named_parameters())
+
+
+def test_other_models_get_the_mask_as_it_is():
+    """MPNet adds to it; ModernBERT looks through windows, which a ready mask would open."""
+    mask = torch.tensor([[1, 0]])
+    for model_type in ("mpnet", "modernbert"):
+        config = AutoConfig.for_model(model_type, vocab_size=50, pad_token_id=1, **TINY_SHAPE)
+        assert attention_mask(AutoModel.from_config(config), mask) is mask

@@ -21,13 +21,7 @@ from transformers import (
     RobertaConfig,
 )
 
-from pyserini_ance.encoders.load_save import (
-    continue_encoder,
-    family_of,
-    initial_encoder,
-    load_encoder,
-    read_side_file,
-)
+from pyserini_ance.encoders.load_save import continue_encoder, family_of, load_encoder, read_side_file
 
 COUNT, LAYERS, SEED = 5, [0, 2, 4], 1
 SHAPE = {"num_hidden_layers": COUNT, "max_position_embeddings": 130, "initializer_range": 0.5}
@@ -93,18 +87,6 @@ def test_vectors_are_those_of_a_model_cut_by_hand(start, model, records, saved, 
     assert theirs.config.num_hidden_layers == len(LAYERS) == len(theirs.get_submodule(MODELS[name][2]))
     torch.testing.assert_close(theirs.state_dict(), cut.state_dict(), rtol=0, atol=0)
     assert read_side_file(checkpoint)["layers"] == LAYERS
-
-
-def test_two_towers_are_cut_alike_and_the_random_state_stays(family, model, records, saved):
-    settings = {"layers": [0, 4], "tied": False, "projection": 8}
-    cut = family("transformer", model("bert"), **settings)
-    state = torch.get_rng_state()
-    encoder = initial_encoder(cut, SEED)
-    assert torch.equal(torch.get_rng_state(), state)
-    loaded = load_encoder(saved(encoder))
-    for side in ("query", "document"):
-        assert loaded.towers.tower(side).backbone.config.num_hidden_layers == 2
-        np.testing.assert_array_equal(loaded.encode(records, side), encoder.encode(records, side))
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -1,7 +1,6 @@
 """Models that sentence-transformers has written, as start encoders: its own vectors, or a refusal."""
 
 import json
-import re
 import shutil
 
 import numpy as np
@@ -164,14 +163,6 @@ def test_a_router_that_shares_layers(dense, modules, transformer, save):
     assert not assert_its_vectors(two).family.tied
 
 
-def test_the_routes_are_found_as_the_library_finds_them(modules, transformer, save):
-    layers = {name: [transformer(20, factor), modules.Pooling(32, "mean")] for name, factor in
-              (("asked", 1.0), ("query", 0.8), ("told", 0.9))}  # fmt: skip
-    mappings = {("query", None): "asked", (None, "text"): "told"}
-    folder = save(modules.Router(layers, route_mappings=mappings))
-    assert_its_vectors(folder)
-
-
 def test_the_document_tower_has_the_settings_of_its_model(modules, transformer, save):
     query = save(transformer(12), modules.Pooling(32, "mean"), modules.Normalize(), prompts=PROMPTS)
     document = save(transformer(24, 0.9), modules.Pooling(32, "mean"), prompts={"document": "text: "})
@@ -205,21 +196,6 @@ def test_a_model_of_the_hub_with_weights_in_folders(modules, transformer, save, 
     assert_its_vectors(folder, load_any_encoder("org/two"))
 
 
-@pytest.mark.parametrize(
-    ("function", "warning"),
-    [
-        ("cosine", ["compares vectors by cosine, .*; set encoder.normalize=true to rank as it does"]),
-        ("euclidean", ["compares vectors by euclidean, here .* by inner product; it ranks differently"]),
-        ("dot", []),
-    ],
-)
-def test_scores_other_than_inner_products_are_said(modules, transformer, save, caplog, function, warning):
-    folder = save(transformer(), modules.Pooling(32, "mean"), similarity_fn_name=function)
-    assert_its_vectors(folder)
-    found = [message for message in caplog.messages if "compares vectors" in message]
-    assert len(found) == len(warning) and all(map(re.search, warning, found))
-
-
 BERT_FILE, MODEL_FILE = "sentence_bert_config.json", "config_sentence_transformers.json"
 POOLER = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
 MODELS = {
@@ -247,19 +223,13 @@ MODELS = {
     [
         ("dense", {}, "2_Dense .* activation_function torch.nn.modules.activation.Tanh"),
         ("residual", {}, "2_Dense .* has use_residual True, but supported is False"),
-        ("normalized", {}, r"Transformer, 1_Pooling \(Pooling\), 2_Normalize"),
-        ("twice", {}, r"2_Dense \(Dense\), 3_Dense \(Dense\); supported are"),
         ("norm", {}, "2_LayerNorm .* for ANCE's head use the original checkpoint"),
-        ("alone", {}, "of the modules Transformer; supported are"),
         ("routes", {}, "whose Router has the routes query, doc, and none for a document"),
         ("poolings", {}, "pooling is 'mean' for queries and 'cls' for documents"),
-        ("layers", {BERT_FILE: {"processing_kwargs": {"text": {"padding": True}}}}, "sets processing_kwargs"),
         ("layers", {BERT_FILE: {"modality_config": POOLER}}, "sets modality_config to .*pooler_output"),
         ("layers", {BERT_FILE: {"model_args": {"torch_dtype": "auto", "x": 1}}}, 'model_args to {"x": 1}'),
         ("layers", {MODEL_FILE: {"truncate_dim": 8}}, "keeps 8 numbers of a vector"),
-        ("layers", {MODEL_FILE: {"prompts": {"query": " query: "}}}, "begins with a blank"),
         ("layers", {MODEL_FILE: {"prompts": {"query": "{task}: "}}}, "braces.*set tokenization.query.templ"),
-        ("layers", {"modules.json": "custom_st.Transformer"}, "of the modules custom_st.Transformer, 1_Pool"),
     ],
 )
 def test_what_this_package_lacks_is_refused(modules, transformer, save, layers, settings, message):
@@ -273,9 +243,3 @@ def test_what_this_package_lacks_is_refused(modules, transformer, save, layers, 
             change(folder, name, **changed)
     with pytest.raises(ValueError, match=message):
         load_any_encoder(folder)
-
-
-def test_a_template_replaces_a_prompt_that_cannot_be_one(modules, transformer, save):
-    folder = save(transformer(), modules.Pooling(32, "mean"), prompts={"query": "{task}: "})
-    family = Transformer(model=str(folder), tokenization={"query": {"template": "task: {text}"}})
-    assert family.tokenization.query.template == "task: {text}"

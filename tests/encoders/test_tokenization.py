@@ -36,13 +36,6 @@ def test_a_record_becomes_one_text(template, record, text):
     assert tokenization(query={"length_tokens": 9, "template": template}).text("query", record) == text
 
 
-def test_what_a_side_leaves_open_is_that_sides_default():
-    settings, record = Tokenization(), {"title": "T", "text": "x"}
-    assert (settings.text("query", record), settings.text("document", record)) == ("x", "T x")
-    settings = tokenization(query={"template": "query: {text}"}, document={"length_tokens": 99})
-    assert (settings.query.length_tokens, settings.document.length_tokens) == (64, 99)
-
-
 def test_lower_case_and_the_limit_on_characters_are_ours():
     assert tokenization(lowercase=True).text("query", {"text": "ÜBER the TOP"}) == "über the top"
     assert tokenization(max_characters=4).text("query", {"text": "  Übermäßig"}) == "Über"
@@ -119,11 +112,6 @@ def word_level(post: str | None) -> PreTrainedTokenizerFast:
 )
 def test_special_tokens_are_found_whatever_they_are(post, before, after):
     assert TextTokenizer(word_level(post), Tokenization()).specials == (before, after, 0)
-
-
-def test_settings_of_passages_are_no_settings_of_the_weights():
-    settings = {"passages": 2, "special_tokens": "per_document", "pad_passages": True, "length_tokens": 9}
-    assert tokenization(document=settings).without_lengths() == Tokenization().without_lengths()
 
 
 ONE_PASSAGE = "special_tokens is per_document, but documents have one passage; set passages, or remove"

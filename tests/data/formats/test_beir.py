@@ -32,11 +32,8 @@ def folder(tmp_path):
 def test_the_layout_is_read(folder):
     collection = Beir(folder=folder, splits=SPLITS).read()
     assert collection.documents.ids == ["007", "7", "d3"]
-    assert collection.documents.take([0, 1, 2]) == [
-        {"title": "Bond", "text": "A spy."},
-        {"title": "", "text": "A number."},
-        {"title": "Only a title", "text": ""},
-    ]
+    texts = ["A spy.", "A number.", ""]
+    assert collection.documents.columns == {"title": ["Bond", "", "Only a title"], "text": texts}
     train, dev = collection.split("train"), collection.split("dev")
     assert (train.queries.ids, dev.queries.ids) == (["q1", "q2"], ["q4"])
     assert train.queries[0]["text"] == "which number?"

@@ -25,15 +25,7 @@ FILES = {
 NUMBERS = [*"99999999999 -2147483649 1_0 0x1 \u0661 1e999 NaN 1.0 -1 0".encode().split(), b"9" * 5000]
 VALUES = [*b'null true 1.5 {} [] [["a"]] {"a":{"b":[1]}} "" "\\ud800" "\\u0000" "\\ufeff"'.split(), b'" "']
 CHARACTERS = [b"\0", MARK, b"\r", b"\n", b"\r\n", b"\t", b" ", b'"', b"'", b"\\", b"{", b",", b"\\ud83d"]
-CHARACTERS += [
-    b"\xed\xa0\x80",
-    b"\xff",
-    b"\xc3",
-    b"\x1c",
-    "\u2028".encode(),
-    "\x85".encode(),
-    "\u00a0".encode(),
-]
+CHARACTERS += [b"\xed\xa0\x80", b"\xff", b"\xc3", b"\x1c", *map(str.encode, "\u2028\x85\u00a0")]
 NESTED = [b"[" * 100_000, b'{"a":' * 3000, b"[" * 300 + b"]" * 300, b"x" * 200_000]
 REPLACED = {
     rb"\n": [b"", b" ", b"\t", b"\r", "\u2028".encode(), b"\r\n", b"\r\r\n"],

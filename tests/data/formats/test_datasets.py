@@ -57,15 +57,9 @@ def test_three_kinds_of_tables_are_read(recipe):
     collection = Datasets(**recipe).read()
     train, dev = collection.split("train"), collection.split("dev")
     assert collection.documents.ids == ["d1", "d2"]
-    assert collection.documents.take([0, 1]) == [
-        {"title": "One", "text": "first"},
-        {"title": "", "text": "second"},
-    ]
-    assert (train.queries.ids, train.queries.columns["text"], read_answers(train.queries, 0)) == (
-        ["q1"],
-        ["which one"],
-        ["1"],
-    )
+    assert collection.documents.columns == {"title": ["One", ""], "text": ["first", "second"]}
+    assert (train.queries.ids, train.queries.columns["text"]) == (["q1"], ["which one"])
+    assert read_answers(train.queries, 0) == ["1"]
     assert [part.tolist() for part in train.qrels.judged(0)] == [[0, 1], [2, 0]]
     assert (dev.queries.ids, dev.known_positives("query").of(0).tolist()) == (["q2"], [1])
 
@@ -91,14 +85,9 @@ def test_columns_may_have_other_names(recipe, tmp_path):
     documents = {"path": str(tmp_path / "other.jsonl.gz"), "id": "pid", "text": "passage", "title": None}
     split = {"path": str(tmp_path / "qrels.csv"), "query": "q", "document": "p", "grade": None}
     collection = Datasets(documents=documents, queries=recipe["queries"], splits={"train": split}).read()
-    assert (collection.documents.ids, collection.documents.columns) == (
-        ["7", "8"],
-        {"text": ["first", "second"]},
-    )
-    assert [collection.split("train").known_positives("query").of(row).tolist() for row in range(2)] == [
-        [1],
-        [0],
-    ]
+    assert collection.documents.ids == ["7", "8"]
+    assert collection.documents.columns == {"text": ["first", "second"]}
+    assert collection.judgments("train") == {"q1": {"8": 1}, "q2": {"7": 1}}
 
 
 @pytest.mark.parametrize(

@@ -48,17 +48,12 @@ def test_the_files_are_read(recipe):
     collection = Dpr(**recipe).read()
     train, test = collection.split("train"), collection.split("test")
     assert collection.documents.ids == ["1", "2", "3"]
-    assert collection.documents.take([0, 1, 2]) == [
-        {"title": "Aaron", "text": 'Aaron ( or ; "Ahärôn") is\ta prophet.'},
-        {"title": '"1984"', "text": "The year 1984."},
-        {"title": "", "text": "No title."},
-    ]
+    texts = ['Aaron ( or ; "Ahärôn") is\ta prophet.', "The year 1984.", "No title."]
+    assert collection.documents.columns == {"title": ["Aaron", '"1984"', ""], "text": texts}
     assert (train.queries.ids, train.queries.columns["text"]) == (["0", "2"], ["which year", "who"])
     assert [train.known_positives("query").of(row).tolist() for row in range(2)] == [[1, 0], [0]]
-    assert (test.queries.ids, test.queries.columns["text"]) == (
-        ["0", "1"],
-        ["which year", 'who is "Ahärôn"?'],
-    )
+    assert test.queries.ids == ["0", "1"]
+    assert test.queries.columns["text"] == ["which year", 'who is "Ahärôn"?']
     assert answers(test) == [["1984", "it's 1984"], ["Aaron", "Moses' brother"]]
     assert answers(train) == [["1984"], ["1984"]]
     assert collection.skipped == {"train queries without positives": 1, "test queries without positives": 1}

@@ -65,9 +65,11 @@ def kind(request, tmp_path, monkeypatch):
     return component_class("data", request.param), {"kind": request.param, **settings}, used
 
 
-def test_packed_and_mapped_files_give_the_same_collection(kind, tmp_path):
+def test_settings_are_kept_and_packed_and_mapped_files_give_the_same_collection(kind, tmp_path):
     cls, settings, files = kind
-    collection = cls.model_validate(settings).read()
+    data = cls.model_validate(settings)
+    assert cls.model_validate(data.model_dump(mode="json")) == data
+    collection = data.read()
     (positive,) = collection.split("train").qrels.relevant(0)
     assert "é" in collection.documents[positive].values() and len(collection.split("train").queries) == 1
     assert cls.model_validate(settings).read(tmp_path / "documents.arrow").digest == collection.digest

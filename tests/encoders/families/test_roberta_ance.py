@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional
 from transformers import AutoTokenizer, RobertaModel
 
-from pyserini_ance.encoders.load_save import SIDE_FILE, initial_encoder, load_encoder
+from pyserini_ance.encoders.load_save import SIDE_FILE, load_encoder
 
 HEAD = ["embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias"]
 DIMENSIONS = [16, 768]
@@ -78,12 +78,6 @@ def test_vectors_against_a_written_out_reference(
         np.testing.assert_allclose(vector, expected.numpy(), atol=1e-5)
 
 
-def test_saved_and_loaded_is_the_same(encoder, saved, records):
-    loaded = load_encoder(saved(encoder))
-    assert loaded.dimension == encoder.dimension
-    np.testing.assert_array_equal(loaded.encode(records, "document"), encoder.encode(records, "document"))
-
-
 @pytest.mark.parametrize("published", [lambda folder: folder, foreign])
 def test_a_saved_or_published_checkpoint_can_be_started_from(encoder, saved, start, records, published):
     folder = published(saved(encoder))
@@ -144,18 +138,3 @@ def test_a_new_head_is_drawn_from_the_seed(start, tiny_roberta):
     assert first["norm.bias"].eq(0).all() and first["embeddingHead.bias"].eq(0).all()
     body = RobertaModel.from_pretrained(tiny_roberta, add_pooling_layer=False).state_dict()
     assert all(torch.equal(first[f"roberta.{name}"], value) for name, value in body.items())
-
-
-def test_weights_in_half_precision_are_trained_in_full(encoder, saved):
-    folder = saved(encoder)
-    edit_weights(folder, lambda weights: {name: value.half() for name, value in weights.items()})
-    assert {parameter.dtype for parameter in load_encoder(folder).towers.parameters()} == {torch.float32}
-
-
-def test_what_a_recipe_leaves_out_is_that_of_the_saved_encoder(family, tiny_roberta, saved, start):
-    settings = {"dimension": 16, "layer_norm": False, "normalize": True, "head": "new"}
-    folder = saved(start("roberta_ance", tiny_roberta, **settings))
-    started = family("roberta_ance", folder)
-    assert (started.dimension, started.layer_norm, started.normalize) == (16, False, True)
-    assert started.head == "load"
-    assert initial_encoder(started, seed=2).dimension == 16
