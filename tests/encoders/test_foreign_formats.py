@@ -93,13 +93,8 @@ def dpr_folders(towers, bert_folder, tmp_path):
             weights |= {prefix + key: torch.zeros(shape) for key, shape in POOLER.items()} | more
             weights[prefix + "embeddings.position_ids"] = torch.arange(128)[None]
             kept = {key: value for key, value in weights.items() if key not in missing}
-            bert_folder(
-                tmp_path / f"ance-dpr-{name}-multi",
-                kept,
-                model_type="dpr",
-                architectures=[architecture],
-                projection_dim=0,
-            )
+            config = {"model_type": "dpr", "architectures": [architecture], "projection_dim": 0}
+            bert_folder(tmp_path / f"ance-dpr-{name}-multi", kept, **config)
         return tmp_path / "ance-dpr-question-multi", tmp_path / "ance-dpr-context-multi"
 
     return write
@@ -113,9 +108,7 @@ def test_dpr_folders(dpr_folders, expected, start, saved, records, caplog):
     assert_same_vectors(load_encoder(folder), expected, records)
     assert BertModel.from_pretrained(folder / "documents").config.model_type == "bert"
     assert caplog.messages == []
-    with pytest.raises(
-        ValueError, match="is a DPR encoder of the document side; set encoder.tied=false, with"
-    ):
+    with pytest.raises(ValueError, match="is a DPR encoder of the document side; set encoder.tied=false"):
         start(context)
 
 
@@ -194,8 +187,6 @@ BIAS = "question_model.embeddings.LayerNorm.bias"
     ("content", "message"),
     [
         ({"model_dict": {BIAS: torch.zeros(32)}}, "lacks .* weights of the encoder, first embeddings"),
-        ([1], "cannot be read as a DPR checkpoint"),
-        ({"model_dict": {BIAS: np.zeros(32)}}, f"{BIAS} is not a tensor"),
         ("question_model.", "1 weights that this encoder lacks, first encode_proj.bias"),
         ("program", "cannot be read as a DPR checkpoint: .*TorchScript program"),
     ],
@@ -234,12 +225,8 @@ def test_ance_tele_of_one_tower_is_a_plain_bert(
 def tevatron(towers, bert_folder, tmp_path):
     """Two towers without tokenizers, which lie above them."""
     for name, side in (("query_model", "queries"), ("passage_model", "documents")):
-        bert_folder(
-            tmp_path / "tevatron" / name,
-            with_pooler(towers[side]),
-            tokenizer=False,
-            architectures=["BertModel"],
-        )
+        weights = with_pooler(towers[side])
+        bert_folder(tmp_path / "tevatron" / name, weights, tokenizer=False, architectures=["BertModel"])
     return tmp_path / "tevatron"
 
 

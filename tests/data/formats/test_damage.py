@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.beir import Beir
 
 MARK = b"\xef\xbb\xbf"
@@ -132,12 +133,10 @@ def slowly(folder: Path) -> dict:
 def read(folder: Path) -> dict:
     collection = Beir(folder=folder, splits={"train": "train.tsv"}).read()
     documents, queries = collection.documents, collection.split("train").queries
-    answers, judged = queries.columns.get("answers"), collection.judgments("train")
+    judged, asked = collection.judgments("train"), {}
+    for row, id in enumerate(queries.ids):
+        asked[id] = ([queries.columns["text"][row]], read_answers(queries, row), judged[id])
     texts = {id: list(documents[row].values()) for row, id in enumerate(documents.ids)}
-    asked = {
-        id: ([queries.columns["text"][row]], json.loads(answers[row]) if answers else [], judged[id])
-        for row, id in enumerate(queries.ids)
-    }
     return {"documents": texts, "queries": asked}
 
 

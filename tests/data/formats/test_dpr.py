@@ -64,9 +64,6 @@ def test_questions_may_have_their_passages_in_another_file(recipe, tmp_path):
     (tmp_path / "all.csv").write_text("who\t['a']\nno one\t['b']\nwhich year\t['c']\nwho\t['d']\n")
     train = {"questions": tmp_path / "all.csv", "positives": tmp_path / "train.json"}
     settings = {**recipe, "splits": {**recipe["splits"], "train": train}}
-    with pytest.raises(ValueError, match="unknown"):
-        (tmp_path / "train.json").write_text(json.dumps([record("nobody asks", ["1"])]))
-        Dpr.model_validate(settings).read()
     (tmp_path / "train.json").write_text(
         json.dumps([record("which  year", ["2", "1"]), record("who", ["1"])])
     )
@@ -77,9 +74,8 @@ def test_questions_may_have_their_passages_in_another_file(recipe, tmp_path):
     used = Dpr.model_validate(settings).read()
     assert used.split("train").queries.ids == ["0", "2", "3"]
     assert used.skipped["train queries without positives"] == 1
-    for more in ({"qrels": tmp_path / "test.qrels"}, {"questions": tmp_path / "train.json"}):
-        with pytest.raises(ValueError, match="both give relevant passages"):
-            Dpr.model_validate({**recipe, "splits": {"train": {**train, **more}}})
+    with pytest.raises(ValueError, match="both give relevant passages"):
+        Dpr.model_validate({**recipe, "splits": {"train": {**train, "qrels": tmp_path / "test.qrels"}}})
 
 
 @pytest.mark.parametrize("header", ["", "\n\nid\ttext\ttitle\n"])
@@ -137,11 +133,7 @@ LISTS = ["['a', 'b'", "['a', 1984]", "'a'", "['a' 'b']", "['a', {[]}]", "['\\x']
 @pytest.mark.parametrize(
     ("name", "line", "message"),
     [
-        (
-            "psgs_w100.tsv",
-            "4\tno title",
-            "line 5: 2 columns in .*; expected 3 columns separated by one tab: id",
-        ),
+        ("psgs_w100.tsv", "4\tno title", "line 5: 2 columns in .*; expected 3 columns separated by one tab"),
         ("psgs_w100.tsv", "id\ttext\ttitle", r"line 5: a header 'id\\ttext\\ttitle'; expected the header id"),
         *(
             ("test.qa.csv", f"q\t{one}", "line 4: answers .*; expected a Python list of strings")
@@ -175,7 +167,6 @@ def real(shared_data, tmp_path):
     ("name", "questions", "first", "last"),
     [
         ("dpr/nq_1000_dev_dpr.csv", 1000, "who played andy in the first child's play", ["May 1945"]),
-        ("openqa-topics/topics.dpr.nq.dev.txt", 8757, "who sings does he love me with reba", ["2010"]),
         ("openqa-topics/topics.dpr.nq.test.txt", 3610, "who got the first nobel prize in physics", ["1980s"]),
         ("openqa-topics/topics.dpr.trivia.test.txt", 11313, "Who was the man behind The Chipmunks?", None),
         ("openqa-topics/topics.dpr.curated.test.txt", 694, "How tall is Mount McKinley?", ["Kansas"]),

@@ -43,13 +43,8 @@ def local(ir_datasets, tmp_path):
 
 
 def judged(collection: Collection, name: str) -> list[tuple[str, str, int]]:
-    split = collection.split(name)
-    rows = [(id, *split.qrels.judged(row)) for row, id in enumerate(split.queries.ids)]
-    return [
-        (id, collection.documents.ids[d], int(g))
-        for id, documents, grades in rows
-        for d, g in zip(documents, grades, strict=True)
-    ]
+    grades = collection.judgments(name)
+    return [(query, *each) for query, of_query in grades.items() for each in of_query.items()]
 
 
 @pytest.fixture
@@ -128,16 +123,11 @@ def test_passages_of_wikipedia(shared_data, tmp_path, local):
     (tmp_path / "qrels").write_text("0 0 1 1\n")
     split = {"questions": folder / "nq_1000_dev_dpr.csv", "qrels": tmp_path / "qrels"}
     own = Dpr(passages=folder / "psgs_w100.first100.tsv", splits={"dev": split}).read().documents
-    reference = list(
-        TsvDocs(
-            local(folder / "psgs_w100.first100.tsv"), doc_cls=DprW100Doc, skip_first_line=True
-        ).docs_iter()
-    )
-    unquoted = [next(csv.reader(["\t".join(one)], delimiter="\t")) for one in reference]
-    assert [
-        (id, fields["text"], fields["title"])
-        for id, fields in zip(own.ids, own.take(range(100)), strict=True)
-    ] == list(map(tuple, unquoted))
+    path = local(folder / "psgs_w100.first100.tsv")
+    reference = list(TsvDocs(path, doc_cls=DprW100Doc, skip_first_line=True).docs_iter())
+    unquoted = [tuple(next(csv.reader(["\t".join(one)], delimiter="\t"))) for one in reference]
+    columns = own.ids, own.columns["text"], own.columns["title"]
+    assert list(zip(*columns, strict=True)) == unquoted
     assert sum(one.text.startswith('"') for one in reference) > 50
 
 
@@ -151,19 +141,14 @@ def test_questions_of_dpr(shared_data, tmp_path, local):
 
     path = shared_data / "dpr" / "nq-dev.sample.json"
     manager = DprW100Manager(local(path), tmp_path / "built")
-    qrels = [
-        (one.query_id, one.doc_id)
-        for one in TrecQrels(manager.file_ref("qrels"), {}).qrels_iter()
-        if one.relevance > 0
-    ]
+    graded = TrecQrels(manager.file_ref("qrels"), {}).qrels_iter()
+    qrels = [(one.query_id, one.doc_id) for one in graded if one.relevance > 0]
     ids = sorted({document for _, document in qrels})
     (tmp_path / "psgs.tsv").write_text("".join(f"{id}\ta text\ta title\n" for id in ids))
     own = Dpr(passages=tmp_path / "psgs.tsv", splits={"dev": {"questions": path}}).read()
     queries = own.split("dev").queries
-    reference = [
-        (one.query_id, one.text, list(one.answers))
-        for one in islice(DprW100Queries(manager.file_ref("queries.tsv")).queries_iter(), 9)
-    ]
+    asked = islice(DprW100Queries(manager.file_ref("queries.tsv")).queries_iter(), 9)
+    reference = [(one.query_id, one.text, list(one.answers)) for one in asked]
     assert reference == [
         (id, queries.columns["text"][row], read_answers(queries, row)) for row, id in enumerate(queries.ids)
     ]

@@ -24,10 +24,8 @@ def test_the_files_are_read(recipe):
     collection = PyseriniJsonl(**recipe).read()
     test = collection.split("test")
     assert collection.documents.ids == ["007", "7"]
-    assert collection.documents.take([0, 1]) == [
-        {"title": "", "text": "A spy.\nIn two lines."},
-        {"title": "Seven", "text": "A number."},
-    ]
+    texts = ["A spy.\nIn two lines.", "A number."]
+    assert collection.documents.columns == {"title": ["", "Seven"], "text": texts}
     assert test.queries.ids == ["01", "1"] and test.queries[0] == {"text": "which spy"}
     assert [test.known_positives("query").of(row).tolist() for row in range(2)] == [[0], [1]]
 
@@ -44,9 +42,8 @@ PAGES = (
 def test_fields_are_lines_of_contents_or_keys(tmp_path, last):
     """As in `pyserini.encode --fields`, except that the last field takes all remaining lines."""
     (tmp_path / "corpus.jsonl").write_text(PAGES + last)
-    documents = (
-        PyseriniJsonl(corpus=tmp_path / "corpus.jsonl", fields=["url", "title", "text"]).read().documents
-    )
+    data = PyseriniJsonl(corpus=tmp_path / "corpus.jsonl", fields=["url", "title", "text"])
+    documents = data.read().documents
     assert documents.take(range(len(documents)))[:2] == [
         {"url": "http://a.org/", "title": "A title", "text": "Body\nof A"},
         {"url": "http://b.org/", "title": "", "text": ""},

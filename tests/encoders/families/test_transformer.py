@@ -103,9 +103,7 @@ def test_a_projection_that_a_checkpoint_has_is_trained_on_and_not_left_out(start
         with pytest.raises(ValueError, match=r"encoder.projection is .*, but .* was trained with 8"):
             start("transformer", folder, projection=projection)
         (folder / "pyserini_ance.json").rename(folder / "elsewhere.json")
-        with pytest.raises(
-            ValueError, match=f"projects 32 numbers to 8, but encoder.projection is {projection}; set it to 8"
-        ):
+        with pytest.raises(ValueError, match=f"to 8, but encoder.projection is {projection}; set it to 8"):
             start("transformer", folder, projection=projection)
         (folder / "elsewhere.json").rename(folder / "pyserini_ance.json")
     (folder / "projection.safetensors").unlink()
