@@ -18,10 +18,7 @@ DOCUMENTS = {
     "d-1": ("The same four words", "Exactly four words here"),
     "long": ("Long " * 30, " ".join(f"w{number}" for number in range(100))),
 }
-TEXTS = Texts(
-    list(DOCUMENTS),
-    {"title": [title for title, _ in DOCUMENTS.values()], "text": [text for _, text in DOCUMENTS.values()]},
-)
+TEXTS = Texts(list(DOCUMENTS), dict(zip(("title", "text"), map(list, zip(*DOCUMENTS.values())), strict=True)))
 
 
 def queries(source, **settings) -> DocumentQueries:

@@ -74,10 +74,8 @@ def test_questions_without_ids_are_numbered(tmp_path):
     (tmp_path / "train.json").write_text(listed(hard_negative_ctxs=[["9", "7"], []]))
     assert ranked.read(tmp_path / "train.json", queries) == {"0": {"9": -1.0, "7": -2.0}, "1": {}}
     (tmp_path / "train.jsonl").write_text(listed(neg=[["9", "7"], []]))
-    assert ranked.read(tmp_path / "train.jsonl", queries)["0"] == {
-        text_id("text 9"): -1.0,
-        text_id("text 7"): -2.0,
-    }
+    found = ranked.read(tmp_path / "train.jsonl", queries)["0"]
+    assert found == {text_id("text 9"): -1.0, text_id("text 7"): -2.0}
 
 
 @pytest.mark.parametrize(
@@ -87,12 +85,10 @@ def test_questions_without_ids_are_numbered(tmp_path):
         ("a.tsv", RANKS + "1\t8\tx\n", "line 4: rank 'x'; expected ranks counted from 1"),
         ("a.tsv", "1\t8\t9\n1\t7\t8\n", "line 1: a file without any rank 1; .* must have 'triples'"),
         ("triples.tsv", TEXTS + "who\tx\tnowhere\n", "line 5: negative 'nowhere'"),
-        ("a.tsv", "", "has no lines; expected lines of 6 columns"),
-        ("a.jsonl", "", r"line 1: a record with the keys \[\]"),
         (
             "a.jsonl",
-            listed(neg=[["7"], ["8"]]).replace('"neg": ["text 8"]', '"neg": 8'),
-            "line 2: neg 8; expected a list of strings",
+            listed(neg=[["7"], []]).replace("[]}", '[], "neg": 8}'),
+            "line 1: neg 8; expected a list",
         ),
     ],
 )

@@ -115,7 +115,6 @@ OTHER_DOCUMENTS = {**AS_OPENQA, "document": {"length_tokens": 48, "template": "{
 @pytest.mark.parametrize(
     "settings",
     [
-        {"tied": True},
         {"normalize": {"query": True, "document": False}},
         {"projection": 8},
         {"tokenization": OTHER_DOCUMENTS},

@@ -186,7 +186,6 @@ BIAS = "question_model.embeddings.LayerNorm.bias"
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"model_dict": {BIAS: torch.zeros(32)}}, "lacks .* weights of the encoder, first embeddings"),
         ("question_model.", "1 weights that this encoder lacks, first encode_proj.bias"),
         ("program", "cannot be read as a DPR checkpoint: .*TorchScript program"),
     ],

@@ -129,12 +129,6 @@ def test_training_continues_from_a_saved_encoder_whole_and_as_a_model_it_may_be_
         start("transformer", checkpoint, layers=LAYERS)
 
 
-@pytest.mark.parametrize("layers", [[], [-1], "0", 3, [2, 0], [0, 2, 2]])
-def test_what_is_not_a_list_of_layer_numbers_is_refused(family, layers):
-    with pytest.raises(ValueError, match=r"layers"):
-        family("transformer", "bert", layers=layers)
-
-
 def test_layers_that_a_model_cannot_be_made_of_are_refused(start, model, tiny_bert, tmp_path):
     """It lacks them; its layers are one layer; they do not fit into other places."""
     shutil.copytree(tiny_bert, tmp_path, dirs_exist_ok=True)

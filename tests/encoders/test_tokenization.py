@@ -110,7 +110,6 @@ ONE_PASSAGE = "special_tokens is per_document, but documents have one passage; s
     [
         (lambda _: tokenization(query={"length_tokens": 9, "template": "text"}), "needs at least one field"),
         (lambda _: DocumentTokenization(special_tokens="per_document"), ONE_PASSAGE),
-        (lambda _: DocumentTokenization(pad_passages=True), "pad_passages is True, but"),
         (lambda _: TextTokenizer(word_level("a $A"), Tokenization()), "cannot determine the special tokens"),
         (
             lambda bert: TextTokenizer(AutoTokenizer.from_pretrained(bert), tokenization(prefix_space=True)),

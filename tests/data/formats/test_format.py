@@ -105,9 +105,6 @@ def test_rows_follow_the_files_and_a_pair_has_one_grade():
     assert [part.tolist() for part in split.qrels.judged(1)] == [[2, 0, 1], [2, 3, 1]]
 
 
-LONG = "x" * 5000
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -172,15 +169,6 @@ def test_documents_that_are_left_out_belong_to_the_collection(tmp_path):
     assert skipping.digest != without.digest and skipping.documents.digest == without.documents.digest
     store_collection(skipping, tmp_path)
     assert open_collection(tmp_path, skipping.digest).left_out == {"e1"}
-
-
-def test_queries_become_one_line_and_documents_do_not():
-    collection = assembled(
-        documents=entries("corpus", ("d1", " two\n\tlines ")),
-        queries=entries("queries", ("q1", " a\n b\u2003\tc\r")),
-    )
-    assert collection.split("dev").queries[0] == {"text": "a b c"}
-    assert collection.documents[0] == {"text": " two\n\tlines "}
 
 
 @pytest.mark.parametrize(("side", "noun"), [("documents", "document"), ("queries", "query")])

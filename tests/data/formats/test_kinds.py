@@ -10,6 +10,7 @@ from pyserini_ance.recipe.components import component_class
 
 BEIR = {"corpus.jsonl": '{"_id": "d1", "text": "é"}\n', "queries.jsonl": '{"_id": "q1", "text": "q"}\n'}
 TSV = {"docs.tsv": "d1\té\n", "queries.tsv": "q1\tq\n", "qrels.tsv": "q1 0 d1 1\n"}
+QRELS = "query-id\tcorpus-id\tscore\nq1\td1\t1\n"
 SPLIT = {"queries": "queries.tsv", "qrels": "qrels.tsv"}
 CONTEXT = {"passage_id": "1", "title": "", "text": ""}
 QUESTION = {"question": "q", "answers": ["é"], "positive_ctxs": [CONTEXT]}
@@ -17,21 +18,14 @@ PASSAGE = {"docid": "d1", "text": "é"}
 TRAIN = {"query_id": "q1", "query": "q", "positive_passages": [PASSAGE], "negative_passages": []}
 # The settings of each kind, and its files.
 KINDS = {
-    "beir": (
-        {"folder": ".", "splits": {"train": "qrels.tsv"}},
-        {**BEIR, "qrels.tsv": "query-id\tcorpus-id\tscore\nq1\td1\t1\n"},
-    ),
+    "beir": ({"folder": ".", "splits": {"train": "qrels.tsv"}}, {**BEIR, "qrels.tsv": QRELS}),
     "datasets": (
         {
             "documents": {"path": "docs.csv", "title": None},
             "queries": {"path": "queries.jsonl"},
             "splits": {"train": {"path": "qrels.tsv"}},
         },
-        {
-            "docs.csv": "_id,text\nd1,é\n",
-            "queries.jsonl": BEIR["queries.jsonl"],
-            "qrels.tsv": "query-id\tcorpus-id\tscore\nq1\td1\t1\n",
-        },
+        {"docs.csv": "_id,text\nd1,é\n", "queries.jsonl": BEIR["queries.jsonl"], "qrels.tsv": QRELS},
     ),
     "dpr": (
         {"passages": "psgs.tsv", "splits": {"train": {"questions": "train.json"}}},

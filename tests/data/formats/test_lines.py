@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from pyserini_ance.data.formats.lines import Line, find_file, grade_of, json_id, json_text, read_lines
+from pyserini_ance.data.formats.lines import Line, find_file, grade_of, read_lines
 
 
 def write(path, content: bytes):
@@ -108,15 +108,3 @@ def test_a_line_of_another_layout_is_an_error(tmp_path, kind, text, message):
 def test_whole_numbers(tmp_path):
     texts = ("0", "-1", "+2", " 3 ", "007", "999999999")
     assert [grade_of(Line(tmp_path, 1, ""), text) for text in texts] == [0, -1, 2, 3, 7, 999999999]
-
-
-def test_json_ids_and_texts(tmp_path):
-    line = Line(tmp_path / "c.jsonl", 2, "")
-    assert json_id(line, {"_id": "007"}, "id", "_id") == "007" and json_id(line, {"id": 7}, "id") == "7"
-    texts = [json_text(line, {"text": "a ", "title": None}, key) for key in ("text", "title", "url")]
-    assert texts == ["a ", "", ""]
-    with pytest.raises(ValueError, match="line 2: text 3; expected a string"):
-        json_text(line, {"text": 3}, "text")
-    for record in ({}, {"id": None}, {"id": 1.5}, {"id": True}, {"id": ["a"]}):
-        with pytest.raises(ValueError, match=r"line 2: id .*; expected a string under id or _id"):
-            json_id(line, record, "id", "_id")

@@ -78,7 +78,6 @@ def test_questions_with_answers_need_no_qrels(recipe, tmp_path):
             {"corpus.jsonl": '{"id": "1", "contents": "One line."}'},
             "contents of 1 lines: 'One line.'; expected a line each for url, text; correct `data",
         ),
-        ({}, {"topics.xml": "<top>"}, r"topics\.xml: extension '\.xml'; .*set `data.splits.test.topics`"),
     ],
 )
 def test_what_cannot_be_read_is_an_error(recipe, tmp_path, settings, files, message):
