@@ -1,4 +1,3 @@
-import gzip
 import json
 
 import datasets
@@ -77,17 +76,16 @@ def test_local_files_are_known_and_hub_names_are_not(recipe, tmp_path):
     assert {key for key, _ in listed[2:]} == {"data.splits.train.path", "data.splits.dev.path"}
 
 
-def test_columns_may_have_other_names(recipe, tmp_path):
-    (tmp_path / "other.jsonl.gz").write_bytes(
-        gzip.compress(lines([{"pid": 7, "passage": "first"}, {"pid": 8, "passage": "second"}]).encode())
-    )
-    (tmp_path / "qrels.csv").write_text("q,p\nq1,8\nq2,7\n")
-    documents = {"path": str(tmp_path / "other.jsonl.gz"), "id": "pid", "text": "passage", "title": None}
+def test_columns_may_have_other_names_and_cells_are_not_converted(recipe, tmp_path):
+    """pandas and Arrow would read 007 as 7, NA as a missing value, and 2020-01-01 as a date."""
+    (tmp_path / "other.csv").write_text("pid,passage\n007,NA\n8,2020-01-01\n")
+    (tmp_path / "qrels.csv").write_text("q,p\nq1,8\nq2,007\n")
+    documents = {"path": str(tmp_path / "other.csv"), "id": "pid", "text": "passage", "title": None}
     split = {"path": str(tmp_path / "qrels.csv"), "query": "q", "document": "p", "grade": None}
     collection = Datasets(documents=documents, queries=recipe["queries"], splits={"train": split}).read()
-    assert collection.documents.ids == ["7", "8"]
-    assert collection.documents.columns == {"text": ["first", "second"]}
-    assert collection.judgments("train") == {"q1": {"8": 1}, "q2": {"7": 1}}
+    assert collection.documents.ids == ["007", "8"]
+    assert collection.documents.columns == {"text": ["NA", "2020-01-01"]}
+    assert collection.judgments("train") == {"q1": {"8": 1}, "q2": {"007": 1}}
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,7 @@ def test_documents_that_are_left_out_belong_to_the_collection(tmp_path):
         ([("a", "x"), ("b", "y"), ("a", "z")], "file, line 3: {noun} id 'a' was already given in file"),
         ([("a", "", "  ")], "file, line 1: {noun} 'a' is empty; expected a text in text or title"),
         ([("a", "x\0y")], "file, line 1: {noun} 'a' holds a NUL character"),
+        ([("a", "x\ud800")], "file, line 1: {noun} 'a' holds a NUL character or half a surrogate pair"),
         ([("a b", "x")], "file, line 1: {noun} id 'a b'; expected an id without blanks"),
         ([("a" * 5000, "")], r"file, line 1: {noun} 'a{{79}}\.\.\. is empty"),
     ],

@@ -85,6 +85,7 @@ READERS = {
     ("kind", "text", "message"),
     [
         ("columns", "1", "1 columns in '1'; expected 2 columns separated by one tab: id, text; "),
+        ("columns", "1\ta\tb", "3 columns"),
         ("columns", "1\t", "empty text"),
         ("columns", "x" * 200, "1 columns in '" + "x" * 60 + r"x*\.\.\.;"),
         ("quoted", "a", "1 columns in 'a'; expected 2 columns separated by one tab: id, text"),
