@@ -135,7 +135,7 @@ def test_a_length_beyond_the_models_positions_is_theirs(modules, save, tiny_robe
     assert np.isfinite(encoder.encode(TEXTS)).all()
 
 
-def test_a_router_of_two_towers(dense, modules, transformer, save, family, tmp_path):
+def test_a_router_of_two_towers(dense, modules, transformer, save):
     query = [transformer(12), modules.Pooling(32, "mean"), dense(), modules.Normalize()]
     document = [transformer(24, 0.9), modules.Pooling(32, "mean"), dense()]
     folder = save(modules.Router.for_query_document(query, document), prompts=PROMPTS)
