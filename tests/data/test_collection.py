@@ -63,14 +63,6 @@ def test_the_digest_of_qrels_depends_on_grades_and_threshold():
     assert len(digests) == 4
 
 
-def test_the_error_for_an_unknown_split_lists_existing_splits():
-    split = Split("train", texts("a b c", text="x y z"), QRELS)
-    collection = Collection(texts("d", text="t"), {"train": split, "dev": split})
-    assert collection.split("dev") is split
-    with pytest.raises(ValueError, match="no split 'valid'; splits: train, dev"):
-        collection.split("valid")
-
-
 def test_the_collection_digest_covers_documents_and_splits():
     split = Split("train", texts("a b c", text="x y z"), QRELS)
     other = Split("train", texts("a b c", text="x y w"), QRELS)

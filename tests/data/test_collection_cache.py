@@ -5,7 +5,6 @@ memory.
 import json
 import pickle
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -49,24 +48,15 @@ def as_lists(texts: Texts) -> tuple:
 def test_everything_is_read_back(opened, collection):
     assert as_lists(opened.documents) == as_lists(collection.documents)
     assert list(opened.splits) == list(collection.splits) and opened.skipped == collection.skipped
+    assert Texts(opened.documents.ids, opened.documents.columns).digest == opened.documents.digest
     for name, split in collection.splits.items():
         again = opened.split(name)
+        assert (again.queries.digest, again.qrels.digest) == (split.queries.digest, split.qrels.digest)
         assert (again.name, as_lists(again.queries)) == (name, as_lists(split.queries))
         for array in ("offsets", "rows", "grades"):
             result, expected = getattr(again.qrels, array), getattr(split.qrels, array)
             assert result.dtype == expected.dtype and result.tolist() == expected.tolist()
         assert again.qrels.threshold == split.qrels.threshold
-
-
-def digested(collection: Collection) -> list[Texts | Qrels]:
-    splits = collection.splits.values()
-    return [collection.documents, *(split.queries for split in splits), *(split.qrels for split in splits)]
-
-
-def test_stored_digests_agree_with_the_content(opened, collection):
-    for part, original in zip(digested(opened), digested(collection), strict=True):
-        assert part.digest == original.digest
-    assert Texts(opened.documents.ids, opened.documents.columns).digest == DOCUMENTS.digest
 
 
 def test_texts_are_memory_mapped_and_mapped_again_by_pickle(opened):
@@ -89,12 +79,8 @@ def test_a_collection_is_stored_once(collection, opened, tmp_path):
     assert store_collection(collection, tmp_path) == tmp_path / "collections" / collection.digest[:32]
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == written
     assert open_collection(tmp_path, "0" * 64) is None
-    again = store_collection(
-        open_collection(tmp_path, collection.digest), tmp_path / "copy"
-    )  # from the stored form itself
-    assert (again / MANIFEST).exists() and open_collection(
-        tmp_path / "copy", collection.digest
-    ).digest == collection.digest
+    store_collection(open_collection(tmp_path, collection.digest), tmp_path / "copy")  # from the stored form
+    assert open_collection(tmp_path / "copy", collection.digest).digest == collection.digest
 
 
 def test_a_missing_or_truncated_file_is_an_error(collection, opened, tmp_path):
@@ -116,27 +102,10 @@ def test_a_missing_or_truncated_file_is_an_error(collection, opened, tmp_path):
 
 def test_another_collection_or_layout_in_the_folder_is_an_error(collection, tmp_path, monkeypatch):
     folder = store_collection(collection, tmp_path)
-    other = collection.digest[:32] + "0" * 32
-    with pytest.raises(
-        RuntimeError,
-        match=rf"collection\.json describes collection {collection.digest[:12]}, expected {other[:12]}",
-    ):
-        open_collection(tmp_path, other)
+    with pytest.raises(RuntimeError, match=rf"describes collection {collection.digest[:12]}, expected"):
+        open_collection(tmp_path, collection.digest[:32] + "0" * 32)
     monkeypatch.setattr(stored, "LAYOUT", 99)
     with pytest.raises(
         RuntimeError, match=f"{folder} has layout 2, but this version reads layout 99; remove"
     ):
         open_collection(tmp_path, collection.digest)
-
-
-def test_a_full_disk_leaves_nothing(collection, tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(OSError, match="No space left"):
-        store_collection(collection, tmp_path)
-    assert (
-        list((tmp_path / "collections").iterdir()) == []
-        and open_collection(tmp_path, collection.digest) is None
-    )

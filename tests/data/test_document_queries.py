@@ -6,7 +6,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from pydantic import ValidationError
 
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.document_queries import DocumentQueries
@@ -19,10 +18,7 @@ DOCUMENTS = {
     "d-1": ("The same four words", "Exactly four words here"),
     "long": ("Long " * 30, " ".join(f"w{number}" for number in range(100))),
 }
-TEXTS = Texts(
-    list(DOCUMENTS),
-    {"title": [title for title, _ in DOCUMENTS.values()], "text": [text for _, text in DOCUMENTS.values()]},
-)
+TEXTS = Texts(list(DOCUMENTS), dict(zip(("title", "text"), map(list, zip(*DOCUMENTS.values())), strict=True)))
 
 
 def queries(source, **settings) -> DocumentQueries:
@@ -61,11 +57,10 @@ def test_crops_are_those_of_the_slow_reference(shortest, longest):
         expected += [(f"crops-{id}-{number}", crop, id) for number, crop in enumerate(different)]
     found, skipped = made(settings)
     assert found == expected
-    counts = {
+    assert skipped == {
         f"train documents with fewer than {shortest} words in text": num_short,
         "train crops that repeat another of their document": num_repeated,
     }
-    assert skipped == counts
 
 
 def test_titles_end_after_the_most_words():
@@ -109,37 +104,24 @@ def test_documents_share_a_query_of_equal_words(source):
     assert split.qrels.threshold == 2 and set(split.qrels.grades.tolist()) == {2}
 
 
-@pytest.mark.parametrize(
-    ("text", "first"),
-    [
-        ("यह पहला छोटा वाक्य है। यह दूसरा वाक्य है।", "यह पहला छोटा वाक्य है।"),
-        ("ما هو هذا السؤال القصير؟ هذا جواب طويل.", "ما هو هذا السؤال القصير؟"),
-    ],
-)
-def test_sentences_end_with_the_marks_of_other_scripts(text, first):
-    texts = Texts(["d"], {"text": [text]})
-    assert [query for _, query, _ in made(queries("first_sentences"), texts)[0]] == [first]
+def test_sentences_end_with_the_marks_of_other_scripts():
+    first = ["यह पहला छोटा वाक्य है।", "ما هو هذا السؤال القصير؟"]
+    texts = Texts(["d", "e"], {"text": [f"{first[0]} यह दूसरा वाक्य है।", f"{first[1]} هذا جواب طويل."]})
+    assert [query for _, query, _ in made(queries("first_sentences"), texts)[0]] == first
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("source", "settings", "message"),
     [
-        ({"from": "questions"}, "crops"),
-        ({"from": "crops", "min_words": 9, "max_words": 8}, "min_words is 9 and max_words 8; expected"),
-        ({"from": "titles", "per_document": 2}, "a document gives one query from: titles; remove"),
+        ("crops", {"min_words": 9, "max_words": 8}, "min_words is 9 and max_words 8; expected"),
+        ("titles", {"per_document": 2}, "a document gives one query from: titles; remove"),
+        ("titles", {}, "have no field 'title'; fields: text; use another `from`"),
+        ("crops", {"min_words": 500, "max_words": 500}, "none of 1 documents has 500 words in 'text'; lower"),
     ],
 )
-def test_settings_that_are_not_valid(settings, message):
-    with pytest.raises(ValidationError, match=message):
-        DocumentQueries.model_validate(settings)
-
-
-def test_a_field_that_documents_lack_is_an_error():
-    texts = Texts(["d"], {"text": ["one two three four"]})
-    with pytest.raises(ValueError, match="have no field 'title'; fields: text; use another `from`"):
-        queries("titles").make_split(texts, 1, {})
-    with pytest.raises(ValueError, match="none of 1 documents has 500 words in 'text'; lower min_words"):
-        queries("crops", min_words=500, max_words=500).make_split(texts, 1, {})
+def test_settings_and_documents_that_give_no_query_are_errors(source, settings, message):
+    with pytest.raises(ValueError, match=message):
+        queries(source, **settings).make_split(Texts(["d"], {"text": ["one two three four"]}), 1, {})
 
 
 @pytest.fixture

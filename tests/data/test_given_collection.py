@@ -71,18 +71,6 @@ def test_ids_may_be_whole_numbers(caplog):
     assert made.skipped == {"train queries without positives": 1} and "train queries" in caplog.text
 
 
-def test_the_settings_are_those_of_a_recipe():
-    documents = {"d1": "one", "d2": " ", "d3": "three"}
-    judgments = {"train": {"q1": {"d1": 1, "d2": 2, "d3": 2, "d4": 1}}}
-    queries = {"train": {"q1": "q"}}
-    skip = {"unknown_ids": "skip", "empty_documents": "skip"}
-    made = make_collection(documents, queries, judgments, relevance_threshold=2, **skip)
-    assert made.documents.ids == ["d1", "d3"]
-    assert made.split("train").qrels.relevant(0).tolist() == [1]
-    with pytest.raises(ValueError, match=r"make_collection is not valid:\n +unknown_ids: .* got 'ignore'"):
-        make_collection(documents, queries, judgments, unknown_ids="ignore")
-
-
 FLOAT = pandas.DataFrame({"_id": [0.0, 1.0], "text": ["a", "b"]})
 
 
@@ -90,17 +78,12 @@ FLOAT = pandas.DataFrame({"_id": [0.0, 1.0], "text": ["a", "b"]})
     ("documents", "message"),
     [
         (FLOAT, r"^documents\[0\]: id 0\.0; .*; write the id as a string or a whole number$"),
-        ({"d1": "a", "d2": " "}, r"^documents\['d2'\]: document 'd2' is empty"),
-        ({"d1": "a", "d2": 3}, r"^documents\['d2'\]: text 3; expected a string; write `text` as one string$"),
-        ({"d1": "a", "d 2": "b"}, r"^documents\['d 2'\]: document id 'd 2'; expected an id without blanks"),
         (
             [{"id": "d1", "text": "a"}, {"id": "d2", "text": "b"}, {"id": "d1", "text": "c"}],
             r"^documents\[2\]: document id 'd1' was already given in documents\[0\]; expected each id once",
         ),
         ([{"docno": "d1", "body": "a"}], r"^documents\[0\]: a record with the keys docno, body"),
-        (["a text"], r"^documents\[0\]: 'a text'; expected a dict with `id` and `text`; pass texts alone as"),
         ("corpus.jsonl", r"^documents is 'corpus.jsonl'; expected a mapping from ids to texts, or records"),
-        ([], "^data of kind make_collection: no document was read"),
     ],
 )
 def test_documents_that_are_not_valid_are_named(documents, message):
@@ -112,26 +95,9 @@ def test_documents_that_are_not_valid_are_named(documents, message):
     ("queries", "judgments", "message"),
     [
         ([{"id": "q1", "text": "q"}], ONE, r"^queries is \[.*; expected a mapping from the names of splits"),
-        ({"q1": "q"}, {"q1": {"d1": 1}}, r"^queries\['q1'\] is 'q'; expected a mapping from ids to texts"),
-        ({"dev": {"q1": "q"}}, ONE, r"^queries has the splits \['dev'\], but judgments \['train'\]"),
-        ({"train": {"q1": ""}}, ONE, r"^queries\['train'\]\['q1'\]: query 'q1' is empty"),
         ({"train": {"q1": "q"}}, {"train": {"q1": {"d1": 1.0}}}, r"^judgments\['train'\]\['q1'\]"),
-        ({"train": {"q1": "q"}}, {"train": {"q1": {"d1": 10**9}}}, r"^judgments\['train'\]\['q1'\]"),
         ({"train": {"q1": "q"}}, {"train": {"q1": ["d1"]}}, r"^judgments\['train'\]\['q1'\]: \['d1'\]"),
-        ({"train": {"q1": "q"}}, {"train": "qrels.txt"}, r"^judgments\['train'\] is 'qrels\.txt'; expected"),
-        (
-            {"train": {"q1": "q"}},
-            {"train": {"q1": {"d2": 1}, "q2": {"d1": 1}}},
-            r"^2 judgments of split 'train' .*; the first: judgments\['train'\]\['q1'\]: document 'd2'; "
-            r"judgments\['train'\]\['q2'\]: query 'q2'; .*with unknown_ids=skip$",
-        ),
-        (
-            {"train": {"q1": "q"}},
-            {"train": {"q1": {"d1": 0}}},
-            r"split 'train' has no query .* at least 1 \(relevance_threshold=1\); correct the split$",
-        ),
         ({"a/b": {"q1": "q"}}, {"a/b": {"q1": {"d1": 1}}}, "split .a/b.: files are named after splits"),
-        ({1: {"q1": "q"}}, ONE, "^queries is {1: .*; expected a mapping from the names of splits"),
     ],
 )
 def test_queries_and_judgments_that_are_not_valid_are_named(queries, judgments, message):
@@ -149,10 +115,7 @@ def test_numbers_of_numpy_are_numbers():
     ("read", "values", "message"),
     [
         (run_of, {"q": {"a": 1.0, "b": float("nan")}}, r"run\['q'\]\['b'\]: .*finite number, got nan"),
-        (run_of, {"q": {"a": np.float32("inf")}}, r"\['a'\]: .*finite number, got .*inf"),
         (run_of, {"q": {"a": None}}, "valid number, got None; expected a mapping from ids of queries to"),
-        (run_of, {"q": ["a"]}, r"run\['q'\]: .*, got \['a'\]"),
-        (run_of, {1: {"a": 1.0}}, r"run\[1\].*string, got 1"),
         (qrels_of, {"q": {"a": 1.5}}, r"qrels\['q'\]\['a'\]: .*integer.*, got 1.5"),
     ],
 )

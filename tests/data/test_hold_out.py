@@ -44,8 +44,7 @@ def test_the_queries_are_those_of_the_slow_reference(folder, count):
     assert list(collection.splits) == ["train", "dev", "test"]
     dev, train = collection.split("dev"), collection.split("train")
     assert set(dev.queries.ids) == held_out_slowly(count)
-    assert {*dev.queries.ids, *train.queries.ids} == {f"q{n}" for n in range(11)}
-    assert len(dev.queries) + len(train.queries) == 11
+    assert sorted([*dev.queries.ids, *train.queries.ids]) == sorted(f"q{n}" for n in range(11))
     for split in (dev, train):
         for row, id in enumerate(split.queries.ids):
             number = int(id[1:])
@@ -57,12 +56,8 @@ def test_the_queries_are_those_of_the_slow_reference(folder, count):
 def test_a_split_of_that_name_is_not_read(folder):
     (folder / "qrels/dev.tsv").write_text("not qrels at all\n")
     wanted = data(folder, queries=4).of_splits(["train", "dev", "test"])
-    assert {path.name for path in input_files(wanted)} == {
-        "corpus.jsonl",
-        "queries.jsonl",
-        "train.tsv",
-        "test.tsv",
-    }
+    names = {"corpus.jsonl", "queries.jsonl", "train.tsv", "test.tsv"}
+    assert {path.name for path in input_files(wanted)} == names
     assert wanted.read().digest == data(folder, queries=4).read().digest
 
 
@@ -87,7 +82,6 @@ def test_published_counts_do_not_hold_for_what_is_cut(folder):
     ("hold_out", "message"),
     [
         ({"queries": 2, "from": "dev"}, "from and split are both 'dev'"),
-        ({"queries": 0}, "greater than 0"),
         ({"queries": 2, "split": "crops"}, "train_queries and hold_out both make split 'crops'"),
     ],
 )
@@ -96,16 +90,12 @@ def test_settings_that_make_no_sense(hold_out, message):
         Beir(folder=".", train_queries={"from": "crops", "split": "crops"}, hold_out=hold_out)
 
 
-def test_a_split_that_does_not_exist_or_has_no_judgments(folder):
-    splits = {"test": {"topics": folder / "topics.jsonl"}}
-    (folder / "topics.jsonl").write_text('{"id": "1", "title": "who", "answers": ["x"]}\n')
-    unjudged = PyseriniJsonl(
-        corpus=folder / "corpus.jsonl", splits=splits, hold_out={"queries": 1, "from": "test"}
-    )
-    with pytest.raises(ValueError, match="hold_out.from is 'test', a split without judgments"):
-        unjudged.read()
-    absent = unjudged.model_copy(update={"hold_out": data(".", queries=1).hold_out})
-    with pytest.raises(
-        ValueError, match="hold_out.from is 'train', but `data` has no such split; splits: test"
-    ):
-        absent.read()
+@pytest.mark.parametrize(
+    ("source", "message"), [("test", "'test', a split without"), ("train", "'train', but .* splits: test")]
+)
+def test_a_split_that_does_not_exist_or_has_no_judgments(folder, source, message):
+    topics = folder / "topics.jsonl"
+    topics.write_text('{"id": "1", "title": "who", "answers": ["x"]}\n')
+    hold_out, splits = {"queries": 1, "from": source}, {"test": {"topics": topics}}
+    with pytest.raises(ValueError, match=f"hold_out.from is {message}"):
+        PyseriniJsonl(corpus=folder / "corpus.jsonl", splits=splits, hold_out=hold_out).read()

@@ -39,54 +39,26 @@ def test_merged_splits_agree_with_a_slow_loop(names, threshold):
     for row, (_, of_query) in enumerate(expected):
         documents, grades = merged.qrels.judged(row)
         assert list(zip(documents.tolist(), grades.tolist(), strict=True)) == of_query
-        assert merged.qrels.relevant(row).tolist() == [
-            document for document, grade in of_query if grade >= threshold
-        ]
-    for document in range(9):
-        asking = [
-            row
-            for row, (_, of_query) in enumerate(expected)
-            if any(d == document and g >= threshold for d, g in of_query)
-        ]
-        known_positives = merged.known_positives("document")
-        assert (
-            known_positives.of(document).tolist() if document < len(known_positives.offsets) - 1 else []
-        ) == asking
+        assert merged.qrels.relevant(row).tolist() == [d for d, grade in of_query if grade >= threshold]
 
 
 def test_ids_are_prefixed_only_if_two_splits_share_one():
     assert merged_split("both", [split("nq"), split("web")]).queries.ids == ["0", "1", "2", "w"]
-    assert merged_split("all", [split("nq"), split("trivia"), split("web")]).queries.ids == [
-        "nq:0",
-        "nq:1",
-        "nq:2",
-        "trivia:0",
-        "trivia:5",
-        "web:w",
-    ]
+    merged = merged_split("all", [split("nq"), split("trivia"), split("web")])
+    assert merged.queries.ids == ["nq:0", "nq:1", "nq:2", "trivia:0", "trivia:5", "web:w"]
 
 
 def test_a_merged_split_has_the_fields_that_all_splits_have():
-    answered = merged_split(
-        "both", [split("nq", title="t", answers='["a"]'), split("trivia", answers='["b"]')]
-    )
-    assert answered.queries.columns["answers"] == ['["a"]'] * 3 + ['["b"]'] * 2 and list(
-        answered.queries.columns
-    ) == ["text", "answers"]
-    assert list(merged_split("both", [split("nq", answers="[]"), split("trivia")]).queries.columns) == [
-        "text"
-    ]
+    splits = [split("nq", title="t", answers='["a"]'), split("trivia", answers='["b"]')]
+    columns = merged_split("both", splits).queries.columns
+    assert list(columns) == ["text", "answers"] and columns["answers"] == ['["a"]'] * 3 + ['["b"]'] * 2
 
 
 def test_unknown_splits_and_taken_names_are_errors():
     with pytest.raises(ValueError, match="no split 'webb'; splits: nq, trivia; use one of them"):
         merge_splits(collection("nq", "trivia"), "nq+webb", ("nq", "webb"))
     named = Collection(DOCUMENTS, {"nq+trivia": split("nq"), "nq": split("nq"), "trivia": split("trivia")})
-    with pytest.raises(
-        ValueError,
-        match=r"split 'nq\+trivia' already exists, but nq, trivia take this name when they are merged; "
-        r"rename",
-    ):
+    with pytest.raises(ValueError, match=r"split 'nq\+trivia' already exists, .* merged; rename"):
         merge_splits(named, "nq+trivia", ("nq", "trivia"))
 
 
@@ -99,23 +71,23 @@ TRAIN_SPLIT = Split(
 )
 
 
-def anchors_of(side: str, chunk: list[int] | None) -> list[int]:
-    return AnchorSet(TRAIN_SPLIT, side, 10, chunk and np.array(chunk)).anchors.tolist()
-
-
-def test_anchors_of_either_side():
-    assert anchors_of("query", None) == [0, 1, 2, 3] and anchors_of("document", None) == [0, 2, 3, 5, 7]
-
-
-def test_a_chunk_restricts_anchors_to_some_queries_or_their_positives():
-    assert anchors_of("query", [1, 2]) == [1, 2] and anchors_of("document", [1, 2]) == [2, 5, 7]
-    assert AnchorSet(TRAIN_SPLIT, "document", 10, np.array([0])).anchors.dtype == np.int32
+@pytest.mark.parametrize(
+    ("side", "chunk", "expected"),
+    [
+        ("query", None, [0, 1, 2, 3]),
+        ("document", None, [0, 2, 3, 5, 7]),
+        ("query", [1, 2], [1, 2]),
+        ("document", [1, 2], [2, 5, 7]),
+    ],
+)
+def test_anchors_are_those_of_all_queries_or_of_a_chunk(side, chunk, expected):
+    anchors = AnchorSet(TRAIN_SPLIT, side, 10, chunk and np.array(chunk)).anchors
+    assert anchors.tolist() == expected and anchors.dtype == np.int32
 
 
 @pytest.mark.parametrize("threshold", [1, 2])
 def test_more_positives_come_after_the_judged_ones_on_both_sides(threshold):
-    judged = collection("nq").split("nq")
-    judged = Split("nq", judged.queries, Qrels(*_arrays(judged.qrels), threshold))
+    judged = split("nq", threshold)
     pairs = np.array([[0, 7], [0, 1], [2, 6], [1, 8]], np.int32)  # document 1 has grade 0, 8 is judged
     anchor_set = AnchorSet(judged, "query", 9)
     more = anchor_set.with_positives(pairs)
@@ -138,10 +110,6 @@ def test_more_positives_come_after_the_judged_ones_on_both_sides(threshold):
     assert anchor_set.with_positives(pairs[:0]) is anchor_set
 
 
-def _arrays(qrels: Qrels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return qrels.offsets, qrels.rows, qrels.grades
-
-
 def test_the_last_positive_alone_is_known_on_both_sides():
     """As microsoft/ANCE keeps `training_query_positive_id[topicid] = docid`, line by line."""
     judged = [(0, 4, 1), (1, 2, 0), (0, 1, 2), (1, 3, 1), (0, 2, 0), (1, 4, 1), (2, 0, 3)]
@@ -152,14 +120,8 @@ def test_the_last_positive_alone_is_known_on_both_sides():
     known = last.known_positives("query")
     assert {query: known.of(query).tolist() for query in range(3)} == {q: [d] for q, d in slowly.items()}
     assert known.grades.tolist() == [2, 1, 3] and last.queries is split.queries
-    data = PreparedData(
-        Collection(Texts([*"01234"], {"text": [""] * 5}), {"train": split}),
-        None,
-        {},
-        "train",
-        "",
-        positives="last",
-    )
+    whole = Collection(Texts([*"01234"], {"text": [""] * 5}), {"train": split})
+    data = PreparedData(whole, None, {}, "train", "", positives="last")
     of_documents = data.anchor_sets["document"].known_positives
     assert {document: of_documents.of(document).tolist() for document in of_documents.anchors} == {
         d: [q] for q, d in slowly.items()

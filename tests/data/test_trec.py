@@ -55,7 +55,6 @@ RUN, QRELS, BEIR = b"q1 Q0 d1 1 2.5 t\n", b"q1 0 d1 1\n", b"q1\td1\t1\n"
     ("read", "text", "fragments"),
     [
         (read_run, RUN + b"q1 Q0 d2 2 1.5", ["line 2: 5 columns", "6 columns separated by blanks or tabs"]),
-        (read_run, RUN + b"q1 Q0 d2 2 much t", ["line 2: score 'much'; expected a finite number"]),
         *(
             (read_run, RUN + f"q1 Q0 d2 2 {text} t".encode(), [f"line 2: score {text!r}"])
             for text in ("nan", "inf", "1e999", "1_0", "\u0661")
@@ -63,7 +62,6 @@ RUN, QRELS, BEIR = b"q1 Q0 d1 1 2.5 t\n", b"q1 0 d1 1\n", b"q1\td1\t1\n"
         (read_run, RUN + b"q1 Q0 d1 2 1.5 t", ["line 2: document 'd1' again for query 'q1'"]),
         (read_run, b"q1 d1 1\nq2 d1 1\nq1 d2 1\n", ["line 3: rank 1 again for query 'q1'"]),
         (read_run, b"", ["has no lines; expected lines of 6 columns: query, Q0, document, rank, score, tag"]),
-        (read_qrels, QRELS + b"q1 d2 1", ["line 2: 3 columns"]),
         *(
             (read_qrels, QRELS + f"q1 0 d2 {text}".encode(), [f"line 2: grade {text!r}", WHOLE])
             for text in ("1.0", "1_0", "99999999999")
@@ -74,8 +72,6 @@ RUN, QRELS, BEIR = b"q1 Q0 d1 1 2.5 t\n", b"q1 0 d1 1\n", b"q1\td1\t1\n"
             ["line 2: grade 2 for query 'q1' and document 'd1'", "line 1 gave 1"],
         ),
         (read_qrels, BEIR + b"q1 0 d2 1", ["line 2: 1 columns", "3 columns separated by one tab"]),
-        (read_qrels, BEIR + b"q1\td2\tscore", ["line 2: grade 'score'", WHOLE]),
-        (read_qrels, b"query\tdocument\tscore\n", ["has no lines; expected lines of 3 columns"]),
     ],
 )
 def test_a_malformed_file_is_an_error(tmp_path, read, text, fragments):

@@ -75,9 +75,8 @@ def release(tiny_roberta, tmp_path):
         without: tuple[str, ...] = ("architectures",),
         **config,
     ):
-        folder = shutil.copytree(
-            tiny_roberta, tmp_path / called, ignore=shutil.ignore_patterns("*.safetensors")
-        )
+        ignored = shutil.ignore_patterns("*.safetensors")
+        folder = shutil.copytree(tiny_roberta, tmp_path / called, ignore=ignored)
         written = json.loads((tiny_roberta / "config.json").read_text())
         written = {**{key: value for key, value in written.items() if key not in without}, **config}
         (folder / "config.json").write_text(json.dumps(written))

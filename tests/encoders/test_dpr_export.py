@@ -108,7 +108,6 @@ def test_a_run_starts_from_it(pair, exported, openqa, records, caplog):
         initial_encoder(openqa(exported, tied=True), seed=2)
 
 
-OTHER_QUERIES = {**AS_OPENQA, "query": {"length_tokens": 24, "template": "query: {text}"}}
 # which `auto` writes, and `dpr` does not
 OTHER_DOCUMENTS = {**AS_OPENQA, "document": {"length_tokens": 48, "template": "{title} {text}"}}
 
@@ -116,13 +115,9 @@ OTHER_DOCUMENTS = {**AS_OPENQA, "document": {"length_tokens": 48, "template": "{
 @pytest.mark.parametrize(
     "settings",
     [
-        {"tied": True},
-        {"pooling": "mean"},
         {"normalize": {"query": True, "document": False}},
         {"projection": 8},
         {"tokenization": OTHER_DOCUMENTS},
-        {"tokenization": OTHER_QUERIES},
-        {"model": "tiny_roberta"},
         {"model": "tiny_roberta", "kind": "roberta_ance", "head": "new"},
     ],
 )

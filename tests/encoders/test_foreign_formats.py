@@ -16,7 +16,6 @@ import torch
 from helpers.released_checkpoints import BERT, assert_same_vectors
 from transformers import BertModel, BertTokenizer
 
-from pyserini_ance.encoders.foreign_formats import read_arguments
 from pyserini_ance.encoders.load_save import initial_encoder, initial_tokenizer, load_encoder
 
 SEED = 1
@@ -94,13 +93,8 @@ def dpr_folders(towers, bert_folder, tmp_path):
             weights |= {prefix + key: torch.zeros(shape) for key, shape in POOLER.items()} | more
             weights[prefix + "embeddings.position_ids"] = torch.arange(128)[None]
             kept = {key: value for key, value in weights.items() if key not in missing}
-            bert_folder(
-                tmp_path / f"ance-dpr-{name}-multi",
-                kept,
-                model_type="dpr",
-                architectures=[architecture],
-                projection_dim=0,
-            )
+            config = {"model_type": "dpr", "architectures": [architecture], "projection_dim": 0}
+            bert_folder(tmp_path / f"ance-dpr-{name}-multi", kept, **config)
         return tmp_path / "ance-dpr-question-multi", tmp_path / "ance-dpr-context-multi"
 
     return write
@@ -114,9 +108,7 @@ def test_dpr_folders(dpr_folders, expected, start, saved, records, caplog):
     assert_same_vectors(load_encoder(folder), expected, records)
     assert BertModel.from_pretrained(folder / "documents").config.model_type == "bert"
     assert caplog.messages == []
-    with pytest.raises(
-        ValueError, match="is a DPR encoder of the document side; set encoder.tied=false, with"
-    ):
+    with pytest.raises(ValueError, match="is a DPR encoder of the document side; set encoder.tied=false"):
         start(context)
 
 
@@ -194,13 +186,7 @@ BIAS = "question_model.embeddings.LayerNorm.bias"
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"model_dict": {"bert.pooler.bias": torch.zeros(2)}}, "its model_dict has no question_model"),
-        ({"model_dict": {BIAS: torch.zeros(32)}}, "lacks .* weights of the encoder, first embeddings"),
-        ([1], "cannot be read as a DPR checkpoint"),
-        ({"model_dict": logging.getLogger}, "cannot be read as a DPR checkpoint"),
-        ({"model_dict": {BIAS: np.zeros(32)}}, f"{BIAS} is not a tensor"),
         ("question_model.", "1 weights that this encoder lacks, first encode_proj.bias"),
-        ("ctx_model.", "1 weights that this encoder lacks, first encode_proj.bias"),
         ("program", "cannot be read as a DPR checkpoint: .*TorchScript program"),
     ],
 )
@@ -238,12 +224,8 @@ def test_ance_tele_of_one_tower_is_a_plain_bert(
 def tevatron(towers, bert_folder, tmp_path):
     """Two towers without tokenizers, which lie above them."""
     for name, side in (("query_model", "queries"), ("passage_model", "documents")):
-        bert_folder(
-            tmp_path / "tevatron" / name,
-            with_pooler(towers[side]),
-            tokenizer=False,
-            architectures=["BertModel"],
-        )
+        weights = with_pooler(towers[side])
+        bert_folder(tmp_path / "tevatron" / name, weights, tokenizer=False, architectures=["BertModel"])
     return tmp_path / "tevatron"
 
 
@@ -264,45 +246,18 @@ def test_a_pair_as_tevatron_and_ance_tele_write_it(tevatron, expected, start, re
         start(tevatron)
 
 
-def linear_heads(size: int = 8) -> dict[str, torch.Tensor]:
-    return {
-        f"linear_{side}.{name}": torch.randn(shape)
-        for side in "qp"
-        for name, shape in (("weight", (size, 32)), ("bias", (size,)))
-    }
-
-
 def test_the_linear_head_of_tevatron(tevatron, expected, start, records, tiny_bert):
-    heads = linear_heads()
+    shapes = {"weight": (8, 32), "bias": (8,)}
+    heads = {f"linear_{side}.{name}": torch.randn(shape) for side in "qp" for name, shape in shapes.items()}
     torch.save(heads, tevatron / "pooler.pt")
     started = start(tevatron, projection=8, tied=False, base=str(tiny_bert))
     for side, letter in (("query", "q"), ("document", "p")):
         weight, bias = (heads[f"linear_{letter}.{name}"].numpy() for name in ("weight", "bias"))
         projected = expected.encode(records, side) @ weight.T + bias
         np.testing.assert_allclose(started.encode(records, side), projected, atol=1e-4)
-    with pytest.raises(
-        ValueError, match="projects 32 numbers to 8, but encoder.projection is None; set it to 8"
-    ):
+    with pytest.raises(ValueError, match="projects 32 numbers to 8, but encoder.projection is None"):
         start(tevatron, tied=False, base=str(tiny_bert))
-    torch.save(
-        {name: value for name, value in heads.items() if name != "linear_p.bias"}, tevatron / "pooler.pt"
-    )
-    with pytest.raises(
-        RuntimeError, match="pooler.pt contains linear_.*; expected weight and bias of linear_q"
-    ):
+    del heads["linear_p.bias"]
+    torch.save(heads, tevatron / "pooler.pt")
+    with pytest.raises(RuntimeError, match="pooler.pt contains linear_.*; expected weight and bias"):
         start(tevatron, tied=False, base=str(tiny_bert), projection=8)
-
-
-def test_the_command_line_of_a_training(tmp_path):
-    file = tmp_path / "training_args.bin"
-    assert read_arguments(str(tmp_path)) == {} == read_arguments("castorini/ance-msmarco-passage")
-    torch.save(
-        argparse.Namespace(device=torch.device("cuda", 0), learning_rate=5e-6, cache_dir=None),
-        file,
-        _use_new_zipfile_serialization=False,
-    )
-    expected = {"device": torch.device("cuda", 0), "learning_rate": 5e-6, "cache_dir": None}
-    assert read_arguments(str(tmp_path)) == expected
-    for content in (b"", b"no pickle", file.read_bytes()[:60]):
-        file.write_bytes(content)
-        assert read_arguments(str(tmp_path)) == {}

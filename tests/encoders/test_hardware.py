@@ -34,18 +34,6 @@ def test_bf16_needs_bf16_products(monkeypatch, capabilities, fast):
     assert cpu_has_fast_bf16() is fast
 
 
-def test_torch_without_the_probe_stays_in_fp32(monkeypatch):
-    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-    assert cpu_has_fast_bf16() is False
-
-
-@pytest.mark.parametrize(("fast", "chosen"), [(True, "bf16"), (False, "fp32")])
-def test_auto_follows_the_processor_and_other_settings_stay(monkeypatch, fast, chosen):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": fast})
-    assert resolve_precision("auto", "cpu") == chosen
-    assert [resolve_precision(setting, "cpu") for setting in ("fp32", "bf16")] == ["fp32", "bf16"]
-
-
 @pytest.mark.parametrize(
     ("has_bf16", "capability", "chosen"),
     [(True, (8, 0), "bf16"), (False, (7, 5), "fp16"), (False, (7, 0), "fp16"), (False, (6, 1), "fp32")],

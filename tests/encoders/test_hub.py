@@ -1,7 +1,5 @@
 """A model of the hub without a network: one request, one line."""
 
-from types import SimpleNamespace
-
 import huggingface_hub
 import pytest
 
@@ -42,15 +40,6 @@ def test_without_a_network_it_is_said_after_one_request(hub):
     with pytest.raises(ConnectionError, match=r"'org/model' is no folder here.* cannot be reached .no route"):
         check_hub("org/model")
     assert len(session.asked) == 1 and session.asked[0].endswith("/org/model/resolve/main/config.json")
-
-
-@pytest.mark.parametrize("answer", [SimpleNamespace(status_code=404), LibraryError("no route to host")])
-def test_a_file_that_the_hub_lacks_or_cannot_send_is_none_after_one_request(hub, monkeypatch, answer):
-    session = hub(answer)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    assert model_file("org/model", "modules.json") is None and not session.asked
-    assert model_file("org/model", "modules.json", download=True) is None
-    assert [url.rpartition("/")[2] for url in session.asked] == ["modules.json"]
 
 
 def test_a_hub_that_answers_a_folder_or_the_cache_will_do(hub, monkeypatch, tmp_path):

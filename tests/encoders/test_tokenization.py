@@ -9,7 +9,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from pyserini_ance.data.token_store import Specials, TokenStore
 from pyserini_ance.encoders.tokenization import (
     DocumentTokenization,
-    QueryTokenization,
     TextTokenizer,
     Tokenization,
     Truncation,
@@ -36,24 +35,9 @@ def test_a_record_becomes_one_text(template, record, text):
     assert tokenization(query={"length_tokens": 9, "template": template}).text("query", record) == text
 
 
-def test_what_a_side_leaves_open_is_that_sides_default():
-    settings, record = Tokenization(), {"title": "T", "text": "x"}
-    assert (settings.text("query", record), settings.text("document", record)) == ("x", "T x")
-    settings = tokenization(query={"template": "query: {text}"}, document={"length_tokens": 99})
-    assert (settings.query.length_tokens, settings.document.length_tokens) == (64, 99)
-
-
 def test_lower_case_and_the_limit_on_characters_are_ours():
     assert tokenization(lowercase=True).text("query", {"text": "ÜBER the TOP"}) == "über the top"
     assert tokenization(max_characters=4).text("query", {"text": "  Übermäßig"}) == "Über"
-
-
-def test_a_special_token_of_a_template_has_no_other_case():
-    settings = tokenization(lowercase=True, document={"template": "{title} [SEP] {text}"})
-    assert (
-        settings.text("document", {"title": "The TOP", "text": "A [B] [SEP]"}) == "the top [SEP] a [b] [SEP]"
-    )
-    assert settings.text("query", {"text": "A [SEP]"}) == "a [sep]"
 
 
 def test_ids_are_the_tokenizers_without_special_tokens(tiny_bert):
@@ -113,17 +97,9 @@ def word_level(post: str | None) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]")
 
 
-@pytest.mark.parametrize(
-    ("post", "before", "after"),
-    [(None, (), ()), ("$A </s>", (), (3,)), ("<s> $A", (2,), ()), ("<s> <s> $A </s> </s>", (2, 2), (3, 3))],
-)
+@pytest.mark.parametrize(("post", "before", "after"))
 def test_special_tokens_are_found_whatever_they_are(post, before, after):
     assert TextTokenizer(word_level(post), Tokenization()).specials == (before, after, 0)
-
-
-def test_settings_of_passages_are_no_settings_of_the_weights():
-    settings = {"passages": 2, "special_tokens": "per_document", "pad_passages": True, "length_tokens": 9}
-    assert tokenization(document=settings).without_lengths() == Tokenization().without_lengths()
 
 
 ONE_PASSAGE = "special_tokens is per_document, but documents have one passage; set passages, or remove"
@@ -134,7 +110,6 @@ ONE_PASSAGE = "special_tokens is per_document, but documents have one passage; s
     [
         (lambda _: tokenization(query={"length_tokens": 9, "template": "text"}), "needs at least one field"),
         (lambda _: DocumentTokenization(special_tokens="per_document"), ONE_PASSAGE),
-        (lambda _: DocumentTokenization(pad_passages=True), "pad_passages is True, but"),
         (lambda _: TextTokenizer(word_level("a $A"), Tokenization()), "cannot determine the special tokens"),
         (
             lambda bert: TextTokenizer(AutoTokenizer.from_pretrained(bert), tokenization(prefix_space=True)),
@@ -172,16 +147,3 @@ def test_a_text_counts_as_cut_if_some_of_its_tokens_are_not_encoded(length, pass
     truncation = Truncation.of(np.array(LENGTHS), SPECIALS, document)
     assert truncation.cut == sum(a < b for a, b in zip(encoded, LENGTHS, strict=True))
     assert truncation.median_tokens == 14 + 3  # of 14 texts, the middle two have 14 and 15 tokens
-
-
-@pytest.mark.parametrize(
-    ("lengths", "share"),
-    [([5] * 8, "0.0 %"), ([5] * 7 + [6], "12.5 %"), ([6], "100.0 %"), ([5] * 9999 + [6], "below 0.1 %")],
-)
-def test_what_is_said(lengths, share):
-    truncation = Truncation.of(np.array(lengths), SPECIALS, QueryTokenization(length_tokens=8))
-    assert truncation.share == share
-    expected = f"{share} of the train queries are cut at 8 tokens, median {8 + (share == '100.0 %')} tokens"
-    assert truncation.describe("train queries") == expected
-    document = DocumentTokenization(length_tokens=8, passages=4)
-    assert "cut at 4 passages of 8 tokens" in Truncation.of(np.array([21]), SPECIALS, document).describe("x")

@@ -2,40 +2,34 @@ import json
 
 import pytest
 
-from pyserini_ance.data.answer_matching import read_answers
-from pyserini_ance.data.formats.dpr import Dpr, _questions, read_questions
+from pyserini_ance.data.answer_matching import Text, Tokens, read_answers
+from pyserini_ance.data.formats.dpr import LAYOUT, Dpr, _questions, read_questions
+from pyserini_ance.data.formats.records import read_records
+from pyserini_ance.data.formats.training_files import judged_questions
 
 TEST = (
     'which year\t[\'1984\', "it\'s 1984"]\r\n"who is ""Ahärôn""?"\t"[\'Aaron\', ""Moses\' brother""]"\r\n'
     "unjudged\t['x']\r\n"
 )
-CURATED = (
-    '{"question": "which year?", "answer": ["19\\\\s?84|1\\\\.984"]}\n'
-    '{"question": "who", "answers": ["Aaron"]}\n'
-)
-
 PASSAGES = (
     'id\ttext\ttitle\n1\t"Aaron ( or ; ""Ahärôn"") is\ta prophet."\tAaron\n2\tThe year 1984.\t"""1984"""\n'
     "3\tNo title.\t\n"
 )
 
 
-def record(question: str, positives: list[str]) -> dict:
-    contexts = [{"title": "", "text": "", "passage_id": id} for id in positives]
-    return {
-        "question": question,
-        "answers": ["1984"],
-        "positive_ctxs": contexts,
-        "negative_ctxs": [],
-        "hard_negative_ctxs": [],
-    }
+def record(question: str, positives: list[str], key: str = "passage_id") -> dict:
+    contexts = [{"title": "", "text": "", key: id} for id in positives]
+    lists = {"positive_ctxs": contexts, "negative_ctxs": [], "hard_negative_ctxs": []}
+    return {"question": question, "answers": ["1984"], **lists}
 
 
 @pytest.fixture
 def recipe(tmp_path):
     (tmp_path / "psgs_w100.tsv").write_text(PASSAGES)
     (tmp_path / "train.json").write_text(
-        json.dumps([record("which  year", ["2", "1"]), record("no passage", []), record("who", ["1"])])
+        json.dumps(
+            [record("which  year", ["2", "1"]), record("no passage", []), record("who", ["1"], "psg_id")]
+        )
     )
     (tmp_path / "test.qa.csv").write_text(TEST)
     (tmp_path / "test.qrels").write_text("1 0 1 1\n0 0 2 1\n")
@@ -54,17 +48,12 @@ def test_the_files_are_read(recipe):
     collection = Dpr(**recipe).read()
     train, test = collection.split("train"), collection.split("test")
     assert collection.documents.ids == ["1", "2", "3"]
-    assert collection.documents.take([0, 1, 2]) == [
-        {"title": "Aaron", "text": 'Aaron ( or ; "Ahärôn") is\ta prophet.'},
-        {"title": '"1984"', "text": "The year 1984."},
-        {"title": "", "text": "No title."},
-    ]
+    texts = ['Aaron ( or ; "Ahärôn") is\ta prophet.', "The year 1984.", "No title."]
+    assert collection.documents.columns == {"title": ["Aaron", '"1984"', ""], "text": texts}
     assert (train.queries.ids, train.queries.columns["text"]) == (["0", "2"], ["which year", "who"])
     assert [train.known_positives("query").of(row).tolist() for row in range(2)] == [[1, 0], [0]]
-    assert (test.queries.ids, test.queries.columns["text"]) == (
-        ["0", "1"],
-        ["which year", 'who is "Ahärôn"?'],
-    )
+    assert test.queries.ids == ["0", "1"]
+    assert test.queries.columns["text"] == ["which year", 'who is "Ahärôn"?']
     assert answers(test) == [["1984", "it's 1984"], ["Aaron", "Moses' brother"]]
     assert answers(train) == [["1984"], ["1984"]]
     assert collection.skipped == {"train queries without positives": 1, "test queries without positives": 1}
@@ -75,9 +64,6 @@ def test_questions_may_have_their_passages_in_another_file(recipe, tmp_path):
     (tmp_path / "all.csv").write_text("who\t['a']\nno one\t['b']\nwhich year\t['c']\nwho\t['d']\n")
     train = {"questions": tmp_path / "all.csv", "positives": tmp_path / "train.json"}
     settings = {**recipe, "splits": {**recipe["splits"], "train": train}}
-    with pytest.raises(ValueError, match="unknown"):
-        (tmp_path / "train.json").write_text(json.dumps([record("nobody asks", ["1"])]))
-        Dpr.model_validate(settings).read()
     (tmp_path / "train.json").write_text(
         json.dumps([record("which  year", ["2", "1"]), record("who", ["1"])])
     )
@@ -88,9 +74,8 @@ def test_questions_may_have_their_passages_in_another_file(recipe, tmp_path):
     used = Dpr.model_validate(settings).read()
     assert used.split("train").queries.ids == ["0", "2", "3"]
     assert used.skipped["train queries without positives"] == 1
-    for more in ({"qrels": tmp_path / "test.qrels"}, {"questions": tmp_path / "train.json"}):
-        with pytest.raises(ValueError, match="both give relevant passages"):
-            Dpr.model_validate({**recipe, "splits": {"train": {**train, **more}}})
+    with pytest.raises(ValueError, match="both give relevant passages"):
+        Dpr.model_validate({**recipe, "splits": {"train": {**train, "qrels": tmp_path / "test.qrels"}}})
 
 
 @pytest.mark.parametrize("header", ["", "\n\nid\ttext\ttitle\n"])
@@ -136,51 +121,25 @@ def test_lists_of_answers(tmp_path, text, expected):
     assert [entry.answers for entry in _questions(tmp_path / "test.txt")] == [expected]
 
 
-def test_answers_may_be_regular_expressions_in_json_lines(recipe, tmp_path):
-    (tmp_path / "test.qa.csv").write_text(CURATED)
-    test = Dpr(**recipe).read().split("test")
-    assert test.queries.columns["text"] == ["which year?", "who"]
-    assert answers(test) == [[r"19\s?84|1\.984"], ["Aaron"]]
-
-
 def test_qrels_replace_the_positives_of_the_file(recipe, tmp_path):
     recipe["splits"]["train"]["qrels"] = tmp_path / "test.qrels"
     train = Dpr(**recipe).read().split("train")
     assert [train.known_positives("query").of(row).tolist() for row in range(2)] == [[1], [0]]
 
 
-LISTS = [
-    "['a', 'b'",
-    "['a', 1984]",
-    "('a', 'b')",
-    "'a'",
-    "['a' 'b']",
-    "[b'a']",
-    "['a', {[]}]",
-    "['\\x']",
-    "Paris",
-]
+LISTS = ["['a', 'b'", "['a', 1984]", "'a'", "['a' 'b']", "['a', {[]}]", "['\\x']", "Paris"]
 
 
 @pytest.mark.parametrize(
     ("name", "line", "message"),
     [
-        (
-            "psgs_w100.tsv",
-            "4\tno title",
-            "line 5: 2 columns in .*; expected 3 columns separated by one tab: id",
-        ),
-        ("psgs_w100.tsv", '4\t"not closed\ttitle', "line 5: unexpected end of data, in .*"),
-        ("psgs_w100.tsv", "id\ttext\ttitle", r"line 5: a header 'id\\ttext\\ttitle'; expected the header id"),
-        ("test.qa.csv", "no answers", "line 4: 1 columns in 'no answers'; expected 2 columns"),
+        ("psgs_w100.tsv", "4\tno title", "line 5: 2 columns in .*; expected 3 columns separated by one tab"),
         *(
             ("test.qa.csv", f"q\t{one}", "line 4: answers .*; expected a Python list of strings")
             for one in LISTS
         ),
         # U+001D differs from \\r in one bit. Pyserini, which evaluates the list, fails on it as well.
         ("test.qa.csv", "q\t['a']\x1d", "line 4: answers .*; expected a Python list of strings"),
-        ("test.qa.csv", "q\t" + "[" * 9999, r"line 4: answers '\[\[\[.*; expected a Python list of strings"),
-        ("test.qa.csv", '{"question": "q"}', "line 4: a question without answers"),
         ("test.qa.csv", '{"question": "q", "answer": "a"}', "line 4: answer 'a'; expected a list of strings"),
     ],
 )
@@ -207,7 +166,6 @@ def real(shared_data, tmp_path):
     ("name", "questions", "first", "last"),
     [
         ("dpr/nq_1000_dev_dpr.csv", 1000, "who played andy in the first child's play", ["May 1945"]),
-        ("openqa-topics/topics.dpr.nq.dev.txt", 8757, "who sings does he love me with reba", ["2010"]),
         ("openqa-topics/topics.dpr.nq.test.txt", 3610, "who got the first nobel prize in physics", ["1980s"]),
         ("openqa-topics/topics.dpr.trivia.test.txt", 11313, "Who was the man behind The Chipmunks?", None),
         ("openqa-topics/topics.dpr.curated.test.txt", 694, "How tall is Mount McKinley?", ["Kansas"]),
@@ -219,3 +177,21 @@ def test_real_questions(real, name, questions, first, last):
     assert test.queries.columns["text"][0] == first
     assert test.queries.ids[-1] == str(questions - 1)
     assert last in (None, read_answers(test.queries, questions - 1))
+
+
+def test_real_positives_contain_an_answer_and_hard_negatives_do_not(shared_data):
+    """DPR's choice agrees with the answer matching here, except in one of 483 passages, on where a token
+    ends.
+    """
+    path = shared_data / "dpr" / "nq-dev.sample.json.gz"
+    questions, _ = judged_questions(path, LAYOUT)
+
+    def holding(key: str) -> list[bool]:
+        return [
+            Tokens(entry.answers).match(Text(context["text"]))
+            for entry, (_, record) in zip(questions, read_records(path), strict=True)
+            for context in record[key]
+        ]
+
+    assert holding("positive_ctxs") == [True] * 22
+    assert (len(holding("hard_negative_ctxs")), sum(holding("hard_negative_ctxs"))) == (483, 1)

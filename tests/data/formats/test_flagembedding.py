@@ -4,16 +4,8 @@ import pytest
 
 from pyserini_ance.data.formats.flagembedding import FlagEmbedding, text_id
 
-TRAIN = [
-    {
-        "query": "which\tyear",
-        "pos": ["It was 1984.", "1984"],
-        "neg": ["1985", "1984"],
-        "prompt": "Find it.",
-        "neg_scores": [1, 2],
-    },
-    {"query": "no negatives", "pos": ["1985"]},
-]
+LISTS = {"pos": ["It was 1984.", "1984"], "neg": ["1985", "1984"], "neg_scores": [1, 2]}
+TRAIN = [{"query": "which\tyear", "prompt": "Find it.", **LISTS}, {"query": "no negatives", "pos": ["1985"]}]
 
 
 def write(path, records: list[dict]):
@@ -44,10 +36,8 @@ def test_equal_texts_are_one_document(recipe):
 
 
 def test_a_candidate_pool_replaces_listed_texts(recipe, tmp_path):
-    pool = write(
-        tmp_path / "pool.jsonl",
-        [{"text": text} for text in ("other", "1985", "1984", "other", "It was 1984.")],
-    )
+    texts = ("other", "1985", "1984", "other", "It was 1984.")
+    pool = write(tmp_path / "pool.jsonl", [{"text": text} for text in texts])
     collection = FlagEmbedding(corpus=pool, **recipe).read()
     assert collection.documents.columns["text"] == ["other", "1985", "1984", "It was 1984."]
     assert relevant(collection) == [["It was 1984.", "1984"], ["1985"]]

@@ -81,9 +81,8 @@ def test_a_split_without_judgments_keeps_all_its_queries():
     questions = [query._replace(answers=["an answer"]) for query in QUERIES]
     object.__setattr__(data, "given", RawData(DOCUMENTS, {"test": (questions, None)}))
     split = data.read().split("test")
-    assert (
-        list(split.queries.ids) == ["q1", "q2", "q3"] and not split.is_judged and split.qrels.threshold == 2
-    )
+    assert list(split.queries.ids) == ["q1", "q2", "q3"]
+    assert not split.is_judged and split.qrels.threshold == 2
     assert [split.known_positives("query").of(row).tolist() for row in range(3)] == [[], [], []]
     object.__setattr__(data, "given", RawData(DOCUMENTS, {"test": (QUERIES, None)}))
     with pytest.raises(ValueError, match="split 'test' has neither `qrels` nor questions with answers; exp"):
@@ -93,13 +92,9 @@ def test_a_split_without_judgments_keeps_all_its_queries():
 def test_queries_without_positives_are_skipped_with_a_count(caplog):
     with caplog.at_level(logging.WARNING):
         collection = assembled(rows=[("q1", "d1", 1), ("q2", "d1", 0)])
-    assert collection.skipped == {
-        "dev queries without positives": 2,
-        "dev judgments of queries without positives": 1,
-    }
-    assert list(collection.split("dev").queries.ids) == ["q1"]
-    assert "skipped: 2 dev queries without positives" in caplog.text
-    assert "skipped: 1 dev judgments of queries without positives" in caplog.text
+    counts = {"dev queries without positives": 2, "dev judgments of queries without positives": 1}
+    assert collection.skipped == counts and list(collection.split("dev").queries.ids) == ["q1"]
+    assert all(f"skipped: {count} {what}" in caplog.text for what, count in counts.items())
 
 
 def test_rows_follow_the_files_and_a_pair_has_one_grade():
@@ -108,9 +103,6 @@ def test_rows_follow_the_files_and_a_pair_has_one_grade():
     assert list(split.queries.ids) == ["q1", "q3"]
     assert [split.known_positives("query").of(row).tolist() for row in range(2)] == [[1], [2, 0]]
     assert [part.tolist() for part in split.qrels.judged(1)] == [[2, 0, 1], [2, 3, 1]]
-
-
-LONG = "x" * 5000
 
 
 @pytest.mark.parametrize(
@@ -125,12 +117,7 @@ LONG = "x" * 5000
             {"documents": entries("corpus", ("e1", "")), "empty_documents": "skip"},
             "no document was read; expected at least one with a text",
         ),
-        (
-            {"documents": entries("file", ("a", "x"), ("b", "y", "z"))},
-            "file, line 2: document 'b' has the fields text, title; expected text, like the entries",
-        ),
         ({"rows": [("q1", "d1", 1), ("q1", "d1", 2)]}, "line 2: grade 2 for .*'d1', which line 1 gave 1"),
-        ({"rows": [("q1", LONG, 1)]}, r"qrels, line 1: document 'x{79}\.\.\.; the queries are \['q1',"),
         (
             {"rows": [("q1", "d1", 1), *((f"q{n}", f"x{n}", 0) for n in range(7))]},
             "^7 judgments of split 'dev' .*: qrels, line 2: query 'q0' document 'x0'; .*"
@@ -154,11 +141,11 @@ def test_documents_of_several_blocks(monkeypatch, rows):
         assembled([*given, *entries("file", ("d3", "x"))])
 
 
-def test_documents_without_text_may_be_left_out_with_their_judgments(caplog):
+def test_documents_without_text_and_unknown_ids_may_be_left_out_with_their_judgments():
     documents = entries("corpus", ("e1", "", ""), ("d1", "one", ""), ("e2", " \t", "\n"), ("d2", "", "two"))
     rows = [("q1", "e1", 1), ("q1", "d2", 1), ("q2", "e2", 1), ("q3", "d1", 1), ("q3", "e1", 0)]
-    with caplog.at_level(logging.WARNING):
-        collection = assembled(documents, rows=rows, empty_documents="skip")
+    more = [("q1", "x", 1), ("q9", "d1", 0)]
+    collection = assembled(documents, rows=[*rows, *more], empty_documents="skip", unknown_ids="skip")
     assert list(collection.documents.ids) == ["d1", "d2"]
     split = collection.split("dev")
     assert list(split.queries.ids) == ["q1", "q3"]
@@ -166,9 +153,9 @@ def test_documents_without_text_may_be_left_out_with_their_judgments(caplog):
     assert collection.skipped == {
         "documents without text": 2,
         "dev judgments of documents without text": 3,
+        "dev judgments of unknown ids": 2,
         "dev queries without positives": 1,
     }
-    assert "skipped: 2 documents without text" in caplog.messages
     with pytest.raises(ValueError, match="or leave such documents out with empty_documents=skip"):
         assembled(documents, rows=rows)
 
@@ -184,39 +171,18 @@ def test_documents_that_are_left_out_belong_to_the_collection(tmp_path):
     assert open_collection(tmp_path, skipping.digest).left_out == {"e1"}
 
 
-def test_queries_become_one_line_and_documents_do_not():
-    collection = assembled(
-        documents=entries("corpus", ("d1", " two\n\tlines ")),
-        queries=entries("queries", ("q1", " a\n b\u2003\tc\r")),
-    )
-    assert collection.split("dev").queries[0] == {"text": "a b c"}
-    assert collection.documents[0] == {"text": " two\n\tlines "}
-
-
 @pytest.mark.parametrize(("side", "noun"), [("documents", "document"), ("queries", "query")])
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
         ([("a", "x"), ("b", "y"), ("a", "z")], "file, line 3: {noun} id 'a' was already given in file"),
-        ([("a", " \n\t")], "file, line 1: {noun} 'a' is empty; expected a text in text"),
         ([("a", "", "  ")], "file, line 1: {noun} 'a' is empty; expected a text in text or title"),
         ([("a", "x\0y")], "file, line 1: {noun} 'a' holds a NUL character"),
         ([("a", "x\ud800")], "file, line 1: {noun} 'a' holds a NUL character or half a surrogate pair"),
         ([("a b", "x")], "file, line 1: {noun} id 'a b'; expected an id without blanks"),
-        ([("", "x")], "file, line 1: {noun} id ''"),
-        ([("a\n", "x")], "file, line 1: {noun} id 'a"),
-        ([("a\0b", "x")], r"file, line 1: {noun} 'a\\x00b' holds a NUL character"),
-        ([("\ud800", "x")], "file, line 1: {noun} .* holds a NUL character or half a surrogate pair"),
         ([("a" * 5000, "")], r"file, line 1: {noun} 'a{{79}}\.\.\. is empty"),
     ],
 )
 def test_a_malformed_entry_is_an_error(side, noun, rows, message):
     with pytest.raises(ValueError, match=message.format(noun=noun)):
         assembled(**{side: entries("file", *rows)})
-
-
-def test_unknown_ids_can_be_skipped_with_a_count():
-    rows = [("q1", "d1", 1), *((f"q{n}", f"x{n}", 0) for n in range(7))]
-    collection = assembled(rows=rows, unknown_ids="skip")
-    assert collection.skipped == {"dev judgments of unknown ids": 7, "dev queries without positives": 2}
-    assert collection.split("dev").known_positives("query").of(0).tolist() == [0]

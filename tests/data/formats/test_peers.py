@@ -43,49 +43,47 @@ def local(ir_datasets, tmp_path):
 
 
 def judged(collection: Collection, name: str) -> list[tuple[str, str, int]]:
-    split = collection.split(name)
-    rows = [(id, *split.qrels.judged(row)) for row, id in enumerate(split.queries.ids)]
-    return [
-        (id, collection.documents.ids[d], int(g))
-        for id, documents, grades in rows
-        for d, g in zip(documents, grades, strict=True)
-    ]
+    grades = collection.judgments(name)
+    return [(query, *each) for query, of_query in grades.items() for each in of_query.items()]
 
 
-def test_passages(shared_data, ir_datasets, local):
+@pytest.fixture
+def registered(ir_datasets, local):
+    """Register tab-separated files under a name of ir_datasets."""
+
+    def register(name: str, documents: Path, queries: Path, qrels: Path, **how) -> str:
+        formats = ir_datasets.formats
+        parts = formats.TsvDocs(local(documents), **how), formats.TsvQueries(local(queries))
+        if name not in ir_datasets.registry:
+            data_set = ir_datasets.Dataset(*parts, formats.TrecQrels(local(qrels), {}))
+            ir_datasets.registry.register(name, data_set)
+        return name
+
+    return register
+
+
+def test_passages(shared_data, registered):
     """The whole pool gives one collection by kind ir_datasets and by kind msmarco_passage."""
     folder = shared_data / "msmarco-passage-dl19-pool"
-    formats = ir_datasets.formats
-    data_set = ir_datasets.Dataset(
-        formats.TsvDocs(local(folder / "collection.tsv")),
-        formats.TsvQueries(local(folder / "queries.dl19.tsv")),
-        formats.TrecQrels(local(folder / "qrels.dl19-passage.txt"), {}),
-    )
-    if "local/dl19" not in ir_datasets.registry:
-        ir_datasets.registry.register("local/dl19", data_set)
+    files = (folder / name for name in ("collection.tsv", "queries.dl19.tsv", "qrels.dl19-passage.txt"))
+    name = registered("local/dl19", *files)
     skipping = {"relevance_threshold": 2, "unknown_ids": "skip"}
-    reference = IrDatasets(documents="local/dl19", splits={"test": "local/dl19"}, **skipping).read()
+    reference = IrDatasets(documents=name, splits={"test": name}, **skipping).read()
     split = {"queries": folder / "queries.dl19.tsv", "qrels": folder / "qrels.dl19-passage.txt"}
     own = MsmarcoPassage(collection=folder / "collection.tsv", splits={"test": split}, **skipping).read()
     assert (len(own.documents), len(own.split("test").queries)) == (11843, 43)
     assert (own.digest, own.skipped) == (reference.digest, reference.skipped)
 
 
-def test_documents(shared_data, ir_datasets, local):
+def test_documents(shared_data, registered):
     from ir_datasets.datasets.msmarco_document import MsMarcoDocument
 
     folder = shared_data / "msmarco-doc"
     names = {"queries": "msmarco-doctrain-queries.tsv", "qrels": "msmarco-doctrain-qrels.tsv"}
     split = {key: folder / name for key, name in names.items()}
     own = MsmarcoDoc(documents=folder / "msmarco-docs.tsv", splits={"train": split}).read()
-    data_set = ir_datasets.Dataset(
-        ir_datasets.formats.TsvDocs(local(folder / "msmarco-docs.tsv"), doc_cls=MsMarcoDocument),
-        ir_datasets.formats.TsvQueries(local(split["queries"])),
-        ir_datasets.formats.TrecQrels(local(split["qrels"]), {}),
-    )
-    if "local/docs" not in ir_datasets.registry:
-        ir_datasets.registry.register("local/docs", data_set)
-    assert IrDatasets(documents="local/docs", splits={"train": "local/docs"}).read().digest == own.digest
+    name = registered("local/docs", folder / "msmarco-docs.tsv", *split.values(), doc_cls=MsMarcoDocument)
+    assert IrDatasets(documents=name, splits={"train": name}).read().digest == own.digest
 
 
 def test_beir(shared_data, local):
@@ -125,16 +123,11 @@ def test_passages_of_wikipedia(shared_data, tmp_path, local):
     (tmp_path / "qrels").write_text("0 0 1 1\n")
     split = {"questions": folder / "nq_1000_dev_dpr.csv", "qrels": tmp_path / "qrels"}
     own = Dpr(passages=folder / "psgs_w100.first100.tsv", splits={"dev": split}).read().documents
-    reference = list(
-        TsvDocs(
-            local(folder / "psgs_w100.first100.tsv"), doc_cls=DprW100Doc, skip_first_line=True
-        ).docs_iter()
-    )
-    unquoted = [next(csv.reader(["\t".join(one)], delimiter="\t")) for one in reference]
-    assert [
-        (id, fields["text"], fields["title"])
-        for id, fields in zip(own.ids, own.take(range(100)), strict=True)
-    ] == list(map(tuple, unquoted))
+    path = local(folder / "psgs_w100.first100.tsv")
+    reference = list(TsvDocs(path, doc_cls=DprW100Doc, skip_first_line=True).docs_iter())
+    unquoted = [tuple(next(csv.reader(["\t".join(one)], delimiter="\t"))) for one in reference]
+    columns = own.ids, own.columns["text"], own.columns["title"]
+    assert list(zip(*columns, strict=True)) == unquoted
     assert sum(one.text.startswith('"') for one in reference) > 50
 
 
@@ -143,27 +136,19 @@ def test_questions_of_dpr(shared_data, tmp_path, local):
 
     Its grades 0 and -1, hard and other negatives, are unjudged here.
     """
-    pytest.importorskip(
-        "ijson", reason="ir_datasets reads DPR's files with ijson: python -m pip install ijson"
-    )
     from ir_datasets.datasets.dpr_w100 import DprW100Manager, DprW100Queries
     from ir_datasets.formats import TrecQrels
 
     path = shared_data / "dpr" / "nq-dev.sample.json"
     manager = DprW100Manager(local(path), tmp_path / "built")
-    qrels = [
-        (one.query_id, one.doc_id)
-        for one in TrecQrels(manager.file_ref("qrels"), {}).qrels_iter()
-        if one.relevance > 0
-    ]
+    graded = TrecQrels(manager.file_ref("qrels"), {}).qrels_iter()
+    qrels = [(one.query_id, one.doc_id) for one in graded if one.relevance > 0]
     ids = sorted({document for _, document in qrels})
     (tmp_path / "psgs.tsv").write_text("".join(f"{id}\ta text\ta title\n" for id in ids))
     own = Dpr(passages=tmp_path / "psgs.tsv", splits={"dev": {"questions": path}}).read()
     queries = own.split("dev").queries
-    reference = [
-        (one.query_id, one.text, list(one.answers))
-        for one in islice(DprW100Queries(manager.file_ref("queries.tsv")).queries_iter(), 9)
-    ]
+    asked = islice(DprW100Queries(manager.file_ref("queries.tsv")).queries_iter(), 9)
+    reference = [(one.query_id, one.text, list(one.answers)) for one in asked]
     assert reference == [
         (id, queries.columns["text"][row], read_answers(queries, row)) for row, id in enumerate(queries.ids)
     ]

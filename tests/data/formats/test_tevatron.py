@@ -1,7 +1,5 @@
 import json
 
-import pytest
-
 from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.tevatron import Tevatron
 
@@ -27,35 +25,17 @@ RECORDS = {
 }
 
 
-def write(path, records: list[dict]):
-    path.write_text("".join(json.dumps(one) + "\n" for one in records))
-    return path
-
-
-@pytest.fixture
-def recipe(tmp_path):
-    return {
-        "splits": {name.split(".")[0]: write(tmp_path / name, records) for name, records in RECORDS.items()}
-    }
-
-
-def relevant(collection, split: str) -> list[list[str]]:
-    result = collection.split(split)
-    return [
-        [collection.documents.ids[row] for row in result.known_positives("query").of(query)]
-        for query in range(len(result.queries))
-    ]
-
-
-def test_documents_are_the_listed_passages(recipe):
-    collection = Tevatron(**recipe).read()
+def test_documents_are_the_listed_passages(tmp_path):
+    for name, records in RECORDS.items():
+        (tmp_path / name).write_text("".join(json.dumps(one) + "\n" for one in records))
+    collection = Tevatron(splits={name: tmp_path / f"{name}.jsonl" for name in ("train", "dev")}).read()
     train = collection.split("train")
     assert collection.documents.ids == ["d2", "d1", "d3", "d4", "d5"]
     assert collection.documents[0] == {"title": "Td2", "text": "text of d2"}
-    assert (train.queries.ids, train.queries.columns["text"], read_answers(train.queries, 0)) == (
-        ["q7"],
-        ["which year"],
-        ["1984"],
-    )
-    assert (relevant(collection, "train"), relevant(collection, "dev")) == ([["d2", "d1"]], [["d5"]])
+    assert (train.queries.ids, train.queries.columns["text"]) == (["q7"], ["which year"])
+    assert read_answers(train.queries, 0) == ["1984"]
+    assert [collection.judgments(split) for split in ("train", "dev")] == [
+        {"q7": {"d2": 1, "d1": 1}},
+        {"9": {"d5": 1}},
+    ]
     assert collection.skipped == {"train queries without positives": 1}

@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional
 from transformers import AutoTokenizer, RobertaModel
 
-from pyserini_ance.encoders.load_save import SIDE_FILE, initial_encoder, load_encoder
+from pyserini_ance.encoders.load_save import SIDE_FILE, load_encoder
 
 HEAD = ["embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias"]
 DIMENSIONS = [16, 768]
@@ -50,21 +50,15 @@ def test_vectors_against_a_written_out_reference(
     start, tiny_roberta, records, settings, side, layer_norm, l2
 ):
     encoder = start("roberta_ance", tiny_roberta, head="new", dimension=16, **settings, seed=3)
-    torch.manual_seed(
-        0
-    )  # not what the tests before have left, by which rounding stays within the bound or does not
+    torch.manual_seed(0)  # the tests before leave other states, with which rounding may exceed the bound
     with torch.no_grad():  # a head that is not the identity anywhere
         for parameter in (encoder.towers.queries.model.embeddingHead, encoder.towers.queries.model.norm):
             parameter.weight.normal_(), parameter.bias.normal_()
     weights = encoder.towers.queries.model.state_dict()
-    roberta, tokenizer = (
-        RobertaModel.from_pretrained(tiny_roberta).eval(),
-        AutoTokenizer.from_pretrained(tiny_roberta),
-    )
+    roberta = RobertaModel.from_pretrained(tiny_roberta).eval()
+    tokenizer, length = AutoTokenizer.from_pretrained(tiny_roberta), 24 if side == "query" else 48
     for record, vector in zip(records, encoder.encode(records, side), strict=True):
-        text, length = (
-            (record["text"], 24) if side == "query" else (f"{record['title']} {record['text']}", 48)
-        )
+        text = record["text"] if side == "query" else f"{record['title']} {record['text']}"
         inputs = tokenizer(text.strip(), truncation=True, max_length=length, return_tensors="pt")
         with torch.no_grad():
             first = roberta(**inputs).last_hidden_state[0, 0]
@@ -78,12 +72,6 @@ def test_vectors_against_a_written_out_reference(
         np.testing.assert_allclose(vector, expected.numpy(), atol=1e-5)
 
 
-def test_saved_and_loaded_is_the_same(encoder, saved, records):
-    loaded = load_encoder(saved(encoder))
-    assert loaded.dimension == encoder.dimension
-    np.testing.assert_array_equal(loaded.encode(records, "document"), encoder.encode(records, "document"))
-
-
 @pytest.mark.parametrize("published", [lambda folder: folder, foreign])
 def test_a_saved_or_published_checkpoint_can_be_started_from(encoder, saved, start, records, published):
     folder = published(saved(encoder))
@@ -93,10 +81,8 @@ def test_a_saved_or_published_checkpoint_can_be_started_from(encoder, saved, sta
 
 def test_both_weight_files_are_written_and_equal(encoder, saved):
     folder = saved(encoder)
-    safe, pickled = (
-        load_file(folder / "model.safetensors"),
-        torch.load(folder / "pytorch_model.bin", weights_only=True),
-    )
+    safe = load_file(folder / "model.safetensors")
+    pickled = torch.load(folder / "pytorch_model.bin", weights_only=True)
     assert safe.keys() == pickled.keys()
     assert all(torch.equal(safe[name], pickled[name]) for name in safe)
     assert set(HEAD) < safe.keys()
@@ -115,22 +101,6 @@ def test_a_checkpoint_that_lost_a_weight_is_refused(encoder, saved, start, lost)
         start("roberta_ance", folder, dimension=encoder.dimension)
 
 
-def test_weights_that_do_not_fit_are_refused(encoder, saved, start, tiny_bert, tiny_roberta):
-    larger = {"dimension": encoder.dimension + 1}
-    for folder, settings, error, message in (
-        (foreign(saved(encoder)), larger, RuntimeError, "no embeddingHead.bias, .* of the expected shape"),
-        (
-            tiny_roberta,
-            {},
-            RuntimeError,
-            "To start from a plain RoBERTa or SEED-Encoder, set encoder.head=ne",
-        ),
-        (tiny_bert, {"head": "new"}, ValueError, "bert model; .* any other .* set encoder.kind=transformer"),
-    ):
-        with pytest.raises(error, match=message):
-            start("roberta_ance", folder, **settings)
-
-
 def test_a_new_head_is_drawn_from_the_seed(start, tiny_roberta):
     first, again, other = (
         start("roberta_ance", tiny_roberta, head="new", seed=seed).towers.queries.model.state_dict()
@@ -144,18 +114,3 @@ def test_a_new_head_is_drawn_from_the_seed(start, tiny_roberta):
     assert first["norm.bias"].eq(0).all() and first["embeddingHead.bias"].eq(0).all()
     body = RobertaModel.from_pretrained(tiny_roberta, add_pooling_layer=False).state_dict()
     assert all(torch.equal(first[f"roberta.{name}"], value) for name, value in body.items())
-
-
-def test_weights_in_half_precision_are_trained_in_full(encoder, saved):
-    folder = saved(encoder)
-    edit_weights(folder, lambda weights: {name: value.half() for name, value in weights.items()})
-    assert {parameter.dtype for parameter in load_encoder(folder).towers.parameters()} == {torch.float32}
-
-
-def test_what_a_recipe_leaves_out_is_that_of_the_saved_encoder(family, tiny_roberta, saved, start):
-    settings = {"dimension": 16, "layer_norm": False, "normalize": True, "head": "new"}
-    folder = saved(start("roberta_ance", tiny_roberta, **settings))
-    started = family("roberta_ance", folder)
-    assert (started.dimension, started.layer_norm, started.normalize) == (16, False, True)
-    assert started.head == "load"
-    assert initial_encoder(started, seed=2).dimension == 16

@@ -42,17 +42,6 @@ def test_vectors_against_the_models_last_hidden_state(start, records, request, m
         np.testing.assert_allclose(vector, expected.numpy(), atol=1e-5)
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_saved_and_loaded_is_the_same(start, tiny_bert, saved, records, pooling):
-    encoder = start("transformer", tiny_bert, pooling=pooling, normalize=True)
-    folder = saved(encoder)
-    theirs = AutoModel.from_pretrained(folder).state_dict()
-    torch.testing.assert_close(theirs, AutoModel.from_pretrained(tiny_bert).state_dict(), rtol=0, atol=0)
-    loaded = load_encoder(folder)
-    np.testing.assert_array_equal(loaded.encode(records, "document"), encoder.encode(records, "document"))
-    assert loaded.family.model_dump(exclude={"model"}) == encoder.family.model_dump(exclude={"model"})
-
-
 @pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16])
 def test_weights_in_half_precision_are_trained_in_full(start, tiny_bert, copy, stored):
     folder = copy(tiny_bert, lambda weights: {name: value.to(stored) for name, value in weights.items()})
@@ -114,9 +103,7 @@ def test_a_projection_that_a_checkpoint_has_is_trained_on_and_not_left_out(start
         with pytest.raises(ValueError, match=r"encoder.projection is .*, but .* was trained with 8"):
             start("transformer", folder, projection=projection)
         (folder / "pyserini_ance.json").rename(folder / "elsewhere.json")
-        with pytest.raises(
-            ValueError, match=f"projects 32 numbers to 8, but encoder.projection is {projection}; set it to 8"
-        ):
+        with pytest.raises(ValueError, match=f"to 8, but encoder.projection is {projection}; set it to 8"):
             start("transformer", folder, projection=projection)
         (folder / "elsewhere.json").rename(folder / "pyserini_ance.json")
     (folder / "projection.safetensors").unlink()
