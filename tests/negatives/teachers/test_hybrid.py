@@ -6,8 +6,6 @@ from pyserini_ance.negatives.teachers.base import Pairs, TeacherContext
 from pyserini_ance.negatives.teachers.hybrid import Hybrid
 from pyserini_ance.storage.files import sha256_file
 
-NAN = np.nan
-
 
 def test_the_sum_of_bm25_and_the_student(split_of, snapshot_of, tmp_path):
     run = tmp_path / "bm25.trec"
