@@ -107,25 +107,6 @@ def clock(monkeypatch) -> Clock:
 
 
 @pytest.fixture(scope="session")
-def resident_bytes():
-    """How much of the files in a folder this process has in memory through maps of them, pages that it shares
-    included.
-    """
-
-    def measure(folder: Path) -> int:
-        inside, total = False, 0
-        for line in Path("/proc/self/smaps").read_text().splitlines():
-            name, value, *_ = line.split()
-            if not name.endswith(":"):
-                inside = str(folder) in line
-            elif inside and name == "Rss:":
-                total += int(value) << 10
-        return total
-
-    return measure
-
-
-@pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory) -> Path:
     return make_tiny_bert(tmp_path_factory.mktemp("tiny_bert"))
 

@@ -34,29 +34,3 @@ def test_filters_remove_candidates_and_more_are_retrieved(split_of, snapshot_of)
     )
     assert table.candidates.tolist() == [[2, 3], [4, 3]]
     assert table.dropped == {"known positives": 3, "relative_margin": 2}
-    floored = Ann(top_k=2, filters=[{"kind": "range_min", "ranks": 3}], oversample=0).mine(
-        snapshot, snapshot.anchor_set("query")
-    )
-    assert floored.candidates.tolist() == [[3, 4], [3, 1]] and floored.dropped == {
-        "known positives": 3,
-        "range_min": 4,
-    }
-
-
-@pytest.mark.parametrize("anchor", ["query", "document"])
-def test_positive_scores_agree_with_a_slow_loop(split_of, snapshot_of, anchor):
-    rng = np.random.default_rng(0)
-    positives = [rng.choice(20, count, replace=False).tolist() for count in (1, 2, 5, 1)]
-    queries, documents = rng.standard_normal((4, 3)), rng.standard_normal((20, 3))
-    snapshot = snapshot_of(split_of(*positives), queries, documents)
-    for chunk in (None, np.array([1, 2])):
-        anchor_set = snapshot.anchor_set(anchor, chunk)
-        anchors = anchor_set.anchors.tolist()
-        pairs = {
-            a: [(a, d) for d in positives[a]]
-            if anchor == "query"
-            else [(q, a) for q in range(4) if a in positives[q]]
-            for a in anchors
-        }
-        expected = [max(queries[q] @ documents[d] for q, d in pairs[a]) for a in anchors]
-        np.testing.assert_allclose(snapshot.positive_scores(anchor_set), expected, rtol=1e-5)

@@ -111,13 +111,6 @@ def test_a_sample_is_uniform_and_in_rank_order():
     assert sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 20.5
 
 
-def test_too_many_origins_are_rejected():
-    tables = [table("ann", [4], generation=f"a-{step:08d}") for step in range(257)]
-    assert len(concatenate(tables[:256], "mix", {}, World()).origins) == 256
-    with pytest.raises(ValueError, match="candidates of 257 origins in one table; at most 256"):
-        concatenate(tables, "mix", {}, World())
-
-
 def entries(mixed: NegativeTable) -> list[list[tuple]]:
     """(candidate, score, origin) of each anchor; padding must come last."""
     found = []

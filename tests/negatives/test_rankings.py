@@ -1,10 +1,7 @@
-import numpy as np
 import pytest
 
-from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.rankings import Bm25, Ranking
-from pyserini_ance.negatives.source import MiningContext, mine_in_shares
-from pyserini_ance.negatives.table import PADDING, PER_ANCHOR
+from pyserini_ance.negatives.table import PADDING
 
 RANKED = """\
 q0 Q0 d3 1 9.5 t
@@ -36,36 +33,6 @@ def test_a_run_is_read_by_score_without_positives_and_other_queries(tmp_path, sn
     assert table.scores[:2, :2].tolist() == [[8.0, 7.5], [2.0, 1.0]]
     assert (table.candidates[:, 2:] == PADDING).all()
     assert table.dropped == {"known positives": 3}
-
-
-def test_an_unknown_document_is_rejected_with_file_and_query(tmp_path, snapshot):
-    path = written(tmp_path, RANKED.replace("q1 Q0 d4", "q1 Q0 d77"))
-    with pytest.raises(
-        ValueError, match=r"a\.trec, line \d: document 'd77' for query 'q1', which the collection lacks"
-    ):
-        Ranking(file=path).mine(snapshot, snapshot.anchor_set("query"))
-
-
-def mined(world: World, snapshot, source: Ranking):
-    snapshot.world = world
-    return mine_in_shares(source, snapshot, snapshot.anchor_set("query"), MiningContext())
-
-
-@pytest.mark.parametrize("filters", [[], [{"kind": "absolute_margin", "margin": 0.5}]], ids=["all", "margin"])
-def test_processes_read_their_shares_of_what_one_reads(
-    run_processes, tmp_path, split_of, snapshot_of, filters
-):
-    """Bit for bit, with ties, queries of no split, and positives in the run."""
-    rng = np.random.default_rng(0)
-    snapshot = snapshot_of(split_of(*rng.integers(0, 40, (23, 2)).tolist()), [[0]] * 23, [[0]] * 40)
-    hits = [(f"q{query}", document) for query in range(25) for document in rng.permutation(40)[:30]]
-    lines = [f"{query} Q0 d{document} 1 {rng.integers(6)} t\n" for query, document in hits]
-    path = written(tmp_path, "".join(lines[i] for i in rng.permutation(len(lines))))
-    source = Ranking(file=path, top_k=5, oversample=3, filters=filters)
-    one = mined(World(), snapshot, source)
-    for table in run_processes(2, mined, snapshot, source):
-        for name in (*PER_ANCHOR, "dropped"):
-            np.testing.assert_array_equal(getattr(table, name), getattr(one, name), err_msg=name)
 
 
 def test_triples_give_the_negatives_in_their_order(tmp_path, snapshot):

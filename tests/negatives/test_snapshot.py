@@ -1,4 +1,3 @@
-import time
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +10,10 @@ from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders import hardware
 from pyserini_ance.encoders.load_save import load_encoder
-from pyserini_ance.negatives import snapshot as snapshots
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.pipeline.preparation import tokenize
-from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.vectors.encoding import ShardedVectors
 
 ENCODING = {"precision": "fp32", "tokens_per_batch": 64}
 
@@ -47,22 +43,6 @@ def test_rankings_are_those_of_the_checkpoint(snapshot):
     expected = queries @ documents.T
     assert np.allclose(scores, -np.sort(-expected, axis=1)[:, :7], atol=1e-4)
     assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
-
-
-def test_a_gpu_searches_in_the_vectors_that_it_holds(snapshot, monkeypatch):
-    searched = []
-    monkeypatch.setattr(snapshots, "searcher", lambda vectors, *_, **__: searched.append(vectors))
-    monkeypatch.setattr(snapshots, "search_shards", lambda *_: None)
-    vectors = np.ones((30, 32), np.float32)
-    documents = ShardedVectors([vectors], held=torch.ones(30, 32))
-    snapshot.rank(vectors, documents, 1)
-    assert set(snapshot.seconds) == {"build", "search"}  # nothing is encoded for it
-    vars(snapshot)["document_vectors"] = documents
-    snapshot.rank(vectors, documents, 1)
-    snapshot.device, snapshot._on_cpu, snapshot._by_torch = "cuda:0", False, True
-    for given in (documents, ShardedVectors([vectors])):
-        snapshot.rank(vectors, given, 1)
-    assert [one is documents.held for one in searched] == [False, False, True, False]
 
 
 CHOICES = [(around, empty) for around in ("per_passage", "per_document") for empty in (False, True)]
@@ -167,53 +147,12 @@ def slices(tokens: TokenStore) -> list[slice]:
     return [slice(start, stop) for start, stop in zip(tokens.offsets, tokens.offsets[1:], strict=False)]
 
 
-def everything(snapshot: Snapshot) -> dict[str, np.ndarray]:
-    scores, rows = search(snapshot, 7)
-    some = np.array([4, 29, 0])
-    return {
-        "rows": rows,
-        "scores": scores,
-        "queries": snapshot.encode_queries("test", some[[2, 0]]),
-        "documents": np.array(snapshot.document_vectors[some]),
-    }
-
-
-def seen(world: World, recipe: Recipe, folder: Path, backend: str) -> tuple[dict, set[str], np.ndarray]:
-    """All results of a snapshot, its seconds, and a sample encoded without the other documents."""
-    snapshot = view(world, recipe, folder, search=backend)
-    sample = snapshot.encode_documents(np.array([4, 29, 0]))[0]
-    assert "document_vectors" not in vars(snapshot)
-    return everything(snapshot), set(snapshot.seconds), sample
-
-
-@pytest.mark.parametrize(("size", "backend"), [(2, "torch"), (3, "faiss")])
-def test_processes_share_the_work_and_have_equal_results(
-    run_processes, recipe, snapshot, tmp_path, size, backend
-):
-    """Rows are equal; scores up to rounding, because batches of different texts have different padding."""
-    expected = everything(snapshot)
-    for found, seconds, sample in run_processes(size, seen, recipe, tmp_path, backend):
-        np.testing.assert_array_equal(found["rows"], expected["rows"])
-        for name in ("scores", "queries", "documents"):
-            np.testing.assert_allclose(found[name], expected[name], atol=1e-4)
-        np.testing.assert_allclose(sample, expected["documents"], atol=1e-5)
-        assert seconds == {"load", "encode_documents", "encode_queries", "build", "search"}
-
-
 def test_documents_are_not_encoded_again_when_only_the_query_tower_differs(snapshot):
     first, asked = np.array(snapshot.document_vectors[:]), []
     settings = (snapshot.data, snapshot.encoding, snapshot.scratch, "cpu", World())
     again = Snapshot(snapshot.model, "another hash", *settings, document_weights="hash")
     again.encoder.encode_rows = lambda tokens, rows, *_: asked.extend(rows) or ()
     assert np.array_equal(again.document_vectors[:], first) and asked == []
-
-
-def test_seconds_of_a_part_within_a_part_count_once(snapshot, monkeypatch):
-    ticks = iter([0.0, 10.0, 13.0, 20.0])
-    monkeypatch.setattr(time, "perf_counter", lambda: next(ticks))
-    with snapshot.timed("encode_documents"), snapshot.timed("load"):
-        pass
-    assert snapshot.seconds == {"load": 3.0, "encode_documents": 17.0}
 
 
 def precision_of(world, recipe, folder) -> str:

@@ -56,20 +56,6 @@ def test_queries_with_too_few_candidates_are_listed(split_of):
     assert Ann(num_negatives=2).check(table([1, 2]), None, split_of([0])) == 0
 
 
-def test_a_shortage_names_the_keys_that_help(split_of):
-    for source, cures in (
-        (Ann(num_negatives=4), "Lower num_negatives, raise top_k, set min_candidates: 4 to leave them out"),
-        (
-            Ann(num_negatives=4, filters=["duplicates"]),
-            "raise top_k, loosen filters or raise oversample, set",
-        ),
-    ):
-        with pytest.raises(SettingError) as error:
-            source.check(table([1, 2]), None, split_of([0]))
-        assert " candidates, first q0 (2). Lower" in str(error.value) and cures in str(error.value)
-        assert error.value.needs_new_recipe
-
-
 @pytest.mark.parametrize(("least", "kept"), [(0, [0, 1, 2]), (1, [0, 1, 2]), (2, [0, 1]), (3, [1])])
 def test_anchors_with_fewer_than_min_candidates_leave_the_table(split_of, snapshot_of, least, kept):
     positives = [0, 1], [0], [0, 1, 2]  # of 4 documents
@@ -86,18 +72,6 @@ def test_a_table_without_any_anchor_is_an_error(split_of, snapshot_of):
     snapshot = snapshot_of(split_of([0], [1]), [[1], [1]], [[4], [3], [2]])
     with pytest.raises(SettingError, match="none of 2 queries has min_candidates=3 candidates"):
         mine_in_shares(Ann(min_candidates=3), snapshot, snapshot.anchor_set("query"), MiningContext())
-
-
-def test_random_fill_up_has_no_repeats(split_of):
-    split, short = split_of([0], [5]), table([1, 2, PADDING], [4, PADDING, PADDING])
-    source = Ann(num_negatives=4, on_shortage="fill_random")
-    for seed in range(200):
-        first, second = source.draw(
-            np.array([0, 1]), short, AnchorSet(split, "query", 6), np.random.default_rng(seed)
-        ).tolist()
-        assert sorted(first[:2]) == [1, 2] and set(first[2:]) < {3, 4, 5}
-        assert second[0] == 4 and set(second[1:]) < {0, 1, 2, 3}
-        assert len(set(first)) == len(set(second)) == 4
 
 
 class Own(TableSource):

@@ -8,7 +8,7 @@ import pytest
 from pyserini_ance.data.collection import Qrels, Split
 from pyserini_ance.data.known_positives import KnownPositives
 from pyserini_ance.negatives import table as table_module
-from pyserini_ance.negatives.table import PADDING, NegativeTable, is_in_line, promoted_in, turnover
+from pyserini_ance.negatives.table import PADDING, NegativeTable, is_in_line, turnover
 
 
 def table(*candidates: list[int]) -> NegativeTable:
@@ -55,24 +55,6 @@ def test_empty_tables_are_saved_and_loaded(tmp_path, shape):
     loaded = NegativeTable.load(tmp_path / "t")
     assert loaded.candidates.shape == loaded.scores.shape == shape
     assert loaded.counts.tolist() == [0] * shape[0]
-
-
-def test_a_loaded_table_is_memory_mapped_and_draws_read_only_their_rows(tmp_path, resident_bytes):
-    rows = np.arange(20_000 * 250, dtype=np.int32).reshape(20_000, 250)
-    saved = NegativeTable(
-        "query", "document", np.arange(20_000, dtype=np.int32), rows, rows.astype(np.float32), "ann"
-    )
-    saved.save(tmp_path / "t")
-    loaded = NegativeTable.load(tmp_path / "t")
-    for array in (loaded.anchors, loaded.candidates, loaded.scores):
-        assert isinstance(array, np.memmap) and not array.flags.writeable
-    positions = np.array([19_999, 7, 7, 12_000])
-    drawn = loaded.draw(positions, 3, np.random.default_rng(0))
-    assert (
-        np.array_equal(drawn, saved.draw(positions, 3, np.random.default_rng(0)))
-        and type(drawn) is np.ndarray
-    )
-    assert 0 < resident_bytes(tmp_path) < 10 << 20  # of 40; a page brings up to 2 with it
 
 
 def test_equal_tables_have_equal_bytes(tmp_path):
@@ -142,13 +124,3 @@ def test_excluded_pairs_leave_the_others_in_rank_order():
     np.testing.assert_array_equal(left.positive_scores, made.positive_scores[[0, 2]])
     drawn = left.draw(np.tile([2, 0], 1000), 2, np.random.default_rng(0))
     assert Counter(map(tuple, drawn[1::2].tolist())).keys() == {(5, 6), (6, 5)}
-
-
-def test_tables_promote_each_pair_once():
-    plain = table([4, 5])
-    first, second = (
-        replace(plain, promoted=np.array(pairs, np.int32)) for pairs in ([[1, 3], [1, 9]], [[0, 8], [1, 3]])
-    )
-    none = replace(plain, promoted=np.empty((0, 2), np.int32))
-    assert promoted_in([first, plain, none, second]).tolist() == [[0, 8], [1, 3], [1, 9]]
-    assert promoted_in([plain, none]).shape == (0, 2)

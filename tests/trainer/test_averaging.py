@@ -1,6 +1,5 @@
 """A stage's result as a mean of weights: against sums in float64, kept through interruptions, traceable."""
 
-import copy
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from pyserini_ance.runs.generation import publish_evaluation
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.storage.publish import MANIFEST, read_manifest
 from pyserini_ance.trainer import checkpoints as module
-from pyserini_ance.trainer.checkpoints import mean_encoder
 
 RANDOM = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
 
@@ -36,61 +34,6 @@ def assert_mean(found: dict[str, torch.Tensor], parts: list[tuple[float, dict[st
         if weight.is_floating_point():
             total = sum(share * weights[name].double() for share, weights in parts)
             torch.testing.assert_close(weight.double(), total, rtol=2**-23, atol=1e-12)
-
-
-def given(monkeypatch, *encoders) -> list[Checkpoint]:
-    """Checkpoints that load as these encoders."""
-    folders = [Path(f"step-{number}") for number in range(len(encoders))]
-    by_folder = dict(zip([folder / "encoder" for folder in folders], encoders, strict=True))
-    monkeypatch.setattr(module, "load_encoder", lambda folder: copy.deepcopy(by_folder[folder]))
-    return [Checkpoint(folder, "q", "d") for folder in folders]
-
-
-def moved(encoder, seed: int):
-    """A copy with other weights, a counter (an integer buffer), and one weight that stays."""
-    generator, other = torch.Generator().manual_seed(seed), copy.deepcopy(encoder)
-    for tower in (other.towers.queries, other.towers.documents):
-        tower.register_buffer("counter", torch.tensor([seed, 7]))
-    with torch.no_grad():
-        for parameter in list(other.towers.parameters())[1:]:
-            parameter.add_(torch.randn(parameter.shape, generator=generator))
-    return other
-
-
-@pytest.mark.parametrize("untied", [0, 1, 3])
-def test_the_mean_is_the_weighted_sum_for_tied_and_untied_towers(training, monkeypatch, untied):
-    """`untied`: how many of the three encoders, from the last, are pairs of towers."""
-    start = load_encoder(training().start.encoder)
-    encoders = [copy.deepcopy(start) for _ in range(3)]
-    for encoder in encoders[3 - untied :]:
-        encoder.untie()
-    encoders = [moved(encoder, seed) for seed, encoder in enumerate(encoders)]
-    shares = [0.2, 0.3, 0.5]
-    mean = mean_encoder(list(zip(given(monkeypatch, *encoders), shares, strict=True)))
-    assert mean.towers.tied == (untied == 0)
-    found, states = mean.towers.state_dict(), [encoder.towers.state_dict() for encoder in encoders]
-    assert_mean(found, list(zip(shares, states, strict=True)))
-    assert found["queries.counter"].tolist() == [2, 7]
-    first = next(name for name, _ in start.towers.named_parameters())
-    assert torch.equal(found[first], start.towers.state_dict()[first])
-    assert sum(not torch.equal(found[name], states[2][name]) for name in found) > len(found) // 2
-
-
-def test_encoders_of_other_shapes_are_refused(training, monkeypatch):
-    start = load_encoder(training().start.encoder)
-    wider, pair = copy.deepcopy(start), copy.deepcopy(start)
-    name = next(
-        name for name, p in start.towers.queries.named_parameters() if name.endswith("pooler.dense.bias")
-    )
-    wider.towers.queries.get_submodule(name.removesuffix(".bias")).bias = torch.nn.Parameter(torch.zeros(5))
-    pair.untie()
-    first, last = given(monkeypatch, wider, start)
-    message = rf"step-0 cannot .* step-1: 2 weights have other shapes, first documents\.{name}: \(5,\)"
-    with pytest.raises(ValueError, match=message):
-        mean_encoder([(first, 0.5), (last, 0.5)])
-    first, last = given(monkeypatch, pair, start)
-    with pytest.raises(ValueError, match="step-0 cannot be averaged with step-1: it has two towers"):
-        mean_encoder([(first, 0.5), (last, 0.5)])
 
 
 def test_the_last_evaluated_checkpoints_are_averaged_and_kept_until_then(training):
@@ -222,8 +165,6 @@ def test_a_run_that_is_stopped_while_it_averages_ends_with_the_same_bytes(traini
     ("settings", "message"),
     [
         ({"average": {}}, "set `start` .a share of the initial weights., `checkpoints` .a number., or both"),
-        ({"average": {"start": 1}}, "less than 1"),
-        ({"average": {"checkpoints": 1}}, "greater than or equal to 2"),
         ({"average": {"checkpoints": 2}}, "average.checkpoints is 2, but dev evaluates 0 checkpoints"),
         (
             {"average": {"checkpoints": 4}, "evaluate": {"every_steps": 4}},

@@ -3,7 +3,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from pyserini_ance.data.collection import Qrels, Split, Texts
 from pyserini_ance.data.prepared import AnchorSet
@@ -13,7 +12,6 @@ from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer import batch as batch_module
 from pyserini_ance.trainer.batch import Batch, TermRows, anchor_sets_of, plan_batch
-from pyserini_ance.trainer.objective import term_losses
 
 POSITIVES = [[0], [1, 2], [3], [4, 5, 6], [7], [8], [9]]
 DOCUMENTS = 50
@@ -138,23 +136,6 @@ def endless(rows: list[int], length: int, purpose: str, *key: int) -> list[int]:
     return order[:length]
 
 
-@pytest.mark.parametrize("parts", [(), (slice(0, 2), slice(2, 7))])
-def test_an_epochs_order_is_made_once(split, parts, monkeypatch):
-    """Also by steps that end in the next epoch; a second reading of the same steps makes none."""
-    made = []
-
-    def counted(purpose: str, *key: int) -> np.random.Generator:
-        made.extend([key] if purpose.startswith("queries") else [])
-        return random_stream(purpose, *key)
-
-    monkeypatch.setattr(batch_module, "random_stream", counted)
-    batch_module._epoch_order.cache_clear()
-    batches = [plan(split, step, batch_queries=4, parts=parts).queries.tolist() for step in range(20)]
-    epochs = sum(-(-20 * 2 // size) for size in (2, 5)) if parts else -(-20 * 4 // 7)
-    assert len(made) == len(set(made)) == epochs
-    assert batches == [plan(split, step, batch_queries=4, parts=parts).queries.tolist() for step in range(20)]
-
-
 @pytest.mark.parametrize("size", [2, 4, 6, 20])
 def test_an_even_draw_takes_as_many_of_each_part_in_an_order_of_its_own(split, size):
     steps = [plan(split, step, parts=PARTS, batch_queries=size) for step in range(30)]
@@ -246,7 +227,6 @@ ANN = {"negatives": [{"kind": "ann", "filters": [PROMOTE]}]}
             {"terms": {"query": ANN, "dual": {**DUAL, "negatives": ["ann"]}}},
             "`then: promote`, but terms.dual",
         ),
-        ({"terms": {"query": ANN, "dual": {**DUAL, "negatives": ["lookahead"]}}}, "promote`, but terms.dual"),
     ],
 )
 def test_document_anchors_need_one_positive_and_tables_that_nothing_promotes_to(settings, message):
@@ -297,24 +277,6 @@ def test_promoted_documents_are_anchors_with_the_queries_that_they_are_relevant_
             assert document != 40 or not {1, 5} & set(line)
             seen += document == 40
     assert seen > 10
-
-
-def test_promoted_documents_are_masked_in_the_batch(split):
-    """A loss of equal scores counts the documents that compete, with a positive that is promoted as with one
-    that is judged."""
-    judged = Split("train", split.queries, split.with_positives(np.array([[1, 40], [3, 9]])).qrels)
-    terms = {"query": {"negatives": ["random"], "in_batch_negatives": True}}
-    for step in range(10):
-        settings = {"terms": terms, "refresh": None, "batch_queries": 7, "positives": "all"}
-        sets = [anchor_sets(split, promoting([[1, 40], [3, 9]])), anchor_sets(judged, {})]
-        batches = [plan_batch(stage(**settings), 0, step, 7, of, {}) for of in sets]
-        assert rows(batches[0]) == rows(batches[1])
-        vectors = {side: torch.zeros(len(batches[0].unique(side)), 2) for side in ("query", "document")}
-        losses = [
-            term_losses(stage(**settings).terms, batch, of, vectors)["query"]
-            for batch, of in zip(batches, sets, strict=True)
-        ]
-        assert losses[0] == losses[1]
 
 
 def test_queries_are_drawn_from_those_of_every_table_even_if_all_have_equally_many():

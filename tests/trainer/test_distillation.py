@@ -68,16 +68,12 @@ def test_the_loss_is_that_of_a_slow_loop(without_dropout, tmp_path):
     assert own.teacher is None and (taught.negatives == own.negatives).all()
     encoder = load_encoder(training.start.encoder)  # also the student at step 0
     collection = training.data.collection
-    queries = encoder.encode(
-        [collection.split("train").queries[row] for row in taught.anchors.tolist()], "query"
-    )
+    queries = encoder.encode(collection.split("train").queries.take(taught.anchors), "query")
     expected = []
     for line, query in enumerate(queries):
         rows = [*taught.positives[line], *taught.negatives[line]]
         rows = [row for row in rows if row != PADDING]
-        scores = torch.from_numpy(
-            encoder.encode([collection.documents[row] for row in rows], "document") @ query
-        )
+        scores = torch.from_numpy(encoder.encode(collection.documents.take(rows), "document") @ query)
         np.testing.assert_allclose(taught.teacher[line][: len(rows)], scores, rtol=1e-4)
         target, student = (scores / 3).log_softmax(0), (scores / 2).log_softmax(0)
         expected.append(float((target.exp() * (target - student)).sum()))
@@ -102,36 +98,6 @@ def test_scores_are_published_with_the_tables_and_follow_the_student(training):
     }
     mined_with = [adoption["weights"] for adoption in training.decisions("adopt")]
     assert [report["origins"]["student"] for report in reports] == mined_with
-
-
-def test_promoted_documents_have_a_score_at_each_refresh(small_recipe, tmp_path):
-    """A table that is mined once promotes; at each refresh the teacher of another term scores that table's
-    candidates and what it promoted."""
-    data = Training(small_recipe, tmp_path / "data", {"query": DRAW}, refresh={"every_steps": 4}).data
-    queries, documents = data.collection.split("train").queries.ids, data.collection.documents.ids
-    run = tmp_path / "ranking.trec"
-    run.write_text("".join(f"{q} Q0 {documents[r]} 1 {-r} t\n" for q in queries for r in range(20)))
-    teacher = {"kind": "ranking", "file": str(run)}
-    promote = {"kind": "teacher", "teacher": teacher, "max_score": -2.5, "then": "promote"}
-    ranking = {**teacher, "top_k": 5, "filters": [promote]}
-    terms = {"query": {**DRAW, "negatives": [*DRAW["negatives"], ranking]}, "distil": DISTIL}
-    training = Training(
-        small_recipe, tmp_path / "run", terms, steps=6, refresh={"every_steps": 4}, positives="all"
-    )
-    losses = Losses()
-    training.train(callbacks=[losses])
-    static = open_generation(training.run.generation("a", 0), {}).tables["query", 1]
-    promoted = static.promoted
-    assert ("query", 1) not in open_generation(training.run.generation("a", 4), {}).tables
-    known = data.split.known_positives("query")
-    expected = [[query, row] for query in range(15) for row in range(3) if row not in known.of(query)]
-    assert promoted.tolist() == expected
-    for step in (0, 4):
-        scores = open_generation(training.run.generation("a", step), {}).teacher_scores["distil"]
-        assert np.isfinite(scores.of(promoted[:, 0], promoted[:, 1:])).all()
-        found = scores.of(static.anchors, static.candidates)
-        assert np.isfinite(found[static.candidates != PADDING]).all()
-    assert len(losses.terms) == 6 and all(np.isfinite(terms["distil"]) for terms, _ in losses.terms)
 
 
 def test_a_candidate_without_a_score_does_not_count(small_recipe, tmp_path):

@@ -71,11 +71,8 @@ def fixed(recipe, data, start: Checkpoint, scratch, world: World = World()) -> F
 def step(world, recipe, folder, scratch, tokens: int = 128) -> tuple[dict, dict, list, dict]:
     """Losses, the query tower's gradients by name, those of the document tower, and what was found; without
     dropout."""
-    stage, data, start = (
-        recipe.stages["a"],
-        tokenize(recipe, read_collection(recipe)),
-        Checkpoint.open(folder),
-    )
+    stage, data = recipe.stages["a"], tokenize(recipe, read_collection(recipe))
+    start = Checkpoint.open(folder)
     encoder = load_encoder(start.encoder)
     encoder.untie()
     encoder.towers.freeze("document")
@@ -83,25 +80,17 @@ def step(world, recipe, folder, scratch, tokens: int = 128) -> tuple[dict, dict,
     documents = fixed(recipe, data, start, scratch, world)
     runner = BatchEncoder(stage, data, encoder, nullcontext, tokens, (3, 0), world, documents)
     losses = compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
-    gradients = {
-        name: p.grad for name, p in encoder.towers.queries.backbone.named_parameters() if p.grad is not None
-    }
-    return (
-        losses,
-        gradients,
-        [p.grad for p in encoder.towers.documents.parameters()],
-        documents.live_metrics.pop().get("found"),
-    )
+    own = encoder.towers.queries.backbone.named_parameters()
+    gradients = {name: p.grad for name, p in own if p.grad is not None}
+    of_documents = [p.grad for p in encoder.towers.documents.parameters()]
+    return losses, gradients, of_documents, documents.live_metrics.pop().get("found")
 
 
 def reference(
     recipe, start: Checkpoint, name: str
 ) -> tuple[float, dict[str, torch.Tensor], dict[str, float]]:
-    stage, data, model = (
-        recipe.stages["a"],
-        tokenize(recipe, read_collection(recipe)),
-        load_encoder(start.encoder).towers.queries.backbone,
-    )
+    stage, data = recipe.stages["a"], tokenize(recipe, read_collection(recipe))
+    model = load_encoder(start.encoder).towers.queries.backbone
     batch, qrels = plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), data.split.qrels
 
     def vector(tokens, row: int, length: int):
@@ -119,9 +108,7 @@ def reference(
         queries.append(vector(data.queries["train"], q, 24))
         drawn, relevant = batch.terms[name].negatives[i].tolist(), qrels.relevant(q).tolist()
         depth = next((source.top_k for source in stage.terms[name].negatives if source.live), 0)
-        found = np.argsort(-(documents.numpy() @ queries[-1].detach().numpy()), kind="stable")[
-            :depth
-        ].tolist()
+        found = (documents @ queries[-1].detach()).argsort(descending=True)[:depth].tolist()
         hits = [rank for rank, row in enumerate(found, 1) if row in relevant]
         ranks.append(1 / hits[0] if hits else 0.0)
         recalls.append(len(hits) / len(relevant))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers.device_counts import META, DeviceCounts
+from helpers.run_outcome import without_times
 from helpers.stage_fixture import Training
 from tqdm import tqdm
 
@@ -64,8 +65,6 @@ UNIFORM = {**own_pool("nll"), "spread": {"regularizer": {"kind": "uniformity"}}}
 CASES = {  # terms, settings of the stage, waits, copies to the device, copies to the host
     "own pool": (own_pool("nll"), {}, 0, 7, 1),
     "hinge": (own_pool("hinge"), {}, 0, 7, 1),
-    "RankNet": (own_pool("ranknet"), {}, 0, 7, 1),
-    "LambdaRank": (own_pool("lambdarank"), {}, 0, 7, 1),
     "nDCG": (NDCG, {"positives": "all"}, 0, 7, 1),
     "false negatives": (MARGIN, {}, 0, 7, 1),
     "dual": (DUAL, {}, 0, 9, 1),
@@ -103,8 +102,7 @@ class Seen(TrainerCallback):
         self.calls: list = []
 
     def on_step_end(self, stage, step, losses, metrics):
-        values = {name: value for name, value in metrics.items() if "seconds" not in name}
-        self.calls.append((step, losses, values))
+        self.calls.append((step, losses, without_times(metrics)))
 
     def on_refresh(self, stage, step, generation):
         self.calls.append((step, generation.step))
@@ -128,14 +126,7 @@ def test_a_stage_that_reads_its_numbers_late_is_the_same(small_recipe, tmp_path,
 
         monkeypatch.setattr(stage, "_report_steps", counted)
         result = stage.train()
-        timeless = [
-            {
-                name: value
-                for name, value in record.items()
-                if "seconds" not in name and name not in ("parts", "memory_bytes")
-            }
-            for record in read_json_lines(training.run.metrics)
-        ]
+        timeless = [without_times(record) for record in read_json_lines(training.run.metrics)]
         return result.weights, timeless, seen.calls, max(unread)
 
     at_once, late = trained("at-once", False), trained("late", True)

@@ -3,7 +3,6 @@ import pytest
 
 from pyserini_ance.data.collection import Qrels, Split
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.trainer.frozen_documents import LiveSearchMetrics
 
 RELATION = AnchorSet(
@@ -29,14 +28,3 @@ def test_rr_looks_at_ten():
     live_metrics = LiveSearchMetrics(RELATION)
     live_metrics.add("query.0", np.array([1]), np.array([[*range(10, 20), 6]]), 1.0, 0.0)
     assert live_metrics.pop()["found"] == {"query.0": {"RR@10": 0.0, "R@11": 1.0}}
-
-
-def test_the_overlap_is_that_of_the_two_tops():
-    bm25 = np.array([[4, 1, 9], [5, PADDING, PADDING], [1, 2, 3]])
-    live_metrics = LiveSearchMetrics(RELATION, bm25)
-    live_metrics.add("query.0", np.arange(3), FOUND, 1.0, 0.0)
-    assert live_metrics.pop()["found"]["query.0"]["BM25 overlap@3"] == pytest.approx(
-        (2 / 3 + 0 + 1) / 3, abs=1e-6
-    )
-    live_metrics.add("query.0", np.array([1]), np.array([[8, PADDING]]), 1.0, 0.0)
-    assert live_metrics.pop()["found"]["query.0"]["BM25 overlap@2"] == 0.0

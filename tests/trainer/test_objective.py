@@ -85,26 +85,16 @@ def random_case(seed: int):
     return batch, qrels_of(*known), *vectors
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("margin", [None, -0.5, 0.0, 0.1, 2.0])
 @pytest.mark.parametrize("num_hardest", [None, 1, 2, 5])
 @pytest.mark.parametrize("in_batch_negatives", [False, True])
-def test_pools_agree_with_a_slow_loop(in_batch_negatives, num_hardest, seed):
-    term = {"negatives": [RANDOM], "in_batch_negatives": in_batch_negatives, "num_hardest": num_hardest}
-    case = random_case(seed)
-    assert loss_of(term, *case) == pytest.approx(slow_loss(term, *case), rel=1e-5)
-
-
-@pytest.mark.parametrize("margin", [-0.5, 0.0, 0.1, 2.0])
-@pytest.mark.parametrize("num_hardest", [None, 2])
-@pytest.mark.parametrize("in_batch_negatives", [False, True])
-def test_false_negatives_are_ignored_as_in_a_slow_loop(in_batch_negatives, num_hardest, margin):
+def test_pools_and_false_negatives_agree_with_a_slow_loop(in_batch_negatives, num_hardest, margin):
     term = {"negatives": [RANDOM], "in_batch_negatives": in_batch_negatives, "num_hardest": num_hardest}
     cases = [random_case(seed) for seed in range(5)]
-    plain = [loss_of(term, *case) for case in cases]
-    term["false_negative_margin"] = margin
-    masked = [loss_of(term, *case) for case in cases]
-    assert masked == pytest.approx([slow_loss(term, *case) for case in cases], rel=1e-5)
-    assert masked != plain
+    masked = {**term, "false_negative_margin": margin}
+    found = [loss_of(masked, *case) for case in cases]
+    assert found == pytest.approx([slow_loss(masked, *case) for case in cases], rel=1e-5)
+    assert (found != [loss_of(term, *case) for case in cases]) == (margin is not None)
 
 
 def test_false_negatives_are_counted_positives_are_not_among_them():
@@ -149,12 +139,15 @@ def test_false_negatives_among_live_candidates_are_ignored():
 
 
 @pytest.mark.parametrize(
-    "more",
-    [{"negatives": [{"kind": "ann"}], "loss": "kl", "teacher": "hybrid"}, {"regularizer": "alignment"}],
+    ("settings", "message"),
+    [
+        ({"negatives": [{"kind": "ann"}], "loss": "kl", "teacher": "hybrid"}, "false_negative_margin"),
+        ({"regularizer": "alignment"}, "a regularizer applies to all anchors and positives of the step"),
+    ],
 )
-def test_a_margin_needs_a_contrastive_loss(more):
-    with pytest.raises(ValueError, match="false_negative_margin"):
-        Term.model_validate({**more, "false_negative_margin": 0.1})
+def test_a_margin_needs_a_contrastive_loss(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Term.model_validate({**settings, "false_negative_margin": 0.1})
 
 
 GRADED = Qrels.of([0, 0, 1], [0, 1, 3], [2, 1, 1], 2)
@@ -213,13 +206,7 @@ def test_the_dual_term_is_the_nll_of_each_positive_over_queries():
     }
     for side, each in expected.items():
         torch.testing.assert_close(found[side], sum(each) / 2)
-    weighted_sum(terms, found).backward()
-    gradients = [vectors[side].grad.clone() for side in rows]
-    for side in rows:
-        vectors[side].grad = None
-    (sum(expected["query"]) / 2 + sum(expected["document"]) / 2).backward()
-    for side, gradient in zip(rows, gradients, strict=True):
-        torch.testing.assert_close(gradient, vectors[side].grad)
+    torch.testing.assert_close(weighted_sum(terms, found), sum(map(sum, expected.values())) / 2)
 
 
 @pytest.mark.parametrize("anchor", ["query", "document"])
@@ -258,21 +245,6 @@ def test_a_regularizer_sees_passages_and_pairs_of_the_best_ones(anchor, seed):
         for tensor in vectors.values():
             gradients = [torch.autograd.grad(loss, tensor, retain_graph=True)[0] for loss in (found, slow)]
             torch.testing.assert_close(*gradients)
-
-
-def test_a_regularizer_is_of_the_whole_step_and_contrasts_nothing():
-    term = Term.model_validate({"regularizer": "alignment", "weight": 0.5})
-    assert term.in_batch_negatives and Term.model_validate(term.model_dump()) == term
-    for more in (
-        {"negatives": [RANDOM]},
-        {"num_hardest": 1},
-        {"false_negative_margin": 0.0},
-        {"in_batch_negatives": False},
-    ):
-        with pytest.raises(
-            ValueError, match="a regularizer applies to all anchors and positives of the step"
-        ):
-            Term.model_validate({"regularizer": "alignment", **more})
 
 
 @pytest.mark.parametrize("anchor", ["query", "document"])

@@ -38,15 +38,6 @@ def test_learning_rates_of_all_steps(settings, rates):
     assert [learning_rate(made, step) for step in range(made.steps)] == pytest.approx(rates)
 
 
-def test_episodes_may_share_one_schedule():
-    """ANCE-Tele, arXiv:2210.17167, Figure 2: standard ANCE."""
-    whole = stage(12, warmup_steps=3)
-    shared = [stage(4, warmup_steps=3, horizon=12, offset_steps=before) for before in (0, 4, 8)]
-    assert [learning_rate(one, step) for one in shared for step in range(4)] == [
-        learning_rate(whole, step) for step in range(12)
-    ]
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

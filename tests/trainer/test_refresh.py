@@ -57,16 +57,6 @@ def test_the_schedule_is_a_pure_function(settings, log, step, pending, adopted, 
     assert schedule.adoptions(step, pending, adopted) == expected
 
 
-@pytest.mark.parametrize(
-    ("log", "covered", "requested"),
-    [(FREE, [], [0, 4, 8]), (RESUMED, [0, 7], [0, 4, 8]), (REPLAY, [0, 7, 8], [4])],
-)
-def test_a_log_covers_steps_up_to_its_last_or_all_of_a_replay(log, covered, requested):
-    schedule = schedule_of(WHEN_READY, 20, log)
-    assert [step for step in (0, 7, 8) if log.covers(step)] == covered
-    assert [checkpoint for checkpoint in (0, 4, 8) if schedule.is_requested(checkpoint)] == requested
-
-
 class Tables(RefreshQueue):
     """A queue of products whose adoption does nothing."""
 
@@ -193,12 +183,6 @@ def test_a_replay_repeats_all_adoptions(seed):
     recorded = AdoptionLog({step: [of] for step, of in adopted}, {of: "w" for _, of in adopted}, "replay")
     for takes in (1, 40):
         assert play(product, 60, takes=lambda takes=takes: takes, log=recorded)[0] == adopted
-
-
-def test_a_replay_with_other_weights_is_followed_with_a_warning(caplog):
-    recorded = AdoptionLog({0: [0]}, {0: "others"}, "replay")
-    assert play(Refresh(every_steps=3, mode="async"), 3, lambda: 1, log=recorded)[0] == [(0, 0)]
-    assert "stage a, step 0: the weights differ from those of the recorded run" in caplog.text
 
 
 @pytest.mark.parametrize("first", range(4, 20))

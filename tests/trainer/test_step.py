@@ -156,29 +156,6 @@ def test_two_steps_equal_a_written_out_reference(made, tmp_path, chunk_queries):
     )  # the tolerance is far below a step
 
 
-def gradients_of(recipe, data, tokens: int = 512, **changes) -> tuple[dict, list[torch.Tensor]]:
-    stage = recipe.stages["a"].model_copy(update=changes)
-    encoder = initial_encoder(recipe.encoder, 0)
-    encoder.towers.train()
-    runner = BatchEncoder(stage, data, encoder, nullcontext, tokens, (3, 0), World())
-    losses = compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
-    return losses, [p.grad for p in encoder.towers.parameters() if p.grad is not None]
-
-
-@pytest.mark.parametrize(
-    ("pool", "chunks"),
-    [(pool, {"chunk_queries": size}) for pool in ("own", "step") for size in (1, 4, 6)]
-    + [("own", {"tokens": tokens}) for tokens in (200, 100, 1)],
-)
-def test_chunks_add_up_to_the_whole_step(made, pool, chunks):
-    terms = {pool: made[0].stages["a"].terms[pool]}
-    whole_losses, whole = gradients_of(*made, tokens=1000, terms=terms)
-    losses, parts = gradients_of(*made, **{"tokens": 1000, **chunks}, terms=terms)
-    assert losses == pytest.approx(whole_losses, rel=1e-5)
-    for one, other in zip(whole, parts, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
-
-
 def step_in_world(
     world, recipe, changes: dict, tokens: int = 128
 ) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
@@ -191,43 +168,24 @@ def step_in_world(
     return losses, {name: p.grad for name, p in backbone.named_parameters() if p.grad is not None}
 
 
-def chunks_within(recipe, data, tokens: int | None, world: World | None = None, **changes) -> list[int]:
-    """The queries of each chunk of a step."""
-    stage, encoder = recipe.stages["a"].model_copy(update=changes), initial_encoder(recipe.encoder, 0)
-    runner = BatchEncoder(stage, data, encoder, nullcontext, tokens, (3, 0), world or World())
-    return [len(chunk.queries) for chunk in runner._chunks(plan_batch(stage, 0, 0, 3, data.anchor_sets, {}))]
+def assert_whole(step: tuple[dict, dict], recipe, changes: dict) -> None:
+    """A step's losses and gradients are those of one process in one go."""
+    expected, whole = step_in_world(World(), recipe, {**changes, "chunk_queries": None}, 1000)
+    losses, gradients = step
+    assert losses == pytest.approx(expected, rel=1e-5) and gradients.keys() == whole.keys()
+    for name, gradient in whole.items():
+        torch.testing.assert_close(gradients[name], gradient, rtol=1e-3, atol=1e-5)
 
 
-def test_own_pools_are_cut_where_their_tokens_exceed_the_budget(made, monkeypatch):
-    recipe, data = made
-    own = {"terms": {"own": recipe.stages["a"].terms["own"]}}
-    rows = plan_batch(recipe.stages["a"].model_copy(update=own), 0, 0, 3, data.anchor_sets, {})
-    longest = int(data.documents.lengths(32, rows.unique("document")).max())
-    assert chunks_within(recipe, data, None, **own) == chunks_within(recipe, data, 1000, **own) == [6]
-    assert chunks_within(recipe, data, 300, **own) == [3, 3]
-    assert chunks_within(recipe, data, 200, **own) == [2, 1, 1, 2]
-    assert chunks_within(recipe, data, 300, World(0, 2), **own) == [6]
-    assert chunks_within(recipe, data, 300, World(1, 2), **own) == [6]
-    assert chunks_within(recipe, data, longest, **own) == [1] * 6  # a query is never cut
-    assert chunks_within(recipe, data, longest) == [6]  # `step` couples all queries
-    assert chunks_within(recipe, data, longest, chunk_queries=4, **own) == [4, 2]
-    monkeypatch.setattr("pyserini_ance.trainer.step.TOKENS_PER_CHUNK", 300)
-    assert chunks_within(recipe, data, None, **own) == [3, 3]
-
-
-@pytest.mark.parametrize("chunk_queries", [None, 2])
-def test_a_step_of_two_processes_equals_a_written_out_reference(made, run_processes, chunk_queries):
-    recipe, data = made
-    batch = plan_batch(recipe.stages["a"], 0, 0, 3, data.anchor_sets, {})
-    model = initial_encoder(recipe.encoder, 0).towers.queries.backbone
-    expected = reference_step(model, {}, 1, batch, data)[0]
-    for losses, gradients in run_processes(2, step_in_world, recipe, {"chunk_queries": chunk_queries}):
-        assert losses == pytest.approx(expected, rel=1e-5)
-        for name, p in model.named_parameters():
-            if p.grad is not None:
-                torch.testing.assert_close(
-                    gradients[name], p.grad, rtol=1e-4, atol=1e-5 * float(p.grad.abs().max()) + 1e-5
-                )
+@pytest.mark.parametrize(
+    ("pool", "chunk_queries", "tokens"),
+    [(pool, size, 1000) for pool in TERMS for size in (1, 4, 6)]
+    + [("own", None, tokens) for tokens in (200, 100, 1)],
+)
+def test_chunks_add_up_to_the_whole_step(made, pool, chunk_queries, tokens):
+    recipe = made[0]
+    changes = {"chunk_queries": chunk_queries, "terms": {pool: recipe.stages["a"].terms[pool]}}
+    assert_whole(step_in_world(World(), recipe, changes, tokens), recipe, changes)
 
 
 @pytest.mark.parametrize(
@@ -240,11 +198,8 @@ def test_a_step_of_two_processes_equals_a_written_out_reference(made, run_proces
 )
 def test_processes_add_up_to_the_whole_step(made, run_processes, pool, changes, tokens, size):
     recipe, changes = made[0], {**changes, "terms": {pool: made[0].stages["a"].terms[pool]}}
-    expected, whole = step_in_world(World(), recipe, changes, 1000)
-    for losses, gradients in run_processes(size, step_in_world, recipe, changes, tokens):
-        assert losses == pytest.approx(expected, rel=1e-5) and gradients.keys() == whole.keys()
-        for name, gradient in whole.items():
-            torch.testing.assert_close(gradients[name], gradient, rtol=1e-3, atol=1e-5)
+    for step in run_processes(size, step_in_world, recipe, changes, tokens):
+        assert_whole(step, recipe, changes)
 
 
 def queries_at_once(world, recipe, changes: dict) -> list[int]:
@@ -291,11 +246,8 @@ def test_a_step_scores_documents_as_a_search_does_but_without_empty_passages(
     recipe = small_recipe(
         {"a": {"steps": 1, "batch_queries": 6, "terms": terms, "optimizer": OPTIMIZER}}, encoder=encoder
     )
-    data, stage, towers = (
-        tokenize(recipe, read_collection(recipe)),
-        recipe.stages["a"],
-        initial_encoder(recipe.encoder, 0),
-    )
+    data, stage = tokenize(recipe, read_collection(recipe)), recipe.stages["a"]
+    towers = initial_encoder(recipe.encoder, 0)
     batch = plan_batch(stage, 0, 0, 3, data.anchor_sets, {})
     encoder = BatchEncoder(stage, data, towers, nullcontext, 128, (3, 0), World())
     losses = compute_gradients(encoder, batch, 0)
@@ -317,20 +269,12 @@ def test_a_step_scores_documents_as_a_search_does_but_without_empty_passages(
     np.testing.assert_allclose(searched, np.maximum(trained, of_empty), atol=1e-4)
 
     def slow(scores: np.ndarray, rows: TermRows) -> float:
-        scores, drawn = (
-            scores if rows.anchor == "query" else scores.T,
-            np.concatenate([rows.positives, rows.negatives], axis=1),
-        )
-        each = [
-            [scores[anchor, other] for other in others]
-            for anchor, others in zip(rows.anchors, drawn, strict=True)
-        ]
-        return float(
-            np.mean([math.log(sum(math.exp(0.2 * (score - own[0])) for score in own)) for own in each])
-        )
+        scores = scores if rows.anchor == "query" else scores.T
+        drawn = np.concatenate([rows.positives, rows.negatives], axis=1)
+        each = 0.2 * scores[rows.anchors[:, None], drawn]
+        return float(np.log(np.exp(each - each[:, :1]).sum(1)).mean())
 
-    assert losses == pytest.approx(
-        {name: slow(trained, rows) for name, rows in batch.terms.items()}, rel=1e-4
-    )
+    of_training = {name: slow(trained, rows) for name, rows in batch.terms.items()}
+    assert losses == pytest.approx(of_training, rel=1e-4)
     of_search = {name: slow(searched, rows) for name, rows in batch.terms.items()}
     assert (losses == pytest.approx(of_search, rel=1e-4)) == (not empty)

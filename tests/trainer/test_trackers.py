@@ -9,9 +9,7 @@ from pyserini_ance.recipe.load import load
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines
-from pyserini_ance.trainer.trackers import arguments, check_trackers, series, tracking
-
-NAMES = ("tensorboard", "wandb", "trackio", "mlflow")
+from pyserini_ance.trainer.trackers import check_trackers, series, tracking
 
 
 def log_steps(run: RunDir, stage: str, first: int, last: int) -> None:
@@ -49,20 +47,6 @@ def expected(run: RunDir) -> dict[str, list[tuple[int, float]]]:
         for name, value in series(record).items():
             points.setdefault(name, []).append((record["step"] + 3 * (record["stage"] == "ance"), value))
     return points
-
-
-def test_series_are_the_numbers_of_a_record_by_path():
-    at = {"stage": "ance", "step": 4}
-    terms = {"query": 0.5, "dual": 2}
-    assert series({"event": "step", **at, "loss": 1.5, "terms": terms, "final": True}) == {
-        "step/loss": 1.5,
-        "step/terms/query": 0.5,
-        "step/terms/dual": 2,
-    }
-    assert series({"event": "dev", **at, "checkpoint_step": 4, "measure": "RR@10", "value": 0.25}) == {
-        "dev/RR@10": 0.25,
-        "dev/checkpoint_step": 4,
-    }
 
 
 def test_tensorboard_has_each_point_after_a_kill(tmp_path):
@@ -157,11 +141,3 @@ def test_a_tracker_that_is_missing_or_cannot_be_started_ends_the_run_before_trai
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match="the package wandb is not installed.*pip install wandb"):
         check_trackers(["wandb"])
-
-
-def test_accelerate_has_a_class_for_each_tracker(tmp_path):
-    assert set(NAMES) <= set(LOGGER_TYPE_TO_CLASS)
-    assert load("demo/ance", f"log_with=[{','.join(NAMES)}]").recipe.log_with == NAMES
-    assert load("demo/ance").recipe.log_with == load("demo/ance", "log_with=null").recipe.log_with == ()
-    for name in NAMES:
-        LOGGER_TYPE_TO_CLASS[name](**arguments(name, tmp_path, None))

@@ -1,4 +1,3 @@
-import numpy as np
 from helpers.filter_fixture import candidates_of
 
 from pyserini_ance.negatives.filters.duplicates import Duplicates
@@ -25,16 +24,3 @@ def test_candidate_queries_are_compared_with_queries():
         anchor="document",
     )
     assert Duplicates().mask(found).tolist() == [[False, True], [False, False], [True, False]]
-
-
-def test_masks_agree_with_a_slow_loop():
-    rng = np.random.default_rng(0)
-    documents = [f"text {'  ' * int(rng.integers(0, 2))}{int(rng.integers(0, 12))}" for _ in range(40)]
-    positives = [rng.choice(40, 2, replace=False).tolist() for _ in range(15)]
-    rows = rng.integers(0, 40, (15, 10))
-    plain = [" ".join(text.split()) for text in documents]
-    expected = [
-        [plain[row] in [plain[p] for p in known] for row in line]
-        for known, line in zip(positives, rows, strict=True)
-    ]
-    assert Duplicates().mask(candidates_of(positives, rows, documents=documents)).tolist() == expected

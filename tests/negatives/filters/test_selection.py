@@ -4,8 +4,6 @@ import pytest
 from pyserini_ance.data import known_positives as module
 from pyserini_ance.data.collection import Qrels, Split
 from pyserini_ance.data.known_positives import grades_of, is_known_positive
-from pyserini_ance.negatives.filters.base import apply_masks
-from pyserini_ance.negatives.table import PADDING
 
 
 @pytest.mark.parametrize(("most", "lines"), [(0, 7), (5, 3), (16, 4096)])
@@ -60,25 +58,3 @@ def test_rows_near_the_maximum_of_int32_are_distinguished(split_of, most, monkey
         [False, True],
         [False, True],
     ]
-
-
-def test_removals_agree_with_a_slow_loop():
-    rng = np.random.default_rng(0)
-    candidates, scores = rng.integers(-1, 40, (30, 12)), rng.random((30, 12))  # -1 is padding
-    marked = {name: rng.random((30, 12)) < 0.3 for name in ("first", "second")}
-    found, found_scores, dropped = apply_masks(candidates, scores, marked, 5)
-    expected = {"first": 0, "second": 0}
-    for row in range(30):
-        kept = []
-        for place in range(12):
-            by = next((name for name in marked if marked[name][row, place]), None)
-            if candidates[row, place] == PADDING:
-                continue
-            if by:
-                expected[by] += 1
-            else:
-                kept.append(place)
-        kept, padding = kept[:5], 5 - len(kept[:5])
-        assert found[row].tolist() == [*candidates[row, kept], *[PADDING] * padding]
-        assert found_scores[row].tolist() == [*scores[row, kept].astype(np.float32), *[-np.inf] * padding]
-    assert dropped == expected and list(dropped) == ["first", "second"]

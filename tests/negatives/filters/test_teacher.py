@@ -1,6 +1,5 @@
 """The filter that asks a teacher, compared with a slow loop over the pairs that a file scores."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -174,19 +173,3 @@ def test_a_cross_encoder_whose_files_changed_is_loaded_again(monkeypatch, tmp_pa
         (folder / "weights").write_text(str(value))
         assert rule.mask(found).any() == is_relevant
     cross_encoder._load.cache_clear()
-
-
-def test_without_a_recipe_the_error_says_what_is_missing(tmp_path):
-    case = Case(tmp_path, "query")
-    case.candidates.snapshot.recipe = None
-    rule = TeacherFilter(teacher={"kind": "ranking", "file": case.file}, max_score=0)
-    with pytest.raises(ValueError, match="filter `teacher`: this snapshot knows no recipe.*pass `recipe`"):
-        rule.mask(case.candidates)
-    nothing = replace(case.candidates, rows=np.full((QUERIES, 3), PADDING))
-    assert not rule.mask(nothing).any()  # nobody is asked
-
-
-def test_a_missing_file_is_reported_before_training(tmp_path):
-    rule = TeacherFilter(teacher={"kind": "ranking", "file": tmp_path / "nowhere"}, max_score=1)
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        rule.check_data(candidates_of([[0]], [[1]]).anchor_set)

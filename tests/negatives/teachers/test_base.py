@@ -6,14 +6,7 @@ from helpers.filter_fixture import candidates_of
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.table import PADDING, NegativeTable
-from pyserini_ance.negatives.teachers.base import (
-    Pairs,
-    Teacher,
-    TeacherContext,
-    TeacherScores,
-    score_tables,
-    scored_once,
-)
+from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, score_tables, scored_once
 
 
 class Product(Teacher):
@@ -39,12 +32,13 @@ def context(split_of, snapshot_of, tmp_path):
 
 
 def test_candidates_of_all_tables_and_positives_are_scored(context):
-    anchor_set = context.snapshot.anchor_set("query")
+    """Promoted documents too."""
+    anchor_set = context.snapshot.anchor_set("query").with_positives(np.array([[0, 5]], np.int32))
     tables = [table_of(anchor_set, [[1, 2], [5, PADDING]]), table_of(anchor_set, [[2], [1]])]
     scores = score_tables(Product(), tables, anchor_set, context)
     found = scores.of(np.array([0, 1, 0]), np.array([[1, 2, 3, 5], [5, 1, 0, 4], [PADDING, 4, 0, 2]]))
     nan = np.nan
-    expected = [[1, 2, 3, nan], [105, 101, 100, 104], [nan, nan, nan, 2]]
+    expected = [[1, 2, 3, 5], [105, 101, 100, 104], [nan, nan, nan, 2]]
     np.testing.assert_array_equal(found, np.array(expected, np.float32))
 
 
@@ -61,13 +55,6 @@ def test_only_anchors_that_every_table_has_are_scored(context):
     tables = [table_of(anchor_set, [[1], [2]]), table_of(anchor_set, [[5]], anchors=[1])]
     scores = score_tables(Product(), tables, anchor_set, context)
     assert scores.keys.tolist() == [6 * 1 + row for row in (0, 2, 4, 5)]
-
-
-def test_saved_scores_are_the_same(tmp_path):
-    scores = TeacherScores(np.array([3, 8]), np.array([0.5, -2.0], np.float32), 5)
-    scores.save(tmp_path / "scores")
-    found = TeacherScores.load(tmp_path / "scores")
-    assert found.width == 5 and found.of(np.array([1]), np.array([[3, 0]])).tolist()[0][0] == -2.0
 
 
 def test_a_pair_is_scored_once_and_an_interrupted_call_continues(context, monkeypatch):

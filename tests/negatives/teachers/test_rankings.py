@@ -47,23 +47,3 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(path, context, monkeyp
     with pytest.raises(RuntimeError, match=f"{path} has changed while its scores were read; start again"):
         RankingTeacher(file=path).score(PAIRS, context)
     assert not [*context.recipe.cache.rglob("*.npy")]
-
-
-def test_a_damaged_cache_is_named(path, context):
-    RankingTeacher(file=path).score(PAIRS, context)
-    (scores,) = context.recipe.cache.rglob("scores.npy")
-    scores.write_bytes(b"")
-    with pytest.raises(RuntimeError, match=f"{scores} is not what .*; remove {scores.parent} and make it"):
-        RankingTeacher(file=path).score(PAIRS, context)
-
-
-def test_a_malformed_file_leaves_nothing_in_the_cache(path, context):
-    path.write_text("q0 Q0 d1 1 much t\n")
-    with pytest.raises(ValueError, match="line 1: score 'much'; expected a finite number"):
-        RankingTeacher(file=path).score(PAIRS, context)
-    assert not [*context.recipe.cache.rglob("*.npy")]
-
-
-def test_a_missing_file_is_named():
-    with pytest.raises(FileNotFoundError, match="teacher.file"):
-        _ = RankingTeacher(file="nowhere.trec").files
