@@ -149,15 +149,6 @@ def test_a_bad_corpus_leaves_nothing(encoder, tmp_path, line, message):
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
 
 
-def test_documents_without_text_may_be_left_out(encoder, tmp_path, caplog):
-    corpus, output = tmp_path / "corpus.jsonl", tmp_path / "out"
-    corpus.write_text('{"id": "a", "contents": "Cats purr."}\n{"id": "void", "contents": " "}\n')
-    flags = ["--corpus", str(corpus), "--encoder", str(encoder), "--format", "jsonl", "--output", str(output)]
-    main([*flags, "--empty-documents", "skip"])
-    [line] = (output / "embeddings.jsonl").read_text().splitlines()
-    assert json.loads(line)["id"] == "a" and "skipped: 1 documents without text" in caplog.messages
-
-
 def test_other_formats_hold_the_same_vectors(encoder, tmp_path, capsys):
     corpus = tmp_path / "corpus.jsonl"
     titled = {"id": "t", "title": "Cats", "text": "They purr."}
