@@ -85,9 +85,3 @@ def test_incompatible_options_are_refused(run, capsys, tmp_path):
         assert words in capsys.readouterr().err
     with pytest.raises(FileNotFoundError, match="is not a run directory"):
         main(["--answers", str(tmp_path / "absent")])
-
-
-def test_data_that_has_changed_is_refused(run, tmp_path):
-    (tmp_path / "psgs.tsv").write_text(PASSAGES + "4\tAnother.\tD\n")
-    with pytest.raises(ValueError, match="the data .* is not that which"):
-        main(["--answers", str(run.folder)])

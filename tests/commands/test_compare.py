@@ -59,22 +59,12 @@ def test_an_unfinished_run_is_named(runs, tmp_path):
         compare.main(["runs/typo"])
 
 
-def test_a_curve_is_drawn_with_any_table_and_tables_exclude_one_another(runs, capsys, tmp_path, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(plots, "plot_curves", lambda curves, path: drawn.append(path))
-    compare.main([*runs, "--time-to-target", "best", "--curve", str(tmp_path / "curve.svg")])
-    assert drawn == [tmp_path / "curve.svg"] and "to 0.4000 seconds" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="2"):
-        compare.main([*runs, "--time-to-target", "best", "--forgetting"])
-    assert "pass one of --significance, --time-to-target" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (["--time-to-target", "0.4", "--rows", "demo/ance"], "remove --rows"),
-        (["--forgetting", "--rows", "demo/ance"], "remove --rows"),
         (["--test", "permutation"], "--test is that of --significance; remove --test"),
+        (["--time-to-target", "best", "--forgetting"], "pass one of --significance, --time-to-target"),
     ],
 )
 def test_options_of_another_table_are_refused(runs, capsys, flags, message):

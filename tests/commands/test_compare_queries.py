@@ -23,23 +23,15 @@ def make_run(small_recipe, tmp_path):
 
 
 def test_two_runs(make_run, capsys):
-    good, bad = (
-        make_run("good", {"test-0": "pink-river", "test-1": "green-horse"}),
-        make_run("bad", {"test-0": "pink-river"}),
-    )
+    good = make_run("good", {"test-0": "pink-river", "test-1": "green-horse"})
+    bad = make_run("bad", {"test-0": "pink-river"})
     main(["--compare-queries", good, bad, "--measures", "RR@5"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"# RR@5: {good} against {bad}" and lines[2].startswith(
-        "1 wins, 1 ties, 0 losses of 2 queries; mean difference +0.500"
-    )
+    assert lines[0] == f"# RR@5: {good} against {bad}"
+    assert lines[2].startswith("1 wins, 1 ties, 0 losses of 2 queries; mean difference +0.500")
     assert "### test-1: query of green horse" in lines
-    assert [cell.strip() for cell in lines[-2].split("|")[1:-1]] == [
-        good,
-        "1.0000",
-        "green-horse",
-        "1",
-        "the horse is green very very very",
-    ]
+    cells = [cell.strip() for cell in lines[-2].split("|")[1:-1]]
+    assert cells == [good, "1.0000", "green-horse", "1", "the horse is green very very very"]
 
 
 def test_a_row_of_a_run_and_an_unfinished_run(make_run, tmp_path, capsys):
@@ -48,10 +40,7 @@ def test_a_row_of_a_run_and_an_unfinished_run(make_run, tmp_path, capsys):
     assert "1 wins, 1 ties, 0 losses" in capsys.readouterr().out
     for file in ("run.test.trec", "runs/bm25.test.trec"):
         (tmp_path / "good" / file).unlink()
-    message = (
-        r"rows that have one: none; its final evaluation has not finished: pyserini-ance train .*--resume$"
-    )
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="final evaluation has not finished: .* train .*--resume$"):
         main(["--compare-queries", run, f"{run}:bm25"])
 
 
@@ -59,17 +48,8 @@ def test_a_row_of_a_run_and_an_unfinished_run(make_run, tmp_path, capsys):
     ("rankings", "error", "message"),
     [
         (["good", "good:bm52"], ValueError, r"no ranking of split 'test' .*; rows that have one: bm25"),
-        (
-            ["good", "good:bm25", "--split", "dev"],
-            ValueError,
-            r"trained with final_evaluation.split=\[test,dev\]",
-        ),
-        (["good", "cr/inbatch"], FileNotFoundError, "cr/inbatch is not a run directory: no such folder"),
-        (
-            ["goood", "good"],
-            FileNotFoundError,
-            r"no such folder \(did you mean 'good'\?\)\. Pass a directory",
-        ),
+        (["good", "good:bm25", "--split", "dev"], ValueError, r"final_evaluation.split=\[test,dev\]"),
+        (["goood", "good"], FileNotFoundError, r"no such folder \(did you mean 'good'\?\)"),
         (["good", "other"], ValueError, "judge split 'test' differently"),
         (["good", "good"], SystemExit, "2"),
     ],

@@ -1,7 +1,5 @@
 """`pyserini-ance convert` as a user runs it, with a run directory made by hand."""
 
-import json
-
 import numpy as np
 import pytest
 import yaml
@@ -43,14 +41,8 @@ def run(recipe, tmp_path) -> RunDir:
 def table(first: int, anchor: str = "query") -> NegativeTable:
     candidates = np.tile(np.array([first, 29, first, PADDING], np.int32), (15, 1))
     scores = np.tile(np.array([2.5, 1.25, 2.5, -np.inf], np.float32), (15, 1))
-    return NegativeTable(
-        anchor,
-        "document" if anchor == "query" else "query",
-        np.arange(15, dtype=np.int32),
-        candidates,
-        scores,
-        "ann",
-    )
+    found = "document" if anchor == "query" else "query"
+    return NegativeTable(anchor, found, np.arange(15, dtype=np.int32), candidates, scores, "ann")
 
 
 def convert(capsys, *arguments) -> dict:
@@ -72,24 +64,13 @@ def test_a_recipes_collection_as_beir_and_tevatron(recipe, tmp_path, capsys):
 
 @pytest.mark.parametrize("layout", ["beir", "tevatron"])
 def test_what_a_format_cannot_hold_is_named(recipe, tmp_path, capsys, caplog, layout):
-    """A split with answers alone, and a field of the documents that the kind does not read."""
-    data = tmp_path / "data"
-    (data / "asked.jsonl").write_text(
-        "".join(f'{{"id": "{n}", "title": "who", "answers": ["a"]}}\n' for n in range(3))
-    )
-    lines = [json.loads(line) for line in (data / "corpus.jsonl").read_text().splitlines()]
-    (data / "corpus.jsonl").write_text(
-        "".join(json.dumps({"url": "u", "title": "", "text": one["contents"], **one}) + "\n" for one in lines)
-    )
-    path = tmp_path / "recipe.yaml"
+    """A split with answers alone."""
+    asked, path = tmp_path / "data" / "asked.jsonl", tmp_path / "recipe.yaml"
+    asked.write_text('{"id": "1", "title": "who", "answers": ["a"]}\n')
     path.write_text(dump(recipe))
-    more = (f"data.splits.asked.topics={data / 'asked.jsonl'}", "data.fields=[url, title, text]")
-    said = convert(capsys, path, *more, "--to", layout, "--output", tmp_path / layout)["data"]
-    assert list(said["splits"]) == ["train", "dev", "test"]
-    assert [message for message in caplog.messages if "skipped" not in message] == [
-        f"split asked is left out with its 3 queries: {layout} needs judgments",
-        f"kind {layout} reads title and text alone: url is written, but not read again",
-    ]
+    flags = (f"data.splits.asked.topics={asked}", "--to", layout, "--output", tmp_path / layout)
+    assert list(convert(capsys, path, *flags)["data"]["splits"]) == ["train", "dev", "test"]
+    assert f"split asked is left out with its 1 queries: {layout} needs judgments" in caplog.messages
 
 
 def test_the_relevance_threshold_is_printed_for_beir_only(recipe, tmp_path, capsys):
@@ -98,83 +79,52 @@ def test_the_relevance_threshold_is_printed_for_beir_only(recipe, tmp_path, caps
     for split in ("train", "dev", "test"):
         qrels = tmp_path / "data" / f"{split}.qrels"
         qrels.write_text(qrels.read_text().replace(" 1\n", " 2\n") + f"{split}-1 0 red-cloud 1\n")
-    said = [
-        convert(capsys, path, "data.relevance_threshold=2", "--to", to, "--output", tmp_path / to)["data"]
-        for to in ("beir", "tevatron")
-    ]
-    kinds = {one["kind"]: component_class("data", one["kind"]) for one in said}
-    counts = [
-        len(kinds[one["kind"]].model_validate(one).read().split("train").qrels.positives.rows) for one in said
-    ]
-    assert [one.get("relevance_threshold") for one in said] == [2, None]
-    assert counts == [16, 16]
+    for to, threshold in (("beir", 2), ("tevatron", None)):
+        said = convert(capsys, path, "data.relevance_threshold=2", "--to", to, "--output", tmp_path / to)
+        read = component_class("data", to).model_validate(said["data"]).read()
+        assert said["data"].get("relevance_threshold") == threshold
+        assert len(read.split("train").qrels.positives.rows) == 16
 
 
 @pytest.mark.parametrize(
     ("chosen", "first"),
     [([], 22), (["--table", "ance-00000010"], 21), (["--table", "ance-00000000/query.0"], 20)],
 )
-def test_mined_negatives_in_every_form(recipe, run, tmp_path, capsys, chosen, first):
-    collection = recipe.data.read()
-    queries, documents = collection.split("train").queries, collection.documents
-    for layout in ("trec", "msmarco", "tevatron"):
+def test_mined_negatives_of_a_chosen_table(recipe, run, tmp_path, capsys, chosen, first):
+    ids = recipe.data.read().documents.ids
+    lines = {
+        "trec": f"train-0 Q0 {ids[first]} 1 2.500000 pyserini_ance\n",
+        "msmarco": f"train-0\t{ids[first]}\t1\ntrain-0\t{ids[29]}\t2\n",
+    }
+    for layout, begin in lines.items():
         convert(capsys, run.folder, "--to", layout, "--output", tmp_path / layout, *chosen)
-        file = tmp_path / "tevatron" / "train.jsonl" if layout == "tevatron" else tmp_path / layout
-        found = ranked.read(file, queries, documents)
-        assert {query: list(hits) for query, hits in found.items()} == {
-            id: [documents.ids[first], documents.ids[29]] for id in queries.ids
-        }
-    assert (
-        (tmp_path / "trec")
-        .read_text()
-        .startswith(f"train-0 Q0 {documents.ids[first]} 1 2.500000 pyserini_ance\n")
-    )
-    assert (
-        (tmp_path / "msmarco")
-        .read_text()
-        .startswith(f"train-0\t{documents.ids[first]}\t1\ntrain-0\t{documents.ids[29]}\t2\n")
-    )
+        assert (tmp_path / layout).read_text().startswith(begin)
 
 
-@pytest.fixture
-def deep_run(run) -> RunDir:
+@pytest.mark.parametrize("layout", ["trec", "msmarco", "tevatron"])
+@pytest.mark.parametrize("number", [1, 3, 40])
+def test_the_first_negatives_of_each_query(recipe, run, tmp_path, capsys, layout, number):
     """The newest generation has 12 of the 30 documents for each query, then padding; two repeat."""
     order = [5, 3, 5, 9, 0, 3, 29, 28, 27, 26, 1, 2, 4, 6, PADDING]
     candidates = np.tile(np.array(order, np.int32), (15, 1))
     scores = np.tile(np.arange(len(order), 0, -1, dtype=np.float32), (15, 1))
     deep = NegativeTable("query", "document", np.arange(15, dtype=np.int32), candidates, scores, "ann")
-    digest = recipe_data(run.read_recipe()).read().digest
-    about = {"stage": "a-later", "step": 9, "weights": "w", "collection": digest}
+    collection = recipe.data.read()
+    about = {"stage": "a-later", "step": 9, "weights": "w", "collection": recipe_data(recipe).read().digest}
     publish_generation(run.generation("a-later", 9), {("query", 0): deep}, {}, {}, about)
-    return run
-
-
-@pytest.mark.parametrize("layout", ["trec", "msmarco", "tevatron"])
-@pytest.mark.parametrize("number", [1, 3, 12, 40])
-def test_the_first_negatives_of_each_query(recipe, deep_run, tmp_path, capsys, layout, number):
-    ids = recipe.data.read().documents.ids
+    flags = ["--to", layout, "--output", tmp_path / layout, "--num-negatives", number]
+    convert(capsys, run.folder, *flags)
+    file = tmp_path / "tevatron" / "train.jsonl" if layout == "tevatron" else tmp_path / layout
+    queries, ids = collection.split("train").queries, collection.documents.ids
     expected = [ids[row] for row in [5, 3, 9, 0, 29, 28, 27, 26, 1, 2, 4, 6]][:number]
-    output = tmp_path / layout
-    convert(capsys, deep_run.folder, "--to", layout, "--output", output, "--num-negatives", number)
-    if layout == "tevatron":
-        records = [json.loads(line) for line in (output / "train.jsonl").read_text().splitlines()]
-        found = [[passage["docid"] for passage in record["negative_passages"]] for record in records]
-    else:
-        column = 2 if layout == "trec" else 1
-        lines = [line.split() for line in output.read_text().splitlines()]
-        found = [[line[column] for line in lines if line[0] == f"train-{query}"] for query in range(15)]
-    assert found == [expected] * 15
+    found = ranked.read(file, queries, collection.documents)
+    assert {query: list(hits) for query, hits in found.items()} == dict.fromkeys(queries.ids, expected)
 
 
 def test_one_of_several_tables_must_be_named(recipe, run, tmp_path):
     about = {"stage": "a-later", "step": 9, "weights": "w", "collection": recipe_data(recipe).read().digest}
-    publish_generation(
-        run.generation("a-later", 9),
-        {("query", 0): table(3), ("document", 1): table(4, "document")},
-        {},
-        {},
-        about,
-    )
+    tables = {("query", 0): table(3), ("document", 1): table(4, "document")}
+    publish_generation(run.generation("a-later", 9), tables, {}, {}, about)
     flags = [str(run.folder), "--to", "trec", "--output", str(tmp_path / "trec")]
     with pytest.raises(ValueError, match=r"has the tables document\.1, query\.0; pass one of them: --table"):
         main(flags)
@@ -183,75 +133,40 @@ def test_one_of_several_tables_must_be_named(recipe, run, tmp_path):
     main([*flags, "--table", "a-later-00000009/query.0"])
 
 
-@pytest.mark.parametrize(
-    ("row", "flags", "name"),
-    [
-        ("", ["--split", "test"], "run.test.trec"),
-        (":bm25", [], "runs/bm25.test.trec"),
-        (":bm25", ["--split", "dev"], "runs/bm25.dev.trec"),
-    ],
-)
-def test_a_ranking_as_leaderboards_take_it(run, tmp_path, capsys, row, flags, name):
+@pytest.mark.parametrize(("row", "split", "name"), [("", "test", "run"), (":bm25", "dev", "runs/bm25")])
+def test_a_ranking_as_leaderboards_take_it(run, tmp_path, capsys, row, split, name):
     """By score, ties as measures see them, whatever the order of the lines."""
     run.run_files.mkdir()
-    lines = "test-1 Q0 red-horse 1 0.5 t\ntest-0 Q0 a 1 1.0 t\ntest-0 Q0 b 2 1.0 t\ntest-0 Q0 c 3 2.5 t\n"
-    (run.folder / name).write_text(lines)
-    said = convert(capsys, f"{run.folder}{row}", *flags, "--to", "msmarco", "--output", tmp_path / "out.tsv")
-    assert (
-        tmp_path / "out.tsv"
-    ).read_text() == "test-1\tred-horse\t1\ntest-0\tc\t1\ntest-0\tb\t2\ntest-0\ta\t3\n"
-    assert said == {
-        "final_evaluation": {"rerank": {flags[1] if flags else "test": {"file": str(tmp_path / "out.tsv")}}}
-    }
-    convert(capsys, f"{run.folder}{row}", *flags, "--to", "trec", "--output", tmp_path / "out.trec")
-    assert read_run(tmp_path / "out.trec") == read_run(run.folder / name)
+    file, output = run.folder / f"{name}.{split}.trec", tmp_path / "out"
+    file.write_text("t-1 Q0 red-horse 1 0.5 t\nt-0 Q0 a 1 1.0 t\nt-0 Q0 b 2 1.0 t\nt-0 Q0 c 3 2.5 t\n")
+    flags = [f"{run.folder}{row}", "--split", split, "--output", output]
+    said = convert(capsys, *flags, "--to", "msmarco")
+    assert output.read_text() == "t-1\tred-horse\t1\nt-0\tc\t1\nt-0\tb\t2\nt-0\ta\t3\n"
+    assert said == {"final_evaluation": {"rerank": {split: {"file": str(output)}}}}
+    convert(capsys, *flags[:-1], tmp_path / "out.trec", "--to", "trec")
+    assert read_run(tmp_path / "out.trec") == read_run(file)
 
 
+TREC, TEVATRON, BEIR = ["--to", "trec"], ["--to", "tevatron"], ["--to", "beir"]
 RANKED = "a ranking is written as it is, by --to trec or msmarco, without overrides and --table; for"
 NO_RUN = "is not a run directory: it has no rankings and no mined negatives; pass one, as FOLDER or"
-TREC, TEVATRON, BEIR = ["--to", "trec"], ["--to", "tevatron"], ["--to", "beir"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (
-            ["run", *TREC, "--output", "data/corpus.jsonl"],
-            FileExistsError,
-            "is an input, which would be replaced",
-        ),
-        (["run", *TEVATRON, "--output", "data/corpus.jsonl"], FileExistsError, "corpus.jsonl"),
-        (
-            ["run", "--split", "train", *TREC],
-            ValueError,
-            r"no ranking of split 'train' .*; rows that have one: none",
-        ),
+        (["run", *TREC, "--output", "data/corpus.jsonl"], FileExistsError, "input, which would be replaced"),
+        (["run", "--split", "train", *TREC], ValueError, "no ranking of split 'train' .* have one: none"),
         (["run", "--split", "test", *BEIR], ValueError, RANKED),
         (["run:bm25", *TREC, "--table", "ance-00000010"], ValueError, RANKED),
         (["run:bm25", "a.key=3", *TREC], ValueError, RANKED),
         (["demo/ance", "--split", "test", *TREC], ValueError, NO_RUN),
-        (["empty", *TREC], ValueError, "empty has mined no negatives; pass a run that has. For its"),
         (["empty", *TEVATRON], ValueError, "empty has mined no negatives; pass a run that has. For its"),
         (["recipe.yaml", *TREC], ValueError, NO_RUN),
-        (["recipe.yaml", *TEVATRON, "--table", "a/b"], ValueError, NO_RUN),
-        (
-            ["run", *BEIR, "--table", "ance-00000010"],
-            ValueError,
-            "names negatives, which the beir format cannot hold",
-        ),
-        (
-            ["recipe.yaml", *TEVATRON, "--num-negatives", "3"],
-            ValueError,
-            "--num-negatives 3 limits the mined",
-        ),
+        (["run", *BEIR, "--table", "ance-00000010"], ValueError, "which the beir format cannot hold"),
         (["run", *BEIR, "--num-negatives", "3"], ValueError, "--num-negatives 3 limits the mined"),
-        (["run:a-later", *TREC, "--num-negatives", "3"], ValueError, "--num-negatives 3 limits the mined"),
         (["data", *BEIR], FileNotFoundError, r"is not a run directory \(recipe.yaml is missing\)"),
-        (
-            ["run", *TREC, "--table", "ance-7"],
-            ValueError,
-            "no generation ance-7; generations: a-later-00000005, ance",
-        ),
+        (["run", *TREC, "--table", "ance-7"], ValueError, "no generation ance-7; generations: a-later-00000"),
         (["other", *TREC], RuntimeError, "was mined with collection"),
     ],
 )

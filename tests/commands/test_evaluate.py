@@ -27,19 +27,17 @@ def test_totals(flags, capsys):
     )
 
 
-def test_qrels_of_beir_are_the_same(flags, capsys, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("qrels", "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n"),  # BEIR
+        ("run", "q1\td1\t2\nq9\td1\t1\nq1\td2\t1\n"),  # MS MARCO: lines in any order, ranks count
+    ],
+)
+def test_other_formats_are_the_same(flags, capsys, tmp_path, name, text):
     evaluate.main(flags)
     expected = capsys.readouterr().out
-    (tmp_path / "qrels.txt").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n")
-    evaluate.main(flags)
-    assert capsys.readouterr().out == expected
-
-
-def test_a_run_of_ranks_is_the_same(flags, capsys, tmp_path):
-    """In MS MARCO's format lines come in any order, and ranks count."""
-    evaluate.main(flags)
-    expected = capsys.readouterr().out
-    (tmp_path / "run.txt").write_text("q1\td1\t2\nq9\td1\t1\nq1\td2\t1\n")
+    (tmp_path / f"{name}.txt").write_text(text)
     evaluate.main(flags)
     assert capsys.readouterr().out == expected
 
@@ -94,19 +92,12 @@ def test_runs_of_one_name_go_by_their_paths_and_queries_without_hits_have_no_hol
     again = tmp_path / "b" / "run.txt"
     again.write_text(RUN)
     evaluate.main(["--run", flags[1], str(again), *flags[2:], "--measures", "Hole@1", "--per-query"])
-    rows = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in capsys.readouterr().out.splitlines()
-        if line.startswith("|")
-    ]
-    assert rows[0] == ["run", "query", "RR@10", "R@100", "Hole@1"]
-    assert rows[5:] == [
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[5:]] == [
         [str(again), "q1", "0.5000", "1.0000", "1.0000"],
         [str(again), "q2", "0.0000", "0.0000", "-"],
         [str(again), "all", "0.2500", "0.5000", "1.0000"],
     ]
-    with pytest.raises(SystemExit):
-        evaluate.main([*flags, "Hole@0"])
 
 
 def test_options_that_lack_another_are_refused(flags, capsys):
@@ -124,11 +115,6 @@ def test_options_that_lack_another_are_refused(flags, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_measures_are_checked_before_files_are_read(flags):
-    with pytest.raises(ValueError, match="unknown measure 'rr_10'"):
-        evaluate.main(["--run", "absent", "--qrels", "absent", "--measures", "rr_10"])
-
-
 def test_measures_in_two_options_are_all_shown_and_written_as_csv(flags, capsys, tmp_path):
     evaluate.main([*flags[:5], *flags[5:6], "--measures", "R@100", "--output", str(tmp_path / "out.csv")])
     assert "|  RR@10 |  R@100 |" in capsys.readouterr().out
@@ -138,13 +124,6 @@ def test_measures_in_two_options_are_all_shown_and_written_as_csv(flags, capsys,
 def test_no_input_is_replaced(flags, tmp_path):
     qrels = tmp_path / "qrels.json"
     qrels.write_text(QRELS)
-    with pytest.raises(
-        FileExistsError, match=r"qrels.json is an input, which would be replaced; pass another"
-    ):
+    with pytest.raises(FileExistsError, match="qrels.json is an input, which would be replaced"):
         evaluate.main([*flags[:3], str(qrels), "--output", str(qrels)])
     assert qrels.read_text() == QRELS
-
-
-def test_a_folder_is_an_error(flags, tmp_path):
-    with pytest.raises(IsADirectoryError, match="is a folder; expected a file"):
-        evaluate.main(["--run", str(tmp_path), *flags[2:]])

@@ -34,20 +34,6 @@ def test_help_has_details_and_example(capsys):
     assert "Example:\n    pyserini-ance test-parsing a --name b c\n" in shown
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "Missing argument 'RUN'"),
-        (["a", "--top-k", "0"], "greater than or equal to 1"),
-        (["a", "--topk", "1"], "No such option: --topk"),
-    ],
-)
-def test_wrong_arguments_end_with_2(capsys, arguments, message):
-    with pytest.raises(SystemExit, match="2"):
-        main(arguments)
-    assert message in capsys.readouterr().err
-
-
 def test_options_without_effect_are_named_with_the_reason():
     parsing.refuse_options("no reason", top_k=None, split=None, per_query=False, holes=[])
     with pytest.raises(Exception, match="no search; remove --top-k, --split"):

@@ -27,8 +27,3 @@ def test_one_run_has_no_significance(runs, tmp_path, capsys):
         with pytest.raises(SystemExit, match="2"):
             report.main([folder, *flags])
         assert f"one alone is compared with no other run; remove {flags[0]}\n" in capsys.readouterr().err
-
-
-def test_what_is_no_run_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=f"{tmp_path} holds no run"):
-        report.main([str(tmp_path)])

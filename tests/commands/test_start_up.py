@@ -62,6 +62,10 @@ def test_a_plan_imports_neither_java_nor_faiss(tmp_path):
     assert imported(*plan, names=("datasets", "faiss", "jnius", "pyserini", "sklearn")) == []
 
 
+def test_doctor_imports_neither_java_nor_faiss():
+    assert imported("doctor", names=("faiss", "jnius", "pyserini")) == []
+
+
 def test_options_agree_with_the_code_that_they_are_for():
     """Importing these constants would import the libraries of their modules."""
     assert get_args(parsing.PairedTest) == tuple(significance.TESTS)

@@ -22,7 +22,6 @@ def recipe(small_recipe, tmp_path, monkeypatch) -> str:
         (["--dry-steps", "0"], "greater than or equal to 1"),
         (["--plan", "--resume"], "train no run; remove --resume"),
         (["--print", "--dry-steps", "2"], "measures one recipe; remove --dry-steps"),
-        (["--plan", "--replay", "nofile.jsonl"], "train no run; remove --replay"),
         (["--output", "../small.yaml"], "'../small.yaml' is a file"),
         (["--jobs", "2"], "are for the runs of a --grid; remove --jobs"),
     ],
@@ -41,28 +40,12 @@ def test_print_shows_the_recipe_and_the_plan_and_trains_nothing(recipe, capsys, 
     assert list((tmp_path / "here").iterdir()) == []
 
 
-@pytest.mark.parametrize("flags", [["--overwrite", "--resume"], ["--replay", "decisions.jsonl", "--resume"]])
-def test_starts_that_exclude_each_other(recipe, flags):
-    with pytest.raises(ValueError, match="and resume exclude each other"):
-        train.main([recipe, *flags])
-
-
-def test_plan_shows_the_plan_alone(recipe, capsys, tmp_path):
-    train.main([recipe, "--plan"])
-    shown = capsys.readouterr().out
-    assert shown.startswith("documents: 30 of ") and "| a " in shown
-    assert list((tmp_path / "here").iterdir()) == []
-
-
 def test_print_says_what_must_be_trained_before_where_there_is_no_data_yet(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match="collection.tsv"):
         train.main(["msmarco-passage/ance", "--print"])
     shown = capsys.readouterr().out
-    assert (
-        "refresh:" in shown
-        and "msmarco-passage/bm25: trained first in runs/msmarco-passage-bm25, 60,000 steps" in shown
-    )
+    assert "msmarco-passage/bm25: trained first in runs/msmarco-passage-bm25, 60,000 steps" in shown
 
 
 def test_dry_steps_measure_and_leave_nothing(recipe, capsys, tmp_path):
@@ -77,11 +60,7 @@ def test_two_processes_measure_together(run_processes, recipe):
         2, "helpers/process_functions.py:train_together", [recipe, "--dry-steps", "2"], join=False
     )
     assert (first["code"], second["code"]) == (0, 0), first["output"] + second["output"]
-    assert (
-        "measured over 2 steps" in first["output"]
-        and "documents: 30 of " in first["output"]
-        and second["output"] == ""
-    )
+    assert "measured over 2 steps" in first["output"] and second["output"] == ""
 
 
 def test_bad_data_leaves_no_run_directory(recipe, tmp_path):

@@ -85,9 +85,8 @@ def bert_tokenizer(tmp_path_factory) -> Path:
     letters = [chr(i) for i in range(33, 127)] + list("äöüßαβγδεοςσ東京")
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
     (folder / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
-    BertTokenizer.from_pretrained(str(folder), do_lower_case=True, model_max_length=64).save_pretrained(
-        folder
-    )
+    tokenizer = BertTokenizer.from_pretrained(str(folder), do_lower_case=True, model_max_length=64)
+    tokenizer.save_pretrained(folder)
     return folder
 
 
@@ -100,9 +99,8 @@ def bert(bert_tokenizer, tmp_path_factory) -> Path:
     folder = shutil.copytree(bert_tokenizer, tmp_path_factory.mktemp("plain_bert"), dirs_exist_ok=True)
     torch.manual_seed(0)
     vocabulary = len(AutoTokenizer.from_pretrained(folder))
-    BertModel(BertConfig(vocab_size=vocabulary, max_position_embeddings=256, **TINY_SHAPE)).save_pretrained(
-        folder
-    )
+    config = BertConfig(vocab_size=vocabulary, max_position_embeddings=256, **TINY_SHAPE)
+    BertModel(config).save_pretrained(folder)
     return folder
 
 
@@ -116,9 +114,8 @@ def checkpoint(roberta, tmp_path_factory):
 
     def make(kind: str, **settings) -> Path:
         folder = tmp_path_factory.mktemp("model")
-        family = component_class("encoder", kind).model_validate(
-            {"kind": kind, "model": str(roberta), **settings}
-        )
+        settings = {"kind": kind, "model": str(roberta), **settings}
+        family = component_class("encoder", kind).model_validate(settings)
         save_encoder(initial_encoder(family, seed=1), folder)
         return folder
 

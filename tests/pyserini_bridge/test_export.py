@@ -24,11 +24,6 @@ def test_topics_that_do_not_survive_are_json_too(tmp_path, query):
     assert len((tmp_path / "topics.test.tsv").read_text().splitlines()) == 2
 
 
-def test_topics_under_a_path_that_pyserini_takes_for_cacm(tmp_path):
-    (tmp_path / "cacm").mkdir()
-    assert write_topics([("q", "x")], tmp_path / "cacm").suffix == ".json"
-
-
 def test_query_ids_that_a_run_cannot_carry(tmp_path):
     with pytest.raises(ValueError, match=r"1 query ids .*'a b'"):
         write_topics([("a b", "x")], tmp_path)

@@ -74,10 +74,7 @@ def test_questions_and_answers(theirs, name):
 def test_a_corpus(theirs, name):
     """As `python -m pyserini.encode` reads it, which strips texts."""
     file = theirs / name.split("/")[1]
-    documents, found = (
-        PyseriniJsonl(corpus=file).read().documents,
-        json.loads(file.with_name(f"{file.name}.json").read_text()),
-    )
+    documents, found = PyseriniJsonl(corpus=file).read().documents, read_by_pyserini(theirs, name)
     assert list(documents.ids) == found.pop("id")
     for field, values in found.items():
         assert [text.strip() for text in documents.columns[field]] == [value or "" for value in values]

@@ -1,12 +1,6 @@
-"""Searches by Pyserini's own searchers are timed one by one, in a process of their own; the clock without
-Java.
-"""
+"""Searches by Pyserini's own searchers are timed one by one, in a process of their own."""
 
 import json
-
-import pytest
-
-from pyserini_ance.pyserini_bridge import searchers as first_stage
 
 CHILD = """
 import json, sys
@@ -32,10 +26,3 @@ print(json.dumps([dense, time_bm25(folder / "lucene", 0.9, 0.4, queries, 10)]))
 def test_by_model_and_by_bm25(in_java, checkpoint, tmp_path):
     dense, bm25 = json.loads(in_java(CHILD, checkpoint("transformer"), tmp_path).splitlines()[-1])
     assert len(dense) == len(bm25) == 3 and all(0 < milliseconds < 60_000 for milliseconds in dense + bm25)
-
-
-def test_the_first_search_is_not_timed(monkeypatch):
-    searched, clock = [], iter([0.0, 0.5, 10.0, 10.25])
-    monkeypatch.setattr(first_stage.time, "perf_counter", lambda: next(clock))
-    assert first_stage._timed(searched.append, ["a", "b"]) == pytest.approx([500, 250])
-    assert searched == ["a", "a", "b"]

@@ -37,10 +37,8 @@ def folders(roberta, bert_tokenizer, tmp_path_factory):
     (made / "ance" / "pytorch_model.bin").touch()
     for name in ("dpr", "cased", "contriever"):
         in_dprs_form(bert_tokenizer, made / name)
-    for tower in ("queries", "documents"):
-        BertTokenizer.from_pretrained(made / "cased" / tower, do_lower_case=False).save_pretrained(
-            made / "cased" / tower
-        )
+    for tower in (made / "cased" / "queries", made / "cased" / "documents"):
+        BertTokenizer.from_pretrained(tower, do_lower_case=False).save_pretrained(tower)
     for name in ("bert", "eclipse"):
         (made / name).symlink_to(bert_tokenizer)
     return made
@@ -68,13 +66,11 @@ CASES = [
     ("bert", side(AUTO, document="{url} {text}"), "auto", OURS, ["'{url} {text}'"]),
     # Python makes a final sigma of the last letter of ΟΔΟΣ, BERT's tokenizer does not
     ("bert", side(AUTO, lowercase=True), OURS, OURS, ["queries: stock", "documents: stock"]),
-    ("bert", side(AUTO, document=PAIR), "auto", OURS, ["documents: stock `auto` reads"]),
     ("bert", side(AUTO, projection=8, dimension=8), OURS, OURS, ["no linear layer"]),
     ("eclipse", side(AUTO, normalize=False), OURS, OURS, ["Pyserini acts on clip in the path"]),
     ("eclipse", side(AUTO), "auto", OURS, ["documents: Pyserini acts on clip in the path"]),
     ("dpr", side(DPR), "dpr", "dpr", []),
     ("dpr", side(DPR, document=PAIR), "dpr", OURS, ["documents: stock `dpr` reads"]),
-    ("dpr", side(DPR, document=TWO_FIELDS), "dpr", OURS, ["by '{title} {text}'"]),
     ("dpr", side(DPR, query="query: {text}"), OURS, "dpr", ["by 'query: {text}'"]),
     ("dpr", side(DPR, lowercase=True), OURS, OURS, ["queries: stock", "documents: stock"]),
     ("dpr", side(DPR, query="{text} [Q]", tokens=16), OURS, "dpr", ["by '{text} [Q]'"]),

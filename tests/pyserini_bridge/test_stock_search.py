@@ -124,9 +124,8 @@ def in_passages(checkpoint, tmp_path_factory):
     for around, empty in CHOICES:
         document = {"length_tokens": 40, "passages": 3, "special_tokens": around, "pad_passages": empty}
         folders[around, empty] = tmp_path_factory.mktemp("passages")
-        checkpoint("roberta_ance", head="new", tokenization={"document": document}).rename(
-            folders[around, empty] / "model"
-        )
+        made = checkpoint("roberta_ance", head="new", tokenization={"document": document})
+        made.rename(folders[around, empty] / "model")
     return folders
 
 
@@ -139,10 +138,8 @@ def runs(checkpoint, bert, child, topics_files, in_passages, tmp_path_factory):
     """
     folders = [tmp_path_factory.mktemp(name) for name in ("stock", "lowered", "auto", "pair", "openqa")]
     documents = {"length_tokens": 256, "template": "{title} [SEP] {text}"}
-    openqa, mean = (
-        {"query": {"length_tokens": 256}, "document": documents},
-        {"pooling": "mean", "normalize": True},
-    )
+    openqa = {"query": {"length_tokens": 256}, "document": documents}
+    mean = {"pooling": "mean", "normalize": True}
     models = [
         checkpoint("roberta_ance", head="new"),
         checkpoint("roberta_ance", head="new", tokenization={"lowercase": True}),
@@ -152,20 +149,15 @@ def runs(checkpoint, bert, child, topics_files, in_passages, tmp_path_factory):
     ]
     for pair in models[3:]:
         weights = pair / "documents" / "model.safetensors"
-        save_file(
-            {name: value * 0.9 for name, value in load_file(weights).items()}, weights, {"format": "pt"}
-        )
+        smaller = {name: value * 0.9 for name, value in load_file(weights).items()}
+        save_file(smaller, weights, {"format": "pt"})
         to_dpr(pair)
     for folder, model in zip(folders, models, strict=True):
         model.rename(folder / "model")
         records = [{"id": id, "title": title, "text": text} for id, title, text in DOCUMENTS]
         (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    child(
-        IN_ONE_PROCESS,
-        *folders,
-        *topics_files,
-        input=json.dumps([QUERIES, DOCUMENTS, list(map(str, in_passages.values()))]),
-    )
+    given = json.dumps([QUERIES, DOCUMENTS, list(map(str, in_passages.values()))])
+    child(IN_ONE_PROCESS, *folders, *topics_files, input=given)
     return folders
 
 
@@ -191,16 +183,14 @@ def test_stock_ance_encoders_give_our_vectors(runs, vectors):
     queries, documents = vectors[0]
     np.testing.assert_allclose(np.load(runs[0] / "queries.npy"), queries, atol=1e-5)
     np.testing.assert_allclose(np.load(runs[0] / "documents.npy"), documents, atol=1e-5)
-    untitled = load_encoder(runs[0] / "model").encode(
-        [{"text": text} for _, _, text in DOCUMENTS], "document"
-    )
+    texts = [{"text": text} for _, _, text in DOCUMENTS]
+    untitled = load_encoder(runs[0] / "model").encode(texts, "document")
     np.testing.assert_allclose(np.load(runs[0] / "untitled.npy"), untitled, atol=1e-5)
 
 
 def test_the_printed_command_ranks_as_we_do(runs, vectors):
-    subprocess.run(
-        shlex.split((runs[0] / "command").read_text()), check=True, capture_output=True, timeout=600
-    )
+    command = shlex.split((runs[0] / "command").read_text())
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
     assert_same_ranking(runs[0] / "run.pyserini.txt", *vectors[0])
 
 
@@ -215,10 +205,8 @@ def test_stock_auto_ranks_as_we_do_with_the_flags_of_the_choice(runs, vectors):
 
 
 def test_stock_auto_searches_with_the_query_tower_over_the_document_towers_index(runs, vectors):
-    assert (
-        "--encoder-class auto" in (command := (runs[3] / "command").read_text())
-        and f"--encoder {runs[3]}/model/queries" in command
-    )
+    command = (runs[3] / "command").read_text()
+    assert "--encoder-class auto" in command and f"--encoder {runs[3]}/model/queries" in command
     assert_same_ranking(runs[3] / "run.pyserini.txt", *vectors[3])
     other = load_encoder(runs[3] / "model/documents").encode([{"text": QUERIES[0][1]}], "query")
     assert not np.allclose(vectors[3][0][0], other[0], atol=1e-2)
@@ -263,12 +251,8 @@ def test_stock_search_takes_the_maximum_over_passages_as_we_do(runs, in_passages
     for place, (qid, _) in enumerate(QUERIES):
         theirs = [(hit[2], float(hit[4])) for hit in hits if hit[0] == qid]
         assert_same_scores([score for _, score in theirs], scores[place])
-        best = {
-            DOCUMENTS[row][0]: float(
-                (indexed[slice(*passages.offsets[row : row + 2])] @ queries[place]).max()
-            )
-            for row in range(30)
-        }
+        each = [indexed[slice(*passages.offsets[row : row + 2])] @ queries[place] for row in range(30)]
+        best = {DOCUMENTS[row][0]: float(each[row].max()) for row in range(30)}
         assert len(dict(theirs)) == HITS  # empty passages are all alike, so that documents may tie
         assert_same_scores([best[document] for document, _ in theirs], scores[place])
         assert_same_scores([best[DOCUMENTS[row][0]] for row in rows[place]], scores[place])
@@ -283,9 +267,8 @@ def test_stock_encode_writes_our_vectors_with_the_registered_class(runs, vectors
 def test_pyserini_reads_the_topics_that_were_written(runs, topics_files):
     read = json.loads((runs[0] / "read.json").read_text())
     for queries, topics in zip(TOPICS, read, strict=True):
-        assert sorted((str(id), text) for id, text in topics) == sorted(
-            (id, text.strip()) for id, text in queries
-        )
+        written = sorted((id, text.strip()) for id, text in queries)
+        assert sorted((str(id), text) for id, text in topics) == written
     assert [path.suffix for path in topics_files] == [".tsv", ".tsv", ".json", ".json", ".json"]
 
 

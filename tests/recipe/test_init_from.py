@@ -26,16 +26,7 @@ def start(path, *overrides: str, stage: str = "then"):
 
 
 @pytest.mark.parametrize(
-    "value",
-    [
-        "initial",
-        "previous",
-        "{stage: only}",
-        "{run: a}",
-        "{run: a, stage: b}",
-        "{recipe: demo/ance}",
-        "{folder: a}",
-    ],
+    "value", ["initial", "{stage: only}", "{run: a, stage: b}", "{recipe: demo/ance}", "{folder: a}"]
 )
 def test_every_start_comes_back_from_the_dump(two, write, value):
     recipe = load(two, f"stages.then.init_from={value}").recipe
@@ -44,9 +35,8 @@ def test_every_start_comes_back_from_the_dump(two, write, value):
 
 def test_another_checkpoint_replaces_init_from_and_a_key_changes_it(two, write):
     assert start(two, "stages.only.init_from={folder: b}", stage="only") == InitFrom(folder="b")
-    assert start(
-        write("three", "extends: two\nstages: {only: {init_from: {recipe: c}}}"), stage="only"
-    ) == InitFrom(recipe="c")
+    three = write("three", "extends: two\nstages: {only: {init_from: {recipe: c}}}")
+    assert start(three, stage="only") == InitFrom(recipe="c")
     assert start(two, "stages.only.init_from.stage=z", stage="only") == InitFrom(run="runs/x", stage="z")
 
 
@@ -64,9 +54,6 @@ def test_stages_with_the_same_initial_checkpoint_share_a_row(two):
     def starts(*overrides: str) -> dict:
         return load(two, *overrides).recipe.external_starts
 
-    assert (
-        starts()
-        == starts("stages.then.init_from={run: runs/x, stage: y}")
-        == {"start-only": InitFrom(run="runs/x", stage="y")}
-    )
+    one = {"start-only": InitFrom(run="runs/x", stage="y")}
+    assert starts() == starts("stages.then.init_from={run: runs/x, stage: y}") == one
     assert starts("stages.then.init_from={run: z}") == {**starts(), "start-then": InitFrom(run="z")}

@@ -48,11 +48,8 @@ def test_the_judgments_are_those_of_the_real_files(shared_data):
         ("msmarco-doc", "dl20"): "dl20-doc",
     }
     for (name, split), file in names.items():
-        judgments = list(
-            trec_judgments(find_file(shared_data / "msmarco-topics-qrels" / f"qrels.{file}.txt", "qrels"))
-        )
+        path = find_file(shared_data / "msmarco-topics-qrels" / f"qrels.{file}.txt", "qrels")
+        judgments = list(trec_judgments(path))
         published = load(f"{name}/dpr").recipe.data.official.splits[split]
-        assert (len(judgments), len({one.query for one in judgments if one.grade > 0})) == (
-            published.judgments,
-            published.used,
-        ), file
+        used = len({one.query for one in judgments if one.grade > 0})
+        assert (len(judgments), used) == (published.judgments, published.used), file

@@ -1,7 +1,7 @@
 """Cross-encoders that a recipe trains: what is refused, and with which words."""
 
 from pyserini_ance.recipe.load import load
-from pyserini_ance.recipe.teacher_training import TeacherStart, TrainedTeacher
+from pyserini_ance.recipe.teacher_training import TrainedTeacher
 
 ANN = "[{kind: ann, top_k: 8}]"
 
@@ -22,7 +22,3 @@ def test_without_steps_a_teacher_sees_each_query_once():
     teacher = TrainedTeacher(after="a", negatives=[{"kind": "ann"}], batch_queries=8)
     assert teacher.steps_over(17) == 3
     assert teacher.model_copy(update={"steps": 2}).steps_over(17) == 2
-
-
-def test_the_start_of_a_teacher_in_words():
-    assert str(TeacherStart(teacher="a")) == "teacher a" and str(TeacherStart(model="b")) == "b"

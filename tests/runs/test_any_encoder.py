@@ -8,9 +8,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 
-from pyserini_ance.encoders.families import transformer
 from pyserini_ance.encoders.families.transformer import Transformer
-from pyserini_ance.recipe.components import absolute
 from pyserini_ance.runs.any_encoder import encoder_source, load_any_encoder
 
 TEXTS = ["the quick brown fox " * 30, "A lazy Dog"]
@@ -78,19 +76,6 @@ def test_what_this_package_lacks_is_refused(model_of):
     with pytest.raises(ValueError, match="pools by 'lasttoken', which this package lacks"):
         Transformer(model=str(folder))
     assert Transformer(model=str(folder), pooling="mean").pooling == "mean"
-    with pytest.raises(ValueError, match="pooling\n  Input should be"):  # not the model's
-        Transformer(model=str(folder), pooling="max")
-
-
-def test_settings_that_were_read_before_the_files_are_refused(monkeypatch):
-    files = {}
-    monkeypatch.setattr(transformer, "sentence_transformers_settings", lambda *_, **__: dict(files))
-    left_out, given = Transformer(model="org/model"), Transformer(model="org/model", pooling="mean")
-    files.update(pooling="mean")
-    given._check_left_out("org/model")
-    for family in (left_out, absolute(left_out)):
-        with pytest.raises(ValueError, match="was not in the hub's cache when the settings were read"):
-            family._check_left_out("org/model")
 
 
 def test_a_run_is_its_model(model_of, tmp_path):
@@ -107,7 +92,5 @@ def test_a_name_that_cannot_be_had_is_named(monkeypatch):
         raise OSError("no route to host")
 
     monkeypatch.setattr(huggingface_hub, "get_session", lambda: SimpleNamespace(head=unreachable))
-    with pytest.raises(
-        ConnectionError, match="encoder 'nosuch' is no folder here, .* cannot be reached .no route"
-    ):
+    with pytest.raises(ConnectionError, match="encoder 'nosuch' is no folder here, .* cannot be reached"):
         load_any_encoder("nosuch")

@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
+from pyserini_ance.encoders.families.transformer import Transformer
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
-from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.stage import Optimizer
 from pyserini_ance.runs.checkpoint import (
     TRAINING,
@@ -26,10 +26,7 @@ LENGTHS = {"document": {"length_tokens": 32}}
 
 @pytest.fixture(scope="module")
 def encoder(tiny_bert):
-    settings = {"model": str(tiny_bert), "tokenization": LENGTHS}
-    return initial_encoder(
-        component_class("encoder", "transformer").model_validate({"kind": "transformer", **settings}), 0
-    )
+    return initial_encoder(Transformer(model=str(tiny_bert), tokenization=LENGTHS), 0)
 
 
 @pytest.fixture
@@ -67,18 +64,6 @@ def test_weights_and_moments_come_back_bitwise(encoder, run, kind):
     assert all(map(torch.equal, weights(encoder), weights(again)))
 
 
-def test_moments_are_on_the_device_of_their_parameter(encoder, run):
-    optimizer = optimizer_of(encoder)
-    walk(encoder, optimizer, 1, seed=0)
-    checkpoint = publish_checkpoint(run, encoder, optimizer, TrainingProgress("a", 1))
-    parameters = torch.nn.ParameterList(
-        torch.empty_like(p, device="meta") for p in encoder.towers.parameters()
-    )
-    elsewhere = build_optimizer(parameters, Optimizer(learning_rate=1.0))
-    restore_moments(checkpoint, elsewhere)
-    assert {value.device.type for state in elsewhere.state.values() for value in state.values()} == {"meta"}
-
-
 def test_a_finished_stage_keeps_weights_alone(encoder, run):
     optimizer = optimizer_of(encoder)
     walk(encoder, optimizer, 1, seed=0)
@@ -102,12 +87,8 @@ def test_a_complete_checkpoint_is_opened_and_not_rewritten(encoder, run):
 def test_newest_progress_is_the_last_complete_one_of_its_stage(encoder, run):
     assert newest_progress(run, "a") is None
     optimizer = optimizer_of(encoder)
-    saved = [
-        TrainingProgress("a", 2),
-        TrainingProgress("a", 10, 2, 0.25),
-        TrainingProgress("a", 30),
-        TrainingProgress("a-b", 40),
-    ]
+    steps = [("a", 2), ("a", 10, 2, 0.25), ("a", 30), ("a-b", 40)]
+    saved = [TrainingProgress(*of) for of in steps]
     for progress in saved:
         publish_checkpoint(run, encoder, optimizer, progress)
     (run.checkpoint("a", 30) / MANIFEST).unlink()  # as a killed process leaves it
@@ -117,9 +98,7 @@ def test_newest_progress_is_the_last_complete_one_of_its_stage(encoder, run):
 
 
 def test_the_hash_covers_a_projection(tiny_bert, run):
-    settings = component_class("encoder", "transformer")(
-        model=str(tiny_bert), projection=4, tokenization=LENGTHS
-    )
+    settings = Transformer(model=str(tiny_bert), projection=4, tokenization=LENGTHS)
     encoder, made = initial_encoder(settings, 0), []
     for step in range(2):
         made.append(publish_checkpoint(run, encoder, None, TrainingProgress("a", step)))
@@ -136,8 +115,6 @@ def test_hashes_of_a_pair_change_with_their_towers(encoder, run):
     with torch.no_grad():
         next(pair.towers.queries.parameters()).add_(1)
     moved = publish_checkpoint(run, pair, None, TrainingProgress("a", 2))
-    assert (
-        moved.document_weights == tied.document_weights
-        and len({moved.weights, moved.query_weights, tied.weights}) == 3
-    )
+    assert moved.document_weights == tied.document_weights
+    assert len({moved.weights, moved.query_weights, tied.weights}) == 3
     assert Checkpoint.open(moved.folder) == moved

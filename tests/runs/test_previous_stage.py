@@ -23,14 +23,7 @@ def run(tmp_path) -> RunDir:
     for step in (0, 4, 8):
         publish(run, "a", step, [0, 1] if step == 0 else [1])
     for step in (0, 4):
-        RunLog(run).decide(
-            "adopt",
-            stage="a",
-            step=step,
-            checkpoint_step=step,
-            folder=f"negatives/a-{step:08d}",
-            weights=weights(step),
-        )
+        RunLog(run).decide("adopt", **adopted("a", step))
     RunLog(run).decide("stage_end", stage="a", step=20, result="a-00000012", weights=weights(12))
     return run
 
@@ -39,21 +32,16 @@ def weights(step: int) -> str:
     return f"{step:064d}"
 
 
+def adopted(stage: str, step: int) -> dict:
+    folder = f"negatives/{stage}-{step:08d}"
+    return {"stage": stage, "step": step, "checkpoint_step": step, "folder": folder, "weights": weights(step)}
+
+
 def publish(run: RunDir, stage: str, step: int, positions: list[int], **more) -> None:
     """Publish tables whose candidates equal the step."""
-    tables = {
-        ("query", p): NegativeTable(
-            "query", "document", np.arange(2), np.full((2, 1), step), np.ones((2, 1)), "x"
-        )
-        for p in positions
-    }
-    publish_generation(
-        run.generation(stage, step),
-        tables,
-        {},
-        {},
-        {"stage": stage, "step": step, "weights": weights(step), **IDENTITY, **more},
-    )
+    table = NegativeTable("query", "document", np.arange(2), np.full((2, 1), step), np.ones((2, 1)), "x")
+    about = {"stage": stage, "step": step, "weights": weights(step), **IDENTITY, **more}
+    publish_generation(run.generation(stage, step), {("query", p): table for p in positions}, {}, {}, about)
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +59,10 @@ def test_static_and_dynamic_tables_last_in_use_are_found(run, recipe):
     previous_stage = PreviousStage.of(recipe, run, "b", World())
     assert (previous_stage.result, previous_stage.weights) == ("a-00000012", weights(12))
     tables = previous_stage.tables(IDENTITY)
-    assert {key: int(table.candidates[0, 0]) for key, table in tables.items()} == {
-        ("query", 0): 0,
-        ("query", 1): 4,
-    }
-    assert [list(table.origin_counts()) for table in tables.values()] == [
-        ["x of a-00000000"],
-        ["x of a-00000004"],
-    ]
+    found = {key: int(table.candidates[0, 0]) for key, table in tables.items()}
+    assert found == {("query", 0): 0, ("query", 1): 4}
+    origins = [list(table.origin_counts()) for table in tables.values()]
+    assert origins == [["x of a-00000000"], ["x of a-00000004"]]
 
 
 def test_a_stage_that_has_not_ended_is_an_error(run, recipe):
@@ -91,21 +75,11 @@ def test_a_stage_that_has_not_ended_is_an_error(run, recipe):
 def test_a_manifest_names_the_previous_tables_that_were_used(changed, run, recipe):
     previous_stage = PreviousStage.of(recipe, run, "b", World())
     publish(run, "b", 0, [0], **{PREVIOUS_TABLES: "0" * 64 if changed else previous_stage.digest()})
-    negatives = Refreshes(
-        run, "b", recipe.stages["b"], IDENTITY, World(), lambda _: None, {}, previous_stage
-    ).negatives
-    decided = {
-        "stage": "b",
-        "step": 0,
-        "checkpoint_step": 0,
-        "folder": "negatives/b-00000000",
-        "weights": weights(0),
-    }
+    settings = recipe.stages["b"], IDENTITY, World(), lambda _: None, {}, previous_stage
+    negatives = Refreshes(run, "b", *settings).negatives
     if changed:
-        with pytest.raises(
-            RuntimeError, match="b-00000000 was mined with previous tables 000000000000, expected"
-        ):
-            negatives.restore([decided])
+        with pytest.raises(RuntimeError, match="b-00000000 was mined with previous tables 000000000000, exp"):
+            negatives.restore([adopted("b", 0)])
     else:
-        negatives.restore([decided])
+        negatives.restore([adopted("b", 0)])
         assert negatives.tables.keys() == {("query", 0)}

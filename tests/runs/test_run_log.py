@@ -25,12 +25,6 @@ def steps(log: RunLog, path: str) -> list[tuple]:
     return [(r["event"], r["stage"], r["step"]) for r in read_json_lines(getattr(log.run, path))]
 
 
-def test_records_come_back_in_order(log):
-    assert log.decisions("adopt")[1] == {"event": "adopt", "stage": "warm", "step": 2, "folder": "warm2"}
-    assert [record["step"] for record in log.decisions("adopt")] == [0, 2, 0, 2]
-    assert log.decisions("best") == []
-
-
 def test_decisions_are_synced_before_they_count(log, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
@@ -43,11 +37,8 @@ def test_decisions_are_synced_before_they_count(log, monkeypatch):
 def test_forgetting_keeps_earlier_steps_and_other_stages(log):
     log.forget_after("ance", 2)
     assert steps(log, "decisions") == [("adopt", "warm", 0), ("adopt", "warm", 2), ("adopt", "ance", 0)]
-    assert [s for s in steps(log, "metrics") if s[1] == "ance"] == [
-        ("refresh", "ance", 0),
-        ("step", "ance", 0),
-        ("step", "ance", 1),
-    ]
+    kept = [("refresh", "ance", 0), ("step", "ance", 0), ("step", "ance", 1)]
+    assert [s for s in steps(log, "metrics") if s[1] == "ance"] == kept
     assert len([s for s in steps(log, "metrics") if s[1] == "warm"]) == 6
 
 

@@ -34,10 +34,6 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def change_state(run: RunDir, **values) -> None:
-    run.state.write_text(json.dumps({**run.read_state(), **values}))
-
-
 def start(run: RunDir, name: str) -> None:
     """As a training does that replaces the run."""
     with run.held():
@@ -73,10 +69,7 @@ def test_a_process_that_was_killed_before_the_start_leaves_an_empty_folder(tmp_p
 @pytest.mark.parametrize(
     ("status", "message"),
     [
-        (
-            "stopped",
-            r"a run that stopped at step 9\. Continue it, or .* with resume \(--resume\), .* \(--out",
-        ),
+        ("stopped", r"a run that stopped at step 9\. Continue it, or .* with resume \(--resume\)"),
         ("running", r"a run that died at step 9\. Continue it, or"),
         ("finished", r"a finished run\. Continue it, or repeat its final evaluation, with resume"),
         (None, r"holds other files\. Pass another output \(--output\)\.$"),
@@ -104,10 +97,6 @@ def test_overwrite_replaces_a_whole_run_and_nothing_else(run, tmp_path):
 
 
 def test_a_run_that_is_trained_is_neither_overwritten_nor_resumed(run):
-    with run.held():
-        for attempt in (lambda: start(RunDir(run.folder), "b"), lambda: resume(RunDir(run.folder))):
-            with pytest.raises(LockHeld, match=rf"run \(state.json\) is in use by process {os.getpid()} on"):
-                attempt()
     with held_elsewhere(run, "trainer") as process:
         for attempt in (lambda: start(RunDir(run.folder), "b"), lambda: resume(RunDir(run.folder))):
             with pytest.raises(LockHeld, match=rf"run \(state.json\) is in use by process {process.pid} on"):
@@ -131,12 +120,8 @@ def test_resuming_keeps_where_the_run_stopped_and_removes_what_killed_processes_
     run.error.write_text("Traceback")
     checkpoint = run.checkpoint("ance", 2)
     beside(checkpoint, "unfinished").mkdir(parents=True)
-    for path in (
-        beside(checkpoint, "writing"),
-        beside(run.metrics, "writing"),
-        beside(run.metrics, "unfinished"),
-    ):
-        path.touch()
+    for of, kind in ((checkpoint, "writing"), (run.metrics, "writing"), (run.metrics, "unfinished")):
+        beside(of, kind).touch()
     with run.held():
         run.reopen()
         state = run.read_state()
@@ -158,20 +143,11 @@ def test_a_run_of_another_layout_gives_one_error_however_it_is_opened(run):
     """Its recipe has old keys, each of which would be an error of its own."""
     run.recipe.write_text("about: a run of long ago\nkeep: {checkpoints: 2}\n")
     write_json(run.measures, {})
-    change_state(run, layout=3)
-    for attempt in (
-        run.reopen,
-        run.read_state,
-        run.read_recipe,
-        run.read_final_evaluation,
-        lambda: load_recipe(run.recipe, "seed=1"),
-        lambda: read_results(run.folder),
-    ):
-        with pytest.raises(RuntimeError) as caught:
+    run.state.write_text(json.dumps({**run.read_state(), "layout": 3}))
+    attempts = [run.reopen, run.read_state, run.read_recipe, run.read_final_evaluation]
+    attempts += [lambda: load_recipe(run.recipe, "seed=1"), lambda: read_results(run.folder)]
+    for attempt in attempts:
+        with pytest.raises(RuntimeError, match=rf"has layout 3, this version reads layout {LAYOUT}; train"):
             attempt()
-        assert str(caught.value) == (
-            f"{run.state} has layout 3, this version reads layout {LAYOUT}; train again, or use the version "
-            "that wrote it (layout 3: commit 6a05e4e)"
-        )
     start(run, "b")
     assert run.read_state()["layout"] == LAYOUT

@@ -1,7 +1,6 @@
 """Atomic writes, JSON files and block files, and what they do on a full disk."""
 
 import errno
-import gzip
 import json
 import os
 import subprocess
@@ -10,7 +9,6 @@ import sys
 import pytest
 
 from pyserini_ance.storage.files import (
-    BlockFile,
     append_json_line,
     read_json_lines,
     read_json_object,
@@ -31,13 +29,6 @@ def test_a_file_is_written_whole(tmp_path):
     write_json(path, {"é": [1, 2.5, None]})
     assert json.loads(path.read_text(encoding="utf-8")) == {"é": [1, 2.5, None]}
     assert os.listdir(tmp_path) == ["file"]
-
-
-def test_a_file_named_gz_is_compressed(tmp_path):
-    for path in (tmp_path / "a.jsonl.gz", tmp_path / "b.gz"):
-        write_whole(path, "text\n" * 100)
-        assert gzip.decompress(path.read_bytes()) == b"text\n" * 100
-    assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
@@ -69,10 +60,7 @@ def test_a_json_object_is_read_whole_or_not_at_all(tmp_path):
     assert read_json_object(path) == {"é": 1}
     for content in (b"", b'{"a": ', b"[]", b"null", b"\xff"):
         path.write_bytes(content)
-        with pytest.raises(
-            RuntimeError,
-            match=rf"object.json was damaged: found b'.*' \({len(content)} bytes\), expected one JSON object",
-        ):
+        with pytest.raises(RuntimeError, match=r"object.json was damaged: .*, expected one JSON object"):
             read_json_object(path)
 
 
@@ -98,17 +86,6 @@ def test_a_truncated_last_line_is_skipped_and_overwritten(tmp_path, cut):
     assert read_json_lines(path) == [{"a": "é"}]
     append_json_line(path, {"c": 3})
     assert read_json_lines(path) == [{"a": "é"}, {"c": 3}]
-
-
-def test_blocks_are_written_in_any_order(tmp_path, monkeypatch):
-    monkeypatch.setattr("pyserini_ance.storage.files.BLOCK_BYTES", 3)
-    file = BlockFile(tmp_path / "blocks", 10)
-    file.write_at(6, b"ghij")
-    file.close()
-    file = BlockFile(tmp_path / "blocks", 10)  # keeps the content
-    file.write_at(0, memoryview(b"abcdef"))
-    file.close()
-    assert (tmp_path / "blocks").read_bytes() == b"abcdefghij"
 
 
 # A limit on the size of files stands in for a full disk: the same calls fail in the same way.
@@ -139,8 +116,6 @@ print((folder / "whole").read_text(), sorted(path.name for path in folder.iterdi
 
 def test_a_full_disk_is_an_error_and_not_a_signal(tmp_path):
     done = subprocess.run([sys.executable, "-c", LIMITED, tmp_path], capture_output=True, text=True)
-    expected = (
-        "".join(f"OSError {errno.EFBIG} {name}\n" for name in ("reserved", "growing", "whole"))
-        + "old ['growing', 'reserved', 'whole']\n"
-    )
+    expected = "".join(f"OSError {errno.EFBIG} {name}\n" for name in ("reserved", "growing", "whole"))
+    expected += "old ['growing', 'reserved', 'whole']\n"
     assert (done.returncode, done.stdout) == (0, expected), done.stderr

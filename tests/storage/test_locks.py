@@ -1,6 +1,5 @@
 """Locks that end with their holder, whatever its children do and whatever others take for its name."""
 
-import errno
 import fcntl
 import os
 import shutil
@@ -8,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 from helpers.waiting import until
@@ -135,12 +133,6 @@ def test_who_waits_says_so_once_and_names_the_holder(path, hold, caplog):
     assert message.endswith(" is writing")
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"pid": 1, "host": "a", "since": "b"}'])
-def test_a_holder_that_is_not_named_is_another_process(path, content):
-    path.write_bytes(content)
-    assert holder(path) == "another process" and not is_held(path)
-
-
 @pytest.mark.parametrize("how", ["fork", "worker", "program", "inheriting program"])
 def test_a_killed_holder_frees_its_lock_though_its_child_lives_on(path, hold, how):
     process, child = hold(how)
@@ -170,13 +162,6 @@ def test_a_forked_child_that_leaves_the_block_leaves_the_lock_to_its_parent(path
     assert not path.exists()
 
 
-def test_a_suspended_holder_keeps_its_lock(path, hold):
-    process, _ = hold()
-    process.send_signal(signal.SIGSTOP)
-    time.sleep(0.2)
-    assert is_held(path) and is_refused(path)
-
-
 NAMESPACES = {"pid": ("unshare", "--pid", "--fork", "--kill-child"), "uts": ("unshare", "--uts")}
 
 
@@ -197,23 +182,9 @@ def test_nothing_depends_on_process_ids_or_host_names(path, hold, kind):
     assert not is_refused(path)
 
 
-def test_a_file_system_with_locks_passes(tmp_path):
+def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):
     check_file_system(tmp_path / "not" / "yet")
     assert os.listdir(tmp_path) == []
-
-
-def no_locks(descriptor, mode):
-    raise OSError(errno.ENOLCK, "No locks available")
-
-
-@pytest.mark.parametrize(
-    ("flock", "reason"),
-    [(no_locks, "No locks available"), (lambda *_: None, "two processes can hold the same one")],
-)
-def test_a_file_system_without_locks_is_refused_in_one_line(tmp_path, monkeypatch, flock, reason):
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(OSError, match="this file system has no locks") as refused:
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    with pytest.raises(OSError, match="no locks.*two processes can hold the same one"):
         check_file_system(tmp_path / "not" / "yet")
-    message = str(refused.value)
-    assert reason in message and "use one on which flock works" in message and str(tmp_path) in message
-    assert "\n" not in message

@@ -2,10 +2,8 @@
 
 import io
 import logging
-import os
 
 import pytest
-from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from pyserini_ance.storage import progress
@@ -36,38 +34,6 @@ def test_a_log_file_gets_whole_lines(now):
     assert [line.partition("/50")[0].split()[-1] for line in lines] == ["10", "20", "30", "40", "50", "50"]
     assert all(line.startswith("train ance:") and line.endswith("]\n") for line in lines)
     assert not {"\r", "\x1b"} & set(file.getvalue())
-
-
-def test_what_is_done_soon_leaves_no_line(now):
-    file = io.StringIO()
-    with Lines(desc="encode", total=3, file=file) as bar:
-        now[0] += 6
-        bar.update(3)
-    assert file.getvalue() == ""
-
-
-def test_messages_that_are_logged_do_not_repeat_the_line(now):
-    file, logger = io.StringIO(), logging.getLogger("some logger")
-    logger.addHandler(logging.StreamHandler(file))
-    with logging_redirect_tqdm([logger]), Lines(desc="encode", total=3, file=file) as bar:
-        now[0] += 11
-        bar.refresh()
-        for _ in range(3):
-            logger.warning("a message")
-    assert file.getvalue().splitlines()[0].startswith("encode:   0%")
-    assert file.getvalue().count("encode:") == 2  # and at the end
-
-
-@pytest.mark.parametrize(
-    ("stream", "columns", "kind"), [(Terminal, 80, tqdm), (Terminal, 0, Lines), (io.StringIO, 80, Lines)]
-)
-def test_a_terminal_has_a_bar_and_a_log_file_or_one_without_width_lines(monkeypatch, stream, columns, kind):
-    file = stream()
-    file.fileno = lambda: 2
-    monkeypatch.setattr("sys.stderr", file)
-    monkeypatch.setattr("os.get_terminal_size", lambda handle: os.terminal_size((columns, 24)))
-    with progress_bar(desc="x", total=1, file=file) as bar:
-        assert type(bar) is kind
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from pyserini_ance.storage.publish import (
     publish_once,
     publishing,
     read_manifest,
-    remove_parts,
     remove_unless_leased,
     whole_folder,
 )
@@ -183,22 +182,6 @@ def test_a_folder_stays_while_it_is_read(published):
     assert remove_unless_leased(published)
     with leased(published):  # need not exist
         assert not is_complete(published)
-
-
-def test_a_folder_is_never_seen_half_removed(published, monkeypatch):
-    monkeypatch.setattr(files.shutil, "rmtree", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        remove_unless_leased(published)
-    assert not published.exists()
-
-
-def test_removed_parts_leave_a_complete_folder(published):
-    for _ in range(2):
-        remove_parts(published, ("b", "never there"))
-        assert set(read_manifest(published)["parts"]) == {"inner/a"} and not (published / "b").exists()
-        (published / "b").write_bytes(b"")  # outlived its removal from the manifest
-    remove_parts(published, ("b",))
-    assert read_manifest(published)["step"] == 7 and not (published / "b").exists()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import os
 import pytest
 from helpers.elsewhere import elsewhere
 
-from pyserini_ance.storage.error_text import text_of
 from pyserini_ance.storage.locks import LockHeld
 from pyserini_ance.storage.role import Role
 
@@ -27,13 +26,10 @@ def other(role):
 
 def test_a_role_is_refused_while_another_process_has_it(role, other, monkeypatch):
     monkeypatch.setattr("pyserini_ance.storage.role.PATIENCE_SECONDS", 0.1)
-    assert role.is_held and role.describe() == (
-        f"process {other.pid} on host {role.read()['host']}, at work on encode"
-    )
+    host = role.read()["host"]
+    assert role.is_held and role.describe() == f"process {other.pid} on host {host}, at work on encode"
     for attempt in (role.check_free, lambda: role.held().__enter__()):
-        with pytest.raises(
-            LockHeld, match=rf"run \(refresher.json\) is in use by process {other.pid} on host "
-        ):
+        with pytest.raises(LockHeld, match=rf"run \(refresher.json\) is in use by process {other.pid} on "):
             attempt()
     other.kill(), other.wait()
     assert not role.is_held and role.read()["status"] == "running"
@@ -42,21 +38,6 @@ def test_a_role_is_refused_while_another_process_has_it(role, other, monkeypatch
     with role.held("search"):
         assert role.read()["pid"] == os.getpid() and role.read()["where"] == "search"
     assert os.listdir(role.path.parent) == ["refresher.json"]
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (ValueError("steps is -1"), "steps is -1"),
-        (RuntimeError(), "RuntimeError"),
-        (KeyError("oops"), "KeyError: 'oops'"),
-        (KeyboardInterrupt(), "KeyboardInterrupt"),
-    ],
-)
-def test_the_text_of_an_error_ends_with_its_notes(error, text):
-    assert text_of(error) == text
-    error.add_note("raised in mask of own:Short")
-    assert text_of(error) == f"{text}\nraised in mask of own:Short"
 
 
 class NewRecipe(ValueError):
@@ -96,18 +77,6 @@ def test_an_end_that_the_block_records_stays_and_without_work_nothing_is_recorde
         role.mark("failed", "step 1", reason="first")
         raise ValueError("later")
     assert role.read()["reason"] == "first" and role.describe().endswith(", failed at step 1")
-
-
-def test_an_end_that_cannot_be_recorded_hides_no_error(tmp_path, monkeypatch, caplog):
-    role = Role(tmp_path / "state.json")
-
-    def full(*_):
-        raise OSError("disk full")
-
-    with pytest.raises(ValueError, match="no data"), role.held("step 1"):
-        monkeypatch.setattr("pyserini_ance.storage.role.write_json", full)
-        raise ValueError("no data")
-    assert "could not record the end: disk full" in caplog.text
 
 
 WHO = {"status": "running", "where": "x", "pid": 1, "host": "h"}

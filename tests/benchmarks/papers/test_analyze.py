@@ -1,14 +1,12 @@
 """The command `analyze`: its studies, its files and its errors."""
 
 import json
-import pkgutil
 from xml.etree import ElementTree
 
 import pytest
 
 from benchmarks.papers import __main__ as papers
-from benchmarks.papers import studies
-from benchmarks.papers.studies import STUDIES, figures, negative_overlap
+from benchmarks.papers.studies import figures, negative_overlap
 from benchmarks.papers.studies.figures import Line, Panel
 from benchmarks.papers.studies.studied_run import Findings, NotKept
 
@@ -23,11 +21,6 @@ def study(monkeypatch):
         return Findings(rows, [Panel("A title", "step", "share (%)", figures.lines(lines))], notes=["a note"])
 
     monkeypatch.setattr(negative_overlap, "study", made)
-
-
-def test_every_file_of_the_folder_is_a_study_or_shared():
-    files = {module.name for module in pkgutil.iter_modules(studies.__path__)}
-    assert files - {"figures", "studied_run"} == {name.replace("-", "_") for name in STUDIES}
 
 
 def test_a_study_writes_its_numbers_and_its_picture(runs, study, tmp_path, capsys):

@@ -42,11 +42,9 @@ def test_rows_are_read_with_their_splits_and_the_measures_of_other_commands(tmp_
     ("old", "new", "message"),
     [
         ("source: ance", "source: ancce", "rows.0.source: got 'ancce' (did you mean 'ance'?); expected"),
-        ("RR@10: 0.261", "MRR@10: 0.261", "rows.0.dev.MRR@10: tables call MRR@10 RR@10; write RR@10"),
         ("RR@10: 0.261", "Hole: 0.261", "rows.0.dev.Hole: unknown measure 'Hole'"),
         ("0.261", "26.1", "rows.0.dev.RR@10: expected a number from 0 to 1, got 26.1"),
         ("table: 1", "tabel: 1", "rows.0: expected `as` and splits such as dev: {RR@10: 0.33}"),
-        ("dev: {RR@10: 0.261}", "", "rows.0: expected `as` and splits"),
     ],
 )
 def test_a_malformed_file_is_refused_with_its_path_and_key(tmp_path, old, new, message):

@@ -104,14 +104,3 @@ def test_mined_negatives_are_those_of_a_slow_reference(recipe, tmp_path, monkeyp
         Dataset.from_list(judged[1:2]), Dataset.from_list(judged), documents, model
     )
     assert list(kept) == [{**judged[1], "negative": documents[below[2]]}]
-
-
-def test_a_recipe_that_the_peer_would_train_otherwise_is_refused(recipe, small_recipe):
-    from benchmarks.peers.sentence_transformers_training import peer_recipe
-
-    untied = recipe.model_copy(update={"encoder": recipe.encoder.model_copy(update={"normalize": False})})
-    with pytest.raises(ValueError, match=r"encoder\.normalize is False; .*True"):
-        peer_recipe(untied, "in-batch")
-    two = small_recipe({"warm": STAGE, "next": STAGE})
-    with pytest.raises(ValueError, match=r"small has the stages warm, next; pass a recipe with one stage"):
-        peer_recipe(two, "in-batch")

@@ -1,10 +1,9 @@
 import numpy as np
-import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertModel
 
-from benchmarks.speed.encoding import bert_flops, cosine
+from benchmarks.speed.encoding import bert_flops
 
 
 def test_useful_operations_are_those_that_torch_counts_without_padding():
@@ -17,9 +16,3 @@ def test_useful_operations_are_those_that_torch_counts_without_padding():
             model(torch.ones((1, length), dtype=torch.int64))
         counted += counter.get_total_flops()
     assert bert_flops(config.to_dict(), np.array([7, 19])) == counted > 0
-
-
-def test_the_lowest_cosine_ignores_lengths_and_says_the_worst_text():
-    reference = np.array([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
-    own = np.array([[5.0, 0.0], [0.0, 1.0], [1.0, 0.0]], np.float32)
-    assert cosine(own, reference) == {"lowest cosine": pytest.approx(2**-0.5)}

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.speed.report import as_text, table_rows
+from benchmarks.speed.report import table_rows
 from benchmarks.speed.rounds import Contender, Contest, Entry, Measurement
 from benchmarks.speed.searching import recall
 from benchmarks.speed.startup import run
@@ -31,9 +31,3 @@ def test_a_row_has_ratios_rates_and_agreement(entries):
     assert [row["recall"] for row in (ours, half, peer)] == ["1.000000", "0.500000", "1.000000"]
     rows = table_rows(Contest("mine", "title", [], None, recall, "half"), entries)
     assert [row["recall"] for row in rows] == ["0.500000", "1.000000", "0.500000"]
-
-
-def test_what_did_not_take_part_and_what_columns_mean_is_below_the_table(entries):
-    text = as_text(Contest("startup", "title", []), entries)
-    assert text.startswith("startup: title\n\n| contender") and text.endswith("absent: not installed: x")
-    assert "- x NAME: " in text and "GFLOP/s" not in text

@@ -53,8 +53,3 @@ def test_the_installed_contenders_of_a_benchmark_take_part_and_agree(name, measu
         assert float(row.get("recall", 1)) == 1 and float(row.get("equal rows", 1)) == 1
         assert float(row.get("lowest cosine", 1)) > (0.8 if "int8" in row["contender"] else 0.999)
         assert f"| {row['contender']} " in printed
-
-
-def test_an_unknown_benchmark_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="no benchmark 'encoding'; benchmarks: encode, "):
-        main(["encoding"])

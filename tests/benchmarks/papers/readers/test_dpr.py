@@ -78,8 +78,3 @@ def test_nothing_to_read(model):
     assert reader.answers("who", [], [1]) == [NO_ANSWER]
     long = [Passage({"title": "a title that leaves no room for any text", "text": "river"}, 1.0)]
     assert reader.answers("who", long, [1]) == [NO_ANSWER]
-
-
-def test_what_cannot_read_is_refused(model, tiny_bert):
-    with pytest.raises(ValueError, match="length_tokens is 350, but .* has 128 positions; lower it"):
-        DprReaderSettings(model=model).open("cpu")

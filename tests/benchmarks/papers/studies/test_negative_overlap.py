@@ -3,28 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.papers.studies.negative_overlap import in_batch_shares, study
-from benchmarks.papers.studies.studied_run import first_negatives, shared_share
-
-
-def test_shares_of_lines_with_padding():
-    rows = np.array([[1, 2, 3, -1], [4, -1, -1, -1], [-1, -1, -1, -1]])
-    among = np.array([[3, 9, 1], [5, 6, -1], [1, 2, 3]])
-    assert shared_share(rows, among).tolist() == pytest.approx([2 / 3, 0.0, np.nan], nan_ok=True)
-
-
-def test_the_other_queries_positives_count_but_a_shared_one_does_not():
-    """Queries 0 and 2 share the positive 7: it is a negative of query 1 alone."""
-    top = np.array([[8, 1], [7, 2], [3, 4]])
-    assert in_batch_shares(np.array([7, 8, 7]), top).tolist() == [1.0, 1.0, 0.0]
-
-
-def test_first_negatives_leave_out_known_positives(studied):
-    positives = studied.data.anchor_sets["query"].known_positives
-    first, second = positives.of(0)[:2].tolist()  # query 0 has two
-    rows = np.array([[first, 20, second, 21, 22]], np.int32)
-    assert first_negatives(positives, np.array([0]), rows, 2).tolist() == [[20, 21]]
-    assert first_negatives(positives, np.array([0]), rows, 4).tolist() == [[20, 21, 22, -1]]
+from benchmarks.papers.studies.negative_overlap import study
 
 
 def test_a_run_against_rankings_made_one_by_one(studied):

@@ -117,9 +117,3 @@ def test_a_case_has_its_texts_scores_and_places(swinging_run):
     titles = [panel.title for panel in findings.panels]
     mined = ["ance-0", "ance-2", "ance-4"]
     assert titles == ["The query's negatives", "By the model of each generation", *mined]
-
-
-def test_without_checkpoints_the_picture_lacks_a_part(swinging_run, monkeypatch):
-    monkeypatch.setattr(StudiedRun, "kept_checkpoints", [])
-    findings = negative_swing.study([swinging_run])
-    assert len(findings.panels) == 1 and "retention.save_total_limit=100" in findings.notes[1]
