@@ -57,30 +57,27 @@ def vectors(tower: nn.Module) -> torch.Tensor:
         return tower("document", IDS, torch.ones_like(IDS))
 
 
-@pytest.fixture
-def copies(monkeypatch, dtype):
-    """Copies of a tower with and without packed layers, which compute alike."""
-
-    def make(tower: nn.Module) -> tuple[nn.Module, nn.Module]:
-        packed = inference_copy(tower, dtype)
-        monkeypatch.setattr(module, "packs_linears", lambda dtype: False)
-        plain = inference_copy(tower, dtype)
-        assert any(isinstance(layer, PackedLinear) for layer in packed.modules())
-        rounding = TOLERANCE[dtype][1]
-        torch.testing.assert_close(vectors(packed), vectors(plain), rtol=rounding, atol=rounding)
-        return packed, plain
-
-    return make
-
-
 @needs_packing
-def test_packed_layers_compute_as_those_of_the_copy_without_them(encoder, copies, dtype):
+def test_packed_layers_compute_as_those_of_the_copy_without_them(encoder, monkeypatch, dtype):
     """The copy without them is compared in test_encoder.py."""
     tower = encoder.towers.queries
-    packed, plain = copies(tower)
+    packed = inference_copy(tower, dtype)
+    monkeypatch.setattr(module, "packs_linears", lambda dtype: False)
+    plain = inference_copy(tower, dtype)
     count = sum(isinstance(layer, PackedLinear) for layer in packed.modules())
     assert (count, len(linears(packed))) == (len(linears(tower)), 0) and len(linears(plain)) == count > 0
+    rounding = TOLERANCE[dtype][1]
+    torch.testing.assert_close(vectors(packed), vectors(plain), rtol=rounding, atol=rounding)
     assert torch.equal(vectors(plain), vectors(tower)) is (dtype == torch.float32)
+
+
+def test_the_tower_stays_and_shares_what_follows_its_transformer(encoder):
+    tower = encoder.towers.queries
+    before = {id(weight): weight.dtype for weight in tower.parameters()}
+    copy = inference_copy(tower, torch.bfloat16)
+    assert {id(weight): weight.dtype for weight in tower.parameters()} == before
+    dtypes = {(id(weight) in before, weight.dtype) for weight in copy.parameters()}
+    assert dtypes == {(True, torch.float32), (False, torch.bfloat16)}
 
 
 T5 = {
@@ -91,8 +88,6 @@ T5 = {
     "num_heads": 4,
     "feed_forward_proj": "gated-gelu",
 }
-
-
 DEBERTA = {**TINY_SHAPE, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
 
 
@@ -110,10 +105,28 @@ class Whole(nn.Module):
     ("kind", "shape"),
     [("t5", T5), ("deberta", DEBERTA), ("albert", TINY_SHAPE), ("distilbert", {"dim": 32, "n_heads": 4})],
 )
-def test_other_models_compute_alike_with_packed_layers(copies, kind, shape):
+def test_other_models_compute_alike_with_packed_layers(monkeypatch, dtype, kind, shape):
     """T5 and DeBERTa read weights themselves, ALBERT has one layer at several depths."""
     config = AutoConfig.for_model(kind, vocab_size=64, **shape)
-    copies(Whole((T5EncoderModel if kind == "t5" else AutoModel.from_config)(config).eval()))
+    model = Whole((T5EncoderModel if kind == "t5" else AutoModel.from_config)(config).eval())
+    packed = inference_copy(model, dtype)
+    monkeypatch.setattr(module, "packs_linears", lambda dtype: False)
+    plain = inference_copy(model, dtype)
+    assert any(isinstance(layer, PackedLinear) for layer in packed.modules())
+    rounding = TOLERANCE[dtype][1]
+    torch.testing.assert_close(vectors(packed), vectors(plain), rtol=rounding, atol=rounding)
+
+
+def test_changed_weights_are_seen_by_the_next_call(encoder, records):
+    before = encoder.encode(records, "document", "bf16")
+    with torch.no_grad():
+        for layer in linears(encoder.towers.documents):
+            layer.weight.neg_()
+    after, full = (encoder.encode(records, "document", precision) for precision in ("bf16", "fp32"))
+    cosines = [
+        (v * full).sum(1) / np.linalg.norm(v, axis=1) / np.linalg.norm(full, axis=1) for v in (before, after)
+    ]
+    assert cosines[0].mean() < 0.9 and cosines[1].min() > 0.99
 
 
 def test_calls_share_a_copy_once_an_encoder_is_optimized(encoder, records, monkeypatch, dtype):
@@ -139,7 +152,16 @@ def test_calls_share_a_copy_once_an_encoder_is_optimized(encoder, records, monke
     assert changed != before[0].tobytes() and len(made) == 4
 
 
+@pytest.mark.parametrize("make", [copy.deepcopy, lambda encoder: pickle.loads(pickle.dumps(encoder))])
 @pytest.mark.parametrize("encoder", ["transformer"], indirect=True)  # AnceModel cannot be pickled
+def test_an_optimized_encoder_can_be_copied_and_pickled(encoder, records, dtype, make):
+    precision = {torch.bfloat16: "bf16", torch.float32: "fp32"}[dtype]
+    expected = encoder.optimize_for_inference().encode(records, "document", precision)
+    other = make(encoder)
+    np.testing.assert_array_equal(other.encode(records, "document", precision), expected)
+    assert len(other._copies) == len(encoder._copies) == 1
+
+
 def test_an_optimized_encoder_has_a_copy_per_tower_and_leaves_the_towers_in_training(encoder, records):
     encoder.towers.train()
     encoder.untie()
@@ -150,8 +172,6 @@ def test_an_optimized_encoder_has_a_copy_per_tower_and_leaves_the_towers_in_trai
     kept = [encoder.encode(records, side, "bf16") for side in ("query", "document")]
     np.testing.assert_array_equal(kept, plain)
     assert len(encoder._copies) == 2 and all(part.training for part in encoder.towers.modules())
-    for other in (copy.deepcopy(encoder), pickle.loads(pickle.dumps(encoder))):
-        np.testing.assert_array_equal(other.encode(records, "query", "bf16"), plain[0])
 
 
 @needs_packing
@@ -176,21 +196,61 @@ def test_a_packed_layer_computes_as_nn_linear(dtype, shape, bias):
 
 
 @needs_packing
-@pytest.mark.parametrize("is_wrong", [False, True], ids=["missing", "wrong"])
-def test_without_the_operator_layers_stay_as_they_are(encoder, records, monkeypatch, is_wrong):
-    packed, operators = encoder.encode(records, "document", "bf16"), {}
-    if is_wrong:
-        operators["_reorder_linear_weight"] = torch.ops.mkldnn._reorder_linear_weight
-        operators["_linear_pointwise"] = lambda given, weight, *_: functional.linear(given, weight.to_dense())
-    monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace(**operators))
+@pytest.mark.parametrize(
+    "operators",
+    [
+        {},
+        {"_linear_pointwise": lambda *_: torch.zeros(())},
+        {"_linear_pointwise": lambda given, weight, bias, *_: functional.linear(given, weight.to_dense())},
+    ],
+    ids=["missing", "another shape", "wrong"],
+)
+def test_without_the_operator_layers_stay_as_they_are(encoder, records, monkeypatch, caplog, operators):
+    packed = encoder.encode(records, "document", "bf16")
+    reorder = torch.ops.mkldnn._reorder_linear_weight
+    own = SimpleNamespace(**({"_reorder_linear_weight": reorder} if operators else {}), **operators)
+    monkeypatch.setattr(torch.ops, "mkldnn", own)
     module._operators_agree.cache_clear()
     try:
-        assert not packs_linears(torch.bfloat16)
+        with caplog.at_level("INFO"):
+            assert not packs_linears(torch.bfloat16)
         plain = encoder.encode(records, "document", "bf16")
     finally:
         monkeypatch.undo()
         module._operators_agree.cache_clear()
+    assert "linear layers in bf16" in caplog.text
+    assert len(linears(inference_copy(encoder.towers.queries, torch.float16))) == len(
+        linears(encoder.towers.queries)
+    )
     np.testing.assert_allclose(packed, plain, atol=0.03)
+
+
+class CannotBeCopied:
+    def check(self, *_) -> None:
+        assert type(self) is CannotBeCopied
+
+    def __deepcopy__(self, memo):
+        raise AssertionError("a hook's object was copied")
+
+
+def test_hooks_and_computed_weights_hold_in_the_copy(encoder):
+    """A hook that changes outputs, a weight that is computed before each pass, a subclass that computes
+    something else, and outputs that are kept. A hook's object is not copied."""
+    tower = encoder.towers.queries
+    hooked, normed, other = linears(tower)[:3]
+    calls = CannotBeCopied()
+    hooked.register_forward_hook(lambda layer, inputs, outputs: -outputs)
+    hooked.register_forward_pre_hook(calls.check)
+    other.__class__ = type("Zero", (nn.Linear,), {"forward": lambda self, given: given * 0})
+    nn.utils.weight_norm(normed)
+    with torch.no_grad():
+        normed.weight_g.mul_(-1)
+    tower.last_output = tower("document", IDS, torch.ones_like(IDS))
+    assert tower.last_output.grad_fn is not None
+    copied = inference_copy(tower, torch.bfloat16)
+    assert "Zero" in {type(layer).__name__ for layer in copied.modules()}
+    found = vectors(copied)
+    assert functional.cosine_similarity(found, vectors(tower)).min() > 0.999
 
 
 def test_in_fp32_only_many_tokens_on_amds_processors_are_encoded_by_a_copy(encoder, monkeypatch, dtype):

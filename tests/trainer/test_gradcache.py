@@ -128,6 +128,30 @@ def test_a_side_without_a_part_in_the_loss_gets_no_gradient(make_pass):
     assert_close(found[:3], expected[:3])
 
 
+def test_vectors_come_in_the_order_of_the_rows():
+    module = towers(dropout=0.0)
+    for side in SIDES:
+        found = forward(module, 20).forward(side)
+        for row, vector in zip(side.rows, found, strict=True):
+            ids, mask = TOKENS.batch(np.array([row]), side.length_tokens)
+            torch.testing.assert_close(
+                vector,
+                module(side.side, torch.from_numpy(ids), torch.from_numpy(mask))[0],
+                rtol=1e-5,
+                atol=1e-6,
+            )
+
+
+def test_dropout_depends_on_the_key_and_the_process_alone():
+    module = towers(dropout=0.4)
+    first = forward(module, 20, (1, 2)).forward(SIDES[0])
+    torch.rand(7)
+    assert torch.equal(first, forward(module, 20, (1, 2)).forward(SIDES[0]))
+    assert not torch.equal(first, forward(module, 20, (1, 3)).forward(SIDES[0]))
+    assert torch.equal(first, forward(module, 20, (1, 2), World(0, 2)).forward(SIDES[0]))
+    assert not torch.equal(first, forward(module, 20, (1, 2), World(1, 2)).forward(SIDES[0]))
+
+
 def test_chunks_and_sides_have_dropout_of_their_own():
     tokens = TokenStore.of_lists([[7, 8, 9]] * 4, Specials((1,), (2,), 0))
     sides = [TextBatch(side, tokens, np.arange(4), 8) for side in ("query", "document")]
@@ -135,3 +159,17 @@ def test_chunks_and_sides_have_dropout_of_their_own():
         vector for side in sides for vector in forward(towers(dropout=0.4), 10).forward(side)
     ]  # two texts a chunk
     assert all(not torch.equal(one, other) for i, one in enumerate(vectors) for other in vectors[:i])
+
+
+def test_a_frozen_tower_gives_vectors_and_takes_no_gradients():
+    module = towers(dropout=0.0, tied=False)
+    expected = gradients(module, lambda: backward(PlainPass, forward(module, 20), SIDES, coupled_loss))[
+        : len(list(module.queries.parameters()))
+    ]
+    module.freeze("document")
+    for make_pass in (PlainPass, GradCache):
+        found = gradients(
+            module, lambda made=make_pass: backward(made, forward(module, 20), SIDES, coupled_loss)
+        )
+        assert_close(found[: len(expected)], expected)
+        assert found[len(expected) :] == [None] * len(expected)

@@ -3,8 +3,17 @@ from types import SimpleNamespace
 import numpy as np
 
 from pyserini_ance.negatives.teachers.base import Pairs, TeacherContext
-from pyserini_ance.negatives.teachers.hybrid import Hybrid
+from pyserini_ance.negatives.teachers.hybrid import Hybrid, min_max
 from pyserini_ance.storage.files import sha256_file
+
+NAN = np.nan
+
+
+def test_scores_are_scaled_within_each_group():
+    scores = np.array([2, 4, 3, NAN, 7, 7, NAN, NAN], np.float32)
+    groups = np.array([0, 0, 0, 0, 1, 1, 2, 2])
+    assert min_max(scores, groups).tolist() == [0, 1, 0.5, 0, 0, 0, 0, 0]
+    assert min_max(np.empty(0, np.float32), np.empty(0, np.int64)).tolist() == []
 
 
 def test_the_sum_of_bm25_and_the_student(split_of, snapshot_of, tmp_path):
