@@ -37,7 +37,7 @@ ROOMS = {
     "runs": 1_181,
     "storage": 783,
     "trainer": 3_041,
-    "vectors": 1_457,
+    "vectors": 1_462,
     "top": 489,
 }
 WHOLE = {
@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_500,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_772,
-    "lines of tests": 34_279,
+    "lines of tests": 34_280,
 }
 
 

@@ -29,6 +29,7 @@ def with_value(vectors: np.ndarray, row: int, column: int, value: float) -> np.n
         (QUERIES, DOCUMENTS, 0, "k is 0; expected a whole number from 1"),
         (QUERIES, DOCUMENTS, 2.5, "k is 2.5; expected"),
         (QUERIES[:, :3], DOCUMENTS, 3, "query_vectors have 3 dimensions, document_vectors 4; encode both"),
+        (1e30 * QUERIES, 1e30 * DOCUMENTS, 3, "query_vectors: row 0 has scores beyond the range of float32"),
         (QUERIES[0], DOCUMENTS, 3, r"query_vectors has the shape \(4,\); expected two dimensions"),
     ],
 )
