@@ -36,7 +36,7 @@ def test_lines_and_their_numbers(tmp_path, name, content, expected):
         ("t", b"1\tgood\n\xef\xbb\xbf2\tbad\n", "line 2: a byte order mark"),
         ("t.gz", b"", r"line 1: damaged gzip file \(it is empty\); .*download it again"),
         *(
-            ("t.gz", gzip.compress(bytes(range(32, 120)) * 9)[cut], r"line \d+: damaged gzip file")
+            ("t.gz", gzip.compress(bytes(range(32, 120)) * 9, mtime=0)[cut], r"line \d+: damaged gzip file")
             for cut in (slice(0, -9), slice(0, 40), slice(20, None))
         ),
     ],
