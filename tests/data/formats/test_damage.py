@@ -9,7 +9,6 @@ from random import Random
 
 import pytest
 
-from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.beir import Beir
 
 MARK = b"\xef\xbb\xbf"
@@ -26,7 +25,15 @@ FILES = {
 NUMBERS = [*"99999999999 -2147483649 1_0 0x1 \u0661 1e999 NaN 1.0 -1 0".encode().split(), b"9" * 5000]
 VALUES = [*b'null true 1.5 {} [] [["a"]] {"a":{"b":[1]}} "" "\\ud800" "\\u0000" "\\ufeff"'.split(), b'" "']
 CHARACTERS = [b"\0", MARK, b"\r", b"\n", b"\r\n", b"\t", b" ", b'"', b"'", b"\\", b"{", b",", b"\\ud83d"]
-CHARACTERS += [b"\xed\xa0\x80", b"\xff", b"\xc3", b"\x1c", *map(str.encode, "\u2028\x85\u00a0")]
+CHARACTERS += [
+    b"\xed\xa0\x80",
+    b"\xff",
+    b"\xc3",
+    b"\x1c",
+    "\u2028".encode(),
+    "\x85".encode(),
+    "\u00a0".encode(),
+]
 NESTED = [b"[" * 100_000, b'{"a":' * 3000, b"[" * 300 + b"]" * 300, b"x" * 200_000]
 REPLACED = {
     rb"\n": [b"", b" ", b"\t", b"\r", "\u2028".encode(), b"\r\n", b"\r\r\n"],
@@ -133,10 +140,12 @@ def slowly(folder: Path) -> dict:
 def read(folder: Path) -> dict:
     collection = Beir(folder=folder, splits={"train": "train.tsv"}).read()
     documents, queries = collection.documents, collection.split("train").queries
-    judged, asked = collection.judgments("train"), {}
-    for row, id in enumerate(queries.ids):
-        asked[id] = ([queries.columns["text"][row]], read_answers(queries, row), judged[id])
+    answers, judged = queries.columns.get("answers"), collection.judgments("train")
     texts = {id: list(documents[row].values()) for row, id in enumerate(documents.ids)}
+    asked = {
+        id: ([queries.columns["text"][row]], json.loads(answers[row]) if answers else [], judged[id])
+        for row, id in enumerate(queries.ids)
+    }
     return {"documents": texts, "queries": asked}
 
 
