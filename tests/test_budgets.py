@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_500,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_772,
-    "lines of tests": 34_280,
+    "lines of tests": 34_307,
 }
 
 

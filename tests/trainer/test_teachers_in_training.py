@@ -85,6 +85,7 @@ def test_a_teacher_that_is_missing_or_given_twice_is_found_before_the_data_is_re
         ({"kind": "encoder", "folder": "runs"}, "holds no encoder saved by pyserini_ance"),
         ({"kind": "ranking", "file": "none.trec"}, r"teacher\.file"),
         ({"kind": "cross_encoder", "model": "runs/teacher-1"}, rf"'runs/teacher-1'.*no such folder.*{cure}"),
+        ({"kind": "cross_encoder", "model": "./teacher-1"}, rf"'./teacher-1'.*no such folder.*{cure}"),
         ({"kind": "cross_encoder", "model": "runs/empty"}, rf"/empty'.*no folder with config.json.*{cure}"),
         ({"kind": "cross_encoder", "model": "nobody/nothing"}, rf"'nobody/nothing'.*or on the hub.*{cure}"),
     ):
@@ -92,22 +93,17 @@ def test_a_teacher_that_is_missing_or_given_twice_is_found_before_the_data_is_re
             training_with(small_recipe, tmp_path / "run", teacher)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_cross_encoder_scores_each_pair_once_in_the_precision_of_encoding(
-    small_recipe, tmp_path, tiny_cross_encoder, monkeypatch, precision
-):
-    """The cache, which is shared, keeps precisions apart."""
-    model = CrossEncoderModel(str(tiny_cross_encoder), "cpu", length_tokens=32, precision=precision)
-    asked, precisions, in_precision = [], set(), partial(small_recipe, encoding={"precision": precision})
+def test_a_cross_encoder_scores_each_pair_once(small_recipe, tmp_path, tiny_cross_encoder, monkeypatch):
+    model, asked = CrossEncoderModel(str(tiny_cross_encoder), "cpu", length_tokens=32), []
 
     def logits(pairs):
         asked.extend(pairs)
         return model.logits(pairs)
 
     counting = type("Counting", (), {"logits": staticmethod(logits)})()
-    monkeypatch.setattr(cross_encoder, "_load", lambda *settings: precisions.update(settings) or counting)
+    monkeypatch.setattr(cross_encoder, "_load", lambda *settings: counting)
     teacher = {"kind": "cross_encoder", "model": str(tiny_cross_encoder), "length_tokens": 32}
-    training = training_with(in_precision, tmp_path / "run", teacher)
+    training = training_with(small_recipe, tmp_path / "run", teacher)
     training.train()
     collection = training.data.collection
     texts = collection.split("train").queries.columns["text"]
@@ -118,13 +114,35 @@ def test_a_cross_encoder_scores_each_pair_once_in_the_precision_of_encoding(
         pairs = [(texts[query], record_text(collection.documents[row])) for query, row in rows_of_pairs]
         np.testing.assert_allclose(scores, model.logits(pairs), rtol=0, atol=1e-5)
         scored |= set(zip(rows.tolist(), others.tolist(), strict=True))
-    assert len(asked) == len(scored) and precision in precisions
+    assert len(asked) == len(scored)
     new = [metric["teachers"]["distil"]["new_pairs"] for metric in training.metrics("generation")]
     assert new[0] == len(pairs_of(training, 0)[0]) and 0 < new[1] and sum(new) == len(scored)
     digest = cross_encoder.model_digest(str(tiny_cross_encoder))
     assert origins_of(training) == [{f"cross_encoder {tiny_cross_encoder}": digest}] * 2
-    again = training_with(in_precision, tmp_path / "again", teacher)
+    again = training_with(small_recipe, tmp_path / "again", teacher)
     again.train()
     assert len(asked) == len(scored)  # another run finds the scores in the cache
     described = open_generation(again.run.generation("a", 0), {}).describe()
     assert f"distil: {new[0]} pairs scored by cross_encoder, 0 of them now" in described
+
+
+def test_a_cross_encoder_scores_in_the_precision_of_encoding(small_recipe, tmp_path, tiny_cross_encoder):
+    teacher = {"kind": "cross_encoder", "model": str(tiny_cross_encoder), "length_tokens": 32}
+    found = {}
+    for precision in ("fp32", "bf16"):
+        in_precision = partial(small_recipe, encoding={"precision": precision})
+        training = training_with(in_precision, tmp_path / precision, teacher)
+        training.train()
+        model = CrossEncoderModel(str(tiny_cross_encoder), "cpu", length_tokens=32, precision=precision)
+        rows, others, found[precision] = pairs_of(training, 0)
+        texts = training.data.collection.split("train").queries.columns["text"]
+        documents = training.data.collection.documents
+        expected = model.logits(
+            [
+                (texts[q], record_text(documents[d]))
+                for q, d in zip(rows.tolist(), others.tolist(), strict=True)
+            ]
+        )
+        np.testing.assert_allclose(found[precision], expected, rtol=0, atol=1e-5)
+    # Neither has found the other's scores in the cache.
+    assert not np.intersect1d(found["fp32"], found["bf16"]).size
