@@ -150,12 +150,13 @@ def read(folder: Path) -> dict:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_damaged_copies_are_errors_or_read_like_the_reference(tmp_path, seed):
+def test_damaged_copies_are_errors_or_read_like_the_reference(tmp_path, request, seed):
     """200 copies with one to three damages each, a quarter of them packed, before or after the damage."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     assert read(tmp_path) == slowly(tmp_path)
     signal.alarm(120)
+    request.addfinalizer(lambda: signal.alarm(0))  # also after a failure
     for number in range(200):
         random = Random(f"{seed} {number}")
         name = random.choice(list(FILES))
@@ -178,4 +179,3 @@ def test_damaged_copies_are_errors_or_read_like_the_reference(tmp_path, seed):
             assert str(tmp_path) in str(error) and len(str(error)) < 3000
         path.unlink()
         (tmp_path / name).write_text(FILES[name])
-    signal.alarm(0)
