@@ -1,5 +1,5 @@
 """Shared by the benchmarks of a GPU: the clock, the rows, and inputs (a model of random weights, tokens,
-vectors, a stage that trains).
+vectors).
 
 Texts are words of a made-up vocabulary, a token each.
 """
@@ -20,29 +20,20 @@ import numpy as np
 import torch
 
 from benchmarks.speed.encoding import bert_flops
-from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.known_positives import offsets_of
-from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.token_store import Specials, TokenStore
-from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.families.transformer import Transformer
 from pyserini_ance.encoders.hardware import DTYPES, resolve_precision
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
-from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json
-from pyserini_ance.trainer.callbacks import TrainerCallback
-from pyserini_ance.trainer.executors import SyncExecutor
-from pyserini_ance.trainer.trainer import StageTrainer
 
 SPECIAL_WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 QUERY_TOKENS, LONGEST = 32, 512
 PEER = "sentence-transformers"
 LARGE_BUDGET = 1 << 16  # tokens at once, where a GPU's host is not the limit
-STEPS = 10_000  # more than any benchmark takes
 
 
 @dataclass(frozen=True)
@@ -181,51 +172,6 @@ def vectors(count: int, dimension: int, device: str, seed: int) -> torch.Tensor:
         block.normal_(generator=generator).add_(centres[chosen])
         block.div_(block.norm(dim=1, keepdim=True))
     return made
-
-
-def training_data(model: Model, texts: int) -> PreparedData:
-    """`texts` documents of passages' lengths, and a query of 8 to 16 tokens for every other one."""
-    rng, queries = np.random.default_rng(1), texts // 2
-    collection = Collection(
-        Texts([str(row) for row in range(texts)], {"text": [""] * texts}),
-        {
-            "train": Split(
-                "train",
-                Texts([str(row) for row in range(queries)], {"text": [""] * queries}),
-                Qrels.of(np.arange(queries), rng.permutation(texts)[:queries], [1] * queries, queries),
-            )
-        },
-    )
-    documents = model.tokens(passage_lengths(texts, model.sizes.longest))
-    asked = model.tokens(rng.integers(8, 17, queries), seed=1)
-    return PreparedData(collection, documents, {"train": asked}, "train", "random")
-
-
-def stage_trainer(
-    model: Model,
-    data: PreparedData,
-    folder: Path,
-    stage: Mapping[str, Any],
-    device: str,
-    tokens_per_batch: int | None = None,
-    callbacks: tuple[TrainerCallback, ...] = (),
-) -> StageTrainer:
-    """The trainer of a stage over `data`, as `train` makes it."""
-    settings = {
-        "name": "bench",
-        "data": {"kind": "docstrings"},  # never read: `data` takes its place
-        "encoder": model.recipe,
-        "encoding": {"search": "torch", "training_tokens_per_batch": tokens_per_batch},
-        "bm25": None,
-        "stages": {"bench": {"steps": STEPS, "optimizer": {"learning_rate": 1e-5}, **stage}},
-        "device": torch.device(device).type,
-    }
-    recipe, run, world = Recipe.model_validate(settings), RunDir(folder), World(device=device)
-    folder.mkdir(parents=True)
-    executor = SyncExecutor(Refresher(recipe, data, run, world).make)
-    return StageTrainer(
-        recipe, "bench", data, run, world, lambda _: executor, model.checkpoint, callbacks=callbacks
-    )
 
 
 class Bench:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,18 +16,23 @@ from benchmarks.speed.gpu_inputs import (
     LONGEST,
     PEER,
     Bench,
+    Model,
     documents_that_fit,
+    passage_lengths,
     peer_model,
-    stage_trainer,
     texts_of,
-    training_data,
     vectors,
 )
 from benchmarks.speed.training import LastRound
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.refresher.refresher import Refresher
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.callbacks import TrainerCallback
+from pyserini_ance.trainer.executors import SyncExecutor
 from pyserini_ance.trainer.trainer import StageTrainer
 from pyserini_ance.vectors.search import searcher
 
@@ -36,6 +42,7 @@ STEPS: dict[str, tuple[int, int, dict[str, Any]]] = {
     "64 x (1+1), LAMB": (64, 1, {"optimizer": {"kind": "lamb", "learning_rate": 1e-6}}),
     "128 x (1+7) in-batch, GradCache": (128, 7, {"chunk_queries": 32}),
 }
+LONGER = 10_000  # steps: more than any benchmark takes
 LTRE = {"trainable": "query_tower", "positives": "all", "batch_queries": 32}
 LIVE = {"negatives": [{"kind": "live", "top_k": 200}], "loss": {"kind": "lambdarank"}}
 
@@ -63,6 +70,51 @@ class StepTimes(TrainerCallback):
     def seconds(self) -> float:
         """The mean of a step."""
         return (self.times[-1] - self.times[self.warm - 1]) / (len(self.times) - self.warm)
+
+
+def training_data(model: Model, texts: int) -> PreparedData:
+    """`texts` documents of passages' lengths, and a query of 8 to 16 tokens for every other one."""
+    rng, queries = np.random.default_rng(1), texts // 2
+    collection = Collection(
+        Texts([str(row) for row in range(texts)], {"text": [""] * texts}),
+        {
+            "train": Split(
+                "train",
+                Texts([str(row) for row in range(queries)], {"text": [""] * queries}),
+                Qrels.of(np.arange(queries), rng.permutation(texts)[:queries], [1] * queries, queries),
+            )
+        },
+    )
+    documents = model.tokens(passage_lengths(texts, model.sizes.longest))
+    asked = model.tokens(rng.integers(8, 17, queries), seed=1)
+    return PreparedData(collection, documents, {"train": asked}, "train", "random")
+
+
+def stage_trainer(
+    model: Model,
+    data: PreparedData,
+    folder: Path,
+    stage: Mapping[str, Any],
+    device: str,
+    tokens_per_batch: int | None = None,
+    callbacks: tuple[TrainerCallback, ...] = (),
+) -> StageTrainer:
+    """The trainer of a stage over `data`, as `train` makes it."""
+    settings = {
+        "name": "bench",
+        "data": {"kind": "docstrings"},  # never read: `data` takes its place
+        "encoder": model.recipe,
+        "encoding": {"search": "torch", "training_tokens_per_batch": tokens_per_batch},
+        "bm25": None,
+        "stages": {"bench": {"steps": LONGER, "optimizer": {"learning_rate": 1e-5}, **stage}},
+        "device": torch.device(device).type,
+    }
+    recipe, run, world = Recipe.model_validate(settings), RunDir(folder), World(device=device)
+    folder.mkdir(parents=True)
+    executor = SyncExecutor(Refresher(recipe, data, run, world).make)
+    return StageTrainer(
+        recipe, "bench", data, run, world, lambda _: executor, model.checkpoint, callbacks=callbacks
+    )
 
 
 def step_stage(name: str) -> dict[str, Any]:

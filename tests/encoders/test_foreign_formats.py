@@ -180,9 +180,6 @@ def test_what_stands_next_to_the_weights_of_a_dpr_file_is_not_read(
     assert not (tmp_path / "written").exists()
 
 
-BIAS = "question_model.embeddings.LayerNorm.bias"
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

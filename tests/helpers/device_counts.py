@@ -69,17 +69,3 @@ class DeviceCounts(TorchDispatchMode):
         ours = [f for f in frames if "/pyserini_ance/" in f.filename]
         last = (ours or frames)[-1]
         self.places.append(f"{what}: {last.filename.rpartition('/')[2]}:{last.lineno} {last.line}")
-
-
-class Operators(TorchDispatchMode):
-    """Counts the operators that are neither views, allocations nor marks of a profile, on all devices."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.launches: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.overloadpacket.__name__
-        if not func.is_view and name not in ALLOCATIONS and not name.startswith("_record_function"):
-            self.launches[name] += 1
-        return func(*args, **(kwargs or {}))
