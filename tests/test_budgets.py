@@ -47,8 +47,8 @@ WHOLE = {
     "lines of imports": 2_670,
     "lines of the reading path": 1_500,
     "modules that trainer/batch.py imports": 12,
-    "lines of benchmarks": 5_772,
-    "lines of tests": 34_307,
+    "lines of benchmarks": 5_770,
+    "lines of tests": 34_280,
 }
 
 
