@@ -124,8 +124,7 @@ def _compared_results(finished: Sequence[Path], baseline: str | None, test: str)
     results = compare.read_distinct(finished)
     rows, columns = compare.compare(results)
     trained = [row["recipe"] for row in rows if row["runs"] is not None]
-    against = BM25 if len(trained) == 1 and rows[0]["recipe"] == BM25 else trained[0]
-    against = compare.row_named(baseline, results) if baseline else against
+    against = baseline or (BM25 if len(trained) == 1 and rows[0]["recipe"] == BM25 else trained[0])
     has_seeds = any(row["runs"] not in (None, 1) for row in rows)
     variants = compare.variant_legend(results, (row["recipe"] for row in rows))
     return {
