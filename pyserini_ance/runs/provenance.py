@@ -79,12 +79,9 @@ def command_line(argv: Sequence[str]) -> str:
     return shlex.join([*(["python", "-m", module] if module else [program.name]), *argv[1:]])
 
 
-def peak_memory_bytes(world: "World") -> list[dict[str, int]]:
-    """The most memory that each process has had so far, what torch allocated on its GPU, and its largest
-    child, by rank.
-
-    The children are Java for BM25, and a refresher. A process without a GPU or children has 0. Called by all
-    processes.
+def highest_peak_bytes(world: "World") -> dict[str, int]:
+    """The most memory that a process of `world` has had so far, what torch allocated on its GPU, and its
+    largest child (Java for BM25, a refresher), by kind. Called by all processes.
     """
     import torch
 
@@ -93,13 +90,7 @@ def peak_memory_bytes(world: "World") -> list[dict[str, int]]:
     )
     gpu = torch.cuda.max_memory_allocated(world.device) if world.device.startswith("cuda") else 0
     peaks = torch.cat(world.gather(torch.tensor([[own, gpu, child]], dtype=torch.int64)))
-    return [dict(zip(MEMORY_KINDS, of_rank, strict=True)) for of_rank in peaks.tolist()]
-
-
-def highest_peak_bytes(world: "World") -> dict[str, int]:
-    """The highest of `peak_memory_bytes` over all processes, by kind. Called by all processes."""
-    peaks = peak_memory_bytes(world)
-    return {kind: max(of_rank[kind] for of_rank in peaks) for kind in MEMORY_KINDS}
+    return dict(zip(MEMORY_KINDS, peaks.amax(0).tolist(), strict=True))
 
 
 def commit_of(package: Path) -> dict | None:
