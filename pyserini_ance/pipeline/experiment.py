@@ -18,11 +18,9 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
-from pyserini_ance.pipeline import bm25_rankings, initial_weights
+from pyserini_ance.pipeline import bm25_rankings, initial_weights, preparation, refresher_process
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_command
 from pyserini_ance.pipeline.model_export import export, write_qrels
-from pyserini_ance.pipeline.preparation import check_tools, prepare, recipe_data
-from pyserini_ance.pipeline.refresher_process import check_refresher, refresh_command, refresher_subprocess
 from pyserini_ance.pipeline.results import Run, results_record
 from pyserini_ance.pipeline.trained_teachers import train_teacher_of_run
 from pyserini_ance.recipe.components import absolute
@@ -112,7 +110,7 @@ class Experiment:
         start = time.perf_counter()
         with ExitStack() as stack:
             self.world.on_main(lambda: self._check(resume))
-            data = prepare(self.recipe, self.world)
+            data = preparation.prepare(self.recipe, self.world)
             hashes = self.world.on_main(lambda: self._begin(data, stack, overwrite, resume, replay))
             prepare_seconds = time.perf_counter() - start
             folders = {name: self.run_dir.checkpoint(name, 0) for name in hashes}
@@ -135,8 +133,8 @@ class Experiment:
     def _check(self, resume: bool) -> None:
         """Raise what would stop the run before anything is read: missing tools or GPUs, a file system without
         locks, another process that trains the run."""
-        check_tools(self.recipe)
-        check_refresher(self.recipe)
+        preparation.check_tools(self.recipe)
+        refresher_process.check_refresher(self.recipe)
         for folder in (self.run_dir.folder, self.recipe.cache):
             check_file_system(folder)
         if resume:
@@ -160,7 +158,7 @@ class Experiment:
         provenance |= {"initial_weights": {name: origin.as_json() for name, origin in origins.items()}}
         stack.enter_context(self._opened(provenance, overwrite, resume, replay))
         stack.enter_context(tracking(self.recipe, self.run_dir))
-        hold_out = recipe_data(self.recipe).hold_out  # its split is cut from the training queries
+        hold_out = preparation.recipe_data(self.recipe).hold_out  # its split is cut from the training queries
         tested = [*self.recipe.final_evaluation.split, *([hold_out.split] if hold_out else [])]
         for split in map(data.collection.split, dict.fromkeys(tested)):
             if split.is_judged:
@@ -192,7 +190,9 @@ class Experiment:
                     write_whole(run.replay, decisions)
             # The refresher subprocess may work beyond the end of the run.
             stack.callback(clean_up_finished, run, self.recipe)
-            self.subprocess_failure = stack.enter_context(refresher_subprocess(self.recipe, run))
+            self.subprocess_failure = stack.enter_context(
+                refresher_process.refresher_subprocess(self.recipe, run)
+            )
             stack.enter_context(run.trainer.recording_the_end())  # the refresher waits for the record
             stack.enter_context(self.advising())
             if resume:
@@ -328,7 +328,7 @@ class Experiment:
         async_executor = AsyncExecutor(
             self.run_dir,
             self.recipe.refresher,
-            refresh_command(self.recipe, self.run_dir),
+            refresher_process.refresh_command(self.recipe, self.run_dir),
             self.world,
             self.previous_refresher,
             self.subprocess_failure,
