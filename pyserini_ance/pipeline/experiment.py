@@ -179,7 +179,7 @@ class Experiment:
             run.check_creatable(overwrite)
             run.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            stack.enter_context(run.held())
+            stack.enter_context(run.trainer.held())
             if resume:
                 run.reopen()
                 self.previous_refresher = run.refresher.read()

@@ -139,7 +139,7 @@ def config_hash(recipe: Recipe) -> str:
 def hashed_settings(recipe: Recipe) -> dict[str, Any]:
     """The settings that `config_hash` is a digest of, as JSON values."""
     irrelevant = dict.fromkeys(("seed", "retention", *DESCRIPTIVE_KEYS, *RUNTIME_KEYS), True)
-    exclude: dict[str, Any] = {**irrelevant, "data": {"official"}, "encoding": EXACT_SEARCH_KEYS}
+    exclude: dict[str, Any] = {**irrelevant, "encoding": EXACT_SEARCH_KEYS}
     settings: dict[str, Any] = absolute(recipe).model_dump(mode="json", exclude=exclude)
     for name, init_from in source_runs(recipe).items():
         if (run := source_run(init_from)).recipe.exists():
@@ -156,19 +156,6 @@ def seeds_of(recipe: Recipe) -> tuple[int, ...]:
     sources = map(source_run, source_runs(recipe).values())
     inherited = (seeds_of(run.read_recipe()) for run in sources if run.recipe.exists())
     return (recipe.seed, *(seed for seeds in inherited for seed in seeds))
-
-
-def config_hash_of(run: RunDir, recorded: str) -> str:
-    """The hash of a run's recipe as this version reads it, which may add keys to an older recipe.
-
-    Returns `recorded` when the recipe, or a run that it starts from, does not exist or cannot be read.
-    """
-    try:
-        recipe = run.read_recipe()
-        complete = all(source_run(init_from).recipe.exists() for init_from in source_runs(recipe).values())
-        return config_hash(recipe) if complete else recorded
-    except (FileNotFoundError, RuntimeError, ValueError):
-        return recorded
 
 
 def source_run(init_from: InitFrom) -> RunDir:
