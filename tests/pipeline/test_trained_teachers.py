@@ -99,7 +99,7 @@ def test_retriever_and_cross_encoder_take_turns(run, tmp_path):
     seconds = [record for record in read_json_lines(run.metrics) if record["event"] == "teacher"]
     assert [record["teacher"] for record in seconds] == ["first", "second"]
     report = write_report(run, tmp_path / "report.html").read_text()
-    assert "Cross-encoders trained between stages" in report and "teacher first" in report
+    assert "Cross-encoders trained between stages" in report and "teachers.first" in report
     assert Checkpoint.open(run.checkpoints / ends["again"]["result"]).weights != ends["taught"]["weights"]
 
 
