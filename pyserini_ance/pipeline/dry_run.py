@@ -123,7 +123,7 @@ def shortened(stage: Stage, steps: int) -> Stage:
     Their learning rates are those of the whole stage.
     """
     refresh = stage.refresh and Refresh(every_steps=steps, query_chunks=stage.refresh.query_chunks)
-    changes = {"steps": steps, "refresh": refresh, "evaluate": None, "average": None, "keep_optimizer": False}
+    changes = {"steps": steps, "refresh": refresh, "evaluate": None, "keep_optimizer": False}
     schedule = stage.lr_schedule.model_copy(update={"total_steps": stage.horizon_steps})
     return stage.model_copy(update={**changes, "lr_schedule": schedule})
 
