@@ -28,10 +28,10 @@ ROOMS = {
     "distributed": 396,
     "encoders": 3_074,
     "evaluation": 690,
-    "negatives": 2_846,
-    "pipeline": 4_290,
-    "pyserini_bridge": 1_432,
-    "recipe": 2_234,
+    "negatives": 2_835,
+    "pipeline": 4_291,
+    "pyserini_bridge": 1_431,
+    "recipe": 2_203,
     "refresher": 391,
     "reports": 2_313,
     "runs": 1_181,
@@ -42,13 +42,13 @@ ROOMS = {
 }
 WHOLE = {
     "files": 229,
-    "classes": 259,
+    "classes": 257,
     "short private functions used once": 21,
     "lines of imports": 2_670,
     "lines of the reading path": 1_500,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_770,
-    "lines of tests": 34_280,
+    "lines of tests": 34_278,
 }
 
 

@@ -17,7 +17,7 @@ from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.load import default_splits
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.teacher_training import TeacherStart
+from pyserini_ance.recipe.teacher_training import TRAINED
 
 
 def check_before_reading(recipe: Recipe) -> None:
@@ -34,8 +34,8 @@ def check_before_reading(recipe: Recipe) -> None:
 
         require_sentence_transformers()
         for name, trained in recipe.teachers.items():
-            if isinstance(trained.init_from, TeacherStart) and trained.init_from.model:
-                check_start(find_model(trained.init_from.model, f"teachers.{name}.init_from.model"))
+            if trained.init_from != "initial" and not trained.init_from.startswith(TRAINED):
+                check_start(find_model(trained.init_from, f"teachers.{name}.init_from"))
     for split, rerank in recipe.final_evaluation.reranked.items():
         candidates_file(rerank, split)
 

@@ -14,7 +14,7 @@ from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.recipe.teacher_training import TRAINED, TeacherStart
+from pyserini_ance.recipe.teacher_training import TRAINED
 
 if TYPE_CHECKING:
     from pyserini_ance.negatives.rankings import Bm25
@@ -178,9 +178,8 @@ def _all_needs(recipe: "Recipe") -> Iterator[tuple[Key, frozenset[str]]]:
         for name, teacher in recipe.teachers_after(stage_name).items():
             for position, source in enumerate(teacher.negatives):
                 yield ("teachers", name, "negatives", position), source.needs
-            start = teacher.init_from.teacher if isinstance(teacher.init_from, TeacherStart) else None
-            needs = frozenset({TRAINED + start} if start else ())
-            yield ("teachers", name, "init_from", "teacher"), needs
+            start = teacher.init_from
+            yield ("teachers", name, "init_from"), frozenset({start} if start.startswith(TRAINED) else ())
 
 
 def _check_previous_tables(recipe: "Recipe") -> Iterator[Problem]:

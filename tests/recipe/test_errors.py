@@ -115,8 +115,7 @@ def test_a_contradiction_is_named_once_with_its_key(base, overrides, fragment):
 TEACHERS = [  # overrides of demo/ar2
     ("ranker-1.after=warmup", "no stage 'warmup' (did you mean 'warm-up'?); stages: warm-up, "),
     ("ranker-1.after=iteration-1", "stages.iteration-1.terms.query.teacher: `teachers` has no"),
-    ("ranker-2.init_from={teacher: ranker-2}", "init_from.teacher: `teachers` has no 'ranker-2'"),
-    ("ranker-2.init_from={teacher: a, model: b}", "expected `initial`, `{teacher: NAME}`, or"),
+    ("ranker-2.init_from=teachers.ranker-2", "ranker-2.init_from: `teachers` has no 'ranker-2'"),
     ("ranker-1.negatives=[random]", "`random` is not mined from the result of a stage; use ann"),
     ("ranker-1.negatives=[{kind: ann, rolling: true}]", "rolling of `ann` has no effect here"),
     ("warm-up={after: warm-up, negatives: [ann]}", "teachers.warm-up: a stage has this name; give the"),
