@@ -104,11 +104,10 @@ def check_splits(recipe: Recipe, names: Iterable[str]) -> None:
 
 def _dev_cures(recipe: Recipe, split: str) -> str:
     """How to do without a dev split that stages name."""
-    name = "" if split == "dev" else f" data.hold_out.split={split}"
     stages = [name for name, one in recipe.stages.items() if one.evaluate and split in one.evaluate.split]
+    cut = "cut 'dev' from the training queries: data.hold_out=200; or " if split == "dev" else ""
     return (
-        f"cut {split!r} from the training queries: data.hold_out.queries=200{name}; or measure no "
-        "checkpoints, so that a stage's result is its last one: "
+        f"{cut}measure no checkpoints, so that a stage's result is its last one: "
         f"{' '.join(f'stages.{stage}.evaluate=null' for stage in stages)}"
     )
 

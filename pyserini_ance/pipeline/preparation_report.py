@@ -7,7 +7,6 @@ from typing import Any
 
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.collection_cache import collection_folder
-from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import DOCUMENTS
 from pyserini_ance.data.token_store import token_lengths
 from pyserini_ance.encoders.tokenization import Truncation
@@ -47,7 +46,7 @@ def prepare_data(recipe: Recipe) -> str:
     Returns tables of what was read, next to the published counts, and of the time and disk that it took.
     Raises FileNotFoundError with all missing files, before anything is read.
     """
-    input_files(preparation.recipe_data(recipe))
+    preparation.recipe_data(recipe).input_files()
     preparation.check_tools(recipe)
     steps: list[dict[str, Any]] = []
 
@@ -107,18 +106,20 @@ def counts_of(recipe: Recipe, collection: Collection) -> dict[str, list[Count]]:
     """
     skipped = collection.skipped
     documents = len(collection.documents) + skipped.get(DOCUMENTS, 0)
-    counts: dict[str, list[Count]] = {
-        "documents": [("documents", documents, recipe.data.official.documents or None)]
-    }
+    published = recipe.data.published
+    counts: dict[str, list[Count]] = {"documents": [("documents", documents, published("documents"))]}
     for name, split in collection.splits.items():
         kept = len(split.queries)
-        published = recipe.data.published_counts(name)
         used = len(split.known_positives("query").anchors) if split.is_judged else kept
         left_out = sum(count for what, count in skipped.items() if what.startswith(f"{name} judgments of "))
         counts[name] = [
-            ("queries", kept + skipped.get(f"{name} queries without positives", 0), published.queries),
-            ("queries with a relevant document", used, published.used),
-            ("judgments", len(split.qrels.rows) + left_out, published.judgments),
+            (
+                "queries",
+                kept + skipped.get(f"{name} queries without positives", 0),
+                published("queries", name),
+            ),
+            ("queries with a relevant document", used, published("used", name)),
+            ("judgments", len(split.qrels.rows) + left_out, published("judgments", name)),
         ]
     return counts
 

@@ -109,7 +109,7 @@ def _check_train_split(recipe: "Recipe") -> Iterator[Problem]:
     evaluated = {split for one in recipe.stages.values() if one.evaluate for split in one.evaluate.split}
     evaluated |= set(recipe.final_evaluation.split)
     if recipe.data.hold_out:
-        evaluated.add(recipe.data.hold_out.source)
+        evaluated.add("train")
     for split in kept:
         if split not in splits or split in evaluated:
             text = (
