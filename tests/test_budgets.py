@@ -31,24 +31,24 @@ ROOMS = {
     "negatives": 2_835,
     "pipeline": 4_288,
     "pyserini_bridge": 1_431,
-    "recipe": 2_203,
+    "recipe": 2_161,
     "refresher": 391,
-    "reports": 2_312,
-    "runs": 1_181,
+    "reports": 2_311,
+    "runs": 1_173,
     "storage": 783,
-    "trainer": 3_041,
+    "trainer": 2_931,
     "vectors": 1_462,
     "top": 483,
 }
 WHOLE = {
     "files": 229,
-    "classes": 249,
+    "classes": 248,
     "short private functions used once": 24,
-    "lines of imports": 2_642,
-    "lines of the reading path": 1_500,
+    "lines of imports": 2_634,
+    "lines of the reading path": 1_498,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_770,
-    "lines of tests": 34_245,
+    "lines of tests": 34_065,
 }
 
 
