@@ -16,7 +16,7 @@ from pyserini_ance.pipeline.bm25_rankings import candidates_file, read_candidate
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.teacher_training import TeacherStart
+from pyserini_ance.recipe.teacher_training import TRAINED
 
 
 def check_before_reading(recipe: Recipe) -> None:
@@ -35,8 +35,8 @@ def check_before_reading(recipe: Recipe) -> None:
 
         require_sentence_transformers()
         for name, trained in recipe.teachers.items():
-            if isinstance(trained.init_from, TeacherStart) and trained.init_from.model:
-                check_start(find_model(trained.init_from.model, f"teachers.{name}.init_from.model"))
+            if trained.init_from != "initial" and not trained.init_from.startswith(TRAINED):
+                check_start(find_model(trained.init_from, f"teachers.{name}.init_from"))
     for split, rerank in recipe.final_evaluation.reranked.items():
         candidates_file(rerank, split)
 
@@ -91,11 +91,10 @@ def check_splits(recipe: Recipe, names: Iterable[str]) -> None:
 
 def _dev_cures(recipe: Recipe, split: str) -> str:
     """How to do without a dev split that stages name."""
-    name = "" if split == "dev" else f" data.hold_out.split={split}"
     stages = [name for name, one in recipe.stages.items() if one.evaluate and split in one.evaluate.split]
+    cut = "cut 'dev' from the training queries: data.hold_out=200; or " if split == "dev" else ""
     return (
-        f"cut {split!r} from the training queries: data.hold_out.queries=200{name}; or measure no "
-        "checkpoints, so that a stage's result is its last one: "
+        f"{cut}measure no checkpoints, so that a stage's result is its last one: "
         f"{' '.join(f'stages.{stage}.evaluate=null' for stage in stages)}"
     )
 

@@ -39,8 +39,8 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
     for name, stage in recipe.stages.items():  # at the learning rates of the whole stage
         refresh = stage.refresh and Refresh(every_steps=steps, query_chunks=stage.refresh.query_chunks)
         schedule = stage.lr_schedule.model_copy(update={"total_steps": stage.horizon_steps})
-        changes = {"steps": steps, "refresh": refresh, "lr_schedule": schedule, "keep_optimizer": False}
-        stages[name] = stage.model_copy(update={**changes, "evaluate": None, "average": None})
+        changes = {"steps": steps, "refresh": refresh, "evaluate": None, "keep_optimizer": False}
+        stages[name] = stage.model_copy(update={**changes, "lr_schedule": schedule})
     teachers = {name: one.model_copy(update={"steps": steps}) for name, one in recipe.teachers.items()}
     short = recipe.model_copy(update={"stages": stages, "teachers": teachers})
     with ExitStack() as stack:

@@ -158,8 +158,8 @@ class Experiment:
         provenance |= {"initial_weights": {name: origin.as_json() for name, origin in origins.items()}}
         stack.enter_context(self._opened(provenance, overwrite, resume, replay))
         stack.enter_context(tracking(self.recipe, self.run_dir))
-        hold_out = preparation.recipe_data(self.recipe).hold_out  # its split is cut from the training queries
-        tested = [*self.recipe.final_evaluation.split, *([hold_out.split] if hold_out else [])]
+        cut = ["dev"] if preparation.recipe_data(self.recipe).hold_out else []  # from the training queries
+        tested = [*self.recipe.final_evaluation.split, *cut]
         for split in map(data.collection.split, dict.fromkeys(tested)):
             if split.is_judged:
                 write_qrels(data.collection, split.name, self.run_dir.qrels(split.name))

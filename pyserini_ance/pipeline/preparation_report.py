@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import DOCUMENTS
 from pyserini_ance.data.token_store import token_lengths
 from pyserini_ance.encoders.tokenization import Truncation
@@ -28,7 +27,7 @@ def prepare_data(recipe: Recipe) -> str:
     Returns a table of what was read, next to the published counts, the seconds and the warnings. Raises
     FileNotFoundError with all missing files, before anything is read.
     """
-    input_files(preparation.recipe_data(recipe))
+    preparation.recipe_data(recipe).input_files()
     preparation.check_tools(recipe)
     seconds: list[str] = []
 
@@ -105,15 +104,16 @@ def _counts(recipe: Recipe, collection: Collection, name: str) -> dict[str, tupl
     What was skipped counts as read.
     """
     skipped = collection.skipped
+    published = recipe.data.published
     if name == "documents":
-        documents = len(collection.documents) + skipped.get(DOCUMENTS, 0)
-        return {"documents": (documents, recipe.data.official.documents or None)}
-    split, published = collection.splits[name], recipe.data.published_counts(name)
+        return {name: (len(collection.documents) + skipped.get(DOCUMENTS, 0), published(name))}
+    split = collection.splits[name]
     kept = len(split.queries)
     used = len(split.known_positives("query").anchors) if split.is_judged else kept
     left_out = sum(count for what, count in skipped.items() if what.startswith(f"{name} judgments of "))
+    without = skipped.get(f"{name} queries without positives", 0)
     return {
-        "queries": (kept + skipped.get(f"{name} queries without positives", 0), published.queries),
-        "queries with a relevant document": (used, published.used),
-        "judgments": (len(split.qrels.rows) + left_out, published.judgments),
+        "queries": (kept + without, published("queries", name)),
+        "queries with a relevant document": (used, published("used", name)),
+        "judgments": (len(split.qrels.rows) + left_out, published("judgments", name)),
     }

@@ -199,7 +199,7 @@ def refresh(recipe: Recipe, folder: Path) -> str:
 
     def begin() -> str:
         """Wait for the run to start, and take the refresher's role; returns the digest of the run's data."""
-        timeout = recipe.refresher.trainer_timeout_seconds
+        timeout = recipe.refresher.timeout_seconds
         end = time.monotonic() + timeout
         if not run.can_resume:
             start = f"pyserini-ance train {recipe.name} --output {run.folder}"
@@ -226,7 +226,7 @@ def refresh(recipe: Recipe, folder: Path) -> str:
 
 
 def serve_requests(run: RunDir, refresher: Refresher, settings: RefresherProcess, world: World) -> str:
-    """Serve requests until training has ended, or has been dead for `trainer_timeout_seconds`.
+    """Serve requests until training has ended, or has been dead for `timeout_seconds`.
 
     Returns the reason for ending. The main process polls and tells the other processes of the world.
     """
@@ -234,7 +234,7 @@ def serve_requests(run: RunDir, refresher: Refresher, settings: RefresherProcess
     def poll() -> dict[str, Any]:
         """Wait for `requests`, or for a reason to `end`."""
         refresher.report("waiting for requests")
-        timeout = settings.trainer_timeout_seconds
+        timeout = settings.timeout_seconds
         last_alive = time.monotonic()
         while True:
             if requests := next_requests(read_requests(run), run):

@@ -137,7 +137,7 @@ def train_teacher(
     work = folder.with_name(f".{folder.name}.training")
     with whole_folder(folder) as output:
         quiet_transformers()
-        start = find_model(source, "init_from.model")
+        start = find_model(source, "init_from")
         steps = settings.steps_over(len(lists.queries))
         origin = sha256_json([settings.model_dump(), steps, lists.generations, model_digest(start)])
         for left in set(work.glob("*")) - {work / origin}:  # by a killed process, or for other settings

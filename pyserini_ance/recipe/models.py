@@ -73,10 +73,9 @@ class RefresherProcess(Settings):
     """CPU threads of a subprocess; null: torch's choice."""
     processes: PositiveInt = 1
     """Processes of a subprocess, under torchrun."""
-    refresher_timeout_seconds: PositiveInt = 600
-    """Training that needs the refresher stops after this many seconds without one."""
-    trainer_timeout_seconds: PositiveInt = 600
-    """The refresher exits after this many seconds without training."""
+    timeout_seconds: PositiveInt = 600
+    """Training that needs the refresher stops after this many seconds without one, and the refresher exits
+    after this many without training."""
 
 
 class Retention(Settings):
@@ -90,17 +89,6 @@ class Retention(Settings):
     """The number of newest checkpoints to keep of each stage, besides its best."""
     keep_negatives: Annotated[PositiveInt | Literal["all"], expected("`all` or a number from 1")] = "all"
     """The number of newest tables of negatives to keep, or `all`."""
-
-
-class Rm3(Settings):
-    """RM3 pseudo-relevance feedback, with Pyserini's defaults."""
-
-    fb_terms: PositiveInt = 10
-    """Terms that a query is expanded by."""
-    fb_docs: PositiveInt = 10
-    """Top documents that the terms come from."""
-    original_query_weight: float = Field(default=0.5, ge=0, le=1)
-    """The weight of the original query in the expanded one."""
 
 
 class Bm25(Settings):
@@ -117,9 +105,9 @@ class Bm25(Settings):
     """`build` (from the collection), a Lucene index folder, or the name of a prebuilt index."""
     hits: PositiveInt = 200
     """Documents that are retrieved for each training query."""
-    rm3: Rm3 | None = None
-    """Add a row `bm25+rm3` to the results table, and document vectors to the index that is built; negatives
-    stay BM25's."""
+    rm3: bool = False
+    """Add a row `bm25+rm3` to the results table (RM3 pseudo-relevance feedback with Pyserini's defaults), and
+    document vectors to the index that is built; negatives stay BM25's."""
 
     @property
     def names_or_paths(self) -> frozenset[str]:

@@ -198,7 +198,6 @@ class RunHistory:
         for record in self.of_event("teacher"):
             parts["teachers: mining"] += record["seconds"]["mine"]
             parts["teachers: training"] += record["seconds"]["train"]
-        parts["averaging weights"] = sum(r["seconds"] for r in self.of_event("average"))
         if results:
             parts["final evaluation"] = sum(float(row.get("test seconds") or 0) for row in results["rows"])
             parts["data and tokens"] = results["seconds"].get("data and tokens", 0.0)

@@ -143,7 +143,7 @@ def test_rows_that_the_recipe_does_not_want_are_not_ranked(recipe, run_processes
 
 def test_a_run_with_bm25_ends_with_the_row(recipe, run_processes, tmp_path):
     """RM3, which has a row of its own, is not fused."""
-    run, recipe = RunDir(tmp_path / "run"), recipe.model_copy(update={"bm25": Bm25(rm3={})})
+    run, recipe = RunDir(tmp_path / "run"), recipe.model_copy(update={"bm25": Bm25(rm3=True)})
     run_processes(1, train, recipe, run.folder, join=False)
     rows, written = table(run), run.ranking("hybrid", "test").stat().st_mtime_ns
     assert [row["row"] for row in rows] == ["bm25", "bm25+rm3", "untrained", "a", "hybrid"]

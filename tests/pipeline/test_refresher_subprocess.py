@@ -188,7 +188,7 @@ def test_a_subprocess_that_ends_with_an_error_ends_the_waiting_with_its_last_wor
 
 
 def test_a_subprocess_that_was_killed_at_work_may_be_replaced(run, program):
-    """Training waits `refresher_timeout_seconds` for another refresher: docs/guides/faults.md."""
+    """Training waits `timeout_seconds` for another refresher: docs/guides/faults.md."""
     program(
         "import os, pathlib, signal; from pyserini_ance.runs.rundir import RunDir; "
         f"RunDir(pathlib.Path({str(run.folder)!r})).refresher.held('preparing').__enter__(); "

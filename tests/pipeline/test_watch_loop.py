@@ -55,9 +55,9 @@ def run(tmp_path) -> RunDir:
 
 
 def watch(
-    run: RunDir, refresher: StubRefresher, trainer_timeout_seconds: float = 5, world: World | None = None
+    run: RunDir, refresher: StubRefresher, timeout_seconds: float = 5, world: World | None = None
 ) -> str:
-    settings = RefresherProcess().model_copy(update={"trainer_timeout_seconds": trainer_timeout_seconds})
+    settings = RefresherProcess().model_copy(update={"timeout_seconds": timeout_seconds})
     return serve_requests(run, refresher, settings, world or World())
 
 

@@ -50,7 +50,7 @@ def test_seconds_of_a_stage_count_each_step_once(log):
 
 def test_a_stage_that_neither_mines_nor_measures_has_no_refresh_seconds(log):
     assert log.stage_seconds("steps-alone") == {"train seconds": 0.0}
-    log.metric("average", stage="steps-alone", step=4, seconds=1.0)
+    log.metric("refresh", stage="steps-alone", step=0, seconds=1.0)
     assert log.stage_seconds("steps-alone") == {"train seconds": 0.0, "refresh seconds": 1.0}
 
 
