@@ -144,7 +144,7 @@ def refresher_subprocess(recipe: Recipe, run: RunDir) -> Iterator[Callable[[], s
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env=subprocess_environment(recipe.refresher.threads),
+            env=subprocess_environment(recipe.threads),
         )
     log.info("started a refresher, process %d; it logs to %s", process.pid, run.refresher_log)
     ending = threading.Event()
@@ -228,8 +228,8 @@ def refresh(recipe: Recipe, folder: Path) -> str:
     the run has another recipe or other data.
     """
     run, world = RunDir(folder), World.join(recipe.refresher.device)
-    if recipe.refresher.threads:
-        torch.set_num_threads(recipe.refresher.threads)
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
 
     def begin() -> str:
         """Wait for the run to start, and take the refresher's role; returns the digest of the run's data."""
