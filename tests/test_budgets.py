@@ -28,15 +28,15 @@ ROOMS = {
     "distributed": 396,
     "encoders": 3_074,
     "evaluation": 690,
-    "negatives": 2_835,
+    "negatives": 2_821,
     "pipeline": 4_288,
     "pyserini_bridge": 1_431,
-    "recipe": 2_161,
+    "recipe": 2_157,
     "refresher": 391,
     "reports": 2_311,
     "runs": 1_173,
     "storage": 783,
-    "trainer": 2_931,
+    "trainer": 2_923,
     "vectors": 1_462,
     "top": 483,
 }
@@ -44,11 +44,11 @@ WHOLE = {
     "files": 229,
     "classes": 248,
     "short private functions used once": 24,
-    "lines of imports": 2_634,
+    "lines of imports": 2_633,
     "lines of the reading path": 1_498,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_770,
-    "lines of tests": 34_065,
+    "lines of tests": 34_049,
 }
 
 

@@ -126,7 +126,7 @@ def refresher_subprocess(recipe: Recipe, run: RunDir) -> Iterator[Callable[[], s
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env=subprocess_environment(settings.threads),
+            env=subprocess_environment(recipe.threads),
         )
     log.info("started a refresher, process %d on %s; it logs to %s", process.pid, device, run.refresher_log)
 
@@ -194,8 +194,8 @@ def refresh(recipe: Recipe, folder: Path) -> str:
     the run has another recipe or other data.
     """
     run, world = RunDir(folder), World.join(recipe.refresher.device)
-    if recipe.refresher.threads:
-        torch.set_num_threads(recipe.refresher.threads)
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
 
     def begin() -> str:
         """Wait for the run to start, and take the refresher's role; returns the digest of the run's data."""

@@ -73,7 +73,7 @@ class Stage(Settings):
     """Queries that a process holds in memory at once; draw and gradient do not depend on it.
 
     Terms without in-batch negatives accumulate gradients, others use GradCache. Null: the whole batch, or
-    without in-batch negatives as many as fit `encoding.training_tokens_per_batch`.
+    without in-batch negatives as many as fit `encoding.tokens_per_batch`.
     """
     positives: Literal["first", "random", "all"] = "random"
     """The positives of a query in a step: the first judged, one at random, or all."""

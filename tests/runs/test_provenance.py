@@ -15,7 +15,7 @@ from pyserini_ance.runs.rundir import RunDir
     [
         "seed=7",
         "threads=3",
-        "refresher={launch: external, threads: 2}",
+        "refresher={launch: external}",
         "retention={save_total_limit: 3, keep_negatives: 1}",
         "device=cpu",
         "cache=/elsewhere",
