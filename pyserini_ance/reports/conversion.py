@@ -14,7 +14,6 @@ import yaml
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.collection_cache import documents_file
 from pyserini_ance.data.collection_files import NegativesOf, write_beir, write_tevatron
-from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.prepared import merge_splits
 from pyserini_ance.data.trec import PADDING, Rows, best_first, read_run, write_ranks, write_run
 from pyserini_ance.negatives.table import NegativeTable
@@ -82,7 +81,7 @@ def convert(
         return "final_evaluation: " + _one_line({"rerank": {split: {"file": str(output)}}})
     recipe = load_recipe(run.recipe if is_run else source, *overrides).recipe
     data = recipe_data(recipe) if is_run else recipe.data
-    check_not_input(output, input_files(data))
+    check_not_input(output, data.input_files())
     with documents_file(recipe.cache) as path:
         collection = data.read(path)
         if to == "beir":

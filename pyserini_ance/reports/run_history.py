@@ -179,8 +179,6 @@ class RunHistory:
                 case "teacher":
                     parts["teachers: mining"] += record["seconds"]["mine"]
                     parts["teachers: training"] += record["seconds"]["train"]
-                case "average":
-                    parts["averaging weights"] += record["seconds"]
         if results:
             parts["final evaluation"] = sum(float(row.get("test seconds") or 0) for row in results["rows"])
             parts["data and tokens"] = results["seconds"].get("data and tokens", 0.0)

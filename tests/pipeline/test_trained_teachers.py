@@ -34,14 +34,14 @@ FEW = {
 }
 TEACHERS = {
     "first": {"after": "warm", **FEW},
-    "second": {"after": "taught", "init_from": {"teacher": "first"}, **FEW},
+    "second": {"after": "taught", "init_from": "teachers.first", **FEW},
 }
 WARM = make_stage(steps=3, terms={"query": {"in_batch_negatives": True}})
 
 
 def taught_by(name: str) -> dict:
     """A stage that follows a cross-encoder, and leaves out what it finds relevant."""
-    teacher = {"kind": "cross_encoder", "trained": name}
+    teacher = {"kind": "cross_encoder", "model": f"teachers.{name}"}
     left_out = {"kind": "teacher", "teacher": teacher, "margin": 0.0}
     negatives = {**ANN, "on_shortage": "fill_random", "filters": [left_out]}
     terms = {"query": {"negatives": [negatives], "teacher": teacher, "loss": {"kind": "kl"}}}
@@ -79,7 +79,7 @@ def test_retriever_and_cross_encoder_take_turns(run, tmp_path):
     each stage's scores are traced to the files of its own."""
     after, digests = {"first": "warm", "second": "taught"}, {}
     ends = {r["stage"]: r for r in read_json_lines(run.decisions) if r["event"] == "stage_end"}
-    for name, start in (("first", "initial"), ("second", "teacher first")):
+    for name, start in (("first", "initial"), ("second", "teachers.first")):
         generation = open_generation(run.generation(name, 0), {})
         assert generation.weights == ends[after[name]]["weights"]
         assert all(table.counts.min() > 0 for table in generation.tables.values())

@@ -83,7 +83,7 @@ def test_margins_of_different_sources_have_axes_of_their_own(base, tmp_path):
 def test_a_failed_run_has_a_report_of_what_it_has(base, tmp_path):
     run = RunDir(tmp_path / "run")
     run.create(dump(load(base).recipe))
-    with run.held():
+    with run.trainer.held():
         run.mark("failed", "stage only, step 2", reason=f"the disk is full {NASTY}")
     run.metrics.write_text(steps(2))
     shown = write_report(run).read_text()

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import PositiveInt, model_validator
+from pydantic import PositiveInt
 
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.encoders.cross_encoder_model import (
@@ -33,30 +33,19 @@ class CrossEncoderTeacher(Teacher):
     """
 
     kind: Literal["cross_encoder"] = "cross_encoder"
-    model: str | None = None
-    """A hub name or a folder, such as RUN/teachers/NAME of a run with `teachers`."""
-    trained: str | None = None
-    """A cross-encoder of `teachers`, which the run trains before this stage; instead of `model`."""
+    model: str
+    """A cross-encoder that the run trains before this stage (`teachers.NAME`), a hub name, or a folder, such
+    as RUN/teachers/NAME of another run."""
     length_tokens: PositiveInt | None = None
     """The maximum length of a pair; null: the model's own limit."""
 
-    @model_validator(mode="after")
-    def check_one_model(self) -> "CrossEncoderTeacher":
-        if (self.model is None) == (self.trained is None):
-            given = "neither" if self.model is None else f"model: {self.model}, trained: {self.trained}"
-            raise ValueError(
-                "teacher `cross_encoder` takes one of `model` (a folder or hub name) and `trained` (a name "
-                f"in `teachers`), found {given}; set the other one to null"
-            )
-        return self
-
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset() if self.trained is None else frozenset({TRAINED + self.trained})
+        return frozenset({self.model} if self.model.startswith(TRAINED) else ())
 
     @property
     def files(self) -> tuple[Path, ...]:
-        return () if self.model is None else (config_file(self.model),)
+        return () if self.needs else (config_file(self.model),)
 
     @property
     def names_or_paths(self) -> frozenset[str]:
@@ -71,7 +60,7 @@ class CrossEncoderTeacher(Teacher):
         name = self._found(snapshot)
 
         digest = snapshot.world.on_main(lambda: model_digest(name))
-        context.origins[f"{self.kind} {self.trained or self.model}"] = digest
+        context.origins[f"{self.kind} {self.model.removeprefix(TRAINED)}"] = digest
         precision = snapshot.precision
         identity = sha256_json([digest, self.length_tokens, precision])
 
@@ -84,15 +73,15 @@ class CrossEncoderTeacher(Teacher):
 
     def _found(self, snapshot: Snapshot) -> str:
         """The folder or hub name of the model. Raises ValueError if no run trains it."""
-        if self.model is not None:
+        if not self.needs:
             return resolve_model(self.model, KEY)
-        assert self.trained is not None, "one of the two is set"
+        name = self.model.removeprefix(TRAINED)
         if snapshot.teachers is None:
             raise ValueError(
-                f"teacher `cross_encoder` with trained: {self.trained} needs the run that trains it; pass "
-                f"its folder as `model`: RUN/teachers/{self.trained}"
+                f"teacher `cross_encoder` with model: {self.model} needs the run that trains it; pass its "
+                f"folder instead: RUN/teachers/{name}"
             )
-        return str(snapshot.teachers / self.trained)
+        return str(snapshot.teachers / name)
 
 
 def config_file(model: str) -> Path:
