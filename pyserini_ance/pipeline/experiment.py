@@ -320,7 +320,7 @@ class Experiment:
         self, name: str, data: PreparedData, initial: Checkpoint, resume: bool = False
     ) -> Checkpoint:
         """The resulting checkpoint of a stage. A stage that has already ended is not trained again."""
-        ended = self.world.on_main(lambda: [d for d in self.log.decisions("stage_end") if d["stage"] == name])
+        ended = self.world.on_main(lambda: self.log.decisions("stage_end", name))
         if ended:
             return Checkpoint.open(self.run_dir.checkpoints / ended[-1]["result"])
         self._mark(f"stage {name}, step 0")

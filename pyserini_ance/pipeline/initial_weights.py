@@ -56,11 +56,11 @@ class WeightsOrigin:
 
 
 def find_weights(init_from: InitFrom) -> WeightsOrigin:
-    """The encoder that `init_from` names, verified.
+    """The encoder that `init_from` names, verified by its manifest and the run's decisions.
 
-    It is the folder `RUN/model`, or the encoder of a checkpoint, which the checkpoint's manifest verifies; or
-    the result of a run's stage, verified by its manifest and by the run's decisions. Raises FileNotFoundError
-    if it does not exist, with the command that makes it; RuntimeError if it is unfinished or damaged.
+    It is the folder `RUN/model`, the encoder of a checkpoint, or the result of a run's stage. Raises
+    FileNotFoundError if it does not exist, with the command that makes it; RuntimeError if it is unfinished
+    or damaged.
     """
     if folder := init_from.folder:
         if not folder.is_dir():
@@ -82,8 +82,7 @@ def find_weights(init_from: InitFrom) -> WeightsOrigin:
         raise FileNotFoundError(
             f"{run.folder} has no stage {stage!r}{did_you_mean(stage, stages)}; stages: {', '.join(stages)}"
         )
-    ends = RunLog(run, writes=False).decisions("stage_end")
-    ended = [record for record in ends if record["stage"] == stage]
+    ended = RunLog(run, writes=False).decisions("stage_end", stage)
     if not ended:
         raise StageUnfinished(
             f"{run.folder} holds {run.describe()}: stage {stage} has not ended. Continue it with: "
@@ -91,10 +90,7 @@ def find_weights(init_from: InitFrom) -> WeightsOrigin:
         )
     result = Checkpoint.open(run.checkpoints / ended[-1]["result"])
     if result.weights != ended[-1]["weights"]:
-        raise RuntimeError(
-            f"{result.folder} holds weights {result.weights[:12]}, but {run.decisions} says "
-            f"{ended[-1]['weights'][:12]}"
-        )
+        raise RuntimeError(f"{result.folder} does not hold the weights that {run.decisions} recorded")
     return WeightsOrigin(result.encoder, result.weights, stage)
 
 
