@@ -13,13 +13,8 @@ from pyserini_ance.recipe.find import shipped
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.checkpoint import (
-    ENCODER,
-    Checkpoint,
-    TrainingProgress,
-    publish_checkpoint,
-    weights_of,
-)
+from pyserini_ance.runs import checkpoint
+from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress
 from pyserini_ance.runs.provenance import source_run
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir, run_folder
@@ -68,9 +63,9 @@ def find_weights(init_from: InitFrom) -> WeightsOrigin:
                 f"{folder} is not a folder; expected RUN/model, or the encoder folder of a checkpoint"
             )
         read_side_file(folder)
-        if folder.name == ENCODER and is_complete(folder.parent):
+        if folder.name == checkpoint.ENCODER and is_complete(folder.parent):
             return WeightsOrigin(folder, Checkpoint.open(folder.parent).weights)
-        return WeightsOrigin(folder, weights_of(folder))
+        return WeightsOrigin(folder, checkpoint.weights_of(folder))
     run = source_run(init_from)
     if not (run.state.exists() and run.recipe.exists()):
         of_folder = (name for name in shipped() if run_folder(name) == init_from.run)
@@ -147,7 +142,7 @@ def publish_initial_weights(
 ) -> dict[str, tuple[str, str]]:
     """Copy the `encoders` that the run does not hold yet; returns the hashes of the towers of all rows."""
     for name, encoder in encoders.items():
-        publish_checkpoint(run, encoder, None, TrainingProgress(name, 0))
+        checkpoint.publish_checkpoint(run, encoder, None, TrainingProgress(name, 0))
     return {
         name: Checkpoint.open(run.checkpoint(name, 0), verify=name not in encoders).hashes
         for name in recipe.external_starts
