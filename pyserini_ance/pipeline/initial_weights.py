@@ -1,7 +1,6 @@
 """Initial weights from outside a run: find and check them, and copy them into the run as checkpoints of its
 own."""
 
-import logging
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,8 @@ from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress
 from pyserini_ance.runs.provenance import source_run
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir, run_folder
-from pyserini_ance.storage.files import read_json
 from pyserini_ance.storage.publish import is_complete
 
-log = logging.getLogger(__name__)
 INITIAL = TrainingProgress("initial", 0)  # of the untrained encoder's checkpoint
 
 
@@ -108,32 +105,19 @@ def read_initial_weights(
 ) -> tuple[dict[str, WeightsOrigin], dict[str, Encoder]]:
     """Find and check all initial weights before anything is written.
 
-    Returns, by row of the results table, the origins that still exist where the recipe says, and the encoders
-    that the run does not hold yet. With `resume`, weights that the run has copied may be gone, but must not
-    have changed. Raises RuntimeError with the recipe's key if an encoder cannot be found, ValueError if it
-    does not match the recipe's encoder or what the run was started with.
+    Returns, by row of the results table, the origins and the encoders that the run does not hold yet; a run
+    to `resume` goes on with its own copies. Raises RuntimeError with the recipe's key if an encoder cannot be
+    found, ValueError if it does not match the recipe's encoder.
     """
     origins, encoders = {}, {}
     for name, init_from in recipe.external_starts.items():
-        key = key_of(recipe, init_from)
-        is_copied = resume and is_complete(run.checkpoint(name, 0))
-        try:
-            origin = find_weights(init_from)
-        except (ValueError, OSError, RuntimeError) as error:
-            if not is_copied:
+        if not (resume and is_complete(run.checkpoint(name, 0))):
+            key = key_of(recipe, init_from)
+            try:
+                origins[name] = find_weights(init_from)
+            except (ValueError, OSError, RuntimeError) as error:
                 raise RuntimeError(f"{key}: {error}") from error
-            log.info("%s can no longer be read (%s); the run continues with its own copy", key, error)
-            continue
-        copied = read_json(run.environment).get("initial_weights", {}).get(name) if resume else None
-        if copied and copied["weights"] != origin.weights:
-            raise ValueError(
-                f"{key}: {origin.encoder} holds weights {origin.weights[:12]}, but {run.folder} was "
-                f"started from {copied['weights'][:12]}. Restore those weights, or start again from the "
-                "new ones with --overwrite"
-            )
-        if not is_copied:
-            encoders[name] = _open(recipe, run, origin, init_from, untrained, key)
-        origins[name] = origin
+            encoders[name] = _open(recipe, run, origins[name], init_from, untrained, key)
     return origins, encoders
 
 

@@ -69,22 +69,12 @@ def low_results(test: FinalEvaluation, rows: Sequence[Mapping[str, Any]]) -> lis
 
 def unimproved_stages(recipe: Recipe, run_log: RunLog) -> list[str]:
     """A warning for each stage whose result is its start."""
-    warnings = []
-    for ended in run_log.decisions("stage_end"):
-        if step_of(ended["result"]) != 0:
-            continue
-        name = ended["stage"]
-        init_from, previous = recipe.stages[name].init_from, recipe.stage_before(name)
-        if init_from == "initial" or (init_from == "previous" and previous is None):
-            start = "the untrained encoder"
-        elif isinstance(init_from, str):
-            start = f"that of stage {previous}"
-        elif init_from.is_external:
-            start = f"its initial weights, {init_from}"
-        else:
-            start = f"that of stage {init_from.stage}"
-        warnings.append(f"stage {name} never improved on its start: the result is {start}")
-    return warnings
+    ends = [ended for ended in run_log.decisions("stage_end") if step_of(ended["result"]) == 0]
+    return [
+        f"stage {ended['stage']} never improved on its start ({recipe.stages[ended['stage']].init_from}), "
+        "which is its result"
+        for ended in ends
+    ]
 
 
 class Run:
