@@ -173,9 +173,7 @@ class Experiment:
         """Hold the run directory and record how the run ends; start a refresher if the recipe needs one."""
         run = self.run_dir
         decisions = read_replay(replay, self.recipe) if replay else None
-        if resume:
-            run.check_resumable()
-        else:
+        if not resume:
             run.check_creatable(overwrite)
             run.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
