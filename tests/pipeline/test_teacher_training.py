@@ -59,6 +59,8 @@ def test_positives_of_all_kinds_are_no_negatives(lists):
     texts = Texts(["a", "b"], {"text": ["?", "?"]})
     split = Split("train", texts, Qrels.of([0, 0], [3, 5], [1, 1], 2))
     tables = (table([[3, 7, 8], [7, 8, 9]]), table([[6, PADDING], [8, 4]], [[0, 5], [0, 8], [1, 9]]))
+    left = MinedLists(lists.collection, split, [table([[3, 7], [9, PADDING]], [[1, 9]])], {})
+    assert left.queries.tolist() == [0]  # a query without a candidate has no list
     found = MinedLists(lists.collection, split, tables, {})
     assert [found.split.qrels.relevant(query).tolist() for query in (0, 1)] == [[3, 5, 8], [9]]
     assert [found.candidates(query).tolist() for query in (0, 1)] == [[6, 7], [4, 7, 8]]
