@@ -9,7 +9,7 @@ from helpers import report_pages
 from helpers.finished_run import ranked
 
 from pyserini_ance.recipe.load import dump, load
-from pyserini_ance.reports.plots import COLOURS, line_plot, running_mean, thinned
+from pyserini_ance.reports.plots import COLOURS, line_plot, running_mean
 from pyserini_ance.reports.report import comparison_report, run_report, write_report
 from pyserini_ance.reports.run_history import RunHistory, Series
 from pyserini_ance.runs.rundir import RunDir
@@ -58,23 +58,6 @@ def test_expected_scores_are_next_to_the_measured_ones(finished_run):
     assert ["RR@10", "0.5000", "0.6667", "+0.1667"] in [row for of_table in rows for row in of_table]
     RunDir(folder).qrels("test").unlink()
     assert "No significance tests: " in run_report(RunHistory(RunDir(folder)))
-
-
-@pytest.mark.parametrize(("refreshes", "folded"), [(8, False), (9, True)])
-def test_many_mined_tables_are_folded(base, tmp_path, refreshes, folded):
-    run = RunDir(tmp_path / "run")
-    run.create(dump(load(base).recipe))
-    mined = {"query.0": {"kind": "ann", "candidates": 10, "dropped": {"duplicates": 1}, "new_share": 0.5}}
-    records = [
-        {"event": "generation", "stage": "only", "step": step, "checkpoint_step": step, "tables": mined}
-        for step in range(refreshes)
-    ]
-    more = {"waited_seconds": 0.0, "seconds": {}}
-    run.metrics.write_text("".join(json.dumps({**record, **more}) + "\n" for record in records))
-    shown = run_report(RunHistory(run))
-    rows = next(rows for rows in report_pages.tables(shown) if "adopted at" in rows[0])
-    assert len(rows) == 1 + refreshes and rows[-1][-2:] == ["50.0%", "1"]
-    assert (f"<summary>the {refreshes} mined tables</summary>" in shown) == folded
 
 
 def test_margins_of_different_sources_have_axes_of_their_own(base, tmp_path):
@@ -161,14 +144,7 @@ def test_texts_are_escaped(finished_run):
     run.measures.write_text(json.dumps({**results, "rows": [*results["rows"], {"row": NASTY, NASTY: 1.0}]}))
     shown = run_report(RunHistory(run))
     assert "<script" not in shown and shown.count("&lt;script&gt;") >= 6
-    assert "<script" not in line_plot({NASTY: Series([0, 1], [1, 2]), "b": Series([0], [1])}, NASTY, NASTY)
-
-
-def test_long_lines_are_thinned_to_means_and_stay_interrupted():
-    nan = float("nan")
-    x, y = thinned(Series([float(i) for i in range(4000)], [1.0] * 1995 + [nan] + [3.0] * 2004))
-    assert len(x) == len(y) == 400 and x[0] == 4.5
-    assert y[:199].tolist() == [1.0] * 199 and y[199] != y[199] and y[200:].tolist() == [3.0] * 200
+    assert "<script" not in line_plot({NASTY: Series([0, 1], [1, 2]), "b": Series([0], [1])}, NASTY)
 
 
 def test_a_running_mean_does_not_cross_stages():
