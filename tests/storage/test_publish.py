@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from safetensors import SafetensorError
 
-from pyserini_ance.storage import files, publish
+from pyserini_ance.storage import files
 from pyserini_ance.storage.files import beside, remove_leftovers, write_json
 from pyserini_ance.storage.locks import is_held
 from pyserini_ance.storage.publish import (
@@ -79,8 +79,7 @@ def test_the_manifest_tells_what_was_written(published):
 
 def test_everything_is_on_disk_before_the_folder_has_its_name(folder, monkeypatch):
     synced = []
-    for module in (files, publish):
-        monkeypatch.setattr(module, "sync", lambda path: synced.append((path.name, folder.exists())))
+    monkeypatch.setattr(files, "sync", lambda path: synced.append((path.name, folder.exists())))
     with whole_folder(folder) as temporary:
         (temporary / "inner").mkdir()
         (temporary / "inner" / "part").write_text("whole")
