@@ -158,7 +158,6 @@ class GridRuns:
             raise ValueError(f"--grid, {name}: {error}") from None
 
     def _required_runs(self, recipe: Recipe) -> set[str]:
-        """The runs of the grid that stages of the recipe start from."""
         origins = (settings.init_from for settings in recipe.stages.values())
         runs = (Path(origin.run) for origin in origins if isinstance(origin, InitFrom) and origin.run)
         return {run.name for run in runs if run.parent == self.folder}

@@ -135,12 +135,9 @@ def tokenize_together(
     encoder: Family, cache: Path, training: TrainSplit, collection: Collection, world: World
 ) -> PreparedData:
     """`tokenize_for` on all processes of `world`, of which the main one fills the cache."""
-
-    def tokenize_on_main() -> None:
-        tokenize_for(encoder, cache, training, collection, warn=True)
-
-    world.on_main(tokenize_on_main)
-    return tokenize_for(encoder, cache, training, collection)
+    given = (encoder, cache, training, collection)
+    world.on_main(lambda: tokenize_for(*given, warn=True) and None)
+    return tokenize_for(*given)
 
 
 def tokenize_for(
@@ -179,6 +176,5 @@ def tokenize_for(
 
 
 def blank_warning(encoder: Family, data: PreparedData) -> str | None:
-    """A warning about documents that are encoded as empty texts; None without any."""
     template = encoder.tokenization.document.template
     return describe_blank(data.collection.documents, data.blank_documents, template)

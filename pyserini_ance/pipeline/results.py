@@ -46,7 +46,6 @@ def results_record(
 
 
 def measure_columns(test: FinalEvaluation) -> list[str]:
-    """The columns of the document measures."""
     return [test.column(split, measure) for split in test.split for measure in test.measures_of(split)]
 
 

@@ -48,22 +48,18 @@ class RefreshRequest:
     checkpoint: str = ""
 
     def folder(self, run: RunDir) -> Path:
-        """The folder of the checkpoint that the product is made of."""
         return run.checkpoints / self.checkpoint if self.checkpoint else run.checkpoint(self.stage, self.step)
 
     def is_done(self, run: RunDir) -> bool:
-        """Whether the product is in the run directory."""
         if self.kind == "tables":
             return is_complete(run.generation(self.stage, self.step))
         return run.evaluation(self.stage, self.step).exists()
 
     def describe(self) -> str:
-        """The product, its stage and its step, for messages."""
         return f"{PRODUCT_NAMES[self.kind]} of stage {self.stage}, step {self.step}"
 
 
 def write_requests(run: RunDir, requests: Iterable[RefreshRequest]) -> None:
-    """Replace the open requests of the run."""
     write_json(run.requests, {"requests": [asdict(request) for request in requests]})
 
 
@@ -238,7 +234,6 @@ def mined_sources(stage: Stage, dynamic_only: bool = False) -> dict[TableKey, Ta
 
 
 def table_name(key: TableKey) -> str:
-    """The name of a table in its generation: `term.index`."""
     return f"{key[0]}.{key[1]}"
 
 

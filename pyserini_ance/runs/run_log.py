@@ -22,7 +22,6 @@ class RunLog:
         self.run, self.writes = run, writes
 
     def metric(self, event: str, **values: Any) -> None:
-        """Append a record to the metrics."""
         if self.writes:
             record = {"event": event, **values}
             append_json_line(self.run.metrics, record)

@@ -107,15 +107,12 @@ class RunDir:
         return self.negatives / f"{stage}-{step:08d}"
 
     def teacher(self, name: str) -> Path:
-        """A cross-encoder that the run has trained."""
         return self.teachers / name
 
     def evaluation(self, stage: str, step: int) -> Path:
-        """The dev measure of the checkpoint of that stage and step."""
         return self.evaluations / f"{stage}-{step:08d}.json"
 
     def ranking(self, row: str, split: str) -> Path:
-        """The ranking of a row of the results table."""
         return self.run_files / f"{row}.{split}.trec"
 
     def bm25_negatives(self, split: str) -> Path:
@@ -182,7 +179,6 @@ class RunDir:
         self.error.unlink(missing_ok=True)
 
     def mark(self, status: Status, where: str, **values: Any) -> None:
-        """Record what the run is doing, for everyone who opens the directory."""
         self.trainer.mark(status, where, **values)
 
     def read_state(self) -> dict:
