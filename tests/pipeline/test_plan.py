@@ -11,24 +11,6 @@ from pyserini_ance.runs.run_log import RunLog
 
 STAGE = make_stage({"kind": "ann", "top_k": 5}, steps=20, batch_queries=2)
 STATIC = make_stage(RANDOM, steps=20, batch_queries=2)
-READY = {"mode": "async", "adopt": "when_ready"}
-
-
-@pytest.mark.parametrize(
-    ("stage", "row"),
-    [
-        (STATIC, ["0", "0", "0"]),
-        ({**STAGE, "refresh": {"every_steps": 5}}, ["4", "0", "120"]),
-        ({**STAGE, "refresh": {"every_steps": 5, "mode": "async"}}, ["3", "0", "90"]),
-        (
-            {**STAGE, "refresh": {"every_steps": 5, **READY}, "evaluate": {"every_steps": 10}},
-            ["4", "3", "150"],
-        ),
-        ({**STATIC, "evaluate": {"every_steps": 10, **READY}}, ["0", "3", "90"]),
-    ],
-)
-def test_a_stage_says_how_much_is_made(small_recipe, stage, row):
-    assert cells(plan(small_recipe({"b": stage})), "b")[5:] == row
 
 
 def test_what_has_no_effect_or_repeats_queries_is_warned_of(small_recipe):
@@ -53,11 +35,6 @@ def test_one_line_of_sizes(small_recipe, monkeypatch, trainable, towers):
     weights = towers * sum(p.numel() for p in encoder.towers.parameters()) / encoder.dimension
     sizes = f"a checkpoint {weights:.2f} GiB, its moments while its stage runs {2 * weights:.2f} GiB"
     assert f"sizes: vectors 30.00 GiB, {sizes}" in plan(recipe).splitlines()
-
-
-def cells(text: str, stage: str) -> list[str]:
-    (line,) = [line for line in text.splitlines() if line.startswith(f"| {stage} ")]
-    return [cell.strip() for cell in line.split("|")[1:-1]]
 
 
 def stage(steps: int, refresh: int | None = None, evaluate: int | None = None, **dev) -> Stage:

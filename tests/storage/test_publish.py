@@ -120,13 +120,6 @@ def test_a_folder_that_another_process_makes_is_waited_for(folder, writer):
     assert os.listdir(folder.parent) == ["published"]
 
 
-def test_a_folder_of_a_killed_process_is_made_again(folder, writer):
-    writer.kill(), writer.wait()
-    assert sorted(os.listdir(folder.parent)) == [".published.unfinished", ".published.writing"]
-    publish_once(folder, {}, fill)
-    assert (folder / "part").read_text() == "mine" and os.listdir(folder.parent) == ["published"]
-
-
 def test_what_killed_processes_leave_is_removed_and_what_living_ones_hold_is_not(tmp_path, folder, writer):
     remove_leftovers(folder.parent)
     assert sorted(os.listdir(folder.parent)) == [".published.unfinished", ".published.writing"]
