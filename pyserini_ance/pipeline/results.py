@@ -79,7 +79,8 @@ def unimproved_stages(recipe: Recipe, run_log: RunLog) -> list[str]:
 class Run:
     """A run directory: the results, the model and the log of one experiment.
 
-    Raises FileNotFoundError if `directory` is not a run directory.
+    model: the folder of the trained encoder, a Hugging Face folder. index: the Faiss folder of the documents,
+    for Pyserini. Raises FileNotFoundError if `directory` is not a run directory.
     """
 
     def __init__(self, directory: str | Path):
@@ -89,6 +90,9 @@ class Run:
                 f"{directory} is not a run directory ({self._files.recipe.name} is missing). "
                 "Pass a directory written by `train`."
             )
+        self.directory = self._files.folder
+        self.model = self._files.model
+        self.index = self._files.index
 
     def __repr__(self) -> str:
         return f"Run({str(self.directory)!r})"
@@ -98,24 +102,9 @@ class Run:
         return type(self), (self.directory.absolute(),)
 
     @property
-    def directory(self) -> Path:
-        """The run directory."""
-        return self._files.folder
-
-    @property
     def recipe(self) -> Recipe:
         """The recipe that the run was started with."""
         return self._files.read_recipe()
-
-    @property
-    def model(self) -> Path:
-        """The folder of the trained encoder, a Hugging Face folder."""
-        return self._files.model
-
-    @property
-    def index(self) -> Path:
-        """The Faiss folder of the documents, for Pyserini."""
-        return self._files.index
 
     @property
     def table(self) -> list[dict[str, Any]]:
