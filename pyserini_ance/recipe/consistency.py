@@ -80,13 +80,11 @@ def _check_optimizer_moments(recipe: "Recipe") -> Iterator[Problem]:
         yield ("stages", name, "keep_optimizer"), "this is the first stage: there is no optimizer to keep"
     for (before, previous), (name, stage) in pairwise(recipe.stages.items()):
         if stage.keep_optimizer and (
-            stage.optimizer.kind != previous.optimizer.kind
-            or stage.trainable != previous.trainable
-            or previous.average is not None
+            stage.optimizer.kind != previous.optimizer.kind or stage.trainable != previous.trainable
         ):
             text = (
-                f"stages.{before} has another optimizer.kind, other `trainable` towers, or an `average` as "
-                "its result, which has no moments; make them equal, or remove keep_optimizer"
+                f"stages.{before} has another optimizer.kind or other `trainable` towers; make them equal, "
+                "or remove keep_optimizer"
             )
             yield ("stages", name, "keep_optimizer"), text
     for name, stage in recipe.stages.items():

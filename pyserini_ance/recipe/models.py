@@ -36,20 +36,18 @@ def _as_list(value: Any) -> Any:
 class Encoding(Settings):
     """How texts are encoded and searched for mining and dev evaluation.
 
-    The two token budgets and `memory_gib` bound memory; all other vectors are mapped from disk.
+    `tokens_per_batch` and `memory_gib` bound memory; all other vectors are mapped from disk.
     """
 
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """The precision of encoding, of the vectors, and of a cross-encoder that is a teacher; `auto` is bf16
     where the device is fast at it, else fp16 on GPUs with tensor cores (Volta, Turing), else fp32."""
     tokens_per_batch: PositiveInt | None = None
-    """Tokens that are encoded at once; null: 1,024 on a CPU, 8,192 on a GPU."""
-    training_tokens_per_batch: PositiveInt | None = None
-    """Tokens that a training step passes through a tower at once; null: as `tokens_per_batch`'s null.
+    """Tokens that pass through a tower at once, in training too; null: 1,024 on a CPU, 8,192 on a GPU.
 
-    Without in-batch negatives, also the tokens whose activations a process keeps for the gradient: a step
-    with more accumulates gradients over chunks of its queries (null: 32,768). With them it keeps those of all
-    texts, unless `chunk_queries` bounds them.
+    Without in-batch negatives, also the tokens whose activations a training process keeps for the gradient: a
+    step with more accumulates gradients over chunks of its queries (null: 32,768). With them it keeps those
+    of all texts, unless `chunk_queries` bounds them.
     """
     search: Literal["auto", "torch", "faiss"] = "auto"
     """The library that searches exactly; `auto` is faiss on a CPU and torch on a GPU. Where the GPU holds the
@@ -69,8 +67,6 @@ class RefresherProcess(Settings):
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     """The device of the refresher: `auto`, `cpu`, `cuda` or `cuda:N`; several processes take the GPUs from N
     on. `auto` in a subprocess: GPUs that the host's training processes leave free, or else from GPU 0 on."""
-    threads: PositiveInt | None = None
-    """CPU threads of a subprocess; null: torch's choice."""
     processes: PositiveInt = 1
     """Processes of a subprocess, under torchrun."""
     timeout_seconds: PositiveInt = 600
@@ -142,7 +138,7 @@ class Recipe(Settings):
     retention: Retention = Retention()
     """Which files the run directory keeps."""
     threads: PositiveInt | None = None
-    """CPU threads of each training process; null: torch's choice."""
+    """CPU threads of each training process, and of the refresher's; null: torch's choice."""
     seed: int = Field(default=42, ge=0)
     """The seed of all random choices."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

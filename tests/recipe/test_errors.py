@@ -60,7 +60,6 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (refresh("query_chunks: 2, positives_top_k: 3"), "remove one of them"),
     ("stages.only.evaluate={every_steps: 4, patience: 2, keep_best: false}", "it needs keep_best: true"),
     ("stages.only.evaluate={every_steps: 4, adopt: when_ready}", "only: evaluate.adopt is set, but a sync "),
-    ("stages.only.average={checkpoints: 2}", "average.checkpoints is 2, but dev evaluates 0 checkpoints"),
     (f"{DISTIL}.teacher=hybrid", "loss `nll` uses no teacher; set loss: kl or margin_mse"),
     (f"{DISTIL}.loss=kl", "loss `kl` follows a teacher's scores; name one: `teacher: {kind: hybrid}`"),
     # stages that follow one another

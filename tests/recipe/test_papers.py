@@ -146,7 +146,7 @@ DANCE_LAMB = {
 }
 NORM = {
     "encoder.normalize": True,
-    **of("norm", ANN, steps=110_000, terms__query__loss__temperature=0.01, **DANCE_LAMB),
+    **of("norm", ANN, steps=110_000, terms__query__loss__scale=1 / 0.01, **DANCE_LAMB),
 }
 DUAL = of("dual", ANN, terms__document__weight=0.1, **DANCE_LAMB)
 # Sun et al. 2022, Tables 5 and 7.
@@ -205,7 +205,7 @@ EPISODE = {
 EPOCH = 502_939
 MINED = {"kind": "ann", "top_k": 200}
 SIMLM = {"batch_queries": 64, "init_from": "initial", "lr_schedule__warmup_steps": 1000, **ADAMW}
-SIMLM_TERM = {"terms__query__in_batch_negatives": True, "terms__query__loss__temperature": 0.02}
+SIMLM_TERM = {"terms__query__in_batch_negatives": True, "terms__query__loss__scale": 1 / 0.02}
 AR2 = {"kind": "ann", "top_k": 100, "num_negatives": 15}
 FOLLOWS = {"terms__query__loss__kind": "kl", "terms__query__teacher__kind": "cross_encoder"}
 
@@ -242,7 +242,7 @@ DISTILLED = {
             refresh__initial_model="previous_stage",
             optimizer__learning_rate=3e-5,
             terms__query__weight=0.2,
-            terms__distil__loss__temperature=0.02,
+            terms__distil__loss__scale=1 / 0.02,
             terms__distil__teacher__model="intfloat/simlm-msmarco-reranker",
             **SIMLM,
             **SIMLM_TERM,
@@ -505,7 +505,7 @@ SAID = {
         **NORM,
         **DUAL,
         "stages.dual.steps": 80_000,
-        "stages.dual.terms.document.loss.temperature": 0.01,
+        "stages.dual.terms.document.loss.scale": 1 / 0.01,
     },
     "msmarco-doc/ltre-bm25": {**LTRE, **of("ltre", {}, terms__query__loss__kind="ranknet", **FROM_BM25)},
     "msmarco-doc/ltre-lambdarank": {
