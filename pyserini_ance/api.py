@@ -24,10 +24,10 @@ from pyserini_ance.evaluation import metrics
 from pyserini_ance.negatives.filters.base import Filter
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline import mining
+from pyserini_ance.pipeline.experiment import only_training
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives as MinedNegatives
 from pyserini_ance.pipeline.mining import NUM_NEGATIVES, mine_negatives, read_source
 from pyserini_ance.pipeline.results import Run as Run
-from pyserini_ance.pipeline.run_session import only_training
 from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.load import read_component, read_settings

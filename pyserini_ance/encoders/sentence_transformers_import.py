@@ -87,13 +87,15 @@ def sentence_transformers_settings(
                 f"{' and '.join(dict.fromkeys(models.values()))}: {name} is {first[key]!r} for queries and "
                 f"{last[key]!r} for documents, but both sides share it here; set encoder.{name}"
             )
-    normalize = {"query": first["normalize"], "document": last["normalize"]}
+    normalize: bool | Side = first["normalize"]
+    if first["normalize"] != last["normalize"]:
+        normalize = "query" if first["normalize"] else "document"
     tokenization: dict[str, Any] = {side: settings["tokenization"] for side, settings in known.items()}
     if first["lowercase"]:
         tokenization["lowercase"] = True
     made = {
         "pooling": first["pooling"],
-        "normalize": first["normalize"] if len(set(normalize.values())) == 1 else normalize,
+        "normalize": normalize,
         "projection": first["projection"],
         "tied": False if documents is None and first["weights"] != last["weights"] else None,
         "tokenization": {key: value for key, value in tokenization.items() if value},

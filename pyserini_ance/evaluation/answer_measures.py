@@ -46,8 +46,7 @@ def coverage(
             f"the run has at most {most_hits} hits a question, so Success@{top_k} would be too low; "
             "pass a run with more hits, or smaller cutoffs"
         )
-    qrels = judge_by_answers(run, questions, documents, top_k, regular_expressions)
-    return evaluate(qrels, run, success_at(cutoffs))
+    return measure_by_answers(run, questions, documents, success_at(cutoffs), regular_expressions)
 
 
 def success_at(cutoffs: Sequence[int]) -> list[Measure]:
@@ -61,7 +60,11 @@ def is_of_answers(measure: Measure) -> bool:
 
 
 def measure_by_answers(
-    run: Run, questions: Texts, documents: Texts, measures: Sequence[Measure]
+    run: Run,
+    questions: Texts,
+    documents: Texts,
+    measures: Sequence[Measure],
+    regular_expressions: bool = False,
 ) -> dict[str, float]:
     """Measures of a ranking of questions without qrels.
 
@@ -74,7 +77,8 @@ def measure_by_answers(
             "pass judgments: --qrels FILE"
         )
     top_k = max(measure.params["cutoff"] for measure in measures)
-    return evaluate(judge_by_answers(run, questions, documents, top_k), run, measures)
+    qrels = judge_by_answers(run, questions, documents, top_k, regular_expressions)
+    return evaluate(qrels, run, measures)
 
 
 def judge_by_answers(

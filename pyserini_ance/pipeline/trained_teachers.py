@@ -147,7 +147,7 @@ def main() -> int:
         generation = open_generation(run.generation(name, 0), {})
         tables = [generation.tables[key] for key in sorted(generation.tables)]
         weights = {generation.folder.name: generation.weights}
-        lists = MinedLists.of(collection, collection.split(recipe.train_split.name), tables, weights)
+        lists = MinedLists(collection, collection.split(recipe.train_split.name), tables, weights)
         teacher = recipe.teachers[name]
         tokenization = recipe.encoder.tokenization
         given = teacher.model_dump(include=set(TeacherTraining.model_fields))

@@ -41,19 +41,13 @@ class RunLog:
     def stage_seconds(self, stage: str) -> dict[str, float]:
         """Seconds that a stage spent in steps and in refreshes, as columns of the results table.
 
-        Refreshes include dev evaluations, and encoding and indexing frozen documents. A stage that
-        mines nothing has `dev seconds` instead, and none if dev is not evaluated.
+        Refreshes include dev evaluations, and encoding and indexing frozen documents; a stage with none of
+        these has no such column.
         """
         spent = self.seconds_spent(stage)
-        records = self._metrics_of(stage)
         seconds = {"train seconds": round(spent["step"], 1)}
-        events = {r["event"] for r in records}
-        if events & {"refresh", "documents"}:
-            is_mined = events & {"generation", "documents"} or any(
-                "dev_seconds" not in r for r in records if r["event"] == "refresh"
-            )
-            name = "refresh seconds" if is_mined else "dev seconds"
-            seconds[name] = round(spent["refresh"] + spent["documents"], 1)
+        if {"refresh", "documents"} & {record["event"] for record in self._metrics_of(stage)}:
+            seconds["refresh seconds"] = round(spent["refresh"] + spent["documents"], 1)
         return seconds
 
     def seconds_spent(self, stage: str) -> dict[str, float]:

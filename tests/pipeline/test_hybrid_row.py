@@ -13,7 +13,7 @@ from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import last_stage
-from pyserini_ance.pipeline import experiment, final_evaluator
+from pyserini_ance.pipeline import experiment, final_evaluator, preparation
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_command
 from pyserini_ance.pipeline.model_export import write_qrels
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
@@ -120,7 +120,7 @@ def train(recipe: Recipe, folder: Path, resume: bool = False) -> None:
             one.output.write_text(lines(SPARSE))
 
     bm25.retrieve = retrieve
-    experiment.check_tools = lambda recipe: None  # there may be no Java
+    preparation.check_tools = lambda recipe: None  # there may be no Java
     experiment.train(recipe, folder, resume=resume)
 
 

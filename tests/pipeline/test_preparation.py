@@ -30,7 +30,7 @@ CHECKS = [
     (
         {"evaluate": {"every_steps": 2, "split": ["dev", "valid"]}},
         {},
-        "stages measure checkpoints on split 'valid', but `data` has no such split; splits: train, dev, "
+        "evaluate.split names 'valid', but `data` has no such split; splits: train, dev, "
         "test; measure no checkpoints, .*: stages.a.evaluate=null$",
     ),
     (

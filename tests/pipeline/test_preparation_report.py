@@ -8,7 +8,6 @@ import time
 import pytest
 from helpers.small_set import ONE_STEP
 
-from pyserini_ance.data.collection_cache import collection_folder
 from pyserini_ance.distributed.world import World
 from pyserini_ance.pipeline import preparation as prepare
 from pyserini_ance.pipeline.preparation import stored_collection
@@ -40,7 +39,7 @@ def cells(report: str, part: str) -> list[str]:
     ]
 
 
-def test_the_table_shows_what_was_read_and_where_it_is_stored(recipe):
+def test_the_table_shows_what_was_read(recipe):
     report = prepare_data(with_official(recipe, PUBLISHED))
     assert (
         cells(report, "documents")[:3] == ["documents", "30", "30"]
@@ -48,9 +47,8 @@ def test_the_table_shows_what_was_read_and_where_it_is_stored(recipe):
     )
     published = "15 queries, 15 queries with a relevant document, 16 judgments"
     assert cells(report, "train") == ["train", "15", "15", "16", "165", "13", "0.0 % at 24", "-", published]
-    folder = collection_folder(recipe.cache, stored_collection(recipe).digest)
-    assert cells(report, "reading and checking")[-1] == str(folder) and cells(report, "tokens")[-1] == str(
-        recipe.cache / "tokens"
+    assert (
+        "seconds: reading and checking " in report and f"; runs take the data from {recipe.cache}" in report
     )
     assert "warning" not in report
 
@@ -134,7 +132,7 @@ def test_bm25_ranks_too(recipe, monkeypatch):
     monkeypatch.setattr(bm25, "retrieve", retrieve)
     monkeypatch.setattr(prepare, "check_tools", lambda recipe: None)
     report = prepare_data(recipe.model_copy(update={"bm25": Bm25()}))
-    assert asked == [(5, 20)] and cells(report, "BM25")[-1] == str(recipe.cache / "bm25")
+    assert asked == [(5, 20)] and ", BM25 " in report
 
 
 def test_ranking_files_are_read_before_training(small_recipe, tmp_path):
