@@ -47,8 +47,8 @@ WHOLE = {
     "lines of imports": 2_581,
     "lines of the reading path": 1_498,
     "modules that trainer/batch.py imports": 12,
-    "lines of benchmarks": 5_770,
-    "lines of tests": 33_972,
+    "lines of benchmarks": 5_544,
+    "lines of tests": 33_967,
 }
 
 
