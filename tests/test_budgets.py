@@ -23,7 +23,7 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "commands": 1_398,
+    "commands": 1_428,
     "data": 4_612,
     "distributed": 396,
     "encoders": 3_061,
@@ -44,11 +44,11 @@ WHOLE = {
     "files": 228,
     "classes": 242,
     "short private functions used once": 22,
-    "lines of imports": 2_587,
+    "lines of imports": 2_581,
     "lines of the reading path": 1_498,
     "modules that trainer/batch.py imports": 12,
-    "lines of benchmarks": 5_770,
-    "lines of tests": 33_972,
+    "lines of benchmarks": 5_544,
+    "lines of tests": 33_967,
 }
 
 

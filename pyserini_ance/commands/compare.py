@@ -6,7 +6,6 @@ from typing import Annotated
 from typer import Argument
 
 from pyserini_ance.commands import parsing
-from pyserini_ance.commands.parsing import flag, option
 
 DETAILS = """\
 ROW is the name of a row of the table. --significance adds a column for each measure: the mean difference
@@ -17,22 +16,26 @@ EXAMPLE = "pyserini-ance compare runs/demo-ance runs/demo-rand --significance de
 @parsing.command(EXAMPLE, DETAILS)
 def main(
     runs: Annotated[list[Path], Argument(metavar="RUN", help="finished run directories, or a grid's folder")],
-    significance: Annotated[str | None, option("ROW", "also test the other rows against this row")] = None,
+    significance: Annotated[
+        str | None, parsing.option("ROW", "also test the other rows against this row")
+    ] = None,
     test: parsing.Test = None,
     rows: Annotated[
-        list[str] | None, option("ROW ...", "show, and correct p values for, these rows alone")
+        list[str] | None, parsing.option("ROW ...", "show, and correct p values for, these rows alone")
     ] = None,
     time_to_target: Annotated[
-        str | None, option("DEV", "instead, seconds to this dev measure; `best`: that all runs reach")
+        str | None, parsing.option("DEV", "instead, seconds to this dev measure; `best`: that all runs reach")
     ] = None,
     improvement_over: Annotated[
-        str | None, option("RECIPE", "instead, the relative improvement of a grid's recipes over this one")
+        str | None,
+        parsing.option("RECIPE", "instead, the relative improvement of a grid's recipes over this one"),
     ] = None,
     forgetting: Annotated[
-        bool, flag("forgetting", "instead, the training queries that a refresh made worse")
+        bool, parsing.flag("forgetting", "instead, the training queries that a refresh made worse")
     ] = False,
     curve: Annotated[
-        Path | None, option("FILE.svg", "also draw the dev measure over steps and minutes (SVG or PNG)")
+        Path | None,
+        parsing.option("FILE.svg", "also draw the dev measure over steps and minutes (SVG or PNG)"),
     ] = None,
 ) -> None:
     """Compare finished runs in one table; runs of a recipe with different seeds share a row."""

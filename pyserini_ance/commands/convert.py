@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from typer import Argument
 
 from pyserini_ance.commands import console, parsing
-from pyserini_ance.commands.parsing import option
 
 FOLDERS = ("beir", "tevatron")
 DETAILS = """Formats:
@@ -21,17 +20,20 @@ def main(
     source: Annotated[
         str, Argument(metavar="RECIPE|RUN", help="a recipe, a run directory, or RUN:ROW for a row's ranking")
     ],
-    to: Annotated[Literal["beir", "tevatron", "trec", "msmarco"], option("FORMAT", "see below")],
-    output: Annotated[Path, option("PATH", "the folder (beir, tevatron) or file to write")],
+    to: Annotated[Literal["beir", "tevatron", "trec", "msmarco"], parsing.option("FORMAT", "see below")],
+    output: Annotated[Path, parsing.option("PATH", "the folder (beir, tevatron) or file to write")],
     overrides: parsing.Overrides = None,
     table: Annotated[
-        str | None, option("GENERATION/TABLE", "negatives such as ance-00000100/query.0 (default: the last)")
+        str | None,
+        parsing.option("GENERATION/TABLE", "negatives such as ance-00000100/query.0 (default: the last)"),
     ] = None,
     num_negatives: Annotated[
         int | None,
         parsing.count("N", "the first N negatives of a query (default: 30 for tevatron, else all)"),
     ] = None,
-    split: Annotated[str | None, option("NAME", "the ranking of this test split, not negatives")] = None,
+    split: Annotated[
+        str | None, parsing.option("NAME", "the ranking of this test split, not negatives")
+    ] = None,
 ) -> None:
     """Write a collection, mined negatives or a ranking in a format of other tools."""
     console.log_to_stderr()

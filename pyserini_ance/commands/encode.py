@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pyserini_ance.commands import console, parsing
-from pyserini_ance.commands.parsing import option
 from pyserini_ance.distributed.failures import interrupt_on_termination
 
 DETAILS = """Formats:
@@ -25,26 +24,28 @@ EXAMPLE = """pyserini-ance encode --corpus corpus.jsonl --encoder runs/demo-ance
 def main(
     output: Annotated[Path, parsing.output_folder("FOLDER", "the folder to write")],
     corpus: Annotated[
-        Path | None, option("FILE", ".jsonl(.gz), or a folder of them: id, and contents or title and text")
+        Path | None,
+        parsing.option("FILE", ".jsonl(.gz), or a folder of them: id, and contents or title and text"),
     ] = None,
     encoder: Annotated[
-        str | None, option("NAME", "RUN, an encoder's folder, or a Hugging Face folder or name")
+        str | None, parsing.option("NAME", "RUN, an encoder's folder, or a Hugging Face folder or name")
     ] = None,
     from_index: Annotated[
-        Path | None, option("FOLDER", "take the vectors of RUN, or a flat Faiss folder")
+        Path | None, parsing.option("FOLDER", "take the vectors of RUN, or a flat Faiss folder")
     ] = None,
-    merge: Annotated[list[Path] | None, option("SHARD ...", "join shards, in any order")] = None,
+    merge: Annotated[list[Path] | None, parsing.option("SHARD ...", "join shards, in any order")] = None,
     empty_documents: Annotated[
-        Literal["refuse", "skip"], option("WHAT", "refuse or skip documents without text")
+        Literal["refuse", "skip"], parsing.option("WHAT", "refuse or skip documents without text")
     ] = "refuse",
-    format: Annotated[Literal["faiss", "parquet", "jsonl"], option("FORMAT", "see below")] = "faiss",
+    format: Annotated[Literal["faiss", "parquet", "jsonl"], parsing.option("FORMAT", "see below")] = "faiss",
     index_factory: Annotated[
-        str | None, option("FACTORY", "with faiss: a factory string such as HNSW32 (default: flat, exact)")
+        str | None,
+        parsing.option("FACTORY", "with faiss: a factory string such as HNSW32 (default: flat, exact)"),
     ] = None,
     number_type: Annotated[
-        Literal["fp32", "fp16"] | None, option("TYPE", "with parquet: fp32 (default) or fp16")
+        Literal["fp32", "fp16"] | None, parsing.option("TYPE", "with parquet: fp32 (default) or fp16")
     ] = None,
-    shard: Annotated[str | None, option("I/N", "encode part I of N of the corpus alone")] = None,
+    shard: Annotated[str | None, parsing.option("I/N", "encode part I of N of the corpus alone")] = None,
     precision: parsing.PrecisionOption = "fp32",
     tokens_per_batch: parsing.TokensPerBatch = None,
     device: parsing.Device = "auto",

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pyserini_ance.commands import parsing
-from pyserini_ance.commands.parsing import count, flag, option
 
 MEASURES = ("nDCG@10", "RR@10", "R@100")
 CUTOFFS = (5, 20, 100)
@@ -34,26 +33,35 @@ EXAMPLE = """pyserini-ance evaluate --run run.trec --qrels qrels.txt --measures 
 
 @parsing.command(EXAMPLE, DETAILS)
 def main(
-    run: Annotated[list[Path] | None, option("FILE ...", "runs of TREC or MS MARCO, a row each")] = None,
-    qrels: parsing.QrelsFile = None,
-    answers: Annotated[Path | None, option("RUN", "measure by the answers of this run's questions")] = None,
-    compare_queries: Annotated[
-        list[str] | None, option("RANKING RANKING", "compare two rankings query by query")
+    run: Annotated[
+        list[Path] | None, parsing.option("FILE ...", "runs of TREC or MS MARCO, a row each")
     ] = None,
-    measures: Annotated[list[str] | None, option("MEASURE ...", "the measures (default: below)")] = None,
-    overlap: Annotated[Path | None, option("FILE", "add Overlap@k with the first k of this run")] = None,
-    per_query: Annotated[bool, flag("per-query", "also show each judged query")] = False,
+    qrels: parsing.QrelsFile = None,
+    answers: Annotated[
+        Path | None, parsing.option("RUN", "measure by the answers of this run's questions")
+    ] = None,
+    compare_queries: Annotated[
+        list[str] | None, parsing.option("RANKING RANKING", "compare two rankings query by query")
+    ] = None,
+    measures: Annotated[
+        list[str] | None, parsing.option("MEASURE ...", "the measures (default: below)")
+    ] = None,
+    overlap: Annotated[
+        Path | None, parsing.option("FILE", "add Overlap@k with the first k of this run")
+    ] = None,
+    per_query: Annotated[bool, parsing.flag("per-query", "also show each judged query")] = False,
     output: Annotated[
         Path | None, parsing.output_file("FILE", "also write the measures as .json or .csv")
     ] = None,
     questions: Annotated[
-        Path | None, option("FILE", "with --answers: DPR's file of questions (.csv, .txt, .json)")
+        Path | None, parsing.option("FILE", "with --answers: DPR's file of questions (.csv, .txt, .json)")
     ] = None,
     regular_expressions: Annotated[
-        bool, flag("regular-expressions", "with --answers: they are regular expressions (CuratedTREC)")
+        bool,
+        parsing.flag("regular-expressions", "with --answers: they are regular expressions (CuratedTREC)"),
     ] = False,
     split: parsing.Split = None,
-    first: Annotated[int | None, count("N", f"show N queries of a side (default: {SHOWN})")] = None,
+    first: Annotated[int | None, parsing.count("N", f"show N queries of a side (default: {SHOWN})")] = None,
 ) -> None:
     """Measure run files against judgments or answers, or compare two rankings query by query."""
     of_files = {"qrels": qrels, "overlap": overlap, "per_query": per_query, "output": output}

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from pyserini_ance.commands import console, parsing
-from pyserini_ance.commands.parsing import count, option
 from pyserini_ance.distributed.failures import interrupt_on_termination
 
 EXAMPLE = """pyserini-ance mine --encoder runs/demo-ance --collection data.yaml --top-k 50 \\
@@ -15,32 +14,35 @@ EXAMPLE = """pyserini-ance mine --encoder runs/demo-ance --collection data.yaml 
 
 @parsing.command(EXAMPLE)
 def main(
-    encoder: Annotated[str, option("NAME", "RUN/model, RUN, or a Hugging Face folder or name")],
-    collection: Annotated[Path, option("FILE.yaml", "the `data:` section of a recipe")],
+    encoder: Annotated[str, parsing.option("NAME", "RUN/model, RUN, or a Hugging Face folder or name")],
+    collection: Annotated[Path, parsing.option("FILE.yaml", "the `data:` section of a recipe")],
     output: Annotated[Path, parsing.output_file("FILE.jsonl", "the file to write")],
-    split: Annotated[str, option("NAME", "mine for the queries of this split")] = "train",
+    split: Annotated[str, parsing.option("NAME", "mine for the queries of this split")] = "train",
     source: Annotated[
-        str, option("KIND", "ann, lookahead, bm25, ranking, random, or a YAML mapping as in a recipe")
+        str, parsing.option("KIND", "ann, lookahead, bm25, ranking, random, or a YAML mapping as in a recipe")
     ] = "ann",
     top_k: Annotated[
-        str | None, option("K", "candidates of a query, or auto (default: the source's own)")
+        str | None, parsing.option("K", "candidates of a query, or auto (default: the source's own)")
     ] = None,
     num_negatives: Annotated[
-        int | None, count("N", "negatives of a query (default: the source's own, or 8)")
+        int | None, parsing.count("N", "negatives of a query (default: the source's own, or 8)")
     ] = None,
     filters: Annotated[
         list[str] | None,
-        option("KIND[=VALUE] ...", "duplicates, relative_margin=0.05, ..., or YAML mappings, in this order"),
+        parsing.option(
+            "KIND[=VALUE] ...", "duplicates, relative_margin=0.05, ..., or YAML mappings, in this order"
+        ),
     ] = None,
     format: Annotated[
-        Literal["sentence-transformers", "tevatron"], option("FORMAT", "sentence-transformers or tevatron")
+        Literal["sentence-transformers", "tevatron"],
+        parsing.option("FORMAT", "sentence-transformers or tevatron"),
     ] = "sentence-transformers",
-    seed: Annotated[int, option("N", "the seed of the random choices", min=0)] = 42,
+    seed: Annotated[int, parsing.option("N", "the seed of the random choices", min=0)] = 42,
     device: parsing.Device = "auto",
     precision: parsing.PrecisionOption = "auto",
     tokens_per_batch: parsing.TokensPerBatch = None,
     cache: Annotated[
-        Path | None, option("FOLDER", "read collections and their tokens (default: the recipes')")
+        Path | None, parsing.option("FOLDER", "read collections and their tokens (default: the recipes')")
     ] = None,
     pooling: parsing.Pooling = None,
     normalize: parsing.Normalize = None,

@@ -7,7 +7,6 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from typer import Argument
 
 from pyserini_ance.commands import console, parsing
-from pyserini_ance.commands.parsing import count, flag, option
 from pyserini_ance.distributed.failures import FAILED, interrupt_on_termination
 
 if TYPE_CHECKING:
@@ -28,25 +27,40 @@ def main(
     ] = None,
     overrides: parsing.Overrides = None,
     output: Annotated[Path | None, parsing.output_folder("RUN", "the run directory (see below)")] = None,
-    overwrite: Annotated[bool, flag("overwrite", "overwrite an existing run, or a grid's runs")] = False,
-    resume: Annotated[bool, flag("resume", "continue an existing run")] = False,
-    replay: Annotated[Path | None, option("FILE", "repeat the adoptions in a run's decisions.jsonl")] = None,
-    no_prerequisites: Annotated[
-        bool, flag("no-prerequisites", "stop if runs that the recipe starts from (`init_from`) are missing")
+    overwrite: Annotated[
+        bool, parsing.flag("overwrite", "overwrite an existing run, or a grid's runs")
     ] = False,
-    show: Annotated[bool, flag("print", "train nothing; show the resolved recipe and the plan")] = False,
+    resume: Annotated[bool, parsing.flag("resume", "continue an existing run")] = False,
+    replay: Annotated[
+        Path | None, parsing.option("FILE", "repeat the adoptions in a run's decisions.jsonl")
+    ] = None,
+    no_prerequisites: Annotated[
+        bool,
+        parsing.flag(
+            "no-prerequisites", "stop if runs that the recipe starts from (`init_from`) are missing"
+        ),
+    ] = False,
+    show: Annotated[
+        bool, parsing.flag("print", "train nothing; show the resolved recipe and the plan")
+    ] = False,
     plan: Annotated[
-        bool, flag("plan", "train nothing; show the plan: steps, epochs, encodings, sizes")
+        bool, parsing.flag("plan", "train nothing; show the plan: steps, epochs, encodings, sizes")
     ] = False,
     dry_steps: Annotated[
-        int | None, count("N", "run N steps of each stage; report speed, memory and expected time")
+        int | None, parsing.count("N", "run N steps of each stage; report speed, memory and expected time")
     ] = None,
     grid: Annotated[
         list[str] | None,
-        option("KEY=A,B ...", "train all combinations of values, or those of a grid file; write one table"),
+        parsing.option(
+            "KEY=A,B ...", "train all combinations of values, or those of a grid file; write one table"
+        ),
     ] = None,
-    jobs: Annotated[int | None, count("N", "train N runs of a grid at once, sharing the cores")] = None,
-    only: Annotated[str | None, option("I/N", "train part I of N of a grid's runs (a job array)")] = None,
+    jobs: Annotated[
+        int | None, parsing.count("N", "train N runs of a grid at once, sharing the cores")
+    ] = None,
+    only: Annotated[
+        str | None, parsing.option("I/N", "train part I of N of a grid's runs (a job array)")
+    ] = None,
 ) -> int | None:
     """Train a recipe: from data to a trained model, its index and its results table.
 
