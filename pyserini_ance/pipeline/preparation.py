@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from pyserini_ance.data.collection import Collection, Side, Texts
-from pyserini_ance.data.collection_cache import InputRecord, cached_collection, open_collection
+from pyserini_ance.data.collection_cache import cached_collection, open_collection, recorded
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
 from pyserini_ance.data.token_store import TokenStore
@@ -93,11 +93,9 @@ def read_rankings(recipe: Recipe, collection: Collection) -> None:
     for anchor, of_anchor in recipe.anchored_sources:
         for source in (component for component in of_anchor.components if component.files):
             settings = {"negatives": source.model_dump(mode="json"), "data": data}
-            record = InputRecord(recipe.cache, settings, source.files)
-            if record.load() is None:
-                log.debug("checking the rankings of negatives: %s", ", ".join(map(str, source.files)))
-                source.read_ahead(collection, AnchorSet.of(collection, training, anchor))
-                record.save({})
+            anchor_set = AnchorSet.of(collection, training, anchor)
+            check = partial(source.read_ahead, collection, anchor_set)
+            recorded(recipe.cache, settings, source.files, check)
 
 
 def prepare(recipe: Recipe, world: World, digest: str | None = None) -> PreparedData:
