@@ -46,9 +46,11 @@ class CrossEncoderModel:
         )
         self._check_head()
         # Relative positions, without a table of embeddings, have no longest input.
-        named = self.model.named_modules()
-        tables = [table for name, table in named if name.endswith("position_embeddings")]
-        is_limited = any(isinstance(table, torch.nn.Embedding) for table in tables)
+        is_limited = any(
+            isinstance(table, torch.nn.Embedding)
+            for name, table in self.model.named_modules()
+            if name.endswith("position_embeddings")
+        )
         if is_limited and (length_tokens or 0) > (longest := longest_input(self.model)):
             raise ValueError(
                 f"length_tokens is {length_tokens}, but {model} reads at most {longest} tokens; lower it"
@@ -78,10 +80,8 @@ class CrossEncoderModel:
 
     def _predict(self, pairs: Sequence[Pair], activation: torch.nn.Module | None) -> np.ndarray:
         """Scores in the order of the pairs; the library sorts pairs by length and batches them."""
-        if not pairs:
-            return np.zeros(0, np.float32)
         settings = {"batch_size": self.batch_pairs, "show_progress_bar": False, "activation_fn": activation}
-        scores = np.asarray(self.model.predict(list(pairs), **settings))
+        scores = np.asarray(self.model.predict(list(pairs), **settings) if pairs else [], np.float32)
         if activation is not None and scores.ndim > 1 and scores.shape[1] == 2:
             scores = scores[:, 1] - scores[:, 0]
         if scores.ndim > 1:
@@ -119,7 +119,6 @@ def _in_fp32(layer: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def require_sentence_transformers() -> None:
-    """Raises RuntimeError if sentence-transformers is not installed."""
     if find_spec("sentence_transformers") is None:
         raise RuntimeError(
             "cross-encoders need sentence-transformers, which is not installed: "

@@ -53,27 +53,21 @@ def weights_sha256(weights: Path) -> str:
 
 
 def _read(weights: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """The tensors of a file, and its metadata."""
     with safe_open(weights, framework="pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
 
 
 def _can_convert(folder: Path) -> bool:
     family = family_of(folder)
-    if (
-        not isinstance(family, Transformer)
-        or family.tied
-        or family.pooling != "cls"
-        or family.normalize
-        or family.projection
-    ):
+    if not isinstance(family, Transformer) or family.tied or family.pooling != "cls":
+        return False
+    if family.normalize or family.projection:
         return False
     if any(family.tokenization.side(side).template not in of_side for side, of_side in TEMPLATES.items()):
         return False
     towers = [folder / name for name in TOWERS.values()]
-    return all(
-        read_json(tower / CONFIG)["model_type"] == "bert" and (tower / WEIGHTS).exists() for tower in towers
-    )
+    are_berts = all(read_json(tower / CONFIG)["model_type"] == "bert" for tower in towers)
+    return are_berts and all((tower / WEIGHTS).exists() for tower in towers)
 
 
 def _rename(tower: Path, side: Side) -> None:

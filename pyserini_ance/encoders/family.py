@@ -4,10 +4,8 @@ A family is the configuration of a tower, and builds, loads and saves one.
 """
 
 import copy
-import importlib.util
 from abc import abstractmethod
 from collections.abc import Mapping
-from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -17,8 +15,9 @@ from torch import nn
 from torch.func import functional_call
 
 from pyserini_ance.data.collection import SIDES, Side
+from pyserini_ance.encoders.hub import resolve_model
 from pyserini_ance.encoders.tokenization import Tokenization
-from pyserini_ance.recipe.components import Component, Settings, did_you_mean, expected, similar_name
+from pyserini_ance.recipe.components import Component, Settings, expected
 from pyserini_ance.storage.files import read_json_object
 
 if TYPE_CHECKING:
@@ -65,7 +64,6 @@ class TwoTower(nn.Module):
         return self.queries if side == "query" else self.documents
 
     def untie(self) -> None:
-        """Give documents a tower of their own, with equal weights at first."""
         if self.tied:
             self.documents = copy.deepcopy(self.queries)
 
@@ -126,7 +124,6 @@ Switch = Annotated[StrictBool | BySide, AfterValidator(_united), expected(BY_SID
 
 
 def at(side: Side, switch: bool | BySide) -> bool:
-    """The value of a switch for one side."""
     return switch if isinstance(switch, bool) else getattr(switch, side)
 
 
@@ -196,7 +193,6 @@ class Family(Component):
         return self
 
     def model_of(self, side: Side) -> str:
-        """The initial weights of a side's tower."""
         return self.document_model or self.model if side == "document" else self.model
 
     @abstractmethod
@@ -223,46 +219,6 @@ def completed(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any
         if isinstance(value, dict) and isinstance(default, dict):
             made[key] = completed(value, default)
     return made
-
-
-def resolve_model(model: str, key: str = "encoder.model") -> str:
-    """Convert a recipe's `model` to a folder or hub name that transformers can load.
-
-    Raises FileNotFoundError, naming `key`, for a package or folder that does not exist.
-    """
-    if model.startswith("python:"):
-        package, _, inner = model.removeprefix("python:").partition("/")
-        spec = importlib.util.find_spec(package)
-        if spec is None or spec.origin is None:
-            near, hint = did_you_mean(package, packages_distributions()), package.replace("_", "-")
-            raise FileNotFoundError(
-                f"{key} {model!r}: no Python package {package!r} is installed{near}; try `pip install {hint}`"
-            )
-        if not (folder := Path(spec.origin).parent / inner).is_dir():
-            raise FileNotFoundError(f"{key} {model!r}: the package has no folder {folder}")
-        return str(folder)
-    if not is_local(model):
-        return model
-    path = Path(model).expanduser()
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{key} {model!r}: no such folder{similar_name(path)}; the working directory is {Path.cwd()}; "
-            "expected a Hugging Face model folder or a hub name"
-        )
-    return str(path)
-
-
-def is_local(model: str) -> bool:
-    """Whether `model` names a folder or file of this machine, which need not exist.
-
-    Hub names have at most one slash. A name in a folder that exists, such as runs/demo-teacher where there is
-    runs/, is a path.
-    """
-    if model.startswith("python:"):
-        return False
-    path = Path(model).expanduser()
-    in_a_folder = "/" in model and path.parent.is_dir()
-    return path.exists() or in_a_folder or model.startswith((".", "/", "~")) or model.count("/") > 1
 
 
 def quiet_transformers() -> None:

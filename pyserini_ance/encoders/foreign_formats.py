@@ -75,11 +75,8 @@ def read_dpr_file(path: Path, side: Side) -> dict[str, torch.Tensor]:
         reason = f"{type(error).__name__}: {error}"
         raise RuntimeError(f"{path} cannot be read as a DPR checkpoint: {reason}") from error
     prefix = DPR_FILE[side]
-    tower = {
-        name.removeprefix(prefix): value
-        for name, value in named.items()
-        if isinstance(name, str) and name.startswith(prefix)
-    }
+    names = [name for name in named if isinstance(name, str) and name.startswith(prefix)]
+    tower = {name.removeprefix(prefix): named[name] for name in names}
     if others := [name for name, value in tower.items() if not isinstance(value, torch.Tensor)]:
         raise RuntimeError(f"{path} cannot be read as a DPR checkpoint: {prefix}{others[0]} is not a tensor")
     if not tower:
@@ -97,9 +94,7 @@ def read_arguments(source: str) -> dict[str, Any]:
     try:
         with torch.serialization.safe_globals([Namespace]):
             arguments = torch.load(file, map_location="cpu", weights_only=True)
-    except (
-        Exception
-    ) as error:  # another trainer's or a damaged file: torch raises anything, and the file is optional
+    except Exception as error:  # of another trainer's or a damaged file, which is optional
         log.info("%s is ignored: %s", file, error)
         return {}
     return vars(arguments) if isinstance(arguments, Namespace) else {}
@@ -111,16 +106,12 @@ def read_pooler(folder: Path, side: Side, tied: bool) -> dict[str, torch.Tensor]
     if not (file := root / "pooler.pt").exists():
         return None
     saved = torch.load(file, map_location="cpu", weights_only=True)
-    heads = {
-        s: {name.removeprefix(p): saved[name] for name in saved if name.startswith(p)}
-        for s, p in TEVATRON_POOLER.items()
-    }
-    if any(head.keys() != {"weight", "bias"} for head in heads.values()):
+    names = ("weight", "bias")
+    if saved.keys() != {f"{linear}{name}" for linear in TEVATRON_POOLER.values() for name in names}:
         raise RuntimeError(
             f"{file} contains {', '.join(sorted(saved))}; expected weight and bias of linear_q and linear_p"
         )
-    if tied and any(
-        not torch.equal(heads["query"][name], heads["document"][name]) for name in ("weight", "bias")
-    ):
+    query, document = ([saved[f"{linear}{name}"] for name in names] for linear in TEVATRON_POOLER.values())
+    if tied and not all(map(torch.equal, query, document)):
         raise ValueError(f"{file} has a separate head for documents; set encoder.tied=false")
-    return heads[side]
+    return dict(zip(names, query if side == "query" else document, strict=True))

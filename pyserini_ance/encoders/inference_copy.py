@@ -150,7 +150,6 @@ def _operators_agree(dtype: torch.dtype) -> bool:
 
 
 def _agrees(rows: int, inputs: int, outputs: int, dtype: torch.dtype) -> bool:
-    """Whether a product agrees within the rounding of `dtype`."""
     numbers = torch.arange(max(rows, outputs) * inputs, dtype=torch.float64).sin().to(dtype)
     given = numbers[: rows * inputs].view(rows, inputs)
     weight = numbers[: outputs * inputs].view(outputs, inputs)

@@ -13,18 +13,9 @@ from safetensors import SafetensorError, safe_open
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.family import (
-    MAY_DIFFER,
-    SIDE_FILE,
-    START_KEYS,
-    START_SETTINGS,
-    Family,
-    TwoTower,
-    is_local,
-    resolve_model,
-)
+from pyserini_ance.encoders.family import MAY_DIFFER, SIDE_FILE, START_KEYS, START_SETTINGS, Family, TwoTower
 from pyserini_ance.encoders.foreign_formats import TEVATRON_FOLDER
-from pyserini_ance.encoders.hub import find_model
+from pyserini_ance.encoders.hub import find_model, is_local, resolve_model
 from pyserini_ance.encoders.released import seed_tokenizer
 from pyserini_ance.encoders.sentence_transformers_import import has_two_towers, tower_source
 from pyserini_ance.encoders.tokenization import TextTokenizer, have_equal_ids
@@ -87,15 +78,12 @@ def initial_encoder(family: Family, seed: int, device: str = "cpu") -> Encoder:
     ]
     tokenizers = [load_tokenizer(source) for source in tokenizer_sources]
     if not have_equal_ids(*tokenizers):
-        raise ValueError(
-            f"{family.model} and {family.document_model} have different tokenizers; "
-            "two towers need one vocabulary"
-        )
+        differ = "have different tokenizers; two towers need one vocabulary"
+        raise ValueError(f"{family.model} and {family.document_model} {differ}")
     return Encoder(family, TwoTower(*towers), TextTokenizer(tokenizers[0], family.tokenization), device)
 
 
 def initial_tokenizer(family: Family) -> TextTokenizer:
-    """The tokenizer of `initial_encoder`, without loading weights."""
     return TextTokenizer(
         load_tokenizer(tokenizer_source(family, _source(family, "query"))), family.tokenization
     )
@@ -124,11 +112,10 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
         _save_tower(encoder, "query", folder, family.model_dump(mode="json"))
         return
     for side, name in TOWERS.items():
-        alone = family.model_copy(
-            update={"tied": True, "model": family.model_of(side), "document_model": None}
-        )
+        own = {"tied": True, "model": family.model_of(side), "document_model": None}
+        alone = family.model_copy(update=own).model_dump(mode="json")
         (folder / name).mkdir()
-        _save_tower(encoder, side, folder / name, {"tower": side, **alone.model_dump(mode="json")})
+        _save_tower(encoder, side, folder / name, {"tower": side, **alone})
     _write_side_file(encoder, folder, family.model_dump(mode="json"))
 
 
@@ -208,7 +195,6 @@ def read_side_file(folder: str | Path) -> dict[str, Any]:
 
 
 def family_of(folder: str | Path) -> Family:
-    """The family with the settings of a saved encoder."""
     side = read_side_file(folder)
     family = cast(type[Family], component_class("encoder", side["kind"]))
     settings = {
@@ -225,21 +211,14 @@ def _source(family: Family, side: Side) -> str:
     """
     model = find_model(family.model_of(side))
     source = Path(model)
-    if (pair := source / TEVATRON_FOLDER[side]).is_dir():
-        if family.tied:
-            raise ValueError(
-                f"{source} has two towers, {' and '.join(TEVATRON_FOLDER.values())}; set encoder.tied=false"
-            )
-        return str(pair)
-    if not (source / SIDE_FILE).exists():
-        tower = tower_source(model, side)
-        if family.tied and has_two_towers(model):
-            raise ValueError(
-                f"{model} is a sentence-transformers model of two towers; set encoder.tied=false"
-            )
-        return tower
-    _check_settings(family, source, START_SETTINGS)
-    return str(tower_folder(source, side))
+    if (source / SIDE_FILE).exists():
+        _check_settings(family, source, START_SETTINGS)
+        return str(tower_folder(source, side))
+    is_pair = (pair := source / TEVATRON_FOLDER[side]).is_dir()
+    tower = str(pair) if is_pair else tower_source(model, side)
+    if family.tied and (is_pair or has_two_towers(model)):
+        raise ValueError(f"{model} has two towers; set encoder.tied=false")
+    return tower
 
 
 def _save_tower(encoder: Encoder, side: Side, folder: Path, about: dict[str, Any]) -> None:
@@ -281,7 +260,7 @@ def _check_settings(family: Family, source: Path, changes: Collection[str]) -> N
     for key in [name for name in type(family).model_fields if name not in (*MAY_DIFFER, *changes)]:
         given, expected = getattr(family, key), getattr(saved, key, None)
         if key == "tokenization":
-            given, expected = family.tokenization.without_lengths(), saved.tokenization.without_lengths()
+            given, expected = given.without_lengths(), expected.without_lengths()
         if given != expected:
             allow = f", or, if this is intended, set `allow_changes: [{key}]` under the stage's `init_from:`"
             raise ValueError(

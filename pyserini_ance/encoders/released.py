@@ -14,7 +14,7 @@ from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.foreign_formats import read_arguments
 from pyserini_ance.encoders.sentence_transformers_import import sentence_transformers_settings, tower_source
 from pyserini_ance.recipe.components import Settings
-from pyserini_ance.storage.files import read_json
+from pyserini_ance.storage.files import read_json_object
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -67,13 +67,11 @@ def form_of(kind: str, source: str, config: Mapping[str, Any]) -> Form | None:
     """The format of a released checkpoint; None for anything else, such as a pretrained language model."""
     architecture = (config.get("architectures") or [""])[0]
     for form in FORMS:
-        matches = (
+        if form.kind == kind and (
             architecture in form.architectures
             or config.get("model_type") in form.model_types
             or _called(form.called, source)
-        )
-        if form.kind == kind and (
-            matches or (form.arguments and form.arguments.items() <= read_arguments(source).items())
+            or (form.arguments and form.arguments.items() <= read_arguments(source).items())
         ):
             return form
     return None
@@ -81,10 +79,8 @@ def form_of(kind: str, source: str, config: Mapping[str, Any]) -> Form | None:
 
 def _called(pattern: str, source: str) -> bool:
     """Whether the name of a release matches: that of `~/models/DANCE/checkpoint-190000` is `DANCE`."""
-    return (
-        re.search(f"({pattern})[^/]*$", re.sub(_TABLE["below"], "", source.rstrip("/")), re.IGNORECASE)
-        is not None
-    )
+    name = re.sub(_TABLE["below"], "", source.rstrip("/"))
+    return bool(re.search(f"({pattern})[^/]*$", name, re.IGNORECASE))
 
 
 def warn_about_settings(
@@ -100,8 +96,9 @@ def warn_about_settings(
         given = attrgetter(key)(encoder)
         given = given.model_dump() if isinstance(given, Settings) else given
         if given > value if key.endswith("length_tokens") else given != value:
-            text = "encoder.%s is %r, and %s was trained with %r [%s]"
-            log.warning(text, key, given, source, value, form.description)
+            log.warning(
+                f"encoder.{key} is {given!r}, and {source} was trained with {value!r} [{form.description}]"
+            )
 
 
 def check_unexpected_weights(source: str, unexpected: Collection[str], form: Form | None) -> None:
@@ -130,11 +127,11 @@ def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
     config = PreTrainedConfig.get_config_dict(tower_source(source, "query"))[0]
     forms = (form_of(kind, source, config) for kind in ("roberta_ance", "transformer"))
     form = next((form for form in forms if form), None)
-    settings: dict[str, Any] = (
-        {"kind": form.kind, **form.vectors} if form else {"kind": "transformer", "pooling": "mean"}
-    )
-    transformer = settings["kind"] == "transformer"
-    named = sentence_transformers_settings(source, download=True, given=given) if transformer else {}
+    settings: dict[str, Any] = {"kind": "transformer", "pooling": "mean"}
+    if form:
+        settings = {"kind": form.kind, **form.vectors}
+    is_plain = settings["kind"] == "transformer"
+    named = sentence_transformers_settings(source, download=True, given=given) if is_plain else {}
     tokenization: dict[str, Any] = {"query": {}, "document": {}}
     for key, value in (form.reads if form else {}).items():
         side, _, name = key.rpartition(".")
@@ -154,17 +151,14 @@ def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def seed_tokenizer(source: str) -> "PreTrainedTokenizerBase | None":
     """SEED-Encoder's WordPiece as a Hugging Face tokenizer; None if `source` is not a SEED-Encoder."""
-    if (
-        not (config := Path(source) / "config.json").exists()
-        or form_of(SEED.kind, source, read_json(config)) is not SEED
-    ):
+    config = read_json_object(Path(source) / "config.json")
+    if config is None or form_of(SEED.kind, source, config) is not SEED:
         return None
     from transformers import BertTokenizer
 
-    tokenizer = BertTokenizer.from_pretrained(
-        source, do_lower_case=False, strip_accents=False, mask_token="<mask>"
-    )
-    if tokenizer.pad_token_id != (padding := read_json(config)["pad_token_id"]):
+    as_seed = {"do_lower_case": False, "strip_accents": False, "mask_token": "<mask>"}
+    tokenizer = BertTokenizer.from_pretrained(source, **as_seed)
+    if tokenizer.pad_token_id != (padding := config["pad_token_id"]):
         raise ValueError(
             f"{source}: its vocab.txt has [PAD] at {tokenizer.pad_token_id}, "
             f"its config.json pad_token_id {padding}; download both again"

@@ -56,7 +56,6 @@ def write_sentence_transformers(folder: Path) -> str | None:
 
 
 def _obstacle(family: Family) -> str | None:
-    """What sentence-transformers cannot express of an encoder."""
     tokenization = family.tokenization
     if not isinstance(family, Transformer | RobertaAnce):
         return f"encoder.kind={getattr(family, 'kind', '')}"

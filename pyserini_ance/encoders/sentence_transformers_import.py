@@ -9,9 +9,8 @@ import json
 import logging
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -44,17 +43,15 @@ AFTER_PADDING = {"camembert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl
 SHARED = ("pooling", "projection", "lowercase")
 
 
-@dataclass(frozen=True)
-class _Files:
+class _Files(NamedTuple):
     """The JSON files of a model, in a folder or on the hub."""
 
     source: str
-    download: bool
+    download: bool = False
 
     def read(self, *parts: str) -> Any:
         """A file's content, {} without the file."""
-        name = PurePosixPath(*parts).as_posix()
-        file = model_file(self.source, name, self.download)
+        file = model_file(self.source, PurePosixPath(*parts).as_posix(), self.download)
         return {} if file is None else json.loads(file.read_text(encoding="utf-8"))
 
     def refuse(self, what: str, cure: str) -> ValueError:
@@ -87,17 +84,17 @@ def sentence_transformers_settings(
                 f"{' and '.join(dict.fromkeys(models.values()))}: {name} is {first[key]!r} for queries and "
                 f"{last[key]!r} for documents, but both sides share it here; set encoder.{name}"
             )
-    normalize = {"query": first["normalize"], "document": last["normalize"]}
     tokenization: dict[str, Any] = {side: settings["tokenization"] for side, settings in known.items()}
-    if first["lowercase"]:
-        tokenization["lowercase"] = True
+    tokenization["lowercase"] = first["lowercase"]
     made = {
         "pooling": first["pooling"],
-        "normalize": first["normalize"] if len(set(normalize.values())) == 1 else normalize,
+        "normalize": {"query": first["normalize"], "document": last["normalize"]},
         "projection": first["projection"],
         "tied": False if documents is None and first["weights"] != last["weights"] else None,
         "tokenization": {key: value for key, value in tokenization.items() if value},
     }
+    if first["normalize"] == last["normalize"]:
+        made["normalize"] = first["normalize"]
     return {key: value for key, value in made.items() if value is not None}
 
 
@@ -117,7 +114,7 @@ def tower_source(source: str, side: Side) -> str:
 
 def has_two_towers(source: str) -> bool:
     """Whether queries and documents have other weights, in a model that `tower_source` has looked at."""
-    modules = [_modules(_Files(source, download=False), side) for side in SIDES]
+    modules = [_modules(_Files(source), side) for side in SIDES]
     query, document = ({path for kind, path in of if kind in ("Transformer", "Dense")} for of in modules)
     return query != document
 
@@ -125,7 +122,7 @@ def has_two_towers(source: str) -> bool:
 def read_dense(source: str, side: Side) -> dict[str, torch.Tensor] | None:
     """`weight` and `bias` of the Dense layer of a side, in a model that `tower_source` has looked at; None
     without one."""
-    if (dense := _layers(_Files(source, download=False), side).get("Dense")) is None:
+    if (dense := _layers(_Files(source), side).get("Dense")) is None:
         return None
     from safetensors.torch import load_file
 
@@ -140,23 +137,17 @@ def read_dense(source: str, side: Side) -> dict[str, torch.Tensor] | None:
 
 
 def check_similarity(source: str, normalized: bool) -> None:
-    """Warn about a model whose own scores are not inner products."""
-    config = _Files(source, download=False).read("config_sentence_transformers.json")
-    function = config.get("similarity_fn_name")
+    function = _Files(source).read("config_sentence_transformers.json").get("similarity_fn_name")
     if function in (None, "dot") or (function == "cosine" and normalized):
         return
     cure = "set encoder.normalize=true to rank as it does" if function == "cosine" else "it ranks differently"
-    log.warning(
-        "%s compares vectors by %s, here they are compared by inner product; %s", source, function, cure
-    )
+    log.warning(f"{source} compares vectors by {function}, here they are compared by inner product; {cure}")
 
 
 def _modules(files: _Files, side: Side) -> list[tuple[str, str]]:
     """The kinds and folders of a side's modules; empty for models of others, and for our own."""
     modules: list[tuple[str, str]] = []
-    if (Path(files.source) / SIDE_FILE).exists():
-        return modules
-    for module in files.read("modules.json"):
+    for module in [] if (Path(files.source) / SIDE_FILE).exists() else files.read("modules.json"):
         kind, path = _kind(module["type"]), module["path"]
         modules += _route(files, path, side) if kind in ("Router", "Asym") else [(kind, path)]
     return [(kind, path) for kind, path in modules if kind != "Dropout"]  # off in encoding
@@ -211,8 +202,8 @@ def _side_settings(files: _Files, side: Side, given: Collection[str]) -> dict[st
         return None
     pooling, dense = files.read(layers["Pooling"], "config.json"), layers.get("Dense")
     scaled = files.read(layers.get("Normalize", ""), "config.json").get("module_input_name", VECTOR)
-    names = (PurePosixPath(layers["Transformer"], name).as_posix() for name in OLDER_FILES)
-    name = next((name for name in names if files.read(name)), OLDER_FILES[0])
+    names = [PurePosixPath(layers["Transformer"], name).as_posix() for name in OLDER_FILES]
+    name = next(filter(files.read, names), names[0])
     text: dict[str, Any] = files.read(name)
     for key, value in text.items():  # settings that change vectors in ways that this package lacks
         odd = value

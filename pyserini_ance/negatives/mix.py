@@ -49,8 +49,6 @@ def concatenate(
     MAX_ORIGINS origins.
     """
     first = tables[0]
-    same_anchors = all(np.array_equal(table.anchors, first.anchors) for table in tables)
-    assert same_anchors, "tables of different anchors cannot be mixed"
     origins = tuple(dict.fromkeys(origin for table in tables for origin in table.origins))
     if len(origins) > MAX_ORIGINS:
         raise ValueError(
@@ -64,12 +62,12 @@ def concatenate(
         first.anchor_side,
         first.candidate_side,
         first.anchors,
-        candidates=np.concatenate([table.candidates for table in tables], axis=1),
-        scores=np.concatenate([table.scores for table in tables], axis=1),
-        source=source,
-        dropped=dropped,
-        origins=origins,
-        origin=np.concatenate(renumbered, axis=1),
+        np.concatenate([table.candidates for table in tables], axis=1),
+        np.concatenate([table.scores for table in tables], axis=1),
+        source,
+        dropped,
+        origins,
+        np.concatenate(renumbered, axis=1),
         promoted=None if all(table.promoted is None for table in tables) else promoted_in(tables),
     )
     width = int(world.gather_rows(np.array([whole.counts.max(initial=0)])).max())
@@ -141,23 +139,18 @@ class Mix(TableSource):
     def check_mix(self) -> "Mix":
         for position, source in enumerate(self.sources):
             if not isinstance(source, TableSource):
-                raise ValueError(
-                    f"sources.{position}: `{source.kind}` has no table to be mixed; "
-                    "list it under `negatives:`, next to the mix"
-                )
+                cure = "list it under `negatives:`, next to the mix"
+                raise ValueError(f"sources.{position}: `{source.kind}` has no table to be mixed; {cure}")
             if source.draw_settings:
                 raise ValueError(
                     f"sources.{position}.{source.draw_settings[0]} has no effect inside a mix: "
                     "the mix draws for all its sources. Remove it."
                 )
         if (self.weights is None) != (self.top_k is None):
-            raise ValueError(
-                "set both `weights` and `top_k` (sample top_k candidates in these proportions), "
-                "or neither (take all candidates)"
-            )
+            raise ValueError("set both `weights` and `top_k`, or neither (take all candidates)")
         if self.weights and len(self.weights) != len(self.sources):
             raise ValueError(
-                f"{len(self.weights)} weights for {len(self.sources)} sources; pass one for each source"
+                f"{len(self.weights)} weights for {len(self.sources)} sources; pass one for each"
             )
         return self
 
@@ -171,9 +164,9 @@ class Mix(TableSource):
     ) -> NegativeTable:
         # Each source has random choices of its own.
         contexts = [replace(context, key=(*context.key, i)) for i in range(len(self.sources))]
-        sources = cast(tuple[TableSource, ...], self.sources)  # check_mix
         mined = [
-            mined_by(source, snapshot, anchor_set, own) for source, own in zip(sources, contexts, strict=True)
+            mined_by(cast(TableSource, source), snapshot, anchor_set, own)  # check_mix
+            for source, own in zip(self.sources, contexts, strict=True)
         ]
         tables = [table.of_generation(context.generation) for table in mined]
         if self.weights and self.top_k:

@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.collection_cache import collection_folder
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import DOCUMENTS
 from pyserini_ance.data.token_store import token_lengths
-from pyserini_ance.encoders.tokenization import Truncation
+from pyserini_ance.encoders.tokenization import count_cut
 from pyserini_ance.evaluation.legends import legend, table_with_legend
 from pyserini_ance.evaluation.tables import BM25, table
 from pyserini_ance.pipeline import bm25_rankings, preparation
@@ -84,10 +86,11 @@ def prepare_data(recipe: Recipe) -> str:
     for row, folder in zip(rows, folders.values(), strict=True):
         lengths = token_lengths(folder)
         settings = recipe.encoder.tokenization.side("document" if row["data"] == "documents" else "query")
-        truncation = Truncation.of(lengths, tokenizer.specials, settings)
+        cut, limit = count_cut(lengths, tokenizer.specials, settings)
+        percent = f"{100 * cut / len(lengths):.1f}"
         row["tokens"] = f"{lengths.sum():,}"
-        row["median tokens"] = f"{truncation.median_tokens:,}"
-        row["cut"] = f"{truncation.share} at {truncation.limit}"
+        row["median tokens"] = f"{int(np.median(lengths)) + sum(map(len, tokenizer.specials[:2])):,}"
+        row["cut"] = f"{'below 0.1' if cut and percent == '0.0' else percent} % at {limit}"
     warnings = [*_count_warnings(counts), *describe_initial_weights(recipe)]
     if blank := preparation.blank_warning(recipe.encoder, data):
         warnings.append(f"warning: documents: {blank}")

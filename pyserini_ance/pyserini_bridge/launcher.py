@@ -91,10 +91,9 @@ def _warn_of_other_weights(encoders: list[str], indexes: list[str]) -> None:
             about = read_json_object(Path(index) / ABOUT) or {}
             if (told := about.get("document_weights")) and told != document_weights_of(Path(encoder)):
                 log.warning(
-                    "--index %s has vectors of %s, whose weights are not those of --encoder %s: its scores "
-                    "mean nothing",
-                    index, about.get("encoder"), encoder,
-                )  # fmt: skip
+                    f"--index {index} has vectors of {about.get('encoder')}, whose weights are not those of "
+                    f"--encoder {encoder}: its scores mean nothing"
+                )
 
 
 def with_class(module: str, argv: list[str]) -> list[str]:

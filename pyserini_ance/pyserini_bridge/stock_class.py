@@ -10,7 +10,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyserini_ance.data.collection import Side
+from pyserini_ance.data.collection import PLURALS, Side
 from pyserini_ance.encoders.dpr_export import is_dpr
 from pyserini_ance.encoders.load_save import TOWERS
 from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
@@ -84,23 +84,14 @@ def stock_class(side_file: dict[str, Any], model_folder: Path, queries: Sequence
         )
     elif document_class != ENCODER_CLASS:
         notes.append(f"documents: {same}")
-    sided = [("queries: ", why) for why in against["query"]]
-    sided += [("documents: ", why) for why in against["document"]]
-    if against["query"] == against["document"]:
-        sided = [("", why) for why in against["query"]]
-    notes += [f"{side}{why}; use the class `{ENCODER_CLASS}`" for side, why in sided]
-    fields = ("--fields", *re.findall(r"\{(\w+)\}", documents.template))
-    sizes = ("--max-length", str(documents.length_tokens), "--dimension", str(side_file["dimension"]))
-    auto = _auto_flags(side_file, "document") if document_class == "auto" else ()
-    return StockChoice(
-        folders["query"],
-        folders["document"],
-        query_class,
-        document_class,
-        flags=_auto_flags(side_file, "query") if query_class == "auto" else (),
-        document_flags=(*fields, *sizes, *auto),
-        notes=notes,
-    )
+    sided = [(PLURALS[side], why) for side, reasons in against.items() for why in reasons]
+    notes += [f"{texts}: {why}; use the class `{ENCODER_CLASS}`" for texts, why in sided]
+    flags = _auto_flags(side_file, "query") if query_class == "auto" else ()
+    document_flags = ["--fields", *re.findall(r"\{(\w+)\}", documents.template)]
+    document_flags += ["--max-length", str(documents.length_tokens)]
+    document_flags += ["--dimension", str(side_file["dimension"])]
+    document_flags += _auto_flags(side_file, "document") if document_class == "auto" else ()
+    return StockChoice(*folders.values(), query_class, document_class, flags, tuple(document_flags), notes)
 
 
 def _on(side_file: dict[str, Any], switch: str, side: Side, default: bool = False) -> bool:
@@ -110,23 +101,20 @@ def _on(side_file: dict[str, Any], switch: str, side: Side, default: bool = Fals
 
 def _against_model(side_file: dict[str, Any], stock: str, side: Side, folder: Path) -> list[str]:
     """Why the stock class computes other vectors from the same tokens."""
-    dimension = side_file["dimension"]
-    projection = side_file.get("projection")
-    if stock == "ance":
-        reasons = {
-            f"its head gives {ANCE_DIMENSION} numbers, this one {dimension}": dimension != ANCE_DIMENSION,
-            "it does not normalize vectors, this checkpoint does": _on(side_file, "normalize", side),
-            "it applies its LayerNorm, this checkpoint does not": not _on(
-                side_file, "layer_norm", side, default=True
-            ),
-            f"it reads pytorch_model.bin, which {folder} lacks": not (folder / "pytorch_model.bin").exists(),
-        }
-    elif stock:
-        lacks = f"it has no linear layer, this checkpoint projects to {projection} numbers"
-        reasons = {lacks: stock == "auto" and bool(projection)}
-    else:
+    if not stock:
         return [f"no stock class computes what encoder kind {side_file['kind']!r} does"]
-    return [f"not stock `{stock}`: {reason}" for reason, holds in reasons.items() if holds]
+    reasons = []
+    if stock == "auto" and (size := side_file.get("projection")):
+        reasons.append(f"it has no linear layer, this checkpoint projects to {size} numbers")
+    if stock == "ance" and (size := side_file["dimension"]) != ANCE_DIMENSION:
+        reasons.append(f"its head gives {ANCE_DIMENSION} numbers, this one {size}")
+    if stock == "ance" and _on(side_file, "normalize", side):
+        reasons.append("it does not normalize vectors, this checkpoint does")
+    if stock == "ance" and not _on(side_file, "layer_norm", side, default=True):
+        reasons.append("it applies its LayerNorm, this checkpoint does not")
+    if stock == "ance" and not (folder / "pytorch_model.bin").exists():
+        reasons.append(f"it reads pytorch_model.bin, which {folder} lacks")
+    return [f"not stock `{stock}`: {reason}" for reason in reasons]
 
 
 def _words_acted_on(side_file: dict[str, Any], stock: str, side: Side, folder: Path) -> str:

@@ -14,7 +14,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.stage import Average, Stage
+from pyserini_ance.recipe.stage import Average
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.run_log import RunLog
@@ -43,9 +43,8 @@ class StageCheckpoints:
     optimizer: Optimizer
     scaler: torch.amp.GradScaler
 
-    @property
-    def stage(self) -> Stage:
-        return self.recipe.stages[self.name]
+    def __post_init__(self) -> None:
+        self.stage = self.recipe.stages[self.name]
 
     def are_due(self, step: int) -> bool:
         """Whether the weights before step `step` are saved even if nothing is made from them."""
@@ -133,14 +132,10 @@ class StageCheckpoints:
         share = average.start or 0.0
         parts = [(self.initial, share)] if share else []
         parts += [(checkpoint, (1 - share) / len(trained)) for checkpoint in trained]
-        named = [
-            {"checkpoint": checkpoint.folder.name, "weights": checkpoint.weights, "share": of_all}
-            for checkpoint, of_all in parts
-        ]
+        named = [{"checkpoint": c.folder.name, "weights": c.weights, "share": of_all} for c, of_all in parts]
 
         def publish() -> tuple[str, str]:
-            at_end = TrainingProgress(self.name, step)
-            made_from = {"average_of": named}
+            at_end, made_from = TrainingProgress(self.name, step), {"average_of": named}
             return publish_checkpoint(self.run, mean_encoder(parts), None, at_end, made_from).hashes
 
         made = Checkpoint(self.run.checkpoint(self.name, step), *self.world.on_main(publish))
@@ -152,9 +147,7 @@ class StageCheckpoints:
             value, best = self.refreshes.dev.score(step, made.weights), progress.best_value
             is_result = value >= best
             about |= {"value": value, "best_step": progress.best_step, "best_value": best}
-            verdict = (
-                f"dev {value:.4f}; the best checkpoint is that of step {progress.best_step} with {best:.4f}"
-            )
+            verdict = f"dev {value:.4f}; the best checkpoint is of step {progress.best_step} with {best:.4f}"
         self.log.decide("average", **where, weights=made.weights, **about, is_result=is_result)
         if keeps_best and is_result:
             self.log.decide("best", **where, checkpoint_step=step, value=about["value"])
@@ -178,18 +171,16 @@ def mean_encoder(parts: Sequence[tuple[Checkpoint, float]]) -> Encoder:
     totals = {
         name: torch.zeros_like(w, dtype=torch.float64) for name, w in weights.items() if w.is_floating_point()
     }
+    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
     for checkpoint, share in parts[:-1]:
         other = load_encoder(checkpoint.encoder)
-        shapes, others = (
-            {n: tuple(w.shape) for n, w in e.towers.state_dict().items()} for e in (encoder, other)
-        )
+        others = {name: tuple(weight.shape) for name, weight in other.towers.state_dict().items()}
         names = f"average: {checkpoint.folder.name} cannot be averaged with {last.folder.name}"
         if different := sorted(n for n in shapes.keys() | others.keys() if shapes.get(n) != others.get(n)):
             first = different[0]
             raise ValueError(
-                f"{names}: {len(different)} weights have other shapes, first {first}: "
-                f"{others.get(first, 'missing')} and {shapes.get(first, 'missing')}. Remove `average`, or "
-                "start from weights of the same model"
+                f"{names}: {len(different)} weights have other shapes, first {first}: {others.get(first)} "
+                f"and {shapes.get(first)}. Remove `average`, or start from weights of the same model"
             )
         # Tied towers may be averaged into a pair, as their weights are both towers', but no pair into them.
         if encoder.towers.tied and not other.towers.tied:

@@ -218,7 +218,6 @@ class RefreshQueue[T](ABC):
         return collected
 
     def close(self) -> None:
-        """Cancel what is pending at the end of the stage."""
         self._cancel(self.pending)
 
     def _adopt(self, step: int) -> list[tuple[int, T]]:

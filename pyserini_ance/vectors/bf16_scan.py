@@ -15,15 +15,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from pyserini_ance.vectors import topk
 from pyserini_ance.vectors.faiss_library import pair_scores
-from pyserini_ance.vectors.topk import (
-    DOCUMENTS_PER_GROUP,
-    DeviceTopK,
-    ScoresAndRows,
-    TopK,
-    above,
-    best_of_groups,
-)
+from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, DeviceTopK, ScoresAndRows, TopK
 
 BF16_ROUNDING = 2.0**-8  # largest error of a number in bf16, relative to it
 # Errors of sums of D products, as multiples of D and of the product of two lengths. fp32 sums have 2^-24;
@@ -68,7 +62,6 @@ class DeviceScan:
         return queries >= FEWEST_QUERIES and len(documents) > 0
 
     def update(self, first: int, stop: int) -> None:
-        """Score the documents [first, stop)."""
         documents = self.documents[first:stop]
         centred = documents - self.mean
         rounded = centred.bfloat16()
@@ -154,7 +147,7 @@ class CpuScan:
         sample = torch.cat([self._round(self.documents[part]) for part in rows.split(ROWS_AT_ONCE)])
         thresholds = []
         for block, queries in zip(self.blocks, self._rounded, strict=True):
-            best = best_of_groups(sample @ queries).T.float()
+            best = topk.best_of_groups(sample @ queries).T.float()
             lowest = best.topk(min(needed, best.shape[1]), dim=1).values[:, -1]
             threshold = (lowest - self._errors(block) - BF16_ROUNDING * lowest.abs()).bfloat16()
             share = (best > threshold[:, None]).float().mean(1)
@@ -174,7 +167,7 @@ class CpuScan:
         for block, queries, threshold, counts, best in parts:
             if threshold.isinf().all():
                 continue
-            asked, rows = above(rounded @ queries, threshold)[:2]
+            asked, rows = topk.above(rounded @ queries, threshold)[:2]
             rows += first
             best.update_pairs(asked, rows, pair_scores(block, asked, self.documents, rows))
             counts += asked.bincount(minlength=len(counts))

@@ -105,17 +105,15 @@ def make_index(
     the main process makes the index. Raises ValueError for a factory that does not fit these vectors,
     RuntimeError without faiss.
     """
-    about = {**about, "factory": factory, "seed": str(seed)}
 
     def make() -> None:
+        made_from = {**about, "factory": factory, "seed": str(seed)}
         publish_once(
             folder,
-            about,
+            made_from,
             lambda claimed: write_index_file(claimed / FILE, vectors, factory, seed, device=device),
         )
-        manifest = read_manifest(folder, verify=False)
-        if any(manifest[key] != value for key, value in about.items()):
-            raise RuntimeError(f"{folder} is an index of something else than {about}; remove the folder")
+        read_manifest(folder, verify=False)
 
     world.on_main(make)
 

@@ -4,13 +4,12 @@ import importlib.util
 import logging
 import mmap
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import to_device
@@ -87,14 +86,6 @@ def has_room(size_bytes: int, device: str) -> bool:
     return size_bytes <= RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]
 
 
-def resident(documents: np.ndarray, device: str) -> torch.Tensor:
-    """`documents` (N, D) for repeated searches: a copy on a GPU, or on the CPU the array itself.
-
-    The array may be a memory map.
-    """
-    return as_tensor(documents).to(device)
-
-
 def as_tensor(array: np.ndarray) -> torch.Tensor:
     """A tensor of the CPU that shares the memory of `array`, which may be a memory map."""
     with warnings.catch_warnings():
@@ -139,15 +130,10 @@ def searcher(
     return fp32
 
 
-def _progress_bar(total: int, world: World) -> tqdm:
-    return progress_bar(
-        total=total,
-        desc="search",
-        unit="block",
-        leave=False,
-        delay=SHOWN_AFTER_SECONDS,
-        disable=not world.is_main,
-    )
+def _firsts(documents: int, size: int, world: World) -> Iterator[int]:
+    """The first row of each block of `size` documents, with a progress bar."""
+    settings = {"desc": "search", "unit": "block", "leave": False, "delay": SHOWN_AFTER_SECONDS}
+    yield from progress_bar(iterable=range(0, documents, size), disable=not world.is_main, **settings)
 
 
 def _search_blocks(
@@ -164,26 +150,25 @@ def _search_blocks(
     where = on_device.device
     query_blocks = [block.T.contiguous() for block in on_device.split(QUERIES_PER_BLOCK)]
     best = [DeviceTopK(block.shape[1], k, where) for block in query_blocks]
-    size = _documents_at_once(documents, len(queries), documents_per_block, device)
-    firsts = range(0, len(documents), size)
-    with _progress_bar(len(query_blocks) * len(firsts), world) as bar:
-        for first in firsts:  # documents are many: each block is read, and moved to the device, once
-            block = documents[first : first + size]
-            if not isinstance(block, torch.Tensor):  # a GPU works on the block before, meanwhile
-                block = (
-                    torch.from_numpy(np.array(block)) if where.type == "cpu" else to_device(where, block)[0]
-                )
-            for asked, best_of_block in zip(query_blocks, best, strict=True):
-                # On the CPU in parts whose scores fit its cache.
-                part = (
-                    max(1, SCORES_IN_CACHE // max(1, asked.shape[1])) if where.type == "cpu" else len(block)
-                )
-                for start in range(0, len(block), part):
-                    best_of_block.update(block[start : start + part] @ asked, first + start)
-                bar.update()
-            if is_bounded and isinstance(documents, np.ndarray):
-                del block  # before the next one is read
-                release(documents)
+    size, is_on_cpu = documents_per_block, where.type == "cpu"
+    if not is_on_cpu:
+        # More for few queries on a GPU that holds all documents: the scores take the same memory.
+        if isinstance(documents, torch.Tensor) and 0 < len(queries) < QUERIES_PER_BLOCK:
+            size = size * QUERIES_PER_BLOCK // len(queries)
+        # Whole groups, so that no block is copied to fill its last one.
+        size = max(1, size // DOCUMENTS_PER_GROUP) * DOCUMENTS_PER_GROUP
+    for first in _firsts(len(documents), size, world):  # each block is read, and moved to the device, once
+        block = documents[first : first + size]
+        if not isinstance(block, torch.Tensor):  # a GPU works on the block before, meanwhile
+            block = torch.from_numpy(np.array(block)) if is_on_cpu else to_device(where, block)[0]
+        for asked, best_of_block in zip(query_blocks, best, strict=True):
+            # On the CPU in parts whose scores fit its cache.
+            part = max(1, SCORES_IN_CACHE // max(1, asked.shape[1])) if is_on_cpu else len(block)
+            for start in range(0, len(block), part):
+                best_of_block.update(block[start : start + part] @ asked, first + start)
+        if is_bounded and isinstance(documents, np.ndarray):
+            del block  # before the next one is read
+            release(documents)
     scores, rows = zip(*(each.result() for each in best), strict=True)
     return torch.cat(scores), torch.cat(rows)
 
@@ -204,11 +189,8 @@ def _search_by_bf16(
     asked = queries.to(documents.device, non_blocking=documents.device.type != "cpu")
     scan = kind(documents, asked.split(QUERIES_PER_BLOCK), k)
     size = max(1, documents_per_block // DOCUMENTS_PER_GROUP) * DOCUMENTS_PER_GROUP
-    firsts = range(0, len(documents), size)
-    with _progress_bar(len(scan.blocks) * len(firsts), world) as bar:
-        for first in firsts:
-            scan.update(first, min(first + size, len(documents)))
-            bar.update(len(scan.blocks))
+    for first in _firsts(len(documents), size, world):
+        scan.update(first, min(first + size, len(documents)))
     (scores, rows), is_proven = scan.result()
     unproven = (~is_proven).nonzero()[:, 0]
     log.info(
@@ -218,20 +200,6 @@ def _search_by_bf16(
     if len(unproven):
         scores[unproven], rows[unproven] = fp32(asked[unproven], k)
     return scores, rows
-
-
-def _documents_at_once(
-    documents: np.ndarray | torch.Tensor, queries: int, documents_per_block: int, device: str
-) -> int:
-    """Documents per block: on a GPU a multiple of a group, so that no block is copied to fill its last group.
-
-    More for few queries on a GPU that holds all documents: the scores take the same memory.
-    """
-    if torch.device(device).type == "cpu":
-        return documents_per_block
-    if isinstance(documents, torch.Tensor) and 0 < queries < QUERIES_PER_BLOCK:
-        documents_per_block = documents_per_block * QUERIES_PER_BLOCK // queries
-    return max(1, documents_per_block // DOCUMENTS_PER_GROUP) * DOCUMENTS_PER_GROUP
 
 
 def _search_by_faiss(
@@ -245,19 +213,14 @@ def _search_by_faiss(
     k, asked = min(k, len(documents)), np.ascontiguousarray(queries.cpu().numpy(), np.float32)
     starts = range(0, max(1, len(asked)), QUERIES_PER_BLOCK)
     query_blocks = [asked[start : start + QUERIES_PER_BLOCK] for start in starts]
-    best = [
-        (torch.empty(len(each), 0), torch.empty(len(each), 0, dtype=torch.int32)) for each in query_blocks
-    ]
-    firsts = range(0, len(documents), documents_per_block)
-    with _progress_bar(len(query_blocks) * len(firsts), world) as bar:
-        for first in firsts:
-            part = documents[first : first + documents_per_block]
-            for place, block in enumerate(query_blocks):
-                scores, rows = map(torch.from_numpy, _search_past_ties(part, block, k))
-                best[place] = best_of([best[place][0], scores], [best[place][1], rows + first], k)
-                bar.update()
-            if is_bounded:
-                release(documents)
+    best = [(torch.empty(len(q), 0), torch.empty(len(q), 0, dtype=torch.int32)) for q in query_blocks]
+    for first in _firsts(len(documents), documents_per_block, world):
+        part = documents[first : first + documents_per_block]
+        for place, block in enumerate(query_blocks):
+            scores, rows = map(torch.from_numpy, _search_past_ties(part, block, k))
+            best[place] = best_of([best[place][0], scores], [best[place][1], rows + first], k)
+        if is_bounded:
+            release(documents)
     every_score, every_row = zip(*best, strict=True)
     return torch.cat(every_score), torch.cat(every_row)
 

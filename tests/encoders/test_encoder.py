@@ -28,7 +28,7 @@ def encoder(request, start, tiny_bert, tiny_roberta) -> Encoder:
     ("texts", "settings", "message"),
     [
         (["a", None], {}, r"texts\[1\] is None, with a value of type NoneType; expected a string, or a dict"),
-        (["a", "a \ud800"], {}, r"texts\[1\] is 'a \\ud800', which holds half a surrogate pair; remove"),
+        (["a", "a \ud800"], {}, r"texts\[1\] is 'a \\ud800', with half a surrogate pair; remove"),
         (["a", {"url": "a"}], {}, r"reads a query as '{text}', but texts\[1\] has only url; pass dicts"),
         # Its characters, or keys, would be the texts.
         ("a cat", {}, "texts is a single text, .*; expected a list"),

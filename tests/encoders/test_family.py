@@ -12,7 +12,8 @@ from transformers import (
     RobertaModel,
 )
 
-from pyserini_ance.encoders.family import Tower, TwoTower, longest_input, pool, resolve_model
+from pyserini_ance.encoders.family import Tower, TwoTower, longest_input, pool
+from pyserini_ance.encoders.hub import resolve_model
 
 TINY = dict(
     vocab_size=9,

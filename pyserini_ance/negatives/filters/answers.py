@@ -34,25 +34,21 @@ class Answers(Filter):
                 "list `answers` (queries.jsonl of kind beir, topics .jsonl of kind pyserini_jsonl), or "
                 "remove the filter"
             )
-        if self.regular_expressions:
-            for row in range(len(queries)):
-                for answer in read_answers(queries, row):
-                    try:
-                        Patterns([answer])
-                    except re.error as error:
-                        raise ValueError(
-                            f"filter `answers`: answer {answer!r} of query {queries.ids[row]} is not a "
-                            f"regular expression ({error}); correct it, or remove regular_expressions: true"
-                        ) from None
+        for row in range(len(queries)) if self.regular_expressions else ():
+            for answer in read_answers(queries, row):
+                try:
+                    Patterns([answer])
+                except re.error as error:
+                    raise ValueError(
+                        f"filter `answers`: answer {answer!r} of query {queries.ids[row]} is not a "
+                        f"regular expression ({error}); correct it, or remove regular_expressions: true"
+                    ) from None
 
     def mask(self, candidates: Candidates) -> np.ndarray:
         queries, documents = candidates.anchor_set.split.queries, candidates.snapshot.collection.documents
         if FIELD not in documents.columns:
-            fields = ", ".join(documents.columns)
-            raise ValueError(
-                f"filter `answers` searches the field {FIELD!r}, but documents have {fields}; remove the "
-                "filter"
-            )
+            found = f"documents have {', '.join(documents.columns)}; remove the filter"
+            raise ValueError(f"filter `answers` searches the field {FIELD!r}, but {found}")
         matcher = Patterns if self.regular_expressions else Tokens
 
         def contain(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
