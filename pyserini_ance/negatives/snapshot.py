@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 TEACHER_VECTORS = "teacher"  # prefix of the folders of other encoders' document vectors, as `vectors_folder`
 PAIRS_PER_BLOCK = 65_536
-MAPPED_BYTES_PER_ROW = 1 << 21  # a page of a file may bring up to 2 MiB with it
 Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
 Searched = Literal["query", "document", "passage"]  # the rows that a search finds
 
@@ -268,10 +267,7 @@ class Snapshot:
 
         A document scores as its best passage.
         """
-        size, memory_gib = PAIRS_PER_BLOCK, self.encoding.memory_gib
-        if memory_gib:
-            size = min(size, int(memory_gib * 2**30) // (MAPPED_BYTES_PER_ROW + 8 * vectors.shape[1]))
-        size = max(1, size // (self.passages.max_passages if self.passages else 1))
+        size = max(1, PAIRS_PER_BLOCK // (self.passages.max_passages if self.passages else 1))
         scores = [np.empty(0, np.float32)]
         for start in range(0, len(queries), size):
             block = slice(start, start + size)
@@ -282,8 +278,6 @@ class Snapshot:
                 pieces, mask = self.passages.of(rows)
                 others = self.document_vectors[pieces.ravel()].reshape(*pieces.shape, -1)
                 scores.append(np.where(mask, np.einsum("pd,pcd->pc", own, others), -np.inf).max(1))
-            if memory_gib:
-                exact.release(*self.document_vectors.shards)
         return np.concatenate(scores)
 
     def rank_for_documents(
@@ -336,8 +330,7 @@ class Snapshot:
             return search(queries, k) if passages is None else passages.search(search, queries, k)
 
     def _searcher(self, vectors: np.ndarray | torch.Tensor) -> exact.Searcher:
-        backend, memory_gib = self.encoding.search, self.encoding.memory_gib
-        return exact.searcher(vectors, backend, self.device, self.world, memory_gib=memory_gib)
+        return exact.searcher(vectors, self.encoding.search, self.device, self.world)
 
     def static_index(self, index: str, seed: int) -> exact.Searcher:
         """A search over all documents that is built once and called often.
@@ -361,7 +354,7 @@ class Snapshot:
     def _own_vectors(self) -> np.ndarray | torch.Tensor:
         """This process's shard for a search in each step: on the device, or on disk if it does not fit."""
         own = self.document_vectors.own
-        if not self._by_torch or (self.encoding.memory_gib and self._on_cpu):
+        if not self._by_torch:
             return own
         if self.resident_vectors is None:
             log.warning(

@@ -2,11 +2,10 @@
 
 import importlib.util
 import logging
-import mmap
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -25,25 +24,12 @@ DOCUMENTS_PER_BLOCK = 65_536  # unless a recipe sets another number
 FAISS_DOCUMENTS_PER_BLOCK = 1 << 18  # which are not copied
 SCORES_IN_CACHE = 1 << 22
 NUMBERS_IN_CACHE = 1 << 20  # of document vectors, which a scan in bf16 centres and rounds there
-SELECTION_BYTES = 128 << 20  # for the scores of a block and the selection of the best
-COPIES = {"faiss": 1, "torch": 2}  # of a block of documents in memory: mapped from a file, and copied
 RESIDENT_SHARE = 0.7  # of a GPU's free memory, for the vectors of all documents
 SHOWN_AFTER_SECONDS = 1  # a progress bar for each step's search would only flicker
 
 Backend = Literal["auto", "torch", "faiss"]
 # (queries (Q, D) float32 on any device, k) -> scores float32 and rows int32, both (Q, k), best first
 Searcher = Callable[[torch.Tensor, int], ScoresAndRows]
-
-
-def release(*arrays: np.ndarray) -> None:
-    """Give back the memory of the files that these arrays, or what they are slices of, are mapped from to
-    read; the system keeps what it has room for."""
-    for stored in arrays:
-        mapped: Any = stored
-        while isinstance(mapped, np.ndarray):
-            mapped = mapped.base
-        if isinstance(mapped, mmap.mmap):
-            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def resolve_backend(setting: Backend, device: str) -> Literal["torch", "faiss"]:
@@ -99,34 +85,25 @@ def searcher(
     device: str,
     world: World,
     documents_per_block: int = DOCUMENTS_PER_BLOCK,
-    memory_gib: float | None = None,
 ) -> Searcher:
     """Return `exact_search` over `documents`, from tensors to tensors: on a GPU nothing waits for values.
 
     Each search reads an array again, block by block, without a copy (faiss) or with one of
-    `documents_per_block` (torch); torch uses a tensor (`resident`) without one. By `auto`, many queries are
-    searched with products in bf16, which a proof makes exact: in documents that a GPU holds, and on a CPU
-    that multiplies in bf16.
-
-    memory_gib: the most that a search takes beyond its queries and results. Blocks are smaller, and the
-    memory of a mapped one is given back before the next is read.
+    `documents_per_block` (torch); torch uses a tensor without one. By `auto`, many queries are searched with
+    products in bf16, which a proof makes exact: in documents that a GPU holds, and on a CPU that multiplies
+    in bf16.
     """
-    library, is_bounded = resolve_backend(backend, device), memory_gib is not None
-    size = FAISS_DOCUMENTS_PER_BLOCK if library == "faiss" else documents_per_block
-    if memory_gib is not None:
-        room = int(memory_gib * 2**30 - SELECTION_BYTES) // (4 * documents.shape[1] * COPIES[library])
-        size = min(size, max(1, room))
-    if library == "faiss":
+    if resolve_backend(backend, device) == "faiss":
         array = np.asarray(documents, np.float32)
-        fp32 = partial(_search_by_faiss, array, world, size, is_bounded)
-        if backend != "auto" or is_bounded or not array.flags.c_contiguous or not cpu_has_fast_bf16():
+        fp32 = partial(_search_by_faiss, array, world)
+        if backend != "auto" or not array.flags.c_contiguous or not cpu_has_fast_bf16():
             return fp32
         size = max(1, NUMBERS_IN_CACHE // max(1, array.shape[1]))
         return partial(_search_by_bf16, CpuScan, as_tensor(array), world, size, fp32)
-    fp32 = partial(_search_blocks, documents, device, world, size, is_bounded)
+    fp32 = partial(_search_blocks, documents, device, world, documents_per_block)
     is_fast = torch.device(device).type == "cuda" and resolve_precision("auto", device) == "bf16"
     if backend == "auto" and isinstance(documents, torch.Tensor) and is_fast:
-        return partial(_search_by_bf16, DeviceScan, documents, world, size, fp32)
+        return partial(_search_by_bf16, DeviceScan, documents, world, documents_per_block, fp32)
     return fp32
 
 
@@ -141,7 +118,6 @@ def _search_blocks(
     device: str,
     world: World,
     documents_per_block: int,
-    is_bounded: bool,
     queries: torch.Tensor,
     k: int,
 ) -> ScoresAndRows:
@@ -166,9 +142,6 @@ def _search_blocks(
             part = max(1, SCORES_IN_CACHE // max(1, asked.shape[1])) if is_on_cpu else len(block)
             for start in range(0, len(block), part):
                 best_of_block.update(block[start : start + part] @ asked, first + start)
-        if is_bounded and isinstance(documents, np.ndarray):
-            del block  # before the next one is read
-            release(documents)
     scores, rows = zip(*(each.result() for each in best), strict=True)
     return torch.cat(scores), torch.cat(rows)
 
@@ -202,25 +175,16 @@ def _search_by_bf16(
     return scores, rows
 
 
-def _search_by_faiss(
-    documents: np.ndarray,
-    world: World,
-    documents_per_block: int,
-    is_bounded: bool,
-    queries: torch.Tensor,
-    k: int,
-) -> ScoresAndRows:
+def _search_by_faiss(documents: np.ndarray, world: World, queries: torch.Tensor, k: int) -> ScoresAndRows:
     k, asked = min(k, len(documents)), np.ascontiguousarray(queries.cpu().numpy(), np.float32)
     starts = range(0, max(1, len(asked)), QUERIES_PER_BLOCK)
     query_blocks = [asked[start : start + QUERIES_PER_BLOCK] for start in starts]
     best = [(torch.empty(len(q), 0), torch.empty(len(q), 0, dtype=torch.int32)) for q in query_blocks]
-    for first in _firsts(len(documents), documents_per_block, world):
-        part = documents[first : first + documents_per_block]
+    for first in _firsts(len(documents), FAISS_DOCUMENTS_PER_BLOCK, world):
+        part = documents[first : first + FAISS_DOCUMENTS_PER_BLOCK]
         for place, block in enumerate(query_blocks):
             scores, rows = map(torch.from_numpy, _search_past_ties(part, block, k))
             best[place] = best_of([best[place][0], scores], [best[place][1], rows + first], k)
-        if is_bounded:
-            release(documents)
     every_score, every_row = zip(*best, strict=True)
     return torch.cat(every_score), torch.cat(every_row)
 
