@@ -61,20 +61,6 @@ def test_rows_of_shares_of_uneven_length_are_put_together_in_order(run_processes
         np.testing.assert_array_equal(rows, expected)
 
 
-def gather_known_lengths(world, rows):
-    """The parts, and how many collectives they took."""
-    calls, start = [], world.start
-    world.start = lambda *arguments: (calls.append(arguments), start(*arguments))[1]
-    parts = world.gather(torch.full((rows[world.rank], 2), world.rank), rows)
-    return [part.tolist() for part in parts], len(calls)
-
-
-def test_one_collective_gathers_parts_of_known_lengths(run_processes):
-    rows = (3, 0, 1)
-    expected = [[[rank, rank]] * n for rank, n in enumerate(rows)]
-    assert run_processes(3, gather_known_lengths, rows) == [(expected, 1)] * 3
-
-
 def exchange(world, sizes, dtype):
     """Part r is (sizes[r], 2) and says who sends it to whom."""
     parts = [torch.full((rows, 2), 10 * world.rank + to).to(dtype) for to, rows in enumerate(sizes)]
@@ -132,14 +118,6 @@ def test_an_error_in_on_main_is_raised_everywhere(run_processes):
     assert run_processes(3, fail_on_main, None) == [mine, *[f"PeerError: process 0 of 3 failed: {mine}"] * 2]
     mine = "TypeError: Object of type complex is not JSON serializable"
     assert run_processes(2, fail_on_main, 1j) == [mine, f"PeerError: process 0 of 2 failed: {mine}"]
-
-
-def agreed(world):
-    return world.all_agree(world.rank != 1), world.all_agree(True), world.all_agree(False)
-
-
-def test_all_agree(run_processes):
-    assert run_processes(2, agreed) == [(False, True, False)] * 2
 
 
 def compared(world):

@@ -40,16 +40,6 @@ def test_what_cannot_be_encoded_is_named(encoder, texts, settings, message):
         encoder.encode(texts, **settings)
 
 
-def test_encode_rows_yields_each_row_once(encoder, records):
-    tokens = TokenStore.of_lists(encoder.tokenizer.ids("document", records), encoder.tokenizer.specials)
-    rows = np.array([7, 3, 9, 0, 11])
-    done = list(encoder.encode_rows(tokens, rows, "document", "fp32", 60))
-    assert len(done) > 1 and sorted(np.concatenate([batch for batch, _ in done])) == sorted(rows)
-    whole = encoder.encode(records, "document")
-    for batch, vectors in done:
-        np.testing.assert_allclose(vectors, whole[batch], atol=1e-5)
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_no_batch_waits_on_a_gpu(encoder, saved, records, precision):
     """Each is launched before the one before it is read."""
