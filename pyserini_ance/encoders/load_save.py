@@ -1,7 +1,7 @@
 """Loading and saving of encoders: Hugging Face's files, and a side file with all settings that they lack.
 
 Untied towers are saved in `queries/` and `documents/`, each a complete checkpoint. Towers that a run has
-exported in DPR's format (`dpr_export.py`) are loaded in the same way.
+exported in DPR's format (`exports.py`) are loaded in the same way.
 """
 
 from collections.abc import Collection
@@ -14,9 +14,8 @@ from safetensors import SafetensorError, safe_open
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import MAY_DIFFER, SIDE_FILE, START_KEYS, START_SETTINGS, Family, TwoTower
-from pyserini_ance.encoders.foreign_formats import TEVATRON_FOLDER
 from pyserini_ance.encoders.hub import find_model, is_local, resolve_model
-from pyserini_ance.encoders.released import seed_tokenizer
+from pyserini_ance.encoders.released import TEVATRON_FOLDER, seed_tokenizer
 from pyserini_ance.encoders.sentence_transformers_import import has_two_towers, tower_source
 from pyserini_ance.encoders.tokenization import TextTokenizer, have_equal_ids
 from pyserini_ance.recipe.components import component_class

@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, DPRContextEncoder, DPRQuestionEncoder
 
-from pyserini_ance.encoders.dpr_export import is_dpr, to_dpr
+from pyserini_ance.encoders.exports import is_dpr, to_dpr
 from pyserini_ance.encoders.load_save import (
     SIDE_FILE,
     TOWERS,

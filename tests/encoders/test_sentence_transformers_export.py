@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from pyserini_ance.encoders.exports import write_sentence_transformers
 from pyserini_ance.encoders.load_save import load_encoder
-from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
 
 LENGTHS = {"query": {"length_tokens": 24, "template": "query: {text}"}, "document": {"length_tokens": 48}}
 DOCUMENTS, QUERIES = ["the quick brown fox " * 30, "a lazy dog"], ["which fox", "the dog"]

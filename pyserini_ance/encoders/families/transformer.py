@@ -17,7 +17,6 @@ from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders import family, hub, released
 from pyserini_ance.encoders import sentence_transformers_import as st
 from pyserini_ance.encoders.family import SIDE_FILE, Family, Switch, Tower, at
-from pyserini_ance.encoders.foreign_formats import read_dpr_file, read_pooler
 from pyserini_ance.encoders.layer_reduction import Layers, reduce_layers
 
 PROJECTION = "projection.safetensors"
@@ -92,7 +91,7 @@ class Transformer(Family):
         projection = self._linear(backbone)
         if (file := Path(source) / PROJECTION).exists():
             _set_projection(projection, load_file(file), file)
-        elif head := read_pooler(Path(source), side, self.tied):
+        elif head := released.read_pooler(Path(source), side, self.tied):
             _set_projection(projection, head, f"pooler.pt of {source}")
         elif head := st.read_dense(model := hub.resolve_model(self.model_of(side)), side):
             _set_projection(projection, head, f"the Dense layer of {model}")
@@ -124,7 +123,7 @@ class Transformer(Family):
         return linear
 
     def _saved(self, source: str) -> Any:
-        """A backbone as `save` wrote it, or as a run exported it (`dpr_export.py`)."""
+        """A backbone as `save` wrote it, or as a run exported it (`exports.py`)."""
         from transformers import PreTrainedConfig
 
         written = PreTrainedConfig.get_config_dict(source)[0]
@@ -185,7 +184,7 @@ class Transformer(Family):
         released.warn_about_settings(released.DPR, source, self)
         assert self.base is not None, "a DPR file without `base` has no tokenizer, which is loaded first"
         config = BertConfig.from_pretrained(hub.resolve_model(self.base))
-        weights = read_dpr_file(Path(source), side)
+        weights = released.read_dpr_file(Path(source), side)
         return self._backbone(source, released.DPR, config=config, state_dict=weights)
 
     def _backbone(self, source: str, form: released.Form | None = None, **options: Any) -> Any:

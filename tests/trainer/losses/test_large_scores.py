@@ -1,6 +1,5 @@
 """Losses of scores around 700, as dot products of RoBERTa vectors are: exact, values and gradients."""
 
-
 import pytest
 import torch
 
