@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import AfterValidator, Field, StrictBool, model_validator
-from torch import nn
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from pyserini_ance.data.collection import SIDES, Side
@@ -88,19 +88,15 @@ class TwoTower(nn.Module):
         return self
 
     def forward(
-        self,
-        side: Side,
-        ids: torch.Tensor,
-        mask: torch.Tensor | None,
-        weights: Mapping[str, torch.Tensor] | None = None,
-    ) -> torch.Tensor:
+        self, side: Side, ids: Tensor, mask: Tensor | None, weights: Mapping[str, Tensor] | None = None
+    ) -> Tensor:
         """ids (B, L) and mask (B, L) of one side -> vectors (B, D) float32; mask None: no text is padded.
 
         `weights` take the place of the tower's own of these names, in this call.
         """
         tower = self.tower(side)
         inputs = side, ids, torch.ones_like(ids) if mask is None and tower.needs_mask else mask
-        vectors: torch.Tensor = functional_call(tower, dict(weights), inputs) if weights else tower(*inputs)
+        vectors: Tensor = functional_call(tower, dict(weights), inputs) if weights else tower(*inputs)
         return vectors
 
 
@@ -246,7 +242,7 @@ def longest_input(model: "PreTrainedModel") -> int:
 MASKED_ALONE = {"bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"}
 
 
-def attention_mask(model: Any, mask: torch.Tensor | None) -> torch.Tensor | None:
+def attention_mask(model: Any, mask: Tensor | None) -> Tensor | None:
     """Return the mask (B, L) in the form that `model` takes without a look at its values.
 
     To find out whether nothing is padded, transformers reads the mask of fused attention, for which the host
@@ -258,7 +254,7 @@ def attention_mask(model: Any, mask: torch.Tensor | None) -> torch.Tensor | None
     return mask.bool()[:, None, None, :]
 
 
-def pool(hidden: torch.Tensor, mask: torch.Tensor | None, pooling: str) -> torch.Tensor:
+def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
     """hidden (B, L, H), mask (B, L) or None -> (B, H) float32; means use float32, because bf16 sums lose
     digits."""
     if pooling == "cls":
