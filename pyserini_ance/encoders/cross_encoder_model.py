@@ -52,9 +52,8 @@ class CrossEncoderModel:
             if name.endswith("position_embeddings")
         )
         if is_limited and (length_tokens or 0) > (longest := longest_input(self.model)):
-            raise ValueError(
-                f"length_tokens is {length_tokens}, but {model} reads at most {longest} tokens; lower it"
-            )
+            most = f"{model} reads at most {longest}"
+            raise ValueError(f"length_tokens is {length_tokens}, but {most}; lower it")
         if precision != "fp32":
             for layer in self._layers_of_head():
                 layer.float().register_forward_pre_hook(_in_fp32)
@@ -113,17 +112,12 @@ class CrossEncoderModel:
 
 
 def _in_fp32(layer: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(
-        each.float() if torch.is_tensor(each) and each.is_floating_point() else each for each in inputs
-    )
+    return tuple(x.float() if torch.is_tensor(x) and x.is_floating_point() else x for x in inputs)
 
 
 def require_sentence_transformers() -> None:
     if find_spec("sentence_transformers") is None:
-        raise RuntimeError(
-            "cross-encoders need sentence-transformers, which is not installed: "
-            "python -m pip install sentence-transformers"
-        )
+        raise RuntimeError("cross-encoders need `python -m pip install sentence-transformers`")
 
 
 def record_text(record: Mapping[str, str], template: str | None = None) -> str:

@@ -140,9 +140,8 @@ class Encoder:
     @property
     def attention(self) -> str:
         """How the towers compute attention, by transformers' names, such as `sdpa`."""
-        return ", ".join(
-            sorted({model.config._attn_implementation for model in transformers_in(self.towers)})
-        )
+        kinds = {model.config._attn_implementation for model in transformers_in(self.towers)}
+        return ", ".join(sorted(kinds))
 
     def untie(self) -> None:
         self.towers.untie()

@@ -70,9 +70,7 @@ class TwoTower(nn.Module):
     def freeze(self, side: Side) -> None:
         """Disable gradients and dropout of a tower. Raises ValueError if the other side shares it."""
         if self.tied:
-            raise ValueError(
-                f"the {side} tower cannot be frozen alone, because the towers are tied; untie them first"
-            )
+            raise ValueError(f"the {side} tower cannot be frozen alone, the towers are tied: untie them")
         self.tower(side).requires_grad_(False)
         self.train(self.training)
 
@@ -182,10 +180,7 @@ class Family(Component):
     @model_validator(mode="after")
     def check_document_model(self) -> "Family":
         if self.tied and self.document_model is not None:
-            raise ValueError(
-                "document_model is set, but the towers share their weights; "
-                "set `tied: false`, or remove document_model"
-            )
+            raise ValueError("document_model is set, but the towers share their weights; set `tied: false`")
         return self
 
     def model_of(self, side: Side) -> str:

@@ -83,9 +83,8 @@ def initial_encoder(family: Family, seed: int, device: str = "cpu") -> Encoder:
 
 
 def initial_tokenizer(family: Family) -> TextTokenizer:
-    return TextTokenizer(
-        load_tokenizer(tokenizer_source(family, _source(family, "query"))), family.tokenization
-    )
+    tokenizer = load_tokenizer(tokenizer_source(family, _source(family, "query")))
+    return TextTokenizer(tokenizer, family.tokenization)
 
 
 def initial_files(family: Family) -> list[Path] | None:
@@ -148,9 +147,8 @@ def check_weight_files(folder: Path) -> None:
             with safe_open(path, framework="pt"):  # compares the file's size with its header
                 pass
         except SafetensorError as error:
-            raise RuntimeError(
-                f"{path} is damaged ({error}); copy it again. `train --resume` exports a run's model again"
-            ) from error
+            cure = "copy it again. `train --resume` exports a run's model again"
+            raise RuntimeError(f"{path} is damaged ({error}); {cure}") from error
 
 
 def _load(family: Family, folder: Path, device: str) -> Encoder:
@@ -168,9 +166,8 @@ def load_tower(folder: str | Path, side: Side, device: str = "cpu") -> Encoder:
     """
     saved_side = read_side_file(folder).get("tower", side)
     if saved_side != side:
-        raise ValueError(
-            f"{folder} encodes a {saved_side}, not a {side}; use {Path(folder).parent / TOWERS[side]}"
-        )
+        other = Path(folder).parent / TOWERS[side]
+        raise ValueError(f"{folder} encodes a {saved_side}, not a {side}; use {other}")
     return load_encoder(tower_folder(folder, side), device)
 
 
@@ -242,7 +239,8 @@ def name_origin(folder: Path, family: Family) -> None:
         names = {"model": family.model_of(side.get("tower", "query")), "base": family.base}
         names |= {} if "tower" in side else {"document_model": family.document_model}
         public = {key: name for key, name in names.items() if name and not is_local(name)}
-        settings = {key: value for key, value in side.items() if key not in START_KEYS}
+        others = SIDE_KEYS - family.model_fields.keys()
+        settings = {key: value for key, value in side.items() if key not in others}
         write_json(path, {**settings, **public})
 
 
@@ -253,9 +251,8 @@ def _check_settings(family: Family, source: Path, changes: Collection[str]) -> N
     """
     saved = family_of(source)
     if family.tied and not saved.tied:
-        raise ValueError(
-            f"{source} has two towers; set encoder.tied=false, or start from {source / TOWERS['query']}"
-        )
+        cure = f"set encoder.tied=false, or start from {source / TOWERS['query']}"
+        raise ValueError(f"{source} has two towers; {cure}")
     for key in [name for name in type(family).model_fields if name not in (*MAY_DIFFER, *changes)]:
         given, expected = getattr(family, key), getattr(saved, key, None)
         if key == "tokenization":

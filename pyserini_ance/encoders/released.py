@@ -105,9 +105,8 @@ def warn_about_settings(
         given = attrgetter(key)(encoder)
         given = given.model_dump() if isinstance(given, Settings) else given
         if given > value if key.endswith("length_tokens") else given != value:
-            log.warning(
-                f"encoder.{key} is {given!r}, and {source} was trained with {value!r} [{form.description}]"
-            )
+            differs = f"encoder.{key} is {given!r}, and {source} was trained with {value!r}"
+            log.warning(f"{differs} [{form.description}]")
 
 
 def check_unexpected_weights(source: str, unexpected: Collection[str], form: Form | None) -> None:
@@ -233,10 +232,7 @@ def read_dpr_file(path: Path, side: Side) -> dict[str, torch.Tensor]:
     if others := [name for name, value in tower.items() if not isinstance(value, torch.Tensor)]:
         raise RuntimeError(f"{path} cannot be read as a DPR checkpoint: {prefix}{others[0]} is not a tensor")
     if not tower:
-        raise RuntimeError(
-            f"{path} is not a DPR checkpoint: its model_dict has no {prefix}*; "
-            "expected question_model.* and ctx_model.*"
-        )
+        raise RuntimeError(f"{path} is not a DPR checkpoint: its model_dict has no {prefix}*")
     return tower
 
 
@@ -261,9 +257,8 @@ def read_pooler(folder: Path, side: Side, tied: bool) -> dict[str, torch.Tensor]
     saved = torch.load(file, map_location="cpu", weights_only=True)
     names = ("weight", "bias")
     if saved.keys() != {f"{linear}{name}" for linear in TEVATRON_POOLER.values() for name in names}:
-        raise RuntimeError(
-            f"{file} contains {', '.join(sorted(saved))}; expected weight and bias of linear_q and linear_p"
-        )
+        found = ", ".join(sorted(saved))
+        raise RuntimeError(f"{file} contains {found}; expected weight and bias of linear_q and linear_p")
     query, document = ([saved[f"{linear}{name}"] for name in names] for linear in TEVATRON_POOLER.values())
     if tied and not all(map(torch.equal, query, document)):
         raise ValueError(f"{file} has a separate head for documents; set encoder.tied=false")

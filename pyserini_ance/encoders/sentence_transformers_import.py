@@ -33,10 +33,8 @@ TRANSFORMER: dict[str, Any] = {
 }
 READ = {"max_seq_length", "do_lower_case", "query_length", "document_length", "unpad_inputs"}
 HARMLESS = {"add_pooling_layer", "attn_implementation", "dtype", "torch_dtype", "model_max_length"}
-OLDER_FILES = tuple(
-    f"sentence_{name}_config.json"
-    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-)
+OLDER_MODELS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+OLDER_FILES = tuple(f"sentence_{name}_config.json" for name in OLDER_MODELS)
 # The models whose first position is that after the padding's.
 AFTER_PADDING = {"camembert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl"}
 # Prompts, lengths and lower-casing are of a side; these settings are of the encoder.
@@ -276,8 +274,6 @@ def _dense_size(files: _Files, folder: str) -> int:
     expected = {"activation_function": LINEAR, "module_input_name": VECTOR, "module_output_name": VECTOR}
     for key, value in {**expected, "use_residual": False}.items():
         if (found := config.get(key) or value) != value:
-            raise files.refuse(
-                f"whose {folder} (Dense) has {key} {found}, but supported is {value}",
-                f"choose another model, or {REMOVE}",
-            )
+            differs = f"whose {folder} (Dense) has {key} {found}, but supported is {value}"
+            raise files.refuse(differs, f"choose another model, or {REMOVE}")
     return int(config["out_features"])

@@ -161,10 +161,8 @@ def _set_prefix_space(tokenizer: "PreTrainedTokenizerBase", value: bool) -> None
 
     splitter = tokenizer.backend_tokenizer.pre_tokenizer
     if not isinstance(splitter, ByteLevel):
-        raise ValueError(
-            "tokenization.prefix_space is for byte-level tokenizers (RoBERTa, GPT-2); set it to null for "
-            "this one"
-        )
+        kinds = "byte-level tokenizers (RoBERTa, GPT-2)"
+        raise ValueError(f"tokenization.prefix_space is for {kinds}; set it to null for this one")
     splitter.add_prefix_space = value
     tokenizer.backend_tokenizer.pre_tokenizer = splitter
     tokenizer.add_prefix_space = value
@@ -176,9 +174,8 @@ def _specials(tokenizer: "PreTrainedTokenizerBase") -> Specials:
     plain = tokenizer("a", add_special_tokens=False)["input_ids"]
     starts = [i for i in range(len(with_specials)) if with_specials[i : i + len(plain)] == plain]
     if not plain or len(starts) != 1:
-        raise ValueError(
-            f"cannot determine the special tokens that {type(tokenizer).__name__} puts around a text"
-        )
+        name = type(tokenizer).__name__
+        raise ValueError(f"cannot determine the special tokens that {name} puts around a text")
     before, after = with_specials[: starts[0]], with_specials[starts[0] + len(plain) :]
     pad = tokenizer.pad_token_id
     return Specials(tuple(before), tuple(after), 0 if pad is None else pad)
@@ -196,9 +193,8 @@ def describe_blank(documents: Texts, rows: np.ndarray, template: str) -> str | N
         return None
     row = int(rows[0])
     unread = [name for name, text in documents[row].items() if text.strip() and f"{{{name}}}" not in template]
-    why = (
-        f"{' and '.join(unread)} has text, but is not in the template" if unread else "of no known character"
-    )
+    unread_text = f"{' and '.join(unread)} has text, but is not in the template"
+    why = unread_text if unread else "of no known character"
     return (
         f"{len(rows):,} of {len(documents):,} documents are encoded as empty texts by the template "
         f"{template!r}, such as {documents.ids[row]!r} ({why}); name the fields that have text in the "

@@ -55,9 +55,8 @@ class MinedSource(TableSource):
             raise ValueError(f"rolling draws in a random order, but {chosen}; remove one of them")
         given = [key for key in ("a", "b") if getattr(self, key) != type(self).model_fields[key].default]
         if given and self.sampling_strategy != "ambiguous":
-            raise ValueError(
-                f"{given[0]} is a setting of sampling_strategy: ambiguous, but {chosen}; remove it"
-            )
+            setting = f"{given[0]} is a setting of sampling_strategy: ambiguous"
+            raise ValueError(f"{setting}, but {chosen}; remove it")
         return self
 
     @property

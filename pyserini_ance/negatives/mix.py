@@ -51,10 +51,8 @@ def concatenate(
     first = tables[0]
     origins = tuple(dict.fromkeys(origin for table in tables for origin in table.origins))
     if len(origins) > MAX_ORIGINS:
-        raise ValueError(
-            f"candidates of {len(origins)} origins in one table; at most {MAX_ORIGINS}. "
-            "Start a stage without momentum."
-        )
+        most = f"at most {MAX_ORIGINS}. Start a stage without momentum."
+        raise ValueError(f"candidates of {len(origins)} origins in one table; {most}")
     # Each table's `origin` points into `origins`.
     numbers = [np.array([origins.index(one) for one in table.origins], np.uint8) for table in tables]
     renumbered = [number[table.origin] for number, table in zip(numbers, tables, strict=True)]
@@ -149,9 +147,8 @@ class Mix(TableSource):
         if (self.weights is None) != (self.top_k is None):
             raise ValueError("set both `weights` and `top_k`, or neither (take all candidates)")
         if self.weights and len(self.weights) != len(self.sources):
-            raise ValueError(
-                f"{len(self.weights)} weights for {len(self.sources)} sources; pass one for each"
-            )
+            counts = f"{len(self.weights)} weights for {len(self.sources)} sources"
+            raise ValueError(f"{counts}; pass one for each")
         return self
 
     def check_data(self, anchor_set: AnchorSet) -> None:

@@ -131,9 +131,8 @@ class Snapshot:
         """(N, D) float32 of all passages, memory-mapped. An interrupted encoding is continued."""
         key, tokens = {**self._vectors_key, "side": "document"}, self.data.documents
         with self.timed("encode_documents"):
-            return self.encode_all(
-                self.encoder, tokens, self.vectors_folder, key, "documents", not self._on_cpu
-            )
+            folder, hold = self.vectors_folder, not self._on_cpu
+            return self.encode_all(self.encoder, tokens, folder, key, "documents", hold)
 
     @property
     def _vectors_key(self) -> dict[str, str]:
@@ -258,9 +257,8 @@ class Snapshot:
         known_positives = anchor_set.known_positives.subset(anchor_set.anchors)
         pairs = np.repeat(anchor_set.anchors, known_positives.counts), known_positives.rows
         queries, documents = pairs if anchor_set.anchor == "query" else pairs[::-1]
-        return np.maximum.reduceat(
-            self.score(self.query_vectors, queries, documents), known_positives.offsets[:-1]
-        )
+        scores = self.score(self.query_vectors, queries, documents)
+        return np.maximum.reduceat(scores, known_positives.offsets[:-1])
 
     def score(self, vectors: np.ndarray, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """(P,) float32 scores of pairs: queries (P,), rows of `vectors` (Q, D), and documents (P,).

@@ -58,9 +58,7 @@ def retrieve(
     assert index_folder is not None, "an index that is built has a folder"
     if not index_folder.exists():
         if documents is None:
-            raise FileNotFoundError(
-                f"there is no BM25 index at {index_folder}, and no documents were passed to build it from"
-            )
+            raise FileNotFoundError(f"there is no BM25 index at {index_folder}, and no documents to build it")
         # Another process may have made the same index in the meantime.
         with suppress(FileExistsError), whole_folder(index_folder) as temporary:
             _index(documents, temporary, settings, total)

@@ -85,10 +85,8 @@ def stock_class(side_file: dict[str, Any], model_folder: Path, queries: Sequence
         limit = f", up to {tokenization.query.length_tokens} tokens: it does not truncate queries"
         notes.append(f"queries: {same}{limit if stock == 'dpr' else ''}")
     if documents.passages > 1:
-        notes.append(
-            f"documents: split into up to {documents.passages} passages by `pyserini-ance encode`, but not "
-            "by Pyserini's own encode"
-        )
+        split = f"documents: split into up to {documents.passages} passages by `pyserini-ance encode`"
+        notes.append(f"{split}, but not by Pyserini's own encode")
     elif document_class != ENCODER_CLASS:
         notes.append(f"documents: {same}")
     sided = [(PLURALS[side], why) for side, reasons in against.items() for why in reasons]
@@ -204,10 +202,8 @@ def check_ids(ids: Sequence[str], what: str) -> None:
     """
     if bad := [id for id in ids if id.split() != [id]]:
         shown = ", ".join(map(repr, bad[:SHOWN]))
-        raise ValueError(
-            f"{len(bad)} {what} ids are empty or contain blanks or line ends, which runs cannot represent: "
-            f"{shown}. Rename them."
-        )
+        wrong = "are empty or contain blanks or line ends, which runs cannot represent"
+        raise ValueError(f"{len(bad)} {what} ids {wrong}: {shown}. Rename them.")
 
 
 # A tab ends the text, a line end the record, and Java trims all characters up to the blank.
@@ -252,11 +248,8 @@ def search_command(
     program = ["pyserini.search.faiss"] if stock else ["pyserini_ance", "search", "faiss"]
     encoder = ["--encoder", choice.query_folder, "--encoder-class", choice.query_class, *choice.flags]
     files = ["--topics", topics, "--index", index, "--output", output]
-    deep = (
-        ["--hits", hits]
-        if passages == 1
-        else ["--hits", hits * passages, "--max-passage", "--max-passage-hits", hits]
-    )
+    deep = ["--hits", hits * passages]
+    deep += [] if passages == 1 else ["--max-passage", "--max-passage-hits", hits]
     return shlex.join(map(str, [python_program(), "-m", *program, *encoder, *files, *deep]))
 
 

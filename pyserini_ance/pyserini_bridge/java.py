@@ -92,9 +92,8 @@ def _inspect(source: Source, executable: str) -> JavaChoice:
 
 def _run(executable: str, *flags: str) -> str:
     try:
-        result = subprocess.run(
-            [executable, *flags], capture_output=True, text=True, errors="replace", timeout=60
-        )
+        command = [executable, *flags]
+        result = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ValueError(f"{executable} does not run ({error})") from error
     if result.returncode:
@@ -155,10 +154,8 @@ def _jar(resources: Path) -> Path:
     root = Path(os.environ.get("ANSERINI_CLASSPATH", resources))
     jars = sorted(root.glob("anserini-*-fatjar.jar"), key=lambda path: path.stat().st_ctime)
     if not jars:
-        raise RuntimeError(
-            f"no anserini-*-fatjar.jar in {root}; install Pyserini again: pip install --force-reinstall "
-            "pyserini"
-        )
+        cure = "pip install --force-reinstall pyserini"
+        raise RuntimeError(f"no anserini-*-fatjar.jar in {root}; install Pyserini again: {cure}")
     return jars[-1]
 
 
@@ -180,9 +177,8 @@ def _silence_vector_warning() -> object:
     """Silence Lucene's warning about the missing module, which is expected here."""
     from jnius import autoclass
 
-    logger = autoclass("java.util.logging.Logger").getLogger(
-        "org.apache.lucene.internal.vectorization.VectorizationProvider"
-    )
+    name = "org.apache.lucene.internal.vectorization.VectorizationProvider"
+    logger = autoclass("java.util.logging.Logger").getLogger(name)
     logger.setLevel(autoclass("java.util.logging.Level").SEVERE)
     return logger
 

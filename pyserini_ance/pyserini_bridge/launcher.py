@@ -73,11 +73,8 @@ def run_module(module: str, argv: list[str]) -> None:
 
 def _values(argv: list[str], flag: str) -> list[str]:
     pairs = zip(argv, [*argv[1:], ""], strict=True)
-    return [
-        following if word == flag else word.partition("=")[2]
-        for word, following in pairs
-        if word.partition("=")[0] == flag
-    ]
+    named = [(word.partition("="), following) for word, following in pairs]
+    return [value if equals else following for (name, equals, value), following in named if name == flag]
 
 
 def _warn_of_other_weights(encoders: list[str], indexes: list[str]) -> None:

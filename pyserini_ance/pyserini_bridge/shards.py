@@ -85,9 +85,8 @@ def merge_folders(folders: Sequence[Path], output: Path) -> int:
             raise ValueError(f"{both} are both shard {Shard(number, of)}; give one of them")
         shards[number] = folder, about
     if missing := [str(Shard(n, of)) for n in range(1, of + 1) if n not in shards]:
-        raise ValueError(
-            f"shard {', '.join(missing)} is missing; write it with `encode --shard {missing[0]}`"
-        )
+        cure = f"write it with `encode --shard {missing[0]}`"
+        raise ValueError(f"shard {', '.join(missing)} is missing; {cure}")
     parts = {folder: told[SHARD] for folder, told in (shards[n] for n in sorted(shards))}
     about = shards[1][1]
     settings = about.pop(SHARD)

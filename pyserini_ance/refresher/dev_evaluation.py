@@ -68,9 +68,8 @@ def _sample_documents(
     documents."""
     if size is None or size >= total:
         return None
-    judged = np.unique(
-        np.concatenate([split.qrels.judged(row)[0] for split, rows in sampled for row in rows])
-    )
+    of_queries = [split.qrels.judged(row)[0] for split, rows in sampled for row in rows]
+    judged = np.unique(np.concatenate(of_queries))
     others = np.setdiff1d(np.arange(total), judged)
     filling = rng.choice(others, max(0, min(len(others), size - len(judged))), replace=False)
     return np.sort(np.concatenate([judged, filling]))

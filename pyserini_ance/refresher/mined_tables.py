@@ -26,10 +26,9 @@ def mine_table(
     snapshot.judges.clear()
     table = mine_in_shares(source, snapshot, anchor_set, context)
     table = table if promoted is None else table.promoting(promoted)
-    report = {
-        **table_report(table, previous, source, anchor_set),
-        **({"judged_by": dict(snapshot.judges)} if snapshot.judges else {}),
-    }
+    report = table_report(table, previous, source, anchor_set)
+    if snapshot.judges:
+        report["judged_by"] = dict(snapshot.judges)
     return table, report
 
 

@@ -112,9 +112,8 @@ class StageCheckpoints:
         end = {"result": result.folder.name, "weights": result.weights}
         self.log.decide("stage_end", stage=self.name, step=progress.step, **end)
         tables = set(self.refreshes.negatives.table_steps.values())
-        self.world.on_main(
-            lambda: prune_stage(self.run, self.name, self.recipe.retention, {step}, {step}, tables)
-        )
+        retention = self.recipe.retention
+        self.world.on_main(lambda: prune_stage(self.run, self.name, retention, {step}, {step}, tables))
         return result
 
     def _average(self, average: Average, progress: TrainingProgress, keeps_best: bool) -> bool:

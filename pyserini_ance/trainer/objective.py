@@ -44,10 +44,8 @@ def term_losses(
         columns, labels, mask = _pool(rows, known_positives, term.in_batch_negatives)
         if term.loss.graded:
             labels = labels * grades_of(known_positives, rows.anchors, np.broadcast_to(columns, labels.shape))
-        anchors, columns = (
-            batch.positions(rows.anchor, rows.anchors),
-            batch.positions(rows.candidate, columns),
-        )
+        anchors = batch.positions(rows.anchor, rows.anchors)
+        columns = batch.positions(rows.candidate, columns)
         if passages is None:
             scores = _scores(vectors[rows.anchor], vectors[rows.candidate], anchors, columns)
         else:

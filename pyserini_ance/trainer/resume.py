@@ -87,10 +87,8 @@ def check_resumable(run: RunDir, recipe: Recipe) -> None:
     """Raise FileNotFoundError if `run` holds no run, ValueError if its recipe differs from the one given."""
     for path in (run.state, run.recipe, run.environment):
         if not path.exists():
-            raise FileNotFoundError(
-                f"{run.folder} holds no run to resume ({path.name} is missing). Start a new one "
-                "without resume (--resume)"
-            )
+            missing = f"{run.folder} holds no run to resume ({path.name} is missing)"
+            raise FileNotFoundError(f"{missing}. Start a new one without resume (--resume)")
     check_same_recipe(run, recipe, run.resume_command())
 
 
@@ -151,9 +149,7 @@ def read_replay(decisions: Path, recipe: Recipe) -> str:
         raise FileNotFoundError(f"{given} no such file; expected the decisions.jsonl of a run")
     ended = {record["stage"] for record in read_json_lines(decisions) if record["event"] == "stage_end"}
     if missing := ", ".join(sorted(recipe.stages.keys() - ended)):
-        raise ValueError(
-            f"{given} it records no end of stage {missing}; replay a finished run of this recipe"
-        )
+        raise ValueError(f"{given} it records no end of stage {missing}; replay a finished run")
     run = RunDir(decisions.parent)
     if run.recipe.exists() and differing_settings(run, recipe, "name", "retention"):
         cure = f"replay it with: pyserini-ance train {run.recipe}"

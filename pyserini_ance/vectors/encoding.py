@@ -61,9 +61,7 @@ class ShardedVectors:
             return self._between(start, stop) if step == 1 else self[np.arange(start, stop, step)]
         rows = np.asarray(rows)
         if rows.ndim != 1 or rows.dtype.kind not in "iu":
-            raise TypeError(
-                f"expected a slice or an array (R,) of rows, got {rows.dtype} of shape {rows.shape}"
-            )
+            raise TypeError(f"expected a slice or rows (R,), got {rows.dtype} of shape {rows.shape}")
         # -1 stands for no document, never for the last one.
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise IndexError(f"expected rows 0 to {len(self) - 1}, got rows {rows.min()} to {rows.max()}")
@@ -194,9 +192,8 @@ def encode_shards(
 
 
 def _progress_bar(texts: int, label: str, world: World) -> tqdm:
-    return progress_bar(
-        total=texts, desc=f"encode {label}", unit="text", leave=False, disable=not (world.is_main and texts)
-    )
+    bar = {"desc": f"encode {label}", "unit": "text", "leave": False}
+    return progress_bar(total=texts, disable=not (world.is_main and texts), **bar)
 
 
 def has_shards(folder: Path, world: World) -> bool:

@@ -63,15 +63,12 @@ def search_given(queries: Any, documents: Any, k: int, device: str) -> tuple[np.
         raise ValueError(f"k is {k!r}; expected a whole number from 1")
     queries, documents = _matrix("query_vectors", queries), _matrix("document_vectors", documents)
     if queries.shape[1] != documents.shape[1]:
-        raise ValueError(
-            f"query_vectors have {queries.shape[1]} dimensions, document_vectors {documents.shape[1]}; "
-            "encode both with one encoder"
-        )
+        sizes = f"query_vectors have {queries.shape[1]} dimensions, document_vectors {documents.shape[1]}"
+        raise ValueError(f"{sizes}; encode both with one encoder")
     scores, rows = exact_search(queries, documents, int(k), device=device)
     if len(infinite := np.flatnonzero(~np.isfinite(scores).all(1))):
-        raise ValueError(
-            f"query_vectors: row {infinite[0]} has scores beyond the range of float32; scale the vectors down"
-        )
+        beyond = "has scores beyond the range of float32; scale the vectors down"
+        raise ValueError(f"query_vectors: row {infinite[0]} {beyond}")
     return scores, rows
 
 

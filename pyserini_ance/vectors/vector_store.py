@@ -56,9 +56,8 @@ def read_vectors(folder: Path, rows: int, dimension: int, key: dict) -> np.ndarr
     Raises RuntimeError when rows are missing or the store has another key.
     """
     if files.read_json_object(folder / KEY) != {**key, "rows": rows, "dimension": dimension}:
-        raise RuntimeError(
-            f"{folder} does not hold the vectors of {key}; all processes must see the same files and data"
-        )
+        cure = "all processes must see the same files and data"
+        raise RuntimeError(f"{folder} does not hold the vectors of {key}; {cure}")
     if (written := _rows_written(folder)) < rows:
         raise RuntimeError(f"{folder} lacks vectors from row {written} of {rows} on; encode them first")
     if not rows:  # an empty file cannot be mapped

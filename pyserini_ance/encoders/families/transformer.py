@@ -72,10 +72,7 @@ class Transformer(Family):
         made = family.completed(values, settings)
         known = get_args(cls.model_fields["pooling"].annotation)
         if "pooling" not in values and made.get("pooling", "cls") not in known:
-            raise ValueError(
-                f"{model} pools by {made['pooling']!r}, which this package lacks; set pooling to cls or "
-                "mean for other vectors"
-            )
+            raise ValueError(f"{model} pools by {made['pooling']!r}; set pooling to cls or mean")
         return made
 
     def build(self, source: str, side: Side, generator: torch.Generator) -> Tower:
@@ -200,9 +197,7 @@ class Transformer(Family):
         options |= {"dtype": torch.float32, "output_loading_info": True}
         backbone, report = loader.from_pretrained(path, **options)
         if missing := sorted(key for key in report["missing_keys"] if not key.startswith("pooler.")):
-            raise RuntimeError(
-                f"{source} lacks {len(missing)} weights of the encoder, first {', '.join(missing[:3])}"
-            )
+            raise RuntimeError(f"{source} lacks {len(missing)} weights of the encoder, first {missing[0]}")
         if any("embeddingHead." in key for key in report["unexpected_keys"]):
             ignored = "has an ANCE head, which kind: transformer would ignore"
             raise RuntimeError(f"{source} {ignored}; set encoder.kind=roberta_ance")

@@ -207,9 +207,8 @@ def read_cache(folder: Path, names: Iterable[str]) -> tuple[np.ndarray, np.ndarr
             stored.append(np.load(path))
             if _name(stored[-1]) == path.name:
                 continue
-        raise RuntimeError(
-            f"{path}, with scores of a teacher, is damaged; remove it, and its pairs are scored again"
-        )
+        cure = "remove it, and its pairs are scored again"
+        raise RuntimeError(f"{path}, with scores of a teacher, is damaged; {cure}")
     blocks = np.concatenate(stored)
     blocks = blocks[np.argsort(blocks["key"], kind="stable")]
     return blocks["key"], blocks["score"]

@@ -68,9 +68,8 @@ class CrossEncoderTeacher(Teacher):
         def score(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
             model = _load(name, snapshot.device, self.length_tokens, precision, identity)
             rows = zip(query_rows.tolist(), document_rows.tolist(), strict=True)
-            return model.logits(
-                [(queries[query], cross_encoder_model.record_text(documents[row])) for query, row in rows]
-            )
+            text = cross_encoder_model.record_text
+            return model.logits([(queries[query], text(documents[row])) for query, row in rows])
 
         return scored_once(pairs, identity, context, score, "cross-encoder")
 

@@ -155,9 +155,8 @@ class LambdaRank(Pairwise, Scaled):
     def _ndcg(self, pairs: Pairs, ranks: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         gains, discounts = (labels * mask).clamp(min=0), self._cut(1 / torch.log2(1 + ranks), ranks)
         # Ranks are a permutation: sorted, the best gain meets the largest discount.
-        ideal = (
-            gains.sort(dim=1, descending=True).values * discounts.sort(dim=1, descending=True).values
-        ).sum(1)
+        best = gains.sort(dim=1, descending=True).values
+        ideal = (best * discounts.sort(dim=1, descending=True).values).sum(1)
         return pairs.differences(gains) * pairs.differences(discounts).abs() / ideal[:, None, None]
 
     def _cut(self, values: Tensor, ranks: Tensor) -> Tensor:
@@ -171,7 +170,6 @@ def ranks_of(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     columns favours a positive.
     """
     by_label = labels.argsort(dim=1, stable=True)
-    by_score = (
-        scores.masked_fill(~mask, -torch.inf).gather(1, by_label).argsort(dim=1, descending=True, stable=True)
-    )
+    masked = scores.masked_fill(~mask, -torch.inf).gather(1, by_label)
+    by_score = masked.argsort(dim=1, descending=True, stable=True)
     return by_label.gather(1, by_score).argsort(dim=1) + 1.0
