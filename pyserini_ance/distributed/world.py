@@ -205,7 +205,6 @@ class World:
         return gathered
 
     def _lost(self, error: RuntimeError) -> PeerError:
-        return PeerError(
-            f"process {self.rank} of {self.size} lost the others ({str(error).splitlines()[0]}); their own "
-            "messages say why. Start again, training with --resume"
-        )
+        cause = str(error).splitlines()[0]
+        why = "their own messages say why. Start again, training with --resume"
+        return PeerError(f"process {self.rank} of {self.size} lost the others ({cause}); {why}")

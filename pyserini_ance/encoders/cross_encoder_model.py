@@ -84,10 +84,8 @@ class CrossEncoderModel:
         if activation is not None and scores.ndim > 1 and scores.shape[1] == 2:
             scores = scores[:, 1] - scores[:, 0]
         if scores.ndim > 1:
-            raise ValueError(
-                f"{self.name} gives {scores.shape[1]} scores per pair, expected one (or two logits of a "
-                "classifier); use another model"
-            )
+            expected = "expected one (or two logits of a classifier); use another model"
+            raise ValueError(f"{self.name} gives {scores.shape[1]} scores per pair, {expected}")
         return scores
 
     def _check_head(self) -> None:

@@ -33,6 +33,7 @@ from pyserini_ance.storage import files
 
 Weights = dict[str, torch.Tensor]
 TEMPLATE = re.compile(r"([^{}]*)(\{title\} )?\{text\}")  # a title comes as part of the text
+POOLINGS = {"cls_token": "cls", "mean_tokens": "mean"}
 MODULES, ST_CONFIG = "modules.json", "config_sentence_transformers.json"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 TEMPLATES: dict[Side, tuple[str, ...]] = {
@@ -108,11 +109,8 @@ def _write_tower(
         _write_layer(folder / paths["Dense"], about, linear)
     if "LayerNorm" in paths:
         _write_layer(folder / paths["LayerNorm"], {"dimension": size}, norm)
-    pooling = {
-        "word_embedding_dimension": width,
-        "pooling_mode_cls_token": family.pooling == "cls",
-        "pooling_mode_mean_tokens": family.pooling == "mean",
-    }
+    pooling = {f"pooling_mode_{name}": family.pooling == kind for name, kind in POOLINGS.items()}
+    pooling |= {"word_embedding_dimension": width}
     files.write_json(folder / "1_Pooling" / "config.json", pooling)
     layers = [(path, kind) for kind, path in paths.items()]
     _write_modules(folder, layers, family, sides)

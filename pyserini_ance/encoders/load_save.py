@@ -42,10 +42,8 @@ def tokenizer_source(family: Family, source: str) -> str:
     for folder in (path, path.parent) if path.name in TEVATRON_FOLDER.values() else (path,):
         if any(path for pattern in TOKENIZER_FILES for path in folder.glob(pattern)):
             return str(folder)
-    raise FileNotFoundError(
-        f"{source} has no tokenizer; pass a folder or hub model that has it: encoder.base=NAME "
-        "(for BERT releases: bert-base-uncased)"
-    )
+    cure = "pass a folder or hub model that has it: encoder.base=NAME (of BERT releases: bert-base-uncased)"
+    raise FileNotFoundError(f"{source} has no tokenizer; {cure}")
 
 
 def load_tokenizer(source: str) -> "PreTrainedTokenizerBase":
@@ -180,10 +178,9 @@ def read_side_file(folder: str | Path) -> dict[str, Any]:
     """The settings of a saved encoder. Raises FileNotFoundError, or RuntimeError for another format."""
     path = Path(folder) / SIDE_FILE
     if not path.exists():
-        raise FileNotFoundError(
-            f"{path} is missing: {folder} is not an encoder saved by pyserini_ance. "
-            "Pass RUN/model or a checkpoint's model folder."
-        )
+        cure = "Pass RUN/model or a checkpoint's model folder."
+        own = f"{folder} is not an encoder saved by pyserini_ance"
+        raise FileNotFoundError(f"{path} is missing: {own}. {cure}")
     side = read_json(path)
     if side.get("format") != SIDE_FORMAT:
         raise RuntimeError(f"{path} has format {side.get('format')!r}; this version reads {SIDE_FORMAT}")

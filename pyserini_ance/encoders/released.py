@@ -167,10 +167,8 @@ def seed_tokenizer(source: str) -> "PreTrainedTokenizerBase | None":
     as_seed = {"do_lower_case": False, "strip_accents": False, "mask_token": "<mask>"}
     tokenizer = BertTokenizer.from_pretrained(source, **as_seed)
     if tokenizer.pad_token_id != (padding := config["pad_token_id"]):
-        raise ValueError(
-            f"{source}: its vocab.txt has [PAD] at {tokenizer.pad_token_id}, "
-            f"its config.json pad_token_id {padding}; download both again"
-        )
+        ids = f"vocab.txt has [PAD] at {tokenizer.pad_token_id}, its config.json pad_token_id {padding}"
+        raise ValueError(f"{source}: its {ids}; download both again")
     return tokenizer
 
 

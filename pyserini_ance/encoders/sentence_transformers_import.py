@@ -187,10 +187,8 @@ def _route(files: _Files, path: str, side: Side) -> list[tuple[str, str]]:
     names = [mapped[key] for key in keys if key in mapped]
     names += [key for key in (side, "text") if key in routes]
     if not names:
-        raise files.refuse(
-            f"whose Router has the routes {', '.join(routes)}, and none for a {side}",
-            "choose a model with the routes query and document",
-        )
+        cure = "choose a model with the routes query and document"
+        raise files.refuse(f"whose Router has the routes {', '.join(routes)}, and none for a {side}", cure)
     return [(_kind(config["types"][name]), PurePosixPath(path, name).as_posix()) for name in routes[names[0]]]
 
 
@@ -208,16 +206,12 @@ def _side_settings(files: _Files, side: Side, given: Collection[str]) -> dict[st
         if value and key.endswith(("_args", "_kwargs")):
             odd = {inner: of for inner, of in value.items() if inner not in HARMLESS}
         if key not in READ and odd and odd != TRANSFORMER.get(key):
-            raise files.refuse(
-                f"whose {name} sets {key} to {json.dumps(odd)}, which is not supported",
-                "choose another model, or remove the setting in a copy, for vectors without it",
-            )
+            cure = "choose another model, or remove the setting in a copy, for vectors without it"
+            raise files.refuse(f"whose {name} sets {key} to {json.dumps(odd)}, which is not supported", cure)
     config = files.read("config_sentence_transformers.json")
     if size := config.get("truncate_dim"):
-        raise files.refuse(
-            f"that keeps {size} numbers of a vector (truncate_dim)",
-            "remove truncate_dim from config_sentence_transformers.json of a copy, for whole vectors",
-        )
+        cure = "remove truncate_dim from config_sentence_transformers.json of a copy, for whole vectors"
+        raise files.refuse(f"that keeps {size} numbers of a vector (truncate_dim)", cure)
     # Older files have a key for each pooling. One that this package lacks goes by its name.
     flags = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
     modes = [flags.get(key, key) for key, on in pooling.items() if key.startswith("pooling_mode_") and on]

@@ -83,13 +83,9 @@ def drop_duplicates(table: NegativeTable) -> NegativeTable:
 def _select(table: NegativeTable, mask: np.ndarray, width: int) -> NegativeTable:
     """The first `width` candidates of each anchor where `mask` (A, n) is true, in order."""
     assert table.origin is not None, "candidates of a mix have origins"
-    candidates, scores, origin = select(
-        mask,
-        width,
-        (table.candidates, np.int32(PADDING)),
-        (table.scores, np.float32(-np.inf)),
-        (table.origin, np.uint8(0)),
-    )
+    arrays = table.candidates, table.scores, table.origin
+    paddings = np.int32(PADDING), np.float32(-np.inf), np.uint8(0)
+    candidates, scores, origin = select(mask, width, *zip(arrays, paddings, strict=True))
     return replace(table, candidates=candidates, scores=scores, origin=origin)
 
 
@@ -140,10 +136,8 @@ class Mix(TableSource):
                 cure = "list it under `negatives:`, next to the mix"
                 raise ValueError(f"sources.{position}: `{source.kind}` has no table to be mixed; {cure}")
             if source.draw_settings:
-                raise ValueError(
-                    f"sources.{position}.{source.draw_settings[0]} has no effect inside a mix: "
-                    "the mix draws for all its sources. Remove it."
-                )
+                alone = "has no effect inside a mix: the mix draws for all its sources. Remove it."
+                raise ValueError(f"sources.{position}.{source.draw_settings[0]} {alone}")
         if (self.weights is None) != (self.top_k is None):
             raise ValueError("set both `weights` and `top_k`, or neither (take all candidates)")
         if self.weights and len(self.weights) != len(self.sources):
@@ -178,10 +172,8 @@ class Mix(TableSource):
         by_model = [any(leaf.scores_comparable for leaf in source.components) for source in self.sources]
         order = sorted(range(len(mined)), key=lambda position: not by_model[position])
         ranks = (mined[position].positive_ranks for position in order)
-        mixed = replace(
-            concatenate(tables, self.kind, dropped, snapshot.world),
-            positive_ranks=next((one for one in ranks if one is not None), None),
-        )
+        found = next((one for one in ranks if one is not None), None)
+        mixed = replace(concatenate(tables, self.kind, dropped, snapshot.world), positive_ranks=found)
         return mixed if self.duplicates == "keep" else drop_duplicates(mixed)
 
 

@@ -155,11 +155,10 @@ class NegativeTable:
         is_positive = known.is_known_positive(known_positives, own.anchors, own.candidates)
         kept = (own.candidates != PADDING) & ~is_positive
         order = np.argsort(~kept, axis=1, kind="stable")
-        return replace(
-            own,
-            candidates=np.take_along_axis(np.where(kept, own.candidates, np.int32(PADDING)), order, 1),
-            scores=np.take_along_axis(np.where(kept, own.scores, np.float32(-np.inf)), order, 1),
-        )
+        candidates = np.where(kept, own.candidates, np.int32(PADDING))
+        scores = np.where(kept, own.scores, np.float32(-np.inf))
+        candidates, scores = (np.take_along_axis(array, order, 1) for array in (candidates, scores))
+        return replace(own, candidates=candidates, scores=scores)
 
     def of_anchors(self, anchors: np.ndarray) -> "NegativeTable":
         """The table of these anchors (A,), ascending, alone."""
@@ -204,11 +203,10 @@ class NegativeTable:
     def save(self, folder: Path) -> None:
         """Write a folder with one file per array; equal tables give equal bytes and hashes."""
         folder.mkdir(parents=True)
-        arrays = {
-            name: np.ascontiguousarray(getattr(self, name), dtype)
-            for name, dtype in ARRAYS.items()
-            if getattr(self, name) is not None
-        }
+        arrays = {}
+        for name, dtype in ARRAYS.items():
+            if (array := getattr(self, name)) is not None:
+                arrays[name] = np.ascontiguousarray(array, dtype)
         for name, array in arrays.items():
             np.save(folder / f"{name}.npy", array)
         sides = {"anchor_side": self.anchor_side, "candidate_side": self.candidate_side}

@@ -73,10 +73,8 @@ class DocumentEncoder:
             _check_flags(self.folder, {"--add-sep": add_sep}, ignored)
             self._warn_of_lost_text(columns)
             self._is_checked = True
-        records = [
-            {name: value or "" for name, value in zip(columns, row, strict=True)}
-            for row in zip(*columns.values(), strict=True)
-        ]
+        rows = zip(*columns.values(), strict=True)
+        records = [{name: value or "" for name, value in zip(columns, row, strict=True)} for row in rows]
         return self.encoder.encode(records, "document")
 
     def _warn_of_lost_text(self, fields: Mapping[str, Any]) -> None:

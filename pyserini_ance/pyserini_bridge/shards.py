@@ -76,10 +76,8 @@ def merge_folders(folders: Sequence[Path], output: Path) -> int:
         number, of = about[SHARD]["number"], about[SHARD]["of"]
         first = next(iter(shards.values()), (folder, about))
         if differing := _differing(about, first[1], {"number", "documents", "rows"}):
-            raise ValueError(
-                f"{folder} and {first[0]} are not shards of one index: {differing}. Encode one of them "
-                "again, with the settings of the other"
-            )
+            cure = "Encode one of them again, with the settings of the other"
+            raise ValueError(f"{folder} and {first[0]} are not shards of one index: {differing}. {cure}")
         if number in shards:
             both = f"{shards[number][0]} and {folder}"
             raise ValueError(f"{both} are both shard {Shard(number, of)}; give one of them")

@@ -177,10 +177,10 @@ def mean_encoder(parts: Sequence[tuple[Checkpoint, float]]) -> Encoder:
         names = f"average: {checkpoint.folder.name} cannot be averaged with {last.folder.name}"
         if different := sorted(n for n in shapes.keys() | others.keys() if shapes.get(n) != others.get(n)):
             first = different[0]
-            raise ValueError(
-                f"{names}: {len(different)} weights have other shapes, first {first}: {others.get(first)} "
-                f"and {shapes.get(first)}. Remove `average`, or start from weights of the same model"
-            )
+            shown = f"{others.get(first)} and {shapes.get(first)}"
+            cure = "Remove `average`, or start from weights of the same model"
+            differ = f"{len(different)} weights have other shapes, first {first}: {shown}"
+            raise ValueError(f"{names}: {differ}. {cure}")
         # Tied towers may be averaged into a pair, as their weights are both towers', but no pair into them.
         if encoder.towers.tied and not other.towers.tied:
             raise ValueError(f"{names}: it has two towers, the other has one. Remove `average`")

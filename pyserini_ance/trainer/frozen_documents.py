@@ -59,10 +59,8 @@ def search_measures(
     """
     is_hit, top_k = is_known_positive(known_positives, rows, hits), hits.shape[1]
     top = is_hit[:, :RANKS]
-    measures = {
-        f"RR@{RANKS}": np.where(top.any(1), 1 / (top.argmax(1) + 1), 0.0),
-        f"R@{top_k}": is_hit.sum(1) / known_positives.counts[rows],
-    }
+    measures = {f"RR@{RANKS}": np.where(top.any(1), 1 / (top.argmax(1) + 1), 0.0)}
+    measures[f"R@{top_k}"] = is_hit.sum(1) / known_positives.counts[rows]
     if bm25 is not None:
         n = min(top_k, bm25.shape[1])
         bm25 = bm25[:, :n]

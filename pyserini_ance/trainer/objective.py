@@ -95,10 +95,9 @@ def _loss_of_scores(
         of_anchors = loss(scores, targets, valid, *teachers)
     if not (isinstance(of_anchors, Tensor) and of_anchors.shape == scores.shape[:1]):
         got = tuple(of_anchors.shape) if isinstance(of_anchors, Tensor) else type(of_anchors).__name__
-        raise ValueError(
-            f"loss {term.loss.kind} of term {name} returned {got}; expected a tensor of one value per row of "
-            f"scores {tuple(scores.shape)}: {tuple(scores.shape[:1])}"
-        )
+        expected = f"one value per row of scores {tuple(scores.shape)}: {tuple(scores.shape[:1])}"
+        own = f"loss {term.loss.kind} of term {name}"
+        raise ValueError(f"{own} returned {got}; expected a tensor of {expected}")
     return of_anchors.mean()
 
 
@@ -114,10 +113,8 @@ def _regularized(
     anchors, of_anchor = np.unique(rows.anchors, return_inverse=True)
     positives, of_positive = np.unique(rows.positives[line, column], return_inverse=True)
     pairs = np.stack([of_anchor[line], of_positive], axis=1)
-    texts = {
-        rows.anchor: batch.positions(rows.anchor, anchors),
-        rows.candidate: batch.positions(rows.candidate, positives),
-    }
+    texts = {rows.anchor: batch.positions(rows.anchor, anchors)}
+    texts[rows.candidate] = batch.positions(rows.candidate, positives)
     among = None
     if passages is not None:
         texts["document"], among = passages.rows(texts["document"])

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,11 +109,8 @@ def make_index(
 
     def make() -> None:
         made_from = {**about, "factory": factory, "seed": str(seed)}
-        publish_once(
-            folder,
-            made_from,
-            lambda claimed: write_index_file(claimed / FILE, vectors, factory, seed, device=device),
-        )
+        write = partial(write_index_file, vectors=vectors, factory=factory, seed=seed, device=device)
+        publish_once(folder, made_from, lambda claimed: write(claimed / FILE))
         read_manifest(folder, verify=False)
 
     world.on_main(make)

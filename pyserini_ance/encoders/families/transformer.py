@@ -145,20 +145,16 @@ class Transformer(Family):
             st.check_similarity(model, at(side, self.normalize))
         written = PreTrainedConfig.get_config_dict(source)[0]
         if released.form_of(released.SEED.kind, source, written) is released.SEED:
-            raise ValueError(
-                f"{source} is a SEED-Encoder, which Hugging Face does not support; "
-                "set encoder.kind=roberta_ance, and for a pretrained one also encoder.head=new"
-            )
+            cure = "set encoder.kind=roberta_ance, and for a pretrained one also encoder.head=new"
+            raise ValueError(f"{source} is a SEED-Encoder, which Hugging Face does not support; {cure}")
         form = released.form_of("transformer", source, written)
         if form is not None:
             released.warn_about_settings(form, source, self)
         if form is not released.DPR:
             return self._backbone(source, form)
         if (saved_side := released.DPR_FOLDER.get((written.get("architectures") or [""])[0], side)) != side:
-            raise ValueError(
-                f"{source} is a DPR encoder of the {saved_side} side; set encoder.tied=false, "
-                "with the question encoder as model and the context encoder as document_model"
-            )
+            cure = "set encoder.tied=false, model to the question encoder, document_model to the other"
+            raise ValueError(f"{source} is a DPR encoder of the {saved_side} side; {cure}")
         return self._dpr(source, written)
 
     def _check_left_out(self, source: str) -> None:

@@ -79,10 +79,9 @@ class CrossEncoderTeacher(Teacher):
             return resolve_model(self.model, KEY)
         assert self.trained is not None, "one of the two is set"
         if snapshot.teachers is None:
-            raise ValueError(
-                f"teacher `cross_encoder` with trained: {self.trained} needs the run that trains it; pass "
-                f"its folder as `model`: RUN/teachers/{self.trained}"
-            )
+            cure = f"pass its folder as `model`: RUN/teachers/{self.trained}"
+            trained = f"teacher `cross_encoder` with trained: {self.trained}"
+            raise ValueError(f"{trained} needs the run that trains it; {cure}")
         return str(snapshot.teachers / self.trained)
 
 
