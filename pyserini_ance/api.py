@@ -24,10 +24,10 @@ from pyserini_ance.evaluation import metrics
 from pyserini_ance.negatives.filters.base import Filter
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline import mining
+from pyserini_ance.pipeline.experiment import only_training
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives as MinedNegatives
 from pyserini_ance.pipeline.mining import NUM_NEGATIVES, mine_negatives, read_source
 from pyserini_ance.pipeline.results import Run as Run
-from pyserini_ance.pipeline.run_session import only_training
 from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.load import read_component, read_settings
@@ -166,8 +166,7 @@ def make_collection(
     judgments: Mapping[str, Mapping[str, Mapping[str, int]]],
     *,
     relevance_threshold: int = 1,
-    unknown_ids: Literal["refuse", "skip"] = "refuse",
-    empty_documents: Literal["refuse", "skip"] = "refuse",
+    skip: Sequence[Literal["unknown_ids", "empty_documents"]] = (),
 ) -> Collection:
     """Make a collection of data in memory, checked as that of files.
 
@@ -175,19 +174,14 @@ def make_collection(
     a list of dicts, a pandas DataFrame, a Dataset. Other keys are ignored. queries: the same for each split,
     such as `{"train": {"q1": "a text"}}`; they may have `answers`, a list of strings. judgments: for each
     split, grades by query and document id, as `evaluate` takes them. Ids are strings or ints, which become
-    strings. The settings are those of a recipe's `data`: the lowest grade that is relevant, and whether
-    judgments of unknown ids and documents without text are an error or skipped. Queries without a relevant
-    document are left out.
+    strings. The settings are those of a recipe's `data`: the lowest grade that is relevant, and what is
+    skipped instead of an error: judgments of unknown ids, and documents without text. Queries without a
+    relevant document are left out.
 
     Raises ValueError naming the argument and the record.
     """
     return given_collection.make_collection(
-        documents,
-        queries,
-        judgments,
-        relevance_threshold=relevance_threshold,
-        unknown_ids=unknown_ids,
-        empty_documents=empty_documents,
+        documents, queries, judgments, relevance_threshold=relevance_threshold, skip=skip
     )
 
 

@@ -104,7 +104,7 @@ def stage_trainer(
         "name": "bench",
         "data": {"kind": "docstrings"},  # never read: `data` takes its place
         "encoder": model.recipe,
-        "encoding": {"search": "torch", "training_tokens_per_batch": tokens_per_batch},
+        "encoding": {"search": "torch", "tokens_per_batch": tokens_per_batch},
         "bm25": None,
         "stages": {"bench": {"steps": LONGER, "optimizer": {"learning_rate": 1e-5}, **stage}},
         "device": torch.device(device).type,

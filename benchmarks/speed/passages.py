@@ -74,7 +74,7 @@ def recipe_of(folder: Path) -> Any:
     from pyserini_ance.recipe.models import Recipe
 
     splits = {
-        name: {"queries": str(folder / f"queries.{name}.tsv"), "qrels": str(folder / f"qrels.{name}.tsv")}
+        name: {"topics": str(folder / f"queries.{name}.tsv"), "qrels": str(folder / f"qrels.{name}.tsv")}
         for name in QUERIES
     }
     terms = {"query": {"negatives": [{"kind": "ann", "top_k": HITS}], "loss": {"kind": "nll"}}}
@@ -83,7 +83,7 @@ def recipe_of(folder: Path) -> Any:
     pooled = {"pooling": "mean", "normalize": True, "tokenization": tokenization}
     settings = {
         "name": "scale",
-        "data": {"kind": "msmarco_passage", "collection": str(folder / "collection.tsv"), "splits": splits},
+        "data": {"kind": "msmarco_passage", "corpus": str(folder / "collection.tsv"), "splits": splits},
         "encoder": {"kind": "transformer", "model": str(folder / "encoder"), **pooled},
         "stages": {"ance": {**stage, "refresh": {"every_steps": 200}}},
         "bm25": None,

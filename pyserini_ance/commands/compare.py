@@ -8,9 +8,8 @@ from typer import Argument, Option
 from pyserini_ance.commands import parsing
 
 DETAILS = """\
-ROW is the name of a row of the table, or a run directory (or the folder of a grid) that has one row.
---significance adds a column for each measure: the mean difference from ROW over the test queries,
-its p value, and the queries won, tied and lost."""
+ROW is the name of a row of the table. --significance adds a column for each measure: the mean difference
+from ROW over the test queries, its p value, and the queries won, tied and lost."""
 EXAMPLE = "pyserini-ance compare runs/demo-ance runs/demo-rand --significance demo/rand --curve curve.svg"
 
 
@@ -82,11 +81,10 @@ def main(
         target = None if time_to_target == "best" else float(time_to_target)
         cells, columns = compare.time_to_target(compare.mean_curves(labelled), target)
     else:
-        baseline = compare.row_named(significance, results) if significance else None
-        only = [compare.row_named(name, results) for name in rows or ()]
-        cells, columns = compare.compare(results, only and [*only, *([baseline] if baseline else [])])
-        if baseline:
-            (tested, [_, *added]), note = compare.significance(results, baseline, test or "t", only)
+        only = list(rows or ())
+        cells, columns = compare.compare(results, only and [*only, *([significance] if significance else [])])
+        if significance:
+            (tested, [_, *added]), note = compare.significance(results, significance, test or "t", only)
             shown = {row["recipe"]: row for row in tested}
             cells = [row | shown.get(row["recipe"], {}) for row in cells]
             columns = [*columns, *added]

@@ -48,22 +48,14 @@ def main(
         METHODS[method].check_weight(weight)
     from pyserini_ance.data.trec import read_qrels
     from pyserini_ance.evaluation.legends import table_with_legend
-    from pyserini_ance.reports.fusion import Hybrid
+    from pyserini_ance.reports.fusion import fuse_rankings
     from pyserini_ance.storage.files import check_not_input
 
     check_not_input(output, [*map(Path, rankings), *([qrels] if qrels else [])])
-    hybrid = Hybrid.of(rankings, method)
-    if not hybrid.split():
-        parsing.refuse_options("a file is a ranking of one split", split=split)
-    measured = split or hybrid.split()
-    if choose_on == measured:
-        parsing.refuse(f"the weight would be chosen on the measured split {measured!r}; choose it on another")
-    names = measures or hybrid.measures(measured)
-    if choose_on:
-        values = hybrid.measure_weights(choose_on, names[0])
-        weight = next(iter(values))
-        listed = ", ".join(f"{tried:g}: {value:.4f}" for tried, value in sorted(values.items()))
-        print(f"{names[0]} on {choose_on} by weight: {listed}\n")
-    judge = hybrid.judge(measured, names, read_qrels(qrels) if qrels else None)
-    rows = hybrid.rows(measured, judge, output, weight)
-    print(table_with_legend(rows, list(rows[0]), LEGEND))
+    judgments = read_qrels(qrels) if qrels else None
+    rows, tried = fuse_rankings(rankings, method, output, split, weight, choose_on, measures or (), judgments)
+    columns = list(rows[0])
+    if tried:
+        listed = ", ".join(f"{weight:g}: {value:.4f}" for weight, value in sorted(tried.items()))
+        print(f"{columns[1]} on {choose_on} by weight: {listed}\n")
+    print(table_with_legend(rows, columns, LEGEND))

@@ -52,23 +52,24 @@ def main(
     from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.recipe.evaluation_settings import parse_measures
     from pyserini_ance.reports.ranking_inputs import open_ranking
-    from pyserini_ance.reports.reranking import Reranking, search_timer
+    from pyserini_ance.reports.reranking import rerank, search_timer
 
     ranked = open_ranking(source, run, split)
-    chosen = (
-        parse_measures(measures) if measures else ranked.recipe.final_evaluation.measures_of(ranked.split)
-    )
+    tests = ranked.recipe.final_evaluation
+    chosen = parse_measures(measures) if measures else tests.measures_of(ranked.split)
     judgments = read_qrels(qrels) if qrels else None
-    cutoffs = tuple(sorted(set(first or [FIRST])))
-    reranking = Reranking(ranked, cutoffs, output, chosen, judgments)
     timer = search_timer(source, ranked, time_first_stage) if time_first_stage else list[float]
     used = resolve_precision(precision, device)
     scorer = CrossEncoderModel(model, None if device == "auto" else device, BATCH_PAIRS, length_tokens, used)
-    reranking.begin(
-        model, length_tokens=length_tokens, precision=used, batch_pairs=BATCH_PAIRS, device=scorer.device
-    )
-    reranking.score(scorer.logits)
-    rows = reranking.rows(timer())
+    settings = {
+        "model": model,
+        "length_tokens": length_tokens,
+        "precision": used,
+        "batch_pairs": BATCH_PAIRS,
+        "device": scorer.device,
+    }
+    cutoffs = sorted(set(first or [FIRST]))
+    rows = rerank(ranked, scorer.logits, cutoffs, output, chosen, settings, judgments, timer)
     queries = len(ranked.ranked_queries)
     others = len(ranked.run) - queries
     skipped = f"; {others} other queries of the ranking are not in split {ranked.split!r}" if others else ""

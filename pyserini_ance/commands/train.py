@@ -127,7 +127,7 @@ def main(
 def _print_plan(recipe: "Recipe", show: bool, no_prerequisites: bool) -> None:
     """Print the recipe, which needs no data, then the plan of all runs to come, which does."""
     from pyserini_ance.pipeline.initial_weights import describe_initial_weights
-    from pyserini_ance.pipeline.plan import plan_of_chain
+    from pyserini_ance.pipeline.plan import plan
     from pyserini_ance.pipeline.prerequisites import prerequisites, recipe_in_file
     from pyserini_ance.recipe.load import dump
 
@@ -137,7 +137,7 @@ def _print_plan(recipe: "Recipe", show: bool, no_prerequisites: bool) -> None:
     lines += [*describe_initial_weights(recipe, first), *(one.describe() for one in chain)]
     if lines:
         print(*lines, sep="\n", flush=True)
-    print(plan_of_chain(recipe, list(first.values())))
+    print(plan(recipe, list(first.values())))
 
 
 def _train_grid(

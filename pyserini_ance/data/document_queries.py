@@ -22,36 +22,30 @@ SENTENCE_END = re.compile(r"""[.!?।؟]["'`)\]*]*(?=\s+[^\sa-z]|\Z)|\Z""")
 class DocumentQueries(Settings):
     """Queries made from the documents; the document of a query is its positive.
 
-    `crops`: consecutive words at a random place, of a length drawn evenly from `min_words` to `max_words`.
-    `titles`: the title. `first_sentences`: as many whole sentences from the beginning as have `min_words`.
-    Titles and sentences end after `max_words`. The words of a query stay in its document, so that BM25 finds
-    the document trivially: its rank says nothing, and BM25 negatives are documents that share words with it.
+    `crops`: consecutive words at a random place, of a length drawn evenly from the two numbers of `words`.
+    `titles`: the title. `first_sentences`: as many whole sentences from the beginning as have the first
+    number. Titles and sentences end after the second. The words of a query stay in its document, so that BM25
+    finds the document trivially: its rank says nothing, and BM25 negatives are documents that share words
+    with it.
 
     Documents with the same title, or the same first sentences, share one query, and all are its positives.
-    A document with fewer words than `min_words` gives no query. A crop that a document has given before is
-    left out. Both are counted. Crops depend on the document's id and words alone.
+    A document with too few words gives no query. A crop that a document has given before is left out. Both
+    are counted. Crops depend on the document's id and words alone.
     """
 
     model_config = ConfigDict(serialize_by_alias=True)
 
     source: Literal["crops", "titles", "first_sentences"] = Field(alias="from")
     """The part of a document that becomes a query."""
-    min_words: PositiveInt = 4
-    """The minimum number of words, which blanks separate."""
-    max_words: PositiveInt = 16
-    """The maximum number of words."""
+    words: tuple[PositiveInt, PositiveInt] = (4, 16)
+    """The minimum and the maximum number of words, which blanks separate."""
     per_document: PositiveInt = 1
     """The number of crops of a document; a document has one title, and one beginning."""
-    split: str = Field("train", min_length=1)
-    """The name of the split; a split of this name that the data has is not read."""
 
     @model_validator(mode="after")
     def _check_numbers(self) -> Self:
-        if self.min_words > self.max_words:
-            raise ValueError(
-                f"min_words is {self.min_words} and max_words {self.max_words}; expected at least as many; "
-                "lower min_words, or raise max_words"
-            )
+        if self.words[0] > self.words[1]:
+            raise ValueError(f"words is {list(self.words)}; expected [minimum, maximum]; swap them")
         if self.per_document > 1 and self.source != "crops":
             raise ValueError(
                 f"per_document is {self.per_document}, but a document gives one query from: {self.source}; "
@@ -60,7 +54,7 @@ class DocumentQueries(Settings):
         return self
 
     def make_split(self, documents: Texts, grade: int, skipped: dict[str, int]) -> Split:
-        """Make the split: queries in the documents' order, each with its document at `grade`.
+        """Make the split `train`: queries in the documents' order, each with its document at `grade`.
 
         grade: also the lowest grade that is relevant. skipped: receives the numbers of documents that give no
         query and of repeated crops. Raises ValueError if documents lack the field, and if none gives a query.
@@ -89,39 +83,33 @@ class DocumentQueries(Settings):
                     texts.append(words)
         if not ids:
             raise ValueError(
-                f"data.train_queries: none of {len(documents)} documents has {self.min_words} words in "
-                f"{name!r}; lower min_words"
+                f"data.train_queries: none of {len(documents)} documents has {self.words[0]} words in "
+                f"{name!r}; lower the first of `words`"
             )
-        skipped[f"{self.split} documents with fewer than {self.min_words} words in {name}"] = num_short
-        skipped[f"{self.split} crops that repeat another of their document"] = num_repeated
+        skipped[f"train documents with fewer than {self.words[0]} words in {name}"] = num_short
+        skipped["train crops that repeat another of their document"] = num_repeated
         queries, rows = np.array(pairs).T
         qrels = Qrels.of(queries, rows, np.full(len(rows), grade), len(ids), grade)
-        return Split(self.split, Texts(ids, {"text": texts}), qrels)
+        return Split("train", Texts(ids, {"text": texts}), qrels)
 
     def of_text(self, id: str, text: str) -> list[str]:
         """The queries that a document gives, repeated ones included; none if it has too few words."""
-        words = text.split()
-        if len(words) < self.min_words:
+        words, (least, most) = text.split(), self.words
+        if len(words) < least:
             return []
         if self.source == "crops":
             return [self._crop(id, number, words) for number in range(self.per_document)]
         if self.source == "first_sentences":
-            words = _first_sentences(text, self.min_words)
-        return [" ".join(words[: self.max_words])]
+            # The fewest sentences that have enough words together: an abbreviation is no sentence.
+            sentences = (text[: match.end()].split() for match in SENTENCE_END.finditer(text))
+            words = next(one for one in sentences if len(one) >= least)  # the text itself has
+        return [" ".join(words[:most])]
 
     def _crop(self, id: str, number: int, words: list[str]) -> str:
         # "0 " was the default of a seed: the crops stay those of runs with it.
         digest = hashlib.sha256(f"0 {number} {id}".encode()).digest()
         first, second = (int.from_bytes(digest[part]) for part in (slice(0, 8), slice(8, 16)))
-        longest = min(self.max_words, len(words))
-        length = self.min_words + first % (longest - self.min_words + 1)
+        least, most = self.words
+        length = least + first % (min(most, len(words)) - least + 1)
         start = second % (len(words) - length + 1)
         return " ".join(words[start : start + length])
-
-
-def _first_sentences(text: str, min_words: int) -> list[str]:
-    """The words of the fewest sentences that have `min_words` together: an abbreviation is no sentence."""
-    for match in SENTENCE_END.finditer(text):
-        if len(words := text[: match.end()].split()) >= min_words:
-            return words
-    raise AssertionError("the text has fewer words")  # the pattern also matches the end of the text

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import AfterValidator, Field, StrictBool, model_validator
+from pydantic import Field, StrictBool, model_validator
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.hub import resolve_model
 from pyserini_ance.encoders.tokenization import Tokenization
-from pyserini_ance.recipe.components import Component, Settings, expected
+from pyserini_ance.recipe.components import Component, expected
 from pyserini_ance.storage.files import read_json_object
 
 if TYPE_CHECKING:
@@ -98,27 +98,13 @@ class TwoTower(nn.Module):
         return vectors
 
 
-class BySide(Settings):
-    """A switch with a value for each side."""
-
-    query: StrictBool
-    """The value for queries."""
-    document: StrictBool
-    """The value for documents."""
+# On or off, or on for one side: DANCE's released code treats queries and documents differently.
+Switch = Annotated[StrictBool | Side, expected("true or false, or `query` or `document` for one side")]
 
 
-def _united(switch: bool | BySide) -> bool | BySide:
-    return switch.query if isinstance(switch, BySide) and switch.query == switch.document else switch
-
-
-BY_SIDE = "true or false, or one for each side: {query: true, document: false}"
-# On or off; the sides may differ, because DANCE's released code treats queries and documents differently.
-# Sides with equal values become one switch.
-Switch = Annotated[StrictBool | BySide, AfterValidator(_united), expected(BY_SIDE)]
-
-
-def at(side: Side, switch: bool | BySide) -> bool:
-    return switch if isinstance(switch, bool) else getattr(switch, side)
+def at(side: Side, switch: Switch) -> bool:
+    """Whether a switch is on for one side."""
+    return switch if isinstance(switch, bool) else switch == side
 
 
 class Family(Component):
@@ -144,7 +130,7 @@ class Family(Component):
     pooling: Literal["cls", "mean"] = "cls"
     """Use the vector of the first token, or the mean over all tokens."""
     normalize: Switch = False
-    """Whether vectors are scaled to length 1; `{query: true, document: false}` differs by side."""
+    """Whether vectors are scaled to length 1; `query` and `document` scale those of this side alone."""
     tokenization: Tokenization = Tokenization()
     """How records become texts, and texts become token ids."""
 

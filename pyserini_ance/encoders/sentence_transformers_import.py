@@ -82,17 +82,18 @@ def sentence_transformers_settings(
                 f"{' and '.join(dict.fromkeys(models.values()))}: {name} is {first[key]!r} for queries and "
                 f"{last[key]!r} for documents, but both sides share it here; set encoder.{name}"
             )
+    normalize: bool | Side = first["normalize"]
+    if first["normalize"] != last["normalize"]:
+        normalize = "query" if first["normalize"] else "document"
     tokenization: dict[str, Any] = {side: settings["tokenization"] for side, settings in known.items()}
     tokenization["lowercase"] = first["lowercase"]
     made = {
         "pooling": first["pooling"],
-        "normalize": {"query": first["normalize"], "document": last["normalize"]},
+        "normalize": normalize,
         "projection": first["projection"],
         "tied": False if documents is None and first["weights"] != last["weights"] else None,
         "tokenization": {key: value for key, value in tokenization.items() if value},
     }
-    if first["normalize"] == last["normalize"]:
-        made["normalize"] = first["normalize"]
     return {key: value for key, value in made.items() if value is not None}
 
 

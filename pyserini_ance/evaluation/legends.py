@@ -13,7 +13,6 @@ from pyserini_ance.evaluation.tables import table
 LEGENDS = {
     "train seconds": "train seconds: optimizer steps",
     "refresh seconds": "refresh seconds: checkpoints, encoding, mining, dev evaluation",
-    "dev seconds": "dev seconds: checkpoints, encoding, dev evaluation, where a stage mines nothing",
     "test seconds": "test seconds: encoding and ranking for the final evaluation",
     "seconds": "seconds: steps, refreshes, dev and final evaluation of all stages",
     "runs": "runs: more than one are the seeds of a row, as mean (lowest-highest)",

@@ -8,14 +8,13 @@ from typing import Any
 
 from pyserini_ance.recipe.components import similar_name
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.runs.provenance import config_hash_of
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json
 
 BM25, BM25_RM3, UNTRAINED = UNTRAINED_ROWS = ("bm25", "bm25+rm3", "untrained")
 HYBRID = "hybrid"  # the row of BM25 fused with the run's result
-SECONDS = ("train seconds", "refresh seconds", "dev seconds", "test seconds")
+SECONDS = ("train seconds", "refresh seconds", "test seconds")
 
 
 def common_measures(results: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -91,10 +90,7 @@ def read_results(run: Path) -> dict[str, Any]:
             "the command."
         )
     RunDir(run).trainer.read()
-    results = {"run": str(run), **read_json(path), "commits": _commits(RunDir(run))}
-    if recorded := results.get("config_hash"):
-        results["config_hash"] = config_hash_of(RunDir(run), recorded)
-    return results
+    return {"run": str(run), **read_json(path), "commits": _commits(RunDir(run))}
 
 
 def _commits(run: RunDir) -> list[str]:

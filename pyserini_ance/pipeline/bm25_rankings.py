@@ -124,7 +124,7 @@ def _contents(documents: Texts) -> Iterator[tuple[str, str]]:
 def _path(bm25: Bm25, cache: Path, collection: Collection, request: Bm25Request) -> Path:
     """The file of a ranking, by what it depends on: the searched documents, the files of a folder, or the
     name of a prebuilt index; queries; settings."""
-    rm3, folder = bm25.rm3 if request.rm3 else None, Path(bm25.index)
+    folder = Path(bm25.index)
     index: list[Any] = [bm25.index]
     if bm25.index == "build":
         index = [collection.documents.digest]
@@ -137,7 +137,7 @@ def _path(bm25: Bm25, cache: Path, collection: Collection, request: Bm25Request)
         "k1": bm25.k1,
         "b": bm25.b,
         "hits": request.hits,
-        "rm3": rm3.model_dump() if rm3 else None,
+        "rm3": request.rm3,
         "pyserini": version("pyserini"),
     }
     return cache / BM25 / RANKINGS / f"{sha256_json(key)[:32]}.trec"

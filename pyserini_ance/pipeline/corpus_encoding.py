@@ -10,7 +10,6 @@ from typing import Any, Literal
 import numpy as np
 
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 from pyserini_ance.data.passages import Passages, check_delimiter, passage_ids
 from pyserini_ance.distributed.world import World
@@ -103,14 +102,15 @@ def encode_corpus(
     resolved = world.on_main(lambda: resolve_precision(precision, world.device))
     budget = tokens_at_once(tokens_per_batch, world.device)
     provenance = {**_about(encoder_source(encoder), model.family), "precision": resolved}
-    reader = PyseriniJsonl(corpus=corpus, splits={}, empty_documents=empty_documents)
+    skipped = ("empty_documents",) if empty_documents == "skip" else ()
+    reader = PyseriniJsonl(corpus=corpus, skip=skipped)
     if shard:
         # Which part of which corpus it is, by which weights, and all settings in which shards agree.
         provenance[SHARD] = {
             "number": shard.number,
             "of": shard.of,
             "weights": encoder_digest(model),
-            "corpus": sha256_json([sha256_file(file) for file in input_files(reader)]),
+            "corpus": sha256_json([sha256_file(file) for file in reader.input_files()]),
             "empty_documents": empty_documents,
             "tokens_per_batch": budget,
             **format.settings(),

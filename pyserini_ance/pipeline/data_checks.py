@@ -15,9 +15,8 @@ from pyserini_ance.evaluation.answer_measures import CUTOFFS, is_of_answers, suc
 from pyserini_ance.pipeline.bm25_rankings import candidates_file, read_candidates
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import parse_measures
-from pyserini_ance.recipe.load import default_splits
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.teacher_training import TeacherStart
+from pyserini_ance.recipe.teacher_training import TRAINED
 
 
 def check_before_reading(recipe: Recipe) -> None:
@@ -27,15 +26,17 @@ def check_before_reading(recipe: Recipe) -> None:
     are drawn from, that a teacher reads or starts from, or whose documents are reranked.
     """
     _check_measures(recipe)
-    _ = [component.files for source in recipe.sources for component in source.components]
-    _ = [teacher.files for stage in recipe.stages.values() for teacher in stage.teachers.values()]
+    for component in [part for source in recipe.sources for part in source.components]:
+        _ = component.files  # looks for them
+    for teacher in [one for stage in recipe.stages.values() for one in stage.teachers.values()]:
+        _ = teacher.files
     if recipe.teachers:
         from pyserini_ance.pipeline.teacher_training import check_start
 
         require_sentence_transformers()
         for name, trained in recipe.teachers.items():
-            if isinstance(trained.init_from, TeacherStart) and trained.init_from.model:
-                check_start(find_model(trained.init_from.model, f"teachers.{name}.init_from.model"))
+            if trained.init_from != "initial" and not trained.init_from.startswith(TRAINED):
+                check_start(find_model(trained.init_from, f"teachers.{name}.init_from"))
     for split, rerank in recipe.final_evaluation.reranked.items():
         candidates_file(rerank, split)
 
@@ -47,68 +48,53 @@ def _check_measures(recipe: Recipe) -> None:
     does.
     """
     test = recipe.final_evaluation
-    checked = [
-        ("final_evaluation.hits", test.hits, measure)
+    measured = [
+        ("final_evaluation.hits", test.hits, test.measures_of(split) + test.query_measures_of(split))
         for split in test.split
-        for measure in test.measures_of(split) + test.query_measures_of(split)
     ]
-    checked += [
-        (f"final_evaluation.rerank.{split}.hits", rerank.hits, measure)
+    measured += [
+        (f"final_evaluation.rerank.{split}.hits", rerank.hits, parse_measures(rerank.measures))
         for split, rerank in test.reranked.items()
-        for measure in parse_measures(rerank.measures)
     ]
-    for key, hits, measure in checked:
-        cutoff = measure.params.get("cutoff") or 0
-        if cutoff > hits:
-            raise ValueError(
-                f"measure {measure} looks at {cutoff} documents, but {key} is {hits}; set {key}={cutoff}"
-            )
+    for key, hits, measures in measured:
+        for measure in measures:
+            if (cutoff := measure.params.get("cutoff") or 0) > hits:
+                raise ValueError(
+                    f"measure {measure} looks at {cutoff} documents, but {key} is {hits}; set {key}={cutoff}"
+                )
     # Dev rankings are at least as long as the measure's cutoff.
     on_dev = parse_measures(stage.evaluate.measure for stage in recipe.stages.values() if stage.evaluate)
     threshold = recipe.data.relevance_threshold
-    for measure in [*(measure for _, _, measure in checked), *on_dev]:
+    for measure in [*(measure for _, _, measures in measured for measure in measures), *on_dev]:
         if threshold > 1 and "rel" in measure.SUPPORTED_PARAMS and measure.params.get("rel", 1) != threshold:
             name, _, at = str(measure).partition("@")
-            cure = f"{name}(rel={threshold}){'@' + at if at else ''}"
             raise ValueError(
                 f"data.relevance_threshold is {threshold}, but measure {measure} counts grade 1 as relevant; "
-                f"write {cure}"
+                f"write {name}(rel={threshold}){'@' + at if at else ''}"
             )
 
 
 def check_splits(recipe: Recipe, names: Iterable[str]) -> None:
     """Raise ValueError if the recipe trains, evaluates or tests on a split that is not one of `names`."""
-    names = list(names)
+    names, dev = list(names), dev_splits(recipe)
     wanted = [(split, "train_split") for split in recipe.train_split.splits]
     wanted += [(split, "final_evaluation.split") for split in recipe.final_evaluation.split]
-    default = default_splits(recipe.data.kind)
+    wanted += [(split, "stages.<stage>.evaluate.split") for split in sorted(dev)]
     for split, key in wanted:
         if split not in names:
-            replaced = (
-                f" (data.splits in a file replaces the default splits {', '.join(default)}: write out "
-                f"{split}: {default[split]} there, too)"
-                if split in default
-                else ""
-            )
+            cure = f"set {key} to one of them, or add {split!r} under `data`"
             raise ValueError(
                 f"{key} names {split!r}, but `data` has no such split{did_you_mean(split, names)}; splits: "
-                f"{', '.join(names) or 'none'}; set {key} to one of them, or add {split!r} under `data`"
-                f"{replaced}"
+                f"{', '.join(names) or 'none'}; {_dev_cures(recipe, split) if 'stages' in key else cure}"
             )
-    for split in sorted(dev_splits(recipe).difference(names)):
-        raise ValueError(
-            f"stages measure checkpoints on split {split!r}, but `data` has no such split"
-            f"{did_you_mean(split, names)}; splits: {', '.join(names) or 'none'}; {_dev_cures(recipe, split)}"
-        )
 
 
 def _dev_cures(recipe: Recipe, split: str) -> str:
     """How to do without a dev split that stages name."""
-    name = "" if split == "dev" else f" data.hold_out.split={split}"
     stages = [name for name, one in recipe.stages.items() if one.evaluate and split in one.evaluate.split]
+    cut = "cut 'dev' from the training queries: data.hold_out=200; or " if split == "dev" else ""
     return (
-        f"cut {split!r} from the training queries: data.hold_out.queries=200{name}; or measure no "
-        "checkpoints, so that a stage's result is its last one: "
+        f"{cut}measure no checkpoints, so that a stage's result is its last one: "
         f"{' '.join(f'stages.{stage}.evaluate=null' for stage in stages)}"
     )
 

@@ -2,8 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,8 @@ from pyserini_ance.pipeline.plan import documents_encoded, evaluation_encodings,
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Refresh
-from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import Checkpoint
-from pyserini_ance.runs.provenance import peak_memory_bytes
+from pyserini_ance.runs.provenance import highest_peak_bytes
 from pyserini_ance.vectors.encoding import encode_some
 
 SAMPLED_DOCUMENTS = 256
@@ -34,13 +32,22 @@ COLUMNS = ["stage", "seconds a step", "training seconds", "refresh and dev secon
 def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str:
     """Run `steps` steps of each stage from the untrained encoder, in a temporary run directory.
 
-    Returns a table of times, the memory and the total time. Called by all processes of `world`.
+    The negatives of each stage are mined before its first step, in sync; dev is not measured. Returns a table
+    of times, the memory and the total time. Called by all processes of `world`.
     """
-    stages = {name: shortened(stage, steps) for name, stage in recipe.stages.items()}
+    stages = {}
+    for name, stage in recipe.stages.items():  # at the learning rates of the whole stage
+        refresh = stage.refresh and Refresh(every_steps=steps, query_chunks=stage.refresh.query_chunks)
+        schedule = stage.lr_schedule.model_copy(update={"total_steps": stage.horizon_steps})
+        changes = {"steps": steps, "refresh": refresh, "evaluate": None, "keep_optimizer": False}
+        stages[name] = stage.model_copy(update={**changes, "lr_schedule": schedule})
     teachers = {name: one.model_copy(update={"steps": steps}) for name, one in recipe.teachers.items()}
     short = recipe.model_copy(update={"stages": stages, "teachers": teachers})
-    with _shared_folder(world) as folder:
-        experiment = Experiment(short, folder / "run", world)
+    with ExitStack() as stack:
+        folder: str = world.on_main(
+            lambda: stack.enter_context(tempfile.TemporaryDirectory(prefix="pyserini_ance."))
+        )
+        experiment = Experiment(short, Path(folder, "run"), world)
 
         def begin() -> tuple[str, str]:
             experiment.run_dir.create(dump(short))
@@ -54,6 +61,7 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
         seconds = world.on_main(lambda: {name: spent(name) for name in recipe.stages})
         of_teachers = world.on_main(experiment.log.teacher_seconds)
         encoder = load_encoder(untrained.encoder, world.device)
+        world.barrier()  # the main process then removes the folder
     mining, final = (
         _seconds_to_encode(encoder, recipe, data, precision, world)
         for precision in (recipe.encoding.precision, recipe.final_evaluation.precision)
@@ -82,50 +90,16 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
         add_row(name, measured["train"] / steps, all_steps, measured["mine"])
     encodings = evaluation_encodings(recipe)
     total = sum(row[column] for row in rows for column in COLUMNS[2:]) + encodings * final
+    memory = [f"{kind} {peak / GIB:.2f} GiB" for kind, peak in highest_peak_bytes(world).items() if peak]
     lines = [
         f"measured over {steps} steps and the first mining of each stage, and {SAMPLED_DOCUMENTS} documents:",
         table(rows, COLUMNS),
         f"all documents once: {mining:.0f} seconds for mining, {final:.0f} for the final evaluation "
         f"({encodings} times)",
         f"expected total: {'at most ' if recipe.teachers else ''}about {total / 60:.1f} minutes without BM25",
-        f"peak memory so far: {peak_memory(world)}",
+        f"peak memory: {', '.join(memory)}",
     ]
     return "\n".join(lines)
-
-
-def peak_memory(world: World) -> str:
-    """The peak memory of each process of `world`, in words. Called by all processes."""
-    columns = list(zip(*(peaks.values() for peaks in peak_memory_bytes(world)), strict=True))
-    labels = ("each process" if world.size > 1 else "this process", "its GPU, by torch", "its largest child")
-    phrases = [
-        f"{', '.join(f'{peak / GIB:.2f}' for peak in column)} GiB ({label})"
-        for label, column in zip(labels, columns, strict=True)
-        if any(column)
-    ]
-    if not any(columns[2]):
-        phrases.append("no child ran: BM25's rankings were in the cache, or there are none")
-    return "; ".join(phrases)
-
-
-@contextmanager
-def _shared_folder(world: World) -> Iterator[Path]:
-    """A temporary folder that the main process makes, and removes when all processes are done."""
-    with ExitStack() as stack:
-        prefix = "pyserini_ance."
-        name: str = world.on_main(lambda: stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix)))
-        yield Path(name)
-        world.barrier()
-
-
-def shortened(stage: Stage, steps: int) -> Stage:
-    """The first `steps` steps of a stage, with the mining before the first in sync, and no dev measure.
-
-    Their learning rates are those of the whole stage.
-    """
-    refresh = stage.refresh and Refresh(every_steps=steps, query_chunks=stage.refresh.query_chunks)
-    changes = {"steps": steps, "refresh": refresh, "evaluate": None, "average": None, "keep_optimizer": False}
-    schedule = stage.lr_schedule.model_copy(update={"total_steps": stage.horizon_steps})
-    return stage.model_copy(update={**changes, "lr_schedule": schedule})
 
 
 def _seconds_to_encode(

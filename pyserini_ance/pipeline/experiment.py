@@ -1,42 +1,68 @@
 """Run one experiment: prepare the data, rank by BM25, train each stage, export the model and fill the results
 table."""
 
+import logging
+import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.failures import begin_shutdown
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
-from pyserini_ance.pipeline import bm25_rankings, initial_weights
+from pyserini_ance.pipeline import bm25_rankings, initial_weights, preparation, refresher_process
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_command
 from pyserini_ance.pipeline.model_export import export, write_qrels
-from pyserini_ance.pipeline.preparation import check_tools, prepare, recipe_data
-from pyserini_ance.pipeline.refresher_process import check_refresher, refresh_command
 from pyserini_ance.pipeline.results import Run, results_record
-from pyserini_ance.pipeline.run_session import RunSession
 from pyserini_ance.pipeline.trained_teachers import train_teacher_of_run
+from pyserini_ance.recipe.components import absolute
+from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, drop_moments, publish_checkpoint
 from pyserini_ance.runs.provenance import environment, highest_peak_bytes
-from pyserini_ance.runs.retention import clean_up
+from pyserini_ance.runs.retention import clean_up, clean_up_finished
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import write_json
+from pyserini_ance.storage.files import write_json, write_whole
+from pyserini_ance.storage.locks import check_file_system
 from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
-from pyserini_ance.trainer.resume import check_same_run
+from pyserini_ance.trainer.resume import check_same_run, read_replay
 from pyserini_ance.trainer.trackers import tracking
 from pyserini_ance.trainer.trainer import StageTrainer
 from pyserini_ance.vectors.faiss_index import FLAT, check_index
+
+log = logging.getLogger(__name__)
+_one_training = threading.Lock()
+
+
+@contextmanager
+def only_training(folder: Path) -> Iterator[None]:
+    """Train the run in `folder`, and what it requires, inside the block.
+
+    Raises RuntimeError if this process trains already, in another thread or around a callback: two trainings
+    would share torch's random generators and number of threads, and accelerate's state.
+    """
+    if not _one_training.acquire(blocking=False):
+        raise RuntimeError(
+            f"{folder} is not trained: this process trains a run already, and two trainings in one process "
+            "would change each other's weights. Wait until it ends, start another process, or train several "
+            "runs with `pyserini-ance train --grid ... --jobs N`"
+        )
+    try:
+        yield
+    finally:
+        _one_training.release()
 
 
 def train(
@@ -71,7 +97,8 @@ class Experiment:
             torch.set_num_threads(recipe.threads)
         check_device(recipe)
         self.log = RunLog(self.run_dir, self.world.is_main)
-        self.session = RunSession(recipe, self.run_dir, world)
+        self.previous_refresher: dict[str, Any] | None = None  # the record of an earlier attempt's
+        self.subprocess_failure: Callable[[], str | None] = lambda: None  # why this attempt's has ended
 
     def run(self, overwrite: bool = False, resume: bool = False, replay: Path | None = None) -> Run | None:
         """Run everything in order; return the run on the main process, None on the others.
@@ -82,31 +109,36 @@ class Experiment:
         """
         start = time.perf_counter()
         with ExitStack() as stack:
-            self.world.on_main(lambda: check_tools(self.recipe))
-            self.world.on_main(lambda: check_refresher(self.recipe))
-            self.world.on_main(lambda: self.session.check(resume))
-            data = prepare(self.recipe, self.world)
+            self.world.on_main(lambda: self._check(resume))
+            data = preparation.prepare(self.recipe, self.world)
             hashes = self.world.on_main(lambda: self._begin(data, stack, overwrite, resume, replay))
             prepare_seconds = time.perf_counter() - start
-            initial = {
-                name: Checkpoint(self.run_dir.checkpoint(name, 0), *of_towers)
-                for name, of_towers in hashes.items()
-            }
+            folders = {name: self.run_dir.checkpoint(name, 0) for name in hashes}
+            initial = {name: Checkpoint(folders[name], *of_towers) for name, of_towers in hashes.items()}
             rows, exported = self._rows(data, initial, resume)
             # An earlier, killed attempt has not recorded its duration.
             total = "everything since --resume" if resume else "everything"
-            seconds = {
-                "data and tokens": round(prepare_seconds, 1),
-                total: round(time.perf_counter() - start, 1),
-            }
+            spent = {"data and tokens": prepare_seconds, total: time.perf_counter() - start}
+            seconds = {phase: round(value, 1) for phase, value in spent.items()}
             memory = highest_peak_bytes(self.world)
 
             def write() -> None:
                 record = results_record(self.recipe, self.log, rows, seconds, memory, exported)
                 write_json(self.run_dir.measures, record)
+                self.run_dir.mark("running", "the end")
 
             self.world.on_main(write)
         return Run(self.run_dir.folder) if self.world.is_main else None
+
+    def _check(self, resume: bool) -> None:
+        """Raise what would stop the run before anything is read: missing tools or GPUs, a file system without
+        locks, another process that trains the run."""
+        preparation.check_tools(self.recipe)
+        refresher_process.check_refresher(self.recipe)
+        for folder in (self.run_dir.folder, self.recipe.cache):
+            check_file_system(folder)
+        if resume:
+            self.run_dir.trainer.check_free()
 
     def _begin(
         self, data: PreparedData, stack: ExitStack, overwrite: bool, resume: bool, replay: Path | None
@@ -124,15 +156,66 @@ class Experiment:
         origins, encoders = initial_weights.read_initial_weights(self.recipe, self.run_dir, untrained, resume)
         provenance = environment(self.world.device, self.world.size, data.collection)
         provenance |= {"initial_weights": {name: origin.as_json() for name, origin in origins.items()}}
-        stack.enter_context(self.session.opened(provenance, overwrite, resume, replay))
+        stack.enter_context(self._opened(provenance, overwrite, resume, replay))
         stack.enter_context(tracking(self.recipe, self.run_dir))
-        hold_out = recipe_data(self.recipe).hold_out  # its split is cut from the training queries
-        tested = [*self.recipe.final_evaluation.split, *([hold_out.split] if hold_out else [])]
+        cut = ["dev"] if preparation.recipe_data(self.recipe).hold_out else []  # from the training queries
+        tested = [*self.recipe.final_evaluation.split, *cut]
         for split in map(data.collection.split, dict.fromkeys(tested)):
             if split.is_judged:
                 write_qrels(data.collection, split.name, self.run_dir.qrels(split.name))
         external = initial_weights.publish_initial_weights(self.recipe, self.run_dir, encoders)
         return {initial_weights.INITIAL.stage: self.publish_untrained(untrained), **external}
+
+    @contextmanager
+    def _opened(
+        self, provenance: dict[str, Any], overwrite: bool, resume: bool, replay: Path | None
+    ) -> Iterator[None]:
+        """Hold the run directory and record how the run ends; start a refresher if the recipe needs one."""
+        run = self.run_dir
+        decisions = read_replay(replay, self.recipe) if replay else None
+        if resume:
+            run.check_resumable()
+        else:
+            run.check_creatable(overwrite)
+            run.folder.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            stack.enter_context(run.trainer.held())
+            if resume:
+                run.reopen()
+                self.previous_refresher = run.refresher.read()
+            else:
+                run.create(dump(absolute(self.recipe)), overwrite)
+                write_json(run.environment, provenance)
+                if decisions is not None:
+                    write_whole(run.replay, decisions)
+            # The refresher subprocess may work beyond the end of the run.
+            stack.callback(clean_up_finished, run, self.recipe)
+            self.subprocess_failure = stack.enter_context(
+                refresher_process.refresher_subprocess(self.recipe, run)
+            )
+            stack.enter_context(run.trainer.recording_the_end())  # the refresher waits for the record
+            stack.enter_context(self.advising())
+            if resume:
+                self.log.decide("resume", environment=provenance)
+            yield
+
+    @contextmanager
+    def advising(self) -> Iterator[None]:
+        """After an error, keep its traceback and log how to go on."""
+        try:
+            yield
+        except BaseException as error:
+            begin_shutdown()
+            try:
+                self.run_dir.error.write_text(traceback.format_exc(), encoding="utf-8")
+            except OSError as second:  # a full disk
+                log.error("cannot record the error: %s", second)
+            cure = f"continue with: {self.run_dir.resume_command(self.world.size)}"
+            if getattr(error, "needs_new_recipe", False):
+                cure = f"change the recipe and start again with: --output {self.run_dir.folder} --overwrite"
+            status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+            log.error("%s at %s; %s", status, self.run_dir.trainer.where, cure)
+            raise
 
     def _rows(
         self, data: PreparedData, initial: dict[str, Checkpoint], resume: bool
@@ -143,18 +226,22 @@ class Experiment:
         that the table shows the gain of training. With BM25, its hybrid with the last stage comes last.
         `final_evaluation.rows` may leave out all rows but that of the last stage.
         """
-        wanted = self.recipe.final_evaluation.rows
+        wanted, external = self.recipe.final_evaluation.rows, self.recipe.external_starts
         evaluator = FinalEvaluator(self.recipe, data, self.run_dir, self.world)
         rows = self._bm25(data, evaluator) if self.recipe.bm25 else []
-        external = self.recipe.external_starts
+
+        def add(name: str, checkpoint: Checkpoint, **more: Any) -> None:
+            rows.append(evaluator.evaluate_row(name, checkpoint, **more))
+            rows.extend(evaluator.index_rows(name))
+
+        def seconds_of(stage: str) -> dict[str, Any]:
+            return self.world.on_main(lambda: self.log.stage_seconds(stage))
+
         for name, checkpoint in initial.items():
-            if ("start" if name in external else "untrained") not in wanted:
-                continue
-            row = name if name in external else UNTRAINED
-            more = {"init_from": str(external[name])} if name in external else {}
-            self._mark(f"the {row} encoder")
-            record = evaluator.evaluate_row(row, checkpoint, **more)
-            rows += [record, *evaluator.index_rows(row)]
+            if ("start" if name in external else "untrained") in wanted:
+                row = name if name in external else UNTRAINED
+                self._mark(f"the {row} encoder")
+                add(row, checkpoint, **({"init_from": str(external[name])} if name in external else {}))
         results: dict[str, Checkpoint] = {}
         last = list(self.recipe.stages)[-1]
         for name, stage in self.recipe.stages.items():
@@ -162,13 +249,12 @@ class Experiment:
             results[name] = self.train_stage(name, data, checkpoint, resume)
             self.train_teachers_after(name, data, results[name])
             self.world.barrier()  # another process may still compare the result's moments with their hash
-            self.world.on_main(lambda: self._drop_moments(results))
+            self.world.on_main(lambda: self._drop_moments(results.keys()))
             if name != last and "stages" in wanted:
                 self._mark(f"the final evaluation of stage {name}")
-                seconds = self._stage_seconds(name)
-                rows += [evaluator.evaluate_row(name, results[name], **seconds), *evaluator.index_rows(name)]
+                add(name, results[name], **seconds_of(name))
         self._mark(f"the final evaluation of stage {last}")
-        record, exported = export(last, results[last], evaluator, self._stage_seconds(last))
+        record, exported = export(last, results[last], evaluator, seconds_of(last))
         if self.recipe.stages[last].ranks_training_queries:
             self._mark(f"the training queries after stage {last}")
             evaluator.rank_training_queries(last, results[last])
@@ -181,19 +267,15 @@ class Experiment:
         self.world.on_main(lambda: clean_up(self.run_dir, self.recipe))
         return rows, exported
 
-    def _drop_moments(self, finished: Collection[str]) -> None:
+    def _drop_moments(self, finished: Set[str]) -> None:
         """Remove the optimizer moments of finished stages, unless a stage to come goes on with them.
 
         They are twice the size of the weights.
         """
         to_come = [name for name in self.recipe.stages if name not in finished]
         needed = {self.recipe.moments_source(name) for name in to_come}
-        for name in finished:
-            if name not in needed:
-                drop_moments(self.run_dir, name)
-
-    def _stage_seconds(self, name: str) -> dict[str, Any]:
-        return self.world.on_main(lambda: self.log.stage_seconds(name))
+        for name in finished - needed:
+            drop_moments(self.run_dir, name)
 
     def _mark(self, where: str) -> None:
         if self.world.is_main:
@@ -242,16 +324,14 @@ class Experiment:
         if ended:
             return Checkpoint.open(self.run_dir.checkpoints / ended[-1]["result"])
         self._mark(f"stage {name}, step 0")
-        refresher = Refresher(self.recipe, data, self.run_dir, self.world)
-        sync_executor = SyncExecutor(refresher.make)
-        command = refresh_command(self.recipe, self.run_dir)
+        sync_executor = SyncExecutor(Refresher(self.recipe, data, self.run_dir, self.world).make)
         async_executor = AsyncExecutor(
             self.run_dir,
             self.recipe.refresher,
-            command,
+            refresher_process.refresh_command(self.recipe, self.run_dir),
             self.world,
-            self.session.previous_refresher,
-            self.session.subprocess_failure,
+            self.previous_refresher,
+            self.subprocess_failure,
         )
         async_executor.reset()
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.collection_cache import cached_collection
-from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import shown
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
@@ -43,7 +42,7 @@ NUM_NEGATIVES = _Default(8)
 
 def collection_files(settings: str | Path) -> list[Path]:
     """The files that `load_collection` reads the collection from; it raises the same."""
-    return input_files(_read_data(settings))
+    return _read_data(settings).input_files()
 
 
 def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Collection:
@@ -53,7 +52,7 @@ def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Co
     `data`). Raises ValueError or FileNotFoundError naming the key, or the file and line.
     """
     data = _read_data(settings)
-    files = input_files(data)
+    files = data.input_files()
     what = {"data": data.model_dump(mode="json", exclude={"official"}), "joint": []}
     return cached_collection(cache, what, files if files or data.by_name else None, data.read)
 

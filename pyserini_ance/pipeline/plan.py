@@ -3,60 +3,34 @@
 The counts are arithmetic on the recipe and the data. Time and memory are measured: see `dry_run.py`.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from pyserini_ance.data.collection import PLURALS
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.legends import table_with_legend
-from pyserini_ance.negatives.mined import resolved_top_k
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
 from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.stage import Stage
 
 GIB = 1 << 30
-STAGE_COLUMNS = [
-    "stage",
-    "init_from",
-    "steps",
-    "drawn queries",
-    "epochs",
-    "mode",
-    "refreshes",
-    "dev evaluations",
-    "documents to encode",
-    "learning rate",
-]
-STAGE_LEGEND = (
-    "epochs: how many times each training query is drawn",
-    "mode: sync, training waits for refreshes and evaluations; async, another process makes them, and "
-    "training adopts them so many steps later",
-)
-TEACHER_LEGEND = (
-    "teacher: a cross-encoder that is trained when the stage `after` has ended; its negatives are mined with "
-    "that stage's result, which encodes all documents unless the next stage starts from it",
-    "lists: of a positive and so many negatives",
-)
+EPOCHS = "epochs: how many times each training query is drawn"
 
 
-def plan(recipe: Recipe) -> str:
-    """Read and check the data, and describe sizes, steps and encodings."""
-    return _describe(recipe, tokenize(recipe, stored_collection(recipe)))
+def plan(recipe: Recipe, before: Sequence[Recipe] = ()) -> str:
+    """Read and check the data, and describe sizes, steps and encodings.
 
-
-def plan_of_chain(recipe: Recipe, before: Sequence[Recipe]) -> str:
-    """The plans of the recipes that are trained `before` a recipe, in this order, its own, and their sum."""
+    `before` are the recipes that are trained before this one, in order; their plans come first.
+    """
+    sections = [_describe(one, tokenize(one, stored_collection(one))) for one in (*before, recipe)]
     if not before:
-        return plan(recipe)
-    sections = [f"plan of {one.name}:\n{plan(one)}" for one in (*before, recipe)]
+        return sections[0]
     stages = [stage for one in (*before, recipe) for stage in one.stages.values()]
     steps, queries = sum(stage.steps for stage in stages), sum(s.steps * s.batch_queries for s in stages)
-    return "\n\n".join([*sections, f"all {len(sections)} runs: {steps:,} steps of {queries:,} queries"])
+    named = [f"plan of {one.name}:\n{text}" for one, text in zip((*before, recipe), sections, strict=True)]
+    return "\n\n".join([*named, f"all {len(named)} runs: {steps:,} steps of {queries:,} queries"])
 
 
 def measured_plan(recipe: Recipe, steps: int) -> str | None:
@@ -86,19 +60,40 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
         empty = f", {data.passages.empty:,} of them empty," if data.passages.empty else ""
         documents += f" in {len(data.documents):,} passages{empty}"
     mean = data.documents.lengths(length).mean()
-    rows = [_stage_row(name, stage, recipe.train_split, data) for name, stage in recipe.stages.items()]
-    return "\n".join(
-        [
-            f"documents: {documents} of {mean:.1f} tokens on average (at most {length}); queries: {splits}",
-            _sizes(recipe, data),
-            f"final evaluation: encodes all documents {evaluation_encodings(recipe)} times",
-            *_automatic_top_k(recipe, data),
-            "",
-            table_with_legend(rows, STAGE_COLUMNS, *STAGE_LEGEND),
-            *_teachers(recipe, data),
-            *_warnings(recipe, len(data.split.queries)),
-        ]
-    )
+    rows = []
+    for name, stage in recipe.stages.items():
+        drawn = stage.steps * stage.batch_queries // stage.repeats_per_query
+        epochs = f"{drawn / len(data.split.queries):.1f}"
+        if recipe.train_split.sampling == "equal":  # an equal share of the draws for each split
+            sizes = {split: len(data.collection.split(split).queries) for split in recipe.train_split.splits}
+            epochs = ", ".join(f"{split} {drawn / len(sizes) / size:.1f}" for split, size in sizes.items())
+        rows.append(
+            {
+                "stage": name,
+                "init_from": str(stage.init_from),
+                "steps": stage.steps,
+                "drawn queries": drawn,
+                "epochs": epochs,
+                "refreshes": len(refresh_steps(stage)),
+                "dev evaluations": len(evaluation_steps(stage)),
+                "documents to encode": documents_encoded(stage, len(data.documents)),
+            }
+        )
+    teachers = [
+        f"teacher {name}, after {one.after}: {one.steps_over(len(data.split.queries)):,} steps of "
+        f"{one.batch_queries} lists of a positive and {one.num_negatives} negatives"
+        for name, one in recipe.teachers.items()
+    ]
+    lines = [
+        f"documents: {documents} of {mean:.1f} tokens on average (at most {length}); queries: {splits}",
+        _sizes(recipe, data),
+        f"final evaluation: encodes all documents {evaluation_encodings(recipe)} times",
+        *teachers,
+        "",
+        table_with_legend(rows, list(rows[0]), EPOCHS),
+        *_warnings(recipe, len(data.split.queries)),
+    ]
+    return "\n".join(lines)
 
 
 def _sizes(recipe: Recipe, data: PreparedData) -> str:
@@ -130,80 +125,6 @@ def _warnings(recipe: Recipe, training_queries: int) -> list[str]:
                 f"{training_queries:,} training queries: a batch has the same query more than once"
             )
     return ["", *lines] if lines else []
-
-
-def _teachers(recipe: Recipe, data: PreparedData) -> list[str]:
-    """A table of the cross-encoders that the run trains; nothing without any."""
-    rows = [
-        {
-            "teacher": name,
-            "after": teacher.after,
-            "init_from": str(teacher.init_from),
-            "steps": (steps := teacher.steps_over(len(data.split.queries))),
-            "lists": steps * teacher.batch_queries,
-            "negatives": teacher.num_negatives,
-        }
-        for name, teacher in recipe.teachers.items()
-    ]
-    return ["", table_with_legend(rows, list(rows[0]), *TEACHER_LEGEND)] if rows else []
-
-
-def _automatic_top_k(recipe: Recipe, data: PreparedData) -> Iterator[str]:
-    """A line with the number behind each `top_k: auto` of stages and teachers."""
-    keyed = [
-        (f"stages.{stage_name}.terms.{term_name}", term.anchor, term.negatives)
-        for stage_name, stage in recipe.stages.items()
-        for term_name, term in stage.terms.items()
-    ]
-    keyed += [(f"teachers.{name}", "query", teacher.negatives) for name, teacher in recipe.teachers.items()]
-    for key, anchor, sources in keyed:
-        anchor_set = data.anchor_sets[anchor]
-        for position, source in enumerate(sources):
-            if (top_k := resolved_top_k(source.components, anchor_set)) is not None:
-                searched = f"{anchor_set.candidates:,} {PLURALS[anchor_set.candidate]}"
-                yield f"{key}.negatives.{position}: top_k auto is {top_k}, for {searched}"
-
-
-def _stage_row(name: str, stage: Stage, training: TrainSplit, data: PreparedData) -> dict[str, Any]:
-    drawn = stage.steps * stage.batch_queries // stage.repeats_per_query
-    epochs = f"{drawn / len(data.split.queries):.1f}"
-    if training.sampling == "equal":  # an equal share of the draws for each split, whatever its size
-        sizes = {split: len(data.collection.split(split).queries) for split in training.splits}
-        epochs = ", ".join(f"{split} {drawn / len(sizes) / size:.1f}" for split, size in sizes.items())
-    values = (
-        name,
-        str(stage.init_from),
-        stage.steps,
-        drawn,
-        epochs,
-        _mode(stage),
-        len(refresh_steps(stage)),
-        len(evaluation_steps(stage)),
-        documents_encoded(stage, len(data.documents)),
-        _learning_rate(stage),
-    )
-    return dict(zip(STAGE_COLUMNS, values, strict=True))
-
-
-def _mode(stage: Stage) -> str:
-    """How the products of checkpoints are made and adopted: `sync`, or `async` with the step of their
-    adoption."""
-    product = stage.refresh or stage.effective_evaluate
-    if product is None or product.mode == "sync":
-        return "sync"
-    return "async, when_ready" if product.lag_steps is None else f"async, +{product.lag_steps}"
-
-
-def _learning_rate(stage: Stage) -> str:
-    """The optimizer, its learning rate and schedule: see trainer/optim.py."""
-    optimizer, schedule = stage.optimizer, stage.lr_schedule
-    phrases = [
-        f"{optimizer.kind} {optimizer.learning_rate:g}",
-        f"warm-up {schedule.warmup_steps:,}" if schedule.warmup_steps else "",
-        "constant" if schedule.kind == "constant" else f"{schedule.kind} to 0 at {stage.horizon_steps:,}",
-        f"from {schedule.offset_steps:,} on" if schedule.offset_steps else "",
-    ]
-    return ", ".join(filter(None, phrases))
 
 
 def refresh_steps(stage: Stage) -> set[int]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from pyserini_ance.data.collection import SIDES, Collection, Side, Texts
 from pyserini_ance.data.collection_cache import InputRecord, cached_collection, open_collection
-from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
 from pyserini_ance.data.token_store import Specials, TokenStore, open_store
@@ -76,7 +75,7 @@ def stored_collection(recipe: Recipe) -> Collection:
     """The recipe's data, checked and memory-mapped from the cache; read again if the files have changed."""
     data_checks.check_before_reading(recipe)
     data = recipe_data(recipe)
-    files = input_files(data)
+    files = data.input_files()
     joint = [recipe.train_split.name, *recipe.train_split.splits]
     settings = {"data": data.model_dump(mode="json", exclude={"official"}), "joint": joint}
     return cached_collection(

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.distributed.world import World
 from pyserini_ance.pipeline.initial_weights import NoRun, StageUnfinished, find_weights, key_of
 from pyserini_ance.pipeline.preparation import check_tools, recipe_data
@@ -163,7 +162,7 @@ def _plan(recipe: Recipe, folder: Path, overwrite: bool, resume: bool) -> list[d
             run.check_creatable(overwrite)
         for each in (recipe, *(one.recipe for one in to_train)):
             check_tools(each)
-            input_files(recipe_data(each))
+            recipe_data(each).input_files()
     planned = []
     for one in to_train:
         its_run = RunDir(one.folder)

@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -73,12 +72,12 @@ def needs_refresher(recipe: Recipe) -> bool:
 def check_refresher(recipe: Recipe) -> None:
     """Raise SettingError if the refresher subprocess lacks GPUs: training would learn it only when it needs
     negatives."""
-    settings = recipe.refresher
-    if not needs_refresher(recipe) or settings.launch == "external" or settings.device == "cpu":
+    settings, gpus = recipe.refresher, torch.cuda.device_count()
+    if not needs_refresher(recipe) or settings.launch == "external":
         return
-    gpus = torch.cuda.device_count()
-    first = int(settings.device.partition(":")[2] or 0)
-    uses_gpus = settings.device.startswith("cuda") or (settings.device == "auto" and gpus)
+    device = refresher_device(recipe, gpus)
+    first = int(device.partition(":")[2] or 0)
+    uses_gpus = device.startswith("cuda") or (device == "auto" and gpus)
     if uses_gpus and first + settings.processes > gpus:
         raise SettingError(
             f"refresher.device is {settings.device} and refresher.processes {settings.processes}, from GPU "
@@ -87,33 +86,15 @@ def check_refresher(recipe: Recipe) -> None:
         )
 
 
-def refresher_device(settings: RefresherProcess, local_processes: int, gpus: int) -> str:
-    """The device of a refresher whose training has `local_processes` on this host, each on a GPU of its own.
+def refresher_device(recipe: Recipe, gpus: int) -> str:
+    """The device of a refresher beside training, whose processes on this host have each a GPU of their own.
 
     For `device: auto` it is the first GPU that training leaves free, or GPU 0 if too few are free.
     """
-    if settings.device != "auto" or not gpus:
+    settings, local_processes = recipe.refresher, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if settings.device != "auto" or not gpus or recipe.device == "cpu":
         return settings.device
     return f"cuda:{local_processes if local_processes + settings.processes <= gpus else 0}"
-
-
-def _with_device(recipe: Recipe) -> Recipe:
-    """`recipe` with the refresher's device on this host; log a warning if it shares GPUs with training."""
-    settings = recipe.refresher
-    if "cpu" in (settings.device, recipe.device):  # with training on the CPU `auto` is any GPU
-        return recipe
-    local_processes, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
-    device = refresher_device(settings, local_processes, gpus)
-    first = int(device.partition(":")[2] or 0)
-    if device != "auto" and first < local_processes:
-        log.warning(
-            "the refresher shares GPU %d with training (%d training processes here, %d GPUs): both become "
-            "slower. Free a GPU by fewer --nproc-per-node, or set refresher.device",
-            first,
-            local_processes,
-            gpus,
-        )
-    return recipe.model_copy(update={"refresher": settings.model_copy(update={"device": device})})
 
 
 @contextmanager
@@ -134,33 +115,20 @@ def refresher_subprocess(recipe: Recipe, run: RunDir) -> Iterator[Callable[[], s
         log.info("a refresher is already running: %s", run.refresher.describe())
         yield lambda: None
         return
-    recipe = _with_device(recipe)
+    device = refresher_device(recipe, torch.cuda.device_count())
+    settings = recipe.refresher.model_copy(update={"device": device})
     before = run.refresher.read()
     with open(run.refresher_log, "ab") as output:
         log_start = output.tell()
         process = subprocess.Popen(
-            refresher_command(recipe, run),
+            refresher_command(recipe.model_copy(update={"refresher": settings}), run),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env=subprocess_environment(recipe.refresher.threads),
+            env=subprocess_environment(recipe.threads),
         )
-    log.info("started a refresher, process %d; it logs to %s", process.pid, run.refresher_log)
-    ending = threading.Event()
-
-    def report_end() -> None:
-        code = process.wait()
-        if not ending.is_set():
-            log.error(
-                "the refresher has ended (exit code %d, see %s); training continues until it needs new "
-                "negatives. Start another refresher with: %s",
-                code,
-                run.refresher_log,
-                refresh_command(recipe, run),
-            )
-
-    threading.Thread(target=report_end, daemon=True).start()
+    log.info("started a refresher, process %d on %s; it logs to %s", process.pid, device, run.refresher_log)
 
     def failure() -> str | None:
         code = process.poll()
@@ -171,11 +139,9 @@ def refresher_subprocess(recipe: Recipe, run: RunDir) -> Iterator[Callable[[], s
     try:
         yield failure
     except BaseException:
-        ending.set()
         process.terminate()
         _end(process, process.kill)
         raise
-    ending.set()
     _end(process, process.terminate, process.kill)
 
 
@@ -228,12 +194,12 @@ def refresh(recipe: Recipe, folder: Path) -> str:
     the run has another recipe or other data.
     """
     run, world = RunDir(folder), World.join(recipe.refresher.device)
-    if recipe.refresher.threads:
-        torch.set_num_threads(recipe.refresher.threads)
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
 
     def begin() -> str:
         """Wait for the run to start, and take the refresher's role; returns the digest of the run's data."""
-        timeout = recipe.refresher.trainer_timeout_seconds
+        timeout = recipe.refresher.timeout_seconds
         end = time.monotonic() + timeout
         if not run.can_resume:
             start = f"pyserini-ance train {recipe.name} --output {run.folder}"
@@ -260,7 +226,7 @@ def refresh(recipe: Recipe, folder: Path) -> str:
 
 
 def serve_requests(run: RunDir, refresher: Refresher, settings: RefresherProcess, world: World) -> str:
-    """Serve requests until training has ended, or has been dead for `trainer_timeout_seconds`.
+    """Serve requests until training has ended, or has been dead for `timeout_seconds`.
 
     Returns the reason for ending. The main process polls and tells the other processes of the world.
     """
@@ -268,7 +234,7 @@ def serve_requests(run: RunDir, refresher: Refresher, settings: RefresherProcess
     def poll() -> dict[str, Any]:
         """Wait for `requests`, or for a reason to `end`."""
         refresher.report("waiting for requests")
-        timeout = settings.trainer_timeout_seconds
+        timeout = settings.timeout_seconds
         last_alive = time.monotonic()
         while True:
             if requests := next_requests(read_requests(run), run):

@@ -172,7 +172,7 @@ class Run:
         """The records of `metrics.jsonl`, in order; with `event`, those of one kind.
 
         Kinds: `step`, `refresh` (the time before a step), `generation` (adopted negatives), `dev`,
-        `documents` (frozen ones, encoded once), `average`, `training_queries` (their ranks after a stage),
+        `documents` (frozen ones, encoded once), `training_queries` (their ranks after a stage),
         `teacher`. Raises ValueError for another.
         """
         if event is not None and event not in METRICS:

@@ -10,7 +10,6 @@ import math
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,6 +30,7 @@ from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.teacher_training import TeacherTraining
 from pyserini_ance.runs.rundir import step_of
 from pyserini_ance.storage.files import read_json, sha256_json, write_json
+from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.storage.publish import whole_folder
 
 if TYPE_CHECKING:
@@ -46,39 +46,27 @@ OTHER_WEIGHTS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
 class MinedLists:
     """The training queries of a run, with the candidates of the tables that were last in use.
 
-    split: with the positives that filters or `refresh.positives_top_k` added to the judged ones. tables:
-        without candidates that are positives in `split`.
+    What the tables promote joins the positives of `split`. What one table promotes another may still list,
+    and tables of `train_split: {positives: last}` list a query's other positives: no positive is a candidate.
     generations: the hash of the weights that mined each generation, by its name.
     """
 
-    collection: Collection
-    split: Split
-    tables: tuple[NegativeTable, ...]
-    generations: dict[str, str]
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         collection: Collection,
         split: Split,
         tables: Sequence[NegativeTable],
         generations: dict[str, str],
-    ) -> "MinedLists":
-        """The lists of `tables`, whose promoted pairs join the positives of `split`.
-
-        What one table promotes another may still list, and tables of `train_split: {positives: last}` list a
-        query's other positives.
-        """
+    ):
         pairs = promoted_in(tables)
         known = is_known_positive(split.known_positives("query"), pairs[:, 0], pairs[:, 1:])[:, 0]
-        split = split.with_positives(pairs[~known])
-        positives = split.known_positives("query")
-        listed = tuple(table.excluding(table.anchors, positives) for table in tables)
-        return cls(collection, split, listed, generations)
+        self.collection, self.generations = collection, generations
+        self.split = split.with_positives(pairs[~known])
+        positives = self.split.known_positives("query")
+        self.tables = [table.excluding(table.anchors, positives) for table in tables]
 
     @property
     def queries(self) -> np.ndarray:
@@ -149,13 +137,13 @@ def train_teacher(
     work = folder.with_name(f".{folder.name}.training")
     with whole_folder(folder) as output:
         quiet_transformers()
-        start = find_model(source, "init_from.model")
+        start = find_model(source, "init_from")
         steps = settings.steps_over(len(lists.queries))
         origin = sha256_json([settings.model_dump(), steps, lists.generations, model_digest(start)])
         for left in set(work.glob("*")) - {work / origin}:  # by a killed process, or for other settings
             shutil.rmtree(left)
         model = _new_model(start, settings, device, work / "start")
-        _train(model, lists, settings, steps, device, work / "data", work / origin)
+        _train(model, lists, settings, steps, device, work, origin)
         model.save_pretrained(str(output), create_model_card=False)
         # Nothing here changes between equal trainings: the teacher's cache is keyed by the folder's content.
         recorded = {**settings.model_dump(), "steps": steps, "length_tokens": model.max_seq_length}
@@ -214,9 +202,10 @@ def _train(
     settings: TeacherSettings,
     steps: int,
     device: str,
-    data: Path,
-    checkpoints: Path,
+    work: Path,
+    origin: str,
 ) -> None:
+    """Train `model`; its checkpoints are in `work / origin`."""
     from datasets import Dataset, disable_progress_bars
     from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
     from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, LambdaLoss
@@ -236,15 +225,11 @@ def _train(
                 pairs = zip(documents, labels, strict=True)
                 yield from ({"query": text, "document": one, "label": label} for one, label in pairs)
 
-    dataset = Dataset.from_generator(
-        examples,
-        cache_dir=str(data),
-        # Hashing the generator itself would read the whole collection.
-        fingerprint=sha256_json([settings.model_dump(), steps, lists.generations])[:32],
-    )
+    # Hashing the generator itself would read the whole collection.
+    dataset = Dataset.from_generator(examples, cache_dir=str(work / "data"), fingerprint=origin[:32])
     precision = resolve_precision(settings.precision, device)
     arguments = CrossEncoderTrainingArguments(
-        output_dir=str(checkpoints),
+        output_dir=str(work / origin),
         max_steps=steps,
         per_device_train_batch_size=settings.batch_queries * (1 if is_listwise else 1 + num_negatives),
         learning_rate=settings.learning_rate,
@@ -264,17 +249,18 @@ def _train(
     if arguments.n_gpu > 1:
         arguments._n_gpu = 1  # several would multiply the batch
     pairwise = BinaryCrossEntropyLoss(model, pos_weight=torch.tensor(float(num_negatives)))
-    trainer = CrossEncoderTrainer(
-        model=model,
-        args=arguments,
-        train_dataset=dataset,
-        loss=LambdaLoss(model) if is_listwise else pairwise,
-        callbacks=[_bar(steps)],
-    )
-    trainer.remove_callback(PrinterCallback)
-    loss = trainer.train(resume_from_checkpoint=_last_checkpoint(checkpoints)).training_loss
+    with progress_bar(total=steps, desc="train teacher", unit="step") as bar:
+        trainer = CrossEncoderTrainer(
+            model=model,
+            args=arguments,
+            train_dataset=dataset,
+            loss=LambdaLoss(model) if is_listwise else pairwise,
+            callbacks=[_callback(bar)],
+        )
+        trainer.remove_callback(PrinterCallback)
+        loss = trainer.train(resume_from_checkpoint=_last_checkpoint(work / origin)).training_loss
     if not math.isfinite(loss):
-        shutil.rmtree(checkpoints.parent)  # a training that goes on from these would end the same way
+        shutil.rmtree(work)  # a training that goes on from these checkpoints would end the same way
         raise RuntimeError(
             f"the teacher's mean loss is {loss}; lower its learning rate (now {settings.learning_rate})"
         )
@@ -290,24 +276,16 @@ def _last_checkpoint(folder: Path) -> str | None:
     return None
 
 
-def _bar(steps: int) -> Any:
+def _callback(bar: Any) -> Any:
     """A callback that shows the progress as training a retriever does."""
     from transformers import TrainerCallback
 
-    from pyserini_ance.storage.progress import progress_bar
-
-    class Bar(TrainerCallback):
-        def on_train_begin(self, *_: Any, **__: Any) -> None:
-            self.bar = progress_bar(total=steps, desc="train teacher", unit="step")
-
+    class Progress(TrainerCallback):
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            self.bar.update()
+            bar.update()
 
         def on_log(self, *_: Any, logs: dict[str, float] | None = None, **__: Any) -> None:
             if logs and "loss" in logs:
-                self.bar.set_postfix(loss=f"{float(logs['loss']):.4f}")
+                bar.set_postfix(loss=f"{float(logs['loss']):.4f}")
 
-        def on_train_end(self, *_: Any, **__: Any) -> None:
-            self.bar.close()
-
-    return Bar()
+    return Progress()

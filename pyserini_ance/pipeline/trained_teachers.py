@@ -31,7 +31,7 @@ from pyserini_ance.negatives.teachers.cross_encoder import forget_model
 from pyserini_ance.pipeline.refresher_process import MOST_LAST_WORDS, subprocess_environment
 from pyserini_ance.pipeline.teacher_training import MinedLists, TeacherSettings, train_teacher
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.teacher_training import TeacherStart, TeacherTraining
+from pyserini_ance.recipe.teacher_training import TRAINED, TeacherTraining
 from pyserini_ance.refresher.mined_tables import mine_table
 from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint
 from pyserini_ance.runs.generation import TableKey, open_generation, publish_generation, table_name
@@ -147,18 +147,19 @@ def main() -> int:
         generation = open_generation(run.generation(name, 0), {})
         tables = [generation.tables[key] for key in sorted(generation.tables)]
         weights = {generation.folder.name: generation.weights}
-        lists = MinedLists.of(collection, collection.split(recipe.train_split.name), tables, weights)
+        lists = MinedLists(collection, collection.split(recipe.train_split.name), tables, weights)
         teacher = recipe.teachers[name]
         tokenization = recipe.encoder.tokenization
         given = teacher.model_dump(include=set(TeacherTraining.model_fields))
         if teacher.length_tokens is None:  # a pair has the tokens that the retriever reads
             given["length_tokens"] = tokenization.query.length_tokens + tokenization.document.length_tokens
         settings = TeacherSettings(**given, seed=recipe.seed, precision=recipe.precision)
-        if isinstance(start := teacher.init_from, TeacherStart):
-            source = start.model or str(run.teacher(start.teacher or ""))
-        else:  # the untrained encoder's query tower
+        source = start = teacher.init_from
+        if start == "initial":  # the untrained encoder's query tower
             source = str(tower_folder(run.checkpoint("initial", 0) / ENCODER, "query"))
-        about = {"retriever": recipe.name, "start": str(start)}
+        elif start.startswith(TRAINED):
+            source = str(run.teacher(start.removeprefix(TRAINED)))
+        about = {"retriever": recipe.name, "start": start}
         train_teacher(lists, source, settings, device, run.teacher(name), about)
     except (ValueError, OSError, RuntimeError) as error:
         print(text_of(error))

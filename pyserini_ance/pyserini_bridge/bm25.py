@@ -103,9 +103,8 @@ def _search(index: str, rankings: Sequence[Bm25Job], settings: "Bm25") -> None:
                     if line := " ".join(text.split()):
                         file.write(f"{number:0{DIGITS}d}\t{line}\n")
             more: list[Any] = ["-runtag", f"{TAG}+rm3" if ranking.rm3 else TAG]
-            if ranking.rm3 and (rm3 := settings.rm3):
-                more += ["-rm3", "-rm3.fbTerms", rm3.fb_terms, "-rm3.fbDocs", rm3.fb_docs]
-                more += ["-rm3.originalQueryWeight", rm3.original_query_weight]
+            if ranking.rm3:
+                more.append("-rm3")
             run.unlink(missing_ok=True)
             output = _run(SEARCH, *shared, "-topics", topics, "-output", run, "-hits", ranking.hits, *more)
             # Anserini reports a wrong index and returns. RM3 without document vectors finds nothing.

@@ -101,7 +101,7 @@ def stock_class(side_file: dict[str, Any], model_folder: Path, queries: Sequence
 
 def _on(side_file: dict[str, Any], switch: str, side: Side, default: bool = False) -> bool:
     value = side_file.get(switch, default)
-    return value[side] if isinstance(value, dict) else value
+    return value if isinstance(value, bool) else value == side
 
 
 def _against_model(side_file: dict[str, Any], stock: str, side: Side, folder: Path) -> list[str]:

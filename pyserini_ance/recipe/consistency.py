@@ -14,7 +14,7 @@ from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.recipe.teacher_training import TRAINED, TeacherStart
+from pyserini_ance.recipe.teacher_training import TRAINED
 
 if TYPE_CHECKING:
     from pyserini_ance.negatives.rankings import Bm25
@@ -80,13 +80,11 @@ def _check_optimizer_moments(recipe: "Recipe") -> Iterator[Problem]:
         yield ("stages", name, "keep_optimizer"), "this is the first stage: there is no optimizer to keep"
     for (before, previous), (name, stage) in pairwise(recipe.stages.items()):
         if stage.keep_optimizer and (
-            stage.optimizer.kind != previous.optimizer.kind
-            or stage.trainable != previous.trainable
-            or previous.average is not None
+            stage.optimizer.kind != previous.optimizer.kind or stage.trainable != previous.trainable
         ):
             text = (
-                f"stages.{before} has another optimizer.kind, other `trainable` towers, or an `average` as "
-                "its result, which has no moments; make them equal, or remove keep_optimizer"
+                f"stages.{before} has another optimizer.kind or other `trainable` towers; make them equal, "
+                "or remove keep_optimizer"
             )
             yield ("stages", name, "keep_optimizer"), text
     for name, stage in recipe.stages.items():
@@ -111,7 +109,7 @@ def _check_train_split(recipe: "Recipe") -> Iterator[Problem]:
     evaluated = {split for one in recipe.stages.values() if one.evaluate for split in one.evaluate.split}
     evaluated |= set(recipe.final_evaluation.split)
     if recipe.data.hold_out:
-        evaluated.add(recipe.data.hold_out.source)
+        evaluated.add("train")
     for split in kept:
         if split not in splits or split in evaluated:
             text = (
@@ -178,9 +176,8 @@ def _all_needs(recipe: "Recipe") -> Iterator[tuple[Key, frozenset[str]]]:
         for name, teacher in recipe.teachers_after(stage_name).items():
             for position, source in enumerate(teacher.negatives):
                 yield ("teachers", name, "negatives", position), source.needs
-            start = teacher.init_from.teacher if isinstance(teacher.init_from, TeacherStart) else None
-            needs = frozenset({TRAINED + start} if start else ())
-            yield ("teachers", name, "init_from", "teacher"), needs
+            start = teacher.init_from
+            yield ("teachers", name, "init_from"), frozenset({start} if start.startswith(TRAINED) else ())
 
 
 def _check_previous_tables(recipe: "Recipe") -> Iterator[Problem]:

@@ -133,8 +133,7 @@ class FinalEvaluation(Settings):
     rows: Rows = ROWS
     """The rows of the results table besides that of the last stage: `bm25` (with RM3, if configured), the
     `untrained` encoder, `start` (initial weights from outside the recipe), the `stages` before the last, and
-    `hybrid`, BM25 fused with the last. Those of a model each encode all documents once more; the rankings of
-    weights that a run starts from are kept in the cache, for later runs."""
+    `hybrid`, BM25 fused with the last. Those of a model each encode all documents once more."""
     measures: Measures = ("nDCG@10", "RR@10", "R@100")
     """The measures of all splits, or a list for each split."""
     query_measures: Measures = ()

@@ -36,20 +36,18 @@ def _as_list(value: Any) -> Any:
 class Encoding(Settings):
     """How texts are encoded and searched for mining and dev evaluation.
 
-    The two token budgets bound memory; vectors are mapped from disk.
+    `tokens_per_batch` bounds memory; vectors are mapped from disk.
     """
 
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """The precision of encoding, of the vectors, and of a cross-encoder that is a teacher; `auto` is bf16
     where the device is fast at it, else fp16 on GPUs with tensor cores (Volta, Turing), else fp32."""
     tokens_per_batch: PositiveInt | None = None
-    """Tokens that are encoded at once; null: 1,024 on a CPU, 8,192 on a GPU."""
-    training_tokens_per_batch: PositiveInt | None = None
-    """Tokens that a training step passes through a tower at once; null: as `tokens_per_batch`'s null.
+    """Tokens that pass through a tower at once, in training too; null: 1,024 on a CPU, 8,192 on a GPU.
 
-    Without in-batch negatives, also the tokens whose activations a process keeps for the gradient: a step
-    with more accumulates gradients over chunks of its queries (null: 32,768). With them it keeps those of all
-    texts, unless `chunk_queries` bounds them.
+    Without in-batch negatives, also the tokens whose activations a training process keeps for the gradient: a
+    step with more accumulates gradients over chunks of its queries (null: 32,768). With them it keeps those
+    of all texts, unless `chunk_queries` bounds them.
     """
     search: Literal["auto", "torch", "faiss"] = "auto"
     """The library that searches exactly; `auto` is faiss on a CPU and torch on a GPU. Where the GPU holds the
@@ -65,14 +63,11 @@ class RefresherProcess(Settings):
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     """The device of the refresher: `auto`, `cpu`, `cuda` or `cuda:N`; several processes take the GPUs from N
     on. `auto` in a subprocess: GPUs that the host's training processes leave free, or else from GPU 0 on."""
-    threads: PositiveInt | None = None
-    """CPU threads of a subprocess; null: torch's choice."""
     processes: PositiveInt = 1
     """Processes of a subprocess, under torchrun."""
-    refresher_timeout_seconds: PositiveInt = 600
-    """Training that needs the refresher stops after this many seconds without one."""
-    trainer_timeout_seconds: PositiveInt = 600
-    """The refresher exits after this many seconds without training."""
+    timeout_seconds: PositiveInt = 600
+    """Training that needs the refresher stops after this many seconds without one, and the refresher exits
+    after this many without training."""
 
 
 class Retention(Settings):
@@ -86,17 +81,6 @@ class Retention(Settings):
     """The number of newest checkpoints to keep of each stage, besides its best."""
     keep_negatives: Annotated[PositiveInt | Literal["all"], expected("`all` or a number from 1")] = "all"
     """The number of newest tables of negatives to keep, or `all`."""
-
-
-class Rm3(Settings):
-    """RM3 pseudo-relevance feedback, with Pyserini's defaults."""
-
-    fb_terms: PositiveInt = 10
-    """Terms that a query is expanded by."""
-    fb_docs: PositiveInt = 10
-    """Top documents that the terms come from."""
-    original_query_weight: float = Field(default=0.5, ge=0, le=1)
-    """The weight of the original query in the expanded one."""
 
 
 class Bm25(Settings):
@@ -113,9 +97,9 @@ class Bm25(Settings):
     """`build` (from the collection), a Lucene index folder, or the name of a prebuilt index."""
     hits: PositiveInt = 200
     """Documents that are retrieved for each training query."""
-    rm3: Rm3 | None = None
-    """Add a row `bm25+rm3` to the results table, and document vectors to the index that is built; negatives
-    stay BM25's."""
+    rm3: bool = False
+    """Add a row `bm25+rm3` to the results table (RM3 pseudo-relevance feedback with Pyserini's defaults), and
+    document vectors to the index that is built; negatives stay BM25's."""
 
     @property
     def names_or_paths(self) -> frozenset[str]:
@@ -150,7 +134,7 @@ class Recipe(Settings):
     retention: Retention = Retention()
     """Which files the run directory keeps."""
     threads: PositiveInt | None = None
-    """CPU threads of each training process; null: torch's choice."""
+    """CPU threads of each training process, and of the refresher's; null: torch's choice."""
     seed: int = Field(default=42, ge=0)
     """The seed of all random choices."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

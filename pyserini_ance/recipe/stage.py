@@ -1,6 +1,5 @@
 """A stage: terms of the loss, how weights are updated, when negatives are mined. Stages define a method."""
 
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
@@ -47,30 +46,6 @@ class LrSchedule(Settings):
     its last checkpoint (`evaluate.keep_best: false`)."""
 
 
-class Average(Settings):
-    """The result of a stage is a weighted mean of weights, in place of the weights of one checkpoint.
-
-    The mean is taken when the stage ends, of the trained weights: the stage's best trained checkpoint with
-    `evaluate.keep_best`, else its last one, or the mean of several. With `evaluate.keep_best` the mean is one
-    more candidate: it is evaluated on dev, and is the result if no checkpoint, nor the start, is better.
-    """
-
-    start: float | None = Field(default=None, gt=0, lt=1)
-    """The share of the weights that the stage started from; the trained weights have the rest (Xiao et al.
-    2023, LM-Cocktail, arXiv:2311.13534). Null: none."""
-    checkpoints: int | None = Field(default=None, ge=2)
-    """The trained weights are the mean of the last this many checkpoints that dev evaluates; null: those of
-    one checkpoint."""
-
-    @model_validator(mode="after")
-    def check_not_empty(self) -> "Average":
-        if self.start is None and self.checkpoints is None:
-            raise ValueError(
-                "set `start` (a share of the initial weights), `checkpoints` (a number), or both"
-            )
-        return self
-
-
 class Stage(Settings):
     """A sequence of optimizer steps with one objective.
 
@@ -98,7 +73,7 @@ class Stage(Settings):
     """Queries that a process holds in memory at once; draw and gradient do not depend on it.
 
     Terms without in-batch negatives accumulate gradients, others use GradCache. Null: the whole batch, or
-    without in-batch negatives as many as fit `encoding.training_tokens_per_batch`.
+    without in-batch negatives as many as fit `encoding.tokens_per_batch`.
     """
     positives: Literal["first", "random", "all"] = "random"
     """The positives of a query in a step: the first judged, one at random, or all."""
@@ -115,8 +90,6 @@ class Stage(Settings):
     """When the dev split is evaluated; null: never."""
     save_every_steps: PositiveInt | None = None
     """Steps between additional checkpoints; null: none."""
-    average: Average | None = None
-    """A mean of weights as the stage's result; null: the weights of one checkpoint."""
 
     def drawing_term(self, name: str) -> str:
         """The name of the term whose negatives the term `name` has: itself, unless it says another."""
@@ -208,13 +181,6 @@ class Stage(Settings):
             return self.evaluate.keep_best
         return step == self.steps or step % self.evaluate.every_steps == 0
 
-    def averaged_steps(self, step: int) -> list[int]:
-        """The steps, up to `step`, of the checkpoints that `average.checkpoints` takes the mean of."""
-        if self.average is None or self.average.checkpoints is None:
-            return []
-        evaluated = (earlier for earlier in range(step, 0, -1) if self.evaluation_is_due(earlier))
-        return list(islice(evaluated, self.average.checkpoints))[::-1]
-
     @model_validator(mode="after")
     def check_terms(self) -> "Stage":
         for name, term in self.terms.items():
@@ -289,11 +255,5 @@ class Stage(Settings):
             raise ValueError(
                 "evaluate.adopt is set, but a sync evaluation is adopted at once; remove it, "
                 "or set evaluate.mode: async"
-            )
-        number = (self.average and self.average.checkpoints) or 0
-        if (evaluated := len(self.averaged_steps(self.steps))) < number:
-            raise ValueError(
-                f"average.checkpoints is {number}, but dev evaluates {evaluated} checkpoints in {self.steps} "
-                "steps; lower it, or evaluate more often: `evaluate: {every_steps: N}`"
             )
         return self

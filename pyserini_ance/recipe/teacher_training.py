@@ -3,18 +3,17 @@
 import math
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveInt, field_validator
 
-from pyserini_ance.recipe.components import Component, Settings, component_of, expected
+from pyserini_ance.recipe.components import Component, Settings, component_of
 
 if TYPE_CHECKING:  # at run time, component packages import the recipe, and component_of imports them by name
     from pyserini_ance.negatives.source import Source
 else:
     Source = Component
 
-TRAINED = "teachers."  # before a name: what a source or teacher needs that the run trains
+TRAINED = "teachers."  # before a name: a cross-encoder that the run trains
 TeacherLoss = Literal["bce", "lambda"]
-EXPECTED = "`initial`, `{teacher: NAME}`, or `{model: FOLDER-OR-HUB-NAME}`"
 
 
 class TeacherTraining(Settings):
@@ -39,44 +38,27 @@ class TeacherTraining(Settings):
         return self.steps or math.ceil(queries / self.batch_queries)
 
 
-class TeacherStart(Settings):
-    """The weights that a cross-encoder of the run starts from."""
-
-    teacher: str | None = None
-    """A cross-encoder that the run has trained before."""
-    model: str | None = None
-    """A folder or hub name: an encoder, which gets a new head, or a cross-encoder."""
-
-    @property
-    def names_or_paths(self) -> frozenset[str]:
-        return frozenset({"model"})
-
-    def __str__(self) -> str:
-        return f"teacher {self.teacher}" if self.teacher else str(self.model)
-
-    @model_validator(mode="after")
-    def check_one_origin(self) -> "TeacherStart":
-        if (self.teacher is None) == (self.model is None):
-            raise ValueError(f"expected {EXPECTED}")
-        return self
-
-
 class TrainedTeacher(TeacherTraining):
     """A cross-encoder that the run trains when the stage `after` has ended.
 
     Its negatives are mined with the result of that stage. Later stages name it in `teacher: {kind:
-    cross_encoder, trained: NAME}`: retriever and cross-encoder take turns, as in AR2 (Zhang et al. 2021,
-    arXiv:2110.03611). The run directory keeps it in `teachers/NAME`.
+    cross_encoder, model: teachers.NAME}`: retriever and cross-encoder take turns, as in AR2 (Zhang et al.
+    2021, arXiv:2110.03611). The run directory keeps it in `teachers/NAME`.
     """
 
     after: str
     """The stage whose result mines the negatives."""
-    init_from: Annotated[Literal["initial"] | TeacherStart, expected(EXPECTED, TeacherStart)] = "initial"
+    init_from: str = "initial"
     """The initial weights: those of the untrained encoder with a new head (`initial`), those of an earlier
-    cross-encoder of the run, or a model."""
+    cross-encoder of the run (`teachers.NAME`), or a folder or hub name: of an encoder, which gets a new head,
+    or of a cross-encoder."""
     negatives: tuple[Annotated[Source, component_of("negatives")], ...] = Field(min_length=1)
     """The sources that are mined; a list's negatives are drawn from the candidates of all of them. Queries
     without a candidate are left out."""
+
+    @property
+    def names_or_paths(self) -> frozenset[str]:
+        return frozenset() if self.init_from == "initial" else frozenset({"init_from"})
 
     @property
     def components(self) -> "tuple[Source, ...]":

@@ -2,7 +2,6 @@
 a grid's gains over a baseline, and dev curves."""
 
 import logging
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,16 +10,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pyserini_ance.data.trec import Qrels, read_qrels, read_run
+from pyserini_ance.data.trec import Qrels, read_run
 from pyserini_ance.evaluation import tables
 from pyserini_ance.evaluation.grid_rows import GRID_FILE, SEED
 from pyserini_ance.evaluation.metrics import per_query
 from pyserini_ance.evaluation.significance import differences
-from pyserini_ance.evaluation.tables import BM25, HYBRID, UNTRAINED_ROWS, last_stage, mean_range
 from pyserini_ance.recipe import variant
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.grid_spec import RECIPE
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.reports.ranking_inputs import common_qrels
 from pyserini_ance.reports.run_history import dev_curve
 from pyserini_ance.runs.provenance import hashed_settings, seeds_of
 from pyserini_ance.runs.rundir import RunDir
@@ -68,7 +67,7 @@ def read_distinct(runs: Sequence[Path]) -> list[dict[str, Any]]:
     for run in runs:
         results = tables.read_results(run)
         seeds = seeds_of(recipe) if (recipe := _recipe(run)) else run  # without a recipe, unlike any other
-        measured = {name: round(last_stage(results["rows"])[name], 6) for name in results["measures"]}
+        measured = {name: round(tables.last_stage(results["rows"])[name], 6) for name in results["measures"]}
         key = (results.get("recipe"), results.get("config_hash"), seeds, *measured.items())
         if key in distinct:
             message = "%s repeats %s: the same recipe, settings, seed and measures; it is not counted"
@@ -93,7 +92,7 @@ def compare(results: Sequence[Results], only: Sequence[str] = ()) -> Table:
         seconds = [tables.seconds_of(result["rows"]) for result in of_runs]
         rows.append(
             {"recipe": label, "runs": len(of_runs) or None}
-            | {measure: mean_range(group[measure].tolist()) for measure in measures}
+            | {measure: tables.mean_range(group[measure].tolist()) for measure in measures}
             | {"seconds": round(sum(seconds) / len(seconds)) if seconds else None}
             | {"commit": ", ".join(commits) or None}
         )
@@ -109,19 +108,18 @@ def measured_rows(results: Sequence[Results], only: Sequence[str] = ()) -> pd.Da
     measures = tables.common_measures(results)
     lines: list[dict[str, Any]] = []
     for run, result in enumerate(results):
-        last = last_stage(result["rows"])
-        tag = f"[{result['config_hash'][:6]}]"
+        last = tables.last_stage(result["rows"])
         for row in result["rows"]:
             line = {"run": run, **{measure: row.get(measure) for measure in measures}, "row": row["row"]}
-            if row["row"] in UNTRAINED_ROWS:
+            if row["row"] in tables.UNTRAINED_ROWS:
                 equal = (o for o in lines if o["row"] == row["row"] and _are_equal(o, row, measures))
-                of = next(equal, {"tag": f"of {result['recipe']} {tag}"})["tag"]
+                of = next(equal, {"tag": f"of {result['recipe']} {_tag(result)}"})["tag"]
                 lines.append({**line, "name": row["row"], "tag": of, "is_trained": False})
-            elif row is last or row["row"] == HYBRID:
-                name = result["recipe"] if row is last else f"{result['recipe']} {HYBRID}"
-                lines.append({**line, "name": name, "tag": tag, "is_trained": True})
+            elif row is last or row["row"] == tables.HYBRID:
+                name = result["recipe"] if row is last else f"{result['recipe']} {tables.HYBRID}"
+                lines.append({**line, "name": name, "tag": _tag(result), "is_trained": True})
     frame = pd.DataFrame(lines)
-    bm25 = [lines[first] for first in frame[frame["name"] == BM25].drop_duplicates("tag").index]
+    bm25 = [lines[first] for first in frame[frame["name"] == tables.BM25].drop_duplicates("tag").index]
     if len(bm25) > 1:  # then the runs were evaluated on different data
         one, other = (
             f"{', '.join(f'{name} {line[name]:.4f}' for name in measures)} in {results[line['run']]['run']}"
@@ -144,9 +142,12 @@ def measured_rows(results: Sequence[Results], only: Sequence[str] = ()) -> pd.Da
 
 def labels(results: Sequence[Results]) -> list[str]:
     """The label of each run's row in the table."""
-    pairs = [(result["recipe"], f"[{result['config_hash'][:6]}]") for result in results]
-    names, tags = (pd.Series(column, dtype=str) for column in zip(*pairs, strict=True))
-    return _labels(names, tags).tolist()
+    names = pd.Series([result["recipe"] for result in results], dtype=str)
+    return _labels(names, pd.Series(map(_tag, results), dtype=str)).tolist()
+
+
+def _tag(result: Results) -> str:
+    return f"[{result['config_hash'][:6]}]"
 
 
 def _labels(names: pd.Series, tags: pd.Series) -> pd.Series:
@@ -159,35 +160,22 @@ def _are_equal(row: Mapping[str, Any], other: Mapping[str, Any], measures: Seque
     return all(abs(row[measure] - other[measure]) <= 1e-6 for measure in measures)
 
 
-def row_named(name: str, results: Sequence[Results]) -> str:
-    """The label of a table's row: `name`, or that of the runs in the folder `name`, a run or a grid.
-
-    Raises ValueError if the folder has runs in several rows. A name that is neither is returned as it is.
-    """
-    folder = Path(name).resolve()
-    pairs = zip(labels(results), results, strict=True)
-    rows = {label: None for label, of in pairs if Path(of["run"]).resolve().is_relative_to(folder)}
-    if len(rows) > 1:
-        raise ValueError(f"{name} has runs in several rows: {', '.join(rows)}; pass one of them")
-    return next(iter(rows), name)
-
-
 def variant_legend(results: Sequence[Results], rows: Iterable[str]) -> list[str]:
     """A line for each variant of a recipe among `rows`, labels of a table: `[6a54dc]: stages.ance.steps=20`.
 
     It has the values of the settings in which the variants of the recipe differ.
     """
-    tags = set(re.findall(r"\[\w{6}\]", " ".join(rows)))
+    shown = " ".join(rows)
     variants: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
     for result in results:
         if recipe := _recipe(Path(result["run"])):
-            variants[result["recipe"]].setdefault(f"[{result['config_hash'][:6]}]", hashed_settings(recipe))
+            variants[result["recipe"]].setdefault(_tag(result), hashed_settings(recipe))
     lines = []
     for by_tag in variants.values():
         first = next(iter(by_tag.values()))
         changed = {tag: list(variant.differences(first, settings)) for tag, settings in by_tag.items()}
         base = {key: old for of_tag in changed.values() for key, old, _ in of_tag}
-        for tag in (tag for tag in by_tag if base and tag in tags):
+        for tag in (tag for tag in by_tag if base and tag in shown):
             values = [f"{k}={v}" for k, v in (base | {k: new for k, _, new in changed[tag]}).items()]
             more = len(values) - variant.SHOWN
             values[variant.SHOWN :] = [f"and {more} more"] if more > 0 else []
@@ -211,15 +199,11 @@ def significance(
     Returns a table with the columns `recipe` and `MEASURE against BASELINE`, and the meaning of its cells.
     A query's value is its mean over the row's runs. Raises ValueError for a baseline that is not a row.
     """
-    known = list(dict.fromkeys(measured_rows(results).label))
-    if baseline not in known:
-        raise ValueError(
-            f"--significance {baseline!r} is not a row of the table{did_you_mean(baseline, known)}; "
-            f"rows: {', '.join(known)}"
-        )
-    folders = [RunDir(Path(result["run"])) for result in results]
+    measured_rows(results, [baseline])
     systems = {
-        str(label): [(folders[run], row) for run, row in zip(of.run, of.row, strict=True)]
+        str(label): [
+            (RunDir(Path(results[run]["run"])), row) for run, row in zip(of.run, of.row, strict=True)
+        ]
         for label, of in measured_rows(results, only and [*only, baseline]).groupby("label", sort=False)
     }
     found = tested(systems, baseline, test)
@@ -228,7 +212,10 @@ def significance(
         f"against {baseline}: mean difference over the test queries, p value of a {name} (Holm over "
         f"{len(found)} rows, per measure), and queries (won/tied/lost) against {baseline}"
     )
-    rows, _ = _cells(found.add_suffix(f" against {baseline}", axis=1), "recipe")
+    rows = [
+        {"recipe": label} | {f"{measure} against {baseline}": cell for measure, cell in cells.items()}
+        for label, cells in found.items()
+    ]
     return (rows, ["recipe", *(f"{measure} against {baseline}" for measure in results[0]["measures"])]), note
 
 
@@ -238,7 +225,7 @@ def significance_in_run(run: RunDir, rows: Sequence[Mapping[str, Any]]) -> tuple
     Returns a table with the columns `row` and the measures, and the meaning of its cells. Rows without a
     ranking are left out.
     """
-    result = last_stage(rows)["row"]
+    result = tables.last_stage(rows)["row"]
     splits = run.read_final_evaluation().split
     names = [row["row"] for row in rows if all(run.ranking(row["row"], split).exists() for split in splits)]
     found = tested({name: [(run, name)] for name in [result, *names]}, result, sign=-1.0)
@@ -246,11 +233,12 @@ def significance_in_run(run: RunDir, rows: Sequence[Mapping[str, Any]]) -> tuple
         f"Mean difference of {result} from the row over the test queries, p value of a paired t test (Holm "
         f"over {len(found)} rows, per measure), and queries (won/tied/lost)"
     )
-    return _cells(found, "row"), note
+    cells = [{"row": row, **by_measure} for row, by_measure in found.items()]
+    return (cells, list(cells[0]) if cells else ["row"]), note
 
 
-def tested(systems: Systems, baseline: str, test: str = "t", sign: float = 1.0) -> pd.DataFrame:
-    """The `Difference` of each other system from `baseline` (sign -1: of the baseline from it), by measure.
+def tested(systems: Systems, baseline: str, test: str = "t", sign: float = 1.0) -> dict[str, dict[str, str]]:
+    """The difference of each other system from `baseline` (sign -1: of the baseline from it), by measure.
 
     p values are corrected for the number of systems (Holm). Raises ValueError for runs with different test
     queries or judgments, and if there are no judgments.
@@ -261,39 +249,26 @@ def tested(systems: Systems, baseline: str, test: str = "t", sign: float = 1.0) 
         of_runs = [_per_query(run, row, qrels) for run, row in rankings]
         values[label] = {name: sign * np.mean([one[name] for one in of_runs], axis=0) for name in of_runs[0]}
     against = values.pop(baseline)
-    columns = {
-        measure: differences({label: own[measure] for label, own in values.items()}, base, test)
-        for measure, base in against.items()
-    }
-    return pd.DataFrame({measure: pd.Series(column, dtype=object) for measure, column in columns.items()})
-
-
-def _cells(found: pd.DataFrame, first: str) -> Table:
-    cells = found.map(lambda difference: difference.with_counts())
-    return [{first: row, **by_measure} for row, by_measure in cells.T.to_dict().items()], [first, *cells]
+    cells: dict[str, dict[str, str]] = {label: {} for label in values}
+    for measure, base in against.items():
+        found = differences({label: own[measure] for label, own in values.items()}, base, test)
+        for label, difference in found.items():
+            cells[label][measure] = difference.with_counts()
+    return cells
 
 
 def _common_qrels(runs: Sequence[RunDir]) -> dict[str, Qrels]:
     """The qrels that all runs share, by test split; splits judged by answers have none and are skipped."""
-    first = runs[0]
-    splits = first.read_final_evaluation().split
-    qrels: dict[str, Qrels] = {}
-    for run in {run.folder: run for run in runs}.values():
-        own = {split: read_qrels(run.qrels(split)) for split in splits if run.qrels(split).exists()}
-        if run is not first and own != qrels:
-            raise ValueError(
-                f"{run.folder} was evaluated on other queries or judgments than {first.folder}: "
-                "compare runs on the same data and split"
-            )
-        qrels = own
+    folder, splits = runs[0].folder, runs[0].read_final_evaluation().split
+    qrels = {split: judged for split in splits if (judged := common_qrels(runs, split)) is not None}
     unjudged = ", ".join(split for split in splits if split not in qrels)
     if not qrels:
         raise ValueError(
-            f"{first.folder} has no judgments of {unjudged}, whose passages are judged by the answers they "
+            f"{folder} has no judgments of {unjudged}, whose passages are judged by the answers they "
             "contain: --significance needs judged queries; see pyserini-ance evaluate --answers"
         )
     if unjudged:
-        log.warning("%s has no judgments of %s: --significance skips it", first.folder, unjudged)
+        log.warning("%s has no judgments of %s: --significance skips it", folder, unjudged)
     return qrels
 
 
@@ -318,15 +293,11 @@ def improvements(folder: Path, baseline: str) -> Table:
     and for runs with different measures.
     """
     if not (folder / GRID_FILE).exists():
-        raise ValueError(
-            f"{folder} is not the folder of a grid ({GRID_FILE} is missing); pass that of a grid over "
-            "recipes, for example runs/production-demo"
-        )
+        raise ValueError(f"{folder} is not the folder of a grid ({GRID_FILE} is missing)")
     grid = read_json(folder / GRID_FILE)
     runs = pd.DataFrame([{RECIPE: grid["recipe"], **run} for run in grid["runs"]])
     finished = runs[runs.status == "finished"]
-    recipes = list(dict.fromkeys(finished[RECIPE]))
-    if baseline not in recipes:
+    if baseline not in (recipes := finished[RECIPE].unique().tolist()):
         raise ValueError(
             f"--improvement-over {baseline!r} is not a recipe that has finished in {folder}"
             f"{did_you_mean(baseline, recipes)}; finished recipes: {', '.join(recipes) or 'none'}"
@@ -343,23 +314,21 @@ def improvements(folder: Path, baseline: str) -> Table:
     measures = tables.common_measures(results)
     lines = []
     for run, result in zip(finished.to_dict("records"), results, strict=True):
-        last = last_stage(result["rows"])["row"]
+        last = tables.last_stage(result["rows"])["row"]
         for row in result["rows"]:
             name, _, index = row["row"].partition("+")
             if name == last:
-                line = {key: run[key] for key in (*varied, RECIPE)} | {"index": index or EXACT}
-                lines.append(line | {measure: row[measure] for measure in measures})
+                lines.append({**run, **row, "index": index or EXACT})
     rows = []
-    for _, group in pd.DataFrame(lines).groupby([*varied, "index"], sort=False, dropna=False):
-        by_recipe = dict(list(group.groupby(RECIPE)))
-        base = by_recipe[baseline][measures].mean() if baseline in by_recipe else None
-        for recipe in sorted(by_recipe, key=recipes.index):
-            own = by_recipe[recipe]
+    frame = pd.DataFrame(lines)[[*varied, "index", RECIPE, *measures]]
+    for _, group in frame.groupby([*varied, "index"], sort=False, dropna=False):
+        base = group.loc[group[RECIPE] == baseline, measures].mean()
+        for recipe, own in group.groupby(RECIPE, sort=False):
             row = {key: None if pd.isna(value) else value for key, value in own.iloc[0].items()}
-            row |= {"runs": len(own), **{m: mean_range(own[m].tolist()) for m in measures}}
-            if recipe != baseline and base is not None:
-                gains = {m: (own[m].mean() / base[m] - 1) * 100 for m in measures if base[m]}
-                row |= {f"{m} gain": f"{gain:+.1f} %" for m, gain in gains.items()}
+            row |= {"runs": len(own), **{m: tables.mean_range(own[m].tolist()) for m in measures}}
+            if recipe != baseline:
+                gains = (own[measures].mean() / base.where(base != 0) - 1).dropna() * 100
+                row |= {f"{measure} gain": f"{gain:+.1f} %" for measure, gain in gains.items()}
             rows.append(row)
     return rows, [*varied, "index", RECIPE, "runs", *measures, *(f"{measure} gain" for measure in measures)]
 
@@ -373,22 +342,20 @@ def mean_curves(runs: Sequence[tuple[str, Path]]) -> dict[str, pd.DataFrame]:
     curves: dict[str, list[pd.DataFrame]] = defaultdict(list)
     key = ["stage", "step", "measure"]
     for label, run in runs:
-        points = pd.DataFrame(
-            dev_curve(read_json_lines(RunDir(run).metrics)), columns=[*key, "steps", "seconds", "value"]
-        )
-        curves[label].append(points.drop_duplicates(key, keep="last"))
+        points = dev_curve(read_json_lines(RunDir(run).metrics))
+        frame = pd.DataFrame(points, columns=[*key, "steps", "seconds", "value"])
+        curves[label].append(frame.drop_duplicates(key, keep="last"))
     means = {}
     for label, of_runs in curves.items():
         grouped = pd.concat(of_runs).groupby(key, sort=False)
         means[label] = grouped.mean()[grouped.size() == len(of_runs)].reset_index()
         counts = [len(points) for points in of_runs]
-        common = len(means[label])
-        if common < max(counts):
+        if len(means[label]) < max(counts):
             message = (
-                f"{label}: its runs have {', '.join(map(str, counts))} dev scores, {common} of them at steps "
-                "that all have"
+                f"{label}: its runs have {', '.join(map(str, counts))} dev scores, {len(means[label])} of "
+                "them at steps that all have"
             )
-            if not common:
+            if not len(means[label]):
                 raise ValueError(f"{message}; compare runs with the same `evaluate:`")
             log.warning("%s; the mean is over these", message)
     return means
@@ -408,13 +375,11 @@ def time_to_target(curves: Mapping[str, pd.DataFrame], target: float | None = No
             f"dev was evaluated by {' and '.join([measure, *others])}: compare runs with one measure"
         )
     target = min(point.value for point in best.values()) if target is None else target
-    names = ["recipe", f"best dev {measure}", "its seconds", f"to {target:.4f} seconds", "after"]
+    columns = ["recipe", f"best dev {measure}", "its seconds", f"to {target:.4f} seconds", "after"]
     rows = []
     for label, points in curves.items():
-        reached = points[points.value >= target]
-        values = [label, float(best[label].value), float(best[label].seconds), None, None]
-        if len(reached):
-            first = reached.iloc[0]
+        values: list[Any] = [label, float(best[label].value), float(best[label].seconds), None, None]
+        for first in points[points.value >= target].head(1).itertuples():
             values[3:] = [float(first.seconds), f"{first.stage}, step {first.step}"]
-        rows.append(dict(zip(names, values, strict=True)))
-    return rows, names
+        rows.append(dict(zip(columns, values, strict=True)))
+    return rows, columns

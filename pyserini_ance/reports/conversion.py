@@ -14,7 +14,6 @@ import yaml
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.collection_cache import documents_file
 from pyserini_ance.data.collection_files import NegativesOf, write_beir, write_tevatron
-from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.prepared import merge_splits
 from pyserini_ance.data.trec import PADDING, Rows, best_first, read_run, write_ranks, write_run
 from pyserini_ance.negatives.table import NegativeTable
@@ -24,7 +23,7 @@ from pyserini_ance.reports.ranking_inputs import check_run_directory, parse_rank
 from pyserini_ance.runs.generation import open_generation, table_name
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.files import check_not_input
-from pyserini_ance.storage.publish import is_complete, read_manifest, whole_folder
+from pyserini_ance.storage.publish import is_complete, whole_folder
 
 log = logging.getLogger(__name__)
 READ_AGAIN = ("title", "text")  # the fields of a document in kinds beir and tevatron
@@ -58,28 +57,23 @@ def convert(
     is_run, is_ranking = run.folder.is_dir(), bool(row or split)
     if is_run:
         check_run_directory(run, run.recipe)
-    elif is_ranking or table or to in RUN_FORMATS:
-        raise ValueError(
-            f"{source} is not a run directory: it has no rankings and no mined negatives; pass one, as "
-            "FOLDER or FOLDER:ROW, or write the recipe's data with --to beir or tevatron, without --table "
-            "and --split"
-        )
-    if negatives is not None and (not is_run or is_ranking or to == "beir"):
-        raise ValueError(
-            f"--num-negatives {negatives} limits the mined negatives of a run directory, but what is written "
-            "has none; remove it"
-        )
-    if table and to == "beir":
-        raise ValueError(
-            f"--table {table} names negatives, which the beir format cannot hold; remove it, or write "
-            "tevatron, trec or msmarco"
-        )
+    refused = {
+        f"{source} is not a run directory: it has no rankings and no mined negatives; pass one, as FOLDER or "
+        "FOLDER:ROW, or write the recipe's data with --to beir or tevatron, without --table and --split": (
+            not is_run and (is_ranking or table or to in RUN_FORMATS)
+        ),
+        f"--num-negatives {negatives} limits the mined negatives of a run directory, but what is written has "
+        "none; remove it": negatives is not None and (not is_run or is_ranking or to == "beir"),
+        f"--table {table} names negatives, which the beir format cannot hold; remove it, or write tevatron, "
+        "trec or msmarco": table and to == "beir",
+        f"a ranking is written as it is, by --to {' or '.join(RUN_FORMATS)}, without overrides and --table; "
+        f"for negatives pass {run.folder} alone": is_ranking
+        and (overrides or table or to not in RUN_FORMATS),
+    }
+    for message, is_refused in refused.items():
+        if is_refused:
+            raise ValueError(message)
     if is_ranking:
-        if overrides or table or to not in RUN_FORMATS:
-            raise ValueError(
-                f"a ranking is written as it is, by --to {' or '.join(RUN_FORMATS)}, without overrides and "
-                f"--table; for negatives pass {run.folder} alone"
-            )
         split = split or run.read_final_evaluation().split[0]
         ranking = read_run(ranking_file(run, row, split))
         hits = ((query, one, found[one]) for query, found in ranking.items() for one in best_first(found))
@@ -87,7 +81,7 @@ def convert(
         return "final_evaluation: " + _one_line({"rerank": {split: {"file": str(output)}}})
     recipe = load_recipe(run.recipe if is_run else source, *overrides).recipe
     data = recipe_data(recipe) if is_run else recipe.data
-    check_not_input(output, input_files(data))
+    check_not_input(output, data.input_files())
     with documents_file(recipe.cache) as path:
         collection = data.read(path)
         if to == "beir":
@@ -160,10 +154,9 @@ def mined_table(recipe: Recipe, run: RunDir, collection: Collection, name: str |
         )
     if not generation:  # one of a teacher is never the last
         stages = list(recipe.stages)
-        manifests = {name: read_manifest(folder, verify=False) for name, folder in folders.items()}
-        of_stages = [one for one, manifest in manifests.items() if manifest["stage"] in stages]
-        order = {one: (stages.index(manifests[one]["stage"]), manifests[one]["step"]) for one in of_stages}
-        generation = max(of_stages, key=lambda one: order[one], default="")
+        positions = {one: one.rpartition("-")[0] for one in folders}
+        of_stages = [one for one, stage in positions.items() if stage in stages]
+        generation = max(of_stages, key=lambda one: (stages.index(positions[one]), one), default="")
     if generation not in folders:
         raise ValueError(
             f"{run.negatives} has no generation {generation or 'of a stage'}; "

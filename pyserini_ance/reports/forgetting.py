@@ -4,24 +4,23 @@ Source: Sun et al. 2022 (ANCE-Tele), arXiv:2210.17167, section 3.2 and Figure 4.
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from pyserini_ance.negatives.mined import AUTO, MinedSource
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.generation import read_positive_ranks
+from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import TRAINING_RANKS_CUTOFF as CUTOFF
 from pyserini_ance.runs.rundir import RunDir, step_of
 from pyserini_ance.storage.files import read_json_lines
 
 log = logging.getLogger(__name__)
-COLUMNS = {"forgotten": "forgotten", "learnt": "learnt", f"train RR@{CUTOFF}": "mean"}
 
 
 class RefreshInterval(NamedTuple):
@@ -60,30 +59,26 @@ def reciprocal_ranks(run: Path) -> dict[str, np.ndarray]:
     (`refresh.query_chunks`, `min_candidates`), and for rankings too short for RR@100: a missing positive may
     be within rank 100. Raises FileNotFoundError if a generation was removed (`retention.keep_negatives`).
     """
-    stages = RunDir(run).read_recipe().stages
+    files = RunDir(run)
+    stages = files.read_recipe().stages
     if partial := [name for name, stage in stages.items() if not stage.mines_all_queries]:
         raise ValueError(
             f"{run}: stage {partial[0]} has refresh.query_chunks, refresh.positives_top_k or min_candidates, "
             "with which each refresh has tables of different training queries; forgetting needs the same"
         )
-    files = RunDir(run)
     records = read_json_lines(files.metrics)
     ranks: dict[tuple[str, int], np.ndarray] = {}
-    for record in records:
-        if record["event"] == "generation":
-            name, step = record["stage"], record["checkpoint_step"]
-            adopted = _ranks(files, name, stages[name], record)
-            if adopted is not None:
-                ranks[name, step] = adopted
-    for record in records:
-        if record["event"] != "training_queries":
-            continue
+    for record in (record for record in records if record["event"] == "generation"):
+        adopted = _ranks(files, stages[record["stage"]], record)
+        if adopted is not None:
+            ranks[record["stage"], record["checkpoint_step"]] = adopted
+    for record in (record for record in records if record["event"] == "training_queries"):
         mined, evaluated = record["precisions"]["mined"], record["precisions"]["evaluated"]
         if mined != evaluated:
             message = "%s: the interval up to the run's result is missing: mined in %s and evaluated in %s"
             log.warning(message, run, mined, evaluated)
             continue
-        ends = [r for r in read_json_lines(files.decisions) if r["event"] == "stage_end"]
+        ends = RunLog(files, writes=False).decisions("stage_end")
         [*_, ended] = [end["result"] for end in ends if end["stage"] == record["stage"]]
         result = record["stage"], step_of(ended)  # the last checkpoint of the stage, or the best
         if all(result > mined for mined in ranks if mined[0] == result[0]):
@@ -97,34 +92,28 @@ def reciprocal_ranks(run: Path) -> dict[str, np.ndarray]:
 def forgetting(runs: Sequence[tuple[str, Path]]) -> tuple[list[dict[str, Any]], list[str]]:
     """Rows and columns of a table: the intervals of each label, averaged over its runs.
 
-    `runs`: (label, run directory).
-
-    Raises ValueError if no run has an interval.
+    `runs`: (label, run directory). Raises ValueError if no run has an interval.
     """
-    groups: dict[tuple[str, str, str], list[RefreshInterval]] = defaultdict(list)
-    for label, run in runs:
-        for interval in refresh_intervals(run):
-            groups[label, interval.since, interval.until].append(interval)
-    if not groups:
+    lines = [{"recipe": label, **one._asdict()} for label, run in runs for one in refresh_intervals(run)]
+    if not lines:
         raise ValueError(
             "none of these runs has mined with its own model twice; forgetting is measured from one refresh "
             "to the next, or to the run's result"
         )
-    rows = [
-        {"recipe": label, "since": since, "until": until, "runs": len(group)}
-        | {name: fmean(getattr(interval, key) for interval in group) for name, key in COLUMNS.items()}
-        for (label, since, until), group in groups.items()
-    ]
-    return rows, ["recipe", "since", "until", "runs", *COLUMNS]
+    groups = pd.DataFrame(lines).groupby(["recipe", "since", "until"], sort=False)
+    table = groups.mean().rename(columns={"mean": f"train RR@{CUTOFF}"})
+    table.insert(0, "runs", groups.size())
+    table = table.reset_index()
+    return table.to_dict("records"), list(table)
 
 
-def _ranks(run: RunDir, stage_name: str, stage: Stage, adoption: Mapping[str, Any]) -> np.ndarray | None:
+def _ranks(run: RunDir, stage: Stage, adoption: Mapping[str, Any]) -> np.ndarray | None:
     """The ranks (Q,) of the training queries' positives by the model of an adopted generation, 0 beyond its
     ranking.
 
     Returns None if the generation was not mined with the queries.
     """
-    generation = run.generation(stage_name, adoption["checkpoint_step"])
+    generation = run.generation(adoption["stage"], adoption["checkpoint_step"])
     for name, report in adoption["tables"].items():
         term, _, position = name.rpartition(".")
         source = stage.terms[term].negatives[int(position)]
@@ -142,7 +131,7 @@ def _ranks(run: RunDir, stage_name: str, stage: Stage, adoption: Mapping[str, An
         if any(getattr(leaf, "top_k_unit", None) == "passage" for leaf in ranked):
             top_k = 1  # they may all be passages of one long document
         if top_k < CUTOFF and (missing := int((ranks == 0).sum())):
-            key = f"stages.{stage_name}.terms.{term}.negatives.{position}"
+            key = f"stages.{adoption['stage']}.terms.{term}.negatives.{position}"
             raise ValueError(
                 f"{run.folder}: forgetting is measured by RR@{CUTOFF}, but {key} ({source.kind}) of its "
                 f"recipe ranks as few as {top_k} documents, where {missing} of {len(ranks)} queries have no "

@@ -8,12 +8,12 @@ import numpy as np
 from ir_measures import Measure
 
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.trec import Qrels, Run, best_first, read_qrels, read_run
+from pyserini_ance.data.trec import Qrels, Run, best_first, read_run
 from pyserini_ance.evaluation.metrics import per_query, row_of
 from pyserini_ance.evaluation.significance import Difference, differences
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.recipe.evaluation_settings import parse_measures
-from pyserini_ance.reports.ranking_inputs import collection_of, parse_ranking_name, ranking_file
+from pyserini_ance.reports.ranking_inputs import collection_of, common_qrels, parse_ranking_name, ranking_file
 
 
 def compare_queries(
@@ -24,26 +24,17 @@ def compare_queries(
     Raises ValueError if they judge the split differently, or if it has no judgments.
     """
     (measure,) = parse_measures([measure_name])
-    run, row = parse_ranking_name(run_name)
-    other, other_row = parse_ranking_name(other_name)
+    named = {name: parse_ranking_name(name) for name in (run_name, other_name)}
+    (run, _), _ = named.values()
     collection = collection_of(run)
     split = split or run.read_final_evaluation().split[0]
-    file, other_file = ranking_file(run, row, split), ranking_file(other, other_row, split)
-    if not run.qrels(split).exists():
+    rankings = {name: read_run(ranking_file(of, row, split)) for name, (of, row) in named.items()}
+    qrels = common_qrels([of for of, _ in named.values()], split)
+    if qrels is None:
         raise ValueError(
             f"{run.folder} has no judgments of split {split!r}, which is judged by answers; "
             "pass another split with --split"
         )
-    qrels = read_qrels(run.qrels(split))
-    are_same = other.folder == run.folder or (
-        other.qrels(split).exists() and read_qrels(other.qrels(split)) == qrels
-    )
-    if not are_same:
-        raise ValueError(
-            f"{run_name} and {other_name} judge split {split!r} differently; pass two runs over the same "
-            "data and split"
-        )
-    rankings = {run_name: read_run(file), other_name: read_run(other_file)}
     queries = collection.split(split).queries
     return QueryComparison(qrels, queries, collection.documents, rankings, measure, characters)
 
@@ -76,7 +67,8 @@ class QueryComparison:
     def as_markdown(self, most: int) -> str:
         """The counts, then the largest wins and the largest losses of the first ranking, up to `most` queries
         of each."""
-        found, (first, second), queries = self.difference, self.rankings, list(self.values)
+        found, queries = self.difference, list(self.values)
+        first, second = self.rankings
         parts = [
             f"# {self.measure}: {first} against {second}",
             f"{found.wins} wins, {found.ties} ties, {found.losses} losses of {len(queries)} queries; "

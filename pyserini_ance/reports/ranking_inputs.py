@@ -4,7 +4,7 @@
 with a file is a ranking over the recipe's data.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from ir_measures import Measure
 from pyserini_ance.data.collection import Collection, Texts
 from pyserini_ance.data.collection_cache import open_collection
 from pyserini_ance.data.formats.dpr import read_questions
-from pyserini_ance.data.trec import Qrels, Run, read_run
+from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.pipeline.preparation import stored_collection
@@ -41,10 +41,9 @@ def collection_of(run: RunDir) -> Collection:
 
 def check_run_directory(run: RunDir, *needed: Path) -> None:
     """Raise FileNotFoundError if the run's folder, or one of its files `needed`, does not exist."""
+    missing = next((f" ({path.name} is missing)" for path in needed if not path.exists()), "")
     if not run.folder.is_dir():
         missing = f": no such folder{similar_name(run.folder)}"
-    else:
-        missing = next((f" ({path.name} is missing)" for path in needed if not path.exists()), "")
     if missing:
         raise FileNotFoundError(
             f"{run.folder} is not a run directory{missing}. Pass a directory written by `pyserini-ance train`"
@@ -64,6 +63,24 @@ def collection_with(recipe: Recipe, split: str) -> Collection:
         update={"split": (split,), "measures": {}, "query_measures": {}, "rerank": {}}
     )
     return stored_collection(recipe.model_copy(update={"final_evaluation": test}))
+
+
+def common_qrels(runs: Iterable[RunDir], split: str) -> Qrels | None:
+    """The judgments of a test split that all runs share; None if it is judged by answers.
+
+    Raises ValueError if the runs were evaluated on other queries or judgments.
+    """
+    paths = {run.folder: run.qrels(split) for run in runs}
+    (first, qrels), *others = (
+        (folder, read_qrels(path) if path.exists() else None) for folder, path in paths.items()
+    )
+    for folder, other in others:
+        if other != qrels:
+            raise ValueError(
+                f"{folder} was evaluated on other queries or judgments of split {split!r} than {first}: "
+                "compare runs on the same data and split"
+            )
+    return qrels
 
 
 @dataclass(frozen=True)
@@ -153,10 +170,7 @@ def open_ranking(
             f"{source} --run FILE"
         )
     if file is not None and in_run and row:
-        raise ValueError(
-            f"{source} is one ranking and --run {file} another; remove one of them: {run.folder} --run "
-            f"{file}, or {source}"
-        )
+        raise ValueError(f"{source} is one ranking and --run {file} another; remove one of them")
     of_run = collection_of(run) if in_run else None
     recipe = load_recipe(run.recipe if in_run else source).recipe
     split = split or recipe.final_evaluation.split[0]
@@ -190,13 +204,12 @@ def ranking_file(run: RunDir, row: str | None, split: str) -> Path:
     if not path.exists():
         suffix = f".{split}.trec"
         rows = sorted(other.name.removesuffix(suffix) for other in run.run_files.glob(f"*{suffix}"))
-        name = f"{run.folder}:{row}" if row else str(run.folder)
         tested = run.read_final_evaluation().split
         cure = f"a run trained with final_evaluation.split=[{','.join([*tested, split])}] has them"
         if split in tested:
             cure = f"its final evaluation has not finished: {run.resume_command()}"
         raise ValueError(
-            f"{name} has no ranking of split {split!r} ({path} is missing); rows that have one: "
+            f"{run.folder} has no ranking of split {split!r} ({path} is missing); rows that have one: "
             f"{', '.join(rows) or f'none; {cure}'}"
         )
     return path

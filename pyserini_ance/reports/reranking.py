@@ -5,9 +5,8 @@ The output folder is a query log, which an interrupted command continues; at the
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,7 @@ from pyserini_ance.evaluation.metrics import latency, row_of
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.bm25_rankings import bm25_index
 from pyserini_ance.reports.ranking_inputs import RankingInput, parse_ranking_name
-from pyserini_ance.storage.files import (
-    append_json_line,
-    read_json_lines,
-    read_json_object,
-    sha256_file,
-    sha256_json,
-    write_json,
-)
+from pyserini_ance.storage import files
 from pyserini_ance.storage.progress import progress_bar
 
 Scorer = Callable[[Sequence[Pair]], np.ndarray]  # (P,) float32
@@ -50,10 +42,10 @@ class QueryLog:
         results of other settings; a command that failed before its first query has left none.
         """
         weights = sorted(path for path in Path(model).glob("*") if path.suffix in (".safetensors", ".bin"))
-        digest = sha256_json({path.name: sha256_file(path) for path in weights}) if weights else None
-        settings = {**settings, "weights": digest}
+        digests = {path.name: files.sha256_file(path) for path in weights}
+        settings = {**settings, "weights": files.sha256_json(digests) if weights else None}
         path = self.folder / "about.json"
-        recorded = read_json_object(path)
+        recorded = files.read_json_object(path)
         if recorded is None and self.folder.exists() and any(self.folder.iterdir()):
             raise FileExistsError(f"{self.folder} holds other files; pass another --output")
         for key, value in settings.items():
@@ -63,102 +55,82 @@ class QueryLog:
                     "--output, or remove the folder"
                 )
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(path, settings)
+        files.write_json(path, settings)
 
     def append(self, record: dict[str, Any]) -> None:
         """Add the record of one query, which has the key `query`."""
-        append_json_line(self.folder / "queries.jsonl", record)
+        files.append_json_line(self.folder / "queries.jsonl", record)
 
     @property
     def records(self) -> dict[str, dict[str, Any]]:
         """The records by query, in the order in which the queries were finished."""
-        return {record["query"]: record for record in read_json_lines(self.folder / "queries.jsonl")}
+        return {record["query"]: record for record in files.read_json_lines(self.folder / "queries.jsonl")}
 
 
-@dataclass(frozen=True)
-class Reranking:
-    """The first `cutoffs[-1]` documents of `ranked`, scored once, in slices that end at each of the rising
-    `cutoffs`.
+def rerank(
+    ranked: RankingInput,
+    scorer: Scorer,
+    cutoffs: Sequence[int],
+    folder: Path,
+    measures: Sequence[Measure],
+    settings: Mapping[str, Any],
+    qrels: Qrels | None = None,
+    time_first_stage: Callable[[], Sequence[float]] = tuple,
+) -> list[dict[str, Any]]:
+    """Score the first `cutoffs[-1]` documents of `ranked` once, in slices that end at each of the rising
+    `cutoffs`, and write the runs and `measures.json`; returns the rows of a table, the ranking before
+    reranking first.
 
-    The latency at a cutoff is therefore that of its slices, including batches that end there. qrels:
-    judgments to measure by, instead of the collection's, which may lack those that training does not need.
+    The latency at a cutoff is that of its slices, including batches that end there. The first query is scored
+    twice: the first batch of a model is slow and would distort the latencies. settings: what else decides the
+    scores, with the `model`. qrels: judgments to measure by, instead of the collection's, which may lack
+    those that training does not need. time_first_stage: milliseconds of searches of the first stage.
+
+    Raises, before the long scoring, ValueError if the ranking has fewer documents than the last cutoff or
+    cannot be measured, FileExistsError if the folder holds something else.
     """
+    ranked.check_hits(cutoffs[-1])
+    rows: list[dict[str, Any]] = [{"ranking": FIRST_STAGE, **ranked.measure(ranked.run, measures, qrels)}]
+    log = QueryLog(folder)
+    log.begin({**settings, "depths": list(cutoffs), **ranked.identity}, settings["model"])
+    done = log.records
+    remaining = [query for query in ranked.ranked_queries if query not in done]
+    if remaining:
+        scorer(_pairs(ranked, remaining[0], cutoffs[0]))
+    total = sum(min(len(ranked.run[query]), cutoffs[-1]) for query in remaining)
+    with progress_bar(total=total, desc="rerank", unit="pair") as bar:
+        for query in remaining:
+            pairs = _pairs(ranked, query, cutoffs[-1])
+            scores, milliseconds = list[float](), list[float]()
+            for start, stop in pairwise((0, *cutoffs)):
+                began = time.perf_counter()
+                scores += scorer(pairs[start:stop]).tolist()
+                milliseconds.append(round(1000 * (time.perf_counter() - began), 3))
+            log.append({"query": query, "scores": scores, "ms": milliseconds})
+            bar.update(len(pairs))
+    if first_stage_ms := time_first_stage():
+        rows[0] |= latency(first_stage_ms)
+    records = log.records
+    for position, cutoff in enumerate(cutoffs, start=1):
+        path = folder / f"first-{cutoff}.trec"
+        reranked = {
+            query: merge_reranked(ranked.run[query], record["scores"][:cutoff])
+            for query, record in records.items()
+        }
+        hits = ((query, document, score) for query, of in reranked.items() for document, score in of.items())
+        write_run(path, hits, "pyserini_ance")
+        measured = ranked.measure(read_run(path), measures, qrels)
+        spent = latency([sum(record["ms"][:position]) for record in records.values()])
+        rows.append({"ranking": f"first {cutoff}", **measured, **spent})
+    files.write_json(folder / "measures.json", {"queries": len(records), "rows": rows})
+    return rows
 
-    ranked: RankingInput
-    cutoffs: tuple[int, ...]
-    folder: Path
-    measures: Sequence[Measure]
-    qrels: Qrels | None = None
 
-    def begin(self, model: str, **settings: Any) -> None:
-        """Check the input before the long scoring, and start the query log, or continue it.
-
-        Raises ValueError if the ranking has fewer documents than the last cutoff or cannot be measured,
-        FileExistsError if the folder holds something else.
-        """
-        self.ranked.check_hits(self.cutoffs[-1])
-        _ = self.first_stage_measures
-        settings = {"model": model, **settings, "depths": list(self.cutoffs)}
-        QueryLog(self.folder).begin(settings | self.ranked.identity, model)
-
-    def score(self, scorer: Scorer) -> None:
-        """Score the queries that are not scored yet.
-
-        The first query is scored twice: the first batch of a model is slow and would distort the latencies.
-        """
-        log = QueryLog(self.folder)
-        done = log.records
-        remaining = [query for query in self.ranked.ranked_queries if query not in done]
-        if remaining:
-            scorer(self._pairs(remaining[0])[: self.cutoffs[0]])
-        total = sum(min(len(self.ranked.run[query]), self.cutoffs[-1]) for query in remaining)
-        with progress_bar(total=total, desc="rerank", unit="pair") as bar:
-            for query in remaining:
-                pairs = self._pairs(query)
-                scores, milliseconds = list[float](), list[float]()
-                for start, stop in pairwise((0, *self.cutoffs)):
-                    began = time.perf_counter()
-                    scores += scorer(pairs[start:stop]).tolist()
-                    milliseconds.append(round(1000 * (time.perf_counter() - began), 3))
-                log.append({"query": query, "scores": scores, "ms": milliseconds})
-                bar.update(len(pairs))
-
-    @cached_property
-    def first_stage_measures(self) -> dict[str, float]:
-        """The measures of the ranking before reranking."""
-        return self.ranked.measure(self.ranked.run, self.measures, self.qrels)
-
-    def rows(self, first_stage_ms: Sequence[float] = ()) -> list[dict[str, Any]]:
-        """Write the runs and `measures.json`; returns the rows of a table, the ranking before reranking
-        first.
-
-        first_stage_ms: milliseconds of searches of the first stage, if they were timed.
-        """
-        records = list(QueryLog(self.folder).records.values())
-        rows: list[dict[str, Any]] = [{"ranking": FIRST_STAGE, **self.first_stage_measures}]
-        rows[0] |= latency(first_stage_ms) if first_stage_ms else {}
-        for position, cutoff in enumerate(self.cutoffs):
-            path = self.folder / f"first-{cutoff}.trec"
-            hits = (
-                (record["query"], document, score)
-                for record in records
-                for document, score in merge_reranked(
-                    self.ranked.run[record["query"]], record["scores"][:cutoff]
-                ).items()
-            )
-            write_run(path, hits, "pyserini_ance")
-            milliseconds = [sum(record["ms"][: position + 1]) for record in records]
-            measures = self.ranked.measure(read_run(path), self.measures, self.qrels)
-            rows.append({"ranking": f"first {cutoff}", **measures, **latency(milliseconds)})
-        write_json(self.folder / "measures.json", {"queries": len(records), "rows": rows})
-        return rows
-
-    def _pairs(self, query: str) -> list[Pair]:
-        """The query's text with each of its first documents."""
-        queries, texts = self.ranked.queries, self.ranked.collection.documents
-        text = queries.columns["text"][queries.rows[query]]
-        top = best_first(self.ranked.run[query])[: self.cutoffs[-1]]
-        return [(text, record_text(texts[row_of(texts, id)])) for id in top]
+def _pairs(ranked: RankingInput, query: str, count: int) -> list[Pair]:
+    """The query's text with each of its first documents."""
+    queries, texts = ranked.queries, ranked.collection.documents
+    text = queries.columns["text"][queries.rows[query]]
+    return [(text, record_text(texts[row_of(texts, id)])) for id in best_first(ranked.run[query])[:count]]
 
 
 def search_timer(source: str, ranked: RankingInput, queries: int) -> Callable[[], list[float]]:

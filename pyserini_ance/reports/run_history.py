@@ -5,7 +5,7 @@ A position counts the steps of all stages: step s of a stage comes after the ste
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,9 +17,7 @@ from pyserini_ance.storage.files import read_json_lines
 
 Record = Mapping[str, Any]
 WEIGHTED_SUM = "weighted sum"
-# `refresh`: saving checkpoints, sync refreshes, and waiting for async ones.
-TIMED_EVENTS = ("step", "refresh")
-PERCENTILES = ("p10", "p90")  # of the margins, as a band around their mean
+MARGIN = "margin of "  # and the kind of source: their scores have different scales
 
 
 @dataclass
@@ -31,9 +29,9 @@ class Series:
 
 
 class MinedTable(NamedTuple):
-    """The report of one table of negatives, and the record of its adoption.
+    """The report of one table of negatives (`values`: see `table_report`), and the record of its adoption.
 
-    `label` is its term and the kind of its source: `query: ann`. `values` is what `table_report` describes.
+    `label` is its term and the kind of its source: `query: ann`.
     """
 
     stage: str
@@ -74,24 +72,28 @@ class RunHistory:
         """The steps done in all stages."""
         return sum(steps for _, steps in self.stages.values())
 
-    @property
-    def starts(self) -> list[float]:
-        """The positions at which the stages but the first begin."""
-        return [float(first) for first, _ in self.stages.values()][1:]
-
     def position(self, record: Record, key: str = "step") -> int:
         """The position of the step that a record has under `key`."""
         return self.stages[record["stage"]][0] + int(record[key])
+
+    @property
+    def adoptions(self) -> list[Record]:
+        """The records of adopted tables in stages that have tables which the model itself mines."""
+        stages = self.recipe.stages
+        return [
+            record
+            for record in self.of_event("generation")
+            if mined_sources(stages[record["stage"]], dynamic_only=True)
+        ]
 
     @cached_property
     def lines(self) -> Mapping[str, dict[str, Series]]:
         """The lines of each plot by name, interrupted between stages; a plot without values has none.
 
-        `loss`: unweighted, of each term, and WEIGHTED_SUM where a step has several terms or a weight; `dev`
-        over steps, with several splits also of each, and `dev over time`; `gradient norm`; `live searches`;
-        `ignored pairs`; `age` of the negatives in use, in steps. At each adoption: `turnover`, `positives`
-        (mean reciprocal rank), `margin` (mean) and `margin p10`, ... of each table, candidates `dropped` by
-        filter, and the `composition` of the tables in use: candidates by the source that retrieved them.
+        `loss`: unweighted, of each term, and WEIGHTED_SUM where a step has several terms or a weight; `dev`,
+        with several splits also of each; `gradient norm`; `live searches`; `age` of the negatives in use, in
+        steps. At each adoption: `turnover` and mean margin (MARGIN and a kind) of each table, and candidates
+        `dropped` by filter.
         """
         lines: dict[str, dict[str, Series]] = defaultdict(lambda: defaultdict(Series))
         last_stage: dict[tuple[str, str], str] = {}
@@ -108,7 +110,6 @@ class RunHistory:
 
     def _points(self) -> Iterator[tuple[str, float, str, Mapping[str, float]]]:
         """(plot, x, stage, values by the name of their line), each plot in order."""
-        in_use: dict[str, dict[str, Counter[str]]] = defaultdict(dict)
         for record in self.records:
             stage = record.get("stage", "")
             if record["event"] == "step":
@@ -117,9 +118,8 @@ class RunHistory:
                 is_weighted = len(terms) > 1 or any(term.weight != 1 for term in terms)
                 total = {WEIGHTED_SUM: record["loss"]} if is_weighted and "loss" in record else {}
                 yield "loss", x, stage, total | record.get("terms", {})
-                norm = {"grad_norm": record["grad_norm"]} if "grad_norm" in record else {}
-                yield "gradient norm", x, stage, norm
-                yield "ignored pairs", x, stage, record.get("false_negatives", {})
+                if "grad_norm" in record:
+                    yield "gradient norm", x, stage, {"grad_norm": record["grad_norm"]}
                 for name, measures in record.get("found", {}).items():
                     yield "live searches", x, stage, {f"{name} {m}": value for m, value in measures.items()}
             elif record["event"] == "dev":
@@ -131,38 +131,18 @@ class RunHistory:
                 x = self.position(record)
                 dropped = Counter[str]()
                 for table in self._tables_of(record):
-                    values = table.values
-                    margin, positives = values.get("margin", {}), values.get("positives", {})
-                    own = {"turnover": values["new_share"], "margin": margin.get("mean")}
-                    own |= {f"margin {percentile}": margin.get(percentile) for percentile in PERCENTILES}
-                    own["positives"] = positives.get("mean_reciprocal_rank")
-                    for plot, value in own.items():
-                        yield plot, x, stage, {} if value is None else {table.label: value}
-                    dropped.update(values["dropped"])
-                    origins = values.get("origins") or {values["kind"]: values["candidates"]}
-                    in_use[stage][table.name] = Counter(origins)
+                    dropped.update(table.values["dropped"])
+                    if table.values["new_share"] is not None:
+                        yield "turnover", x, stage, {table.label: table.values["new_share"]}
+                    if "margin" in table.values:
+                        margin = table.values["margin"]["mean"]
+                        yield f"{MARGIN}{table.values['kind']}", x, stage, {table.label: margin}
                 yield "dropped", x, stage, dropped
-                yield "composition", x, stage, sum(in_use[stage].values(), Counter())
-        for point in dev_curve(self.records):
-            yield "dev over time", point["seconds"] / 60, point["stage"], {point["measure"]: point["value"]}
         for stage, (first, steps) in self.stages.items():
-            adoptions = [r for r in self.of_event("generation") if r["stage"] == stage and self._ages(stage)]
-            for record, end in zip(adoptions, [*(r["step"] for r in adoptions[1:]), steps], strict=False):
+            own = [record for record in self.adoptions if record["stage"] == stage]
+            for record, end in zip(own, [*(r["step"] for r in own[1:]), steps], strict=False):
                 for step in (record["step"], end):
                     yield "age", first + step, stage, {"age": step - record["checkpoint_step"]}
-
-    def refreshes(self) -> tuple[list[float], list[float]]:
-        """The positions, and the minutes of training, at which mined tables that age were adopted."""
-        adopted = [
-            (float(self.position(record)), seconds / 60)
-            for record, seconds in zip(self.records, training_seconds(self.records), strict=True)
-            if record["event"] == "generation" and self._ages(record["stage"])
-        ]
-        return [position for position, _ in adopted], [minutes for _, minutes in adopted]
-
-    def _ages(self, stage: str) -> bool:
-        """Whether a stage has tables that the model itself mines."""
-        return bool(mined_sources(self.recipe.stages[stage], dynamic_only=True))
 
     @cached_property
     def tables(self) -> list[MinedTable]:
@@ -180,45 +160,32 @@ class RunHistory:
         Mining in a process of its own (`mode: async`) is no part of them, but waiting for it is.
         """
         parts: dict[str, float] = defaultdict(float)
-        parts["optimizer steps"] = sum(r["seconds"] for r in self.of_event("step"))
-        for record in self.of_event("documents"):
-            for task, seconds in record["parts"].items():
-                parts[f"fixed documents: {task.replace('_', ' ')}"] += seconds
-        mined = 0.0
-        for record in self.of_event("generation"):
-            if self.recipe.stages[record["stage"]].effective_refresh.mode == "sync":
-                for task, seconds in record["seconds"].items():
-                    parts[f"mining: {task.replace('_', ' ')}"] += seconds
-                    mined += seconds
-        refreshes = self.of_event("refresh")
-        dev, tables = (sum(r.get(f"{kind}_seconds", 0.0) for r in refreshes) for kind in ("dev", "tables"))
-        parts["waiting for and reading tables"] = max(0.0, tables - mined)
-        parts["dev evaluation"] = dev
-        parts["saving and pruning checkpoints"] = sum(r["seconds"] for r in refreshes) - dev - tables
-        for record in self.of_event("teacher"):
-            parts["teachers: mining"] += record["seconds"]["mine"]
-            parts["teachers: training"] += record["seconds"]["train"]
-        parts["averaging weights"] = sum(r["seconds"] for r in self.of_event("average"))
+        for record in self.records:
+            match record["event"]:
+                case "step":
+                    parts["optimizer steps"] += record["seconds"]
+                case "documents":
+                    for task, seconds in record["parts"].items():
+                        parts[f"fixed documents: {task.replace('_', ' ')}"] += seconds
+                case "generation" if self.recipe.stages[record["stage"]].effective_refresh.mode == "sync":
+                    for task, seconds in record["seconds"].items():
+                        parts[f"mining: {task.replace('_', ' ')}"] += seconds
+                        parts["waiting for and reading tables"] -= seconds
+                case "refresh":
+                    dev, tables = (record.get(f"{kind}_seconds", 0.0) for kind in ("dev", "tables"))
+                    parts["dev evaluation"] += dev
+                    parts["waiting for and reading tables"] += tables
+                    parts["saving and pruning checkpoints"] += record["seconds"] - dev - tables
+                case "teacher":
+                    parts["teachers: mining"] += record["seconds"]["mine"]
+                    parts["teachers: training"] += record["seconds"]["train"]
         if results:
             parts["final evaluation"] = sum(float(row.get("test seconds") or 0) for row in results["rows"])
             parts["data and tokens"] = results["seconds"].get("data and tokens", 0.0)
             if "everything" in results["seconds"]:  # a resumed run does not know its whole duration
-                parts["the rest"] = max(0.0, results["seconds"]["everything"] - sum(parts.values()))
+                known = sum(seconds for seconds in parts.values() if seconds > 0)
+                parts["the rest"] = results["seconds"]["everything"] - known
         return {part: seconds for part, seconds in parts.items() if seconds >= 0.05}
-
-
-def training_seconds(records: Iterable[Record]) -> list[float]:
-    """Seconds of training before each record, without dev evaluations."""
-    before, seconds = [], 0.0
-    for record in records:
-        before.append(seconds)
-        if record["event"] in TIMED_EVENTS:
-            seconds += record["seconds"] - record.get("dev_seconds", 0.0)
-        elif record["event"] == "documents":  # frozen documents are encoded and indexed once
-            seconds += sum(record["parts"].values())
-        elif record["event"] == "teacher":
-            seconds += sum(record["seconds"].values())
-    return before
 
 
 def dev_curve(records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -228,17 +195,22 @@ def dev_curve(records: Sequence[Record]) -> list[dict[str, Any]]:
     the same in all runs that are compared.
     """
     points = []
-    reached: dict[tuple[str, int], tuple[int, float]] = {}
-    steps = 0
-    for record, seconds in zip(records, training_seconds(records), strict=True):
-        if record["event"] in TIMED_EVENTS:
-            reached.setdefault((record["stage"], record["step"]), (steps, seconds))
-            steps += record["event"] == "step"
-        elif record["event"] == "dev":
-            stage, step = record["stage"], record["checkpoint_step"]
-            at_steps, at_seconds = reached.get((stage, step), (steps, seconds))
-            points.append(
-                {"stage": stage, "step": step, "measure": record["measure"], "steps": at_steps}
-                | {"seconds": at_seconds, "value": record["value"]}
-            )
+    reached: dict[tuple[str, int], dict[str, float]] = {}
+    steps, seconds = 0, 0.0
+    for record in records:
+        match record["event"]:
+            case "step" | "refresh":  # saving checkpoints, sync refreshes, and waiting for async ones
+                now = {"steps": steps, "seconds": seconds}
+                reached.setdefault((record["stage"], record["step"]), now)
+                steps += record["event"] == "step"
+                seconds += record["seconds"] - record.get("dev_seconds", 0.0)
+            case "documents":  # frozen documents are encoded and indexed once
+                seconds += sum(record["parts"].values())
+            case "teacher":
+                seconds += sum(record["seconds"].values())
+            case "dev":
+                point = {"stage": record["stage"], "step": record["checkpoint_step"]}
+                now = {"steps": steps, "seconds": seconds}
+                at = reached.get((point["stage"], point["step"]), now)
+                points.append({**point, "measure": record["measure"], **at, "value": record["value"]})
     return points

@@ -1,10 +1,7 @@
 """Checkpoints: the encoder of a step, and for resuming optimizer moments and progress."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -26,9 +23,8 @@ SCALE = "loss_scale"  # in the training file of fp16
 class TrainingProgress:
     """The position of training: before step `step` of `stage`, with the best dev evaluation so far.
 
-    best_step, best_value: of all evaluations; step 0 is the start. trained_step, trained_value: of those
-    without the start. since_best: evaluations since the latter without a new best: a better start does not
-    end a stage early.
+    best_step, best_value: of all evaluations; step 0 is the start. trained_value: the best without the start.
+    since_best: evaluations since the latter without a new best: a better start does not end a stage early.
     """
 
     stage: str
@@ -36,7 +32,6 @@ class TrainingProgress:
     best_step: int | None = None
     best_value: float | None = None
     since_best: int = 0
-    trained_step: int | None = None
     trained_value: float | None = None
 
     def after_evaluation(self, evaluated_step: int, value: float) -> "TrainingProgress":
@@ -47,7 +42,7 @@ class TrainingProgress:
         if evaluated_step == 0:
             return progress
         if self.trained_value is None or value > self.trained_value:
-            return replace(progress, trained_step=evaluated_step, trained_value=value, since_best=0)
+            return replace(progress, trained_value=value, since_best=0)
         return replace(progress, since_best=self.since_best + 1)
 
 
@@ -129,17 +124,15 @@ def publish_checkpoint(
     encoder: Encoder,
     optimizer: torch.optim.Optimizer | None,
     progress: TrainingProgress,
-    made_from: Mapping[str, Any] = MappingProxyType({}),
     scaler: torch.amp.GradScaler | None = None,
 ) -> Checkpoint:
     """Write the checkpoint at `progress`, or open it when an earlier attempt has completed it.
 
-    Training can resume from a checkpoint with an `optimizer`, and the `scaler` of fp16. The manifest holds
-    `made_from`.
+    Training can resume from a checkpoint with an `optimizer`, and the `scaler` of fp16.
     """
     folder = run.checkpoint(progress.stage, progress.step)
     if is_new := not is_complete(folder):
-        with publishing(folder, {"stage": progress.stage, "step": progress.step, **made_from}) as temporary:
+        with publishing(folder, {"stage": progress.stage, "step": progress.step}) as temporary:
             (temporary / ENCODER).mkdir()
             save_encoder(encoder, temporary / ENCODER)
             if optimizer is not None:

@@ -79,12 +79,9 @@ def command_line(argv: Sequence[str]) -> str:
     return shlex.join([*(["python", "-m", module] if module else [program.name]), *argv[1:]])
 
 
-def peak_memory_bytes(world: "World") -> list[dict[str, int]]:
-    """The most memory that each process has had so far, what torch allocated on its GPU, and its largest
-    child, by rank.
-
-    The children are Java for BM25, and a refresher. A process without a GPU or children has 0. Called by all
-    processes.
+def highest_peak_bytes(world: "World") -> dict[str, int]:
+    """The most memory that a process of `world` has had so far, what torch allocated on its GPU, and its
+    largest child (Java for BM25, a refresher), by kind. Called by all processes.
     """
     import torch
 
@@ -93,13 +90,7 @@ def peak_memory_bytes(world: "World") -> list[dict[str, int]]:
     )
     gpu = torch.cuda.max_memory_allocated(world.device) if world.device.startswith("cuda") else 0
     peaks = torch.cat(world.gather(torch.tensor([[own, gpu, child]], dtype=torch.int64)))
-    return [dict(zip(MEMORY_KINDS, of_rank, strict=True)) for of_rank in peaks.tolist()]
-
-
-def highest_peak_bytes(world: "World") -> dict[str, int]:
-    """The highest of `peak_memory_bytes` over all processes, by kind. Called by all processes."""
-    peaks = peak_memory_bytes(world)
-    return {kind: max(of_rank[kind] for of_rank in peaks) for kind in MEMORY_KINDS}
+    return dict(zip(MEMORY_KINDS, peaks.amax(0).tolist(), strict=True))
 
 
 def commit_of(package: Path) -> dict | None:
@@ -148,7 +139,7 @@ def config_hash(recipe: Recipe) -> str:
 def hashed_settings(recipe: Recipe) -> dict[str, Any]:
     """The settings that `config_hash` is a digest of, as JSON values."""
     irrelevant = dict.fromkeys(("seed", "retention", *DESCRIPTIVE_KEYS, *RUNTIME_KEYS), True)
-    exclude: dict[str, Any] = {**irrelevant, "data": {"official"}, "encoding": EXACT_SEARCH_KEYS}
+    exclude: dict[str, Any] = {**irrelevant, "encoding": EXACT_SEARCH_KEYS}
     settings: dict[str, Any] = absolute(recipe).model_dump(mode="json", exclude=exclude)
     for name, init_from in source_runs(recipe).items():
         if (run := source_run(init_from)).recipe.exists():
@@ -165,19 +156,6 @@ def seeds_of(recipe: Recipe) -> tuple[int, ...]:
     sources = map(source_run, source_runs(recipe).values())
     inherited = (seeds_of(run.read_recipe()) for run in sources if run.recipe.exists())
     return (recipe.seed, *(seed for seeds in inherited for seed in seeds))
-
-
-def config_hash_of(run: RunDir, recorded: str) -> str:
-    """The hash of a run's recipe as this version reads it, which may add keys to an older recipe.
-
-    Returns `recorded` when the recipe, or a run that it starts from, does not exist or cannot be read.
-    """
-    try:
-        recipe = run.read_recipe()
-        complete = all(source_run(init_from).recipe.exists() for init_from in source_runs(recipe).values())
-        return config_hash(recipe) if complete else recorded
-    except (FileNotFoundError, RuntimeError, ValueError):
-        return recorded
 
 
 def source_run(init_from: InitFrom) -> RunDir:

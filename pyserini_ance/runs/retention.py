@@ -64,10 +64,9 @@ def clean_up(run: RunDir, recipe: Recipe) -> None:
         for folder in _complete(run.negatives, name):
             if step_of(folder.name) not in {record["checkpoint_step"] for record in adopted}:
                 remove_unless_leased(folder)
-        # The dev score of an average has a later step than the end; it is recorded with the average.
         keep = {record["checkpoint_step"] for record in evaluated}
         for path in sorted(run.evaluations.glob(f"{name}-????????.json")):
-            if step_of(path.stem) <= ended["step"] and step_of(path.stem) not in keep:
+            if step_of(path.stem) not in keep:
                 path.unlink(missing_ok=True)
     remove_leftovers(run.folder)
 

@@ -8,7 +8,7 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import append_json_line, read_json_lines, write_whole
 
 # The kinds of records in metrics.jsonl, their `event`.
-METRICS = ("step", "refresh", "generation", "dev", "documents", "average", "training_queries", "teacher")
+METRICS = ("step", "refresh", "generation", "dev", "documents", "training_queries", "teacher")
 
 
 class RunLog:
@@ -41,28 +41,22 @@ class RunLog:
     def stage_seconds(self, stage: str) -> dict[str, float]:
         """Seconds that a stage spent in steps and in refreshes, as columns of the results table.
 
-        Refreshes include dev evaluations, averaging, and encoding and indexing frozen documents. A stage that
-        mines nothing has `dev seconds` instead, and none if dev is not evaluated.
+        Refreshes include dev evaluations, and encoding and indexing frozen documents; a stage with none of
+        these has no such column.
         """
         spent = self.seconds_spent(stage)
-        records = self._metrics_of(stage)
         seconds = {"train seconds": round(spent["step"], 1)}
-        events = {r["event"] for r in records}
-        if events & {"refresh", "average", "documents"}:
-            is_mined = events & {"generation", "documents"} or any(
-                "dev_seconds" not in r for r in records if r["event"] == "refresh"
-            )
-            name = "refresh seconds" if is_mined else "dev seconds"
-            seconds[name] = round(spent["refresh"] + spent["documents"], 1)
+        if {"refresh", "documents"} & {record["event"] for record in self._metrics_of(stage)}:
+            seconds["refresh seconds"] = round(spent["refresh"] + spent["documents"], 1)
         return seconds
 
     def seconds_spent(self, stage: str) -> dict[str, float]:
         """Seconds of a stage by event; each step counts once, however often the run was resumed."""
         spent = {"step": 0.0, "refresh": 0.0, "documents": 0.0}
         for record in self._metrics_of(stage):
-            name = "refresh" if record["event"] == "average" else record["event"]
-            if name in spent:
-                spent[name] += sum(record["parts"].values()) if name == "documents" else record["seconds"]
+            event = record["event"]
+            if event in spent:
+                spent[event] += sum(record["parts"].values()) if event == "documents" else record["seconds"]
         return spent
 
     def _metrics_of(self, stage: str) -> list[dict]:

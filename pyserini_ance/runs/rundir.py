@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -138,17 +137,11 @@ class RunDir:
             program = ["torchrun", "--nproc-per-node", str(processes), "-m", "pyserini_ance"]
         return shlex.join([*program, "train", str(self.recipe), "--output", str(self.folder), "--resume"])
 
-    def held(self) -> AbstractContextManager[None]:
-        """Hold the trainer's role, to `create` or `reopen` the run, and record how it ends.
-
-        The folder must exist. Raises LockHeld when another process trains the run.
-        """
-        return self.trainer.held()
-
     def create(self, recipe_yaml: str, overwrite: bool = False) -> None:
         """Make the directory of a new run; `overwrite` clears an earlier run.
 
-        Raises FileExistsError when the directory holds anything else, LockHeld when a refresher works there.
+        The caller holds the trainer's role. Raises FileExistsError when the directory holds anything else,
+        LockHeld when a refresher works there.
         """
         self.check_creatable(overwrite)
         self.folder.mkdir(parents=True, exist_ok=True)

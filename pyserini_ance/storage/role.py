@@ -73,14 +73,23 @@ class Role:
             self._since, self._status = time.time(), "stopped"
             if where:
                 self.mark("running", where)
-            try:
+            with self.recording_the_end():
                 yield
-            except BaseException as error:
-                new = {"needs_new_recipe": True} if getattr(error, "needs_new_recipe", False) else {}
-                ended: Status = "failed" if isinstance(error, Exception) else "stopped"
-                self._record_end(ended, reason=text_of(error), **new)
-                raise
-            self._record_end("finished")
+
+    @contextmanager
+    def recording_the_end(self) -> Iterator[None]:
+        """Record how the block ended, unless it has recorded that, or nothing at all.
+
+        On a full disk the reason may be lost, but not where.
+        """
+        try:
+            yield
+        except BaseException as error:
+            new = {"needs_new_recipe": True} if getattr(error, "needs_new_recipe", False) else {}
+            ended: Status = "failed" if isinstance(error, Exception) else "stopped"
+            self._record_end(ended, reason=text_of(error), **new)
+            raise
+        self._record_end("finished")
 
     def mark(self, status: Status, where: str, **values: Any) -> None:
         """Record what the holder is doing."""

@@ -79,7 +79,7 @@ class AsyncExecutor:
     def wait(self, requests: Sequence[RefreshRequest]) -> RefreshRequest:
         """Wait until one of `requests` is done, and return the last of those.
 
-        Raises RuntimeError if there is no refresher for `refresher_timeout_seconds`, or if it has failed;
+        Raises RuntimeError if there is no refresher for `timeout_seconds`, or if it has failed;
         SettingError if it has failed because of a setting.
         """
         request = requests[self.world.on_main(lambda: self._wait(requests))]
@@ -109,7 +109,7 @@ class AsyncExecutor:
                 last_alive = now
             else:
                 self._check_not_failed(needed)
-            if now - last_alive > (limit := self.settings.refresher_timeout_seconds):
+            if now - last_alive > (limit := self.settings.timeout_seconds):
                 raise RuntimeError(
                     f"training needs the {needed}, but no refresher has been at work for {limit} seconds "
                     f"({refresher.describe()}). Start one with: {self.command}\nand continue with --resume"

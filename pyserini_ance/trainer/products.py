@@ -103,7 +103,9 @@ class DevScores(RefreshQueue[float]):
 
     def adopt(self, request: RefreshRequest, step: int, waited_seconds: float) -> float:
         assert self.stage.evaluate is not None
-        measure, evaluation = self.stage.evaluate.measure, self._read(request)
+        measure = self.stage.evaluate.measure
+        path = self.run.evaluation(self.stage_name, request.step)
+        evaluation = self.world.on_main(lambda: published.open_evaluation(path, request.weights))
         value = {key: evaluation[key] for key in ("value", "splits") if key in evaluation}
         adoption = self._record(step, request, **value)
         self.log.metric("dev", **adoption, measure=measure, **value, parts=evaluation["seconds"])
@@ -111,20 +113,6 @@ class DevScores(RefreshQueue[float]):
         shown = f"{evaluation['value']:.4f}" + (f" ({splits})" if splits else "")
         log.info("stage %s, step %d: dev %s %s", self.stage_name, request.step, measure, shown)
         return evaluation["value"]
-
-    def score(self, step: int, weights: str) -> float:
-        """Have one more checkpoint evaluated, outside the schedule, and wait for its score."""
-        request = self.request(step, weights)
-        self.executor.submit(request)
-        self.executor.wait([request])
-        self.executor.cancel([request])
-        value: float = self._read(request)["value"]
-        return value
-
-    def _read(self, request: RefreshRequest) -> dict[str, Any]:
-        """The evaluation of a request that is done: `value`, and `splits` when there are several."""
-        path = self.run.evaluation(self.stage_name, request.step)
-        return self.world.on_main(lambda: published.open_evaluation(path, request.weights))
 
 
 QUEUES: tuple[type[RefreshQueue], ...] = (NegativeTables, DevScores)
@@ -153,11 +141,10 @@ class Refreshes:
         self.negatives = NegativeTables(
             identity, previous_stage, run, name, stage, world, refresh, executor_of(refresh), tables_log
         )
-        self.dev: DevScores | None = None
+        self.queues: list[RefreshQueue] = [self.negatives]
         if (evaluate := stage.effective_evaluate) is not None:
             dev_log = adoption_logs.get("dev", AdoptionLog())
-            self.dev = DevScores(run, name, stage, world, evaluate, executor_of(evaluate), dev_log)
-        self.queues: list[RefreshQueue] = [self.negatives, *([self.dev] if self.dev else [])]
+            self.queues.append(DevScores(run, name, stage, world, evaluate, executor_of(evaluate), dev_log))
 
     def are_due(self, step: int) -> bool:
         """Whether a product is made from the checkpoint of step `step`."""

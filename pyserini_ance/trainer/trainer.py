@@ -103,12 +103,10 @@ class StageTrainer:
         if resumed or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer, self.scaler)
         saved = self.encoder, self.optimizer, self.scaler
-        self.checkpoints = StageCheckpoints(
-            recipe, name, run, world, self.log, initial, self.refreshes, *saved
-        )
+        self.checkpoints = StageCheckpoints(recipe, name, run, world, self.log, self.refreshes, *saved)
         in_fp32 = precision == "fp32"
         autocast = nullcontext if in_fp32 else partial(torch.autocast, device.type, DTYPES[precision])
-        budget, key = recipe.encoding.training_tokens_per_batch, (recipe.seed, self.number)
+        budget, key = recipe.encoding.tokens_per_batch, (recipe.seed, self.number)
         self.batch_encoder = BatchEncoder(
             self.stage, data, self.encoder, autocast, budget, key, world, self.documents
         )

@@ -124,8 +124,7 @@ def test_a_process_trains_one_run_at_a_time(recipe, run, collection, tmp_path):
         done = pa.train(recipe, trained, callbacks=[Disturb()])
     named = [other, trained, trained] * 2
     assert [str(one).partition(" in one ")[0] for one in refused] == [
-        f"{folder} is not trained: this process trains {trained} already, and two trainings"
-        for folder in named
+        f"{folder} is not trained: this process trains a run already, and two trainings" for folder in named
     ]
     assert not other.exists()
     weights = "model/model.safetensors"

@@ -143,7 +143,7 @@ def test_a_shard_that_is_killed_while_its_file_is_written(encoder, tmp_path, for
 @pytest.mark.parametrize(
     "line, message",
     [
-        ('{"id": "1", "contents": ""}', "document '1' is empty; .* out with empty_documents=skip$"),
+        ('{"id": "1", "contents": ""}', "document '1' is empty; .* out: empty_documents in data.skip$"),
         ("", "corpus.jsonl: no document was read; expected at least one with a text; add documents"),
     ],
 )

@@ -64,7 +64,7 @@ def test_the_weight_is_chosen_on_another_split(run, tmp_path, capsys):
     said = capsys.readouterr().out
     # w x 9 + 1.85 beats w x 8 + 2 from 0.15 on; w x 1 + 4 beats w x 9 up to 0.5: the first weight between
     assert said.startswith(
-        "MRR@10 on dev by weight: 0.005: 0.7500, 0.01: 0.7500, 0.02: 0.7500, 0.05: 0.7500, 0.1: "
+        "RR@10 on dev by weight: 0.005: 0.7500, 0.01: 0.7500, 0.02: 0.7500, 0.05: 0.7500, 0.1: "
         "0.7500, 0.2: 1.0000, 0.5: "
     )
     assert cells(table_lines(said)[-1]) == ["hybrid, weight 0.2", "1.0000"]
@@ -92,8 +92,8 @@ HYBRID = ["--method", "hybrid"]
         (["own.trec", "own.trec"], ValueError, "do not say which documents are relevant; pass --qrels FILE"),
         (["run", *HYBRID], SystemExit, "has a weight: pass --weight W"),
         (["run", "--weight", "1"], SystemExit, "rrf has no weight"),
-        (["run", *HYBRID, "--choose-on", "test"], SystemExit, "on the measured split 'test'"),
-        (["own.trec", "own.trec", "--split", "x"], SystemExit, "one split; remove --split"),
+        (["run", *HYBRID, "--choose-on", "test"], ValueError, "'test' is the measured split; choose the"),
+        (["own.trec", "own.trec", "--split", "x"], ValueError, "one split; remove --split"),
         (["run", "--method=interpolation", "--weight=7"], ValueError, "7: expected a number from 0 to 1"),
         (["run", *HYBRID, "--weight=inf"], ValueError, "--weight inf: expected a number from 0 "),
         (["own.trec", "run", "--output", "run/../own.trec"], FileExistsError, "own.trec is an input"),

@@ -84,12 +84,12 @@ def test_a_public_ranking_of_real_passages(small_recipe, shared_data, tiny_cross
     """
     pool = shared_data / "msmarco-passage-dl19-pool"
     ranking, qrels = pool / "runs" / "bm25.dl19.top100.trec.gz", pool / "qrels.dl19-passage.txt"
-    files = {"queries": str(pool / "queries.dl19.tsv.gz"), "qrels": str(qrels)}
+    files = {"topics": str(pool / "queries.dl19.tsv.gz"), "qrels": str(qrels)}
     data = {
         "kind": "msmarco_passage",
-        "collection": str(pool / "collection.tsv.gz"),
+        "corpus": str(pool / "collection.tsv.gz"),
         "splits": {"train": files, "test": files},
-        "unknown_ids": "skip",
+        "skip": ["unknown_ids"],
     }
     (tmp_path / "dl19.yaml").write_text(dump(small_recipe({"only": ONE_STEP}, data=data)))
     flags = f"--model {tiny_cross_encoder} --first 3 --length-tokens 64 --device cpu".split()

@@ -89,14 +89,14 @@ def passages_of(words: np.ndarray, chances: np.ndarray, rng: np.random.Generator
 def recipe_of(folder: Path):
     from pyserini_ance.recipe.models import Recipe
 
-    split = {"queries": str(folder / "queries.tsv"), "qrels": str(folder / "qrels.tsv")}
+    split = {"topics": str(folder / "queries.tsv"), "qrels": str(folder / "qrels.tsv")}
     corpus = str(folder / "collection.tsv")
     terms = {"query": {"negatives": ["random"]}}
     stage = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-5}, "terms": terms}
     encoder = {"kind": "transformer", "model": str(minilm()), "pooling": "mean"}
     settings = {
         "name": "scale",
-        "data": {"kind": "msmarco_passage", "collection": corpus, "splits": {"train": split}},
+        "data": {"kind": "msmarco_passage", "corpus": corpus, "splits": {"train": split}},
         "encoder": {**encoder, "tokenization": {"document": {"template": "{text}"}}},
         "stages": {"only": stage},
         "final_evaluation": {"split": "train"},

@@ -45,7 +45,7 @@ def crop_slowly(text: str, id: str, number: int, shortest: int, longest: int) ->
 
 @pytest.mark.parametrize(("shortest", "longest"), [(4, 16), (1, 3), (4, 4), (2, 200)])
 def test_crops_are_those_of_the_slow_reference(shortest, longest):
-    settings = queries("crops", per_document=5, min_words=shortest, max_words=longest)
+    settings = queries("crops", per_document=5, words=(shortest, longest))
     expected, num_short, num_repeated = [], 0, 0
     for id, (_, text) in DOCUMENTS.items():
         if len(text.split()) < shortest:
@@ -64,7 +64,7 @@ def test_crops_are_those_of_the_slow_reference(shortest, longest):
 
 
 def test_titles_end_after_the_most_words():
-    found, skipped = made(queries("titles", max_words=6))
+    found, skipped = made(queries("titles", words=(4, 6)))
     assert found == [
         ("titles-d1-0", "A title of five words", "d1"),
         ("titles-d-1-0", "The same four words", "d-1"),
@@ -86,7 +86,7 @@ def test_titles_end_after_the_most_words():
     ],
 )
 def test_first_sentences_are_as_few_as_have_the_words(min_words, expected):
-    found, skipped = made(queries("first_sentences", min_words=min_words, max_words=12))
+    found, skipped = made(queries("first_sentences", words=(min_words, 12)))
     long = " ".join(f"w{number}" for number in range(12))
     assert [text for _, text, _ in found] == [*expected, long]
     assert sum(skipped.values()) == len(DOCUMENTS) - len(found)
@@ -113,10 +113,10 @@ def test_sentences_end_with_the_marks_of_other_scripts():
 @pytest.mark.parametrize(
     ("source", "settings", "message"),
     [
-        ("crops", {"min_words": 9, "max_words": 8}, "min_words is 9 and max_words 8; expected"),
+        ("crops", {"words": (9, 8)}, r"words is \[9, 8\]; expected .minimum, maximum.; swap"),
         ("titles", {"per_document": 2}, "a document gives one query from: titles; remove"),
         ("titles", {}, "have no field 'title'; fields: text; use another `from`"),
-        ("crops", {"min_words": 500, "max_words": 500}, "none of 1 documents has 500 words in 'text'; lower"),
+        ("crops", {"words": (500, 500)}, "none of 1 documents has 500 words in 'text'; lower"),
     ],
 )
 def test_settings_and_documents_that_give_no_query_are_errors(source, settings, message):

@@ -53,8 +53,8 @@ def test_distillation_its_terms_make_a_stage_and_its_recipe_loads(tmp_path):
     (tmp_path / "alternation.yaml").write_text(files(page)["alternation.yaml"], encoding="utf-8")
     recipe = load(str(tmp_path / "alternation.yaml")).recipe
     taught = {name: stage.teachers for name, stage in recipe.stages.items() if stage.teachers}
-    trained = {name: teachers["query"].trained for name, teachers in taught.items()}
-    assert trained == {"student-1": "ranker-1", "student-2": "ranker-2"}
+    trained = {name: teachers["query"].model for name, teachers in taught.items()}
+    assert trained == {"student-1": "teachers.ranker-1", "student-2": "teachers.ranker-2"}
     assert [teacher.after for teacher in recipe.teachers.values()] == ["warm-up", "student-1"]
     (override,) = re.findall(r'stages\.distilled\.terms\.distil\.teacher="(.*?)"', page)
     recipe = load("demo/distilled", f"stages.distilled.terms.distil.teacher={override}").recipe

@@ -115,7 +115,7 @@ OTHER_DOCUMENTS = {**AS_OPENQA, "document": {"length_tokens": 48, "template": "{
 @pytest.mark.parametrize(
     "settings",
     [
-        {"normalize": {"query": True, "document": False}},
+        {"normalize": "query"},
         {"projection": 8},
         {"tokenization": OTHER_DOCUMENTS},
         {"model": "tiny_roberta", "kind": "roberta_ance", "head": "new"},

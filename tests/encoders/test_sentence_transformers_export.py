@@ -47,8 +47,7 @@ def test_sentence_transformers_computes_the_same_vectors(exported, pooling, norm
 
 
 @pytest.mark.parametrize(
-    ("pooling", "normalize", "projection"),
-    [("mean", True, None), ("cls", False, None), ("cls", {"query": True, "document": False}, 8)],
+    ("pooling", "normalize", "projection"), [("mean", True, None), ("cls", False, None), ("cls", "query", 8)]
 )
 def test_two_towers_are_the_routes_of_a_router(
     exported, pooling, normalize, projection, tiny_bert, start, tmp_path
@@ -73,7 +72,7 @@ def test_two_towers_are_the_routes_of_a_router(
         np.testing.assert_array_equal(started.encode(DOCUMENTS, side), encoder.encode(DOCUMENTS, side))
 
 
-BY_SIDE = {"query": True, "document": False}
+BY_SIDE = "query"
 PAIR = {"length_tokens": 48, "template": "{title} [SEP] {text}"}
 PASSAGES = {"length_tokens": 48, "passages": 2}
 
@@ -102,7 +101,7 @@ def test_what_sentence_transformers_cannot_do_is_left_as_it_is(
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_head_of_ance_is_a_dense_and_a_layer_norm(start, tiny_roberta, saved, normalize, tied):
     library = pytest.importorskip("sentence_transformers")
-    sides = {"query": True, "document": False}
+    sides = "query"
     settings = {"normalize": normalize, "tied": tied, "layer_norm": True if tied else sides}
     encoder = start("roberta_ance", tiny_roberta, head="new", dimension=16, **settings)
     with torch.no_grad():

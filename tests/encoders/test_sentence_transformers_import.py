@@ -142,7 +142,7 @@ def test_a_router_of_two_towers(dense, modules, transformer, save):
     encoder = assert_its_vectors(folder)
     read = encoder.family
     assert (read.tied, read.projection) == (False, 8)
-    assert read.normalize.model_dump() == {"query": True, "document": False}
+    assert read.normalize == "query"
     assert (read.tokenization.query.length_tokens, read.tokenization.query.template) == (12, "query: {text}")
     weights = {folder / f"{name}/model.safetensors" for name in ("query_0_Transformer", "document_2_Dense")}
     assert weights <= set(initial_files(read))
@@ -164,7 +164,7 @@ def test_the_document_tower_has_the_settings_of_its_model(modules, transformer, 
     query = save(transformer(12), modules.Pooling(32, "mean"), modules.Normalize(), prompts=PROMPTS)
     document = save(transformer(24, 0.9), modules.Pooling(32, "mean"), prompts={"document": "text: "})
     family = Transformer(model=str(query), document_model=str(document), tied=False)
-    assert family.normalize.model_dump() == {"query": True, "document": False}
+    assert family.normalize == "query"
     read = family.tokenization.document
     assert (read.template, read.length_tokens) == ("text: {title} {text}", 24)
     encoder = initial_encoder(family, seed=1)

@@ -4,8 +4,7 @@ import pytest
 
 from pyserini_ance.evaluation.legends import LEGENDS, legend, table_with_legend
 from pyserini_ance.evaluation.tables import SECONDS
-from pyserini_ance.pipeline.plan import STAGE_COLUMNS
-from pyserini_ance.pipeline.preparation_report import COUNT_COLUMNS
+from pyserini_ance.pipeline.preparation_report import COLUMNS
 
 
 def test_a_table_has_the_lines_of_its_columns_and_further_ones():
@@ -21,10 +20,11 @@ def test_a_table_has_the_lines_of_its_columns_and_further_ones():
 
 
 def test_columns_of_a_plan_do_not_take_the_lines_of_others():
-    assert legend(STAGE_COLUMNS).splitlines() == [
-        f"- {LEGENDS[column]}" for column in ("drawn queries", "dev evaluations", "documents to encode")
+    own = ["drawn queries", "dev evaluations", "documents to encode"]
+    assert legend(["stage", "steps", "epochs", "refreshes", *own]).splitlines() == [
+        f"- {LEGENDS[column]}" for column in own
     ]
-    assert legend(COUNT_COLUMNS) == f"- {LEGENDS['median tokens']}"
+    assert legend(COLUMNS) == f"- {LEGENDS['median tokens']}"
 
 
 def test_several_runs_need_a_line_and_measures_do_not():

@@ -31,4 +31,4 @@ def lists_of(run: RunDir) -> MinedLists:
     """The lists of its last generation."""
     collection, last = collection_of(run), open_generation(run.generation("ance", 2), {})
     weights = {last.folder.name: last.weights}
-    return MinedLists.of(collection, collection.split("train"), list(last.tables.values()), weights)
+    return MinedLists(collection, collection.split("train"), list(last.tables.values()), weights)

@@ -203,7 +203,7 @@ def main() -> None:
     for name, line in lines.items():
         with open(args.folder / name, "a") as file:
             file.writelines(line.format(i) for i in range(args.asked))
-    elsewhere = {"launch": "external", "refresher_timeout_seconds": 120, "trainer_timeout_seconds": 120}
+    elsewhere = {"launch": "external", "timeout_seconds": 120}
     (args.folder / "small.yaml").write_text(dump(Recipe.model_validate({**settings, "refresher": elsewhere})))
 
 

@@ -48,7 +48,7 @@ STAGES = {
         evaluate={"every_steps": 15},
     ),
 }
-REFRESHER = {"launch": "external", "refresher_timeout_seconds": 60, "trainer_timeout_seconds": 60}
+REFRESHER = {"launch": "external", "timeout_seconds": 60}
 VICTIMS = (["trainer"], ["trainer"], ["refresher"], ["refresher"], ["trainer", "refresher"])
 
 

@@ -18,7 +18,7 @@ from pyserini_ance.storage.files import read_json_lines
 LATE = {"every_steps": 6, "mode": "async", "adopt": {"after_steps": 4}}
 STAGE = make_stage(ANN, steps=30, refresh=LATE, evaluate={"every_steps": 10})
 READY = {"every_steps": 6, "mode": "async", "adopt": "when_ready", "max_staleness_steps": 14}
-PATIENT = {"launch": "external", "refresher_timeout_seconds": 60, "trainer_timeout_seconds": 60}
+PATIENT = {"launch": "external", "timeout_seconds": 60}
 
 
 class Runs:
@@ -77,9 +77,7 @@ def test_when_the_refresher_dies_training_goes_on_to_its_bound_and_says_what_it_
 ):
     run = tmp_path / "run"
     refresher = runs.start("refresh", runs.recipe(), run, fault="kill_in_request", stage="tables", step=12)
-    ended = runs.server.wait(
-        runs.start("train", runs.recipe({**PATIENT, "refresher_timeout_seconds": 8}), run)
-    )
+    ended = runs.server.wait(runs.start("train", runs.recipe({**PATIENT, "timeout_seconds": 8}), run))
     assert runs.server.wait(refresher)["code"] == -9
     assert (
         ended["code"] == 1

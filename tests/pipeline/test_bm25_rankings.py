@@ -53,7 +53,10 @@ def ranked(recipe, *given) -> list[Path]:
 
 
 def test_what_a_recipe_wants(small_recipe):
-    settings = {"bm25": {"hits": 107, "rm3": {}}, "final_evaluation": {"split": ["test", "dev"], "hits": 20}}
+    settings = {
+        "bm25": {"hits": 107, "rm3": True},
+        "final_evaluation": {"split": ["test", "dev"], "hits": 20},
+    }
     recipe = small_recipe(RUN, **settings)
     assert bm25_for_training(recipe) == Bm25Request("train", 107)
     assert bm25_for_evaluation(recipe) == [

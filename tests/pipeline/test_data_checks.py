@@ -2,8 +2,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from pyserini_ance.pipeline.data_checks import check_splits, check_template_fields
-from pyserini_ance.recipe.load import load
+from pyserini_ance.pipeline.data_checks import check_template_fields
 
 
 @pytest.mark.parametrize(
@@ -20,10 +19,3 @@ def test_a_template_that_would_leave_texts_blank_is_refused(template, message):
     expected = pytest.raises(ValueError, match=message) if message else nullcontext()
     with expected:
         check_template_fields("key", template, "document", iter(["text", "url"]))
-
-
-def test_a_default_split_that_a_file_replaces_is_named_with_the_cure():
-    recipe = load("demo/rand-batch", "data={kind: beir, folder: set, splits: {test: qrels/dev.tsv}}").recipe
-    cure = r"replaces the default splits train, dev, test: write out train: qrels/train.tsv there, too\)$"
-    with pytest.raises(ValueError, match=f"train_split names 'train'.*{cure}"):
-        check_splits(recipe, recipe.data.split_names)

@@ -189,7 +189,7 @@ def test_the_advice_fits_the_error(small_recipe, tmp_path, caplog, error, cure):
     run = experiment.Experiment(small_recipe(STAGES), tmp_path / "run", World())
     run.run_dir.create("")
     run.run_dir.mark("running", "stage warm, step 3")
-    with pytest.raises(type(error)), run.session.recording_the_end():
+    with pytest.raises(type(error)), run.run_dir.trainer.recording_the_end(), run.advising():
         raise error
     assert f"failed at stage warm, step 3; {cure.format(tmp_path / 'run')}" in caplog.messages[-1]
     recorded = state(run.run_dir.folder)

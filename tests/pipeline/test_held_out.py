@@ -5,7 +5,6 @@ split.
 import pytest
 from helpers.stages import RANDOM, make_stage
 
-from pyserini_ance.data.hold_out import HoldOut
 from pyserini_ance.data.trec import read_qrels
 from pyserini_ance.distributed.world import World
 from pyserini_ance.pipeline.experiment import Experiment
@@ -20,7 +19,7 @@ def held_out(small_recipe, tmp_path):
     """A recipe whose data has no dev split; 4 of 15 training queries become one."""
     recipe = small_recipe({"a": STAGE}, cache=str(tmp_path / "cache"))
     files = {name: split for name, split in recipe.data.splits.items() if name != "dev"}
-    data = recipe.data.model_copy(update={"splits": files, "hold_out": HoldOut(queries=4)})
+    data = recipe.data.model_copy(update={"splits": files, "hold_out": 4})
     return recipe.model_copy(update={"data": data})
 
 
@@ -33,7 +32,7 @@ def test_a_run_records_the_split_and_resumes_with_it(held_out, tmp_path):
     assert set(recorded) == set(read_collection(run.read_recipe()).split("dev").queries.ids)
     again = Experiment(run.read_recipe(), run.folder, World()).run(resume=True)
     assert [row["RR@10"] for row in again.table] == rows
-    other = held_out.data.model_copy(update={"hold_out": HoldOut(queries=5)})
+    other = held_out.data.model_copy(update={"hold_out": 5})
     with pytest.raises(ValueError, match="differ"):
         Experiment(held_out.model_copy(update={"data": other}), run.folder, World()).run(resume=True)
 
@@ -41,7 +40,7 @@ def test_a_run_records_the_split_and_resumes_with_it(held_out, tmp_path):
 def test_without_a_dev_split_the_stages_that_need_one_and_both_cures_are_named(held_out):
     stages = {"a": held_out.stages["a"], "b": held_out.stages["a"]}
     data = held_out.data.model_copy(update={"hold_out": None})
-    with pytest.raises(ValueError, match="hold_out.queries=200; or .*: stages.a.* stages.b.evaluate=null$"):
+    with pytest.raises(ValueError, match="data.hold_out=200; or .*: stages.a.* stages.b.evaluate=null$"):
         read_collection(held_out.model_copy(update={"data": data, "stages": stages}))
 
 

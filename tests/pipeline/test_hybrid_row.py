@@ -13,7 +13,7 @@ from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import last_stage
-from pyserini_ance.pipeline import experiment, final_evaluator
+from pyserini_ance.pipeline import experiment, final_evaluator, preparation
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_command
 from pyserini_ance.pipeline.model_export import write_qrels
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
@@ -120,7 +120,7 @@ def train(recipe: Recipe, folder: Path, resume: bool = False) -> None:
             one.output.write_text(lines(SPARSE))
 
     bm25.retrieve = retrieve
-    experiment.check_tools = lambda recipe: None  # there may be no Java
+    preparation.check_tools = lambda recipe: None  # there may be no Java
     experiment.train(recipe, folder, resume=resume)
 
 
@@ -143,7 +143,7 @@ def test_rows_that_the_recipe_does_not_want_are_not_ranked(recipe, run_processes
 
 def test_a_run_with_bm25_ends_with_the_row(recipe, run_processes, tmp_path):
     """RM3, which has a row of its own, is not fused."""
-    run, recipe = RunDir(tmp_path / "run"), recipe.model_copy(update={"bm25": Bm25(rm3={})})
+    run, recipe = RunDir(tmp_path / "run"), recipe.model_copy(update={"bm25": Bm25(rm3=True)})
     run_processes(1, train, recipe, run.folder, join=False)
     rows, written = table(run), run.ranking("hybrid", "test").stat().st_mtime_ns
     assert [row["row"] for row in rows] == ["bm25", "bm25+rm3", "untrained", "a", "hybrid"]

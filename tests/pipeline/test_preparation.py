@@ -30,9 +30,8 @@ CHECKS = [
     (
         {"evaluate": {"every_steps": 2, "split": ["dev", "valid"]}},
         {},
-        "stages measure checkpoints on split 'valid', but `data` has no such split; splits: train, dev, "
-        "test; cut 'valid' from the training queries: data.hold_out.queries=200 data.hold_out.split=valid; "
-        "or .*: stages.a.evaluate=null$",
+        "evaluate.split names 'valid', but `data` has no such split; splits: train, dev, "
+        "test; measure no checkpoints, .*: stages.a.evaluate=null$",
     ),
     (
         {**drawing("ann"), "refresh": {"every_steps": 1, "query_chunks": 6}},

@@ -105,7 +105,7 @@ def test_what_would_stop_the_last_run_stops_the_first(chain, small_recipe):
 
 def test_overrides_of_the_data_are_inherited_where_the_files_have_the_same_data(chain, small_recipe):
     file, other = load("last.yaml").recipe, small_recipe({"a": STAGE}, data={"kind": "docstrings"})
-    recipe = load("last.yaml", "data.unknown_ids=skip", "threads=2", "seed=1", "stages.last.steps=5").recipe
+    recipe = load("last.yaml", "data.skip=[unknown_ids]", "threads=2", "seed=1", "stages.last.steps=5").recipe
     required = load("middle.yaml").recipe.model_copy(update={"expect": {"test": {"RR@10": 0.5}}})
     inherited = inherit(required, recipe, file)
     assert (inherited.data, inherited.threads, inherited.seed) == (recipe.data, 2, 42)

@@ -54,7 +54,7 @@ READY = {
         "refresh": {"every_steps": 3, "mode": "async", "adopt": "when_ready", "max_staleness_steps": 5},
     }
 }
-ELSEWHERE = {"launch": "external", "refresher_timeout_seconds": 30, "trainer_timeout_seconds": 30}
+ELSEWHERE = {"launch": "external", "timeout_seconds": 30}
 
 
 @pytest.fixture(scope="module")

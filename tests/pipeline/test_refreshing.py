@@ -23,7 +23,7 @@ STAGE = make_stage({"kind": "ann", "top_k": 5}, steps=20, refresh={"every_steps"
 @pytest.fixture
 def recipe(small_recipe) -> Recipe:
     return small_recipe(
-        {"a": STAGE}, refresher={"launch": "external", "device": "cpu", "trainer_timeout_seconds": 10}
+        {"a": STAGE}, refresher={"launch": "external", "device": "cpu", "timeout_seconds": 10}
     )
 
 

@@ -24,7 +24,7 @@ def run(tmp_path) -> RunDir:
 
 
 def test_a_run_may_continue_on_another_machine_and_with_other_published_figures(run):
-    machine = "refresher={launch: external, device: cpu, threads: 2, refresher_timeout_seconds: 5}"
+    machine = "refresher={launch: external, device: cpu, timeout_seconds: 5}"
     figures = ["data.official.documents=7", "description=better", "expect={test: {RR@10: 0.4}}"]
     for changes in ([], ["cache=/elsewhere", "device=cpu", "threads=3", machine], figures):
         check_same_run(run, load("demo/ance", *changes).recipe, collection("one"))

@@ -59,7 +59,7 @@ def test_positives_of_all_kinds_are_no_negatives(lists):
     texts = Texts(["a", "b"], {"text": ["?", "?"]})
     split = Split("train", texts, Qrels.of([0, 0], [3, 5], [1, 1], 2))
     tables = (table([[3, 7, 8], [7, 8, 9]]), table([[6, PADDING], [8, 4]], [[0, 5], [0, 8], [1, 9]]))
-    found = MinedLists.of(lists.collection, split, tables, {})
+    found = MinedLists(lists.collection, split, tables, {})
     assert [found.split.qrels.relevant(query).tolist() for query in (0, 1)] == [[3, 5, 8], [9]]
     assert [found.candidates(query).tolist() for query in (0, 1)] == [[6, 7], [4, 7, 8]]
     for query, (positive, *negatives) in found.draw(20, 3, seed=1):
@@ -119,10 +119,10 @@ def test_positives_rise_above_negatives(run, run_processes, tmp_path, loss):
 
 def train_counted(folder: Path, output: Path, settings: TeacherSettings, dies_at: int) -> list[int]:
     """The steps that are trained; the process is killed at the end of step `dies_at`."""
-    steps, make_bar = [], teacher_training._bar
+    steps, make_callback = [], teacher_training._callback
 
-    def counting_bar(total: int):
-        class Counting(type(make_bar(total))):
+    def counting_callback(bar):
+        class Counting(type(make_callback(bar))):
             def on_step_end(self, arguments, state, control, **more):
                 steps.append(state.global_step)
                 if state.global_step == dies_at:
@@ -131,7 +131,7 @@ def train_counted(folder: Path, output: Path, settings: TeacherSettings, dies_at
 
         return Counting()
 
-    teacher_training._bar = counting_bar
+    teacher_training._callback = counting_callback
     train_by(folder, output, settings)
     return steps
 

@@ -55,9 +55,9 @@ def run(tmp_path) -> RunDir:
 
 
 def watch(
-    run: RunDir, refresher: StubRefresher, trainer_timeout_seconds: float = 5, world: World | None = None
+    run: RunDir, refresher: StubRefresher, timeout_seconds: float = 5, world: World | None = None
 ) -> str:
-    settings = RefresherProcess().model_copy(update={"trainer_timeout_seconds": trainer_timeout_seconds})
+    settings = RefresherProcess().model_copy(update={"timeout_seconds": timeout_seconds})
     return serve_requests(run, refresher, settings, world or World())
 
 
@@ -93,7 +93,7 @@ def test_what_a_stopped_training_left_open_is_made_before_it_leaves(run):
 
 def test_as_long_as_training_lives_it_stays(run, clock):
     start, training = clock.now, ExitStack()
-    training.enter_context(RunDir(run.folder).held())
+    training.enter_context(RunDir(run.folder).trainer.held())
     clock.after(40, training.close)
     assert "no training for 20 seconds" in watch(run, StubRefresher(run), 20)
     assert 59 < clock.now - start < 61

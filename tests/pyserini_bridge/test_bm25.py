@@ -6,7 +6,6 @@ import pytest
 
 from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.pyserini_bridge.bm25 import Bm25Job, retrieve
-from pyserini_ance.recipe.models import Rm3
 
 pytestmark = pytest.mark.long
 
@@ -21,8 +20,8 @@ DOCUMENTS = [
 KITTENS = [("both-1", "a kitten is a feline"), ("both-2", "feline or kitten"), ("third", "a feline sleeps")]
 FILLING = [(f"other-{n}", f"number{n} of something") for n in range(40)]
 QUERIES = [("01", "CATS"), ("1", "the of"), ("q", ""), ("x", "😀 bark"), ("y", '"( *:* \t lone \ud800 ~')]
-BUILD = SimpleNamespace(k1=0.9, b=0.4, threads=2, index="build", rm3=None)
-EXPANDED = SimpleNamespace(**{**vars(BUILD), "rm3": Rm3(fb_terms=5, fb_docs=2)})
+BUILD = SimpleNamespace(k1=0.9, b=0.4, threads=2, index="build", rm3=False)
+EXPANDED = SimpleNamespace(**{**vars(BUILD), "rm3": True})
 
 
 @pytest.fixture(scope="module")

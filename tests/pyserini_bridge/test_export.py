@@ -43,7 +43,7 @@ def folders(roberta, bert_tokenizer, tmp_path_factory):
     return made
 
 
-SPLIT = {"normalize": {"query": False, "document": True}, "layer_norm": {"query": True, "document": False}}
+SPLIT = {"normalize": "document", "layer_norm": "query"}
 CASES = [
     # folder, side file, query class, document class, fragments of the reasons
     ("ance", side(ANCE), "ance", "ance", []),
@@ -104,7 +104,7 @@ def test_flags(folders):
     for folder, settings in (("ance", ANCE), ("dpr", DPR)):
         plain = stock_class(side(settings), folders / folder)
         assert plain.flags == () and plain.document_flags == (*sizes, str(settings["dimension"]))
-    one_sided = stock_class(side(AUTO, normalize={"query": True, "document": False}), folders / "bert")
+    one_sided = stock_class(side(AUTO, normalize="query"), folders / "bert")
     assert "--l2-norm" in one_sided.flags and "--l2-norm" not in one_sided.document_flags
     prefixed = stock_class(side(AUTO, query="query: {text}", document="passage: {text}"), folders / "bert")
     assert prefixed.flags == ("--pooling", "mean", "--l2-norm", "--query-prefix", "query:")

@@ -60,7 +60,6 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (refresh("query_chunks: 2, positives_top_k: 3"), "remove one of them"),
     ("stages.only.evaluate={every_steps: 4, patience: 2, keep_best: false}", "it needs keep_best: true"),
     ("stages.only.evaluate={every_steps: 4, adopt: when_ready}", "only: evaluate.adopt is set, but a sync "),
-    ("stages.only.average={checkpoints: 2}", "average.checkpoints is 2, but dev evaluates 0 checkpoints"),
     (f"{DISTIL}.teacher=hybrid", "loss `nll` uses no teacher; set loss: kl or margin_mse"),
     (f"{DISTIL}.loss=kl", "loss `kl` follows a teacher's scores; name one: `teacher: {kind: hybrid}`"),
     # stages that follow one another
@@ -115,8 +114,7 @@ def test_a_contradiction_is_named_once_with_its_key(base, overrides, fragment):
 TEACHERS = [  # overrides of demo/ar2
     ("ranker-1.after=warmup", "no stage 'warmup' (did you mean 'warm-up'?); stages: warm-up, "),
     ("ranker-1.after=iteration-1", "stages.iteration-1.terms.query.teacher: `teachers` has no"),
-    ("ranker-2.init_from={teacher: ranker-2}", "init_from.teacher: `teachers` has no 'ranker-2'"),
-    ("ranker-2.init_from={teacher: a, model: b}", "expected `initial`, `{teacher: NAME}`, or"),
+    ("ranker-2.init_from=teachers.ranker-2", "ranker-2.init_from: `teachers` has no 'ranker-2'"),
     ("ranker-1.negatives=[random]", "`random` is not mined from the result of a stage; use ann"),
     ("ranker-1.negatives=[{kind: ann, rolling: true}]", "rolling of `ann` has no effect here"),
     ("warm-up={after: warm-up, negatives: [ann]}", "teachers.warm-up: a stage has this name; give the"),

@@ -14,6 +14,7 @@ from pyserini_ance.encoders.family import MAY_DIFFER
 from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.teacher_training import TRAINED
 
 PUBLISHED = {path.parent.name: read_published(path.parent).rows for path in SHIPPED.glob("*/_published.yaml")}
 RECIPES = [name for name in shipped() if name.split("/")[0] in PUBLISHED]
@@ -145,7 +146,7 @@ DANCE_LAMB = {
 }
 NORM = {
     "encoder.normalize": True,
-    **of("norm", ANN, steps=110_000, terms__query__loss__temperature=0.01, **DANCE_LAMB),
+    **of("norm", ANN, steps=110_000, terms__query__loss__scale=1 / 0.01, **DANCE_LAMB),
 }
 DUAL = of("dual", ANN, terms__document__weight=0.1, **DANCE_LAMB)
 # Sun et al. 2022, Tables 5 and 7.
@@ -204,7 +205,7 @@ EPISODE = {
 EPOCH = 502_939
 MINED = {"kind": "ann", "top_k": 200}
 SIMLM = {"batch_queries": 64, "init_from": "initial", "lr_schedule__warmup_steps": 1000, **ADAMW}
-SIMLM_TERM = {"terms__query__in_batch_negatives": True, "terms__query__loss__temperature": 0.02}
+SIMLM_TERM = {"terms__query__in_batch_negatives": True, "terms__query__loss__scale": 1 / 0.02}
 AR2 = {"kind": "ann", "top_k": 100, "num_negatives": 15}
 FOLLOWS = {"terms__query__loss__kind": "kl", "terms__query__teacher__kind": "cross_encoder"}
 
@@ -241,7 +242,7 @@ DISTILLED = {
             refresh__initial_model="previous_stage",
             optimizer__learning_rate=3e-5,
             terms__query__weight=0.2,
-            terms__distil__loss__temperature=0.02,
+            terms__distil__loss__scale=1 / 0.02,
             terms__distil__teacher__model="intfloat/simlm-msmarco-reranker",
             **SIMLM,
             **SIMLM_TERM,
@@ -274,7 +275,7 @@ DISTILLED = {
                     lr_schedule__total_steps=15_000,
                     lr_schedule__offset_steps=1500 * (number - 1),
                     keep_optimizer=number > 1,
-                    terms__query__teacher__trained=f"ranker-{number}",
+                    terms__query__teacher__model=f"teachers.ranker-{number}",
                     **FOLLOWS,
                     **ADAMW,
                 ),
@@ -289,7 +290,7 @@ DISTILLED = {
         "simans",
         {**AR2, "sampling_strategy": "ambiguous", "a": 0.5, "b": 0.0},
         init_from="previous",
-        terms__query__teacher__trained="ranker-10",
+        terms__query__teacher__model="teachers.ranker-10",
         steps=60_000 * 9 // 10,
         batch_queries=256,
         refresh__every_steps=5000 * 9 // 10,
@@ -324,7 +325,7 @@ DISTILLED = {
                 lr_schedule__warmup_steps=0,
                 lr_schedule__total_steps=steps(3, 96),
                 lr_schedule__offset_steps=first,
-                terms__query__teacher__trained=f"re-ranker-{number}",
+                terms__query__teacher__model=f"teachers.re-ranker-{number}",
                 **FOLLOWS,
                 **ADAMW,
             ).items()
@@ -504,7 +505,7 @@ SAID = {
         **NORM,
         **DUAL,
         "stages.dual.steps": 80_000,
-        "stages.dual.terms.document.loss.temperature": 0.01,
+        "stages.dual.terms.document.loss.scale": 1 / 0.01,
     },
     "msmarco-doc/ltre-bm25": {**LTRE, **of("ltre", {}, terms__query__loss__kind="ranknet", **FROM_BM25)},
     "msmarco-doc/ltre-lambdarank": {
@@ -659,18 +660,18 @@ def test_a_cross_encoder_learns_from_the_retriever_that_it_teaches_next(name):
     stages, taught = list(whole.stages), []
     for stage_name, stage in whole.stages.items():
         for teacher in stage.teachers.values():
-            if teacher.trained is None:
+            if not teacher.needs:
                 continue
-            trained = whole.teachers[teacher.trained]
+            trained = whole.teachers[teacher.model.removeprefix(TRAINED)]
             before = stages[stages.index(stage_name) - 1]
-            goes_on = teacher.trained in {one.trained for one in whole.stages[before].teachers.values()}
+            goes_on = teacher.model in {one.model for one in whole.stages[before].teachers.values()}
             assert goes_on or trained.after == before
             assert stage.init_from == "previous" or stage.mines_with_previous
             assert {source.top_k for source in trained.negatives} == {s.top_k for s in stage.components}
-            taught.append(teacher.trained)
-    assert list(dict.fromkeys(taught)) == list(whole.teachers)
+            taught.append(teacher.model)
+    assert list(dict.fromkeys(taught)) == [f"teachers.{name}" for name in whole.teachers]
     for former, teacher in pairwise(whole.teachers.values()):
-        assert whole.teachers[teacher.init_from.teacher] is former
+        assert whole.teachers[teacher.init_from.removeprefix(TRAINED)] is former
 
 
 # --- what hangs together

@@ -12,7 +12,7 @@ from pyserini_ance.pipeline.preparation import stored_collection
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.reports import fusion
 from pyserini_ance.reports.ranking_inputs import open_ranking
-from pyserini_ance.reports.reranking import Reranking
+from pyserini_ance.reports.reranking import rerank
 from pyserini_ance.storage.files import write_json
 
 # "which year" is answered by p4 and p5, "which thing" by p0, p3, ..., "what" by p11, "who" by none
@@ -36,18 +36,18 @@ def run(asked_recipe, tmp_path):
 
 
 def test_a_reranked_one(run, tmp_path):
-    ranked = open_ranking(str(run.folder))
-    reranking = Reranking(ranked, (3,), tmp_path / "out", parse_measures(["Success@1", "Success@3"]))
-    reranking.begin("m")
-    reranking.score(lambda pairs: np.arange(len(pairs), dtype=np.float32))  # from behind
-    first, turned = reranking.rows()
+    ranked, measures = open_ranking(str(run.folder)), parse_measures(["Success@1", "Success@3"])
+    model = {"model": "m"}
+
+    def backwards(pairs):
+        return np.arange(len(pairs), dtype=np.float32)
+
+    first, turned = rerank(ranked, backwards, (3,), tmp_path / "out", measures, model)
     assert [first["Success@1"], first["Success@3"]] == [1 / 4, 2 / 4]  # p11 holds 1991
     assert [turned["Success@1"], turned["Success@3"]] == [1 / 4, 2 / 4]  # p4 holds 1984
-    with pytest.raises(
-        ValueError,
-        match="no judgments: .* for Success@5, Success@20, Success@100 only, not for RR@10; .*--qrels FILE",
-    ):
-        Reranking(ranked, (3,), tmp_path / "other", parse_measures(["RR@10"])).begin("m")
+    message = "no judgments: .* for Success@5, Success@20, Success@100 only, not for RR@10; .*--qrels FILE"
+    with pytest.raises(ValueError, match=message):
+        rerank(ranked, backwards, (3,), tmp_path / "other", parse_measures(["RR@10"]), model)
     assert not (tmp_path / "other").exists()
 
 

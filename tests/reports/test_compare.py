@@ -5,7 +5,7 @@ import json
 import pytest
 from helpers.finished_run import finished
 
-from pyserini_ance.reports.compare import compare, read_distinct, row_named, runs_in, variant_legend
+from pyserini_ance.reports.compare import compare, read_distinct, runs_in, variant_legend
 
 
 def result(recipe: str, value: float, config_hash: str = "a1b2c3d4", bm25: float = 0.4, **more) -> dict:
@@ -147,23 +147,6 @@ def test_a_legend_says_what_variants_differ_in(make_run):
     results = read_distinct([make_run("four", 0.4), make_run("five", 0.4, *keys)])
     lines = variant_legend(results, [row["recipe"] for row in compare(results)[0]])
     assert all(line.endswith("; and 1 more") and line.count("=") == 3 for line in lines)
-
-
-def test_a_folder_names_the_row_of_its_runs(make_run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    runs = [
-        make_run("grid/42", 0.4),
-        make_run("grid/43", 0.5, "seed=43"),
-        make_run("other", 0.6, "bm25.k1=0.5"),
-    ]
-    results = read_distinct(runs)
-    rows = [row["recipe"] for row in compare(results)[0]]
-    tagged = f"set/ance [{results[0]['config_hash'][:6]}]"
-    assert row_named("grid/42", results) == row_named(str(tmp_path / "grid"), results) == tagged
-    assert row_named("other/", results) in rows and row_named("other/", results) != tagged
-    assert row_named("bm25", results) == "bm25" and row_named("absent", results) == "absent"
-    with pytest.raises(ValueError, match=r"^\. has runs in several rows: set/ance \[.*; pass one of them"):
-        row_named(".", results)
 
 
 def test_a_grids_folder_selects_its_finished_runs(tmp_path, caplog):

@@ -51,29 +51,21 @@ def test_a_row_a_file_and_a_recipe(ranked, tmp_path, small_recipe):
         and by_recipe.identity == {**ranked.identity, "ranking": str(ranked.file)}
     )
     assert ranked.qrels["test-0"] == {"red-horse": 1} and len(ranked.qrels) == 5
-    with pytest.raises(
-        ValueError, match=r"run:bm52 has no ranking of split 'test' .*; rows that have one: bm25"
+    no_row = r"run has no ranking of split 'test' .*bm52.test.trec is missing\); rows that have one: bm25"
+    no_split = r"have one: none; a run .* final_evaluation.split=\[test,dev\] has them"
+    for error, message, call in (
+        (ValueError, no_row, lambda: open_ranking(f"{folder}:bm52")),
+        (ValueError, no_split, lambda: ranking_file(RunDir(folder), None, "dev")),
+        (
+            ValueError,
+            "run:bm25 is one ranking and --run .*run.test.trec another",
+            lambda: open_ranking(f"{folder}:bm25", ranked.file),
+        ),
+        (
+            FileNotFoundError,
+            "recipe.yaml is not a run directory; pass one, or a recipe and a",
+            lambda: open_ranking(str(folder / "recipe.yaml")),
+        ),
     ):
-        open_ranking(f"{folder}:bm52")
-    with pytest.raises(
-        ValueError, match=r"have one: none; a run .* final_evaluation.split=\[test,dev\] has them"
-    ):
-        ranking_file(RunDir(folder), None, "dev")
-    with pytest.raises(
-        ValueError, match=r"run:bm25 is one ranking and --run .*run.test.trec another; remove one of them"
-    ):
-        open_ranking(f"{folder}:bm25", ranked.file)
-    with pytest.raises(
-        FileNotFoundError,
-        match="recipe.yaml is not a run directory; pass one, or a recipe and a ranking of its queries",
-    ):
-        open_ranking(str(folder / "recipe.yaml"))
-
-
-def test_a_short_ranking_is_refused(ranked):
-    ranked.check_hits(4)
-    with pytest.raises(
-        ValueError,
-        match="run.test.trec has at most 4 hits a query, fewer than --first 5; pass a longer ranking",
-    ):
-        ranked.check_hits(5)
+        with pytest.raises(error, match=message):
+            call()

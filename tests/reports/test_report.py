@@ -9,7 +9,7 @@ from helpers import report_pages
 from helpers.finished_run import ranked
 
 from pyserini_ance.recipe.load import dump, load
-from pyserini_ance.reports.plots import COLOURS, line_plot, running_mean, thinned
+from pyserini_ance.reports.plots import COLOURS, line_plot, running_mean
 from pyserini_ance.reports.report import comparison_report, run_report, write_report
 from pyserini_ance.reports.run_history import RunHistory, Series
 from pyserini_ance.runs.rundir import RunDir
@@ -60,23 +60,6 @@ def test_expected_scores_are_next_to_the_measured_ones(finished_run):
     assert "No significance tests: " in run_report(RunHistory(RunDir(folder)))
 
 
-@pytest.mark.parametrize(("refreshes", "folded"), [(8, False), (9, True)])
-def test_many_mined_tables_are_folded(base, tmp_path, refreshes, folded):
-    run = RunDir(tmp_path / "run")
-    run.create(dump(load(base).recipe))
-    mined = {"query.0": {"kind": "ann", "candidates": 10, "dropped": {"duplicates": 1}, "new_share": 0.5}}
-    records = [
-        {"event": "generation", "stage": "only", "step": step, "checkpoint_step": step, "tables": mined}
-        for step in range(refreshes)
-    ]
-    more = {"waited_seconds": 0.0, "seconds": {}}
-    run.metrics.write_text("".join(json.dumps({**record, **more}) + "\n" for record in records))
-    shown = run_report(RunHistory(run))
-    rows = next(rows for rows in report_pages.tables(shown) if "adopted at" in rows[0])
-    assert len(rows) == 1 + refreshes and rows[-1][-2:] == ["50.0%", "1"]
-    assert (f"<summary>the {refreshes} mined tables</summary>" in shown) == folded
-
-
 def test_margins_of_different_sources_have_axes_of_their_own(base, tmp_path):
     """BM25's scores are a hundred times the model's: on one axis the model's margins would be flat."""
     run = RunDir(tmp_path / "run")
@@ -100,7 +83,7 @@ def test_margins_of_different_sources_have_axes_of_their_own(base, tmp_path):
 def test_a_failed_run_has_a_report_of_what_it_has(base, tmp_path):
     run = RunDir(tmp_path / "run")
     run.create(dump(load(base).recipe))
-    with run.held():
+    with run.trainer.held():
         run.mark("failed", "stage only, step 2", reason=f"the disk is full {NASTY}")
     run.metrics.write_text(steps(2))
     shown = write_report(run).read_text()
@@ -161,14 +144,7 @@ def test_texts_are_escaped(finished_run):
     run.measures.write_text(json.dumps({**results, "rows": [*results["rows"], {"row": NASTY, NASTY: 1.0}]}))
     shown = run_report(RunHistory(run))
     assert "<script" not in shown and shown.count("&lt;script&gt;") >= 6
-    assert "<script" not in line_plot({NASTY: Series([0, 1], [1, 2]), "b": Series([0], [1])}, NASTY, NASTY)
-
-
-def test_long_lines_are_thinned_to_means_and_stay_interrupted():
-    nan = float("nan")
-    x, y = thinned(Series([float(i) for i in range(4000)], [1.0] * 1995 + [nan] + [3.0] * 2004))
-    assert len(x) == len(y) == 400 and x[0] == 4.5
-    assert y[:199].tolist() == [1.0] * 199 and y[199] != y[199] and y[200:].tolist() == [3.0] * 200
+    assert "<script" not in line_plot({NASTY: Series([0, 1], [1, 2]), "b": Series([0], [1])}, NASTY)
 
 
 def test_a_running_mean_does_not_cross_stages():

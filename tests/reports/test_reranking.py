@@ -9,7 +9,7 @@ from pyserini_ance.data.trec import best_first, read_run
 from pyserini_ance.pyserini_bridge import searchers as first_stage
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.reports.ranking_inputs import open_ranking
-from pyserini_ance.reports.reranking import FIRST_STAGE, QueryLog, Reranking, merge_reranked, search_timer
+from pyserini_ance.reports.reranking import FIRST_STAGE, QueryLog, merge_reranked, rerank, search_timer
 from pyserini_ance.runs.rundir import RunDir
 
 MEASURES = parse_measures(["RR@10", "R@2"])
@@ -31,9 +31,8 @@ class SharedWords:
 
 
 def test_each_pair_is_scored_once_and_each_depth_written(ranked, tmp_path):
-    scorer, reranking = SharedWords(), Reranking(ranked, (1, 3), tmp_path / "out", MEASURES)
-    reranking.begin("m", batch_pairs=2)
-    reranking.score(scorer)
+    scorer = SharedWords()
+    first, one, three = rerank(ranked, scorer, (1, 3), tmp_path / "out", MEASURES, {"model": "m"})
     assert [len(call) for call in scorer.calls] == [1, 1, 2, 1, 0]  # the first slice warms up
     assert [[(query, document.strip()) for query, document in call] for call in scorer.calls[1:3]] == [
         [("query of red horse", "the apple is red")],
@@ -42,7 +41,6 @@ def test_each_pair_is_scored_once_and_each_depth_written(ranked, tmp_path):
             ("query of red horse", "the horse is red very very very very"),
         ],
     ]
-    first, one, three = reranking.rows()
     first_one, first_three = (read_run(tmp_path / "out" / f"first-{depth}.trec") for depth in (1, 3))
     assert list(first_one["test-0"]) == ["red-apple", "pink-river", "red-horse", "blue-cloud"]
     assert list(first_three["test-0"]) == ["red-horse", "red-apple", "pink-river", "blue-cloud"]
@@ -56,50 +54,58 @@ def test_each_pair_is_scored_once_and_each_depth_written(ranked, tmp_path):
 
 
 def test_a_killed_one_goes_on_and_ends_the_same(ranked, tmp_path):
-    whole, killed = (Reranking(ranked, (2, 4), tmp_path / name, MEASURES) for name in ("whole", "killed"))
-    for reranking in (whole, killed):
-        reranking.begin("m")
-    whole.score(SharedWords())
+    work = {"cutoffs": (2, 4), "measures": MEASURES, "settings": {"model": "m"}}
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    rerank(ranked, SharedWords(), folder=whole, **work)
     with pytest.raises(KeyboardInterrupt):
-        killed.score(SharedWords(fail_after=4))
-    assert not list((tmp_path / "killed").glob("*.trec"))
-    with open(tmp_path / "killed" / "queries.jsonl", "a") as file:
+        rerank(ranked, SharedWords(fail_after=4), folder=killed, **work)
+    assert not list(killed.glob("*.trec"))
+    with open(killed / "queries.jsonl", "a") as file:
         file.write('{"query": "test-1", "scor')  # as a crash may leave it
     again = SharedWords()
-    killed.begin("m")
-    killed.score(again)
+    rerank(ranked, again, folder=killed, **work)
     assert {query for call in again.calls for query, _ in call} == {"query of green horse"}
-    for reranking in (whole, killed):
-        reranking.rows()
-    for depth in (2, 4):
-        assert (tmp_path / "whole" / f"first-{depth}.trec").read_text() == (
-            tmp_path / "killed" / f"first-{depth}.trec"
-        ).read_text()
+    for name in ("first-2.trec", "first-4.trec"):
+        assert (whole / name).read_text() == (killed / name).read_text()
 
 
-def test_other_queries_are_refused_before_anything_is_scored(ranked, tmp_path):
-    other = open_ranking(str(ranked.file.parent), ranked.file, "dev")
-    with pytest.raises(
-        ValueError, match="ranks nothing for the queries of 'dev': it has test-0, ..., they are"
-    ):
-        Reranking(other, (2,), tmp_path / "out", MEASURES).begin("m")
-    qrels = {"other": {"red-horse": 1}}
-    with pytest.raises(ValueError, match="no query of the run is judged: the run has 'test-0'"):
-        Reranking(ranked, (2,), tmp_path / "out", MEASURES, qrels).begin("m")
+@pytest.mark.parametrize(
+    ("split", "cutoff", "qrels", "message"),
+    [
+        ("dev", 2, None, "ranks nothing for the queries of 'dev': it has test-0, ..., they are"),
+        ("test", 2, {"other": {"red-horse": 1}}, "no query of the run is judged: the run has 'test-0'"),
+        ("test", 5, None, "run.test.trec has at most 4 hits a query, fewer than --first 5; pass a longer"),
+    ],
+)
+def test_what_cannot_be_reranked_is_refused_before_it_is_scored(
+    ranked, tmp_path, split, cutoff, qrels, message
+):
+    other = open_ranking(str(ranked.file.parent), ranked.file, split)
+    with pytest.raises(ValueError, match=message):
+        rerank(other, SharedWords(), (cutoff,), tmp_path / "out", MEASURES, {"model": "m"}, qrels)
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_not_reranked_follows_in_its_order():
-    hits = {f"d{i}": 1.0 - i / 10 for i in range(6)}
-    found = merge_reranked(hits, [0.5, 2.0, -3.25])
-    expected = {"d1": 2.0, "d0": 0.5, "d2": -3.25, "d3": -5.0, "d4": -6.0, "d5": -7.0}
-    assert list(found.items()) == list(expected.items())
-    assert best_first(found) == list(found)
-
-
-def test_ties_are_those_of_trec_eval():
-    hits = {"a": 3.0, "b": 2.0, "c": 2.0, "d": 1.0}  # trec_eval reads c before b
-    assert list(merge_reranked(hits, [1.0, 1.00000004])) == ["c", "a", "b", "d"]  # one score to six decimals
+@pytest.mark.parametrize(
+    ("hits", "scores", "merged"),
+    [
+        # What is not reranked follows in its order.
+        (
+            {f"d{i}": 1.0 - i / 10 for i in range(6)},
+            [0.5, 2.0, -3.25],
+            {"d1": 2.0, "d0": 0.5, "d2": -3.25, "d3": -5.0, "d4": -6.0, "d5": -7.0},
+        ),
+        # trec_eval reads c before b, and these scores are one to six decimals.
+        (
+            {"a": 3.0, "b": 2.0, "c": 2.0, "d": 1.0},
+            [1.0, 1.00000004],
+            {"c": 1.0, "a": 1.0, "b": 0.0, "d": -1.0},
+        ),
+    ],
+)
+def test_new_scores_are_merged_in_the_order_of_trec_eval(hits, scores, merged):
+    found = merge_reranked(hits, scores)
+    assert list(found.items()) == list(merged.items()) and best_first(found) == list(found)
 
 
 def test_the_first_stage_is_timed_by_what_it_was_searched_with(ranked, monkeypatch):

@@ -128,7 +128,7 @@ def test_dev_over_steps_and_over_minutes_without_its_own_time(history):
     assert values(history.lines["dev"]) == {"RR@10": [(3, 0.25), (5, 0.5)]}
     # Warm-up 1.5 + 3 x 2, first refresh 6 - 1, two steps of 2: that is 7.5 and 16.5 seconds.
     assert [point["seconds"] for point in dev_curve(history.records)] == [7.5, 16.5]
-    assert history.refreshes() == ([3, 5], [7.5 / 60, 16.5 / 60])
+    assert [history.position(record) for record in history.adoptions] == [3, 5]
 
 
 def test_negatives_age_from_their_checkpoint_and_static_ones_do_not(history):
@@ -138,20 +138,11 @@ def test_negatives_age_from_their_checkpoint_and_static_ones_do_not(history):
 
 def test_values_of_tables_are_by_term_and_source(history):
     assert values(history.lines["turnover"]) == {"query: ann": [(5, 0.25)]}
-    assert values(history.lines["margin"]) == {"query: ann": [(3, 0.5)]}
+    assert values(history.lines["margin of ann"]) == {"query: ann": [(3, 0.5)]}
 
 
 def test_dropped_candidates_are_summed_over_the_tables_of_a_refresh(history):
     assert values(history.lines["dropped"]) == {"duplicates": [(0, 0)], "known positives": [(3, 3), (5, 1)]}
-
-
-def test_composition_is_that_of_the_tables_in_use(history):
-    """The static table of the stage stays in use; that of the stage before does not."""
-    assert values(history.lines["composition"]) == {
-        "bm25": [(0, 7), (0, None), (3, 5), (5, 5)],
-        "ann": [(3, 10), (5, 8)],
-        "lookahead": [(5, 4)],
-    }
 
 
 def test_seconds_add_up_to_the_whole_run(history):

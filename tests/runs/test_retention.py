@@ -122,7 +122,7 @@ def test_what_nobody_adopted_goes_with_its_last_reader(run):
         log.decide("adopt", stage="a", step=step, checkpoint_step=step, weights="w", folder="")
     log.decide("evaluate", stage="a", step=2, checkpoint_step=2, weights="w", value=0.5)
     log.decide("stage_end", stage="a", step=3, result="a-00000002", weights="w")
-    for step in (1, 2, 3, 4):  # the last is the score of an average, whose step is beyond the end
+    for step in (1, 2, 3):
         publish_evaluation(run.evaluation("a", step), {"dev": 0.5}, "w", {})
     read = [run.checkpoint("a", 3), vectors(run, 3), run.generation("a", 4)]
     recipe = Recipe.model_validate(RECIPE)
@@ -138,4 +138,4 @@ def test_what_nobody_adopted_goes_with_its_last_reader(run):
     assert {directory: names(directory) for directory in kept} == {
         directory: [f"a-{step:08d}" for step in steps] for directory, steps in kept.items()
     }
-    assert names(run.evaluations) == ["a-00000002.json", "a-00000004.json"]
+    assert names(run.evaluations) == ["a-00000002.json"]

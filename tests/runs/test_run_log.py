@@ -48,14 +48,10 @@ def test_seconds_of_a_stage_count_each_step_once(log):
     assert log.stage_seconds("ance") == {"train seconds": 3.5, "refresh seconds": 20.0}
 
 
-def test_a_stage_that_mines_nothing_has_dev_seconds(log):
-    dev = {"step": 0, "seconds": 7.0, "tables_seconds": 0.001, "dev_seconds": 6.5}
-    log.metric("refresh", stage="in-batch", **dev)
-    log.metric("average", stage="in-batch", step=4, seconds=1.0)
-    assert log.stage_seconds("in-batch") == {"train seconds": 0.0, "dev seconds": 8.0}
-    log.metric("generation", stage="in-batch", step=0)
-    assert log.stage_seconds("in-batch") == {"train seconds": 0.0, "refresh seconds": 8.0}
+def test_a_stage_that_neither_mines_nor_measures_has_no_refresh_seconds(log):
     assert log.stage_seconds("steps-alone") == {"train seconds": 0.0}
+    log.metric("refresh", stage="steps-alone", step=0, seconds=1.0)
+    assert log.stage_seconds("steps-alone") == {"train seconds": 0.0, "refresh seconds": 1.0}
 
 
 def test_refresh_seconds_include_frozen_documents(log):

@@ -36,18 +36,18 @@ def names(folder: Path) -> list[str]:
 
 def start(run: RunDir, name: str) -> None:
     """As a training does that replaces the run."""
-    with run.held():
+    with run.trainer.held():
         run.create(f"name: {name}\n", overwrite=True)
 
 
 def resume(run: RunDir) -> None:
-    with run.held():
+    with run.trainer.held():
         run.reopen()
 
 
 def test_a_new_run_says_what_it_is(tmp_path):
     run = RunDir(tmp_path)  # an empty folder is used
-    with run.held():
+    with run.trainer.held():
         run.create("name: a\n")
         state = run.read_state()
         assert (state["status"], state["where"], state["pid"]) == ("running", "preparing", os.getpid())
@@ -61,7 +61,7 @@ def test_a_process_that_was_killed_before_the_start_leaves_an_empty_folder(tmp_p
     run = RunDir(tmp_path)
     for kind in ("held", "writing", "unfinished"):
         beside(run.state, kind).touch()
-    with run.held():
+    with run.trainer.held():
         run.create("name: x\n")
     assert names(tmp_path) == ["recipe.yaml", "state.json"]
 
@@ -122,7 +122,7 @@ def test_resuming_keeps_where_the_run_stopped_and_removes_what_killed_processes_
     beside(checkpoint, "unfinished").mkdir(parents=True)
     for of, kind in ((checkpoint, "writing"), (run.metrics, "writing"), (run.metrics, "unfinished")):
         beside(of, kind).touch()
-    with run.held():
+    with run.trainer.held():
         run.reopen()
         state = run.read_state()
         assert (state["status"], state["where"]) == ("running", "stage ance, step 100")

@@ -30,10 +30,8 @@ def working(run):
         yield lambda where: stack.enter_context(run.refresher.held(where)) or stack
 
 
-def background(
-    run: RunDir, refresher_timeout_seconds: float = 30, world: World | None = None, **more
-) -> AsyncExecutor:
-    settings = RefresherProcess().model_copy(update={"refresher_timeout_seconds": refresher_timeout_seconds})
+def background(run: RunDir, timeout_seconds: float = 30, world: World | None = None, **more) -> AsyncExecutor:
+    settings = RefresherProcess().model_copy(update={"timeout_seconds": timeout_seconds})
     return AsyncExecutor(run, settings, COMMAND, world or World(), **more)
 
 
@@ -65,7 +63,7 @@ def test_what_is_open_is_there_for_a_refresher_to_read(run):
 
 
 def test_what_is_made_is_not_waited_for(run):
-    executor = background(run, refresher_timeout_seconds=0)
+    executor = background(run, timeout_seconds=0)
     assert not executor.done(DEV)
     measure(run)
     assert executor.done(DEV) and not executor.done(TABLES)
@@ -75,24 +73,24 @@ def test_what_is_made_is_not_waited_for(run):
 def test_a_refresher_that_works_or_comes_late_is_waited_for(run, clock, working):
     clock.after(50, lambda: measure(run))
     with run.refresher.held("tables of a-00000004"):
-        background(run, refresher_timeout_seconds=10).wait([DEV])
+        background(run, timeout_seconds=10).wait([DEV])
     clock.after(25, lambda: working("preparing"))
     clock.after(60, lambda: measure(run, LATER_DEV))
-    background(run, refresher_timeout_seconds=30).wait([LATER_DEV])
+    background(run, timeout_seconds=30).wait([LATER_DEV])
 
 
 def test_patience_begins_when_a_refresher_has_ended(run, clock, working):
     start, refresher = clock.now, working("tables of a-00000004")
     clock.after(30, refresher.close)
     with pytest.raises(RuntimeError) as error:
-        background(run, refresher_timeout_seconds=20).wait([DEV])
+        background(run, timeout_seconds=20).wait([DEV])
     assert 49 < clock.now - start < 51
     assert ", finished at tables of a-00000004). Start one with" in str(error.value)
 
 
 def test_what_ends_the_waiting_says_what_is_needed_and_what_to_type(run, clock):
     with pytest.raises(RuntimeError, match=f"negatives of stage a, step 4 or dev .* for 5 s.*{COMMAND}"):
-        background(run, refresher_timeout_seconds=5).wait([TABLES, DEV])
+        background(run, timeout_seconds=5).wait([TABLES, DEV])
     # A failure because of a setting leaves no run to resume.
     for kind, raised, is_resumable in ((ValueError, RuntimeError, True), (SettingError, SettingError, False)):
         clock.after(10, lambda kind=kind: fail(run, "disk full", kind))
@@ -127,7 +125,7 @@ def test_a_process_that_sees_new_files_late_waits_until_it_can_read_what_the_fir
 
 
 def waits(world: World, folder) -> RefreshRequest:
-    return background(RunDir(folder), refresher_timeout_seconds=0.1, world=world).wait([TABLES, DEV])
+    return background(RunDir(folder), timeout_seconds=0.1, world=world).wait([TABLES, DEV])
 
 
 def asks(world: World, folder) -> list[bool]:

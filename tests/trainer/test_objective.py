@@ -190,7 +190,7 @@ def test_the_dual_term_is_the_nll_of_each_positive_over_queries():
         for side in ("query", "document")
     }
     assert batch.unique("query").tolist() == [0, 1, 2, 3] and batch.unique("document").tolist() == [1, 4, 5]
-    nll = {"negatives": [RANDOM], "loss": {"kind": "nll", "temperature": 0.5}}
+    nll = {"negatives": [RANDOM], "loss": {"kind": "nll", "scale": 2.0}}
     terms = {side: Term.model_validate({"anchor": side, **nll}) for side in rows}
     split = Split("train", None, qrels_of([4], [2], [1], [0]))
     anchor_sets = {side: AnchorSet(split, side, 100) for side in ("query", "document")}

@@ -17,11 +17,7 @@ from pyserini_ance.trainer.optim import build_optimizer, learning_rate
 from pyserini_ance.trainer.step import BatchEncoder
 
 OWN = {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll", "scale": 1.0}}
-STEP = {
-    "in_batch_negatives": True,
-    "negatives": [{"kind": "random"}],
-    "loss": {"kind": "nll", "temperature": 0.8},
-}
+STEP = {"in_batch_negatives": True, "negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 1.25}}
 TERMS = {"own": {**OWN, "num_hardest": 1}, "step": {**STEP, "num_hardest": 3, "weight": 0.5}}
 
 
@@ -58,7 +54,7 @@ def train(world, recipe, tied: bool, kind: str) -> Trained:
         tokenize(recipe, read_collection(recipe)),
         encoder_of(recipe, tied),
     )
-    tokens = recipe.encoding.training_tokens_per_batch
+    tokens = recipe.encoding.tokens_per_batch
     runner = BatchEncoder(stage, data, encoder, nullcontext, tokens, (recipe.seed, 0), world)
     parameters = dict(encoder.towers.named_parameters())
     optimizer = (
@@ -95,7 +91,7 @@ def recipe_of(small_recipe):
             "optimizer": {"learning_rate": rate, "max_grad_norm": 1.0},
             "lr_schedule": {"warmup_steps": 2},
         }
-        encoding = {"precision": "fp32", "training_tokens_per_batch": tokens}
+        encoding = {"precision": "fp32", "tokens_per_batch": tokens}
         recipe = small_recipe({"a": {**stage, "chunk_queries": chunk_queries}}, encoding=encoding)
         encoder = recipe.encoder.model_copy(update={"dropout": dropout, "normalize": True})
         return recipe.model_copy(update={"encoder": encoder})

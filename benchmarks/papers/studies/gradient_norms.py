@@ -148,7 +148,7 @@ class GradientNorms:
         self.terms = {TERM: single_negative_term(list(stage.terms.values()))}
         self.anchor_sets, self.encoder = run.data.anchor_sets, encoder
         alone = stage.model_copy(update={"terms": self.terms, "chunk_queries": None})
-        budget = run.recipe.encoding.training_tokens_per_batch
+        budget = run.recipe.encoding.tokens_per_batch
         key = (run.settings.seed, 0)
         self.batches = BatchEncoder(alone, run.data, encoder, nullcontext, budget, key, run.world)
 

@@ -1,3 +1,3 @@
 """Formats of collections, one adapter per file: each reads files of one layout into a Collection."""
 
-NOT_KINDS = ("builder", "files", "format", "lines", "records", "training_files")
+NOT_KINDS = ("builder", "format", "lines", "records", "topics", "training_files")

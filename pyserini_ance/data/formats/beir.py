@@ -1,12 +1,10 @@
 """The BEIR layout: corpus.jsonl, queries.jsonl, and a qrels table per split."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from pyserini_ance.data.formats.builder import Entry, judged_only
+from pyserini_ance.data.formats.builder import TEXT, json_entry, judged_only
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, find_file, json_answers, json_id, json_text, read_lines
+from pyserini_ance.data.formats.lines import find_file, read_lines
 from pyserini_ance.data.trec import beir_judgments
 
 
@@ -42,23 +40,13 @@ class Beir(Format):
     def raw_data(self) -> RawData:
         corpus, *files = (find_file(path, key) for key, path in self.files())
         queries, qrels = files[:1], files[1:]
-        entries = [entry for path in queries for entry in _questions(path)]
+        entries = [
+            json_entry(line, line.json(), ["_id"], TEXT, ["answers"])
+            for path in queries
+            for line in read_lines(path)
+        ]
         splits = {
             name: judged_only(entries, list(beir_judgments(path)))
             for name, path in zip(self.splits, qrels, strict=True)
         }
-        return RawData(map(_document, read_lines(corpus)), splits)
-
-
-def _document(line: Line) -> Entry:
-    return _entry(line, line.json(), "title", "text")
-
-
-def _questions(path: Path) -> Iterator[Entry]:
-    for line in read_lines(path):
-        record = line.json()
-        yield _entry(line, record, "text")._replace(answers=json_answers(line, record, "answers"))
-
-
-def _entry(line: Line, record: dict[str, Any], *fields: str) -> Entry:
-    return Entry(line, json_id(line, record, "_id"), {name: json_text(line, record, name) for name in fields})
+        return RawData((json_entry(line, line.json(), ["_id"]) for line in read_lines(corpus)), splits)

@@ -5,21 +5,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import batched
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.collection_cache import TextsWriter
-from pyserini_ance.data.formats.lines import Line, LineOrigins, find_file, is_utf8, read_lines, shown
+from pyserini_ance.data.formats import lines
+from pyserini_ance.data.formats.lines import Line, LineOrigins, shown
 from pyserini_ance.data.strings import ROWS_PER_BATCH, Strings
-from pyserini_ance.data.trec import Judgment as Judgment
-from pyserini_ance.data.trec import trec_judgments
-from pyserini_ance.recipe.components import Settings
+from pyserini_ance.data.trec import Judgment
 from pyserini_ance.storage.progress import progress_bar
 
 DELAY_SECONDS = 2  # a faster reading shows no bar
+TEXT = {"text": "text"}
+TITLE_AND_TEXT = {"title": "title", **TEXT}
 
 
 class Entry(NamedTuple):
@@ -32,6 +33,33 @@ class Entry(NamedTuple):
     id: str
     fields: dict[str, str]
     answers: list[str] | None = None
+
+
+def json_entry(
+    line: Line,
+    record: dict[str, Any],
+    ids: Sequence[str],
+    fields: Mapping[str, str] = TITLE_AND_TEXT,
+    answers: Sequence[str] = (),
+) -> Entry:
+    """The entry of a JSON object, with the keys of its id and its answers, the first that it has, and the key
+    of each field.
+    """
+    texts = {name: lines.json_text(line, record, key) for name, key in fields.items()}
+    return Entry(line, lines.json_id(line, record, *ids), texts, lines.json_answers(line, record, *answers))
+
+
+def tsv_entries(path: Path) -> Iterator[Entry]:
+    """Entries of a table without header: id and text, separated by one tab."""
+    for line in lines.read_lines(path):
+        id, text = line.cells(("id", "text"))  # which may be empty is the same for all formats
+        yield Entry(line, id, {"text": text})
+
+
+def judged_only(queries: Iterable[Entry], judgments: list[Judgment]) -> tuple[list[Entry], list[Judgment]]:
+    """Select the queries that a split judges, if one file has the queries of all splits."""
+    judged = {judgment.query for judgment in judgments}
+    return [entry for entry in queries if entry.id in judged], judgments
 
 
 def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -> Texts:
@@ -100,45 +128,10 @@ def _check(entry: Entry, noun: str) -> None:
     if is_empty(entry):
         cure = "give it one, or delete it and its judgments"
         if noun == "document":
-            cure += ", or leave such documents out with empty_documents=skip"
+            cure += ", or leave such documents out: empty_documents in data.skip"
         expected = f"a text in {' or '.join(entry.fields)}"
         raise entry.line.error(f"{noun} {shown(entry.id)} is empty", expected, cure)
     written = "".join((entry.id, *entry.fields.values(), *(entry.answers or ())))
-    if "\0" in written or not is_utf8(written):
+    if "\0" in written or not lines.is_utf8(written):
         problem = f"{noun} {shown(entry.id)} holds a NUL character or half a surrogate pair"
         raise entry.line.error(problem, "text that can be written as UTF-8", "remove the character")
-
-
-class TrecQueries(Settings):
-    """The files of a split: queries as `qid TAB text`, and TREC qrels."""
-
-    queries: Path
-    """The table of queries."""
-    qrels: Path
-    """The TREC qrels file."""
-
-
-def trec_splits(splits: Mapping[str, TrecQueries]) -> dict[str, tuple[Iterator[Entry], Iterator[Judgment]]]:
-    """The queries and judgments of each split.
-
-    Raises FileNotFoundError with the key of a missing file, before anything is read.
-    """
-    contents = {}
-    for name, files in splits.items():
-        queries = find_file(files.queries, f"data.splits.{name}.queries")
-        qrels = find_file(files.qrels, f"data.splits.{name}.qrels")
-        contents[name] = tsv_entries(queries), trec_judgments(qrels)
-    return contents
-
-
-def tsv_entries(path: Path) -> Iterator[Entry]:
-    """Entries of a table without header: id and text, separated by one tab."""
-    for line in read_lines(path):
-        id, text = line.cells(("id", "text"))  # which may be empty is the same for all formats
-        yield Entry(line, id, {"text": text})
-
-
-def judged_only(queries: Iterable[Entry], judgments: list[Judgment]) -> tuple[list[Entry], list[Judgment]]:
-    """Select the queries that a split judges, if one file has the queries of all splits."""
-    judged = {judgment.query for judgment in judgments}
-    return [entry for entry in queries if entry.id in judged], judgments

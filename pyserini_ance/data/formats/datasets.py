@@ -1,15 +1,15 @@
 """Tables that Hugging Face's package datasets loads, from the hub or local files and folders."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from pyserini_ance.data.formats.builder import Entry, judged_only
+from pyserini_ance.data.formats.builder import json_entry, judged_only
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, grade_of, json_answers, json_id, json_text
+from pyserini_ance.data.formats.lines import Line, grade_of, json_id
 from pyserini_ance.data.formats.records import EXTENSIONS, check_columns, is_supported, read_named_rows
 from pyserini_ance.data.trec import Judgment
 from pyserini_ance.recipe.components import Settings
@@ -18,8 +18,21 @@ _POINT = re.compile(r"\.0*\Z")
 SAVED = ("state.json", "dataset_dict.json")  # the files of a folder that save_to_disk wrote
 
 
+# The names of the columns, unless `columns` says otherwise, and those that a table need not have.
+DOCUMENTS = {"id": "_id", "title": "title", "text": "text"}
+QUERIES = {"id": "_id", "text": "text", "answers": None}
+JUDGMENTS = {"query": "query-id", "document": "corpus-id", "grade": "score"}
+OPTIONAL = ("title", "answers", "grade")
+
+
 class Table(Settings):
-    """A table that the package datasets loads, or a file.
+    """A table that the package datasets loads, or a file, and the names of its columns.
+
+    | table | `columns`, with their defaults |
+    |---|---|
+    | documents | `id: _id`, `title: title`, `text: text`; `title: null` if there is no title |
+    | queries | `id: _id`, `text: text`, `answers: null`: no answers, or a column with lists of strings |
+    | judgments | `query: query-id`, `document: corpus-id`, `grade: score`; `grade: null`: all are relevant |
 
     `path` is a name on the hub (with `name`, its configuration), a folder, or a file:
     parquet, JSON lines, CSV, TSV. `split` is the table's own split; a file has only one, which has no name.
@@ -31,55 +44,15 @@ class Table(Settings):
     """A name on the hub, a folder, or a file (parquet, JSON lines, CSV, TSV)."""
     name: str | None = None
     """The configuration of a hub data set."""
-    split: str | None
-    """The table's own split; by default `corpus` of documents, `queries` of queries, and of judgments the
+    split: str | None = None
+    """The table's own split; null: `corpus` of documents, `queries` of queries, and of judgments the
     recipe's name of the split."""
+    columns: dict[str, str | None] = {}  # noqa: RUF012  pydantic copies defaults
+    """The names of the table's columns, where they differ from the defaults above."""
 
     @property
     def names_or_paths(self) -> frozenset[str]:
         return frozenset({"path"})
-
-
-class Texts(Table):
-    """A table of documents or queries, with its columns."""
-
-    id: str = "_id"
-    """The column of ids."""
-    text: str = "text"
-    """The column of texts."""
-
-
-class Documents(Texts):
-    """The table of documents; `title: null` if there is no title."""
-
-    split: str = "corpus"
-    title: str | None = "title"
-    """The column of titles; null: no titles."""
-
-
-class Queries(Texts):
-    """The table of queries; `answers` is a column with lists of strings."""
-
-    split: str = "queries"
-    answers: str | None = None
-    """The column with lists of answers; null: no answers."""
-
-
-class Judgments(Table):
-    """The table of judgments and its columns.
-
-    `split: null` is the table's split with the recipe's name of the split. `grade: null` makes all judged
-    pairs relevant.
-    """
-
-    split: str | None = None
-    """The table's own split; null: the recipe's name of the split."""
-    query: str = "query-id"
-    """The column of query ids."""
-    document: str = "corpus-id"
-    """The column of document ids."""
-    grade: str | None = "score"
-    """The column of grades; null: all judged pairs are relevant."""
 
 
 class Datasets(Format):
@@ -90,12 +63,25 @@ class Datasets(Format):
     """
 
     kind: str = "datasets"
-    documents: Documents
+    documents: Table
     """The table of documents."""
-    queries: Queries
+    queries: Table
     """The table of queries."""
-    splits: dict[str, Judgments] = Field(min_length=1)
+    splits: dict[str, Table] = Field(min_length=1)
     """The table of judgments of each split."""
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        tables = {"documents": (self.documents, DOCUMENTS), "queries": (self.queries, QUERIES)}
+        tables |= {f"splits.{name}": (table, JUDGMENTS) for name, table in self.splits.items()}
+        for key, (table, known) in tables.items():
+            for name, column in table.columns.items():
+                if name not in known or (column is None and name not in OPTIONAL):
+                    raise ValueError(
+                        f"{key}.columns: {name}: {column}; expected the names of columns for "
+                        f"{', '.join(known)}; correct it"
+                    )
+        return self
 
     def files(self) -> list[tuple[str, Path]]:
         """The local files, and the folders with those inside them; files of hub data sets are not known."""
@@ -106,28 +92,32 @@ class Datasets(Format):
         return [(key, path) for key, path in paths if path.exists()] + [*folders]
 
     def raw_data(self) -> RawData:
-        documents, queries = self.documents, self.queries
-        rows = _rows(queries, "data.queries", queries.id, queries.text, queries.answers)
-        entries = [_query(line, row, queries) for line, row in rows]
+        rows, fields = _rows(self.queries, "data.queries", QUERIES, "queries")
+        id, answers = fields.pop("id"), fields.pop("answers", None)
+        entries = [json_entry(line, row, [id], fields, [answers] if answers else []) for line, row in rows]
         splits = {}
         for name, table in self.splits.items():
-            table = table.model_copy(update={"split": table.split or name})
-            rows = _rows(table, f"data.splits.{name}", table.query, table.document, table.grade)
-            splits[name] = judged_only(entries, [_judgment(line, row, table) for line, row in rows])
-        rows = _rows(documents, "data.documents", documents.id, documents.text, documents.title)
-        return RawData((_document(line, row, documents) for line, row in rows), splits)
+            rows, columns = _rows(table, f"data.splits.{name}", JUDGMENTS, name)
+            splits[name] = judged_only(entries, [_judgment(line, row, columns) for line, row in rows])
+        rows, texts = _rows(self.documents, "data.documents", DOCUMENTS, "corpus")
+        ids = [texts.pop("id")]
+        return RawData((json_entry(line, row, ids, texts) for line, row in rows), splits)
 
 
-def _rows(table: Table, key: str, *columns: str | None) -> Iterator[tuple[Line, dict[str, Any]]]:
-    """Iterate over the rows, numbered from 1.
+def _rows(
+    table: Table, key: str, defaults: Mapping[str, str | None], split: str
+) -> tuple[Iterator[tuple[Line, dict[str, Any]]], dict[str, str]]:
+    """The rows, numbered from 1, and the columns that are read, by their names in the recipe.
 
     Raises ValueError, before a row is read, for a table that cannot be loaded or lacks a column.
     """
     from datasets.exceptions import DatasetsError
 
-    path, named = Path(table.path).expanduser(), [column for column in columns if column is not None]
+    columns = {name: column for name, column in {**defaults, **table.columns}.items() if column is not None}
+    path, named = Path(table.path).expanduser(), list(columns.values())
     if path.is_file() and is_supported(path):
-        return read_named_rows(path, named, key)
+        return read_named_rows(path, named, key), columns
+    table = table.model_copy(update={"split": table.split or split})
     try:
         loaded = _load(table, path)
     except (OSError, ValueError, KeyError, DatasetsError) as error:
@@ -137,7 +127,7 @@ def _rows(table: Table, key: str, *columns: str | None) -> Iterator[tuple[Line, 
     check_columns(named, loaded.column_names, table.path, key)
     where = Path(table.path, table.name or "", table.split or "")
     numbered = enumerate(loaded.select_columns(named), start=1)
-    return ((Line(where, number, ""), row) for number, row in numbered)
+    return ((Line(where, number, ""), row) for number, row in numbered), columns
 
 
 def _load(table: Table, path: Path) -> Any:
@@ -152,19 +142,10 @@ def _load(table: Table, path: Path) -> Any:
     return datasets.load_dataset(table.path, table.name, split=table.split)
 
 
-def _document(line: Line, row: dict[str, Any], table: Documents) -> Entry:
-    title = {"title": json_text(line, row, table.title)} if table.title else {}
-    return Entry(line, json_id(line, row, table.id), {**title, "text": json_text(line, row, table.text)})
-
-
-def _query(line: Line, row: dict[str, Any], table: Queries) -> Entry:
-    answers = json_answers(line, row, table.answers) if table.answers else None
-    return Entry(line, json_id(line, row, table.id), {"text": json_text(line, row, table.text)}, answers)
-
-
-def _judgment(line: Line, row: dict[str, Any], table: Judgments) -> Judgment:
-    query, document = json_id(line, row, table.query), json_id(line, row, table.document)
+def _judgment(line: Line, row: dict[str, Any], columns: Mapping[str, str]) -> Judgment:
+    query, document = json_id(line, row, columns["query"]), json_id(line, row, columns["document"])
     # Some tables write grades as strings, and others as numbers with a decimal point.
-    value = 1 if table.grade is None else _POINT.sub("", str(row.get(table.grade)))
-    cure = "correct the row, or set `grade` to another column, or null"
-    return Judgment(line, query, document, grade_of(line, value, f"{table.grade}", cure))
+    grade = columns.get("grade", "")
+    value = _POINT.sub("", str(row.get(grade))) if grade else 1
+    cure = "correct the row, or set `columns: {grade: ...}` to another column, or null"
+    return Judgment(line, query, document, grade_of(line, value, grade, cure))

@@ -6,10 +6,10 @@ import importlib.util
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line
 from pyserini_ance.data.trec import Judgment
+from pyserini_ance.recipe.components import expected
 
 SENTENCE_WORDS = 4
 DOCUMENT_WORDS = 20
@@ -115,79 +116,64 @@ def _split_sentence(docstring: str) -> tuple[str, str]:
 class Docstrings(Format):
     """Docstrings of installed packages: the first sentence is a query, and the rest its relevant document.
 
-    No module is in two splits; the shares are shares of modules. With `dev_packages` or `test_packages`, no
-    package is in two splits. `max_documents` selects whole modules, in an order drawn from `seed`, up to the
-    first that would exceed it: a smaller collection is a subset of every larger one.
+    No module is in two splits: of the modules of a list of packages, a tenth each are dev and test, by a hash
+    of their names. `max_documents` selects whole modules, in an order drawn by another hash, up to the first
+    that would exceed it: a smaller collection is a subset of every larger one.
     """
 
     kind: str = "docstrings"
-    packages: tuple[str, ...] = ("numpy", "scipy", "sklearn", "pandas", "matplotlib")
-    """Installed packages whose docstrings are read; with `dev_packages` or `test_packages`, those of split
-    `train`."""
-    dev_packages: tuple[str, ...] = ()
-    """The packages of split `dev`; with any, the set is split by package and not by `dev_share`."""
-    test_packages: tuple[str, ...] = ()
-    """The packages of split `test`; with any, the set is split by package and not by `test_share`."""
-    seed: int = 0
-    """The seed of the split of modules, and of the order in which `max_documents` selects them."""
-    dev_share: float = Field(0.1, ge=0)
-    """The share of modules in split `dev`."""
-    test_share: float = Field(0.1, ge=0)
-    """The share of modules in split `test`."""
+    packages: Annotated[
+        tuple[str, ...] | dict[str, tuple[str, ...]], expected("a list of packages, or lists by split")
+    ] = ("numpy", "scipy", "sklearn", "pandas", "matplotlib")
+    """Installed packages whose docstrings are read, or the packages of each split: {train: [numpy], dev:
+    [scipy]}."""
     max_documents: int | None = Field(None, ge=1)
     """The maximum number of documents; null: all."""
 
     @property
-    def _by_package(self) -> dict[str, tuple[str, ...]]:
-        """The packages of dev and test; empty if the set is split by module."""
-        named = {"dev": self.dev_packages, "test": self.test_packages}
-        return named if any(named.values()) else {}
-
-    @property
-    def _all_packages(self) -> tuple[str, ...]:
-        return self.packages + self.dev_packages + self.test_packages
+    def _split_of_package(self) -> dict[str, str]:
+        """The split of each package; "" if modules are split."""
+        by_split = self.packages if isinstance(self.packages, dict) else {"": self.packages}
+        return {package: split for split, packages in by_split.items() for package in packages}
 
     def files(self) -> list[tuple[str, Path]]:
         """The source files of all packages: while they are unchanged, they are not parsed again."""
-        return [("data.packages", path) for package in self._all_packages for path, _ in _modules(package)]
+        packages = self._split_of_package
+        return [("data.packages", path) for package in packages for path, _ in _modules(package)]
 
     def raw_data(self) -> RawData:
-        every = (one for package in self._all_packages for one in package_docstrings(package))
-        docstrings = self._capped(_unique(every))
+        packages = self._split_of_package
+        docstrings = self._capped(_unique(one for each in packages for one in package_docstrings(each)))
         documents = (Entry(d.line, d.id, {"text": d.rest}) for d in docstrings)
-        parts: Mapping[str, object] = self._by_package or {"dev": self.dev_share, "test": self.test_share}
-        splits = {
-            name: _queries([d for d in docstrings if self._split_of(d.module) == name])
-            for name in ("train", *(name for name, part in parts.items() if part))
-        }
-        return RawData(documents, splits)
+        names = self.packages if isinstance(self.packages, dict) else ("train", "dev", "test")
+        parts: dict[str, list[Docstring]] = {name: [] for name in names}
+        for docstring in docstrings:
+            owners = [one for one in packages if f"{docstring.module}.".startswith(f"{one}.")]
+            parts[packages[max(owners, key=len)] or _drawn_split(docstring.module)].append(docstring)
+        return RawData(documents, {name: _queries(part) for name, part in parts.items()})
 
     def _capped(self, docstrings: list[Docstring]) -> list[Docstring]:
         if self.max_documents is None:
             return docstrings
         sizes = Counter(docstring.module for docstring in docstrings)
-        order = sorted(sizes, key=lambda module: self._drawn("order", module))
+        order = sorted(sizes, key=lambda module: _drawn("order", module))
         totals = accumulate(sizes[module] for module in order)
         selected = {
             module for module, total in zip(order, totals, strict=True) if total <= self.max_documents
         }
         return [docstring for docstring in docstrings if docstring.module in selected]
 
-    def _split_of(self, module: str) -> str:
-        if self._by_package:
-            for split, packages in self._by_package.items():
-                if any(f"{module}.".startswith(f"{package}.") for package in packages):
-                    return split
-            return "train"
-        share = self._drawn("split", module)
-        if share < self.dev_share:
-            return "dev"
-        return "test" if share < self.dev_share + self.test_share else "train"
 
-    def _drawn(self, purpose: str, module: str) -> float:
-        """A number drawn uniformly from [0, 1), the same in every process."""
-        sha = hashlib.sha256(f"{self.seed} {purpose} {module}".encode())
-        return int.from_bytes(sha.digest()[:8], "big") / 2**64
+def _drawn(purpose: str, module: str) -> float:
+    """A number drawn uniformly from [0, 1), the same in every process."""
+    # "0 " was the default of a seed: the splits stay those of runs with it.
+    sha = hashlib.sha256(f"0 {purpose} {module}".encode())
+    return int.from_bytes(sha.digest()[:8], "big") / 2**64
+
+
+def _drawn_split(module: str) -> str:
+    share = _drawn("split", module)
+    return "dev" if share < 0.1 else "test" if share < 0.2 else "train"
 
 
 def _queries(docstrings: list[Docstring]) -> tuple[list[Entry], list[Judgment]]:

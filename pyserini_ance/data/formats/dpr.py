@@ -15,14 +15,13 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.formats.builder import Entry
+from pyserini_ance.data.formats.builder import Entry, json_entry
 from pyserini_ance.data.formats.format import Format, RawData, read_queries
 from pyserini_ance.data.formats.lines import (
     Line,
     extension,
     find_file,
     json_answers,
-    json_id,
     json_text,
     read_lines,
     shown,
@@ -46,11 +45,7 @@ def _question(line: Line, index: int, record: dict[str, Any]) -> Entry:
 
 
 def _passage(line: Line, record: dict[str, Any]) -> Entry:
-    return Entry(
-        line,
-        json_id(line, record, "passage_id", "psg_id"),
-        {key: json_text(line, record, key) for key in ("title", "text")},
-    )
+    return json_entry(line, record, ["passage_id", "psg_id"])
 
 
 LAYOUT = Layout("DPR", "positive_ctxs", "hard_negative_ctxs", _question, _passage)
@@ -146,7 +141,7 @@ def _passages(path: Path) -> Iterator[Entry]:
 def _positives_of(questions: Iterable[Entry], path: Path) -> Iterator[Judgment]:
     """The judgments of a training file, of all questions of the same text.
 
-    A text that no question has is the id of an unknown query, which `data.unknown_ids` decides about.
+    A text that no question has is the id of an unknown query, which `data.skip` decides about.
     """
     ids: dict[str, list[str]] = {}
     for question in questions:

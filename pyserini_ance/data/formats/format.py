@@ -5,20 +5,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import batched
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.document_queries import DocumentQueries
 from pyserini_ance.data.formats.builder import Entry, build_texts, is_empty
-from pyserini_ance.data.formats.files import Official, SplitCounts, paths_in
-from pyserini_ance.data.formats.lines import shown
-from pyserini_ance.data.hold_out import HoldOut
+from pyserini_ance.data.formats.lines import find_file, shown
+from pyserini_ance.data.hold_out import cut_dev
 from pyserini_ance.data.trec import Judgment, two_grades
-from pyserini_ance.recipe.components import Component
+from pyserini_ance.recipe.components import Component, Settings
 from pyserini_ance.recipe.splits import check_split_name
 
 DOCUMENTS = "documents without text"
@@ -41,60 +40,56 @@ class Format(Component):
     """Files of one layout.
 
     An adapter implements `raw_data`; this class checks the data and builds the collection.
-
-    `official` holds what is published about these files; it does not affect what is read.
     """
 
-    official: Official = Official()
-    """Published counts and files of the data, which the read data is compared with."""
+    official: dict[str, PositiveInt | str] = {}  # noqa: RUF012  pydantic copies defaults
+    """What is published about these files; it does not affect what is read. Counts that the read data is
+    compared with: `documents`, and for each split `SPLIT queries`, `SPLIT used` (queries with a relevant
+    document) and `SPLIT judgments`; and by the name of a file its address, or the archive that contains it,
+    and its description."""
     relevance_threshold: int = Field(1, ge=1)
     """The lowest grade that counts as relevant in training."""
     # Whether the data is identified by names whose content never changes, so that it need not be read again.
     by_name: ClassVar[bool] = False
-    unknown_ids: Literal["refuse", "skip"] = "refuse"
-    """Judgments of ids that the collection lacks are an error (`refuse`) or ignored (`skip`)."""
-    empty_documents: Literal["refuse", "skip"] = "refuse"
-    """Documents without text are an error (`refuse`), or left out with their judgments (`skip`)."""
+    skip: tuple[Literal["unknown_ids", "empty_documents"], ...] = ()
+    """What is skipped and counted, and otherwise an error: judgments of ids that the collection lacks
+    (`unknown_ids`), and documents without text with their judgments (`empty_documents`)."""
     keep_unjudged: tuple[str, ...] = ()
     """Training splits that keep queries without a relevant document, for `refresh: {positives_top_k: N}`; in
     all others they are left out."""
     train_queries: DocumentQueries | None = None
-    """Training queries made from the documents, in place of the data's own; null: those of the data."""
-    hold_out: HoldOut | None = None
-    """A dev split that is cut from the training queries, for data without one; null: none is cut."""
+    """The split `train` made from the documents, in place of the data's own; null: that of the data."""
+    hold_out: PositiveInt | None = None
+    """How many judged queries are cut from the split `train` and become the split `dev`, for data without
+    one; null: none."""
 
     @model_validator(mode="after")
     def _check_names_of_splits(self) -> Self:
         for name in self.split_names:
             check_split_name(name)
-        if self.train_queries and self.hold_out and self.train_queries.split == self.hold_out.split:
-            raise ValueError(
-                f"train_queries and hold_out both make split {self.hold_out.split!r}; rename one of them: "
-                "hold_out.split or train_queries.split"
-            )
         return self
 
     @property
-    def _made_splits(self) -> set[str]:
+    def _made(self) -> list[str]:
         """The splits that are not read: made from the documents, or cut from another split."""
-        return {made.split for made in (self.train_queries, self.hold_out) if made}
+        made = {"train": self.train_queries, "dev": self.hold_out}
+        return [name for name, setting in made.items() if setting]
 
     @property
     def split_names(self) -> list[str]:
         """The splits that the settings define; none for an adapter that reads splits without a setting."""
-        made = [made.split for made in (self.train_queries, self.hold_out) if made]
-        return list(dict.fromkeys([*getattr(self, "splits", {}), *made]))
+        return list(dict.fromkeys([*getattr(self, "splits", {}), *self._made]))
 
-    def published_counts(self, split: str) -> SplitCounts:
-        """The published counts of a split; none for one that is made here, or that another is cut from."""
-        cut = {self.hold_out.source} if self.hold_out else set()
-        is_other = split in self._made_splits | cut
-        return SplitCounts() if is_other else self.official.splits.get(split, SplitCounts())
+    def published(self, what: str, split: str = "") -> int | None:
+        """A published count; None of a split that is made here, or that another is cut from."""
+        count = self.official.get(f"{split} {what}".strip())
+        is_other = split in self._made or (self.hold_out and split == "train")
+        return count if isinstance(count, int) and not is_other else None
 
     def of_splits(self, names: Iterable[str]) -> Self:
         """The same data with these splits only; the files of other splits are not read and need not exist.
 
-        A split that is made is not read from files; one that a selected split is cut from is read. An adapter
+        A split that is made is not read from files; `train` is read if `dev` is cut from it. An adapter
         without a `splits` setting reads all its splits. Raises ValueError for a split that `data` does not
         define.
         """
@@ -107,16 +102,13 @@ class Format(Component):
                 f"no split {unknown[0]!r}; splits: {', '.join(self.split_names)}; "
                 "use one of them, or add it under `data`"
             )
-        queries, hold_out = self.train_queries, self.hold_out
-        if hold_out and selected & {hold_out.source, hold_out.split}:
-            selected.add(hold_out.source)
-        else:
-            hold_out = None
+        is_cut = self.hold_out is not None and not selected.isdisjoint({"train", "dev"})
+        selected |= {"train"} if is_cut else set()
         return self.model_copy(
             update={
-                "splits": {n: s for n, s in splits.items() if n in selected and n not in self._made_splits},
-                "train_queries": queries if queries and queries.split in selected else None,
-                "hold_out": hold_out,
+                "splits": {n: s for n, s in splits.items() if n in selected and n not in self._made},
+                "train_queries": self.train_queries if "train" in selected else None,
+                "hold_out": self.hold_out if is_cut else None,
             }
         )
 
@@ -130,7 +122,33 @@ class Format(Component):
         The list is empty for a format that reads something other than files; changes of its data are not
         detected.
         """
-        return paths_in(self, "data")
+        return _paths_in(self, "data")
+
+    def input_files(self) -> list[Path]:
+        """The files that `files` lists, as they exist on disk: plain or .gz; for a folder, all its files.
+
+        Raises FileNotFoundError that lists every missing file and its published source.
+        """
+        files: list[Path] = []
+        missing: list[str] = []
+        for key, path in self.files():
+            try:
+                if (folder := path.expanduser()).is_dir():
+                    files += sorted(one for one in folder.iterdir() if one.is_file())
+                else:
+                    files.append(find_file(path, key))
+            except FileNotFoundError:
+                source = self.official.get(path.name.removesuffix(".gz"))
+                missing.append(f"  {key}: {path}" + (f"\n    {source}" if source else ""))
+        if missing:
+            raise FileNotFoundError(
+                f"{len(missing)} of {len(self.files())} files of the recipe do not exist, plain or as .gz:\n"
+                + "\n".join(missing)
+                + "\nput them there, or set their paths, with KEY=PATH on the command line (relative paths "
+                f"start at the working directory, now {Path.cwd()}); data.splits.NAME=null leaves a split "
+                "out, and data.hold_out=200 cuts a dev split from the training queries"
+            )
+        return files
 
     def read(
         self, path: Path | None = None, check: Callable[[Iterable[str]], None] = lambda fields: None
@@ -145,7 +163,7 @@ class Format(Component):
         two grades for one pair, a split without usable queries or without judgments and answers, documents
         that `train_queries` makes no query from, and a split that has too few queries for `hold_out`.
         """
-        data = self.of_splits(self.split_names) if self._made_splits else self
+        data = self.of_splits(self.split_names) if self._made else self
         documents, splits = data.raw_data()
         left_out: set[str] = set()
         corpus = build_texts(self._with_text(documents, check, left_out), "document", path)
@@ -157,13 +175,13 @@ class Format(Component):
         checked = {
             name: self._split(name, corpus, entries, judgments, left_out, skipped)
             for name, (entries, judgments) in splits.items()
-            if name not in self._made_splits
+            if name not in self._made
         }
         if self.train_queries:
             made = self.train_queries.make_split(corpus, self.relevance_threshold, skipped)
             checked = {made.name: made, **checked}
         if self.hold_out:
-            checked = self.hold_out.cut(checked)
+            checked = cut_dev(checked, self.hold_out)
         collection = Collection(corpus, checked, {**+skipped}, frozenset(left_out))
         collection.log_skipped()
         return collection
@@ -175,7 +193,7 @@ class Format(Component):
         for index, document in enumerate(documents):
             if index == 0:
                 check(document.fields)
-            if self.empty_documents == "skip" and is_empty(document):
+            if "empty_documents" in self.skip and is_empty(document):
                 left_out.add(document.id)
             else:
                 yield document
@@ -246,13 +264,13 @@ class Format(Component):
                     numbers.append(judgment.line.number)
                 elif grades[position := positions[pair]] != judgment.grade:
                     raise two_grades(judgment, grades[position], numbers[position])
-        if unknown and self.unknown_ids == "refuse":
+        if unknown and "unknown_ids" not in self.skip:
             raise ValueError(
                 f"{skipped[f'{name} judgments of unknown ids']} judgments of split {name!r} refer to a query "
                 f"or a document that does not exist; the first: {'; '.join(unknown)}; the queries are "
                 f"{shown(queries.ids[:SHOWN])}, the documents {shown(documents.ids[:SHOWN])}; correct the "
-                "ids (a number has no leading zeros), add what is missing, or skip such judgments with "
-                "unknown_ids=skip"
+                "ids (a number has no leading zeros), add what is missing, or skip such judgments: "
+                "unknown_ids in data.skip"
             )
         pairs = np.fromiter(positions, np.int64, len(positions))
         return Qrels.of(
@@ -269,3 +287,11 @@ def read_queries(entries: Iterable[Entry]) -> Texts:
         for entry in entries
     )
     return build_texts(on_one_line, "query")
+
+
+def _paths_in(settings: Any, key: str) -> list[tuple[str, Path]]:
+    """Every path in the settings under `key`, with its own key."""
+    if isinstance(settings, Path):
+        return [(key, settings)]
+    inner = dict(settings) if isinstance(settings, Settings | Mapping) else {}
+    return [pair for name, value in inner.items() for pair in _paths_in(value, f"{key}.{name}")]

@@ -12,26 +12,13 @@ from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.dpr import literal_list
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line, find_file
-from pyserini_ance.data.formats.pyserini_jsonl import fields_of, topic_entries
+from pyserini_ance.data.formats.pyserini_jsonl import fields_of
+from pyserini_ance.data.formats.topics import Topics, topic_entries
 from pyserini_ance.data.trec import Judgment, trec_judgments
-from pyserini_ance.recipe.components import Settings
 
 WORKER = "pyserini_ance.pyserini_bridge.text_worker"
 LAST_BYTES = 3000
 FILES = (".tsv", ".txt", ".jsonl", ".json", ".tsv.gz", ".txt.gz", ".jsonl.gz")
-
-
-class NamedTopics(Settings):
-    """The topics and qrels of a split.
-
-    Each is a name that Pyserini knows (msmarco-passage-dev-subset, dl19-passage), or a file as for kind
-    `pyserini_jsonl`. Questions with answers (dpr-nq-test) need no qrels, as there.
-    """
-
-    topics: str
-    """Topics by their name in Pyserini, or a file."""
-    qrels: str | None = None
-    """Qrels by their name in Pyserini, or a file; null: none."""
 
 
 class PyseriniIndex(Format):
@@ -40,7 +27,8 @@ class PyseriniIndex(Format):
     `index` is the folder of an index that stores its documents (built with --storeRaw or --storeContents), or
     the name of a prebuilt index (msmarco-v1-passage), which Pyserini downloads once. A document is the
     indexed text: JSON as in `pyserini_jsonl`, or plain text whose lines are its `fields`: msmarco-v1-doc has
-    [url, title, text]. Indexes contain no blank documents.
+    [url, title, text]. Indexes contain no blank documents. Topics and qrels are files, or names that Pyserini
+    knows (msmarco-passage-dev-subset, dl19-passage, dpr-nq-test).
     """
 
     kind: str = "pyserini_index"
@@ -48,19 +36,23 @@ class PyseriniIndex(Format):
     """The folder of an index, or the name of a prebuilt index."""
     fields: tuple[str, ...] = ()
     """Names for the lines of a document; empty: documents are JSON."""
-    splits: dict[str, NamedTopics] = {}  # noqa: RUF012  pydantic copies defaults
-    """The topics and qrels of each split."""
+    splits: dict[str, Topics] = {}  # noqa: RUF012  pydantic copies defaults
+    """The topics and qrels of each split, as files or by their names in Pyserini."""
     by_name: ClassVar[bool] = True
 
     @property
     def names_or_paths(self) -> frozenset[str]:
         return frozenset({"index"})
 
+    @property
+    def nested_paths(self) -> frozenset[str]:
+        return frozenset({"splits"})  # which may be names
+
     def files(self) -> list[tuple[str, Path]]:
         paths = [("data.index", Path(self.index))] if _is_folder(self.index) else []
         for name, split in self.splits.items():
-            named = (("topics", split.topics), ("qrels", split.qrels or ""))
-            paths += [(f"data.splits.{name}.{key}", Path(value)) for key, value in named if _is_file(value)]
+            named = (("topics", split.topics), ("qrels", split.qrels))
+            paths += [(f"data.splits.{name}.{key}", path) for key, path in named if path and _is_file(path)]
         return paths
 
     def raw_data(self) -> RawData:
@@ -69,9 +61,9 @@ class PyseriniIndex(Format):
         for name, split in self.splits.items():
             key = f"data.splits.{name}"
             topics = (
-                topic_entries(find_file(Path(split.topics), f"{key}.topics"), f"{key}.topics")
+                topic_entries(split.topics, f"{key}.topics")
                 if _is_file(split.topics)
-                else named_topics(Path(split.topics), _records("topics", split.topics))
+                else named_topics(split.topics, _records("topics", str(split.topics)))
             )
             splits[name] = topics, _qrels(split.qrels, f"{key}.qrels") if split.qrels else None
         return RawData(stored_documents(Path(self.index), _records("index", index), self.fields), splits)
@@ -81,8 +73,8 @@ def _is_folder(index: str) -> bool:
     return "/" in index or Path(index).is_dir()
 
 
-def _is_file(value: str) -> bool:
-    return "/" in value or value.endswith(FILES)
+def _is_file(path: Path) -> bool:
+    return "/" in str(path) or path.name.endswith(FILES)
 
 
 def _records(kind: str, name: str) -> Iterator[dict[str, Any]]:
@@ -134,7 +126,6 @@ def named_topics(name: Path, records: Iterable[dict[str, Any]]) -> Iterator[Entr
         yield Entry(line, record["id"], {"text": record["title"]}, answers)
 
 
-def _qrels(value: str, key: str) -> Iterator[Judgment]:
-    is_file = _is_file(value)
-    path = find_file(Path(value), key) if is_file else Path(next(_records("qrels", value))["file"])
-    yield from trec_judgments(path)
+def _qrels(path: Path, key: str) -> Iterator[Judgment]:
+    named = (Path(one["file"]) for one in _records("qrels", str(path)))
+    yield from trec_judgments(find_file(path, key) if _is_file(path) else next(named))

@@ -117,7 +117,7 @@ def check_columns(columns: Sequence[str], header: Sequence[str], path: Path | st
     """Raise ValueError if the header lacks one of the columns that the recipe defines under `key`."""
     if missing := [column for column in columns if column not in header]:
         problem = f"{key}: {path} has no column {', '.join(missing)}; columns: {', '.join(header)}"
-        raise ValueError(f"{problem[:1000]}; set the names of the columns under {key}")
+        raise ValueError(f"{problem[:1000]}; set the names of the columns under {key}.columns")
 
 
 def _objects(path: Path) -> Iterator[Any]:

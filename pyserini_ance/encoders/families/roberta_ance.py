@@ -45,7 +45,7 @@ class RobertaAnceTower(Tower):
 class RobertaAnce(Family):
     """RoBERTa or SEED-Encoder with ANCE's head.
 
-    `layer_norm: {query: true, document: false}` with `normalize: true` is what DANCE's released code computes
+    `layer_norm: query` with `normalize: true` is what DANCE's released code computes
     (thunlp/DANCE, model/models.py): its `query_emb` normalizes after the LayerNorm, its `body_emb` has no
     LayerNorm.
     """
@@ -61,7 +61,7 @@ class RobertaAnce(Family):
     dimension: PositiveInt = 768
     """The size of vectors."""
     layer_norm: Switch = True
-    """Whether a LayerNorm follows the linear layer; `{query: true, document: false}` differs by side."""
+    """Whether a LayerNorm follows the linear layer; `query` and `document`: of this side alone."""
     head: Literal["load", "new"] = "load"
     """Load the head with the initial weights, or draw a new one (for plain RoBERTa or SEED-Encoder)."""
 

@@ -1,11 +1,10 @@
 """Remove documents that contain an answer to the question: in OpenQA they are relevant, judged or not."""
 
-import re
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from pyserini_ance.data.answer_matching import ANSWERS, FIELD, Patterns, Tokens, contain_answers, read_answers
+from pyserini_ance.data.answer_matching import ANSWERS, FIELD, Tokens, contain_answers, read_answers
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.filters.base import Candidates, Filter
 
@@ -22,8 +21,6 @@ class Answers(Filter):
     # questions with many removals keep fewer; `range_max` before this filter does the same.
 
     kind: Literal["answers"] = "answers"
-    regular_expressions: bool = False
-    """Whether answers are regular expressions (CuratedTREC) instead of strings of tokens."""
     expensive: ClassVar[bool] = True
 
     def check_data(self, anchor_set: AnchorSet) -> None:
@@ -34,25 +31,15 @@ class Answers(Filter):
                 "list `answers` (queries.jsonl of kind beir, topics .jsonl of kind pyserini_jsonl), or "
                 "remove the filter"
             )
-        for row in range(len(queries)) if self.regular_expressions else ():
-            for answer in read_answers(queries, row):
-                try:
-                    Patterns([answer])
-                except re.error as error:
-                    raise ValueError(
-                        f"filter `answers`: answer {answer!r} of query {queries.ids[row]} is not a "
-                        f"regular expression ({error}); correct it, or remove regular_expressions: true"
-                    ) from None
 
     def mask(self, candidates: Candidates) -> np.ndarray:
         queries, documents = candidates.anchor_set.split.queries, candidates.snapshot.collection.documents
         if FIELD not in documents.columns:
             found = f"documents have {', '.join(documents.columns)}; remove the filter"
             raise ValueError(f"filter `answers` searches the field {FIELD!r}, but {found}")
-        matcher = Patterns if self.regular_expressions else Tokens
 
         def contain(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
-            matchers = {row: matcher(read_answers(queries, row)) for row in np.unique(query_rows).tolist()}
+            matchers = {row: Tokens(read_answers(queries, row)) for row in np.unique(query_rows).tolist()}
             return contain_answers(matchers, documents.columns[FIELD], query_rows, document_rows)
 
         return candidates.mask_pairs(contain)

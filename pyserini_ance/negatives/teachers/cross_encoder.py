@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import PositiveInt, model_validator
+from pydantic import PositiveInt
 
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.encoders import cross_encoder_model
 from pyserini_ance.encoders.hardware import Precision
 from pyserini_ance.encoders.hub import model_file, resolve_model
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, check_one_of, scored_once
+from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, scored_once
 from pyserini_ance.recipe.teacher_training import TRAINED
 from pyserini_ance.storage.files import sha256_file, sha256_json
 
@@ -28,25 +28,19 @@ class CrossEncoderTeacher(Teacher):
     """
 
     kind: Literal["cross_encoder"] = "cross_encoder"
-    model: str | None = None
-    """A hub name or a folder, such as RUN/teachers/NAME of a run with `teachers`."""
-    trained: str | None = None
-    """A cross-encoder of `teachers`, which the run trains before this stage; instead of `model`."""
+    model: str
+    """A cross-encoder that the run trains before this stage (`teachers.NAME`), a hub name, or a folder, such
+    as RUN/teachers/NAME of another run."""
     length_tokens: PositiveInt | None = None
     """The maximum length of a pair; null: the model's own limit."""
 
-    @model_validator(mode="after")
-    def check_one_model(self) -> "CrossEncoderTeacher":
-        check_one_of(self, "model", "trained")
-        return self
-
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset() if self.trained is None else frozenset({TRAINED + self.trained})
+        return frozenset({self.model} if self.model.startswith(TRAINED) else ())
 
     @property
     def files(self) -> tuple[Path, ...]:
-        return () if self.model is None else (config_file(self.model),)
+        return () if self.needs else (config_file(self.model),)
 
     @property
     def names_or_paths(self) -> frozenset[str]:
@@ -61,7 +55,7 @@ class CrossEncoderTeacher(Teacher):
         name = self._found(snapshot)
 
         digest = snapshot.world.on_main(lambda: model_digest(name))
-        context.origins[f"{self.kind} {self.trained or self.model}"] = digest
+        context.origins[f"{self.kind} {self.model.removeprefix(TRAINED)}"] = digest
         precision = snapshot.precision
         identity = sha256_json([digest, self.length_tokens, precision])
 
@@ -75,14 +69,14 @@ class CrossEncoderTeacher(Teacher):
 
     def _found(self, snapshot: Snapshot) -> str:
         """The folder or hub name of the model. Raises ValueError if no run trains it."""
-        if self.model is not None:
+        if not self.needs:
             return resolve_model(self.model, KEY)
-        assert self.trained is not None, "one of the two is set"
+        name = self.model.removeprefix(TRAINED)
         if snapshot.teachers is None:
-            cure = f"pass its folder as `model`: RUN/teachers/{self.trained}"
-            trained = f"teacher `cross_encoder` with trained: {self.trained}"
-            raise ValueError(f"{trained} needs the run that trains it; {cure}")
-        return str(snapshot.teachers / self.trained)
+            cure = f"pass its folder instead: RUN/teachers/{name}"
+            needs = f"teacher `cross_encoder` with model: {self.model} needs the run that trains it"
+            raise ValueError(f"{needs}; {cure}")
+        return str(snapshot.teachers / name)
 
 
 def config_file(model: str) -> Path:

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from typing import ClassVar
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from pyserini_ance.recipe.components import Component
 
@@ -59,21 +59,13 @@ def below_highest(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 class Scaling(Component):
-    """Scores are multiplied by `scale` (1 / temperature; give one of the two)."""
+    """Scores are multiplied by `scale`."""
 
-    scale: float | None = Field(default=None, gt=0)
-    """The factor of all scores; null: 1 / `temperature`."""
-    temperature: float | None = Field(default=None, gt=0)
-    """The divisor of all scores; null: 1 / `scale`."""
-
-    @model_validator(mode="after")
-    def has_one_factor(self):
-        if self.scale is not None and self.temperature is not None:
-            raise ValueError("give `scale` or `temperature` (= 1 / scale), not both")
-        return self
+    scale: float = Field(default=1.0, gt=0)
+    """The factor of all scores: 1 / temperature."""
 
     def scaled(self, scores: torch.Tensor) -> torch.Tensor:
-        return scores * (self.scale or 1.0 / (self.temperature or 1.0))
+        return scores * self.scale
 
 
 class Scaled(Scaling, Loss):

@@ -12,7 +12,7 @@ from helpers.finished_run import finished
 
 from benchmarks.papers.tables import read_tables
 from pyserini_ance.recipe.load import dump, load
-from pyserini_ance.runs.provenance import config_hash_of
+from pyserini_ance.runs.provenance import config_hash
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import sha256_file, write_json
 from pyserini_ance.storage.publish import publishing
@@ -106,7 +106,7 @@ def test_seeds_are_one_row_with_the_difference_to_what_is_expected(folder):
         run_of(folder, f"ance-{seed}", rows, "final_evaluation.split=[dev,dl20]", f"seed={seed}")
     run_of(folder, "again", {"only": 0.5}, "final_evaluation.split=dev")
     runs = folder.parent / "runs"
-    again, both = (config_hash_of(RunDir(runs / name), "")[:6] for name in ("again", "ance-0"))
+    again, both = (config_hash(RunDir(runs / name).read_recipe())[:6] for name in ("again", "ance-0"))
     rows = tables(folder)[""]
     assert ["bm25-search", "measured", "ance-0 and 1 more", "2", "0.200", "-", "-"] in rows
     assert ["untrained", "measured", "ance-0 and 1 more", "2", "0.050", "-", "-"] in rows
@@ -118,7 +118,7 @@ def test_seeds_are_one_row_with_the_difference_to_what_is_expected(folder):
 
 def test_a_variant_has_a_row_and_no_difference_and_a_line_says_why(folder):
     run = run_of(folder, "ance", {"only": 0.3}, "final_evaluation.split=dev", "stages.only.steps=11")
-    label, found = config_hash_of(RunDir(run), "")[:6], tables(folder)
+    label, found = config_hash(RunDir(run).read_recipe())[:6], tables(folder)
     assert ["ance", f"measured [{label}]", "ance", "1", "0.300", "-", "-"] in found[""]
     why = f"- [{label}]: no expectation for this variant of set/ance: stages.only.steps 11 instead of 10"
     assert found["notes"][-1] == why

@@ -6,7 +6,6 @@ import pytest
 
 from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.datasets import Datasets
-from pyserini_ance.data.formats.files import input_files
 
 DOCUMENTS = [{"_id": "d1", "title": "One", "text": "first"}, {"_id": "d2", "title": None, "text": "second"}]
 QUERIES = [
@@ -44,7 +43,7 @@ def recipe(tmp_path):
     ).save_to_disk(tmp_path / "qrels")
     return {
         "documents": {"path": str(tmp_path / "corpus.jsonl")},
-        "queries": {"path": str(tmp_path / "queries.parquet"), "answers": "answers"},
+        "queries": {"path": str(tmp_path / "queries.parquet"), "columns": {"answers": "answers"}},
         "splits": {
             "train": {"path": str(tmp_path / "qrels")},
             "dev": {"path": str(tmp_path / "qrels"), "split": "test"},
@@ -71,7 +70,7 @@ def test_local_files_are_known_and_hub_names_are_not(recipe, tmp_path):
         ("data.documents.path", tmp_path / "corpus.jsonl"),
         ("data.queries.path", tmp_path / "queries.parquet"),
     ]
-    files = {str(file.relative_to(tmp_path)) for file in input_files(data)}
+    files = {str(file.relative_to(tmp_path)) for file in data.input_files()}
     assert {"corpus.jsonl", "queries.parquet", "qrels/dataset_dict.json", "qrels/test/state.json"} <= files
     assert {key for key, _ in listed[2:]} == {"data.splits.train.path", "data.splits.dev.path"}
 
@@ -80,8 +79,10 @@ def test_columns_may_have_other_names_and_cells_are_not_converted(recipe, tmp_pa
     """pandas and Arrow would read 007 as 7, NA as a missing value, and 2020-01-01 as a date."""
     (tmp_path / "other.csv").write_text("pid,passage\n007,NA\n8,2020-01-01\n")
     (tmp_path / "qrels.csv").write_text("q,p\nq1,8\nq2,007\n")
-    documents = {"path": str(tmp_path / "other.csv"), "id": "pid", "text": "passage", "title": None}
-    split = {"path": str(tmp_path / "qrels.csv"), "query": "q", "document": "p", "grade": None}
+    columns = {"id": "pid", "text": "passage", "title": None}
+    documents = {"path": str(tmp_path / "other.csv"), "columns": columns}
+    columns = {"query": "q", "document": "p", "grade": None}
+    split = {"path": str(tmp_path / "qrels.csv"), "columns": columns}
     collection = Datasets(documents=documents, queries=recipe["queries"], splits={"train": split}).read()
     assert collection.documents.ids == ["007", "8"]
     assert collection.documents.columns == {"text": ["NA", "2020-01-01"]}
@@ -91,12 +92,18 @@ def test_columns_may_have_other_names_and_cells_are_not_converted(recipe, tmp_pa
 @pytest.mark.parametrize(
     ("part", "change", "message"),
     [
-        ("documents", {"text": "contents"}, "data.documents: .* has no column contents; columns: _id"),
+        (
+            "documents",
+            {"columns": {"text": "contents"}},
+            "data.documents: .* has no column contents; columns: _id",
+        ),
         (
             "documents",
             {"path": "no/such-set"},
-            "data.documents: the package datasets cannot load Documents.*no/such-set",
+            "data.documents: the package datasets cannot load Table.*no/such-set",
         ),
+        ("documents", {"columns": {"titel": None}}, "documents.columns: titel: None; .* id, title, text;"),
+        ("train", {"columns": {"query": None}}, "splits.train.columns: query: None; .* document, grade;"),
         ("train", {"split": "dev"}, "data.splits.train: the package datasets cannot load .*'dev'"),
     ],
 )

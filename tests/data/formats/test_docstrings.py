@@ -41,7 +41,7 @@ def package(tmp_path, monkeypatch):
 def toolbox(package):
     """Make the adapter of an installed package of 26 modules with two documents each."""
     package({"__init__": "", **{name: module(name) for name in "abcdefghijklmnopqrstuvwxyz"}})
-    return lambda **settings: Docstrings(packages=("toolbox",), **settings)
+    return lambda **settings: Docstrings(**{"packages": ["toolbox"], **settings})
 
 
 def modules_of(texts) -> set[str]:
@@ -58,26 +58,25 @@ def test_each_query_has_the_rest_of_its_docstring_as_positive(toolbox):
 
 
 def test_the_first_of_repeated_sentences_and_rests_is_kept(toolbox):
-    collection = toolbox(dev_share=0, test_share=0).read()
+    collection = toolbox(packages={"train": ["toolbox"]}).read()
     assert collection.documents.ids[:4] == ["toolbox.a:a", "toolbox.a:d", "toolbox.b:a", "toolbox.b:d"]
     assert collection.documents[1] == {"text": f"{REST} a four"}
     assert collection.split("train").queries[1] == {"text": "Solve the fourth system of a."}
     assert list(collection.splits) == ["train"]
 
 
-def test_no_module_is_in_two_splits_which_depend_on_the_seed(toolbox):
-    shares = {"dev_share": 0.2, "test_share": 0.2}
-    assert toolbox(seed=1, **shares).read().digest != toolbox(seed=2, **shares).read().digest
-    splits = toolbox(**shares).read().splits
+def test_no_module_is_in_two_splits_which_stay_as_they_were(toolbox):
+    splits = toolbox().read().splits
     assert list(splits) == ["train", "dev", "test"]
     modules = [modules_of(split.queries) for split in splits.values()]
     assert sum(map(len, modules)) == len(set.union(*modules)) == 26
+    assert [sorted(module[-1] for module in part) for part in modules[1:]] == [list("hnp"), list("t")]
 
 
 def test_packages_of_dev_and_test_are_whole(package):
     for name in ("box", "boxes", "box2"):
         package({each: module(f"{name} {each}") for each in ("__init__", "other")}, name)
-    data = Docstrings(packages=("box",), dev_packages=("boxes",), test_packages=("box2",))
+    data = Docstrings(packages={"train": ["box"], "dev": ["boxes"], "test": ["box2"]})
     assert {name: modules_of(split.queries) for name, split in data.read().splits.items()} == {
         "train": {"box", "box.other"},
         "dev": {"boxes", "boxes.other"},

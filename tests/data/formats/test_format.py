@@ -114,14 +114,14 @@ def test_rows_follow_the_files_and_a_pair_has_one_grade():
             r"is 1; expected a grade of at least 2 \(relevance_threshold=2\); correct the split$",
         ),
         (
-            {"documents": entries("corpus", ("e1", "")), "empty_documents": "skip"},
+            {"documents": entries("corpus", ("e1", "")), "skip": ["empty_documents"]},
             "no document was read; expected at least one with a text",
         ),
         ({"rows": [("q1", "d1", 1), ("q1", "d1", 2)]}, "line 2: grade 2 for .*'d1', which line 1 gave 1"),
         (
             {"rows": [("q1", "d1", 1), *((f"q{n}", f"x{n}", 0) for n in range(7))]},
             "^7 judgments of split 'dev' .*: qrels, line 2: query 'q0' document 'x0'; .*"
-            r"'x4'; the queries are \['q1', .*, the documents \['d1', .*leading zeros.*unknown_ids=skip",
+            r"'x4'; the queries are \['q1', .*, the documents \['d1', .*zeros.*unknown_ids in data.skip",
         ),
     ],
 )
@@ -145,7 +145,7 @@ def test_documents_without_text_and_unknown_ids_may_be_left_out_with_their_judgm
     documents = entries("corpus", ("e1", "", ""), ("d1", "one", ""), ("e2", " \t", "\n"), ("d2", "", "two"))
     rows = [("q1", "e1", 1), ("q1", "d2", 1), ("q2", "e2", 1), ("q3", "d1", 1), ("q3", "e1", 0)]
     more = [("q1", "x", 1), ("q9", "d1", 0)]
-    collection = assembled(documents, rows=[*rows, *more], empty_documents="skip", unknown_ids="skip")
+    collection = assembled(documents, rows=[*rows, *more], skip=["empty_documents", "unknown_ids"])
     assert list(collection.documents.ids) == ["d1", "d2"]
     split = collection.split("dev")
     assert list(split.queries.ids) == ["q1", "q3"]
@@ -156,14 +156,14 @@ def test_documents_without_text_and_unknown_ids_may_be_left_out_with_their_judgm
         "dev judgments of unknown ids": 2,
         "dev queries without positives": 1,
     }
-    with pytest.raises(ValueError, match="or leave such documents out with empty_documents=skip"):
+    with pytest.raises(ValueError, match="or leave such documents out: empty_documents in data.skip"):
         assembled(documents, rows=rows)
 
 
 def test_documents_that_are_left_out_belong_to_the_collection(tmp_path):
     """Rankings may name them; without them it is another collection, as one stored in the cache tells."""
     documents = entries("corpus", ("d1", "one"), ("e1", ""))
-    skipping = assembled(documents, empty_documents="skip")
+    skipping = assembled(documents, skip=["empty_documents"])
     assert skipping.left_out == {"e1"}
     without = assembled(documents[:1])
     assert skipping.digest != without.digest and skipping.documents.digest == without.documents.digest

@@ -11,7 +11,7 @@ from pyserini_ance.recipe.components import component_class
 BEIR = {"corpus.jsonl": '{"_id": "d1", "text": "é"}\n', "queries.jsonl": '{"_id": "q1", "text": "q"}\n'}
 TSV = {"docs.tsv": "d1\té\n", "queries.tsv": "q1\tq\n", "qrels.tsv": "q1 0 d1 1\n"}
 QRELS = "query-id\tcorpus-id\tscore\nq1\td1\t1\n"
-SPLIT = {"queries": "queries.tsv", "qrels": "qrels.tsv"}
+SPLIT = {"topics": "queries.tsv", "qrels": "qrels.tsv"}
 CONTEXT = {"passage_id": "1", "title": "", "text": ""}
 QUESTION = {"question": "q", "answers": ["é"], "positive_ctxs": [CONTEXT]}
 PASSAGE = {"docid": "d1", "text": "é"}
@@ -21,7 +21,7 @@ KINDS = {
     "beir": ({"folder": ".", "splits": {"train": "qrels.tsv"}}, {**BEIR, "qrels.tsv": QRELS}),
     "datasets": (
         {
-            "documents": {"path": "docs.csv", "title": None},
+            "documents": {"path": "docs.csv", "columns": {"title": None}},
             "queries": {"path": "queries.jsonl"},
             "splits": {"train": {"path": "qrels.tsv"}},
         },
@@ -36,10 +36,10 @@ KINDS = {
         {"train.jsonl": json.dumps({"query": "q", "pos": ["é"], "neg": ["n"]}) + "\n"},
     ),
     "msmarco_doc": (
-        {"documents": "docs.tsv", "splits": {"train": SPLIT}},
+        {"corpus": "docs.tsv", "splits": {"train": SPLIT}},
         {**TSV, "docs.tsv": "d1\turl\t\té\n"},
     ),
-    "msmarco_passage": ({"collection": "docs.tsv", "splits": {"train": SPLIT}}, TSV),
+    "msmarco_passage": ({"corpus": "docs.tsv", "splits": {"train": SPLIT}}, TSV),
     "pyserini_jsonl": (
         {"corpus": "corpus.jsonl", "splits": {"train": {"topics": "queries.tsv", "qrels": "qrels.tsv"}}},
         {"corpus.jsonl": '{"id": "d1", "contents": "é"}\n', **TSV},
@@ -121,7 +121,7 @@ def tevatron(**change) -> str:
         ("flagembedding", "train.jsonl", flag(neg=[{"text": "x"}]), "line 2: neg .*; expected a list"),
         ("msmarco_doc", "docs.tsv", "D4\tu\tno body", "line 2: 3 columns in .*; .*: docid, url, title, body"),
         ("msmarco_doc", "docs.tsv", "D4\t \t\t", "line 2: document 'D4' is empty; .* url or title or text"),
-        ("msmarco_passage", "docs.tsv", "8\t ", "line 2: document '8' is .*empty_documents=skip"),
+        ("msmarco_passage", "docs.tsv", "8\t ", "line 2: document '8' is .*empty_documents in data.skip"),
         ("pyserini_jsonl", "corpus.jsonl", '{"contents": "x"}', "line 2: id None; .*id or _id or docid"),
         ("tevatron", "train.jsonl", tevatron(answers="1984"), "line 2: answers '1984'; expected a list"),
         (

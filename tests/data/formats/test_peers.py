@@ -67,10 +67,10 @@ def test_passages(shared_data, registered):
     folder = shared_data / "msmarco-passage-dl19-pool"
     files = (folder / name for name in ("collection.tsv", "queries.dl19.tsv", "qrels.dl19-passage.txt"))
     name = registered("local/dl19", *files)
-    skipping = {"relevance_threshold": 2, "unknown_ids": "skip"}
+    skipping = {"relevance_threshold": 2, "skip": ["unknown_ids"]}
     reference = IrDatasets(documents=name, splits={"test": name}, **skipping).read()
-    split = {"queries": folder / "queries.dl19.tsv", "qrels": folder / "qrels.dl19-passage.txt"}
-    own = MsmarcoPassage(collection=folder / "collection.tsv", splits={"test": split}, **skipping).read()
+    split = {"topics": folder / "queries.dl19.tsv", "qrels": folder / "qrels.dl19-passage.txt"}
+    own = MsmarcoPassage(corpus=folder / "collection.tsv", splits={"test": split}, **skipping).read()
     assert (len(own.documents), len(own.split("test").queries)) == (11843, 43)
     assert (own.digest, own.skipped) == (reference.digest, reference.skipped)
 
@@ -79,9 +79,9 @@ def test_documents(shared_data, registered):
     from ir_datasets.datasets.msmarco_document import MsMarcoDocument
 
     folder = shared_data / "msmarco-doc"
-    names = {"queries": "msmarco-doctrain-queries.tsv", "qrels": "msmarco-doctrain-qrels.tsv"}
+    names = {"topics": "msmarco-doctrain-queries.tsv", "qrels": "msmarco-doctrain-qrels.tsv"}
     split = {key: folder / name for key, name in names.items()}
-    own = MsmarcoDoc(documents=folder / "msmarco-docs.tsv", splits={"train": split}).read()
+    own = MsmarcoDoc(corpus=folder / "msmarco-docs.tsv", splits={"train": split}).read()
     name = registered("local/docs", folder / "msmarco-docs.tsv", *split.values(), doc_cls=MsMarcoDocument)
     assert IrDatasets(documents=name, splits={"train": name}).read().digest == own.digest
 

@@ -75,7 +75,7 @@ def test_a_head_that_would_be_left_out_is_refused(start, tiny_roberta, copy):
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_projection_gives_vectors_of_its_size(start, tiny_bert, saved, records, tied):
-    settings = {"projection": 8, "normalize": {"query": True, "document": False}, "tied": tied}
+    settings = {"projection": 8, "normalize": "query", "tied": tied}
     encoder = start("transformer", tiny_bert, **settings)
     with torch.no_grad():
         encoder.towers.documents.projection.bias.fill_(0.5)
