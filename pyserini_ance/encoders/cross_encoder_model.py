@@ -63,10 +63,8 @@ class CrossEncoderModel:
         return str(self.model.device)
 
     def scores(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """(P,) float32 on the model's own scale, after its activation function.
-
-        Raises ValueError for a model with several scores per pair.
-        """
+        """(P,) float32 on the model's own scale, after its activation function. Raises ValueError for a model
+        with several scores per pair."""
         return self._predict(pairs, None)
 
     def logits(self, pairs: Sequence[Pair]) -> np.ndarray:

@@ -65,10 +65,8 @@ def _amd_family() -> int | None:
 
 
 def _has_fast_bf16() -> bool:
-    """Whether it has AVX512-BF16 or AMX.
-
-    Other processors emulate bf16, which is slower than fp32; oneDNN's own probe says yes to any AVX-512.
-    """
+    """Whether it has AVX512-BF16 or AMX. Other processors emulate bf16, which is slower than fp32; oneDNN's
+    own probe says yes to any AVX-512."""
     probe = getattr(torch.cpu, "get_capabilities", None)  # a torch without this probe stays in fp32
     capabilities = probe() if probe else {}
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))

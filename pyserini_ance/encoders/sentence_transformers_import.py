@@ -177,10 +177,8 @@ def _kind(name: str) -> str:
 
 
 def _route(files: _Files, path: str, side: Side) -> list[tuple[str, str]]:
-    """The kinds and folders of a Router's modules for texts of a side.
-
-    Source: sentence-transformers 6.2, `Router._resolve_route_name`.
-    """
+    """The kinds and folders of a Router's modules for texts of a side. Source: sentence-transformers 6.2,
+    `Router._resolve_route_name`."""
     config = files.read(path, "router_config.json") or files.read(path, "config.json")
     routes, parameters = config["structure"], config.get("parameters", {})
     mapped = parameters.get("route_mappings") or {}

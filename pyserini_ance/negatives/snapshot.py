@@ -261,10 +261,8 @@ class Snapshot:
         return np.maximum.reduceat(scores, known_positives.offsets[:-1])
 
     def score(self, vectors: np.ndarray, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-        """(P,) float32 scores of pairs: queries (P,), rows of `vectors` (Q, D), and documents (P,).
-
-        A document scores as its best passage.
-        """
+        """(P,) float32 scores of pairs: queries (P,), rows of `vectors` (Q, D), and documents (P,). A
+        document scores as its best passage."""
         size = max(1, PAIRS_PER_BLOCK // (self.passages.max_passages if self.passages else 1))
         scores = [np.empty(0, np.float32)]
         for start in range(0, len(queries), size):

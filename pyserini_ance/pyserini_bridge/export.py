@@ -196,10 +196,8 @@ SHOWN = 5
 
 
 def check_ids(ids: Sequence[str], what: str) -> None:
-    """Raises ValueError for ids that are empty or contain blanks, because runs are split at blanks.
-
-    what: `query` or `document`, for the message.
-    """
+    """Raises ValueError for ids that are empty or contain blanks, because runs are split at blanks. what:
+    `query` or `document`, for the message."""
     if bad := [id for id in ids if id.split() != [id]]:
         shown = ", ".join(map(repr, bad[:SHOWN]))
         wrong = "are empty or contain blanks or line ends, which runs cannot represent"

@@ -103,10 +103,8 @@ OFFLINE_VERSION = "2.3.0"  # the newest that imports without a network
 
 
 def start_java() -> None:
-    """Start Java for Pyserini in this process, unless it is running.
-
-    Raises RuntimeError if there is no suitable Java or no Pyserini.
-    """
+    """Start Java for Pyserini in this process, unless it is running. Raises RuntimeError if there is no
+    suitable Java or no Pyserini."""
     resources = _pyserini_folder() / "resources" / "jars"
     import jnius_config
 

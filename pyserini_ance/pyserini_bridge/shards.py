@@ -25,10 +25,8 @@ COUNTS = {"documents", "documents_of_all", "rows"}  # known when a shard is enco
 
 
 def read_about(folder: Path) -> dict[str, Any]:
-    """What a shard says of itself, `shard` among its keys; empty for any other folder.
-
-    Raises ValueError for a damaged Parquet file.
-    """
+    """What a shard says of itself, `shard` among its keys; empty for any other folder. Raises ValueError for
+    a damaged Parquet file."""
     parquet = folder / vector_files.PARQUET_FILE.format(0)
     if parquet.is_file():
         metadata = vector_files.parquet_file(parquet).schema_arrow.metadata or {}
@@ -53,10 +51,8 @@ def documents_in_shard(folder: Path, about: dict[str, Any]) -> int:
 
 
 def _differing(found: dict[str, Any], expected: dict[str, Any], apart_from: Collection[str]) -> str:
-    """In words, the settings in which two shards differ.
-
-    The paths of their encoders may differ, as machines do; `weights` tells the content.
-    """
+    """In words, the settings in which two shards differ. The paths of their encoders may differ, as machines
+    do; `weights` tells the content."""
     found, expected = {**found, **found[SHARD]}, {**expected, **expected[SHARD]}
     keys = sorted((found.keys() | expected.keys()) - {*apart_from, SHARD, "encoder"})
     differing = [key for key in keys if found.get(key) != expected.get(key)]

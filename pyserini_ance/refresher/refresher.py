@@ -55,10 +55,8 @@ class Refresher:
         self._snapshot: Snapshot | None = None
 
     def make(self, request: RefreshRequest) -> None:
-        """Publish the requested product unless it is already published.
-
-        Raises CheckpointRemoved if its checkpoint was removed.
-        """
+        """Publish the requested product unless it is already published. Raises CheckpointRemoved if its
+        checkpoint was removed."""
         if self.world.on_main(lambda: request.is_done(self.run)):
             return
         folder, name = request.folder(self.run), PRODUCT_NAMES[request.kind]

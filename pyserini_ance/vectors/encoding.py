@@ -52,10 +52,8 @@ class ShardedVectors:
         return len(self), self.shards[0].shape[1]
 
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        """(R, D): a view for a slice within one shard, else a copy.
-
-        Raises IndexError for a row that does not exist.
-        """
+        """(R, D): a view for a slice within one shard, else a copy. Raises IndexError for a row that does not
+        exist."""
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             return self._between(start, stop) if step == 1 else self[np.arange(start, stop, step)]
@@ -202,10 +200,8 @@ def has_shards(folder: Path, world: World) -> bool:
 
 
 def shard_bounds(lengths: np.ndarray, shards: int) -> np.ndarray:
-    """(shards + 1,) rows: shard i is rows bounds[i] to bounds[i + 1].
-
-    All shards have about as many tokens; some may be empty.
-    """
+    """(shards + 1,) rows: shard i is rows bounds[i] to bounds[i + 1]. All shards have about as many tokens;
+    some may be empty."""
     tokens = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     middles = (tokens[:-1] + tokens[1:]) / 2  # a text belongs to the shard that has most of it
     bounds = np.searchsorted(middles, tokens[-1] * np.arange(shards + 1) / shards)

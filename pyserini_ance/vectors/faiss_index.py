@@ -129,10 +129,8 @@ def new_index(dimension: int, factory: str) -> FaissIndex:
 
 
 def check_index(dimension: int, index: str) -> None:
-    """Raise ValueError when a recipe's `index` does not fit vectors of that dimension.
-
-    The settings of its search are checked, too.
-    """
+    """Raise ValueError when a recipe's `index` does not fit vectors of that dimension. The settings of its
+    search are checked, too."""
     factory, _, search = index.partition(";")
     _set_search(new_index(dimension, factory), search)
 

@@ -93,10 +93,8 @@ def _matrix(name: str, vectors: Any) -> np.ndarray:
 def search_arrays(
     search: Searcher, queries: np.ndarray | torch.Tensor, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Call `search` for a caller that wants arrays: scores (Q, k) float32 and rows (Q, k) int32.
-
-    The host waits for the results.
-    """
+    """Call `search` for a caller that wants arrays: scores (Q, k) float32 and rows (Q, k) int32. The host
+    waits for the results."""
     asked = queries if isinstance(queries, torch.Tensor) else as_tensor(np.asarray(queries, np.float32))
     scores, rows = search(asked, k)
     return scores.cpu().numpy(), rows.cpu().numpy()

@@ -181,10 +181,8 @@ class Transformer(Family):
         return self._backbone(source, released.DPR, config=config, state_dict=weights)
 
     def _backbone(self, source: str, form: released.Form | None = None, **options: Any) -> Any:
-        """Load the weights of `source`, or `state_dict`.
-
-        Raises RuntimeError for missing or unexpected weights.
-        """
+        """Load the weights of `source`, or `state_dict`. Raises RuntimeError for missing or unexpected
+        weights."""
         from transformers import AutoModel, BertModel
 
         family.quiet_transformers()
