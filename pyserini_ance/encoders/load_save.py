@@ -236,8 +236,7 @@ def name_origin(folder: Path, family: Family) -> None:
         names = {"model": family.model_of(side.get("tower", "query")), "base": family.base}
         names |= {} if "tower" in side else {"document_model": family.document_model}
         public = {key: name for key, name in names.items() if name and not is_local(name)}
-        others = SIDE_KEYS - family.model_fields.keys()
-        settings = {key: value for key, value in side.items() if key not in others}
+        settings = {key: value for key, value in side.items() if key not in START_KEYS}
         write_json(path, {**settings, **public})
 
 
