@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument
 
 from pyserini_ance.commands import parsing
 
@@ -15,46 +15,27 @@ EXAMPLE = "pyserini-ance compare runs/demo-ance runs/demo-rand --significance de
 
 @parsing.command(EXAMPLE, DETAILS)
 def main(
-    runs: Annotated[
-        list[Path], Argument(metavar="RUN", help="run directories with a measures.json, or a grid's folder")
-    ],
+    runs: Annotated[list[Path], Argument(metavar="RUN", help="finished run directories, or a grid's folder")],
     significance: Annotated[
-        str | None, parsing.option("ROW", "also test the other rows against this row, query by query")
+        str | None, parsing.option("ROW", "also test the other rows against this row")
     ] = None,
     test: parsing.Test = None,
     rows: Annotated[
-        list[str] | None,
-        parsing.option(
-            "ROW ...",
-            "show these rows alone, and that of --significance; p values are corrected for their number",
-        ),
+        list[str] | None, parsing.option("ROW ...", "show, and correct p values for, these rows alone")
     ] = None,
     time_to_target: Annotated[
-        str | None,
-        parsing.option(
-            "DEV", "instead, seconds of training to this dev measure; `best`: the highest that all runs reach"
-        ),
+        str | None, parsing.option("DEV", "instead, seconds to this dev measure; `best`: that all runs reach")
     ] = None,
     improvement_over: Annotated[
         str | None,
-        parsing.option(
-            "RECIPE",
-            "instead, the relative improvement of a grid's recipes over this one, by the other settings "
-            "and each of final_evaluation.indexes",
-        ),
+        parsing.option("RECIPE", "instead, the relative improvement of a grid's recipes over this one"),
     ] = None,
     forgetting: Annotated[
-        bool,
-        Option(
-            "--forgetting",
-            help="instead, the training queries whose positives rank worse after a refresh than before",
-        ),
+        bool, parsing.flag("forgetting", "instead, the training queries that a refresh made worse")
     ] = False,
     curve: Annotated[
         Path | None,
-        parsing.option(
-            "FILE.svg", "also draw the dev measure over steps and over minutes of training (SVG or PNG)"
-        ),
+        parsing.option("FILE.svg", "also draw the dev measure over steps and minutes (SVG or PNG)"),
     ] = None,
 ) -> None:
     """Compare finished runs in one table; runs of a recipe with different seeds share a row."""
@@ -72,7 +53,7 @@ def main(
 
     results = compare.read_distinct(compare.runs_in(runs))
     labelled = [(label, Path(of["run"])) for label, of in zip(compare.labels(results), results, strict=True)]
-    more: list[str] = []
+    notes: list[str] = []
     if improvement_over:
         cells, columns = compare.improvements(runs[0], improvement_over)
     elif forgetting:
@@ -87,10 +68,10 @@ def main(
             (tested, [_, *added]), note = compare.significance(results, significance, test or "t", only)
             shown = {row["recipe"]: row for row in tested}
             cells = [row | shown.get(row["recipe"], {}) for row in cells]
-            columns = [*columns, *added]
-            more.append(note)
+            columns += added
+            notes.append(note)
     variants = compare.variant_legend(results, (row["recipe"] for row in cells))
-    print(table_with_legend(cells, columns, *variants, *more))
+    print(table_with_legend(cells, columns, *variants, *notes))
     if curve:
         plots.plot_curves(compare.mean_curves(labelled), curve)
         print(f"drawn: {curve}")

@@ -25,19 +25,14 @@ def main(
     overrides: parsing.Overrides = None,
     table: Annotated[
         str | None,
-        parsing.option(
-            "GENERATION/TABLE",
-            "of a run: the negatives, such as ance-00000100/query.0 (default: the last generation's)",
-        ),
+        parsing.option("GENERATION/TABLE", "negatives such as ance-00000100/query.0 (default: the last)"),
     ] = None,
     num_negatives: Annotated[
         int | None,
-        parsing.count(
-            "N", "of a run: the first N negatives of each query (default: 30 for tevatron, else all)"
-        ),
+        parsing.count("N", "the first N negatives of a query (default: 30 for tevatron, else all)"),
     ] = None,
     split: Annotated[
-        str | None, parsing.option("NAME", "of a run: the ranking of this test split, not negatives")
+        str | None, parsing.option("NAME", "the ranking of this test split, not negatives")
     ] = None,
 ) -> None:
     """Write a collection, mined negatives or a ranking in a format of other tools."""

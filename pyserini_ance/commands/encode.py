@@ -31,7 +31,7 @@ def main(
         str | None, parsing.option("NAME", "RUN, an encoder's folder, or a Hugging Face folder or name")
     ] = None,
     from_index: Annotated[
-        Path | None, parsing.option("FOLDER", "RUN, RUN/index or a flat Faiss folder: take its vectors")
+        Path | None, parsing.option("FOLDER", "take the vectors of RUN, or a flat Faiss folder")
     ] = None,
     merge: Annotated[list[Path] | None, parsing.option("SHARD ...", "join shards, in any order")] = None,
     empty_documents: Annotated[
@@ -60,16 +60,9 @@ def main(
         parsing.refuse("pass --corpus with --encoder, or --from-index alone, or --merge alone")
     if not corpus:
         reason = f"{'--from-index' if from_index else '--merge'} takes vectors as they are"
-        parsing.refuse_options(
-            reason,
-            tokens_per_batch=tokens_per_batch,
-            shard=shard,
-            pooling=pooling,
-            normalize=normalize is not None,
-            query_length=query_length,
-            document_length=document_length,
-            index_factory=merge and index_factory,
-        )
+        given = {"tokens_per_batch": tokens_per_batch, "shard": shard, "pooling": pooling}
+        given |= {"normalize": normalize is not None, "index_factory": merge and index_factory}
+        parsing.refuse_options(reason, **given, query_length=query_length, document_length=document_length)
     if format != "faiss":
         parsing.refuse_options("--index-factory is for --format faiss", index_factory=index_factory)
     if format != "parquet":
@@ -119,7 +112,7 @@ def main(
             world,
             part,
             foreign,
-            empty_documents,
+            empty_documents=empty_documents,
         )
         world.barrier()  # NFS cannot remove a folder while another process has one of its files open
     if console.is_main():

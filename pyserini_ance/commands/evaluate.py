@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Option
-
 from pyserini_ance.commands import parsing
 
 MEASURES = ("nDCG@10", "RR@10", "R@100")
@@ -14,11 +12,12 @@ CUTOFFS = (5, 20, 100)
 COMPARED = "RR@10"
 SHOWN = 10
 CHARACTERS = 300  # of each text that --compare-queries shows
-OF_RUNS = ("Hole@", "Overlap@")
-ENDINGS = (".json", ".csv")  # of --output
+OVERLAP_CUTOFF = 100
 ANSWERED = "Success@k: share of the questions with an answer in one of the first k passages"
 DETAILS = f"""Measures are those of ir-measures, and two of ANCE's: Hole@k, the share of the first k that is
-not judged, and Overlap@k (default: 100), both means over the judged queries with hits in the run.
+not judged, and Overlap@k (default: 100), both means over the judged queries with hits in the run. Default:
+{" ".join(MEASURES)}; with --answers Success@k for k of {", ".join(map(str, CUTOFFS))}; with
+--compare-queries {COMPARED}.
 
 With --answers, the measures are Success@k: how often the first k passages contain an answer. Without --run,
 the rankings of the results table are measured on the questions of the test splits (if a split has judgments,
@@ -35,29 +34,22 @@ EXAMPLE = """pyserini-ance evaluate --run run.trec --qrels qrels.txt --measures 
 @parsing.command(EXAMPLE, DETAILS)
 def main(
     run: Annotated[
-        list[Path] | None,
-        parsing.option("FILE ...", "runs of TREC or MS MARCO, plain or .gz; several give a row each"),
+        list[Path] | None, parsing.option("FILE ...", "runs of TREC or MS MARCO, a row each")
     ] = None,
     qrels: parsing.QrelsFile = None,
     answers: Annotated[
-        Path | None, parsing.option("RUN", "measure by the answers of this run directory's questions")
+        Path | None, parsing.option("RUN", "measure by the answers of this run's questions")
     ] = None,
     compare_queries: Annotated[
         list[str] | None, parsing.option("RANKING RANKING", "compare two rankings query by query")
     ] = None,
     measures: Annotated[
-        list[str] | None,
-        parsing.option(
-            "MEASURE ...",
-            f"default: {' '.join(MEASURES)}; with --answers: Success@k for k of "
-            f"{', '.join(map(str, CUTOFFS))}; with --compare-queries: {COMPARED}",
-        ),
+        list[str] | None, parsing.option("MEASURE ...", "the measures (default: below)")
     ] = None,
     overlap: Annotated[
-        Path | None,
-        parsing.option("FILE", "add Overlap@k: the share of the first k that this run has among its own"),
+        Path | None, parsing.option("FILE", "add Overlap@k with the first k of this run")
     ] = None,
-    per_query: Annotated[bool, Option("--per-query", help="also show each judged query")] = False,
+    per_query: Annotated[bool, parsing.flag("per-query", "also show each judged query")] = False,
     output: Annotated[
         Path | None, parsing.output_file("FILE", "also write the measures as .json or .csv")
     ] = None,
@@ -66,12 +58,10 @@ def main(
     ] = None,
     regular_expressions: Annotated[
         bool,
-        Option("--regular-expressions", help="with --answers: they are regular expressions (CuratedTREC)"),
+        parsing.flag("regular-expressions", "with --answers: they are regular expressions (CuratedTREC)"),
     ] = False,
     split: parsing.Split = None,
-    first: Annotated[
-        int | None, parsing.count("N", f"show the N most different queries of a side (default: {SHOWN})")
-    ] = None,
+    first: Annotated[int | None, parsing.count("N", f"show N queries of a side (default: {SHOWN})")] = None,
 ) -> None:
     """Measure run files against judgments or answers, or compare two rankings query by query."""
     of_files = {"qrels": qrels, "overlap": overlap, "per_query": per_query, "output": output}
@@ -110,22 +100,23 @@ def _measure_files(
 ) -> None:
     from pyserini_ance.data.trec import read_qrels, read_run
     from pyserini_ance.evaluation.legends import table_with_legend
-    from pyserini_ance.evaluation.metrics import CUTOFF, RunReport
+    from pyserini_ance.evaluation.metrics import report_on
     from pyserini_ance.evaluation.tables import as_csv
     from pyserini_ance.recipe.evaluation_settings import parse_measures
     from pyserini_ance.storage.files import check_not_input, write_json, write_whole
 
     if output:
-        if output.suffix not in ENDINGS:
-            parsing.refuse(f"--output {output}: measures are written as {' or '.join(ENDINGS)}")
+        if output.suffix not in (".json", ".csv"):
+            parsing.refuse(f"--output {output}: measures are written as .json or .csv")
         check_not_input(output, [*runs, qrels_file, *([overlap] if overlap else [])])
-    holes, overlaps = ([_cutoff(name) for name in names if name.startswith(kind)] for kind in OF_RUNS)
+    holes, overlaps = _cutoffs(names, "Hole@"), _cutoffs(names, "Overlap@")
     if (overlaps and not overlap) or len(overlaps) > 1:
         parsing.refuse("Overlap@k is measured once, against the run of --overlap FILE")
-    measures = parse_measures([name for name in names if not name.startswith(OF_RUNS)] or MEASURES)
+    measures = parse_measures(
+        [name for name in names if not name.startswith(("Hole@", "Overlap@"))] or MEASURES
+    )
     other = read_run(overlap) if overlap else None
     qrels = read_qrels(qrels_file)
-    report = RunReport(qrels, measures, holes, other, (overlaps or [CUTOFF])[0])
     are_distinct = len({path.name for path in runs}) == len(runs)
     rows: list[dict[str, Any]] = []
     records: list[dict[str, Any]] = []
@@ -133,34 +124,36 @@ def _measure_files(
     for path in runs:
         run = read_run(path)
         label = path.name if are_distinct else str(path)
-        totals = report.totals(run)
-        by_query = report.per_query(run) if per_query else {}
-        rows += [{"run": label, "query": query} | values for query, values in by_query.items()]
-        rows.append({"run": label, "query": "all"} | totals)
-        records.append({"run": str(path), "measures": totals} | ({"per_query": by_query} if by_query else {}))
+        totals, by_query = report_on(qrels, run, measures, holes, other, (overlaps or [OVERLAP_CUTOFF])[0])
+        records.append(
+            {"run": str(path), "measures": totals} | ({"per_query": by_query} if per_query else {})
+        )
+        shown = {**(by_query if per_query else {}), "all": totals}
+        rows += [{"run": label, "query": query} | values for query, values in shown.items()]
         missing = len(qrels.keys() - run.keys())
         unjudged = len(run.keys() - qrels.keys())
         counts = f"{len(qrels)} judged queries, {missing} of them without any hit (they count as 0)"
         more = f"; {unjudged} queries of the run are not judged and not counted" if unjudged else ""
         notes[label] = counts + more
+    columns = list(records[0]["measures"])
     if output and output.suffix == ".csv":
-        write_whole(output, as_csv(rows, ["run", "query", *records[0]["measures"]]))
+        write_whole(output, as_csv(rows, ["run", "query", *columns]))
     elif output:
         header = {"qrels": str(qrels_file), "queries": len(qrels)}
         write_json(output, header | ({"overlap": str(overlap)} if overlap else {}) | {"runs": records})
-    columns = ["run"] if len(records) > 1 else []
-    columns += ["query"] if len(records) == 1 or per_query else []
+    names = ["run"] * (len(runs) > 1) + ["query"] * (len(runs) == 1 or per_query)
     distinct = set(notes.values())
     lines = distinct if len(distinct) == 1 else map(": ".join, notes.items())
-    print(table_with_legend(rows, [*columns, *records[0]["measures"]], *lines))
+    print(table_with_legend(rows, [*names, *columns], *lines))
 
 
-def _cutoff(name: str) -> int:
-    """The k of a measure such as Hole@k."""
-    number = name.partition("@")[2]
-    if not number.isdecimal() or int(number) == 0:
-        parsing.refuse(f"unknown measure {name!r}; expected a whole number of documents, as in Hole@10")
-    return int(number)
+def _cutoffs(names: Sequence[str], kind: str) -> list[int]:
+    """The k of each measure such as Hole@k."""
+    numbers = [name.removeprefix(kind) for name in names if name.startswith(kind)]
+    for number in numbers:
+        if not number.isdecimal() or int(number) == 0:
+            parsing.refuse(f"unknown measure {kind}{number}; expected a whole number, as in {kind}10")
+    return list(map(int, numbers))
 
 
 def _measure_answers(
@@ -175,7 +168,7 @@ def _measure_answers(
         parsing.refuse("--questions requires --run with rankings of these questions, and excludes --split")
     if others := [name for name in measures if not name.startswith("Success@")]:
         parsing.refuse(f"--answers measures Success@k, not {' '.join(others)}")
-    cutoffs = [_cutoff(name) for name in measures] or CUTOFFS
+    cutoffs = _cutoffs(measures, "Success@") or CUTOFFS
     logging.basicConfig(format="%(message)s")
     from pyserini_ance.data.formats.dpr import read_questions
     from pyserini_ance.data.trec import read_run

@@ -19,8 +19,7 @@ def main(
         list[str],
         Argument(
             metavar="RANKING",
-            help=f"{parsing.RANKING}, or a TREC file; a run directory alone is fused with its BM25; rrf, "
-            "average, normalize take several",
+            help=f"{parsing.RANKING}, or a TREC file; a run directory alone is fused with its BM25",
         ),
     ],
     output: Annotated[Path, parsing.output_file("FILE", "the TREC run to write")],
@@ -28,12 +27,9 @@ def main(
         Literal["rrf", "average", "normalize", "interpolation", "hybrid"],
         parsing.option("METHOD", "see below"),
     ] = "rrf",
-    weight: Annotated[
-        float | None, parsing.option("W", "weight of the first ranking (interpolation, hybrid)")
-    ] = None,
+    weight: Annotated[float | None, parsing.option("W", "weight of the first ranking")] = None,
     choose_on: Annotated[
-        str | None,
-        parsing.option("SPLIT", "choose the weight by the first measure on this split of the recipe's"),
+        str | None, parsing.option("SPLIT", "choose the weight by the first measure on this split")
     ] = None,
     split: parsing.Split = None,
     qrels: parsing.QrelsFile = None,

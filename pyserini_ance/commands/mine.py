@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from tqdm.contrib.logging import logging_redirect_tqdm
-from typer import Option
 
 from pyserini_ance.commands import console, parsing
 from pyserini_ance.distributed.failures import interrupt_on_termination
@@ -15,19 +14,12 @@ EXAMPLE = """pyserini-ance mine --encoder runs/demo-ance --collection data.yaml 
 
 @parsing.command(EXAMPLE)
 def main(
-    encoder: Annotated[
-        str, parsing.option("NAME", "RUN/model, a run directory, or a Hugging Face folder or name")
-    ],
+    encoder: Annotated[str, parsing.option("NAME", "RUN/model, RUN, or a Hugging Face folder or name")],
     collection: Annotated[Path, parsing.option("FILE.yaml", "the `data:` section of a recipe")],
     output: Annotated[Path, parsing.output_file("FILE.jsonl", "the file to write")],
     split: Annotated[str, parsing.option("NAME", "mine for the queries of this split")] = "train",
     source: Annotated[
-        str,
-        parsing.option(
-            "KIND",
-            "ann, lookahead, bm25, ranking or random, or a YAML mapping as in a recipe, such as "
-            "'{kind: ann, sampling_strategy: top, oversample: 200, on_shortage: fill_random}'",
-        ),
+        str, parsing.option("KIND", "ann, lookahead, bm25, ranking, random, or a YAML mapping as in a recipe")
     ] = "ann",
     top_k: Annotated[
         str | None, parsing.option("K", "candidates of a query, or auto (default: the source's own)")
@@ -38,15 +30,14 @@ def main(
     filters: Annotated[
         list[str] | None,
         parsing.option(
-            "KIND[=VALUE] ...",
-            "duplicates, relative_margin=0.05, range_min=10, ..., or YAML mappings, in this order",
+            "KIND[=VALUE] ...", "duplicates, relative_margin=0.05, ..., or YAML mappings, in this order"
         ),
     ] = None,
     format: Annotated[
         Literal["sentence-transformers", "tevatron"],
         parsing.option("FORMAT", "sentence-transformers or tevatron"),
     ] = "sentence-transformers",
-    seed: Annotated[int, Option(min=0, metavar="N", help="the seed of the random choices")] = 42,
+    seed: Annotated[int, parsing.option("N", "the seed of the random choices", min=0)] = 42,
     device: parsing.Device = "auto",
     precision: parsing.PrecisionOption = "auto",
     tokens_per_batch: parsing.TokensPerBatch = None,
@@ -65,7 +56,7 @@ def main(
     from pyserini_ance.distributed.process_group import device_of
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.mining import NUM_NEGATIVES, collection_files, mine_negatives, read_source
-    from pyserini_ance.recipe.load import read_settings, read_yaml
+    from pyserini_ance.recipe.load import read_yaml
     from pyserini_ance.recipe.models import Bm25, Encoding
     from pyserini_ance.runs.any_encoder import load_any_encoder
     from pyserini_ance.storage.files import check_not_input
@@ -91,9 +82,7 @@ def main(
             split,
             seed=seed,
             bm25=Bm25(),
-            encoding=read_settings(
-                Encoding, {"precision": precision, "tokens_per_batch": tokens_per_batch}, "the encoding"
-            ),
+            encoding=Encoding(precision=precision, tokens_per_batch=tokens_per_batch),
             cache=api.cache_folder(cache),
             world=world,
         )
@@ -115,10 +104,9 @@ def filter_settings(text: str) -> Any:
     kind, equals, value = text.partition("=")
     if not equals:
         return kind
-    own = component_class("filters", kind).model_fields.keys() - Component.model_fields.keys()
+    own = sorted(component_class("filters", kind).model_fields.keys() - Component.model_fields.keys())
     if len(own) != 1:
-        has, cure = "no settings", kind
-        if own:
-            has, cure = f"the settings {', '.join(sorted(own))}", f"{{kind: {kind}, NAME: VALUE}}"
+        has = f"the settings {', '.join(own)}" if own else "no settings"
+        cure = f"{{kind: {kind}, NAME: VALUE}}" if own else kind
         raise ValueError(f"--filters {text}: {kind} has {has}; write {cure}")
-    return {"kind": kind, own.pop(): read_yaml(value, f"--filters {text}")}
+    return {"kind": kind, own[0]: read_yaml(value, f"--filters {text}")}

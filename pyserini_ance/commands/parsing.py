@@ -12,8 +12,6 @@ from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 RANKING = "RUN for the final ranking of a run directory, RUN:ROW for that of a row of its results table"
-
-
 Main = Callable[..., int | None]  # with the arguments, or without for those of the process; the exit code
 
 
@@ -96,6 +94,11 @@ def check_output(path: Path | None) -> Path | None:
 def option(metavar: str, text: str, **more: Any) -> Any:
     """An option with the name of its parameter, and `text` as its help."""
     return Option(metavar=metavar, help=text, **more)
+
+
+def flag(name: str, text: str) -> Any:
+    """An option without a value, which has no `--no-NAME`."""
+    return Option(f"--{name}", help=text)
 
 
 def count(metavar: str, text: str) -> Any:

@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument
 
 from pyserini_ance.commands import console, parsing
 
@@ -15,7 +15,7 @@ EXAMPLE = "pyserini-ance publish runs/demo-ance my-name/demo-ance"
 def main(
     run: Annotated[Path, Argument(metavar="RUN", help="the directory of a finished run")],
     name: Annotated[str, Argument(metavar="NAME", help="the name on the hub, such as my-name/demo-ance")],
-    private: Annotated[bool, Option("--private", help="make a new model private")] = False,
+    private: Annotated[bool, parsing.flag("private", "make a new model private")] = False,
 ) -> None:
     """Upload a finished run's model, with its card, to the Hugging Face hub."""
     console.log_to_stderr()

@@ -12,18 +12,12 @@ from pyserini_ance.distributed.failures import interrupt_on_termination
 EXAMPLE = "pyserini-ance refresh runs/demo-ance/recipe.yaml --output runs/demo-ance refresher.device=cuda"
 
 
-@parsing.command(EXAMPLE)
+@parsing.command(
+    EXAMPLE, "Overrides are those of train; `refresher`, `device`, `threads` and `cache` may differ."
+)
 def main(
-    recipe: Annotated[
-        str, Argument(help="the run's recipe: a shipped one, or a file such as RUN/recipe.yaml")
-    ],
-    overrides: Annotated[
-        list[str] | None,
-        Argument(
-            metavar="KEY=VALUE",
-            help="those given to train; `refresher`, `device`, `threads` and `cache` may differ",
-        ),
-    ] = None,
+    recipe: Annotated[str, Argument(help="the run's recipe: a shipped one, or such as RUN/recipe.yaml")],
+    overrides: parsing.Overrides = None,
     output: Annotated[
         Path | None, parsing.option("RUN", "the run directory (default: runs/<recipe name>)")
     ] = None,

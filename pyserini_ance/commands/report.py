@@ -15,14 +15,10 @@ EXAMPLE = """pyserini-ance report runs/demo-ance
 
 @parsing.command(EXAMPLE)
 def main(
-    runs: Annotated[
-        list[Path], Argument(metavar="RUN", help="run directories, finished or not, or the folder of a grid")
-    ],
+    runs: Annotated[list[Path], Argument(metavar="RUN", help="run directories, or the folder of a grid")],
     output: Annotated[
         Path | None,
-        parsing.output_file(
-            "FILE.html", f"the file to write (default: {REPORT} in the run, or {COMPARED} here for several)"
-        ),
+        parsing.output_file("FILE.html", f"default: RUN/{REPORT}, or {COMPARED} here for several runs"),
     ] = None,
     significance: Annotated[
         str | None, parsing.option("ROW", "test against this row (default: the first recipe's)")

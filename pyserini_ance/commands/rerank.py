@@ -18,19 +18,13 @@ EXAMPLE = """pyserini-ance rerank runs/demo-ance --model cross-encoder/ms-marco-
 @parsing.command(EXAMPLE, "An interrupted command continues if it is started again with the same --output.")
 def main(
     source: Annotated[str, Argument(metavar="RUN|RECIPE", help=f"{parsing.RANKING}, or a recipe with --run")],
-    model: Annotated[
-        str, parsing.option("NAME", "a cross-encoder of sentence-transformers: a hub name or a folder")
-    ],
-    output: Annotated[
-        Path, parsing.output_folder("FOLDER", "for first-K.trec, measures.json and queries.jsonl")
-    ],
+    model: Annotated[str, parsing.option("NAME", "a cross-encoder: a hub name or a folder")],
+    output: Annotated[Path, parsing.output_folder("FOLDER", "for first-K.trec, measures.json, ...")],
     run: Annotated[Path | None, parsing.option("FILE", "rerank this TREC run")] = None,
     split: parsing.Split = None,
     first: Annotated[
         list[int] | None,
-        parsing.count(
-            "K ...", f"rerank the first K hits; several K give a row and a run each (default: {FIRST})"
-        ),
+        parsing.count("K ...", f"rerank the first K hits, a row for each K (default: {FIRST})"),
     ] = None,
     length_tokens: Annotated[
         int | None, parsing.count("N", "truncate pairs to N tokens (default: the model's limit)")

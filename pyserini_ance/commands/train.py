@@ -4,74 +4,62 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tqdm.contrib.logging import logging_redirect_tqdm
-from typer import Argument, Option
+from typer import Argument
 
 from pyserini_ance.commands import console, parsing
 from pyserini_ance.distributed.failures import FAILED, interrupt_on_termination
 
 if TYPE_CHECKING:
+    from pyserini_ance.pipeline.grid import GridRuns
     from pyserini_ance.recipe.models import Recipe
 
 EXAMPLE = """pyserini-ance train demo/ance seed=7 --output runs/demo-ance-7
   pyserini-ance train demo/ance --grid seed=1,2,3
   torchrun --nproc-per-node 8 -m pyserini_ance train demo/ance"""
+DETAILS = """The default --output is runs/<recipe name>; of a grid runs/<recipe name>-grid, or runs/<file>.
+Pass overrides before --grid: every key after it is one of the grid."""
 
 
-@parsing.command(EXAMPLE)
+@parsing.command(EXAMPLE, DETAILS)
 def main(
     recipe: Annotated[
-        str | None, Argument(help="a shipped recipe, such as demo/ance, or a file; a grid may name its own")
+        str | None, Argument(help="such as demo/ance, or a file; a grid may name its own")
     ] = None,
     overrides: parsing.Overrides = None,
-    output: Annotated[
-        Path | None,
-        parsing.output_folder(
-            "RUN",
-            "the run directory (default: runs/<recipe name>; of a grid runs/<recipe name>-grid, "
-            "or runs/<grid file>)",
-        ),
-    ] = None,
+    output: Annotated[Path | None, parsing.output_folder("RUN", "the run directory (see below)")] = None,
     overwrite: Annotated[
-        bool, Option("--overwrite", help="overwrite an existing run, or a grid's runs")
+        bool, parsing.flag("overwrite", "overwrite an existing run, or a grid's runs")
     ] = False,
-    resume: Annotated[bool, Option("--resume", help="continue an existing run")] = False,
+    resume: Annotated[bool, parsing.flag("resume", "continue an existing run")] = False,
     replay: Annotated[
-        Path | None, parsing.option("FILE", "repeat the adoptions of another run, from its decisions.jsonl")
+        Path | None, parsing.option("FILE", "repeat the adoptions in a run's decisions.jsonl")
     ] = None,
     no_prerequisites: Annotated[
         bool,
-        Option(
-            "--no-prerequisites",
-            help="do not train the recipes that this one starts from (`init_from: {recipe: NAME}`) if their "
-            "runs are missing or unfinished; stop and name the command instead",
+        parsing.flag(
+            "no-prerequisites", "stop if runs that the recipe starts from (`init_from`) are missing"
         ),
     ] = False,
     show: Annotated[
-        bool,
-        Option("--print", help="train nothing; show the resolved recipe and the plan, of a grid all plans"),
+        bool, parsing.flag("print", "train nothing; show the resolved recipe and the plan")
     ] = False,
     plan: Annotated[
-        bool, Option("--plan", help="train nothing; show the plan: steps, epochs, encodings, sizes")
+        bool, parsing.flag("plan", "train nothing; show the plan: steps, epochs, encodings, sizes")
     ] = False,
     dry_steps: Annotated[
-        int | None,
-        parsing.count(
-            "N", "run N steps of each stage in a temporary folder; report speed, memory and expected time"
-        ),
+        int | None, parsing.count("N", "run N steps of each stage; report speed, memory and expected time")
     ] = None,
     grid: Annotated[
         list[str] | None,
         parsing.option(
-            "KEY=A,B ...",
-            "train all combinations of values, or those of a grid file, and write one table of them; "
-            "pass overrides before --grid: every key after it is one of the grid",
+            "KEY=A,B ...", "train all combinations of values, or those of a grid file; write one table"
         ),
     ] = None,
     jobs: Annotated[
-        int | None, parsing.count("N", "train N runs of a grid at once, each with its share of the cores")
+        int | None, parsing.count("N", "train N runs of a grid at once, sharing the cores")
     ] = None,
     only: Annotated[
-        str | None, parsing.option("I/N", "train part I of N of a grid's runs, as a task of a job array")
+        str | None, parsing.option("I/N", "train part I of N of a grid's runs (a job array)")
     ] = None,
 ) -> int | None:
     """Train a recipe: from data to a trained model, its index and its results table.
@@ -95,7 +83,18 @@ def main(
     console.log_to_stderr()
     interrupt_on_termination()
     if grid:
-        return _train_grid(recipe, given, grid, output, overwrite, show or plan, jobs or 1, only)
+        from pyserini_ance.pipeline.grid import GridRuns
+        from pyserini_ance.recipe.grid_spec import Grid
+
+        axes = Grid.parse(grid)
+        if not (recipe or axes.names_recipes):
+            raise ValueError(
+                "--grid needs recipes: pass one, as in `pyserini-ance train demo/ance --grid ...`, or put "
+                "them into the grid: recipe=demo/bm25,demo/ance"
+            )
+        name = f"{load_recipe(recipe, *given).recipe.name}-grid" if recipe else axes.name
+        runs = GridRuns(recipe, given, axes, output or run_folder(name))
+        return _train_grid(runs, overwrite, show or plan, jobs or 1, only)
     if not recipe:
         parsing.refuse("pass a recipe, such as demo/ance, or a --grid with the key `recipe`")
     loaded = load_recipe(recipe, *given).recipe
@@ -110,15 +109,9 @@ def main(
     else:
         from pyserini_ance.reports.finish import train
 
+        folder, starts = output or run_folder(loaded.name), not no_prerequisites
         with logging_redirect_tqdm():
-            run = train(
-                loaded,
-                output or run_folder(loaded.name),
-                prerequisites=not no_prerequisites,
-                overwrite=overwrite,
-                resume=resume,
-                replay=replay,
-            )
+            run = train(loaded, folder, starts, overwrite=overwrite, resume=resume, replay=replay)
         if run:
             print(f"\n{run.as_text()}")
     return None
@@ -140,33 +133,15 @@ def _print_plan(recipe: "Recipe", show: bool, no_prerequisites: bool) -> None:
     print(plan(recipe, list(first.values())))
 
 
-def _train_grid(
-    recipe: str | None,
-    overrides: list[str],
-    axes: list[str],
-    output: Path | None,
-    overwrite: bool,
-    shows_plans: bool,
-    jobs: int,
-    only: str | None,
-) -> int:
+def _train_grid(runs: "GridRuns", overwrite: bool, shows_plans: bool, jobs: int, only: str | None) -> int:
     """Train the runs of a grid; exit code 0 if all have finished."""
-    from pyserini_ance.pipeline.grid import GridRuns
     from pyserini_ance.pipeline.initial_weights import describe_initial_weights
     from pyserini_ance.pipeline.plan import plan
-    from pyserini_ance.recipe.grid_spec import Grid
     from pyserini_ance.reports.finish import write_card_and_report
-    from pyserini_ance.runs.rundir import RunDir, load_recipe, run_folder
+    from pyserini_ance.runs.rundir import RunDir
     from pyserini_ance.vectors.shards import Shard
 
-    grid, part = Grid.parse(axes), Shard.parse(only, "--only") if only else None
-    if not (recipe or grid.names_recipes):
-        raise ValueError(
-            "--grid needs recipes: pass one, as in `pyserini-ance train demo/ance --grid ...`, or put them "
-            "into the grid: recipe=demo/bm25,demo/ance"
-        )
-    name = f"{load_recipe(recipe, *overrides).recipe.name}-grid" if recipe else grid.name
-    runs = GridRuns(recipe, overrides, grid, output or run_folder(name))
+    part = Shard.parse(only, "--only") if only else None
     recipes = runs.check(overwrite)
     if shows_plans:
         for name, one in recipes.items():

@@ -46,8 +46,7 @@ def coverage(
             f"the run has at most {most_hits} hits a question, so Success@{top_k} would be too low; "
             "pass a run with more hits, or smaller cutoffs"
         )
-    qrels = judge_by_answers(run, questions, documents, top_k, regular_expressions)
-    return evaluate(qrels, run, success_at(cutoffs))
+    return measure_by_answers(run, questions, documents, success_at(cutoffs), regular_expressions)
 
 
 def success_at(cutoffs: Sequence[int]) -> list[Measure]:
@@ -61,7 +60,11 @@ def is_of_answers(measure: Measure) -> bool:
 
 
 def measure_by_answers(
-    run: Run, questions: Texts, documents: Texts, measures: Sequence[Measure]
+    run: Run,
+    questions: Texts,
+    documents: Texts,
+    measures: Sequence[Measure],
+    regular_expressions: bool = False,
 ) -> dict[str, float]:
     """Measures of a ranking of questions without qrels.
 
@@ -74,7 +77,8 @@ def measure_by_answers(
             "pass judgments: --qrels FILE"
         )
     top_k = max(measure.params["cutoff"] for measure in measures)
-    return evaluate(judge_by_answers(run, questions, documents, top_k), run, measures)
+    qrels = judge_by_answers(run, questions, documents, top_k, regular_expressions)
+    return evaluate(qrels, run, measures)
 
 
 def judge_by_answers(
@@ -107,8 +111,9 @@ def judge_by_answers(
     answers = {
         row: _answers(questions, row, regular_expressions) for row in np.unique(question_rows).tolist()
     }
+    texts = documents.columns[FIELD]
     has_answer[order] = contain_answers(
-        answers, _FirstLines(documents.columns[FIELD]), question_rows[order], document_rows[order]
+        answers, lambda row: texts[row].partition("\n")[0], question_rows[order], document_rows[order]
     )
     grades = iter(has_answer.tolist())
     return {
@@ -126,16 +131,3 @@ def _answers(questions: Texts, row: int, regular_expressions: bool) -> Tokens | 
             "skipped: answer %r of question %s is not a regular expression", malformed, questions.ids[row]
         )
     return Patterns([answer for answer in answers if is_pattern(answer)])
-
-
-class _FirstLines(Sequence[str]):
-    """The texts up to their first line ends."""
-
-    def __init__(self, texts: Sequence[str]):
-        self._texts = texts
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-    def __getitem__(self, row):
-        return self._texts[row].partition("\n")[0]

@@ -8,7 +8,6 @@ another ranking. Latency: milliseconds per query, with high percentiles.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 import ir_measures
@@ -22,7 +21,10 @@ from pyserini_ance.recipe.evaluation_settings import parse_measures
 
 def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> dict[str, float]:
     """Each measure, aggregated over all judged queries, in the order of `measures`."""
-    values = per_query(qrels, run, measures)
+    return _aggregated(per_query(qrels, run, measures), measures)
+
+
+def _aggregated(values: Mapping[str, Mapping[str, float]], measures: Sequence[Measure]) -> dict[str, float]:
     aggregators = {str(measure): measure.aggregator() for measure in measures}
     for name, aggregator in aggregators.items():
         for by_measure in values.values():
@@ -133,29 +135,19 @@ def latency(milliseconds: Sequence[float]) -> dict[str, float]:
     return {name: float(value) for name, value in zip(LATENCY, values, strict=True)}
 
 
-@dataclass(frozen=True)
-class RunReport:
-    """Measures, hole rates at the cutoffs `holes`, and the overlap with the run `other`."""
-
-    qrels: Qrels
-    measures: Sequence[Measure]
-    holes: Sequence[int]
-    other: Run | None
-    overlap_cutoff: int
-
-    def totals(self, run: Run) -> dict[str, float]:
-        """Each column's value over all queries."""
-        return evaluate(self.qrels, run, self.measures) | means(self._holes_and_overlap(run))
-
-    def per_query(self, run: Run) -> dict[str, dict[str, float]]:
-        """Each column's value, by query."""
-        measured, others = per_query(self.qrels, run, self.measures), self._holes_and_overlap(run)
-        return {query: values | others.get(query, {}) for query, values in measured.items()}
-
-    def _holes_and_overlap(self, run: Run) -> dict[str, dict[str, float]]:
-        unjudged = holes(self.qrels, run, self.holes) if self.holes else {}
-        shared = {} if self.other is None else overlap(run, self.other, self.qrels, self.overlap_cutoff)
-        return {
-            query: unjudged.get(query, {}) | shared.get(query, {})
-            for query in unjudged.keys() | shared.keys()
-        }
+def report_on(
+    qrels: Qrels,
+    run: Run,
+    measures: Sequence[Measure],
+    hole_cutoffs: Sequence[int],
+    other: Run | None,
+    k: int,
+) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """Measures, `Hole@` each cutoff, and `Overlap@k` with `other`: over all queries, and by query."""
+    measured = per_query(qrels, run, measures)
+    unjudged = holes(qrels, run, hole_cutoffs) if hole_cutoffs else {}
+    shared = {} if other is None else overlap(run, other, qrels, k)
+    totals = _aggregated(measured, measures) | means(unjudged) | means(shared)
+    return totals, {
+        query: values | unjudged.get(query, {}) | shared.get(query, {}) for query, values in measured.items()
+    }

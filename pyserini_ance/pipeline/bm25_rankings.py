@@ -16,7 +16,7 @@ import numpy as np
 from pyserini_ance.data.collection import Collection, Split, Texts
 from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.rankings import read_ranking
-from pyserini_ance.data.strings import ROWS_PER_BATCH
+from pyserini_ance.data.texts import ROWS_PER_BATCH
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.recipe.evaluation_settings import Rerank
 from pyserini_ance.recipe.models import Bm25, Recipe

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.data.collection import SIDES, Collection, Side, Texts
-from pyserini_ance.data.collection_cache import InputRecord, cached_collection, open_collection
+from pyserini_ance.data.collection_cache import cached_collection, open_collection, recorded
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
 from pyserini_ance.data.token_store import Specials, TokenStore, open_store
@@ -103,11 +103,9 @@ def read_rankings(recipe: Recipe, collection: Collection) -> None:
     for anchor, of_anchor in recipe.anchored_sources:
         for source in (component for component in of_anchor.components if component.files):
             settings = {"negatives": source.model_dump(mode="json"), "data": data}
-            record = InputRecord(recipe.cache, settings, source.files)
-            if record.load() is None:
-                log.debug("checking the rankings of negatives: %s", ", ".join(map(str, source.files)))
-                source.read_ahead(collection, AnchorSet.of(collection, training, anchor))
-                record.save({})
+            anchor_set = AnchorSet.of(collection, training, anchor)
+            check = partial(source.read_ahead, collection, anchor_set)
+            recorded(recipe.cache, settings, source.files, check)
 
 
 def prepare(recipe: Recipe, world: World, digest: str | None = None) -> PreparedData:
@@ -150,14 +148,14 @@ class InitialTokenizer:
             "encoder": encoder.model_dump(mode="json"),
             "packages": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
         }
-        # Valid while these, and the encoder's files, are the same; a model of the hub has no record.
-        record = InputRecord(cache, settings, initial_files(encoder))
-        about: dict[str, Any] | None = record.load()
-        if about is None:
+
+        def load() -> dict[str, Any]:
             keys = {side: self.loaded.key(side) for side in SIDES}
             blank = self.loaded.blank("document")
-            about = {"keys": keys, "specials": self.loaded.specials._asdict(), "blank_document": blank}
-            record.save(about)
+            return {"keys": keys, "specials": self.loaded.specials._asdict(), "blank_document": blank}
+
+        # Valid while these, and the encoder's files, are the same; a model of the hub has no record.
+        about = recorded(cache, settings, initial_files(encoder), load)
         specials = about["specials"]
         self.keys: dict[Side, str] = about["keys"]
         self.blank_document: list[int] = about["blank_document"]

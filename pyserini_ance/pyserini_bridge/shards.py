@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyserini_ance.data.strings import Strings
+from pyserini_ance.data.texts import Strings
 from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.pyserini_bridge.vector_files import JSONL_FILE
 from pyserini_ance.storage.files import read_json_object, whole_file

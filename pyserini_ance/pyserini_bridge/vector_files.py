@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pyserini_ance.data.strings import Strings
+from pyserini_ance.data.texts import Strings
 from pyserini_ance.pyserini_bridge.export import check_ids
 from pyserini_ance.storage.files import whole_file, write_json, write_whole
 from pyserini_ance.storage.publish import whole_folder

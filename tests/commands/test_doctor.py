@@ -4,14 +4,13 @@ from importlib import metadata
 import pytest
 
 from pyserini_ance.commands import doctor
-from pyserini_ance.commands.doctor import Finding
 
 
 @pytest.mark.parametrize(("state", "code", "end"), [("warn", 0, "is here"), ("missing", 1, "1 missing")])
 def test_findings_with_their_cures(monkeypatch, capsys, state, code, end):
     for name in ("java", "devices", "packages"):
         monkeypatch.setattr(doctor, name, lambda: [])
-    monkeypatch.setattr(doctor, "faiss", lambda: Finding("faiss", "1.2", state, "pip install faiss"))
+    monkeypatch.setattr(doctor, "faiss", lambda: [(state, "faiss", "1.2", "pip install faiss")])
     assert doctor.main([]) == code
     shown = f"{state:8}faiss           1.2\n                        -> pip install faiss\n"
     printed = capsys.readouterr().out
@@ -48,8 +47,8 @@ def test_each_package_that_no_extra_needs(installed, monkeypatch, needed, versio
     monkeypatch.setattr(metadata, "requires", lambda name: [needed, 'faiss-gpu>=1.15; extra == "gpu"'])
     installed(**({needed.partition(">")[0]: (version,)} if version else {}))
     _, _, found = doctor.packages()
-    cure = {"missing": f"pip install '{needed}'"}.get(state, found.cure)
-    assert (found.value, found.state, found.cure) == (words, state, cure)
+    cure = f"pip install '{needed}'" if state == "missing" else found[-1]
+    assert found == (state, needed.partition(">")[0], words, cure)
 
 
 @pytest.mark.parametrize(
@@ -74,4 +73,4 @@ def test_each_package_that_no_extra_needs(installed, monkeypatch, needed, versio
 def test_one_faiss_is_needed(installed, monkeypatch, packages, has_files, value, cure):
     installed(**packages)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if has_files else None)
-    assert doctor.faiss() == Finding("faiss", value, "missing" if cure else "ok", cure)
+    assert list(doctor.faiss()) == [("missing" if cure else "ok", "faiss", value, cure)]

@@ -40,6 +40,7 @@ class Answers(Filter):
 
         def contain(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
             matchers = {row: Tokens(read_answers(queries, row)) for row in np.unique(query_rows).tolist()}
-            return contain_answers(matchers, documents.columns[FIELD], query_rows, document_rows)
+            texts = documents.columns[FIELD]
+            return contain_answers(matchers, texts.__getitem__, query_rows, document_rows)
 
         return candidates.mask_pairs(contain)
