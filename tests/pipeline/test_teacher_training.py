@@ -191,7 +191,7 @@ def test_a_model_that_is_no_cross_encoder_is_refused_before_the_data_is_read(tmp
     """From its configuration alone: training gets there after a whole stage."""
     two = BertForSequenceClassification(BertConfig.from_pretrained(tiny_bert, num_labels=2))
     two.save_pretrained(tmp_path)
-    start = f"teachers.ranker-1.init_from={{model: {tmp_path}}}"
+    start = f"teachers.ranker-1.init_from={tmp_path}"
     with pytest.raises(ValueError, match="gives 2 scores per pair, expected one"):
         check_before_reading(load("demo/ar2", start).recipe)
     CLIPConfig().save_pretrained(tmp_path)
