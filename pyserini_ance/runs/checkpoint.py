@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.encoders.dpr_export import weights_sha256
 from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.exports import weights_sha256
 from pyserini_ance.encoders.load_save import TOWERS, read_side_file, save_encoder, tower_folder
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_json, write_json

@@ -142,7 +142,7 @@ def test_a_router_of_two_towers(dense, modules, transformer, save):
     assert (read.tied, read.projection) == (False, 8)
     assert read.normalize == "query"
     assert (read.tokenization.query.length_tokens, read.tokenization.query.template) == (12, "query: {text}")
-    with pytest.raises(ValueError, match=r"is a sentence-transformers model of two towers; set encoder.tied"):
+    with pytest.raises(ValueError, match=r"has two towers; set encoder.tied"):
         initial_encoder(Transformer(model=str(folder), tied=True), seed=1)
 
 

@@ -59,7 +59,7 @@ def test_older_files_say_the_same(model_of):
 
 def test_what_this_package_lacks_is_refused(model_of):
     _, folder = model_of("lasttoken")
-    with pytest.raises(ValueError, match="pools by 'lasttoken', which this package lacks"):
+    with pytest.raises(ValueError, match="pools by 'lasttoken'; set pooling to cls or mean"):
         Transformer(model=str(folder))
     assert Transformer(model=str(folder), pooling="mean").pooling == "mean"
 
