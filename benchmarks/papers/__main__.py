@@ -41,7 +41,7 @@ def analyze(
     ] = None,
 ) -> None:
     """Make a figure of the papers' analyses: STUDY.json, STUDY.png and STUDY.svg."""
-    from benchmarks.papers.studies.studied_run import NotInstalled, NotKept, StudiedRun, StudySettings
+    from benchmarks.papers.studies.studied_run import NotKept, StudiedRun, StudySettings
     from pyserini_ance.distributed.process_group import device_of
     from pyserini_ance.storage.files import read_json_object
 
@@ -64,7 +64,7 @@ def analyze(
             try:
                 _make(name, studied, folder)
                 made += 1
-            except (NotKept, NotInstalled) as error:
+            except (NotKept, ImportError) as error:
                 if study != ALL:
                     raise
                 logging.getLogger(__name__).warning("left out: %s: %s", name, error)

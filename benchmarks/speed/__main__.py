@@ -5,6 +5,7 @@ are compared round by round by CPU time. Other work on the machine widens the sp
 """
 
 import importlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,8 +23,8 @@ BENCHMARKS = {
     "queries": ("encoding", "queries in one call, and one by one"),
     "mine": ("searching", "exact search for many queries"),
     "train": ("training", "optimizer steps"),
-    "startup": ("startup", "commands and imports, from start to end"),
 }
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 LISTED = "\n".join(f"  {name:8} {text}" for name, (_, text) in BENCHMARKS.items())
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
@@ -55,13 +56,14 @@ def measure(
     if unknown := set(names) - BENCHMARKS.keys():
         raise ValueError(f"no benchmark {unknown.pop()!r}; benchmarks: {', '.join(BENCHMARKS)}, all")
     quiet_transformers()
-    machine, results = describe_machine(threads), []
+    os.environ.update(dict.fromkeys(THREADS, str(threads)))  # contenders read it when they load libraries
+    machine, results = {**describe_machine(), "threads": threads}, []
     print(machine_as_text(machine), end="\n\n", flush=True)
     for name in names:
         module = importlib.import_module(f"benchmarks.speed.{BENCHMARKS[name][0]}")
         with TemporaryDirectory(prefix="pyserini_ance.") as folder:
             plan = getattr(module, name)(options, Path(folder))
-            entries = contest(plan.contenders, Path(folder), rounds, threads, name)
+            entries = contest(plan, Path(folder), rounds)
         results.append((plan, entries))
         print(as_text(plan, entries), end="\n\n", flush=True)
         if json:

@@ -15,14 +15,13 @@ import numpy as np
 from benchmarks.speed.rounds import Contender, Contest, Rounds
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.formats.docstrings import package_docstrings
+from pyserini_ance.encoders.exports import write_sentence_transformers
 from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
 from pyserini_ance.encoders.load_save import load_encoder, save_encoder
-from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
 
 PACKAGE = "transformers"
 STOCK_BATCH = 64  # of pyserini.encode
 MODEL, TEXTS = "model", "texts.json"
-BASE: dict[str, Any] = {}  # the shape of `base`: BertConfig's own, that of BERT-base
 BASE_SHARE = 8  # it encodes one document of so many
 
 
@@ -45,7 +44,7 @@ def base(options: Mapping[str, Any], folder: Path) -> Contest:
     """Fewer documents, by a BERT of base size with random weights and the tokenizer of the encoder."""
     write_inputs(options, folder, "document", 1)
     (folder / MODEL).rename(folder / "small")
-    write_random_bert(folder / "small", folder / "base", BASE)
+    write_random_bert(folder / "small", folder / "base", {})
     given = {**options, "encoder": str(folder / "base")}
     texts = write_inputs(given, folder, "document", max(1, options["passages"] // BASE_SHARE))
     return Contest(
@@ -58,7 +57,7 @@ def base(options: Mapping[str, Any], folder: Path) -> Contest:
 
 
 def write_random_bert(tokenizer: Path, folder: Path, shape: Mapping[str, Any]) -> None:
-    """A BERT of that shape with random weights, and the tokenizer of another model."""
+    """A BERT of that shape (else BERT-base's) with random weights, and the tokenizer of another model."""
     import torch
     from transformers import AutoTokenizer, BertConfig, BertModel
 

@@ -18,11 +18,11 @@ import typer
 from typer import Option
 
 from benchmarks.speed.gpu_inputs import (
-    FULL,
     LARGE_BUDGET,
     PEER,
     SMALL,
     Bench,
+    Sizes,
     documents_that_fit,
     passage_lengths,
     peer_model,
@@ -30,7 +30,7 @@ from benchmarks.speed.gpu_inputs import (
     vectors,
 )
 from benchmarks.speed.gpu_training import ltre, train
-from benchmarks.speed.machine import describe_software
+from benchmarks.speed.machine import describe_machine
 from benchmarks.speed.searching import plain_search, recall
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.family import quiet_transformers
@@ -80,8 +80,8 @@ def _encode_by_peer(bench: Bench, lengths: np.ndarray) -> dict[str, Any]:
 def mine(bench: Bench) -> None:
     """As many documents as fit the memory, and queries as fit the time."""
     sizes, count = bench.sizes, documents_that_fit(bench)
-    documents = vectors(count, sizes.shape["hidden_size"], bench.device, 1)
-    queries = vectors(sizes.queries, sizes.shape["hidden_size"], bench.device, 2)
+    documents = vectors(count, bench.model.dimension, bench.device, 1)
+    queries = vectors(sizes.queries, bench.model.dimension, bench.device, 2)
     automatic, in_fp32 = (searcher(documents, each, bench.device, World()) for each in ("auto", "torch"))
     plain = partial(plain_search, documents, sizes.top_k, block_rows=1 << 18)
     contenders: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -138,9 +138,9 @@ def main(
         raise typer.BadParameter("torch finds no GPU; `--device cpu --small` tries the script without one")
     quiet_transformers()
     with TemporaryDirectory(prefix="pyserini_ance.") as folder:
-        bench = Bench(device, SMALL if small else FULL, Path(folder), 60 * minutes)
+        bench = Bench(device, SMALL if small else Sizes(), Path(folder), 60 * minutes)
         about = {"device": device, "precision": bench.precision, "peaks": bench.peaks}
-        machine = {**describe_software(), **about}
+        machine = {**describe_machine(), **about}
         machine |= {"gpu": str(torch.cuda.get_device_properties(device))} if bench.is_cuda else {}
         for name in parts or NAMES:
             bench.part, seconds = name, 60 * minutes * PARTS[NAMES[name]]

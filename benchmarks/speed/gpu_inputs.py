@@ -10,7 +10,7 @@ import statistics
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.speed.encoding import bert_flops
+from benchmarks.speed.encoding import bert_flops, write_random_bert
 from pyserini_ance.data.known_positives import offsets_of
 from pyserini_ance.data.token_store import Specials, TokenStore
+from pyserini_ance.encoders.exports import write_sentence_transformers
 from pyserini_ance.encoders.families.transformer import Transformer
 from pyserini_ance.encoders.hardware import DTYPES, resolve_precision
 from pyserini_ance.encoders.load_save import initial_encoder
-from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json
@@ -38,41 +38,27 @@ LARGE_BUDGET = 1 << 16  # tokens at once, where a GPU's host is not the limit
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large everything is.
+    """How large everything is; the defaults are those of a GPU.
 
-    shape: of the BERT. tokens: encoded in a round, in texts of `lengths` tokens. documents, queries: vectors.
-    texts: documents that are trained on, of at most `longest` tokens. matrix: rows of the products that
-    measure the peaks.
+    shape: of the BERT, by default that of BERT-base. tokens: encoded in a round, in texts of `lengths`
+    tokens. documents, queries: vectors. texts: documents that are trained on, of at most `longest` tokens.
+    matrix: rows of the products that measure the peaks.
     """
 
-    shape: Mapping[str, int]
-    vocabulary: int
-    tokens: int
-    lengths: tuple[int, int]
-    documents: int
-    queries: int
-    top_k: int
-    texts: int
-    longest: int
-    steps: int
-    matrix: int
-    rounds: int
+    shape: Mapping[str, int] = field(default_factory=dict)
+    vocabulary: int = 30_522
+    tokens: int = 1 << 20
+    lengths: tuple[int, int] = (128, 512)
+    documents: int = 8_841_823
+    queries: int = 100_000
+    top_k: int = 200
+    texts: int = 20_000
+    longest: int = 128
+    steps: int = 60
+    matrix: int = 8192
+    rounds: int = 3
 
 
-FULL = Sizes(
-    shape={"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
-    vocabulary=30_522,
-    tokens=1 << 20,
-    lengths=(128, 512),
-    documents=8_841_823,
-    queries=100_000,
-    top_k=200,
-    texts=20_000,
-    longest=128,
-    steps=60,
-    matrix=8192,
-    rounds=3,
-)
 SMALL = Sizes(
     shape={"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
     vocabulary=500,
@@ -101,7 +87,7 @@ class Model:
 
     @classmethod
     def write(cls, folder: Path, sizes: Sizes) -> "Model":
-        from transformers import BertConfig, BertModel, BertTokenizer
+        from transformers import BertTokenizer
 
         source = folder / "random"
         source.mkdir(parents=True)
@@ -109,11 +95,7 @@ class Model:
         (source / "vocab.txt").write_text("\n".join([*SPECIAL_WORDS, *words]), encoding="utf-8")
         tokenizer = BertTokenizer.from_pretrained(str(source), model_max_length=LONGEST)
         tokenizer.save_pretrained(source)
-        shape: dict[str, Any] = dict(sizes.shape)
-        config = BertConfig(vocab_size=sizes.vocabulary, max_position_embeddings=LONGEST, **shape)
-        with torch.random.fork_rng([]):
-            torch.default_generator.manual_seed(0)
-            BertModel(config, add_pooling_layer=False).save_pretrained(source)
+        write_random_bert(source, source, sizes.shape)
         recipe = {
             "kind": "transformer",
             "model": str(source),
@@ -133,6 +115,10 @@ class Model:
     @property
     def folder(self) -> Path:
         return self.checkpoint.encoder
+
+    @property
+    def dimension(self) -> int:
+        return self.config["hidden_size"]
 
     def tokens(self, lengths: np.ndarray, seed: int = 0) -> TokenStore:
         """Random texts of `lengths` (N,) tokens, special tokens included."""
@@ -258,7 +244,7 @@ def documents_that_fit(bench: Bench) -> int:
     if not bench.is_cuda:
         return bench.sizes.documents
     free = torch.cuda.mem_get_info(bench.device)[0] - (10 << 30)
-    return max(1000, min(bench.sizes.documents, free // (6 * bench.sizes.shape["hidden_size"])))
+    return max(1000, min(bench.sizes.documents, free // (6 * bench.model.dimension)))
 
 
 def peer_model(bench: Bench, precision: str) -> Any:

@@ -203,7 +203,7 @@ def ltre(bench: Bench) -> None:
 
 
 def _ltre_steps(bench: Bench, count: int) -> dict[str, Any]:
-    whole = vectors(count, bench.sizes.shape["hidden_size"], bench.device, 1)
+    whole = vectors(count, bench.model.dimension, bench.device, 1)
 
     def prepare(trainer: StageTrainer) -> None:
         """The stage has encoded a few documents; the others join them here."""

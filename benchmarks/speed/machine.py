@@ -9,32 +9,23 @@ from typing import Any
 import pyserini_ance
 from pyserini_ance.runs.provenance import command_line, commit_of
 
-PEERS = ("sentence-transformers", "pyserini", "faiss-cpu", "faiss-gpu", "onnxruntime", "openvino")
-PACKAGES = ("torch", "transformers", *PEERS)
+PACKAGES = ("torch", "transformers", "sentence-transformers", "pyserini", "faiss-cpu", "faiss-gpu")
 
 
-def describe_machine(threads: int) -> dict[str, Any]:
-    """What `describe_software` says, and the vector instructions of the processor."""
+def describe_machine() -> dict[str, Any]:
+    """Command, date, commit, versions, the processor's name and its vector instructions."""
     import torch
 
+    commit = commit_of(Path(pyserini_ance.__file__).parent)
     sets = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     names = ("avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx_bf16")
-    return {
-        **describe_software(),
-        "instructions": [name for name in names if sets.get(name)],
-        "threads": threads,
-    }
-
-
-def describe_software() -> dict[str, Any]:
-    """Command, date, commit, versions, and the processor's name."""
-    commit = commit_of(Path(pyserini_ance.__file__).parent)
     return {
         "command": command_line(sys.argv),
         "date": datetime.date.today().isoformat(),
         "pyserini_ance": pyserini_ance.__version__,
         "commit": commit and commit["hash"][:7] + "+" * commit["changed"],
         "processor": _processor(),
+        "instructions": [name for name in names if sets.get(name)],
         "versions": {name: found for name in PACKAGES if (found := _version(name))},
     }
 

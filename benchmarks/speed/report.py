@@ -9,12 +9,10 @@ from pyserini_ance.evaluation.tables import table
 from pyserini_ance.storage.files import write_json
 
 MANY = 100  # figures from here on have no decimals
-LEGEND = {
-    "CPU s, clock s": "of one round, median: seconds of all threads on the CPU, and on the clock",
-    "x NAME": "times as fast as NAME by CPU time within a round: median (lowest-highest)",
-    "GFLOP/s": "useful operations, on real tokens or vectors, per second of CPU time",
-    "MiB": "peak memory of the process",
-}
+LEGEND = """- CPU s, clock s: of one round, median: seconds of all threads on the CPU, and on the clock
+- x NAME: times as fast as NAME by CPU time within a round: median (lowest-highest)
+- GFLOP/s: useful operations, on real tokens or vectors, per second of CPU time
+- MiB: peak memory of the process"""
 
 
 def machine_as_text(machine: Mapping[str, Any]) -> str:
@@ -32,46 +30,33 @@ def as_text(contest: Contest, entries: Sequence[Entry]) -> str:
     rows = table_rows(contest, entries)
     columns = list(dict.fromkeys(column for row in rows for column in row))
     left_out = [f"{entry.contender.name}: {entry.missing}" for entry in entries if entry.missing]
-    legend = [f"- {name}: {text}" for name, text in LEGEND.items() if _explains(name, columns)]
-    return "\n".join([f"{contest.name}: {contest.title}", "", table(rows, columns), "", *legend, *left_out])
-
-
-def _explains(name: str, columns: Sequence[str]) -> bool:
-    first = name.split(",")[0]
-    return first in columns or (name.startswith("x ") and any(column.startswith("x ") for column in columns))
+    return "\n".join([f"{contest.name}: {contest.title}", "", table(rows, columns), "", LEGEND, *left_out])
 
 
 def table_rows(contest: Contest, entries: Sequence[Entry]) -> list[dict[str, Any]]:
     """A row for each contender that has measured."""
     present = [entry for entry in entries if entry.missing is None]
-    against = [entry for entry in present if entry.contender.against]
-    return [_row(contest, entry, present, against) for entry in present]
-
-
-def _row(
-    contest: Contest, entry: Entry, present: Sequence[Entry], against: Sequence[Entry]
-) -> dict[str, Any]:
-    row: dict[str, Any] = {"contender": entry.contender.name}
-    row |= {"CPU s": _digits(entry.cpu_seconds()), "clock s": _digits(entry.seconds())}
-    for other in against:
-        median, lowest, highest = entry.speed_up(other)
-        itself = entry is other
-        row[f"x {other.contender.name}"] = "1" if itself else f"{median:.2f} ({lowest:.2f}-{highest:.2f})"
-    if contest.flops:
-        row["GFLOP/s"] = f"{contest.flops / entry.cpu_seconds() / 1e9:.0f}"
-    if peaks_mib := [each.peak_mib for each in entry.measurements if each.peak_mib is not None]:
-        row["MiB"] = f"{max(peaks_mib):.0f}"
-    reference = _reference(contest, present)
-    if contest.agreement and entry.output is not None and reference and reference.output is not None:
-        figures = contest.agreement(entry.output, reference.output)
-        row |= {name: f"{value:.6f}" if value < MANY else f"{value:.0f}" for name, value in figures.items()}
-    return row
-
-
-def _reference(contest: Contest, present: Sequence[Entry]) -> Entry | None:
-    """The entry that the others' outputs are compared with: the named one, or the first."""
     named = [entry for entry in present if entry.contender.name == contest.reference]
-    return next((entry for entry in [*named, *present] if entry.output is not None), None)
+    reference = next((entry.output for entry in [*named, *present] if entry.output is not None), None)
+    rows = []
+    for entry in present:
+        row: dict[str, Any] = {"contender": entry.contender.name}
+        row |= {"CPU s": _digits(entry.cpu_seconds()), "clock s": _digits(entry.seconds())}
+        for other in (other for other in present if other.contender.against):
+            median, lowest, highest = entry.speed_up(other)
+            ratio = "1" if entry is other else f"{median:.2f} ({lowest:.2f}-{highest:.2f})"
+            row[f"x {other.contender.name}"] = ratio
+        if contest.flops:
+            row["GFLOP/s"] = f"{contest.flops / entry.cpu_seconds() / 1e9:.0f}"
+        if peaks_mib := [each.peak_mib for each in entry.measurements if each.peak_mib is not None]:
+            row["MiB"] = f"{max(peaks_mib):.0f}"
+        if contest.agreement and entry.output is not None and reference is not None:
+            figures = contest.agreement(entry.output, reference)
+            row |= {
+                name: f"{value:.6f}" if value < MANY else f"{value:.0f}" for name, value in figures.items()
+            }
+        rows.append(row)
+    return rows
 
 
 def _digits(seconds: float) -> str:

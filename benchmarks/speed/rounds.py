@@ -14,10 +14,9 @@ import statistics
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,13 +24,11 @@ import numpy as np
 
 from pyserini_ance.storage.progress import progress_bar
 
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
-
 
 class Measurement(NamedTuple):
     """One round: seconds on the CPU (all threads and children), on the clock, and the peak of memory so far.
 
-    peak_mib: None if the work is done by other processes.
+    peak_mib: None where the system does not tell.
     """
 
     cpu_seconds: float
@@ -49,7 +46,6 @@ class Rounds:
     def __init__(self, connection: Connection, output: Path):
         self._connection, self._file = connection, output
         self.output: np.ndarray | None = None
-        self.works_itself = True  # else other processes do
 
     def __iter__(self) -> Iterator[None]:
         while self.begin():
@@ -69,8 +65,7 @@ class Rounds:
         seconds, cpu_seconds = time.perf_counter() - self._started[0], _cpu_seconds() - self._started[1]
         if self.output is not None:
             np.save(self._file, self.output)
-        peak = _peak_mib() if self.works_itself else None
-        self._connection.send(Measurement(cpu_seconds, seconds, peak))
+        self._connection.send(Measurement(cpu_seconds, seconds, _peak_mib()))
 
 
 def _cpu_seconds() -> float:
@@ -145,30 +140,32 @@ class ContenderError(Exception):
     """A contender has failed; the message has its last words."""
 
 
-def contest(
-    contenders: Sequence[Contender], folder: Path, rounds: int, threads: int, label: str
-) -> list[Entry]:
+def contest(plan: Contest, folder: Path, rounds: int) -> list[Entry]:
     """Let all contenders work `rounds` times, in turns, after one round that is not measured.
 
     A contender that is not installed or fails is left out, and its entry says why; the others go on.
     """
-    entries = [Entry(contender, missing=_missing(contender)) for contender in contenders]
+    entries = [Entry(contender) for contender in plan.contenders]
+    for entry in entries:
+        if missing := [name for name in entry.contender.needs if importlib.util.find_spec(name) is None]:
+            entry.missing = f"not installed: {', '.join(missing)}"
     taking_part = [entry for entry in entries if not entry.missing]
     workers: dict[str, _Worker] = {}
-    with progress_bar(total=len(taking_part) * (rounds + 2), desc=label, unit="turn", leave=False) as bar:
+    turns = len(taking_part) * (rounds + 2)
+    with progress_bar(total=turns, desc=plan.name, unit="turn", leave=False) as bar:
         try:
-            for entry in taking_part:
-                with _leaving_out(entry):
-                    workers[entry.contender.name] = _Worker(entry.contender, folder, threads)
-                    workers[entry.contender.name].wait_until_ready()
-                bar.update()
-            for number in range(rounds + 1):
-                first = number % max(1, len(taking_part))  # nobody always follows the same contender
+            for number in range(-1, rounds + 1):  # all are loaded in round -1, and warm after round 0
+                first = max(number, 0) % max(1, len(taking_part))  # nobody always follows the same contender
                 for entry in taking_part[first:] + taking_part[:first]:
-                    if not entry.missing:
-                        with _leaving_out(entry):
-                            measurement = workers[entry.contender.name].work()
-                            entry.measurements += [measurement] * (number > 0)
+                    contender = entry.contender
+                    try:
+                        if number == -1:
+                            workers[contender.name] = _Worker(contender, folder)
+                            workers[contender.name].wait_until_ready()
+                        elif not entry.missing:
+                            entry.measurements += [workers[contender.name].work()] * (number > 0)
+                    except ContenderError as error:
+                        entry.missing, entry.measurements = f"failed: {error}", []
                     bar.update()
         finally:
             for worker in workers.values():
@@ -181,27 +178,6 @@ def contest(
     return entries
 
 
-def _missing(contender: Contender) -> str | None:
-    missing = [name for name in contender.needs if importlib.util.find_spec(name) is None]
-    return f"not installed: {', '.join(missing)}" if missing else None
-
-
-@contextmanager
-def _leaving_out(entry: Entry) -> Iterator[None]:
-    """Leave a contender that fails out of the contest, and note why."""
-    try:
-        yield
-    except ContenderError as error:
-        entry.missing, entry.measurements = f"failed: {error}", []
-
-
-def _ending(exit_code: int | None) -> str:
-    """How a process ended that sent no error."""
-    if exit_code is None or exit_code >= 0:
-        return f"exit code {exit_code}"
-    return f"killed by signal {-exit_code}" + " (out of memory?)" * (exit_code == -signal.SIGKILL)
-
-
 def _output_file(folder: Path, contender: Contender) -> Path:
     return folder / f"output of {contender.name.replace('/', '-')}.npy"
 
@@ -209,18 +185,11 @@ def _output_file(folder: Path, contender: Contender) -> Path:
 class _Worker:
     """The process of a contender."""
 
-    def __init__(self, contender: Contender, folder: Path, threads: int):
-        context = multiprocessing.get_context("spawn")
+    def __init__(self, contender: Contender, folder: Path):
+        context: Any = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        arguments = (contender, folder, theirs)
-        self._process: SpawnProcess = context.Process(target=_serve, args=arguments, daemon=True)
-        before = {name: os.environ.get(name) for name in THREADS}
-        os.environ.update(dict.fromkeys(THREADS, str(threads)))  # read when libraries are loaded
-        try:
-            self._process.start()
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.update({name: value})
+        self._process = context.Process(target=_serve, args=(contender, folder, theirs), daemon=True)
+        self._process.start()
         theirs.close()
 
     def wait_until_ready(self) -> None:
@@ -248,7 +217,9 @@ class _Worker:
             received = self._connection.recv()
         except (EOFError, OSError):
             self._process.join()
-            raise ContenderError(_ending(self._process.exitcode)) from None
+            code = self._process.exitcode
+            ending = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            raise ContenderError(ending + " (out of memory?)" * (code == -signal.SIGKILL)) from None
         if isinstance(received, str) and received != "ready":
             raise ContenderError(received)
         return received

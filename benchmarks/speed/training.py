@@ -71,21 +71,19 @@ def ours(
         def on_step_end(self, stage: str, step: int, losses: dict, metrics: dict) -> None:
             _end_of_step(rounds, losses_of_round, metrics["loss"], steps)
 
-    recipe = own_recipe(encoder, STEPS, batch, length_tokens, threads, precision)
-    file = folder / f"ours-{precision}.yaml"
-    file.write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    rounds.begin()
-    with suppress(LastRound):
-        api.train(file, folder / f"run-{precision}", callbacks=[Turns()])
-
-
-def own_recipe(
-    encoder: str, steps: int, batch: int, length_tokens: int, threads: int, precision: Precision, **data: int
-) -> dict[str, Any]:
-    """The recipe of these steps; `data` are more settings of its documentation strings."""
     length = {"length_tokens": length_tokens}
-    return {
-        "data": {"kind": "docstrings", "packages": [PACKAGE], **data},
+    random = {"kind": "random"}
+    term = {"in_batch_negatives": True, "negatives": [random], "loss": {"kind": "nll", "scale": SCALE}}
+    stage = {
+        "init_from": "initial",
+        "steps": STEPS,
+        "batch_queries": batch,
+        "terms": {"query": term},
+        "optimizer": {"learning_rate": LEARNING_RATE},
+        "evaluate": None,
+    }
+    recipe = {
+        "data": {"kind": "docstrings", "packages": [PACKAGE]},
         "encoder": {
             "kind": "transformer",
             "model": encoder,
@@ -97,23 +95,13 @@ def own_recipe(
         "precision": precision,
         "threads": threads,
         "final_evaluation": {"rows": []},
-        "stages": {
-            "train": {
-                "init_from": "initial",
-                "steps": steps,
-                "batch_queries": batch,
-                "terms": {
-                    "query": {
-                        "in_batch_negatives": True,
-                        "negatives": [{"kind": "random"}],
-                        "loss": {"kind": "nll", "scale": SCALE},
-                    }
-                },
-                "optimizer": {"learning_rate": LEARNING_RATE},
-                "evaluate": None,
-            }
-        },
+        "stages": {"train": stage},
     }
+    file = folder / f"ours-{precision}.yaml"
+    file.write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    rounds.begin()
+    with suppress(LastRound):
+        api.train(file, folder / f"run-{precision}", callbacks=[Turns()])
 
 
 def _end_of_step(rounds: Rounds, losses: list[float], loss: float, steps: int) -> None:

@@ -8,7 +8,8 @@ that is not blank. Texts are compared in NFD, ignoring case.
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import regex
@@ -84,7 +85,6 @@ class Text:
     def __init__(self, text: str):
         self.plain = decomposed(text)
         self._lower = self.plain.lower() if text.isascii() else None
-        self._tokens: str | None = None
 
     def may_have(self, token: str) -> bool:
         """False only if no token of the text is `token`.
@@ -93,29 +93,27 @@ class Text:
         """
         return self._lower is None or token in self._lower
 
-    @property
+    @cached_property
     def tokens(self) -> str:
         """The spaced tokens of the text."""
-        if self._tokens is None:
-            self._tokens = spaced_tokens(self.plain)
-        return self._tokens
+        return spaced_tokens(self.plain)
 
 
 def contain_answers(
     answers: Mapping[int, Tokens | Patterns],
-    documents: Sequence[str],
+    text_of: Callable[[int], str],
     question_rows: np.ndarray,
     document_rows: np.ndarray,
 ) -> np.ndarray:
     """(P,) bool: whether each document contains an answer to its question.
 
-    answers: the answers of the questions, by row. question_rows, document_rows: (P,), pairs ordered by
-    document, so that each text is prepared once.
+    answers: the answers of the questions, by row. text_of: the text of a document's row. question_rows,
+    document_rows: (P,), pairs ordered by document, so that each text is prepared once.
     """
     matches = np.zeros(len(question_rows), bool)
     rows, starts, counts = np.unique(document_rows, return_index=True, return_counts=True)
     for document, start, count in zip(rows.tolist(), starts.tolist(), counts.tolist(), strict=True):
-        text, pairs = Text(documents[document]), slice(start, start + count)
+        text, pairs = Text(text_of(document)), slice(start, start + count)
         matches[pairs] = [answers[question].match(text) for question in question_rows[pairs].tolist()]
     return matches
 

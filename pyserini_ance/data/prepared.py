@@ -178,7 +178,7 @@ class PreparedData:
 
     def training_rows_of(self, documents: np.ndarray) -> tuple[np.ndarray, Passages | None]:
         """Like `rows_of`, for the rows that a training step scores: those that are not empty."""
-        return self.passages.filled_rows(documents) if self.passages else (documents, None)
+        return self.passages.rows(documents, filled=True) if self.passages else (documents, None)
 
     @property
     def identity(self) -> dict[str, str]:

@@ -230,7 +230,7 @@ def test_each_is_shown_in_one_line_with_counts(collection):
     assert repr(collection) == "Collection(30 documents, train: 15 queries, dev: 5 queries, test: 5 queries)"
     assert repr(train) == "Split('train': 15 queries, 16 judgments)"
     assert repr(train.qrels) == "Qrels(15 queries, 16 judgments)"
-    assert repr(collection.documents) == "StoredTexts(30 rows: title, text)"
+    assert repr(collection.documents) == "Texts(30 rows: title, text)"
 
 
 def test_search_equals_a_full_sort():

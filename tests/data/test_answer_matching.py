@@ -62,14 +62,16 @@ def test_answers_as_regular_expressions():
 def test_pairs_ordered_by_document():
     questions = {0: Tokens(["b"]), 3: Patterns(["^a b$"]), 4: Tokens([])}
     documents, rows = ["a b", "unread", "a c b"], np.array([0, 0, 0, 2, 2])
-    assert contain_answers(questions, documents, np.array([4, 3, 0, 0, 3]), rows).tolist() == [
+    assert contain_answers(questions, documents.__getitem__, np.array([4, 3, 0, 0, 3]), rows).tolist() == [
         False,
         True,
         True,
         True,
         False,
     ]
-    assert contain_answers(questions, documents, np.array([], int), np.array([], int)).tolist() == []
+    assert (
+        contain_answers(questions, documents.__getitem__, np.array([], int), np.array([], int)).tolist() == []
+    )
 
 
 PYSERINI = """

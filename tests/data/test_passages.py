@@ -19,7 +19,7 @@ def test_filled_rows_skip_empty_passages():
     passages = Passages(np.array([0, 3, 6, 9]), np.array([2, 3, 1]))
     rows, of = passages.rows(np.array([2, 0]))
     assert rows.tolist() == [6, 7, 8, 0, 1, 2] and of.offsets.tolist() == [0, 3, 6]
-    rows, of = passages.filled_rows(np.array([2, 0]))
+    rows, of = passages.rows(np.array([2, 0]), filled=True)
     assert rows.tolist() == [6, 0, 1] and of.offsets.tolist() == [0, 1, 3] and of.filled is None
     assert passages.empty == 3 and Passages(passages.offsets).empty == 0
 

@@ -3,13 +3,13 @@
 Source: Sun et al. 2022 (ANCE-Tele), arXiv:2210.17167, section 3.2, Figures 5, 7, 9 and 10.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from benchmarks.papers.studies.figures import Line, Panel, bars, lines
+from benchmarks.papers.studies.figures import Line, Panel, bars, heights, lines
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
 from pyserini_ance.data.trec import PADDING
 from pyserini_ance.negatives.table import NegativeTable
@@ -31,158 +31,113 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     summary: list[Row] = []
     panels: list[Panel] = []
     for run in runs:
-        encounters = _encounters(run)
-        of_run = encounters.rows(run.name)
-        rows += of_run
-        summary += encounters.swing(run.name)
-        panels += _panels(run.name if len(runs) > 1 else "", of_run, encounters)
+        run.check_no_generation_was_removed()
+        names, positions, generations = [], [], []
+        for name, position, of_all in run.tables_in_use:
+            if tables := {key: table for key, table in of_all.items() if table.anchor_side == "query"}:
+                names.append(name)
+                positions.append(position)
+                generations.append(tables)
+        if not generations:
+            raise NotKept(f"{run.run.folder} has no tables of negatives for queries: its recipe mines none")
+        counts = count(generations, names)
+        totals = counts.first.groupby(level=0).sum()
+        own: list[Row] = [
+            {"run": run.name, "generation": names[number], "step": positions[number], "first": first}
+            | {"negatives": int(pairs), "share": float(pairs / totals[number])}
+            for (number, first), pairs in counts.first.items()
+        ]
+        rows += own
+        summary += [{"run": run.name, **row} for row in swing(counts, names)]
+        suffix = f": {run.name}" if len(runs) > 1 else ""
+        left = {
+            f"new in {name}": Line(positions[place:], [100 * share for share in kept(counts, place)])
+            for place, name in enumerate(names)
+            if counts.pairs(place, place)
+        }
+        composed = bars(heights(own, "generation", "first", "share", 100), stacked=True)
+        panels += [
+            Panel(f"First encounter{suffix}", "generation of negatives", "share (%)", composed),
+            Panel(f"What is left of new negatives{suffix}", "step of all stages", "share (%)", lines(left)),
+        ]
     return Findings(rows, panels, summary)
 
 
-def _panels(name: str, rows: Sequence[Row], encounters: "Encounters") -> list[Panel]:
-    suffix = f": {name}" if name else ""
-    shares: dict[str, dict[str, float]] = {}
-    for row in rows:
-        shares.setdefault(row["generation"], {})[row["first"]] = 100 * row["share"]
-    kept = {
-        f"new in {since}": Line(encounters.positions[place:], [100 * share for share in of_later])
-        for place, (since, of_later) in enumerate(encounters.kept().items())
-        if of_later
-    }
-    composed = Panel(
-        f"First encounter{suffix}", "generation of negatives", "share (%)", bars(shares, stacked=True)
-    )
-    left = Panel(f"What is left of new negatives{suffix}", "step of all stages", "share (%)", lines(kept))
-    return [composed, left]
+class Counts(NamedTuple):
+    """Counts of pairs over the generations of a run, by their numbers.
 
-
-@dataclass
-class Encounters:
-    """Counts over the generations of a run, in order.
-
-    first: for each generation, its pairs by the label of their first encounter. new_in: for each pair of
-    generations (i, j), the pairs that i introduced and j has. returned: for each generation, the pairs that
-    it introduced, the next one lacks and the one after it has.
+    first: by generation and the label of their first encounter. new_in: by (i, j), the pairs that generation
+    i introduced and j has. returned: by i, those that i + 1 lacks and i + 2 has again.
     """
 
-    names: list[str] = field(default_factory=list)
-    positions: list[int] = field(default_factory=list)
-    first: list[Counter[str]] = field(default_factory=list)
-    new_in: Counter[tuple[int, int]] = field(default_factory=Counter)
-    returned: Counter[int] = field(default_factory=Counter)
+    first: pd.Series
+    new_in: pd.Series
+    returned: pd.Series
 
-    def rows(self, run: str) -> list[Row]:
-        return [
-            {
-                "run": run,
-                "generation": name,
-                "step": position,
-                "first": first,
-                "negatives": count,
-                "share": count / counts.total(),
-            }
-            for name, position, counts in zip(self.names, self.positions, self.first, strict=True)
-            for first, count in counts.items()
-        ]
-
-    def kept(self) -> dict[str, list[float]]:
-        """For each generation, the share of its new pairs that it and each later generation has."""
-        return {
-            name: [self.new_in[i, j] / self.new_in[i, i] for j in range(i, len(self.names))]
-            if self.new_in[i, i]
-            else []
-            for i, name in enumerate(self.names)
-        }
-
-    def swing(self, run: str) -> list[Row]:
-        """A row for each generation; `dropped` and `returned` are missing at the end of the run."""
-        rows = []
-        for i, name in enumerate(self.names):
-            new, last = self.new_in[i, i], len(self.names) - 1
-            gone = new - self.new_in[i, i + 1]
-            rows.append(
-                {
-                    "run": run,
-                    "generation": name,
-                    "negatives": self.first[i].total(),
-                    "new": new / self.first[i].total(),
-                    "dropped": gone / new if new and i < last else None,
-                    "returned": self.returned[i] / gone if new and gone and i < last - 1 else None,
-                }
-            )
-        return rows
+    def pairs(self, introduced: int, generation: int) -> int:
+        return int(self.new_in.get((introduced, generation), 0))
 
 
-def _encounters(run: StudiedRun) -> Encounters:
-    generations = [
-        (name, position, tables)
-        for name, position, of_all in run.tables_in_use
-        if (tables := {key: table for key, table in of_all.items() if table.anchor_side == "query"})
-    ]
-    run.check_no_generation_was_removed()
-    if not generations:
-        raise NotKept(f"{run.run.folder} has no tables of negatives for queries: its recipe mines none")
-    every = np.unique(np.concatenate([t.anchors for *_, of in generations for t in of.values()]))
-    names, positions = [name for name, *_ in generations], [position for _, position, _ in generations]
-    found = Encounters(names, positions, [Counter() for _ in names])
-    blocks = max(1, -(-len(every) // ANCHORS_PER_BLOCK))
-    for block in np.array_split(every, blocks):
-        count(found, [tables for *_, tables in generations], block)
-    return found
+def kept(counts: Counts, number: int) -> list[float]:
+    """The share of a generation's new pairs that it and each later generation has."""
+    later = range(number, 1 + counts.first.index.levels[0].max())
+    return [counts.pairs(number, other) / counts.pairs(number, number) for other in later]
 
 
-def count(found: Encounters, generations: Sequence[Tables], anchors: np.ndarray) -> None:
-    """Add the pairs of these anchors (A,), ascending, to the counts."""
-    largest = max(int(t.candidates.max(initial=0)) for tables in generations for t in tables.values())
-    seen = np.empty(0, np.int64)
-    labels_of, since = np.empty((2, 0), np.int32)
-    labels: list[str] = []
-    present: list[np.ndarray] = []
-    for number, tables in enumerate(generations):
-        keys, own = _pairs(tables, anchors, largest + 1, found.names[number], labels)
-        is_new = ~np.isin(keys, seen, assume_unique=True)
-        merged = np.concatenate([seen, keys[is_new]])
-        order = np.argsort(merged, kind="stable")
-        seen = merged[order]
-        labels_of = np.concatenate([labels_of, own[is_new]])[order]
-        since = np.concatenate([since, np.full(int(is_new.sum()), number, np.int32)])[order]
-        at = np.searchsorted(seen, keys)
-        for label, pairs in enumerate(np.bincount(labels_of[at], minlength=len(labels)).tolist()):
-            if pairs:
-                found.first[number][labels[label]] += pairs
-        for earlier, pairs in enumerate(np.bincount(since[at], minlength=number + 1).tolist()):
-            found.new_in[earlier, number] += pairs
-        if number >= 2:
-            back = keys[since[at] == number - 2]
-            found.returned[number - 2] += int((~np.isin(back, present[number - 1])).sum())
-        present.append(keys)
+def swing(counts: Counts, names: Sequence[str]) -> list[Row]:
+    """A row for each generation; `dropped` and `returned` are missing at the end of the run."""
+    rows: list[Row] = []
+    for i, name in enumerate(names):
+        total, new, last = int(counts.first[i].sum()), counts.pairs(i, i), len(names) - 1
+        gone, back = new - counts.pairs(i, i + 1), int(counts.returned.get(i, 0))
+        row = {"generation": name, "negatives": total, "new": new / total}
+        row["dropped"] = gone / new if new and i < last else None
+        rows.append(row | {"returned": back / gone if new and gone and i < last - 1 else None})
+    return rows
+
+
+def count(generations: Sequence[Tables], names: Sequence[str]) -> Counts:
+    """Count the pairs of all generations; `names` are part of their labels."""
+    tables = [table for of_generation in generations for table in of_generation.values()]
+    every = np.unique(np.concatenate([table.anchors for table in tables]))
+    width = 1 + max(int(table.candidates.max(initial=0)) for table in tables)
+    labels: dict[str, int] = {}
+    blocks: list[tuple[pd.Series, ...]] = []
+    for anchors in np.array_split(every, max(1, -(-len(every) // ANCHORS_PER_BLOCK))):
+        of_each = [_pairs(*each, anchors, width, labels) for each in zip(generations, names, strict=True)]
+        pairs = pd.concat(of_each, keys=range(len(of_each)), names=["generation"]).reset_index("generation")
+        firsts = pairs.drop_duplicates("pair").set_index("pair")
+        pairs["since"] = pairs.pair.map(firsts.generation)
+        pairs["label"] = pairs.pair.map(firsts.label)
+        following, after = (pairs[pairs.generation == pairs.since + later] for later in (1, 2))
+        counted = (pairs, ["generation", "label"]), (pairs, ["since", "generation"])
+        back = after[~after.pair.isin(following.pair)]
+        blocks.append(tuple(of.groupby(by).size() for of, by in (*counted, (back, ["since"]))))
+    first, new_in, returned = (
+        pd.concat(parts).groupby(level=list(range(parts[0].index.nlevels))).sum()
+        for parts in zip(*blocks, strict=True)
+    )
+    return Counts(first.rename(dict(enumerate(labels)), level="label"), new_in, returned)
 
 
 def _pairs(
-    tables: Tables, anchors: np.ndarray, width: int, generation: str, labels: list[str]
-) -> tuple[np.ndarray, np.ndarray]:
-    """The pairs (P,) int64 of all tables, ascending, each once, and the number of each one's label (P,).
+    tables: Tables, generation: str, anchors: np.ndarray, width: int, labels: dict[str, int]
+) -> pd.DataFrame:
+    """The pairs of all tables for these anchors (A,), ascending, each once: anchor * width + negative, and
+    the number of its label.
 
     A candidate with an origin has the label of that; others have the generation and the table's source.
     New labels are added to `labels`.
     """
-    keys: list[np.ndarray] = []
-    own: list[np.ndarray] = []
+    found = [pd.DataFrame({"pair": np.empty(0, np.int64), "label": np.empty(0, np.int64)})]
     for table in tables.values():
-        own_anchors = anchors[np.isin(anchors, table.anchors)]
-        at = table.positions(own_anchors) if len(own_anchors) else np.empty(0, int)
+        own = anchors[np.isin(anchors, table.anchors)]
+        at = table.positions(own) if len(own) else np.empty(0, int)
         candidates = table.candidates[at]
         mask = candidates != PADDING
         names = [str(origin) for origin in table.origins] or [f"{table.source} of {generation}"]
-        numbers = np.array([_number(name, labels) for name in names], np.int32)
+        numbers = np.array([labels.setdefault(name, len(labels)) for name in names])
         origin = np.zeros(candidates.shape, np.uint8) if table.origin is None else table.origin[at]
-        keys.append((own_anchors[:, None].astype(np.int64) * width + candidates)[mask])
-        own.append(numbers[origin[mask]])
-    unique, first = np.unique(np.concatenate(keys), return_index=True)
-    return unique, np.concatenate(own)[first]
-
-
-def _number(name: str, labels: list[str]) -> int:
-    if name not in labels:
-        labels.append(name)
-    return labels.index(name)
+        keys = own[:, None].astype(np.int64) * width + candidates
+        found.append(pd.DataFrame({"pair": keys[mask], "label": numbers[origin[mask]]}))
+    return pd.concat(found).drop_duplicates("pair").sort_values("pair")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from benchmarks.papers.studies.figures import Panel, bars
+from benchmarks.papers.studies.figures import Panel, bars, heights
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.trainer.regularizers.alignment_and_uniformity import Alignment, Uniformity
@@ -27,23 +27,16 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     """
     rows = [row for run in runs for row in _rows(run)]
 
-    def chosen(quantities: Sequence[str], key: str) -> dict[str, dict[str, float]]:
-        return {
-            quantity: {row["run"]: row[key] for row in rows if row["quantity"] == quantity}
-            for quantity in quantities
-        }
-
-    pairs = ("query-query", "document-document", "query-document")
-    ends = ("alignment", "uniformity of queries", "uniformity of documents")
+    pairs = [row for row in rows if "variance" in row]
+    ends = [row for row in rows if "variance" not in row]
+    mean, variance, end = (
+        bars(heights(own, "quantity", "run", key))
+        for own, key in ((pairs, "value"), (pairs, "variance"), (ends, "value"))
+    )
     panels = [
-        Panel("Mean distance of pairs", "pairs", "cosine distance", bars(chosen(pairs, "value"))),
-        Panel("Variance of the distance", "pairs", "variance", bars(chosen(pairs, "variance"))),
-        Panel(
-            "Alignment and uniformity (lower is better)",
-            "",
-            "squared distance; log",
-            bars(chosen(ends, "value")),
-        ),
+        Panel("Mean distance of pairs", "pairs", "cosine distance", mean),
+        Panel("Variance of the distance", "pairs", "variance", variance),
+        Panel("Alignment and uniformity (lower is better)", "", "squared distance; log", end),
     ]
     return Findings(rows, panels)
 

@@ -38,6 +38,18 @@ class Line(NamedTuple):
     upper: Sequence[float] = ()
 
 
+def lines_of(rows: Sequence[Mapping[str, Any]], name: str, *keys: str) -> dict[str, Line]:
+    """The lines of rows by the name that a row has; `keys` are those of Line's fields. A row with None has no
+    point."""
+    found: dict[str, Line] = {}
+    for row in rows:
+        if all(row.get(key) is not None for key in keys):
+            line = found.setdefault(row[name], Line([], [], [], []))
+            for values, key in zip(line, keys, strict=False):
+                values.append(row[key])  # type: ignore[attr-defined]
+    return found
+
+
 def smooth(series: Series) -> Line:
     """The running mean of a series of steps."""
     y = running_mean(np.array(series.y, float), max(1, len(series.y) // SMOOTH_SHARE))
@@ -112,52 +124,48 @@ def lines(of: Mapping[str, Line], *, points: bool = True, log_x: bool = False) -
     return draw
 
 
+def heights(
+    rows: Sequence[Mapping[str, Any]], group: str, name: str, value: str, scale: float = 1
+) -> dict[str, dict[str, float]]:
+    """The bars, or cells, of rows: by the group and the name that a row has; None has no bar."""
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        height = math.nan if row[value] is None else scale * row[value]
+        found.setdefault(row[group], {})[row[name]] = height
+    return found
+
+
 def bars(
     groups: Mapping[str, Mapping[str, float]], *, stacked: bool = False, log_y: bool = False
 ) -> Callable[["Axes"], None]:
     """Bars of the named values of each group, side by side or stacked; a missing value has no bar."""
 
     def draw(axes: "Axes") -> None:
+        import pandas as pd
+
         names = list(dict.fromkeys(name for values in groups.values() for name in values))
-        places, bottoms = np.arange(len(groups), dtype=float), np.zeros(len(groups))
-        width = 0.8 if stacked else 0.8 / max(1, len(names))
-        for index, name in enumerate(names):
-            heights = np.array([values.get(name, np.nan) for values in groups.values()], float)
-            shift = 0 if stacked else (index - (len(names) - 1) / 2) * width
-            hatch = ("", "//", "..", "xx")[index // len(COLOURS) % 4]  # beyond the seventh colour
-            axes.bar(
-                places + shift,
-                heights,
-                width,
-                bottoms if stacked else 0,
-                label=name,
-                hatch=hatch,
-                color=COLOURS[index % len(COLOURS)],
-                edgecolor="white",
-                linewidth=0.5,
-            )
-            bottoms += np.nan_to_num(heights)
-        turned: dict[str, Any] = (
-            {"rotation": 20, "ha": "right"} if max(map(len, groups), default=0) > 10 else {}
-        )
-        axes.set_xticks(places, list(groups), **turned)
+        frame = pd.DataFrame([[of.get(name, np.nan) for name in names] for of in groups.values()])
+        look = {"width": 0.8, "edgecolor": "white", "linewidth": 0.5, "color": COLOURS, "legend": False}
+        if names:
+            frame.set_axis(names, axis=1).plot.bar(ax=axes, stacked=stacked, logy=log_y, **look)
+        for index, drawn in enumerate(axes.containers):  # a hatch beyond the seventh colour
+            for bar in drawn:
+                bar.set_hatch(("", "//", "..", "xx")[index // len(COLOURS) % 4])
+        turned = {"rotation": 20, "ha": "right"} if max(map(len, groups), default=0) > 10 else {"rotation": 0}
+        axes.set_xticks(range(len(groups)), list(groups), **turned)
         axes.grid(axis="x", visible=False)
-        if log_y:
-            axes.set_yscale("log")
 
     return draw
 
 
-def points(
-    of: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, log: bool = False, emphasized: int = 0
-) -> Callable[["Axes"], None]:
+def points(of: Mapping[str, Line], *, log: bool = False, emphasized: int = 0) -> Callable[["Axes"], None]:
     """The points (x, y) of each name; of the first names, the marks are larger and on top."""
 
     def draw(axes: "Axes") -> None:
-        for index, (name, (x, y)) in enumerate(of.items()):
+        for index, (name, line) in enumerate(of.items()):
             size = max(4, 4 + 3 * (emphasized - index))
             look = style(index) | {"linestyle": "", "markersize": size, "alpha": 0.8}
-            axes.plot(x, y, label=name, zorder=2 + 1 / (index + 1), **look)
+            axes.plot(line.x, line.y, label=name, zorder=2 + 1 / (index + 1), **look)
         if log:
             axes.set(xscale="log", yscale="log")
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from benchmarks.papers.studies.figures import Panel, bars, lines, points, smooth
+from benchmarks.papers.studies.figures import Panel, bars, heights, lines, lines_of, points, smooth
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
 from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.prepared import AnchorSet
@@ -43,16 +43,11 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     """
     rows = [row for run in runs for row in _rows(run)]
     summary = _summary(rows)
-    means: dict[str, dict[str, float]] = {}
-    pairs: dict[str, tuple[list[float], list[float]]] = {}
     several = len(runs) > 1
-    for row in summary:
-        shown = {row["run"]: row["gradient_norm"]} if several else {k: row[v] for k, v in NORMS.items()}
-        means.setdefault(row["source"], {}).update(shown)
-    for row in rows:
-        x, y = pairs.setdefault(row["run"] if several else row["source"], ([], []))
-        x.append(row["last_layer_norm"])
-        y.append(row["gradient_norm"])
+    means = heights(summary, "source", "run", "gradient_norm")
+    if not several:
+        means = {row["source"]: {name: row[key] for name, key in NORMS.items()} for row in summary}
+    pairs = lines_of(rows, "run" if several else "source", "last_layer_norm", "gradient_norm")
     steps = {run.name: run.history.lines["gradient norm"].get("grad_norm") for run in runs}
     trained = {name: smooth(series) for name, series in steps.items() if series is not None}
     title = f"Mean over training queries{', all weights' if several else ''}"

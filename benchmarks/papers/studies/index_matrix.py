@@ -6,7 +6,9 @@ Source: Zhan et al. 2020 (LTRe), arXiv:2010.10469, Table 4.
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from benchmarks.papers.studies.figures import Panel, heat_map
+import pandas as pd
+
+from benchmarks.papers.studies.figures import Panel, heat_map, heights
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
 from pyserini_ance.evaluation.tables import last_stage
 from pyserini_ance.reports.compare import EXACT
@@ -24,11 +26,9 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
             "final_evaluation.indexes=['OPQ24,IVF1,PQ24', ...]"
         )
     measure = str(runs[0].results["measures"][0])
-    cells: dict[str, dict[str, list[float]]] = {}
-    for row in rows:
-        of_training = cells.setdefault(row["training_index"], {})
-        of_training.setdefault(row["evaluation_index"], []).append(row[measure])
-    means = {train: {index: fmean(of) for index, of in by.items()} for train, by in cells.items()}
+    by_index = pd.DataFrame(rows).groupby(["training_index", "evaluation_index"], sort=False)
+    averaged = by_index[measure].agg(fmean).reset_index().to_dict("records")
+    means = heights(averaged, "training_index", "evaluation_index", measure)
     panel = Panel(measure, "evaluation index", "training index", heat_map(means))
     summary = [{"training index": train, **by_index} for train, by_index in means.items()]
     return Findings(rows, [panel], summary)

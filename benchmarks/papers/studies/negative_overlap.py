@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from benchmarks.papers.studies.figures import Line, Panel, lines
+from benchmarks.papers.studies.figures import Panel, lines, lines_of
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun, shared_share
 from pyserini_ance.data.trec import PADDING
 
@@ -23,27 +23,20 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     """
     rows = [row for run in runs for row in _rows(run)]
     k = runs[0].settings.top_k
-    by_line: dict[str, list[Row]] = {}
-    for row in rows:
-        by_line.setdefault(f"{row['run']}: {row['source']}" if len(runs) > 1 else row["source"], []).append(
-            row
-        )
     last = {run.name: max(run.history.steps, 1) for run in runs}
-    drawn = {name: _line(of_line, last[of_line[0]["run"]]) for name, of_line in by_line.items()}
+    shown = []
+    for row in rows:
+        name = f"{row['run']}: {row['source']}" if len(runs) > 1 else row["source"]
+        # A source without a step is a level line over the whole training.
+        steps = [0, last[row["run"]]] if row["step"] is None else [row["step"]]
+        shown += [{"name": name, "step": step, "share": 100 * row["overlap"]} for step in steps]
     panel = Panel(
         f"First {k} negatives of each source",
         "step of all stages",
         "share among the model's top (%)",
-        lines(drawn),
+        lines(lines_of(shown, "name", "step", "share")),
     )
     return Findings(rows, [panel])
-
-
-def _line(rows: Sequence[Row], last: int) -> Line:
-    """A source without a step is a level line over the whole training."""
-    if rows[0]["step"] is None:
-        return Line([0, last], [100 * rows[0]["overlap"]] * 2)
-    return Line([row["step"] for row in rows], [100 * row["overlap"] for row in rows])
 
 
 def _rows(run: StudiedRun) -> Iterator[Row]:

@@ -9,10 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
-from benchmarks.papers.studies.figures import Line, Panel, bars, lines, points
-from benchmarks.papers.studies.studied_run import Findings, NotInstalled, NotKept, Row, StudiedRun
-from benchmarks.papers.studies.t_sne import check_scikit_learn, embed
+from benchmarks.papers.studies.figures import Line, Panel, bars, lines, lines_of, points
+from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
+from benchmarks.papers.studies.t_sne import embed
 from pyserini_ance.data.trec import PADDING
 from pyserini_ance.reports.forgetting import reciprocal_ranks
 from pyserini_ance.runs.rundir import TRAINING_RANKS_CUTOFF as CUTOFF
@@ -82,11 +83,18 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
             f"{run.name}: {len(found)} of {len(anchors)} training queries swing, {both} with both classes"
         )
         for case in found[:CASES]:
-            rows += _case_rows(run, anchors, mined, case)
-            summary.append(_case_summary(run, anchors, case))
-        placed, note = _points(run, int(anchors[found[0].query]), mined, found[0])
+            own = _case_rows(run, int(anchors[case.query]), mined, case)
+            rows += own
+            shown = {name: [row["text"] for row in own if row["class"] == name] for name in CLASSES}
+            beginnings = {name: f"{len(of)}: {of[0]}" if of else "" for name, of in shown.items()}
+            queries, anchor = run.data.split.queries, int(anchors[case.query])
+            about = {"run": run.name, "query": queries.ids[anchor], "text": queries.columns["text"][anchor]}
+            summary.append(about | beginnings)
+        placed = _points(run, int(anchors[found[0].query]), mined, found[0])
+        if not placed:
+            missing = "no checkpoint that mined is kept; train with retention.save_total_limit=100"
+            notes.append(f"{run.name}: {missing}")
         rows += placed
-        notes += [note] * bool(note)
         panels += _panels(suffix, mined, found[0], placed, _ranks(run, int(anchors[found[0].query])))
     return Findings(rows, panels, summary, notes)
 
@@ -137,50 +145,36 @@ def _mined(run: StudiedRun, anchors: np.ndarray) -> list[Mined]:
     return mined
 
 
-def _case_rows(run: StudiedRun, anchors: np.ndarray, mined: Sequence[Mined], case: Case) -> Iterator[Row]:
-    for name, documents in zip(CLASSES, case.classes, strict=True):
-        for row in documents:
-            has = [generation.name for generation in mined if row in generation.negatives[case.query]]
-            yield {
-                "run": run.name,
-                "query": run.data.split.queries.ids[anchors[case.query]],
-                "class": name,
-                "id": run.data.collection.documents.ids[row],
-                "generations": has,
-                "text": _text(run, row),
-            }
+def _case_rows(run: StudiedRun, anchor: int, mined: Sequence[Mined], case: Case) -> list[Row]:
+    documents = run.data.collection.documents
+    return [
+        {
+            "run": run.name,
+            "query": run.data.split.queries.ids[anchor],
+            "class": name,
+            "id": documents.ids[row],
+            "generations": [of.name for of in mined if row in of.negatives[case.query]],
+            "text": " ".join(" ".join(documents[row].values()).split())[:100],
+        }
+        for name, of_class in zip(CLASSES, case.classes, strict=True)
+        for row in of_class
+    ]
 
 
-def _case_summary(run: StudiedRun, anchors: np.ndarray, case: Case) -> Row:
-    queries, anchor = run.data.split.queries, int(anchors[case.query])
-    shown = {
-        name: f"{len(of)}: {_text(run, of[0])}" if of else ""
-        for name, of in zip(CLASSES, case.classes, strict=True)
-    }
-    return {"run": run.name, "query": queries.ids[anchor], "text": queries.columns["text"][anchor], **shown}
-
-
-def _text(run: StudiedRun, row: int) -> str:
-    return " ".join(" ".join(run.data.collection.documents[row].values()).split())[:100]
-
-
-def _points(run: StudiedRun, anchor: int, mined: Sequence[Mined], case: Case) -> tuple[list[Row], str]:
-    """A row for each text of the picture by each kept checkpoint that mined; and what is missing, in words.
+def _points(run: StudiedRun, anchor: int, mined: Sequence[Mined], case: Case) -> list[Row]:
+    """A row for each text of the picture by each kept checkpoint that mined.
 
     A document of several passages scores as the best and is drawn at their mean.
     """
     kept = run.checkpoints_by_weights
     shown = [generation for generation in mined[case.first : case.first + 4] if generation.weights in kept]
-    if not shown:
-        return [], f"{run.name}: no checkpoint that mined is kept; train with retention.save_total_limit=100"
-    note = ""
-    try:
-        check_scikit_learn()
-    except NotInstalled as error:
-        note = str(error)
     ids, rows = run.data.collection.documents.ids, []
     for generation in shown:
-        groups = _groups(run, anchor, generation, case)
+        known = run.data.anchor_sets["query"].known_positives
+        groups = dict.fromkeys(known.of(anchor).tolist(), RELEVANT)
+        for name, of_class in zip(CLASSES, case.classes, strict=True):
+            groups |= dict.fromkeys(of_class, name)
+        groups |= {row: OTHER for row in generation.negatives[case.query] if row not in groups}
         snapshot, documents = run.snapshot(kept[generation.weights]), np.array(list(groups), np.int32)
         query = snapshot.encode_queries(run.data.train_split, np.array([anchor]))
         vectors, passages = snapshot.encode_documents(documents)
@@ -189,24 +183,14 @@ def _points(run: StudiedRun, anchor: int, mined: Sequence[Mined], case: Case) ->
             starts = passages.offsets[:-1]
             scores = np.maximum.reduceat(scores, starts)
             vectors = np.add.reduceat(vectors, starts) / np.diff(passages.offsets)[:, None]
-        whole = np.concatenate([query, vectors])
-        places = np.full((len(whole), 2), np.nan) if note else embed(whole, run.settings.seed)
+        places = embed(np.concatenate([query, vectors]), run.settings.seed)
         names = [(run.data.split.queries.ids[anchor], QUERY), *((ids[row], groups[row]) for row in groups)]
         for (id, group), score, (x, y) in zip(names, [np.nan, *scores], places, strict=True):
             about = {"run": run.name, "generation": generation.name, "step": generation.position}
             rows.append(
                 about | {"class": group, "id": id, "score": float(score), "x": float(x), "y": float(y)}
             )
-    return rows, note
-
-
-def _groups(run: StudiedRun, anchor: int, generation: Mined, case: Case) -> dict[int, str]:
-    """The documents of the picture, each with its group."""
-    known = run.data.anchor_sets["query"].known_positives
-    groups = dict.fromkeys(known.of(anchor).tolist(), RELEVANT)
-    for name, documents in zip(CLASSES, case.classes, strict=True):
-        groups |= dict.fromkeys(documents, name)
-    return groups | {row: OTHER for row in generation.negatives[case.query] if row not in groups}
+    return rows
 
 
 def _ranks(run: StudiedRun, anchor: int) -> dict[str, float]:
@@ -231,10 +215,12 @@ def _panels(
     yield Panel(f"The query's negatives{suffix}", "generation of negatives", "negatives", bars(has))
     if not placed:
         return
-    scores = {group: _mean_scores(placed, group) for group in GROUPS}
+    averaged = pd.DataFrame(placed).groupby(["class", "step"], sort=False).score.mean().reset_index()
+    means = lines_of(averaged.to_dict("records"), "class", "step", "score")
+    scores = lines({group: means.get(group, Line([], [])) for group in GROUPS})
     title = f"By the model of each generation{suffix}"
-    yield Panel(title, "step of all stages", "mean score with the query", lines(scores))
-    for name in dict.fromkeys(row["generation"] for row in placed if row["x"] == row["x"]):
+    yield Panel(title, "step of all stages", "mean score with the query", scores)
+    for name in dict.fromkeys(row["generation"] for row in placed):
         own = [row for row in placed if row["generation"] == name]
         title = name + (f", RR@{CUTOFF} {ranks[name]:.2f}" if name in ranks else "") + suffix
         yield Panel(title, "first t-SNE dimension", "second t-SNE dimension", partial(_draw, own))
@@ -242,16 +228,7 @@ def _panels(
 
 def _draw(rows: Sequence[Row], axes: "Axes") -> None:
     """The documents of one picture, and the query as a star."""
-    of_group = {group: [row for row in rows if row["class"] == group] for group in GROUPS}
-    places = {group: ([row["x"] for row in of], [row["y"] for row in of]) for group, of in of_group.items()}
-    points(places, emphasized=2)(axes)
-    [(x, y)] = [(row["x"], row["y"]) for row in rows if row["class"] == QUERY]
-    axes.plot(x, y, "k*", label=QUERY, markersize=14, zorder=4)
-
-
-def _mean_scores(placed: Sequence[Row], group: str) -> Line:
-    own: dict[int, list[float]] = {}
-    for row in placed:
-        if row["class"] == group:
-            own.setdefault(row["step"], []).append(row["score"])
-    return Line(list(own), [float(np.mean(scores)) for scores in own.values()])
+    places = lines_of(rows, "class", "x", "y")
+    query = places.pop(QUERY)
+    points({group: places.get(group, Line([], [])) for group in GROUPS}, emphasized=2)(axes)
+    axes.plot(query.x, query.y, "k*", label=QUERY, markersize=14, zorder=4)

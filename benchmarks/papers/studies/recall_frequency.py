@@ -4,13 +4,12 @@ well they are ranked for.
 Source: Li et al. 2021 (DANCE), Sections 5.4 and 5.5, Figures 4 to 7.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from benchmarks.papers.studies.figures import Panel, bars
+from benchmarks.papers.studies.figures import Panel, bars, heights
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
 from pyserini_ance.data.trec import Qrels, Run, best_first, read_qrels, read_run
 from pyserini_ance.evaluation.metrics import per_query
@@ -42,20 +41,17 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
         ("recall frequency", MEASURE, MEASURE),
         ("detaching distance", MEASURE, MEASURE),
     ]
-    panels = [_panel(rows, *of_panel, several=len(runs) > 1) for of_panel in shown]
-    return Findings(rows, panels)
-
-
-def _panel(rows: Sequence[Row], by: str, quantity: str, unit: str, several: bool) -> Panel:
-    groups: dict[str, dict[str, float]] = {}
     plurals = {"document": "relevant documents", "query": "queries"}
-    for row in rows:
-        if row["by"] == by:
-            name = f"{row['run']}: {plurals[row['side']]}" if several else plurals[row["side"]]
-            of_group = groups.setdefault(row["group"], {})
-            of_group[name] = math.nan if row[quantity] is None else row[quantity]
-    title = unit if quantity == MEASURE else unit.capitalize()
-    return Panel(f"{title} by {by}", by, unit, bars(groups))
+    panels = []
+    for by, quantity, unit in shown:
+        own = [
+            {**row, "name": f"{row['run']}: " * (len(runs) > 1) + plurals[row["side"]]}
+            for row in rows
+            if row["by"] == by
+        ]
+        title = unit if quantity == MEASURE else unit.capitalize()
+        panels.append(Panel(f"{title} by {by}", by, unit, bars(heights(own, "group", "name", quantity))))
+    return Findings(rows, panels)
 
 
 def _rows(run: StudiedRun) -> Iterator[Row]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from benchmarks.papers.studies.figures import Line, Panel, lines
+from benchmarks.papers.studies.figures import Panel, lines, lines_of
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
 from pyserini_ance.data.trec import PADDING
 from pyserini_ance.negatives.snapshot import Snapshot
@@ -24,15 +24,11 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     The ranks are those up to ten times `top_k`. Document vectors are those of `RUN/index`.
     """
     rows = [row for run in runs for row in _rows(run)]
-    drawn = {}
-    for run in runs:
-        own = [row for row in rows if row["run"] == run.name]
-        drawn[run.name] = Line(*([row[key] for row in own] for key in ("rank", "mean", "p10", "p90")))
     panel = Panel(
         "Mean over test queries; band: 10th to 90th percentile",
         "rank",
         "score above the corpus mean",
-        lines(drawn, points=False, log_x=True),
+        lines(lines_of(rows, "run", "rank", "mean", "p10", "p90"), points=False, log_x=True),
     )
     return Findings(rows, [panel], [row for row in rows if row["rank"] in SHOWN_RANKS])
 

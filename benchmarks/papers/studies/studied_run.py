@@ -42,10 +42,6 @@ class NotKept(ValueError):
     """The run lacks what a study reads; the message names the recipe key that keeps it, if one does."""
 
 
-class NotInstalled(RuntimeError):
-    """A study needs a library that is not installed; the message names the command that installs it."""
-
-
 @dataclass(frozen=True)
 class StudySettings:
     """What a study is made with: `queries` are sampled with `seed`; `top_k` is the depth of rankings; `query`

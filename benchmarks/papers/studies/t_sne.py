@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks.papers.studies.figures import Panel, points
-from benchmarks.papers.studies.studied_run import Findings, NotInstalled, NotKept, Row, StudiedRun
+from benchmarks.papers.studies.figures import Panel, lines_of, points
+from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
 from pyserini_ance.data.trec import best_first, read_run
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.random_streams import random_stream
@@ -17,7 +17,6 @@ from pyserini_ance.recipe.components import did_you_mean
 
 TITLE = "A query among documents (t-SNE)"
 NEGATIVES, RANDOM = 10, 30  # as in DANCE's Figure 3
-INSTALL = "pip install scikit-learn"
 
 
 def study(runs: Sequence[StudiedRun]) -> Findings:
@@ -27,33 +26,18 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     The query is `--query`, else the first that has a relevant document. A document of several passages has
     their mean. Distances within a picture say something, those between two pictures nothing.
     """
-    check_scikit_learn()
     rows: list[Row] = []
     panels = []
     for run in runs:
         own = _rows(run)
         rows += own
-        groups: dict[str, tuple[list[float], list[float]]] = {}
-        for row in own:
-            x, y = groups.setdefault(row["group"], ([], []))
-            x.append(row["x"])
-            y.append(row["y"])
         text = own[0]["text"]
         title = f"{run.name}: {text if len(text) <= 36 else text[:35] + '…'}"
-        panels.append(
-            Panel(title, "first t-SNE dimension", "second t-SNE dimension", points(groups, emphasized=2))
-        )
+        groups = points(lines_of(own, "group", "x", "y"), emphasized=2)
+        panels.append(Panel(title, "first t-SNE dimension", "second t-SNE dimension", groups))
     keys = ("run", "group", "id", "x", "y")
     shown = [{key: row[key] for key in keys} for row in rows if row["group"] != "random"]
     return Findings(rows, panels, shown)
-
-
-def check_scikit_learn() -> None:
-    """Raise NotInstalled with the command that installs scikit-learn if it is missing."""
-    try:
-        import sklearn  # noqa: F401 - what follows needs it
-    except ImportError as error:
-        raise NotInstalled(f"t-SNE needs scikit-learn: {INSTALL}") from error
 
 
 def _rows(run: StudiedRun) -> list[Row]:

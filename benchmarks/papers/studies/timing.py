@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from benchmarks.papers.studies.figures import Panel, bars
+from benchmarks.papers.studies.figures import Panel, bars, heights
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
 from pyserini_ance.evaluation.tables import BM25, SECONDS
 from pyserini_ance.storage.files import read_json, read_json_object
@@ -44,11 +44,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
         if row["operation"] == "training":
             row["speedup"] = first / row["mean seconds"] if row["mean seconds"] else None
     minutes = _largest({run.name: _minutes(run) for run in runs})
-    each = {
-        row["operation"]: {r["run"]: r["each ms"] for r in rows if r["operation"] == row["operation"]}
-        for row in rows
-        if row["each ms"] is not None
-    }
+    each = heights([row for row in rows if row["each ms"] is not None], "operation", "run", "each ms")
     panels = [
         Panel("The whole run", "run", "minutes", bars(minutes, stacked=True)),
         Panel("One document, query or batch", "operation", "milliseconds", bars(each, log_y=True)),

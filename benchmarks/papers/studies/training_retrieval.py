@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from benchmarks.papers.studies.figures import Line, Panel, lines
+from benchmarks.papers.studies.figures import Panel, lines, lines_of
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun, shared_share
 from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.recipe.models import START_PREFIX
@@ -27,17 +27,12 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     """
     rows = [row for run in runs for row in _rows(run)]
     measures = list(dict.fromkeys(key for row in rows for key in row if key not in ABOUT))
-    panels = []
-    for measure in measures:
-        drawn = {run.name: _line(rows, run.name, measure) for run in runs}
-        shown = {name: line for name, line in drawn.items() if line.x}
-        panels.append(Panel(measure, "step of all stages", "mean over the queries", lines(shown)))
+    x_label, y_label = "step of all stages", "mean over the queries"
+    panels = [
+        Panel(measure, x_label, y_label, lines(lines_of(rows, "run", "step", measure)))
+        for measure in measures
+    ]
     return Findings(rows, panels)
-
-
-def _line(rows: Sequence[Row], run: str, measure: str) -> Line:
-    own = [row for row in rows if row["run"] == run and row.get(measure) is not None]
-    return Line([row["step"] for row in own], [row[measure] for row in own])
 
 
 def _rows(run: StudiedRun) -> Iterator[Row]:

@@ -7,14 +7,10 @@ from itertools import batched
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from pyserini_ance.data.answer_matching import ANSWERS
-from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.collection_cache import TextsWriter
 from pyserini_ance.data.formats import lines
 from pyserini_ance.data.formats.lines import Line, LineOrigins, shown
-from pyserini_ance.data.strings import ROWS_PER_BATCH, Strings
+from pyserini_ance.data.texts import ROWS_PER_BATCH, Strings, Texts, TextsWriter
 from pyserini_ance.data.trec import Judgment
 from pyserini_ance.storage.progress import progress_bar
 
@@ -73,7 +69,6 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
     """
     fields: dict[str, str] = {}
     origins = LineOrigins()
-    blocks: list[list[pa.Array]] = []  # in memory
     writer: TextsWriter | None = None
     with (
         ExitStack() as stack,
@@ -88,32 +83,25 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
                     expected = f"{', '.join(fields)}, like the entries before it"
                     raise entry.line.error(problem, expected, "add the missing fields, or remove the others")
                 origins.add(entry.line)
+            names = list(fields) if path else [*fields, ANSWERS]
+            writer = writer or stack.enter_context(closing(TextsWriter(names, path)))
             columns = [[entry.id for entry in block]]
             columns += [[entry.fields[name] for entry in block] for name in fields]
-            if path:
-                writer = writer or stack.enter_context(closing(TextsWriter(path, list(fields))))
-                writer.append(columns)
-            else:
-                answers = [None if entry.answers is None else json.dumps(entry.answers) for entry in block]
-                blocks.append([pa.array(values, pa.large_string()) for values in (*columns, answers)])
+            answers = [None if entry.answers is None else json.dumps(entry.answers) for entry in block]
+            writer.append(columns if path else [*columns, answers])
             bar.update(len(block))
-        texts = writer.finish() if writer else _in_memory(list(fields), blocks)
+        texts = writer.finish() if writer else Texts([], {})
+    if not path and writer:
+        # Without the answers if no entry has any.
+        *columns, (_, answers) = texts.columns.items()
+        has_answers = answers.array.null_count < len(texts)
+        filled = {ANSWERS: Strings(answers.array.fill_null("[]"))} if has_answers else {}
+        texts = Texts(texts.ids, dict(columns) | filled)
     if isinstance(texts.ids, Strings) and (repeat := texts.ids.first_repeat()):
         first, again = map(origins.line, repeat)
         problem = f"{noun} id {shown(texts.ids[repeat[0]])} was already given in {first.place}"
         raise again.error(problem, "each id once", "delete one of the two, or rename it")
     return texts
-
-
-def _in_memory(fields: Sequence[str], blocks: Sequence[Sequence[pa.Array]]) -> Texts:
-    """Texts of blocks of ids, fields and answers; without the answers if no entry has any."""
-    if not blocks:
-        return Texts([], {})
-    ids, *columns, answers = map(pa.chunked_array, zip(*blocks, strict=True))
-    texts = {name: Strings(values) for name, values in zip(fields, columns, strict=True)}
-    if answers.null_count < len(answers):
-        texts[ANSWERS] = Strings(answers.fill_null("[]"))
-    return Texts(Strings(ids), texts)
 
 
 def is_empty(entry: Entry) -> bool:

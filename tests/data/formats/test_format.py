@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from pyserini_ance.data import collection, collection_cache
+from pyserini_ance.data import texts
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.collection_cache import open_collection, store_collection
 from pyserini_ance.data.formats import builder
@@ -132,7 +132,7 @@ def test_what_does_not_fit_is_an_error(given, message):
 
 @pytest.mark.parametrize("rows", [2, 5])
 def test_documents_of_several_blocks(monkeypatch, rows):
-    for module in (builder, collection, collection_cache):
+    for module in (builder, texts):
         monkeypatch.setattr(module, "ROWS_PER_BATCH", rows)
     given = entries("file", *((f"d{n}", f"text {n}") for n in range(5)))
     documents = assembled(given, rows=[("q1", "d4", 1)]).documents

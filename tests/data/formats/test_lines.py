@@ -61,8 +61,8 @@ def test_values_of_a_row(tmp_path):
     def line(text: str) -> Line:
         return Line(tmp_path, 1, text)
 
-    assert line("1\ta b").columns(("id", "text")) == ["1", "a b"]
-    assert line("1 0\td  2").columns(("query", "0", "document", "grade"), None) == ["1", "0", "d", "2"]
+    assert line("1\ta b").cells(("id", "text"), filled=True) == ["1", "a b"]
+    assert line("1 0\td  2").cells(("query", "0", "document", "grade"), None) == ["1", "0", "d", "2"]
     assert line('a\t\t "b"').cells(("id", "title", "text")) == ["a", "", ' "b"']
     for text, expected in (
         ("a\t", ["a", ""]),
@@ -74,7 +74,7 @@ def test_values_of_a_row(tmp_path):
 
 NAMES = ("id", "text")
 READERS = {
-    "columns": lambda line: line.columns(NAMES),
+    "columns": lambda line: line.cells(NAMES, filled=True),
     "quoted": lambda line: line.cells(NAMES, is_quoted=True),
     "json": Line.json,
     "grade": lambda line: grade_of(line, line.text),
@@ -86,7 +86,7 @@ READERS = {
     [
         ("columns", "1", "1 columns in '1'; expected 2 columns separated by one tab: id, text; "),
         ("columns", "1\ta\tb", "3 columns"),
-        ("columns", "1\t", "empty text"),
+        ("columns", "1\t", "an empty column"),
         ("columns", "x" * 200, "1 columns in '" + "x" * 60 + r"x*\.\.\.;"),
         ("quoted", "a", "1 columns in 'a'; expected 2 columns separated by one tab: id, text"),
         ("quoted", "a\t" + "b" * 200_000, "field larger than field limit .*; expected 2 columns"),

@@ -121,27 +121,28 @@ def table(candidates: list[list[int]], anchors: tuple[int, ...] = (2, 5), **more
                          np.zeros(array.shape, np.float32), more.pop("source", "ann"), **more)  # fmt: skip
 
 
-def counted(*generations: dict) -> composition.Encounters:
+def counted(*generations: dict) -> tuple[list[dict], composition.Counts, list[dict]]:
+    """The pairs of each generation by first encounter, all counts, and the swing."""
     names = [f"g-{number}" for number in range(len(generations))]
-    found = composition.Encounters(names, list(range(len(names))), [Counter() for _ in names])
-    composition.count(found, generations, np.array([2, 5]))
-    return found
+    found = composition.count(generations, names)
+    first = [found.first[number].to_dict() for number in range(len(names))]
+    return first, found, composition.swing(found, names)
 
 
 def test_composition_by_first_encounter_and_swing():
     """Query 2 has 1, 2, then 3, 4, then 1, 3; query 5 has 1, 6, then 1, 7, then 6, 7."""
     key = ("query", 0)
-    found = counted(
+    composed, found, (first, second, third) = counted(
         {key: table([[1, 2], [1, 6]])}, {key: table([[3, 4], [1, 7]])}, {key: table([[1, 3], [6, 7]])}
     )
     later = [{"ann of g-0": 1, "ann of g-1": 3}, {"ann of g-0": 2, "ann of g-1": 2}]
-    assert found.first == [{"ann of g-0": 4}, *later]
-    first, second, third = found.swing("run")
+    assert composed == [{"ann of g-0": 4}, *later]
     # Of the four pairs of g-0, three are gone in g-1 ((2,1), (2,2), (5,6)); two of these are back in g-2.
     assert (first["new"], first["dropped"], first["returned"]) == (1.0, 0.75, pytest.approx(2 / 3))
     assert (second["new"], second["dropped"], second["returned"]) == (0.75, pytest.approx(1 / 3), None)
     assert (third["negatives"], third["new"], third["dropped"]) == (4, 0.0, None)
-    assert found.kept() == {"g-0": [1.0, 0.25, 0.5], "g-1": [1.0, pytest.approx(2 / 3)], "g-2": []}
+    assert composition.kept(found, 0) == [1.0, 0.25, 0.5]
+    assert composition.kept(found, 1) == [1.0, pytest.approx(2 / 3)]
 
 
 def test_composition_takes_origins_and_counts_a_repeated_pair_once():
@@ -149,9 +150,9 @@ def test_composition_takes_origins_and_counts_a_repeated_pair_once():
     origin = {"origins": origins, "origin": np.array([[0, 1, 1], [1, 0, 0]], np.uint8)}
     mixed = table([[1, 2, 2], [3, EMPTY, EMPTY]], source="mix", **origin)
     other = table([[4], [3]], source="bm25")
-    found = counted({("query", 0): mixed, ("query", 1): other}, {("query", 0): table([[2]], (2,))})
+    composed, *_ = counted({("query", 0): mixed, ("query", 1): other}, {("query", 0): table([[2]], (2,))})
     first = {"ann of earlier-8": 1, "lookahead of g-0": 2, "bm25 of g-0": 1}
-    assert found.first == [first, {"lookahead of g-0": 1}]
+    assert composed == [first, {"lookahead of g-0": 1}]
 
 
 def test_detaching_distances_are_means_over_the_others_and_counts_of_the_first_k():
