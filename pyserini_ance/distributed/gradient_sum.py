@@ -22,9 +22,7 @@ def sum_gradients(parameters: Iterable[nn.Parameter], world: World) -> None:
         return
     has_gradient = torch.tensor([parameter.grad is not None for parameter in trained], dtype=torch.int32)
     world.wait([world.start(dist.all_reduce, has_gradient, dist.ReduceOp.MAX)])
-    summed = [
-        parameter for parameter, anywhere in zip(trained, has_gradient.tolist(), strict=True) if anywhere
-    ]
+    summed = [p for p, anywhere in zip(trained, has_gradient.tolist(), strict=True) if anywhere]
     for parameter in summed:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
@@ -38,10 +36,8 @@ def sum_gradients(parameters: Iterable[nn.Parameter], world: World) -> None:
 
 
 def buckets(parameters: Iterable[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """Yield parameters of one device and type, in order, up to BUCKET_BYTES together.
-
-    A larger parameter gets its own bucket.
-    """
+    """Yield parameters of one device and type, in order, up to BUCKET_BYTES together. A larger parameter gets
+    its own bucket."""
     groups: dict[tuple, list[nn.Parameter]] = {}
     for parameter in parameters:
         groups.setdefault((parameter.device, parameter.dtype), []).append(parameter)

@@ -46,13 +46,14 @@ class CrossEncoderModel:
         )
         self._check_head()
         # Relative positions, without a table of embeddings, have no longest input.
-        named = self.model.named_modules()
-        tables = [table for name, table in named if name.endswith("position_embeddings")]
-        is_limited = any(isinstance(table, torch.nn.Embedding) for table in tables)
+        is_limited = any(
+            isinstance(table, torch.nn.Embedding)
+            for name, table in self.model.named_modules()
+            if name.endswith("position_embeddings")
+        )
         if is_limited and (length_tokens or 0) > (longest := longest_input(self.model)):
-            raise ValueError(
-                f"length_tokens is {length_tokens}, but {model} reads at most {longest} tokens; lower it"
-            )
+            most = f"{model} reads at most {longest}"
+            raise ValueError(f"length_tokens is {length_tokens}, but {most}; lower it")
         if precision != "fp32":
             for layer in self._layers_of_head():
                 layer.float().register_forward_pre_hook(_in_fp32)
@@ -62,10 +63,8 @@ class CrossEncoderModel:
         return str(self.model.device)
 
     def scores(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """(P,) float32 on the model's own scale, after its activation function.
-
-        Raises ValueError for a model with several scores per pair.
-        """
+        """(P,) float32 on the model's own scale, after its activation function. Raises ValueError for a model
+        with several scores per pair."""
         return self._predict(pairs, None)
 
     def logits(self, pairs: Sequence[Pair]) -> np.ndarray:
@@ -78,17 +77,13 @@ class CrossEncoderModel:
 
     def _predict(self, pairs: Sequence[Pair], activation: torch.nn.Module | None) -> np.ndarray:
         """Scores in the order of the pairs; the library sorts pairs by length and batches them."""
-        if not pairs:
-            return np.zeros(0, np.float32)
         settings = {"batch_size": self.batch_pairs, "show_progress_bar": False, "activation_fn": activation}
-        scores = np.asarray(self.model.predict(list(pairs), **settings))
+        scores = np.asarray(self.model.predict(list(pairs), **settings) if pairs else [], np.float32)
         if activation is not None and scores.ndim > 1 and scores.shape[1] == 2:
             scores = scores[:, 1] - scores[:, 0]
         if scores.ndim > 1:
-            raise ValueError(
-                f"{self.name} gives {scores.shape[1]} scores per pair, expected one (or two logits of a "
-                "classifier); use another model"
-            )
+            expected = "expected one (or two logits of a classifier); use another model"
+            raise ValueError(f"{self.name} gives {scores.shape[1]} scores per pair, {expected}")
         return scores
 
     def _check_head(self) -> None:
@@ -113,18 +108,12 @@ class CrossEncoderModel:
 
 
 def _in_fp32(layer: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(
-        each.float() if torch.is_tensor(each) and each.is_floating_point() else each for each in inputs
-    )
+    return tuple(x.float() if torch.is_tensor(x) and x.is_floating_point() else x for x in inputs)
 
 
 def require_sentence_transformers() -> None:
-    """Raises RuntimeError if sentence-transformers is not installed."""
     if find_spec("sentence_transformers") is None:
-        raise RuntimeError(
-            "cross-encoders need sentence-transformers, which is not installed: "
-            "python -m pip install sentence-transformers"
-        )
+        raise RuntimeError("cross-encoders need `python -m pip install sentence-transformers`")
 
 
 def record_text(record: Mapping[str, str], template: str | None = None) -> str:

@@ -169,10 +169,9 @@ class RefreshQueue[T](ABC):
         if not self.schedule.is_requested(request.step):
             return
         if self.schedule.log.weights.get(request.step, request.weights) != request.weights:
-            log.warning(
-                f"stage {request.stage}, step {request.step}: the weights differ from those of the recorded "
-                "run; its steps are repeated, but not bit by bit"
-            )
+            where = f"stage {request.stage}, step {request.step}"
+            differ = "the weights differ from those of the recorded run"
+            log.warning(f"{where}: {differ}; its steps are repeated, but not bit by bit")
         request = replace(request, is_awaited=self.schedule.is_awaited(request.step))
         if not request.is_awaited and self.newest_suffices:
             self._cancel([pending for pending in self.pending[1:] if not self.executor.done(pending)])
@@ -218,15 +217,14 @@ class RefreshQueue[T](ABC):
         return collected
 
     def close(self) -> None:
-        """Cancel what is pending at the end of the stage."""
         self._cancel(self.pending)
 
     def _adopt(self, step: int) -> list[tuple[int, T]]:
         start = time.perf_counter()
-        return [
-            (request.step, self.adopt(request, step, time.perf_counter() - start))
-            for request in self.collect(step)
-        ]
+        adopted = []
+        for request in self.collect(step):
+            adopted.append((request.step, self.adopt(request, step, time.perf_counter() - start)))
+        return adopted
 
     def _cancel(self, requests: Collection[RefreshRequest]) -> None:
         requests = list(requests)

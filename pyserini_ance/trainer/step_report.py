@@ -12,8 +12,6 @@ LEAST_SCALE = 1.0  # of the loss in fp16: if gradients overflow unscaled, a lowe
 
 
 class LossNotFinite(RuntimeError):
-    """The loss or its gradient is infinite or NaN."""
-
     needs_new_recipe = True
 
 
@@ -72,9 +70,8 @@ class StepReport:
                 ignored[name] = ignored.get(name, 0) + int(numbers.pop(0))
         loss = sum(term.weight * losses[name] for name, term in self.terms.items())
         if not (math.isfinite(loss) and (math.isfinite(grad_norm) or is_skipped)):
-            raise LossNotFinite(
-                f"stage {stage}, step {self.step}: the loss is {loss} and the norm of its gradient "
-                f"{grad_norm}; lower stages.{stage}.optimizer.learning_rate or use precision: fp32"
-            )
+            values = f"the loss is {loss} and the norm of its gradient {grad_norm}"
+            cure = f"lower stages.{stage}.optimizer.learning_rate or use precision: fp32"
+            raise LossNotFinite(f"stage {stage}, step {self.step}: {values}; {cure}")
         masked = {"false_negatives": ignored} if ignored else {}
         return losses, {"loss": loss, **gradient, **masked, **self.settings}

@@ -158,9 +158,8 @@ class StageTrainer:
         )
         for chunk in self.batch_encoder.encode(batch, step, self.anchor_sets["query"].known_positives):
             ignored: dict[str, Tensor] = {}
-            losses = term_losses(
-                self.stage.terms, chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages, ignored
-            )
+            rows, vectors, passages = chunk.batch, chunk.vectors, chunk.passages
+            losses = term_losses(self.stage.terms, rows, self.anchor_sets, vectors, passages, ignored)
             report.add(losses, ignored, chunk.share)
             chunk.backward(self.scaler.scale(weighted_sum(self.stage.terms, losses)))
         parameters = list(self.encoder.towers.parameters())

@@ -28,10 +28,8 @@ class Shard(NamedTuple):
         """
         count = len(windows) - 1
         if self.of > count:
-            raise ValueError(
-                f"--shard {self}: a corpus of {windows[-1]:,} documents has {count} shards at most with this "
-                "--tokens-per-batch"
-            )
+            most = f"a corpus of {windows[-1]:,} documents has {count} shards at most"
+            raise ValueError(f"--shard {self}: {most} with this --tokens-per-batch")
         return windows[count * (self.number - 1) // self.of : count * self.number // self.of + 1]
 
     def __str__(self) -> str:

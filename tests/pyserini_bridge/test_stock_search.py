@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from pyserini_ance.data.passages import Passages
-from pyserini_ance.encoders.dpr_export import to_dpr
+from pyserini_ance.encoders.exports import to_dpr
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.pyserini_bridge.encoder_classes import DocumentEncoder, QueryEncoder
 from pyserini_ance.pyserini_bridge.export import write_topics
@@ -29,9 +29,8 @@ import numpy as np
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import load_encoder, read_side_file
 from pyserini_ance.pipeline.corpus_encoding import VectorFormat, encode_corpus
-from pyserini_ance.pyserini_bridge.export import search_command, write_topics
+from pyserini_ance.pyserini_bridge.export import search_command, stock_class, write_topics
 from pyserini_ance.pyserini_bridge.vector_files import write_index
-from pyserini_ance.pyserini_bridge.stock_class import stock_class
 from pyserini_ance.pyserini_bridge.launcher import run_module
 from pyserini_ance.pyserini_bridge.encoder_classes import register
 

@@ -177,7 +177,7 @@ def test_vectors_that_a_gpu_has_no_room_for_are_searched_block_by_block(
     recipe = recipe.model_copy(update={"encoding": recipe.encoding.model_copy(update={"search": "torch"})})
     data = tokenize(recipe, read_collection(recipe))
     held = fixed(recipe, data, start, tmp_path)
-    monkeypatch.setattr("pyserini_ance.negatives.snapshot.has_room", lambda *_: False)
+    monkeypatch.setattr("pyserini_ance.vectors.search.has_room", lambda *_: False)
     streamed = fixed(recipe, data, start, tmp_path)
     assert held.whole is not None and streamed.whole is None and "do not fit" in caplog.text
     queries = torch.randn(3, held.vectors.shape[1], generator=torch.Generator().manual_seed(0))

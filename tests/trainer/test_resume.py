@@ -169,7 +169,7 @@ def test_what_was_made_of_a_checkpoint_serves_when_the_checkpoint_has_been_remov
     assert found[0].step == 9 and (opened(adoption), opened(adoption, "dev")) == ([4, 8], [4, 8])
     assert {request.weights for request in adoption.negatives.pending} == {made.weights[4], made.weights[8]}
     assert [request.step for request in adoption.negatives.collect(10)] == [4]
-    assert [request.step for request in adoption.dev.collect(11)] == [4]
+    assert [request.step for request in queues(adoption)["dev"].collect(11)] == [4]
 
 
 def test_what_was_taken_when_it_was_ready_is_taken_again_at_the_same_steps(stopped):
@@ -186,7 +186,7 @@ def test_what_was_taken_when_it_was_ready_is_taken_again_at_the_same_steps(stopp
     adoption.negatives.submit(adoption.negatives.request(8, made.weights[8]))
     collected = {step: [r.step for r in adoption.negatives.collect(step)] for step in (8, 9, 10, 11)}
     assert collected == {8: [], 9: [], 10: [], 11: [8]}
-    assert adoption.dev.schedule.log == AdoptionLog() and opened(adoption, "dev") == []
+    assert queues(adoption)["dev"].schedule.log == AdoptionLog() and opened(adoption, "dev") == []
 
 
 def test_a_replay_goes_on_with_the_script_of_the_run_that_it_repeats(stopped):

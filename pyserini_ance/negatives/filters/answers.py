@@ -35,11 +35,8 @@ class Answers(Filter):
     def mask(self, candidates: Candidates) -> np.ndarray:
         queries, documents = candidates.anchor_set.split.queries, candidates.snapshot.collection.documents
         if FIELD not in documents.columns:
-            fields = ", ".join(documents.columns)
-            raise ValueError(
-                f"filter `answers` searches the field {FIELD!r}, but documents have {fields}; remove the "
-                "filter"
-            )
+            found = f"documents have {', '.join(documents.columns)}; remove the filter"
+            raise ValueError(f"filter `answers` searches the field {FIELD!r}, but {found}")
 
         def contain(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
             matchers = {row: Tokens(read_answers(queries, row)) for row in np.unique(query_rows).tolist()}

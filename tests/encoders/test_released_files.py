@@ -239,7 +239,7 @@ def test_a_pair_as_tevatron_and_ance_tele_write_it(tevatron, expected, start, re
     assert caplog.messages == []
     BertTokenizer.from_pretrained(tiny_bert).save_pretrained(tevatron)
     assert_same_vectors(start(tevatron, tied=False), expected, records)
-    with pytest.raises(ValueError, match="two towers, query_model and passage_model; set encoder.tied=false"):
+    with pytest.raises(ValueError, match="tevatron has two towers; set encoder.tied=false"):
         start(tevatron)
 
 
