@@ -93,11 +93,10 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
         texts = writer.finish() if writer else Texts([], {})
     if not path and writer:
         # Without the answers if no entry has any.
-        *columns, (_, answers) = texts.columns.items()
-        array = Strings.of(answers).array
-        has_answers = array.null_count < len(texts)
-        filled = {ANSWERS: Strings(array.fill_null("[]"))} if has_answers else {}
-        texts = Texts(texts.ids, dict(columns) | filled)
+        given = Strings.of(texts.columns[ANSWERS]).array
+        has_answers = given.null_count < len(texts)
+        filled = {ANSWERS: Strings(given.fill_null("[]"))} if has_answers else {}
+        texts = Texts(texts.ids, {**{name: texts.columns[name] for name in fields}, **filled})
     if isinstance(texts.ids, Strings) and (repeat := texts.ids.first_repeat()):
         first, again = map(origins.line, repeat)
         problem = f"{noun} id {shown(texts.ids[repeat[0]])} was already given in {first.place}"
@@ -106,7 +105,6 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
 
 
 def is_empty(entry: Entry) -> bool:
-    """Whether no field has more than blanks."""
     return all(not value or value.isspace() for value in entry.fields.values())
 
 
