@@ -131,8 +131,10 @@ class RobertaAnce(Family):
             )
         size = written.get("output_embedding_size", config.hidden_size)
         if form is released.STAR and self.head == "load" and size != self.dimension:
-            is_set = f"but encoder.dimension is {self.dimension}"
-            raise ValueError(f"{source} gives vectors of {size} numbers, {is_set}; set it to {size}")
+            raise ValueError(
+                f"{source} gives vectors of {size} numbers, but encoder.dimension is {self.dimension}; set "
+                f"it to {size}"
+            )
         config.head_dimension = self.dimension
         return config
 
