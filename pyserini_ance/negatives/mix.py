@@ -83,9 +83,13 @@ def drop_duplicates(table: NegativeTable) -> NegativeTable:
 def _select(table: NegativeTable, mask: np.ndarray, width: int) -> NegativeTable:
     """The first `width` candidates of each anchor where `mask` (A, n) is true, in order."""
     assert table.origin is not None, "candidates of a mix have origins"
-    arrays = table.candidates, table.scores, table.origin
-    paddings = np.int32(PADDING), np.float32(-np.inf), np.uint8(0)
-    candidates, scores, origin = select(mask, width, *zip(arrays, paddings, strict=True))
+    candidates, scores, origin = select(
+        mask,
+        width,
+        (table.candidates, np.int32(PADDING)),
+        (table.scores, np.float32(-np.inf)),
+        (table.origin, np.uint8(0)),
+    )
     return replace(table, candidates=candidates, scores=scores, origin=origin)
 
 

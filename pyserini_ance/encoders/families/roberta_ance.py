@@ -97,8 +97,9 @@ class RobertaAnce(Family):
     def _read(self, source: str, form: released.Form | None, head_required: bool) -> RobertaAnceTower:
         family.quiet_transformers()
         model_class: Any = _model_class()
-        options = {"config": self._config(source, form), "key_mapping": dict(form.names) if form else {}}
-        options |= {"dtype": torch.float32, "output_loading_info": True, "ignore_mismatched_sizes": True}
+        options: dict[str, Any] = {"dtype": torch.float32, "config": self._config(source, form)}
+        options |= {"key_mapping": dict(form.names) if form else {}}
+        options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
         model, report = model_class.from_pretrained(source, **options)
         mismatched = {key[0] if isinstance(key, tuple) else key for key in report["mismatched_keys"]}
         lacked = (key for key in {*report["missing_keys"], *mismatched} if ".pooler." not in key)
