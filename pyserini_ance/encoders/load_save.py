@@ -85,22 +85,6 @@ def initial_tokenizer(family: Family) -> TextTokenizer:
     return TextTokenizer(tokenizer, family.tokenization)
 
 
-def initial_files(family: Family) -> list[Path] | None:
-    """All files that the encoder is made of that a recipe starts from, and others in their folders.
-
-    None if they are unknown: those of a hub model, and the code of a family that this package lacks. Raises
-    what `initial_tokenizer` raises before it loads anything.
-    """
-    sides = SIDES[:1] if family.tied else SIDES
-    sources = [_source(family, side) for side in sides]
-    paths = {Path(path) for source in sources for path in (source, tokenizer_source(family, source))}
-    paths |= {Path(resolve_model(family.model_of(side))) for side in sides}  # it may have a head there
-    if ":" in family.kind or not all(path.exists() for path in paths):
-        return None
-    found = {file for path in paths for file in (path.rglob("*") if path.is_dir() else (path,))}
-    return sorted(file for file in found if file.is_file())
-
-
 def save_encoder(encoder: Encoder, folder: Path) -> None:
     """Write the encoder into an existing empty folder, which the caller publishes afterwards."""
     family = encoder.family

@@ -19,8 +19,6 @@ from pyserini_ance.storage.files import sha256_json
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Raise it whenever `TextTokenizer` gives other keys, special tokens or ids of blank texts: they are recorded.
-KEY_VERSION = 2
 SPECIAL = re.compile(r"(\[(?:CLS|SEP|PAD|UNK)\])")
 
 

@@ -173,9 +173,7 @@ class Experiment:
         """Hold the run directory and record how the run ends; start a refresher if the recipe needs one."""
         run = self.run_dir
         decisions = read_replay(replay, self.recipe) if replay else None
-        if resume:
-            run.check_resumable()
-        else:
+        if not resume:
             run.check_creatable(overwrite)
             run.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
@@ -320,7 +318,7 @@ class Experiment:
         self, name: str, data: PreparedData, initial: Checkpoint, resume: bool = False
     ) -> Checkpoint:
         """The resulting checkpoint of a stage. A stage that has already ended is not trained again."""
-        ended = self.world.on_main(lambda: [d for d in self.log.decisions("stage_end") if d["stage"] == name])
+        ended = self.world.on_main(lambda: self.log.decisions("stage_end", name))
         if ended:
             return Checkpoint.open(self.run_dir.checkpoints / ended[-1]["result"])
         self._mark(f"stage {name}, step 0")

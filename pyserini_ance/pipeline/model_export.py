@@ -110,7 +110,6 @@ def _write_model(
 
 
 def write_qrels(collection: Collection, split: str, path: Path) -> None:
-    """Write the judgments of a split as TREC qrels."""
     judged_split, ids = collection.split(split), collection.documents.ids
     judgments = (
         (query, *judged_split.qrels.judged(row)) for row, query in enumerate(judged_split.queries.ids)

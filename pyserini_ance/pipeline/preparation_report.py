@@ -9,7 +9,8 @@ import numpy as np
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.format import DOCUMENTS
 from pyserini_ance.data.token_store import token_lengths
-from pyserini_ance.encoders.tokenization import count_cut
+from pyserini_ance.encoders.load_save import initial_tokenizer
+from pyserini_ance.encoders.tokenization import count_cut, token_folder
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.pipeline import bm25_rankings, preparation
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
@@ -49,17 +50,13 @@ def prepare_data(recipe: Recipe) -> str:
         requests = [*filter(None, [for_training]), *bm25_rankings.bm25_for_evaluation(recipe)]
         with timed("BM25"):
             bm25_rankings.cached_rankings(bm25, recipe.cache, collection, requests)
-    tokenizer = preparation.InitialTokenizer(recipe.encoder, recipe.cache)
-    tokenization = recipe.encoder.tokenization
-    stores = {"documents": (tokenizer.folder("document", collection.documents), tokenization.document)}
-    stores |= {
-        name: (tokenizer.folder("query", split.queries), tokenization.query)
-        for name, split in collection.splits.items()
-    }
+    tokenizer, tokenization = initial_tokenizer(recipe.encoder), recipe.encoder.tokenization
+    stores = {"documents": ("document", collection.documents, tokenization.document)}
+    stores |= {name: ("query", one.queries, tokenization.query) for name, one in collection.splits.items()}
     rows, warnings = [], []
-    for name, (folder, settings) in stores.items():
+    for name, (side, texts, settings) in stores.items():
         counts = _counts(recipe, collection, name)
-        lengths = token_lengths(folder)
+        lengths = token_lengths(token_folder(recipe.cache, tokenizer.key(side), texts))
         cut, limit = count_cut(lengths, tokenizer.specials, settings)
         percent = f"{100 * cut / len(lengths):.1f}"
         numbers = [f"{count:,}" for count, _ in counts.values()]

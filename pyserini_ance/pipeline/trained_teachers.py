@@ -125,7 +125,6 @@ def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: Wo
 
 
 def teacher_command() -> list[str]:
-    """The command line of the subprocess, before its arguments."""
     return [sys.executable, "-m", MODULE]
 
 

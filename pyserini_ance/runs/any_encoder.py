@@ -38,7 +38,6 @@ def load_any_encoder(
 
 
 def is_saved(source: str | Path) -> bool:
-    """Whether this package has saved the encoder in a folder."""
     return (Path(source) / SIDE_FILE).is_file()
 
 
