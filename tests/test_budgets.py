@@ -26,7 +26,7 @@ ROOMS = {
     "commands": 1_346,
     "data": 4_485,
     "distributed": 387,
-    "encoders": 2_783,
+    "encoders": 2_775,
     "evaluation": 665,
     "negatives": 2_685,
     "pipeline": 3_856,
@@ -36,7 +36,7 @@ ROOMS = {
     "reports": 2_016,
     "runs": 1_095,
     "storage": 780,
-    "trainer": 2_851,
+    "trainer": 2_842,
     "vectors": 1_333,
     "top": 483,
 }
@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_465,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_544,
-    "lines of tests": 33_098,
+    "lines of tests": 32_725,
 }
 
 
