@@ -239,7 +239,8 @@ def _check_settings(family: Family, source: Path, changes: Collection[str]) -> N
         cure = f"set encoder.tied=false, or start from {source / TOWERS['query']}"
         raise ValueError(f"{source} has two towers; {cure}")
     for key in [name for name in type(family).model_fields if name not in (*MAY_DIFFER, *changes)]:
-        given, expected = getattr(family, key), getattr(saved, key, None)
+        given: Any = getattr(family, key)
+        expected: Any = getattr(saved, key, None)
         if key == "tokenization":
             given, expected = given.without_lengths(), expected.without_lengths()
         if given != expected:

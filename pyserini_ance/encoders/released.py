@@ -165,7 +165,7 @@ def seed_tokenizer(source: str) -> "PreTrainedTokenizerBase | None":
         return None
     from transformers import BertTokenizer
 
-    as_seed = {"do_lower_case": False, "strip_accents": False, "mask_token": "<mask>"}
+    as_seed: dict[str, Any] = {"do_lower_case": False, "strip_accents": False, "mask_token": "<mask>"}
     tokenizer = BertTokenizer.from_pretrained(source, **as_seed)
     if tokenizer.pad_token_id != (padding := config["pad_token_id"]):
         raise ValueError(

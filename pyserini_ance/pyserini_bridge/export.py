@@ -98,7 +98,10 @@ def stock_class(side_file: dict[str, Any], model_folder: Path, queries: Sequence
     document_flags += ["--max-length", str(documents.length_tokens)]
     document_flags += ["--dimension", str(side_file["dimension"])]
     document_flags += _auto_flags(side_file, "document") if document_class == "auto" else ()
-    return StockChoice(*folders.values(), query_class, document_class, flags, tuple(document_flags), notes)
+    of_documents = tuple(document_flags)
+    return StockChoice(
+        folders["query"], folders["document"], query_class, document_class, flags, of_documents, notes
+    )
 
 
 def _on(side_file: dict[str, Any], switch: str, side: Side, default: bool = False) -> bool:

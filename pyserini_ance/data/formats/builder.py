@@ -86,7 +86,7 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
                 origins.add(entry.line)
             names = [*fields, ANSWERS] if noun == "query" else list(fields)
             writer = writer or stack.enter_context(closing(TextsWriter(names, path)))
-            columns = [[entry.id for entry in block]]
+            columns: list[list[Any]] = [[entry.id for entry in block]]
             columns += [[entry.fields[name] for entry in block] for name in fields]
             if noun == "query":
                 columns.append(
@@ -97,11 +97,11 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
         texts = writer.finish() if writer else Texts([], {})
     if noun == "query" and writer:
         # Without the answers if no entry has any.
-        *columns, (_, answers) = texts.columns.items()
-        array = Strings.of(answers).array
-        has_answers = array.null_count < len(texts)
-        filled = {ANSWERS: Strings(array.fill_null("[]"))} if has_answers else {}
-        texts = Texts(texts.ids, dict(columns) | filled)
+        columns_of = dict(texts.columns)
+        answers_of = Strings.of(columns_of.pop(ANSWERS)).array
+        if answers_of.null_count < len(texts):
+            columns_of[ANSWERS] = Strings(answers_of.fill_null("[]"))
+        texts = Texts(texts.ids, columns_of)
     if isinstance(texts.ids, Strings) and (repeat := texts.ids.first_repeat()):
         first, again = map(origins.line, repeat)
         problem = f"{noun} id {shown(texts.ids[repeat[0]])} was already given in {first.place}"
