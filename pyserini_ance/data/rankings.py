@@ -35,7 +35,7 @@ from pyserini_ance.data.trec import PADDING, Hit
 
 log = logging.getLogger(__name__)
 # Merging a block of this size takes 120 MB. If hits are grouped by query, larger blocks are not faster.
-HITS_PER_BLOCK = 1 << 20
+HITS_PER_BLOCK = 1 << 19
 LAYOUTS = (dpr.LAYOUT, tevatron.LAYOUT, flagembedding.LAYOUT)
 TRIPLES = "triples"
 FORMS = (
@@ -123,25 +123,25 @@ def hit_blocks(
     positions |= {ids[row]: position for position, row in enumerate(rows.tolist())}
     num_hits = num_left_out = 0
 
-    def selected() -> Iterator[Hit]:
+    def selected() -> Iterator[tuple[int, int, str, float]]:
         nonlocal num_hits
-        for hit in hits:
-            position = positions.get(hit[1])
+        for number, query, document, score in hits:
+            position = positions.get(query)
             num_hits += position is not None
             if position is not None and position >= 0:
-                yield hit
+                yield number, position, document, score
 
     for block in batched(selected(), HITS_PER_BLOCK):
         documents = collection.documents.rows_of(document for _, _, document, _ in block)
-        for number, query, document, _ in (block[i] for i in np.flatnonzero(documents < 0).tolist()):
+        for number, position, document, _ in (block[i] for i in np.flatnonzero(documents < 0).tolist()):
             if document not in collection.left_out:
-                problem = f"document {shown(document)} for query {shown(query)}, which the collection lacks"
+                query = shown(ids[rows[position]])
+                problem = f"document {shown(document)} for query {query}, which the collection lacks"
                 expected = f"one of its {len(collection.documents)} documents"
                 raise line_of(path, number).error(problem, expected, "pass a file over this collection")
             num_left_out += 1
         kept = np.flatnonzero(documents >= 0)
-        numbers = np.fromiter((hit[0] for hit in block), np.int64, len(block))
-        queries = np.fromiter((positions[hit[1]] for hit in block), np.int64, len(block))
+        numbers, queries = (np.fromiter((hit[i] for hit in block), np.int64, len(block)) for i in (0, 1))
         scores = np.fromiter((hit[3] for hit in block), np.float64, len(block))
         yield HitBlock(numbers[kept], queries[kept], documents[kept], scores[kept])
     if not num_hits:

@@ -44,7 +44,14 @@ class CrossEncoderModel:
         self.model = Model(
             find_model(model, "cross-encoder"), device=device, max_length=length_tokens, model_kwargs=weights
         )
-        self._check_head()
+        # To a plain encoder (BertModel) transformers adds a random head.
+        (architecture, *_) = getattr(self.model.config, "architectures", None) or [""]
+        if architecture and len(self.model) == 1 and not architecture.endswith("ForSequenceClassification"):
+            raise ValueError(
+                f"{self.name} is a {architecture}, which has no head that scores pairs; expected a model "
+                "trained as a cross-encoder (...ForSequenceClassification), such as "
+                "cross-encoder/ms-marco-MiniLM-L6-v2"
+            )
         # Relative positions, without a table of embeddings, have no longest input.
         is_limited = any(
             isinstance(table, torch.nn.Embedding)
@@ -85,16 +92,6 @@ class CrossEncoderModel:
             expected = "expected one (or two logits of a classifier); use another model"
             raise ValueError(f"{self.name} gives {scores.shape[1]} scores per pair, {expected}")
         return scores
-
-    def _check_head(self) -> None:
-        """Raises ValueError for a plain encoder (BertModel), to which transformers adds a random head."""
-        (architecture, *_) = getattr(self.model.config, "architectures", None) or [""]
-        if architecture and len(self.model) == 1 and not architecture.endswith("ForSequenceClassification"):
-            raise ValueError(
-                f"{self.name} is a {architecture}, which has no head that scores pairs; expected a model "
-                "trained as a cross-encoder (...ForSequenceClassification), such as "
-                "cross-encoder/ms-marco-MiniLM-L6-v2"
-            )
 
     def _layers_of_head(self) -> Iterator[torch.nn.Module]:
         """The layers with weights on top of a sequence classifier's transformer."""

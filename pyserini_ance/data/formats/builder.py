@@ -94,8 +94,9 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
     if not path and writer:
         # Without the answers if no entry has any.
         *columns, (_, answers) = texts.columns.items()
-        has_answers = answers.array.null_count < len(texts)
-        filled = {ANSWERS: Strings(answers.array.fill_null("[]"))} if has_answers else {}
+        array = Strings.of(answers).array
+        has_answers = array.null_count < len(texts)
+        filled = {ANSWERS: Strings(array.fill_null("[]"))} if has_answers else {}
         texts = Texts(texts.ids, dict(columns) | filled)
     if isinstance(texts.ids, Strings) and (repeat := texts.ids.first_repeat()):
         first, again = map(origins.line, repeat)

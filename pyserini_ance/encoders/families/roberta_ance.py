@@ -80,7 +80,11 @@ class RobertaAnce(Family):
         model = self._read(source, form, head_required=self.head == "load").model
         tower = RobertaAnceTower(reduce_layers(model, self.layers, source), self.layer_norm, self.normalize)
         if self.head == "new":
-            _draw_head(tower.model, generator)
+            with torch.no_grad():  # as microsoft/ANCE does, with the LayerNorm as the identity
+                tower.model.embeddingHead.weight.normal_(0.0, 0.02, generator=generator)
+                tower.model.embeddingHead.bias.zero_()
+                tower.model.norm.weight.fill_(1.0)
+                tower.model.norm.bias.zero_()
         return tower
 
     def load(self, folder: Path) -> Tower:
@@ -156,15 +160,6 @@ def _model_class() -> "type[PreTrainedModel]":
             self.post_init()
 
     return AnceModel
-
-
-def _draw_head(model: Any, generator: torch.Generator) -> None:
-    """Initialize the head as microsoft/ANCE does: N(0, 0.02), zero bias, the LayerNorm as the identity."""
-    with torch.no_grad():
-        model.embeddingHead.weight.normal_(0.0, 0.02, generator=generator)
-        model.embeddingHead.bias.zero_()
-        model.norm.weight.fill_(1.0)
-        model.norm.bias.zero_()
 
 
 def _seed_shape(written: dict[str, Any]) -> dict[str, Any]:
