@@ -65,8 +65,10 @@ class Passages:
 
         filled: without the empty passages.
         """
-        counts = np.diff(self.offsets) if self.filled is None or not filled else self.filled
-        counts = counts[documents]
+        if filled and self.filled is not None:
+            counts = self.filled[documents]
+        else:
+            counts = self.offsets[documents + 1] - self.offsets[documents]
         among = Passages.of_counts(counts)
         firsts = np.repeat(self.offsets[documents] - among.offsets[:-1], counts)
         return firsts + np.arange(among.offsets[-1]), among

@@ -51,9 +51,8 @@ def prepare_data(recipe: Recipe) -> str:
         with timed("BM25"):
             bm25_rankings.cached_rankings(bm25, recipe.cache, collection, requests)
     tokenizer, tokenization = initial_tokenizer(recipe.encoder), recipe.encoder.tokenization
-    stores: dict[str, tuple[Side, Texts, SideTokenization]] = {
-        "documents": ("document", collection.documents, tokenization.document)
-    }
+    stores: dict[str, tuple[Side, Texts, SideTokenization]]
+    stores = {"documents": ("document", collection.documents, tokenization.document)}
     stores |= {name: ("query", one.queries, tokenization.query) for name, one in collection.splits.items()}
     rows, warnings = [], []
     for name, (side, texts, settings) in stores.items():

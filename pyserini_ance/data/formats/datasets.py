@@ -72,7 +72,10 @@ class Datasets(Format):
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
-        tables = {"documents": (self.documents, DOCUMENTS), "queries": (self.queries, QUERIES)}
+        tables: dict[str, tuple[Table, Mapping[str, str | None]]] = {
+            "documents": (self.documents, DOCUMENTS),
+            "queries": (self.queries, QUERIES),
+        }
         tables |= {f"splits.{name}": (table, JUDGMENTS) for name, table in self.splits.items()}
         for key, (table, known) in tables.items():
             for name, column in table.columns.items():
