@@ -24,31 +24,31 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
     "commands": 1_346,
-    "data": 4_509,
-    "distributed": 387,
-    "encoders": 2_783,
+    "data": 4_479,
+    "distributed": 389,
+    "encoders": 2_812,
     "evaluation": 665,
-    "negatives": 2_685,
-    "pipeline": 3_856,
-    "pyserini_bridge": 1_352,
+    "negatives": 2_724,
+    "pipeline": 3_845,
+    "pyserini_bridge": 1_370,
     "recipe": 2_152,
-    "refresher": 347,
+    "refresher": 350,
     "reports": 2_016,
     "runs": 1_095,
     "storage": 780,
     "trainer": 2_851,
-    "vectors": 1_333,
+    "vectors": 1_341,
     "top": 483,
 }
 WHOLE = {
     "files": 223,
     "classes": 235,
     "short private functions used once": 23,
-    "lines of imports": 2_416,
-    "lines of the reading path": 1_465,
+    "lines of imports": 2_415,
+    "lines of the reading path": 1_472,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_544,
-    "lines of tests": 33_324,
+    "lines of tests": 32_725,
 }
 
 

@@ -1,7 +1,7 @@
 """Collection cache: stored collections, memory-mapped by every process, and the input files behind them.
 
-The folder of a collection holds `documents.arrow`, `queries/SPLIT.arrow` and `judgments/SPLIT.npz`, and what
-belongs to none of them in `collection.json`. Names of splits are quoted as in URLs.
+The folder of a collection holds `documents.arrow`, `queries-N.arrow` and `judgments-N.npz` for a split, and
+the rest, such as the names of splits, in `collection.json`.
 """
 
 import os
@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from threading import get_ident
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
@@ -29,8 +28,7 @@ from pyserini_ance.storage.files import (
 from pyserini_ance.storage.publish import is_complete, publish_once, read_manifest
 
 COLLECTION_FILE = "collection.json"
-LAYOUT = 2
-COLLECTIONS_FOLDER = "collections"
+COLLECTIONS_FOLDER = "collections-3"  # another name for another layout
 
 
 def cached_collection(
@@ -98,69 +96,45 @@ def store_collection(collection: Collection, cache: Path) -> Path:
     If another process is writing it, wait for that process.
     """
     folder = collection_folder(cache, collection.digest)
-    about = {"layout": LAYOUT, "collection": collection.digest}
-    publish_once(folder, about, lambda claimed: _write(claimed, collection))
+    publish_once(folder, {"collection": collection.digest}, lambda claimed: _write(claimed, collection))
     return folder
 
 
 def open_collection(cache: Path, digest: str) -> Collection | None:
     """Open the stored collection with this digest, memory-mapped; None if it is not stored completely.
 
-    Raises RuntimeError if a file is missing or has a different size than was written, and if the folder
-    holds a different collection.
+    Raises RuntimeError if a file is missing or has a different size than was written.
     """
     folder = collection_folder(cache, digest)
     if not is_complete(folder):
         return None
-    manifest = read_manifest(folder, verify=False)  # hashing would read everything in each process
-    if manifest["layout"] != LAYOUT:
-        raise RuntimeError(
-            f"{folder} has layout {manifest['layout']}, but this version reads layout {LAYOUT}; "
-            "remove the folder to make it again"
-        )
+    read_manifest(folder, verify=False)  # hashing would read everything in each process
     about = read_json(folder / COLLECTION_FILE)
+    splits = {}
+    for number, split in enumerate(about["splits"]):
+        with np.load(folder / f"judgments-{number}.npz", allow_pickle=False) as arrays:
+            qrels = Qrels(arrays["offsets"], arrays["rows"], arrays["grades"], split["threshold"])
+        queries = open_texts(folder / f"queries-{number}.arrow", split["queries"])
+        splits[split["name"]] = Split(split["name"], queries, qrels)
     documents = open_texts(folder / "documents.arrow", about["documents"])
-    splits = {name: _open_split(folder, name, **split) for name, split in about["splits"].items()}
-    opened = Collection(documents, splits, about["skipped"], frozenset(about["left_out"]))
-    if opened.digest != digest:
-        raise RuntimeError(
-            f"{folder / COLLECTION_FILE} describes collection {opened.digest[:12]}, expected {digest[:12]}; "
-            f"remove {folder}"
-        )
-    return opened
+    return Collection(documents, splits, about["skipped"], frozenset(about["left_out"]))
 
 
 def collection_folder(cache: Path, digest: str) -> Path:
-    """The folder of the cache that holds the collection with this digest."""
     return cache / COLLECTIONS_FOLDER / digest[:32]
 
 
 def _write(folder: Path, collection: Collection) -> None:
     write_texts(folder / "documents.arrow", collection.documents)
-    (folder / "judgments").mkdir()
-    for name, split in collection.splits.items():
-        queries, judgments = _split_files(folder, name)
-        write_texts(queries, split.queries)
+    splits = []
+    for number, (name, split) in enumerate(collection.splits.items()):
+        write_texts(folder / f"queries-{number}.arrow", split.queries)
         qrels = split.qrels
-        np.savez(judgments, offsets=qrels.offsets, rows=qrels.rows, grades=qrels.grades)
-    splits = {
-        name: {"queries": split.queries.digest, "threshold": split.qrels.threshold}
-        for name, split in collection.splits.items()
-    }
+        file = folder / f"judgments-{number}.npz"
+        np.savez(file, offsets=qrels.offsets, rows=qrels.rows, grades=qrels.grades)
+        splits.append({"name": name, "queries": split.queries.digest, "threshold": qrels.threshold})
     about = {"documents": collection.documents.digest, "splits": splits, "skipped": collection.skipped}
     write_json(folder / COLLECTION_FILE, about | {"left_out": sorted(collection.left_out)})
-
-
-def _open_split(folder: Path, name: str, queries: str, threshold: int) -> Split:
-    path, judgments = _split_files(folder, name)
-    with np.load(judgments, allow_pickle=False) as arrays:
-        qrels = Qrels(arrays["offsets"], arrays["rows"], arrays["grades"], threshold)
-    return Split(name, open_texts(path, queries), qrels)
-
-
-def _split_files(folder: Path, name: str) -> tuple[Path, Path]:
-    """The files of a split's queries and judgments."""
-    return folder / "queries" / f"{quote(name, '')}.arrow", folder / "judgments" / f"{quote(name, '')}.npz"
 
 
 READER_VERSION = 4  # to be incremented when readers produce something else from the same files

@@ -35,7 +35,7 @@ from pyserini_ance.data.trec import PADDING, Hit
 
 log = logging.getLogger(__name__)
 # Merging a block of this size takes 120 MB. If hits are grouped by query, larger blocks are not faster.
-HITS_PER_BLOCK = 1 << 20
+HITS_PER_BLOCK = 1 << 19
 LAYOUTS = (dpr.LAYOUT, tevatron.LAYOUT, flagembedding.LAYOUT)
 TRIPLES = "triples"
 FORMS = (
@@ -85,13 +85,15 @@ def read_ranking(
             _append(block, is_relevant, ranked, counts, positives)
             continue
         merged = _with_ranked(block, ranked, scores)
-        for values in (merged.documents, merged.scores)[: 2 if has_ranks else 1]:
-            if (first := _first_repeat(merged, values)) is not None:
-                number, position, document, score = (column[first].item() for column in merged)
-                query, id = split.queries.ids[rows[position]], collection.documents.ids[document]
-                raise trec.repeated(
-                    Line(path, number, ""), query, id if values is merged.documents else None, score
-                )
+        document = None
+        if (first := _first_repeat(merged, merged.documents)) is not None:
+            document = collection.documents.ids[int(merged.documents[first])]
+        elif has_ranks:
+            first = _first_repeat(merged, merged.scores)
+        if first is not None:
+            line = Line(path, int(merged.numbers[first]), "")
+            query = split.queries.ids[int(rows[merged.queries[first]])]
+            raise trec.repeated(line, query, document, float(merged.scores[first]))
         _rank(merged, ranked, scores)
         np.fmax.at(positives, block.queries[is_relevant], block.scores[is_relevant].astype(np.float32))
     if in_order:
@@ -123,26 +125,27 @@ def hit_blocks(
     positions |= {ids[row]: position for position, row in enumerate(rows.tolist())}
     num_hits = num_left_out = 0
 
-    def selected() -> Iterator[Hit]:
+    def selected() -> Iterator[tuple[int, int, str, float]]:
         nonlocal num_hits
-        for hit in hits:
-            position = positions.get(hit[1])
+        for number, query, document, score in hits:
+            position = positions.get(query)
             num_hits += position is not None
             if position is not None and position >= 0:
-                yield hit
+                yield number, position, document, score
 
     for block in batched(selected(), HITS_PER_BLOCK):
         documents = collection.documents.rows_of(document for _, _, document, _ in block)
-        for number, query, document, _ in (block[i] for i in np.flatnonzero(documents < 0).tolist()):
+        for number, position, document, _ in (block[i] for i in np.flatnonzero(documents < 0).tolist()):
             if document not in collection.left_out:
-                problem = f"document {shown(document)} for query {shown(query)}, which the collection lacks"
+                query = shown(ids[rows[position]])
+                problem = f"document {shown(document)} for query {query}, which the collection lacks"
                 expected = f"one of its {len(collection.documents)} documents"
                 raise line_of(path, number).error(problem, expected, "pass a file over this collection")
             num_left_out += 1
         kept = np.flatnonzero(documents >= 0)
-        numbers = np.fromiter((hit[0] for hit in block), np.int64, len(block))
-        queries = np.fromiter((positions[hit[1]] for hit in block), np.int64, len(block))
+        numbers, queries = (np.fromiter((hit[i] for hit in block), np.int64, len(block)) for i in (0, 1))
         scores = np.fromiter((hit[3] for hit in block), np.float64, len(block))
+        del block  # before the next one is read
         yield HitBlock(numbers[kept], queries[kept], documents[kept], scores[kept])
     if not num_hits:
         raise ValueError(
@@ -231,7 +234,6 @@ def hits_of(path: Path, queries: Texts, documents: Texts) -> tuple[Iterator[Hit]
 
 
 def is_listed(path: Path) -> bool:
-    """Whether a file lists passages in JSON records."""
     return extension(path) in (".json", ".jsonl")
 
 

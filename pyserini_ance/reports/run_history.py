@@ -126,8 +126,8 @@ class RunHistory:
                         yield f"{MARGIN}{table['kind']}", x, stage, {label: table["margin"]["mean"]}
                 yield "dropped", x, stage, dropped
         for stage, (first, steps) in self.stages.items():
-            own = [record for record in self.adoptions if record["stage"] == stage]
-            for record, end in zip(own, [*(r["step"] for r in own[1:]), steps], strict=False):
+            adopted = [record for record in self.adoptions if record["stage"] == stage]
+            for record, end in zip(adopted, [*(r["step"] for r in adopted[1:]), steps], strict=False):
                 for step in (record["step"], end):
                     yield "age", first + step, stage, {"age": step - record["checkpoint_step"]}
 

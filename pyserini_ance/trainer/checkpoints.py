@@ -76,7 +76,7 @@ class StageCheckpoints:
         `published` is the progress in that checkpoint, `progress` that after the refresh. `tables_in_use` are
         the steps of the tables that were in use when it was published.
         """
-        pending = self.refreshes.pending_steps
+        pending = {request.step for queue in self.refreshes.queues for request in queue.pending}
         tables = tables_in_use | pending | set(self.refreshes.negatives.table_steps.values())
         # The best checkpoint in `published` stays until the next one is published: a resumed run starts from
         # there.

@@ -145,12 +145,3 @@ class Refreshes:
         if (evaluate := stage.effective_evaluate) is not None:
             dev_log = adoption_logs.get("dev", AdoptionLog())
             self.queues.append(DevScores(run, name, stage, world, evaluate, executor_of(evaluate), dev_log))
-
-    def are_due(self, step: int) -> bool:
-        """Whether a product is made from the checkpoint of step `step`."""
-        return any(queue.is_due(step) for queue in self.queues)
-
-    @property
-    def pending_steps(self) -> set[int]:
-        """Steps of the checkpoints from which a product is still to be made or adopted."""
-        return {request.step for queue in self.queues for request in queue.pending}

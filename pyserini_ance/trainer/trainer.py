@@ -158,8 +158,9 @@ class StageTrainer:
         )
         for chunk in self.batch_encoder.encode(batch, step, self.anchor_sets["query"].known_positives):
             ignored: dict[str, Tensor] = {}
-            rows, vectors, passages = chunk.batch, chunk.vectors, chunk.passages
-            losses = term_losses(self.stage.terms, rows, self.anchor_sets, vectors, passages, ignored)
+            losses = term_losses(
+                self.stage.terms, chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages, ignored
+            )
             report.add(losses, ignored, chunk.share)
             chunk.backward(self.scaler.scale(weighted_sum(self.stage.terms, losses)))
         parameters = list(self.encoder.towers.parameters())
@@ -213,7 +214,7 @@ class StageTrainer:
     def _refresh(self, step: int) -> None:
         """Before step `step`: publish a checkpoint if due, request the products due from it, and adopt
         products."""
-        start, is_due = time.perf_counter(), self.refreshes.are_due(step)
+        start, is_due = time.perf_counter(), any(queue.is_due(step) for queue in self.refreshes.queues)
         tables_before, published = dict(self.negatives.table_steps), self.resumable
         checkpoint: Checkpoint | None = None
         if is_due or self.checkpoints.are_due(step):

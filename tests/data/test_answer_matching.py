@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 
-from pyserini_ance.data.answer_matching import Patterns, Text, Tokens, contain_answers, spaced_tokens
+from pyserini_ance.data.answer_matching import Patterns, Text, Tokens, contain_answers
 
 CASES = [
     ("Sung by Linda Davis, in 1993.", "linda DAVIS", True),
@@ -43,11 +43,6 @@ CASES = [
 def test_an_answer_matches_a_run_of_tokens(text, answer, expected):
     assert Tokens([answer]).match(Text(text)) is expected
     assert Tokens(["nowhere to be found", answer]).match(Text(text)) is expected
-
-
-def test_tokens_by_hand():
-    assert spaced_tokens("It's 3.5\tkm_\u2028ÉA") == " it ' s 3 . 5 km _ éa "
-    assert spaced_tokens(" \n") == "  "
 
 
 def test_answers_as_regular_expressions():

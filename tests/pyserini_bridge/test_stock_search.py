@@ -163,12 +163,10 @@ def runs(checkpoint, bert, child, topics_files, in_passages, tmp_path_factory):
 @pytest.fixture(scope="module")
 def vectors(runs):
     """For each run folder our vectors: queries (4, D) and documents (30, D)."""
+    queries = [{"text": text} for _, text in QUERIES]
     documents = [{"title": title, "text": text} for _, title, text in DOCUMENTS]
     encoders = [load_encoder(folder / "model") for folder in runs]
-    return [
-        (e.encode([{"text": text} for _, text in QUERIES], "query"), e.encode(documents, "document"))
-        for e in encoders
-    ]
+    return [(e.encode(queries, "query"), e.encode(documents, "document")) for e in encoders]
 
 
 def test_the_classes_chosen(runs):
@@ -194,13 +192,10 @@ def test_the_printed_command_ranks_as_we_do(runs, vectors):
 
 
 @pytest.mark.core
-def test_stock_search_ranks_as_we_do_with_the_registered_class(runs, vectors):
+def test_stock_search_ranks_as_we_do_with_the_registered_class_or_auto(runs, vectors):
     assert "pyserini_ance search faiss" in (runs[1] / "command").read_text()
-    assert_same_ranking(runs[1] / "run.pyserini.txt", *vectors[1])
-
-
-def test_stock_auto_ranks_as_we_do_with_the_flags_of_the_choice(runs, vectors):
-    assert_same_ranking(runs[2] / "run.pyserini.txt", *vectors[2])
+    for number in (1, 2):
+        assert_same_ranking(runs[number] / "run.pyserini.txt", *vectors[number])
 
 
 def test_stock_auto_searches_with_the_query_tower_over_the_document_towers_index(runs, vectors):

@@ -80,7 +80,11 @@ class RobertaAnce(Family):
         model = self._read(source, form, head_required=self.head == "load").model
         tower = RobertaAnceTower(reduce_layers(model, self.layers, source), self.layer_norm, self.normalize)
         if self.head == "new":
-            _draw_head(tower.model, generator)
+            with torch.no_grad():  # as microsoft/ANCE does, with the LayerNorm as the identity
+                tower.model.embeddingHead.weight.normal_(0.0, 0.02, generator=generator)
+                tower.model.embeddingHead.bias.zero_()
+                tower.model.norm.weight.fill_(1.0)
+                tower.model.norm.bias.zero_()
         return tower
 
     def load(self, folder: Path) -> Tower:
@@ -97,8 +101,9 @@ class RobertaAnce(Family):
     def _read(self, source: str, form: released.Form | None, head_required: bool) -> RobertaAnceTower:
         family.quiet_transformers()
         model_class: Any = _model_class()
-        options = {"config": self._config(source, form), "key_mapping": dict(form.names) if form else {}}
-        options |= {"dtype": torch.float32, "output_loading_info": True, "ignore_mismatched_sizes": True}
+        options: dict[str, Any] = {"dtype": torch.float32, "config": self._config(source, form)}
+        options |= {"key_mapping": dict(form.names) if form else {}}
+        options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
         model, report = model_class.from_pretrained(source, **options)
         mismatched = {key[0] if isinstance(key, tuple) else key for key in report["mismatched_keys"]}
         lacked = (key for key in {*report["missing_keys"], *mismatched} if ".pooler." not in key)
@@ -131,8 +136,10 @@ class RobertaAnce(Family):
             )
         size = written.get("output_embedding_size", config.hidden_size)
         if form is released.STAR and self.head == "load" and size != self.dimension:
-            is_set = f"but encoder.dimension is {self.dimension}"
-            raise ValueError(f"{source} gives vectors of {size} numbers, {is_set}; set it to {size}")
+            raise ValueError(
+                f"{source} gives vectors of {size} numbers, but encoder.dimension is {self.dimension}; set "
+                f"it to {size}"
+            )
         config.head_dimension = self.dimension
         return config
 
@@ -156,15 +163,6 @@ def _model_class() -> "type[PreTrainedModel]":
             self.post_init()
 
     return AnceModel
-
-
-def _draw_head(model: Any, generator: torch.Generator) -> None:
-    """Initialize the head as microsoft/ANCE does: N(0, 0.02), zero bias, the LayerNorm as the identity."""
-    with torch.no_grad():
-        model.embeddingHead.weight.normal_(0.0, 0.02, generator=generator)
-        model.embeddingHead.bias.zero_()
-        model.norm.weight.fill_(1.0)
-        model.norm.bias.zero_()
 
 
 def _seed_shape(written: dict[str, Any]) -> dict[str, Any]:
