@@ -19,7 +19,6 @@ import signal
 import socket
 import sys
 import threading
-import traceback
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,50 +93,33 @@ def call(address: str, arguments: list[str]) -> int:
 
 
 def _run(request: dict, files: tuple[Any, ...]) -> None:
-    """Run the program as `python` would; does not return."""
-    code = 1
-    try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        for number, file in enumerate(files):
-            os.dup2(file.detach(), number)
-        sys.stdin = open(0, closefd=False)  # multiprocessing has replaced it
-        os.chdir(request["folder"])
-        os.environ.clear()
-        os.environ.update(request["environment"])
-        path = [folder for folder in sys.path if folder not in ("", str(Path(__file__).parents[1]))]
-        named = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-        code = _exit_code(request["arguments"], [*named, *path])
-        threading._shutdown()
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-    finally:
-        os._exit(code)
-
-
-def _exit_code(arguments: list[str], path: list[str]) -> int:
-    kind, name, sys.argv = arguments[0], arguments[1] if len(arguments) > 1 else "", arguments
+    """Run the program as `python` would; multiprocessing gives the process its exit code."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, file in enumerate(files):
+        os.dup2(file.detach(), number)
+    sys.stdin = open(0, closefd=False)  # multiprocessing has replaced it
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    named = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    path = [folder for folder in sys.path if folder not in ("", str(Path(__file__).parents[1]))]
+    kind, *sys.argv = request["arguments"]
     try:
         if kind == "-m":
-            sys.path[:] = [os.getcwd(), *path]
-            sys.argv = arguments[1:]
-            runpy.run_module(name, run_name="__main__", alter_sys=True)
+            sys.path[:] = [os.getcwd(), *named, *path]
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
         elif kind == "-c":
-            sys.path[:] = ["", *path]
-            sys.argv = ["-c", *arguments[2:]]
+            sys.path[:] = ["", *named, *path]
+            source, sys.argv[0] = sys.argv[0], "-c"
             sys.modules["__main__"] = main = types.ModuleType("__main__")
-            exec(compile(name, "<string>", "exec"), vars(main))
+            exec(compile(source, "<string>", "exec"), vars(main))
         else:
-            sys.path[:] = [str(Path(kind).resolve().parent), *path]
+            sys.argv.insert(0, kind)
+            sys.path[:] = [str(Path(kind).resolve().parent), *named, *path]
             runpy.run_path(kind, run_name="__main__")
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return end.code or 0
-        print(end.code, file=sys.stderr)
-        return 1
-    except BaseException:
-        traceback.print_exc()
-        return 1
-    return 0
+    finally:
+        threading._shutdown()
+        atexit._run_exitfuncs()
 
 
 if __name__ == "__main__":

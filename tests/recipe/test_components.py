@@ -3,7 +3,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.recipe_errors import refused
 from helpers.stages import make_stage
 
 from pyserini_ance.recipe.components import (
@@ -16,6 +15,8 @@ from pyserini_ance.recipe.components import (
 )
 from pyserini_ance.recipe.load import dump, load, read_component
 from pyserini_ance.recipe.models import Recipe
+
+from .conftest import refused
 
 OWN_CLASSES = """
 from pyserini_ance.negatives.filters.base import Filter
