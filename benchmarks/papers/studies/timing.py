@@ -56,7 +56,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
 
 def _largest(minutes: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """The minutes of each run's parts; all but the SHOWN parts that take longest are the rest."""
-    totals = pd.DataFrame(minutes).sum(axis=1).drop(REST)
+    totals = pd.DataFrame(minutes).sum(axis=1).drop(REST, errors="ignore")
     shown = totals.nlargest(SHOWN).index
     return {
         run: {part: of_run.get(part, 0.0) for part in shown}
