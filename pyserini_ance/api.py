@@ -37,7 +37,7 @@ from pyserini_ance.reports import finish
 from pyserini_ance.runs import rundir
 from pyserini_ance.runs.any_encoder import load_any_encoder
 from pyserini_ance.trainer.callbacks import TrainerCallback as TrainerCallback
-from pyserini_ance.vectors.given_vectors import search_given
+from pyserini_ance.vectors.search import search_given
 
 DEFAULT_SOURCE = {"kind": "ann", "top_k": 200}
 

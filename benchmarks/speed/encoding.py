@@ -15,9 +15,9 @@ import numpy as np
 from benchmarks.speed.rounds import Contender, Contest, Rounds
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.formats.docstrings import package_docstrings
+from pyserini_ance.encoders.exports import write_sentence_transformers
 from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
 from pyserini_ance.encoders.load_save import load_encoder, save_encoder
-from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
 
 PACKAGE = "transformers"
 STOCK_BATCH = 64  # of pyserini.encode

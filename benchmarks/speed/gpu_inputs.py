@@ -22,10 +22,10 @@ import torch
 from benchmarks.speed.encoding import bert_flops, write_random_bert
 from pyserini_ance.data.known_positives import offsets_of
 from pyserini_ance.data.token_store import Specials, TokenStore
+from pyserini_ance.encoders.exports import write_sentence_transformers
 from pyserini_ance.encoders.families.transformer import Transformer
 from pyserini_ance.encoders.hardware import DTYPES, resolve_precision
 from pyserini_ance.encoders.load_save import initial_encoder
-from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json

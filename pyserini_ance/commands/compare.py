@@ -8,6 +8,9 @@ from typer import Argument
 from pyserini_ance.commands import parsing
 
 DETAILS = """\
+--time-to-target counts seconds of training to a dev measure, `best` is the highest that all runs reach.
+--improvement-over: the relative improvement of a grid's recipes over RECIPE, by its other settings and each
+of final_evaluation.indexes. With --rows, p values are corrected for the number of these rows.
 ROW is the name of a row of the table. --significance adds a column for each measure: the mean difference
 from ROW over the test queries, its p value, and the queries won, tied and lost."""
 EXAMPLE = "pyserini-ance compare runs/demo-ance runs/demo-rand --significance demo/rand --curve curve.svg"
@@ -16,27 +19,21 @@ EXAMPLE = "pyserini-ance compare runs/demo-ance runs/demo-rand --significance de
 @parsing.command(EXAMPLE, DETAILS)
 def main(
     runs: Annotated[list[Path], Argument(metavar="RUN", help="finished run directories, or a grid's folder")],
-    significance: Annotated[
-        str | None, parsing.option("ROW", "also test the other rows against this row")
-    ] = None,
+    significance: Annotated[str | None, parsing.option("ROW", "test the other rows against it")] = None,
     test: parsing.Test = None,
-    rows: Annotated[
-        list[str] | None, parsing.option("ROW ...", "show, and correct p values for, these rows alone")
-    ] = None,
+    rows: Annotated[list[str] | None, parsing.option("ROW ...", "show and test these rows alone")] = None,
     time_to_target: Annotated[
-        str | None, parsing.option("DEV", "instead, seconds to this dev measure; `best`: that all runs reach")
+        str | None,
+        parsing.option("DEV", "instead, seconds of training to this dev measure, or to the `best`"),
     ] = None,
     improvement_over: Annotated[
         str | None,
-        parsing.option("RECIPE", "instead, the relative improvement of a grid's recipes over this one"),
+        parsing.option("RECIPE", "instead, the gains of a grid's recipes over this one, in percent"),
     ] = None,
     forgetting: Annotated[
         bool, parsing.flag("forgetting", "instead, the training queries that a refresh made worse")
     ] = False,
-    curve: Annotated[
-        Path | None,
-        parsing.option("FILE.svg", "also draw the dev measure over steps and minutes (SVG or PNG)"),
-    ] = None,
+    curve: Annotated[Path | None, parsing.option("FILE.svg", "also draw dev curves, as SVG or PNG")] = None,
 ) -> None:
     """Compare finished runs in one table; runs of a recipe with different seeds share a row."""
     if (significance is not None) + (time_to_target is not None) + bool(improvement_over) + forgetting > 1:
@@ -48,7 +45,7 @@ def main(
     if improvement_over and len(runs) > 1:
         parsing.refuse("--improvement-over reads one grid: pass its folder alone")
     from pyserini_ance.evaluation.legends import table_with_legend
-    from pyserini_ance.reports import compare, plots
+    from pyserini_ance.reports import compare, plots, row_tests
     from pyserini_ance.reports.forgetting import forgetting as forgotten
 
     results = compare.read_distinct(compare.runs_in(runs))
@@ -65,7 +62,7 @@ def main(
         only = list(rows or ())
         cells, columns = compare.compare(results, only and [*only, *([significance] if significance else [])])
         if significance:
-            (tested, [_, *added]), note = compare.significance(results, significance, test or "t", only)
+            (tested, [_, *added]), note = row_tests.significance(results, significance, test or "t", only)
             shown = {row["recipe"]: row for row in tested}
             cells = [row | shown.get(row["recipe"], {}) for row in cells]
             columns += added

@@ -14,7 +14,10 @@ DETAILS = """Formats:
   jsonl    embeddings.jsonl as pyserini.encode writes it
 
 Shards: `--shard I/N` writes a part of the corpus, `--merge SHARD ...` joins all N of one corpus, encoder,
-format, precision and batch size into the folder that `encode` writes without --shard, byte for byte."""
+format, precision and batch size into the folder that `encode` writes without --shard, byte for byte.
+
+The lines of a corpus have id, and contents or title and text. --index-factory is for --format faiss,
+--number-type (fp32 or fp16) for parquet."""
 EXAMPLE = """pyserini-ance encode --corpus corpus.jsonl --encoder runs/demo-ance/model --output encoded
   pyserini-ance encode --from-index runs/demo-ance/index --format parquet --output parquet
   pyserini-ance encode --merge shards/* --output encoded"""
@@ -23,28 +26,16 @@ EXAMPLE = """pyserini-ance encode --corpus corpus.jsonl --encoder runs/demo-ance
 @parsing.command(EXAMPLE, DETAILS)
 def main(
     output: Annotated[Path, parsing.output_folder("FOLDER", "the folder to write")],
-    corpus: Annotated[
-        Path | None,
-        parsing.option("FILE", ".jsonl(.gz), or a folder of them: id, and contents or title and text"),
-    ] = None,
-    encoder: Annotated[
-        str | None, parsing.option("NAME", "RUN, an encoder's folder, or a Hugging Face folder or name")
-    ] = None,
-    from_index: Annotated[
-        Path | None, parsing.option("FOLDER", "take the vectors of RUN, or a flat Faiss folder")
-    ] = None,
+    corpus: Annotated[Path | None, parsing.option("FILE", ".jsonl(.gz), or a folder of them")] = None,
+    encoder: Annotated[str | None, parsing.option("NAME", "RUN, or a Hugging Face folder or name")] = None,
+    from_index: Annotated[Path | None, parsing.option("FOLDER", "RUN or a flat Faiss folder")] = None,
     merge: Annotated[list[Path] | None, parsing.option("SHARD ...", "join shards, in any order")] = None,
     empty_documents: Annotated[
         Literal["refuse", "skip"], parsing.option("WHAT", "refuse or skip documents without text")
     ] = "refuse",
     format: Annotated[Literal["faiss", "parquet", "jsonl"], parsing.option("FORMAT", "see below")] = "faiss",
-    index_factory: Annotated[
-        str | None,
-        parsing.option("FACTORY", "with faiss: a factory string such as HNSW32 (default: flat, exact)"),
-    ] = None,
-    number_type: Annotated[
-        Literal["fp32", "fp16"] | None, parsing.option("TYPE", "with parquet: fp32 (default) or fp16")
-    ] = None,
+    index_factory: Annotated[str | None, parsing.option("FACTORY", "such as HNSW32 (default: flat)")] = None,
+    number_type: Annotated[Literal["fp32", "fp16"] | None, parsing.option("TYPE", "of parquet")] = None,
     shard: Annotated[str | None, parsing.option("I/N", "encode part I of N of the corpus alone")] = None,
     precision: parsing.PrecisionOption = "fp32",
     tokens_per_batch: parsing.TokensPerBatch = None,
@@ -60,7 +51,7 @@ def main(
         parsing.refuse("pass --corpus with --encoder, or --from-index alone, or --merge alone")
     if not corpus:
         reason = f"{'--from-index' if from_index else '--merge'} takes vectors as they are"
-        given = {"tokens_per_batch": tokens_per_batch, "shard": shard, "pooling": pooling}
+        given: dict[str, object] = {"tokens_per_batch": tokens_per_batch, "shard": shard, "pooling": pooling}
         given |= {"normalize": normalize is not None, "index_factory": merge and index_factory}
         parsing.refuse_options(reason, **given, query_length=query_length, document_length=document_length)
     if format != "faiss":

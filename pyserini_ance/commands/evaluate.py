@@ -33,29 +33,17 @@ EXAMPLE = """pyserini-ance evaluate --run run.trec --qrels qrels.txt --measures 
 
 @parsing.command(EXAMPLE, DETAILS)
 def main(
-    run: Annotated[
-        list[Path] | None, parsing.option("FILE ...", "runs of TREC or MS MARCO, a row each")
-    ] = None,
+    run: Annotated[list[Path] | None, parsing.option("FILE ...", "of TREC or MS MARCO, a row each")] = None,
     qrels: parsing.QrelsFile = None,
-    answers: Annotated[
-        Path | None, parsing.option("RUN", "measure by the answers of this run's questions")
-    ] = None,
+    answers: Annotated[Path | None, parsing.option("RUN", "measure by its questions' answers")] = None,
     compare_queries: Annotated[
         list[str] | None, parsing.option("RANKING RANKING", "compare two rankings query by query")
     ] = None,
-    measures: Annotated[
-        list[str] | None, parsing.option("MEASURE ...", "the measures (default: below)")
-    ] = None,
-    overlap: Annotated[
-        Path | None, parsing.option("FILE", "add Overlap@k with the first k of this run")
-    ] = None,
+    measures: Annotated[list[str] | None, parsing.option("MEASURE ...", "default: see below")] = None,
+    overlap: Annotated[Path | None, parsing.option("FILE", "add Overlap@k with this run")] = None,
     per_query: Annotated[bool, parsing.flag("per-query", "also show each judged query")] = False,
-    output: Annotated[
-        Path | None, parsing.output_file("FILE", "also write the measures as .json or .csv")
-    ] = None,
-    questions: Annotated[
-        Path | None, parsing.option("FILE", "with --answers: DPR's file of questions (.csv, .txt, .json)")
-    ] = None,
+    output: Annotated[Path | None, parsing.output_file("FILE", "also write .json or .csv")] = None,
+    questions: Annotated[Path | None, parsing.option("FILE", "DPR's, with --answers --run")] = None,
     regular_expressions: Annotated[
         bool,
         parsing.flag("regular-expressions", "with --answers: they are regular expressions (CuratedTREC)"),
@@ -63,7 +51,7 @@ def main(
     split: parsing.Split = None,
     first: Annotated[int | None, parsing.count("N", f"show N queries of a side (default: {SHOWN})")] = None,
 ) -> None:
-    """Measure run files against judgments or answers, or compare two rankings query by query."""
+    """Measure run files against judgments or answers, or compare by query."""
     of_files = {"qrels": qrels, "overlap": overlap, "per_query": per_query, "output": output}
     of_answers = {"questions": questions, "regular_expressions": regular_expressions}
     if compare_queries:
@@ -159,47 +147,36 @@ def _cutoffs(names: Sequence[str], kind: str) -> list[int]:
 def _measure_answers(
     folder: Path,
     runs: Sequence[Path],
-    questions_file: Path | None,
+    questions: Path | None,
     split: str | None,
     measures: Sequence[str],
     regular_expressions: bool,
 ) -> None:
-    if questions_file and (split or not runs):
+    if questions and (split or not runs):
         parsing.refuse("--questions requires --run with rankings of these questions, and excludes --split")
     if others := [name for name in measures if not name.startswith("Success@")]:
         parsing.refuse(f"--answers measures Success@k, not {' '.join(others)}")
     cutoffs = _cutoffs(measures, "Success@") or CUTOFFS
     logging.basicConfig(format="%(message)s")
-    from pyserini_ance.data.formats.dpr import read_questions
-    from pyserini_ance.data.trec import read_run
     from pyserini_ance.evaluation.answer_measures import coverage
     from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.evaluation.tables import read_results
-    from pyserini_ance.reports.ranking_inputs import collection_of, collection_with
+    from pyserini_ance.reports.ranking_inputs import check_run_directory, open_ranking
     from pyserini_ance.runs.rundir import RunDir
 
     run = RunDir(folder)
-    collection = collection_of(run)
-    tested = list(run.read_final_evaluation().split)
-    splits = [split] if split else tested
+    check_run_directory(run, run.recipe)
     if runs:
-        if len(splits) > 1 and not questions_file:
-            several = "the recipe has several test splits; pass that of these rankings"
-            parsing.refuse(f"{several}: --split {' or '.join(splits)}")
-        if splits[0] not in collection.splits:
-            collection = collection_with(run.read_recipe(), splits[0])
-        asked = read_questions(questions_file) if questions_file else collection.split(splits[0]).queries
-        rankings = [(ranking, asked, {"run": str(ranking)}) for ranking in runs]
+        opened = (({"run": str(file)}, open_ranking(str(folder), file, split, questions)) for file in runs)
     else:
-        if split and split not in tested:
-            parsing.refuse(f"the results table ranks {' and '.join(tested)} only; pass rankings with --run")
-        rankings = [
-            (run.ranking(name, each), collection.split(each).queries, {"row": name, "split": each})
-            for each in splits
-            for name in (row["row"] for row in read_results(run.folder)["rows"])
-        ]
-    rows = []
-    for ranking, asked, cells in rankings:
-        shares = coverage(read_run(ranking), asked, collection.documents, cutoffs, regular_expressions)
-        rows.append({**cells, "questions": len(asked), **shares})
+        opened = (
+            ({"row": row["row"], "split": one}, open_ranking(f"{folder}:{row['row']}", split=one))
+            for one in ([split] if split else run.read_final_evaluation().split)
+            for row in read_results(folder)["rows"]
+        )
+    rows: list[dict[str, Any]] = []
+    for cells, ranked in opened:
+        documents = ranked.collection.documents
+        shares = coverage(ranked.run, ranked.queries, documents, cutoffs, regular_expressions)
+        rows.append({**cells, "questions": len(ranked.queries), **shares})
     print(table_with_legend(rows, list(rows[0]), ANSWERED))

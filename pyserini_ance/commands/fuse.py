@@ -28,9 +28,7 @@ def main(
         parsing.option("METHOD", "see below"),
     ] = "rrf",
     weight: Annotated[float | None, parsing.option("W", "weight of the first ranking")] = None,
-    choose_on: Annotated[
-        str | None, parsing.option("SPLIT", "choose the weight by the first measure on this split")
-    ] = None,
+    choose_on: Annotated[str | None, parsing.option("SPLIT", "choose the weight there")] = None,
     split: parsing.Split = None,
     qrels: parsing.QrelsFile = None,
     measures: parsing.Measures = None,

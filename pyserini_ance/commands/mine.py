@@ -12,7 +12,12 @@ EXAMPLE = """pyserini-ance mine --encoder runs/demo-ance --collection data.yaml 
       --filters duplicates relative_margin=0.05 --output negatives.jsonl"""
 
 
-@parsing.command(EXAMPLE)
+DETAILS = (
+    """Filters are duplicates, relative_margin=0.05, range_min=10, ..., or YAML mappings, in this order."""
+)
+
+
+@parsing.command(EXAMPLE, DETAILS)
 def main(
     encoder: Annotated[str, parsing.option("NAME", "RUN/model, RUN, or a Hugging Face folder or name")],
     collection: Annotated[Path, parsing.option("FILE.yaml", "the `data:` section of a recipe")],
@@ -21,18 +26,9 @@ def main(
     source: Annotated[
         str, parsing.option("KIND", "ann, lookahead, bm25, ranking, random, or a YAML mapping as in a recipe")
     ] = "ann",
-    top_k: Annotated[
-        str | None, parsing.option("K", "candidates of a query, or auto (default: the source's own)")
-    ] = None,
-    num_negatives: Annotated[
-        int | None, parsing.count("N", "negatives of a query (default: the source's own, or 8)")
-    ] = None,
-    filters: Annotated[
-        list[str] | None,
-        parsing.option(
-            "KIND[=VALUE] ...", "duplicates, relative_margin=0.05, ..., or YAML mappings, in this order"
-        ),
-    ] = None,
+    top_k: Annotated[str | None, parsing.option("K", "candidates of a query, or auto")] = None,
+    num_negatives: Annotated[int | None, parsing.count("N", "negatives of a query (default: 8)")] = None,
+    filters: Annotated[list[str] | None, parsing.option("KIND[=VALUE] ...", "see below")] = None,
     format: Annotated[
         Literal["sentence-transformers", "tevatron"],
         parsing.option("FORMAT", "sentence-transformers or tevatron"),
@@ -41,9 +37,7 @@ def main(
     device: parsing.Device = "auto",
     precision: parsing.PrecisionOption = "auto",
     tokens_per_batch: parsing.TokensPerBatch = None,
-    cache: Annotated[
-        Path | None, parsing.option("FOLDER", "read collections and their tokens (default: the recipes')")
-    ] = None,
+    cache: Annotated[Path | None, parsing.option("FOLDER", "default: the recipes'")] = None,
     pooling: parsing.Pooling = None,
     normalize: parsing.Normalize = None,
     query_length: parsing.QueryLength = None,

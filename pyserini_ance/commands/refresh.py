@@ -18,9 +18,7 @@ EXAMPLE = "pyserini-ance refresh runs/demo-ance/recipe.yaml --output runs/demo-a
 def main(
     recipe: Annotated[str, Argument(help="the run's recipe: a shipped one, or such as RUN/recipe.yaml")],
     overrides: parsing.Overrides = None,
-    output: Annotated[
-        Path | None, parsing.option("RUN", "the run directory (default: runs/<recipe name>)")
-    ] = None,
+    output: Annotated[Path | None, parsing.option("RUN", "default: runs/<recipe name>")] = None,
 ) -> None:
     """Mine new negatives with the checkpoints of a training run with `mode: async`, until the run ends.
 

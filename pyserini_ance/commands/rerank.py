@@ -22,20 +22,13 @@ def main(
     output: Annotated[Path, parsing.output_folder("FOLDER", "for first-K.trec, measures.json, ...")],
     run: Annotated[Path | None, parsing.option("FILE", "rerank this TREC run")] = None,
     split: parsing.Split = None,
-    first: Annotated[
-        list[int] | None,
-        parsing.count("K ...", f"rerank the first K hits, a row for each K (default: {FIRST})"),
-    ] = None,
-    length_tokens: Annotated[
-        int | None, parsing.count("N", "truncate pairs to N tokens (default: the model's limit)")
-    ] = None,
+    first: Annotated[list[int] | None, parsing.count("K ...", f"the first K hits (default: {FIRST})")] = None,
+    length_tokens: Annotated[int | None, parsing.count("N", "tokens of a pair (default: all)")] = None,
     precision: parsing.PrecisionOption = "fp32",
     device: parsing.Device = "auto",
     measures: parsing.Measures = None,
     qrels: parsing.QrelsFile = None,
-    time_first_stage: Annotated[
-        int | None, parsing.count("N", "also time N searches of the first stage, one by one, with Pyserini")
-    ] = None,
+    time_first_stage: Annotated[int | None, parsing.count("N", "also time N searches with Pyserini")] = None,
 ) -> None:
     """Rerank the first hits of a ranking with a cross-encoder, and measure the result and its latency."""
     logging.basicConfig(format="%(message)s")

@@ -17,50 +17,29 @@ EXAMPLE = """pyserini-ance train demo/ance seed=7 --output runs/demo-ance-7
   pyserini-ance train demo/ance --grid seed=1,2,3
   torchrun --nproc-per-node 8 -m pyserini_ance train demo/ance"""
 DETAILS = """The default --output is runs/<recipe name>; of a grid runs/<recipe name>-grid, or runs/<file>.
-Pass overrides before --grid: every key after it is one of the grid."""
+Prerequisites are the runs that a recipe starts from (`init_from: {recipe: NAME}`): those that are missing or
+unfinished are trained first. --dry-steps reports speed, memory and expected time from a temporary folder.
+--grid takes values of keys, or the name of a grid file. Pass overrides before --grid: every key after it is
+one of the grid. --only is for the tasks of a job array."""
 
 
 @parsing.command(EXAMPLE, DETAILS)
 def main(
-    recipe: Annotated[
-        str | None, Argument(help="such as demo/ance, or a file; a grid may name its own")
-    ] = None,
+    recipe: Annotated[str | None, Argument(help="such as demo/ance, or a file")] = None,
     overrides: parsing.Overrides = None,
     output: Annotated[Path | None, parsing.output_folder("RUN", "the run directory (see below)")] = None,
-    overwrite: Annotated[
-        bool, parsing.flag("overwrite", "overwrite an existing run, or a grid's runs")
-    ] = False,
+    overwrite: Annotated[bool, parsing.flag("overwrite", "overwrite existing runs")] = False,
     resume: Annotated[bool, parsing.flag("resume", "continue an existing run")] = False,
-    replay: Annotated[
-        Path | None, parsing.option("FILE", "repeat the adoptions in a run's decisions.jsonl")
-    ] = None,
+    replay: Annotated[Path | None, parsing.option("FILE", "repeat a run's adoptions")] = None,
     no_prerequisites: Annotated[
-        bool,
-        parsing.flag(
-            "no-prerequisites", "stop if runs that the recipe starts from (`init_from`) are missing"
-        ),
+        bool, parsing.flag("no-prerequisites", "train no other recipe first")
     ] = False,
-    show: Annotated[
-        bool, parsing.flag("print", "train nothing; show the resolved recipe and the plan")
-    ] = False,
-    plan: Annotated[
-        bool, parsing.flag("plan", "train nothing; show the plan: steps, epochs, encodings, sizes")
-    ] = False,
-    dry_steps: Annotated[
-        int | None, parsing.count("N", "run N steps of each stage; report speed, memory and expected time")
-    ] = None,
-    grid: Annotated[
-        list[str] | None,
-        parsing.option(
-            "KEY=A,B ...", "train all combinations of values, or those of a grid file; write one table"
-        ),
-    ] = None,
-    jobs: Annotated[
-        int | None, parsing.count("N", "train N runs of a grid at once, sharing the cores")
-    ] = None,
-    only: Annotated[
-        str | None, parsing.option("I/N", "train part I of N of a grid's runs (a job array)")
-    ] = None,
+    show: Annotated[bool, parsing.flag("print", "show the recipe and the plan")] = False,
+    plan: Annotated[bool, parsing.flag("plan", "show the plan; train nothing")] = False,
+    dry_steps: Annotated[int | None, parsing.count("N", "measure N steps of each stage")] = None,
+    grid: Annotated[list[str] | None, parsing.option("KEY=A,B ...", "train all combinations")] = None,
+    jobs: Annotated[int | None, parsing.count("N", "runs of a grid at once")] = None,
+    only: Annotated[str | None, parsing.option("I/N", "part I of N of a grid's runs")] = None,
 ) -> int | None:
     """Train a recipe: from data to a trained model, its index and its results table.
 

@@ -8,7 +8,8 @@ that is not blank. Texts are compared in NFD, ignoring case.
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import regex
@@ -20,7 +21,6 @@ FIELD = "text"  # the field of documents that is searched; a title does not coun
 
 
 def read_answers(queries: Texts, row: int) -> list[str]:
-    """The answers of a question."""
     return json.loads(queries.columns[ANSWERS][row])
 
 
@@ -50,7 +50,6 @@ class Tokens:
         self.answers = [(answer, max(answer.split(), key=len)) for answer in spaced if answer.strip()]
 
     def match(self, text: "Text") -> bool:
-        """Whether the text contains one of the answers."""
         return any(text.may_have(longest) and answer in text.tokens for answer, longest in self.answers)
 
 
@@ -65,12 +64,10 @@ class Patterns:
         self.patterns = [re.compile(decomposed(answer), flags) for answer in answers]
 
     def match(self, text: "Text") -> bool:
-        """Whether the text contains one of the answers."""
         return any(pattern.search(text.plain) for pattern in self.patterns)
 
 
 def is_pattern(answer: str) -> bool:
-    """Whether the answer is a valid regular expression."""
     try:
         Patterns([answer])
     except re.error:
@@ -84,7 +81,6 @@ class Text:
     def __init__(self, text: str):
         self.plain = decomposed(text)
         self._lower = self.plain.lower() if text.isascii() else None
-        self._tokens: str | None = None
 
     def may_have(self, token: str) -> bool:
         """False only if no token of the text is `token`.
@@ -93,29 +89,26 @@ class Text:
         """
         return self._lower is None or token in self._lower
 
-    @property
+    @cached_property
     def tokens(self) -> str:
-        """The spaced tokens of the text."""
-        if self._tokens is None:
-            self._tokens = spaced_tokens(self.plain)
-        return self._tokens
+        return spaced_tokens(self.plain)
 
 
 def contain_answers(
     answers: Mapping[int, Tokens | Patterns],
-    documents: Sequence[str],
+    text_of: Callable[[int], str],
     question_rows: np.ndarray,
     document_rows: np.ndarray,
 ) -> np.ndarray:
     """(P,) bool: whether each document contains an answer to its question.
 
-    answers: the answers of the questions, by row. question_rows, document_rows: (P,), pairs ordered by
-    document, so that each text is prepared once.
+    answers: the answers of the questions, by row. text_of: the text of a document's row. question_rows,
+    document_rows: (P,), pairs ordered by document, so that each text is prepared once.
     """
     matches = np.zeros(len(question_rows), bool)
     rows, starts, counts = np.unique(document_rows, return_index=True, return_counts=True)
     for document, start, count in zip(rows.tolist(), starts.tolist(), counts.tolist(), strict=True):
-        text, pairs = Text(documents[document]), slice(start, start + count)
+        text, pairs = Text(text_of(document)), slice(start, start + count)
         matches[pairs] = [answers[question].match(text) for question in question_rows[pairs].tolist()]
     return matches
 

@@ -6,93 +6,21 @@ memory or memory-mapped from the cache (`collection_cache.py`).
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from pyserini_ance.data.known_positives import PLURALS as PLURALS
 from pyserini_ance.data.known_positives import SIDES as SIDES
 from pyserini_ance.data.known_positives import KnownPositives, offsets_of, selected
 from pyserini_ance.data.known_positives import Side as Side
-from pyserini_ance.data.strings import ROWS_PER_BATCH, Strings, add_strings
+from pyserini_ance.data.texts import Texts as Texts
+from pyserini_ance.data.texts import add_chunks
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, eq=False)
-class Texts:
-    """Documents or queries: each row has an id and a value of every field. Compare by `digest`.
-
-    stored_digest: the digest of texts that were hashed when they were stored.
-    """
-
-    ids: Sequence[str]
-    columns: Mapping[str, Sequence[str]]
-    stored_digest: str = ""
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self):,} rows: {', '.join(self.columns)})"
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __getitem__(self, row: int) -> dict[str, str]:
-        return {name: values[row] for name, values in self.columns.items()}
-
-    def take(self, rows: Iterable[int]) -> list[dict[str, str]]:
-        """The fields of some rows."""
-        return [self[row] for row in rows]
-
-    def subset(self, rows: Sequence[int] | np.ndarray) -> "Texts":
-        """Select these rows and renumber them in the order given."""
-        columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
-        return Texts([self.ids[row] for row in rows], columns)
-
-    def between(self, first: int, stop: int) -> "Texts":
-        """The texts from row `first` to row `stop`, not copied if they are in Arrow columns."""
-
-        def part(values: Sequence[str]) -> Sequence[str]:
-            return Strings(values.array[first:stop]) if isinstance(values, Strings) else values[first:stop]
-
-        return Texts(part(self.ids), {name: part(values) for name, values in self.columns.items()})
-
-    def blocks(self, size: int) -> Iterator[list[dict[str, str]]]:
-        """Iterate over the texts in blocks of `size`."""
-        for start in range(0, len(self), size):
-            columns = [values[start : start + size] for values in self.columns.values()]
-            yield [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
-
-    @cached_property
-    def rows(self) -> Mapping[str, int]:
-        """The row of each id. It takes 100 bytes for each id; for many documents use `rows_of`."""
-        return {id: row for row, id in enumerate(self.ids)}
-
-    def rows_of(self, ids: Iterable[str]) -> np.ndarray:
-        """(n,) int64: the row of each of n ids, -1 for an unknown one."""
-        return Strings.of(self.ids).rows_of(ids)
-
-    @cached_property
-    def digest(self) -> str:
-        """sha256 over the field names, and over ids and fields, ROWS_PER_BATCH rows at a time."""
-        if self.stored_digest:
-            return self.stored_digest
-        sha = new_digest(self.columns)
-        for start in range(0, len(self), ROWS_PER_BATCH):
-            for values in (self.ids, *self.columns.values()):
-                add_strings(sha, pa.array(values[start : start + ROWS_PER_BATCH], pa.large_string()))
-        return sha.hexdigest()
-
-
-def new_digest(fields: Iterable[str]) -> "hashlib._Hash":
-    """The hash of texts with these fields, to which `add_strings` adds ids and fields, block by block."""
-    sha = hashlib.sha256()
-    names = [name.encode() for name in fields]
-    _add(sha, [str(len(names)).encode(), *names])
-    return sha
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +64,6 @@ class Qrels:
         return self.rows[judgments], self.grades[judgments]
 
     def relevant(self, query_row: int) -> np.ndarray:
-        """The rows of the documents that are relevant to a query."""
         return self.positives.of(query_row)
 
     @cached_property
@@ -175,7 +102,6 @@ class Split:
 
     @property
     def is_judged(self) -> bool:
-        """Whether the split has judgments."""
         return len(self.qrels.rows) > 0
 
     def with_positives(self, pairs: np.ndarray) -> "Split":
@@ -227,7 +153,6 @@ class Collection:
         return f"Collection({len(self.documents):,} documents{splits})"
 
     def log_skipped(self) -> None:
-        """Log a warning for each kind of skipped input."""
         for description, count in self.skipped.items():
             logger.warning("skipped: %d %s", count, description)
 
@@ -275,13 +200,7 @@ class Collection:
         return _sha256(digest.encode(errors="surrogatepass") for digest in digests)
 
 
-def _add(sha: "hashlib._Hash", chunks: Iterable[bytes]) -> None:
-    """Add each chunk to the hash, preceded by its length."""
-    for chunk in chunks:
-        sha.update(len(chunk).to_bytes(8, "little") + chunk)
-
-
 def _sha256(chunks: Iterable[bytes]) -> str:
     sha = hashlib.sha256()
-    _add(sha, chunks)
+    add_chunks(sha, chunks)
     return sha.hexdigest()

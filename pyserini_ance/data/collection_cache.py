@@ -1,27 +1,23 @@
 """Collection cache: stored collections, memory-mapped by every process, and the input files behind them.
 
-The folder of a collection holds `documents.arrow`, `queries/SPLIT.arrow` and `judgments/SPLIT.npz`, and what
-belongs to none of them in `collection.json`. Names of splits are quoted as in URLs.
+The folder of a collection holds `documents.arrow`, `queries-N.arrow` and `judgments-N.npz` for a split, and
+the rest, such as the names of splits, in `collection.json`.
 """
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import get_ident
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
-import pyarrow as pa
 
-from pyserini_ance.data.collection import Collection, Qrels, Split, Texts, new_digest
-from pyserini_ance.data.strings import ROWS_PER_BATCH, Strings, add_strings
+from pyserini_ance.data.collection import Collection, Qrels, Split
+from pyserini_ance.data.texts import open_texts, write_texts
 from pyserini_ance.storage.files import (
-    path_in_errors,
     read_json,
     read_json_object,
     remove_leftovers,
@@ -32,73 +28,7 @@ from pyserini_ance.storage.files import (
 from pyserini_ance.storage.publish import is_complete, publish_once, read_manifest
 
 COLLECTION_FILE = "collection.json"
-LAYOUT = 2
-COLLECTIONS_FOLDER = "collections"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class StoredTexts(Texts):
-    """Texts that are memory-mapped from the file at `path`; with `pickle`, another process maps it, too."""
-
-    path: Path = Path()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return open_texts, (self.path.absolute(), self.digest)
-
-
-class TextsWriter:
-    """Write texts into a new Arrow file, in blocks of ROWS_PER_BATCH, of which one is in memory."""
-
-    def __init__(self, path: Path, fields: Sequence[str]):
-        self.path = path
-        self._sha = new_digest(fields)
-        self._schema = pa.schema([(name, pa.large_string()) for name in ("id", *fields)])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = pa.OSFile(str(path), "wb")
-        self._writer = pa.ipc.new_file(self._file, self._schema)
-
-    def append(self, columns: Sequence[Sequence[str]]) -> None:
-        """Append ROWS_PER_BATCH rows, or fewer at the end: ids, and for each field as many values."""
-        arrays = [pa.array(values, pa.large_string()) for values in columns]
-        for array in arrays:
-            add_strings(self._sha, array)
-        with path_in_errors(self.path):
-            self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
-
-    def finish(self) -> StoredTexts:
-        """Complete the file, and map it."""
-        with path_in_errors(self.path):
-            self.close()
-        return open_texts(self.path, self._sha.hexdigest())
-
-    def close(self) -> None:
-        """Close the file, which is complete only after `finish`."""
-        if not self._file.closed:
-            self._writer.close()
-            self._file.close()
-
-
-def write_texts(path: Path, texts: Texts) -> None:
-    """Write `texts` into a new file. Stored texts are hard-linked, or copied if links fail."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(texts, StoredTexts):
-        try:
-            os.link(texts.path, path)
-        except OSError:
-            shutil.copyfile(texts.path, path)
-        return
-    writer = TextsWriter(path, list(texts.columns))
-    for start in range(0, len(texts), ROWS_PER_BATCH):
-        block = slice(start, start + ROWS_PER_BATCH)
-        writer.append([values[block] for values in (texts.ids, *texts.columns.values())])
-    writer.finish()
-
-
-def open_texts(path: Path, digest: str) -> StoredTexts:
-    """Map the texts in a file that `TextsWriter` wrote; `digest` is theirs."""
-    table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-    ids, *columns = map(Strings, table.columns)
-    return StoredTexts(ids, dict(zip(table.column_names[1:], columns, strict=True)), digest, path)
+COLLECTIONS_FOLDER = "collections-3"  # another name for another layout
 
 
 def cached_collection(
@@ -113,20 +43,17 @@ def cached_collection(
     settings: what decides, besides the files, what is read. read: as for `read_into_cache`. check: called
     with a collection that is not read again.
     """
-    record = InputRecord(cache, settings, files)
-    about = record.load()
-    mapped = open_collection(cache, about["collection"]) if about else None
-    if about is None or mapped is None:
-        collection = read_into_cache(cache, read)
-        record.save(
-            {
-                "collection": collection.digest,
-                "splits": list(collection.splits),
-                "skipped": collection.skipped,
-            }
-        )
-        return collection
-    collection = _as_read(mapped, about["splits"], about["skipped"])
+    fresh: list[Collection] = []
+
+    def make() -> dict[str, Any]:
+        fresh.append(read_into_cache(cache, read))
+        return {"collection": fresh[0].digest, "splits": list(fresh[0].splits), "skipped": fresh[0].skipped}
+
+    about = recorded(cache, settings, files, make)
+    stored = None if fresh else open_collection(cache, about["collection"])
+    if stored is None:
+        return fresh[0] if fresh else read_into_cache(cache, read)
+    collection = _as_read(stored, about["splits"], about["skipped"])
     collection.log_skipped()
     check(collection)
     return collection
@@ -169,107 +96,79 @@ def store_collection(collection: Collection, cache: Path) -> Path:
     If another process is writing it, wait for that process.
     """
     folder = collection_folder(cache, collection.digest)
-    about = {"layout": LAYOUT, "collection": collection.digest}
-    publish_once(folder, about, lambda claimed: _write(claimed, collection))
+    publish_once(folder, {"collection": collection.digest}, lambda claimed: _write(claimed, collection))
     return folder
 
 
 def open_collection(cache: Path, digest: str) -> Collection | None:
     """Open the stored collection with this digest, memory-mapped; None if it is not stored completely.
 
-    Raises RuntimeError if a file is missing or has a different size than was written, and if the folder
-    holds a different collection.
+    Raises RuntimeError if a file is missing or has a different size than was written.
     """
     folder = collection_folder(cache, digest)
     if not is_complete(folder):
         return None
-    manifest = read_manifest(folder, verify=False)  # hashing would read everything in each process
-    if manifest["layout"] != LAYOUT:
-        raise RuntimeError(
-            f"{folder} has layout {manifest['layout']}, but this version reads layout {LAYOUT}; "
-            "remove the folder to make it again"
-        )
+    read_manifest(folder, verify=False)  # hashing would read everything in each process
     about = read_json(folder / COLLECTION_FILE)
+    splits = {}
+    for number, split in enumerate(about["splits"]):
+        with np.load(folder / f"judgments-{number}.npz", allow_pickle=False) as arrays:
+            qrels = Qrels(arrays["offsets"], arrays["rows"], arrays["grades"], split["threshold"])
+        queries = open_texts(folder / f"queries-{number}.arrow", split["queries"])
+        splits[split["name"]] = Split(split["name"], queries, qrels)
     documents = open_texts(folder / "documents.arrow", about["documents"])
-    splits = {name: _open_split(folder, name, **split) for name, split in about["splits"].items()}
-    opened = Collection(documents, splits, about["skipped"], frozenset(about["left_out"]))
-    if opened.digest != digest:
-        raise RuntimeError(
-            f"{folder / COLLECTION_FILE} describes collection {opened.digest[:12]}, expected {digest[:12]}; "
-            f"remove {folder}"
-        )
-    return opened
+    return Collection(documents, splits, about["skipped"], frozenset(about["left_out"]))
 
 
 def collection_folder(cache: Path, digest: str) -> Path:
-    """The folder of the cache that holds the collection with this digest."""
     return cache / COLLECTIONS_FOLDER / digest[:32]
 
 
 def _write(folder: Path, collection: Collection) -> None:
     write_texts(folder / "documents.arrow", collection.documents)
-    (folder / "judgments").mkdir()
-    for name, split in collection.splits.items():
-        queries, judgments = _split_files(folder, name)
-        write_texts(queries, split.queries)
+    splits = []
+    for number, (name, split) in enumerate(collection.splits.items()):
+        write_texts(folder / f"queries-{number}.arrow", split.queries)
         qrels = split.qrels
-        np.savez(judgments, offsets=qrels.offsets, rows=qrels.rows, grades=qrels.grades)
-    splits = {
-        name: {"queries": split.queries.digest, "threshold": split.qrels.threshold}
-        for name, split in collection.splits.items()
-    }
+        file = folder / f"judgments-{number}.npz"
+        np.savez(file, offsets=qrels.offsets, rows=qrels.rows, grades=qrels.grades)
+        splits.append({"name": name, "queries": split.queries.digest, "threshold": qrels.threshold})
     about = {"documents": collection.documents.digest, "splits": splits, "skipped": collection.skipped}
     write_json(folder / COLLECTION_FILE, about | {"left_out": sorted(collection.left_out)})
-
-
-def _open_split(folder: Path, name: str, queries: str, threshold: int) -> Split:
-    path, judgments = _split_files(folder, name)
-    with np.load(judgments, allow_pickle=False) as arrays:
-        qrels = Qrels(arrays["offsets"], arrays["rows"], arrays["grades"], threshold)
-    return Split(name, open_texts(path, queries), qrels)
-
-
-def _split_files(folder: Path, name: str) -> tuple[Path, Path]:
-    """The files of a split's queries and judgments."""
-    return folder / "queries" / f"{quote(name, '')}.arrow", folder / "judgments" / f"{quote(name, '')}.npz"
 
 
 READER_VERSION = 4  # to be incremented when readers produce something else from the same files
 SETTLED_SECONDS = 2  # a file younger than this may change again without changing its modification time
 
 
-class InputRecord:
-    """A JSON object about `files` that were read with `settings`.
+def recorded(
+    cache: Path,
+    settings: dict[str, Any],
+    files: Sequence[Path] | None,
+    make: Callable[[], dict[str, Any] | None],
+) -> dict[str, Any]:
+    """The JSON object that `make` makes of `files` as `settings` say.
 
-    It is valid while the paths, sizes and times of the files are unchanged, as `make` and `git` check it. If
-    `files` is None, nothing is recorded, because changes of the input cannot be detected.
+    It is recorded in the cache, and valid while the paths, sizes and times of the files are unchanged, as
+    `make` and `git` check it. If `files` is None, nothing is recorded, because changes of the input cannot be
+    detected; nor while a file is so young that it may change again without a change of its time.
     """
 
-    def __init__(self, cache: Path, settings: dict[str, Any], files: Sequence[Path] | None):
-        self._cache, self._settings, self._files = cache, settings, files
-        self._key = self._current_key()
-
-    def load(self) -> dict[str, Any] | None:
-        """The recorded object; None if there is none or the files have changed."""
-        return read_json_object(self._path(self._key)) if self._key else None
-
-    def save(self, about: dict[str, Any]) -> None:
-        """Record the object, unless the files have changed since this instance was made."""
-        if self._files is not None and self._key and self._current_key() == self._key:
-            path = self._path(self._key)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(path, about | {"files": [str(file) for file in self._files]})
-
-    def _path(self, key: str) -> Path:
-        return self._cache / "inputs" / f"{key[:32]}.json"
-
-    def _current_key(self) -> str | None:
-        """A hash of the settings and the state of the files; None if the files are unknown or too young."""
-        if self._files is None:
+    def current_path() -> Path | None:
+        if files is None:
             return None
-        statuses = [(path.resolve(), path.stat()) for path in self._files]
+        statuses = [(path.resolve(), path.stat()) for path in files]
         newest = max((status.st_mtime_ns for _, status in statuses), default=0)
         if newest >= time.time_ns() - SETTLED_SECONDS * 10**9:
             return None
         states = [[str(path), status.st_size, status.st_mtime_ns] for path, status in statuses]
-        return sha256_json([READER_VERSION, self._settings, states])
+        return cache / "inputs" / f"{sha256_json([READER_VERSION, settings, states])[:32]}.json"
+
+    path = current_path()
+    if path and (about := read_json_object(path)) is not None:
+        return about
+    about = make() or {}
+    if path and current_path() == path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, about | {"files": [str(file) for file in files or ()]})
+    return about

@@ -8,15 +8,14 @@ from pydantic import FiniteFloat, PrivateAttr, TypeAdapter, ValidationError
 
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.formats.builder import Entry
+from pyserini_ance.data.formats.builder import TEXT, TITLE_AND_TEXT, Entry, json_entry
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, grade_of, json_answers, json_id, json_text, shown
+from pyserini_ance.data.formats.lines import Line, grade_of, json_id, shown
 from pyserini_ance.data.trec import Judgment, Qrels, Run
 from pyserini_ance.recipe.load import read_settings
 from pyserini_ance.recipe.splits import check_split_name
 
 IDS = ("_id", "id")
-TITLE, TEXT = "title", "text"
 
 # Records, or a mapping from ids to texts or to records without ids.
 Records = Mapping[Any, Any] | Iterable[Any]
@@ -44,12 +43,12 @@ def make_collection(
         check_split_name(name)
     splits = {
         name: (
-            _queries(f"queries[{name!r}]", queries[name]),
+            _entries(f"queries[{name!r}]", queries[name], TEXT),
             _judgments(f"judgments[{name!r}]", judgments[name]),
         )
         for name in queries
     }
-    given._raw = RawData(_documents("documents", documents), splits)
+    given._raw = RawData(_entries("documents", documents, TITLE_AND_TEXT), splits)
     return given.read()
 
 
@@ -63,21 +62,8 @@ class _Given(Format):
         return self._raw
 
 
-def _documents(argument: str, given: Records) -> Iterator[Entry]:
-    """The fields are those of BEIR's documents, whether or not a record has a title."""
-    for line, record in _records(argument, given):
-        title = json_text(line, record, TITLE)
-        yield Entry(line, json_id(line, record, *IDS), {TITLE: title, TEXT: json_text(line, record, TEXT)})
-
-
-def _queries(argument: str, given: Records) -> Iterator[Entry]:
-    for line, record in _records(argument, given):
-        answers = json_answers(line, record, ANSWERS)
-        yield Entry(line, json_id(line, record, *IDS), {TEXT: json_text(line, record, TEXT)}, answers)
-
-
-def _records(argument: str, given: Any) -> Iterator[tuple[Line, dict[str, Any]]]:
-    """The records, each with an id and a text."""
+def _entries(argument: str, given: Any, fields: Mapping[str, str]) -> Iterator[Entry]:
+    """The entries of records with an id and a text; only queries have answers."""
     if hasattr(given, "to_dict") and hasattr(given, "notna"):  # a DataFrame, where a missing value is NaN
         given = given.astype(object).where(given.notna(), None).to_dict("records")
     if isinstance(given, str) or not isinstance(given, Iterable):
@@ -86,18 +72,18 @@ def _records(argument: str, given: Any) -> Iterator[tuple[Line, dict[str, Any]]]
     numbered: Iterable[tuple[Any, Any]] = enumerate(given)
     if isinstance(given, Mapping):  # a value is a text or a dict of fields
         numbered = (
-            (id, {**(value if isinstance(value, Mapping) else {TEXT: value}), IDS[0]: id})
+            (id, {**(value if isinstance(value, Mapping) else {"text": value}), IDS[0]: id})
             for id, value in given.items()
         )
     for key, record in numbered:
         line = _line(argument, key)
         if not isinstance(record, Mapping):
             cure = "pass texts alone as a mapping from ids to texts"
-            raise line.error(shown(record), f"a dict with `{IDS[1]}` and `{TEXT}`", cure)
-        if TEXT not in record or not any(key in record for key in IDS):
+            raise line.error(shown(record), "a dict with `id` and `text`", cure)
+        if "text" not in record or not any(key in record for key in IDS):
             keys = f"a record with the keys {', '.join(map(str, record))}"
-            raise line.error(keys, f"`{TEXT}` and {' or '.join(f'`{key}`' for key in IDS)}", "rename them")
-        yield line, dict(record)
+            raise line.error(keys, "`text` and `_id` or `id`", "rename them")
+        yield json_entry(line, dict(record), IDS, fields, [] if "title" in fields else [ANSWERS])
 
 
 def _line(argument: str, key: Any) -> Line:

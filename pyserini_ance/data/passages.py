@@ -34,17 +34,14 @@ class Passages:
 
     @classmethod
     def of_counts(cls, counts: np.ndarray) -> "Passages":
-        """Passages of documents that have counts[i] passages each."""
         return cls(offsets_of(counts))
 
     @cached_property
     def max_passages(self) -> int:
-        """The largest number of passages of a document."""
         return int(np.diff(self.offsets).max(initial=1))
 
     @property
     def empty(self) -> int:
-        """The number of empty passages."""
         return 0 if self.filled is None else int(self.offsets[-1] - self.filled.sum())
 
     def __len__(self) -> int:
@@ -60,17 +57,15 @@ class Passages:
         mask = rows < self.offsets[np.asarray(documents) + 1][..., None]
         return np.where(mask, rows, starts), mask
 
-    def rows(self, documents: np.ndarray) -> tuple[np.ndarray, "Passages"]:
-        """The rows of all passages of some documents (n,), in order, and their grouping by document."""
-        return self._first_rows(documents, self.offsets[documents + 1] - self.offsets[documents])
+    def rows(self, documents: np.ndarray, filled: bool = False) -> tuple[np.ndarray, "Passages"]:
+        """The rows of all passages of some documents (n,), in order, and their grouping by document.
 
-    def filled_rows(self, documents: np.ndarray) -> tuple[np.ndarray, "Passages"]:
-        """Like `rows`, without the empty passages."""
-        if self.filled is None:
-            return self.rows(documents)
-        return self._first_rows(documents, self.filled[documents])
-
-    def _first_rows(self, documents: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, "Passages"]:
+        filled: without the empty passages.
+        """
+        if filled and self.filled is not None:
+            counts = self.filled[documents]
+        else:
+            counts = self.offsets[documents + 1] - self.offsets[documents]
         among = Passages.of_counts(counts)
         firsts = np.repeat(self.offsets[documents] - among.offsets[:-1], counts)
         return firsts + np.arange(among.offsets[-1]), among
@@ -78,6 +73,11 @@ class Passages:
     def documents(self, rows: np.ndarray) -> np.ndarray:
         """int32, the document of each passage; -1 for row -1 (no passage)."""
         return (np.searchsorted(self.offsets, rows, side="right") - 1).astype(np.int32)
+
+    def places(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The document of each passage, and the index of the passage in it."""
+        documents = self.documents(rows)
+        return documents, rows - self.offsets[documents]
 
     def search(
         self, search: Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]], queries: np.ndarray, k: int
@@ -98,9 +98,8 @@ class Passages:
         gives one of fewer documents, padded with -1. Raises ValueError if a complete ranking covers fewer
         than k documents.
         """
-        documents = self.documents(rows)
         best_scores, best_documents = self.of_ranking(scores, rows)
-        if (short := (documents >= 0).all(1) & (best_documents[:, :k] < 0).any(1)).any():
+        if (short := (rows >= 0).all(1) & (best_documents[:, :k] < 0).any(1)).any():
             raise ValueError(
                 f"{int(short.sum())} rankings of {rows.shape[1]} passages hold fewer than {k} documents; "
                 "search deeper"
@@ -125,24 +124,17 @@ class Passages:
         A row that several passages of a document retrieve gets the best of its scores. The result is exact:
         the k best rows of a document are among the k best rows of its passages.
         """
-        blocks = [
-            np.arange(start, min(start + DOCUMENTS_PER_BLOCK, len(self)))
-            for start in range(0, len(self), DOCUMENTS_PER_BLOCK)
-        ]
-        merged = [self._merge(scores, rows, block) for block in blocks] or [(scores, rows)]
-        merged_scores, merged_rows = zip(*merged, strict=True)
+        merged_scores, merged_rows = [scores[:0]], [rows[:0]]
+        for start in range(0, len(self), DOCUMENTS_PER_BLOCK):
+            passages, mask = self.of(np.arange(start, min(start + DOCUMENTS_PER_BLOCK, len(self))))
+            own_scores = np.where(mask[..., None], scores[passages], -np.inf).reshape(len(passages), -1)
+            own_rows = rows[passages].reshape(len(passages), -1)
+            order = np.lexsort((own_rows, -own_scores), axis=-1)
+            ranked = np.take_along_axis(own_rows, order, 1)
+            top = np.argsort(repeats(ranked), axis=1, kind="stable")[:, : rows.shape[1]]
+            merged_rows.append(np.take_along_axis(ranked, top, 1))
+            merged_scores.append(np.take_along_axis(own_scores, np.take_along_axis(order, top, 1), 1))
         return np.concatenate(merged_scores), np.concatenate(merged_rows)
-
-    def _merge(
-        self, scores: np.ndarray, rows: np.ndarray, documents: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        passages, mask = self.of(documents)
-        scores = np.where(mask[..., None], scores[passages], -np.inf).reshape(len(documents), -1)
-        k, rows = rows.shape[1], rows[passages].reshape(len(documents), -1)
-        order = np.lexsort((rows, -scores), axis=-1)
-        scores, rows = np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
-        top = np.argsort(repeats(rows), axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(scores, top, 1), np.take_along_axis(rows, top, 1)
 
 
 def passage_ids(ids: Sequence[str], passages: Passages | None) -> Sequence[str]:
@@ -186,7 +178,7 @@ def split_passages(
         return whole, whole.passages
     text_tokens = length_tokens - len(documents.specials.before) - len(documents.specials.after)
     passages = Passages.of_counts(np.clip(-(-np.diff(documents.offsets) // text_tokens), 1, max_passages))
-    document, index = _document_and_index(passages, np.arange(passages.offsets[-1]))
+    document, index = passages.places(np.arange(passages.offsets[-1]))
     starts = documents.offsets[document] + index * text_tokens
     # Only the offsets are finer. Reading truncates each passage to `length_tokens`.
     return TokenStore(documents.ids, np.append(starts, documents.offsets[-1]), documents.specials), passages
@@ -214,12 +206,12 @@ class WindowedPassages(TokenStore):
         return int(self.passages.offsets[-1])
 
     def lengths(self, length_tokens: int, rows: np.ndarray | None = None) -> np.ndarray:
-        document, index = _document_and_index(self.passages, np.arange(len(self)) if rows is None else rows)
+        document, index = self.passages.places(np.arange(len(self)) if rows is None else rows)
         document_lengths = self.documents.lengths(self.max_passages * length_tokens, document)
         return np.minimum(document_lengths - index * length_tokens, length_tokens)
 
     def batch(self, rows: np.ndarray, length_tokens: int) -> tuple[np.ndarray, np.ndarray]:
-        document, index = _document_and_index(self.passages, rows)
+        document, index = self.passages.places(rows)
         ids, mask = self.documents.batch(document, self.max_passages * length_tokens)
         columns = (index * length_tokens)[:, None] + np.arange(self.lengths(length_tokens, rows).max())
         is_token = columns < mask.sum(1, keepdims=True)
@@ -265,9 +257,3 @@ class PaddedPassages(TokenStore):
         starts, stops = self.passages.offsets[document], self.passages.offsets[document + 1]
         empty = starts + index >= stops
         return np.where(empty, starts, starts + index), empty
-
-
-def _document_and_index(passages: Passages, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The document of each passage, and the index of the passage in it."""
-    document = passages.documents(rows)
-    return document, rows - passages.offsets[document]

@@ -15,37 +15,27 @@ the negative rank.
 """
 
 import logging
-from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import batched
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from pyserini_ance.data import trec
 from pyserini_ance.data.collection import Collection, Split, Texts
 from pyserini_ance.data.formats import dpr, flagembedding, tevatron
 from pyserini_ance.data.formats.lines import Line, extension, read_lines, shown
-from pyserini_ance.data.formats.records import read_records
-from pyserini_ance.data.formats.training_files import Layout, listed_negatives
+from pyserini_ance.data.formats.records import is_list, read_records
+from pyserini_ance.data.formats.training_files import Layout, listed_hits
 from pyserini_ance.data.known_positives import is_in_sorted
-from pyserini_ance.data.trec import (
-    PADDING,
-    RANK_COLUMNS,
-    RUN_COLUMNS,
-    Hit,
-    first_line,
-    has_ranks,
-    read_hits,
-    read_ranks,
-    repeated_document,
-    repeated_rank,
-)
+from pyserini_ance.data.trec import PADDING, Hit
 
 log = logging.getLogger(__name__)
 # Merging a block of this size takes 120 MB. If hits are grouped by query, larger blocks are not faster.
-HITS_PER_BLOCK = 1 << 20
+HITS_PER_BLOCK = 1 << 19
 LAYOUTS = (dpr.LAYOUT, tevatron.LAYOUT, flagembedding.LAYOUT)
 TRIPLES = "triples"
 FORMS = (
@@ -80,11 +70,35 @@ def read_ranking(
     for a document that the collection lacks; and if the file ranks documents for no query of the split.
     """
     rows = np.arange(len(split.queries)) if rows is None else rows
+    num_documents = len(collection.documents)
     known = split.known_positives("query").subset(rows)
-    pairs = np.repeat(np.arange(len(rows)), known.counts) * len(collection.documents) + known.rows
+    relevant = np.sort(np.repeat(np.arange(len(rows)), known.counts) * num_documents + known.rows)
     hits, in_order = hits_of(path, split.queries, collection.documents)
-    read = _in_order if in_order else _by_score
-    return read(HitBlocks(path, hits, split, collection, rows), np.sort(pairs), top_k)
+    has_ranks = not in_order and trec.has_ranks(path)
+    ranked = np.full((len(rows), top_k), PADDING, np.int32)
+    scores = np.full((len(rows), top_k), -np.inf)
+    positives = np.full(len(rows), np.nan, np.float32)
+    counts = [0] * len(rows)
+    for block in hit_blocks(path, hits, split, collection, rows):
+        is_relevant = is_in_sorted(block.queries * num_documents + block.documents, relevant)
+        if in_order:
+            _append(block, is_relevant, ranked, counts, positives)
+            continue
+        merged = _with_ranked(block, ranked, scores)
+        document = None
+        if (first := _first_repeat(merged, merged.documents)) is not None:
+            document = collection.documents.ids[int(merged.documents[first])]
+        elif has_ranks:
+            first = _first_repeat(merged, merged.scores)
+        if first is not None:
+            line = Line(path, int(merged.numbers[first]), "")
+            query = split.queries.ids[int(rows[merged.queries[first]])]
+            raise trec.repeated(line, query, document, float(merged.scores[first]))
+        _rank(merged, ranked, scores)
+        np.fmax.at(positives, block.queries[is_relevant], block.scores[is_relevant].astype(np.float32))
+    if in_order:
+        scores = np.where(ranked == PADDING, -np.inf, -np.arange(1, top_k + 1))
+    return Ranking(ranked, scores.astype(np.float32), positives)
 
 
 class HitBlock(NamedTuple):
@@ -99,78 +113,63 @@ class HitBlock(NamedTuple):
     scores: np.ndarray
 
 
-class HitBlocks:
-    """Blocks of hits of the query `rows` of a split, whose document ids are looked up together."""
+def hit_blocks(
+    path: Path, hits: Iterable[Hit], split: Split, collection: Collection, rows: np.ndarray
+) -> Iterator[HitBlock]:
+    """Blocks of hits of the query `rows` of a split, whose document ids are looked up together.
 
-    def __init__(
-        self, path: Path, hits: Iterable[Hit], split: Split, collection: Collection, rows: np.ndarray
-    ):
-        self.path, self.split, self.collection, self.rows = path, split, collection, rows
-        self._hits = hits
-        self._has_ranks = not is_listed(path) and has_ranks(path)
-        self._left_out = 0
+    Raises ValueError for a document that the collection lacks, and if no hit is of a query of the split.
+    """
+    ids = split.queries.ids
+    positions = dict.fromkeys(ids, -1)  # -1: of the split, but not selected
+    positions |= {ids[row]: position for position, row in enumerate(rows.tolist())}
+    num_hits = num_left_out = 0
 
-    def __iter__(self) -> Iterator[HitBlock]:
-        """Iterate over the blocks.
-
-        Raises ValueError for a document that the collection lacks, and if no hit is of a query of the split.
-        """
-        ids = self.split.queries.ids
-        positions = dict.fromkeys(ids, -1)  # -1: of the split, but not selected
-        positions |= {ids[row]: position for position, row in enumerate(self.rows.tolist())}
-        has_queries = False
-        columns: tuple[array, ...] = array("q"), array("q"), array("d")
-        documents: list[str] = []
-        for number, query, document, score in self._hits:
+    def selected() -> Iterator[tuple[int, int, str, float]]:
+        nonlocal num_hits
+        for number, query, document, score in hits:
             position = positions.get(query)
-            has_queries = has_queries or position is not None
-            if position is None or position < 0:
-                continue
-            for column, value in zip(columns, (number, position, score), strict=True):
-                column.append(value)
-            documents.append(document)
-            if len(documents) == HITS_PER_BLOCK:
-                yield self._block(columns, documents)
-                columns, documents = (array("q"), array("q"), array("d")), []
-        yield self._block(columns, documents)
-        if not has_queries:
-            raise ValueError(
-                f"{self.path} has documents for none of the {len(ids)} queries of split {self.split.name!r}; "
-                "is it a file of another split?"
-            )
-        if self._left_out:
-            log.warning("skipped: %d hits of documents without text in %s", self._left_out, self.path)
+            num_hits += position is not None
+            if position is not None and position >= 0:
+                yield number, position, document, score
 
-    def _block(self, columns: tuple[array, ...], ids: list[str]) -> HitBlock:
-        numbers, queries, scores = map(np.asarray, columns)
-        documents = self.collection.documents.rows_of(ids)
-        for index in np.flatnonzero(documents < 0).tolist():
-            if ids[index] not in self.collection.left_out:
-                query = self.query_id(queries[index])
-                problem = f"document {shown(ids[index])} for query {shown(query)}, which the collection lacks"
-                expected = f"one of its {len(self.collection.documents)} documents"
-                line = Line(self.path, int(numbers[index]), "")
-                raise line.error(problem, expected, "pass a file over this collection")
-            self._left_out += 1
+    for block in batched(selected(), HITS_PER_BLOCK):
+        documents = collection.documents.rows_of(document for _, _, document, _ in block)
+        for number, position, document, _ in (block[i] for i in np.flatnonzero(documents < 0).tolist()):
+            if document not in collection.left_out:
+                query = shown(ids[rows[position]])
+                problem = f"document {shown(document)} for query {query}, which the collection lacks"
+                expected = f"one of its {len(collection.documents)} documents"
+                raise line_of(path, number).error(problem, expected, "pass a file over this collection")
+            num_left_out += 1
         kept = np.flatnonzero(documents >= 0)
-        return HitBlock(numbers[kept], queries[kept], documents[kept], scores[kept])
+        numbers, queries = (np.fromiter((hit[i] for hit in block), np.int64, len(block)) for i in (0, 1))
+        scores = np.fromiter((hit[3] for hit in block), np.float64, len(block))
+        del block  # before the next one is read
+        yield HitBlock(numbers[kept], queries[kept], documents[kept], scores[kept])
+    if not num_hits:
+        raise ValueError(
+            f"{path} has documents for none of the {len(ids)} queries of split {split.name!r}; "
+            "is it a file of another split?"
+        )
+    if num_left_out:
+        log.warning("skipped: %d hits of documents without text in %s", num_left_out, path)
 
-    def query_id(self, position: int) -> str:
-        """The id of the query at a position."""
-        return self.split.queries.ids[int(self.rows[position])]
 
-    def check_repeats(self, hits: HitBlock) -> None:
-        """Raise ValueError for the earliest line that repeats a document, or a rank, for its query."""
-        if (first := _first_repeat(hits, hits.documents)) is not None:
-            id = self.collection.documents.ids[int(hits.documents[first])]
-            raise repeated_document(self._line(hits, first), self.query_id(hits.queries[first]), id)
-        if self._has_ranks and (first := _first_repeat(hits, hits.scores)) is not None:
-            raise repeated_rank(
-                self._line(hits, first), self.query_id(hits.queries[first]), float(hits.scores[first])
-            )
+def _with_ranked(block: HitBlock, ranked: np.ndarray, scores: np.ndarray) -> HitBlock:
+    """The hits that are ranked so far of the block's queries, before those of the block.
 
-    def _line(self, hits: HitBlock, index: int) -> Line:
-        return Line(self.path, int(hits.numbers[index]), "")
+    A repeated document that has dropped out of the top k is not detected: it cannot change the result.
+    """
+    queries = np.unique(block.queries)
+    is_ranked = ranked[queries] != PADDING
+    previous = HitBlock(
+        np.zeros(is_ranked.sum(), np.int64),
+        np.repeat(queries, is_ranked.sum(1)),
+        ranked[queries][is_ranked],
+        scores[queries][is_ranked],
+    )
+    return HitBlock(*(np.concatenate(pair) for pair in zip(previous, block, strict=True)))
 
 
 def _first_repeat(hits: HitBlock, values: np.ndarray) -> int | None:
@@ -181,62 +180,34 @@ def _first_repeat(hits: HitBlock, values: np.ndarray) -> int | None:
     return int(repeats[np.argmin(hits.numbers[repeats])]) if len(repeats) else None
 
 
-def _by_score(blocks: HitBlocks, relevant: np.ndarray, top_k: int) -> Ranking:
-    """Rank documents by their scores; ties stay in the order of the lines.
-
-    relevant: ascending pairs of a query's position and a document's row, as one number. A repeated document
-    that has dropped out of the top k already is not detected: it cannot change the result.
-    """
-    num_queries, num_documents = len(blocks.rows), len(blocks.collection.documents)
-    rows = np.full((num_queries, top_k), PADDING, np.int32)
-    scores = np.full((num_queries, top_k), -np.inf)
-    positives = np.full(num_queries, np.nan, np.float32)
-    for block in blocks:
-        touched = np.unique(block.queries)
-        is_ranked = rows[touched] != PADDING
-        previous = HitBlock(
-            np.zeros(is_ranked.sum(), np.int64),
-            np.repeat(touched, is_ranked.sum(1)),
-            rows[touched][is_ranked],
-            scores[touched][is_ranked],
-        )
-        hits = HitBlock(*(np.concatenate(pair) for pair in zip(previous, block, strict=True)))
-        blocks.check_repeats(hits)
-        order = np.lexsort((-hits.scores, hits.queries))
-        starts = np.searchsorted(hits.queries[order], touched)
-        rank = np.arange(len(order)) - np.repeat(starts, np.diff([*starts, len(order)]))
-        keep = rank < top_k
-        rows[touched], scores[touched] = PADDING, -np.inf
-        target = hits.queries[order][keep], rank[keep]
-        rows[target], scores[target] = hits.documents[order][keep], hits.scores[order][keep]
-        is_relevant = is_in_sorted(block.queries * num_documents + block.documents, relevant)
-        np.fmax.at(positives, block.queries[is_relevant], block.scores[is_relevant].astype(np.float32))
-    return Ranking(rows, scores.astype(np.float32), positives)
+def _rank(hits: HitBlock, ranked: np.ndarray, scores: np.ndarray) -> None:
+    """Rank the documents of the hits' queries by their scores; ties stay in the order of the lines."""
+    order = np.lexsort((-hits.scores, hits.queries))
+    queries, counts = np.unique(hits.queries, return_counts=True)
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    keep = rank < ranked.shape[1]
+    ranked[queries], scores[queries] = PADDING, -np.inf
+    target = hits.queries[order][keep], rank[keep]
+    ranked[target], scores[target] = hits.documents[order][keep], hits.scores[order][keep]
 
 
-def _in_order(blocks: HitBlocks, relevant: np.ndarray, top_k: int) -> Ranking:
+def _append(
+    block: HitBlock, is_relevant: np.ndarray, ranked: np.ndarray, counts: list[int], positives: np.ndarray
+) -> None:
     """Rank documents by the order of the lines. Documents that repeat count once within the top k.
 
     Beyond the top k only the ranks of relevant documents matter, and every hit counts.
     """
-    num_queries, num_documents = len(blocks.rows), len(blocks.collection.documents)
-    rows = np.full((num_queries, top_k), PADDING, np.int32)
-    positives = np.full(num_queries, np.nan, np.float32)
-    counts = [0] * num_queries
-    for block in blocks:
-        is_relevant = is_in_sorted(block.queries * num_documents + block.documents, relevant)
-        pairs = zip(block.queries.tolist(), block.documents.tolist(), is_relevant.tolist(), strict=True)
-        for query, row, relevance in pairs:
-            count = counts[query]
-            if count < top_k:
-                if row in rows[query, :count]:
-                    continue
-                rows[query, count] = row
-            counts[query] = count + 1
-            if relevance:
-                positives[query] = np.fmax(positives[query], -counts[query])
-    scores = np.where(rows == PADDING, -np.inf, -np.arange(1, top_k + 1)).astype(np.float32)
-    return Ranking(rows, scores, positives)
+    pairs = zip(block.queries.tolist(), block.documents.tolist(), is_relevant.tolist(), strict=True)
+    for query, row, relevance in pairs:
+        count = counts[query]
+        if count < ranked.shape[1]:
+            if row in ranked[query, :count]:
+                continue
+            ranked[query, count] = row
+        counts[query] = count + 1
+        if relevance:
+            positives[query] = np.fmax(positives[query], -counts[query])
 
 
 def hits_of(path: Path, queries: Texts, documents: Texts) -> tuple[Iterator[Hit], bool]:
@@ -245,8 +216,9 @@ def hits_of(path: Path, queries: Texts, documents: Texts) -> tuple[Iterator[Hit]
     Files without ids are matched by the texts of queries and documents.
     """
     if is_listed(path):
-        return ((*pair, 0.0) for pair in listed_negatives(path, layout_of(path))), True
-    first = first_line(path)
+        layout = layout_of(path)
+        return listed_hits(path, layout, [layout.negatives]), True
+    first = trec.first_line(path)
     tabs, words = first.text.count("\t"), len(first.text.split())
     if tabs == 3:
         return _ids(path, ("query id", "passage id", "query", "passage"), 1), True
@@ -254,16 +226,20 @@ def hits_of(path: Path, queries: Texts, documents: Texts) -> tuple[Iterator[Hit]
         if words == 3:
             return _ids(path, ("query id", "positive id", "negative id"), 2), True
         return _text_triples(path, queries, documents), True
-    if words == len(RANK_COLUMNS):
-        return read_ranks(path), False
-    if words in (0, len(RUN_COLUMNS)):
-        return read_hits(path), False
+    if words == len(trec.RANK_COLUMNS):
+        return trec.read_ranks(path), False
+    if words in (0, len(trec.RUN_COLUMNS)):
+        return trec.read_hits(path), False
     raise first.error(f"{words} columns in {shown(first.text)}", FORMS, "pass a file of one of these forms")
 
 
 def is_listed(path: Path) -> bool:
-    """Whether a file lists passages in JSON records."""
     return extension(path) in (".json", ".jsonl")
+
+
+def line_of(path: Path, number: int) -> Line:
+    """The place of a hit: a line of its file, or an item of a JSON list."""
+    return Line(path, number, "", "item" if is_listed(path) and is_list(path) else "line")
 
 
 def layout_of(path: Path) -> Layout:
@@ -281,7 +257,7 @@ def layout_of(path: Path) -> Layout:
 def _ids(path: Path, columns: tuple[str, ...], document: int) -> Iterator[Hit]:
     """The query in the first column, and the id in the column `document`."""
     for line in read_lines(path):
-        cells = line.columns(columns)
+        cells = line.cells(columns, filled=True)
         yield line.number, cells[0], cells[document], 0.0
 
 
@@ -294,7 +270,7 @@ def _text_triples(path: Path, queries: Texts, documents: Texts) -> Iterator[Hit]
     rows = np.argsort(keys, kind="stable")
     keys = keys[rows]
     for line in read_lines(path):
-        query, _, negative = line.columns(("query", "positive", "negative"))
+        query, _, negative = line.cells(("query", "positive", "negative"), filled=True)
         for id in query_ids.get(_key(query), ()):
             key = np.uint64(_key(negative))
             position = int(np.searchsorted(keys, key))

@@ -7,20 +7,16 @@
 | training file of FlagEmbedding | `pos_scores` and `neg_scores`, parallel to `pos` and `neg` |
 """
 
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from pyserini_ance.data.collection import Collection, Split
-from pyserini_ance.data.formats.lines import Line, shown
-from pyserini_ance.data.formats.records import read_records
-from pyserini_ance.data.formats.training_files import Layout, listed_passages
-from pyserini_ance.data.rankings import HitBlocks, is_listed, layout_of
-from pyserini_ance.data.trec import Hit, read_hits
+from pyserini_ance.data.formats.training_files import listed_hits
+from pyserini_ance.data.rankings import hit_blocks, is_listed, layout_of, line_of
+from pyserini_ance.data.trec import read_hits
 from pyserini_ance.storage.files import path_in_errors
 
 
@@ -36,7 +32,6 @@ class ScoredPairs:
     width: int
 
     def save(self, folder: Path) -> None:
-        """Write the arrays into a folder."""
         for name, values in (("keys", self.keys), ("scores", self.scores)):
             with path_in_errors(folder / f"{name}.npy"):
                 np.save(folder / f"{name}.npy", values, allow_pickle=False)
@@ -83,43 +78,21 @@ def read_scored_pairs(path: Path, split: Split, collection: Collection) -> Score
     scores no query of the split.
     """
     documents, width = collection.documents, len(collection.documents)
-    hits = _listed(path) if is_listed(path) else read_hits(path)
-    blocks = [*HitBlocks(path, hits, split, collection, np.arange(len(split.queries)))]
-    all_keys = np.concatenate([block.queries * width + block.documents for block in blocks])
-    all_scores = np.concatenate([block.scores.astype(np.float32) for block in blocks])
-    numbers = np.concatenate([block.numbers for block in blocks])
-    order = np.argsort(all_keys, kind="stable")
-    all_keys, all_scores = all_keys[order], all_scores[order]
-    repeated = np.flatnonzero(all_keys[1:] == all_keys[:-1]) + 1
-    if len(different := repeated[all_scores[repeated] != all_scores[repeated - 1]]):
-        query_row, row = divmod(int(all_keys[different[0]]), width)
-        pair = f"document {documents.ids[row]!r} again for query {split.queries.ids[query_row]!r}"
-        line = Line(path, int(numbers[order[different[0]]]), "")
+    if is_listed(path):
+        layout = layout_of(path)
+        hits = listed_hits(path, layout, [layout.positives, layout.negatives], scored=True)
+    else:
+        hits = read_hits(path)
+    blocks = hit_blocks(path, hits, split, collection, np.arange(len(split.queries)))
+    numbers, queries, rows, values = map(np.concatenate, zip(*blocks, strict=True))
+    keys = queries * width + rows
+    order = np.argsort(keys, kind="stable")
+    keys, scores = keys[order], values.astype(np.float32)[order]
+    first = np.append(True, keys[1:] != keys[:-1])
+    if len(different := np.flatnonzero(~first[1:] & (scores[1:] != scores[:-1]))):
+        repeat = different[0] + 1
+        query, row = divmod(int(keys[repeat]), width)
+        pair = f"document {documents.ids[row]!r} again for query {split.queries.ids[query]!r}"
+        line = line_of(path, int(numbers[order[repeat]]))
         raise line.error(f"{pair}, with another score", "one score for a pair", "keep one of the lines")
-    first = np.append(True, all_keys[1:] != all_keys[:-1])
-    return ScoredPairs(all_keys[first], all_scores[first], width)
-
-
-def _listed(path: Path) -> Iterator[Hit]:
-    layout = layout_of(path)
-    for index, (line, record) in enumerate(read_records(path)):
-        query = layout.question(line, index, record).id
-        for key in (layout.positives, layout.negatives):
-            if key in record:
-                ids = [passage.id for passage in listed_passages(line, record, layout, key)]
-                for id, score in zip(ids, _scores(line, record, layout, key, len(ids)), strict=True):
-                    yield line.number, query, id, score
-
-
-def _scores(line: Line, record: dict[str, Any], layout: Layout, key: str, count: int) -> list[float]:
-    """The scores of the passages that a record lists under `key`."""
-    name = f"{key}_scores" if layout.bare else f"{key}: score"
-    scores = record.get(name) if layout.bare else [passage.get("score") for passage in record[key]]
-    if (
-        not isinstance(scores, list)
-        or len(scores) != count
-        or not all(type(score) in (int, float) and math.isfinite(score) for score in scores)
-    ):
-        expected = f"a finite number for each of its {count} passages"
-        raise line.error(f"{name} {shown(scores)}", expected, "add the scores, or pass a TREC run")
-    return [float(score) for score in scores]
+    return ScoredPairs(keys[first], scores[first], width)

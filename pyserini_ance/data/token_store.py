@@ -50,7 +50,6 @@ class TokenStore:
 
     @classmethod
     def of_lists(cls, lists: Sequence[Sequence[int]], specials: Specials) -> "TokenStore":
-        """A store in memory of the token ids in `lists`."""
         offsets = offsets_of(np.fromiter(map(len, lists), np.int64, len(lists)))
         flat = np.fromiter((i for ids in lists for i in ids), np.uint32, int(offsets[-1]))
         return cls(flat, offsets, specials)
@@ -101,11 +100,38 @@ def open_or_build(
     after them.
     """
     kind = np.uint16 if vocabulary <= 1 << 16 else np.uint32
-    publish_once(
-        folder,
-        {"texts": len(texts), "label": label},
-        lambda temporary: _build(temporary, beside(folder, "parts"), texts, tokenize, kind, label),
-    )
+    hidden = beside(folder, "parts")
+
+    def build(claimed: Path) -> None:
+        hidden.mkdir(exist_ok=True)
+        lengths = [np.empty(0, np.uint32)]
+        with (
+            path_in_errors(claimed),
+            open(claimed / f"ids.{np.dtype(kind).name}", "wb") as file,
+            progress_bar(
+                total=len(texts),
+                desc=f"tokenise {label}",
+                unit=" texts",
+                delay=BAR_DELAY_SECONDS,
+                leave=False,
+            ) as bar,
+        ):
+            for start in range(0, len(texts), TEXTS_PER_SHARD):
+                shard = texts.between(start, min(start + TEXTS_PER_SHARD, len(texts)))
+                path = hidden / f"{start}.npz"
+                if not path.exists():  # it is whole
+                    _write_shard(path, shard, tokenize, kind)
+                with np.load(path, allow_pickle=False) as arrays:
+                    lengths.append(arrays["lengths"])
+                    file.write(arrays["ids"].tobytes())
+                bar.update(len(shard))
+        offsets = offsets_of(np.concatenate(lengths))
+        np.save(claimed / "offsets.npy", offsets, allow_pickle=False)
+        shutil.rmtree(hidden)
+        tokens_per_text = offsets[-1] / max(1, len(texts))
+        log.info("tokenised %s: %d texts, %.1f tokens per text", label, len(texts), tokens_per_text)
+
+    publish_once(folder, {"texts": len(texts), "label": label}, build)
     return open_store(folder, specials)
 
 
@@ -122,42 +148,6 @@ def open_store(folder: Path, specials: Specials) -> TokenStore:
 def token_lengths(folder: Path) -> np.ndarray:
     """(N,) int64: the lengths of the texts of an existing store, whole and without special tokens."""
     return np.diff(np.load(folder / "offsets.npy", mmap_mode="r", allow_pickle=False))
-
-
-def _build(
-    folder: Path,
-    hidden: Path,
-    texts: Texts,
-    tokenize: Callable[[list[dict[str, str]]], list[list[int]]],
-    kind: type[np.unsignedinteger],
-    label: str,
-) -> None:
-    """Build a store in `folder`, from the shards in `hidden`, whose files are whole or absent."""
-    hidden.mkdir(exist_ok=True)
-    paths = [hidden / f"{start}.npz" for start in range(0, len(texts), TEXTS_PER_SHARD)]
-    made = sum(path.exists() for path in paths)
-    if made:
-        log.info("resuming tokenisation of %s after %d of %d shards", label, made, len(paths))
-    with progress_bar(
-        total=len(texts), desc=f"tokenise {label}", unit=" texts", delay=BAR_DELAY_SECONDS, leave=False
-    ) as bar:
-        for index, path in enumerate(paths):
-            start = index * TEXTS_PER_SHARD
-            shard = texts.between(start, min(start + TEXTS_PER_SHARD, len(texts)))
-            if not path.exists():
-                _write_shard(path, shard, tokenize, kind)
-            bar.update(len(shard))
-    lengths = [np.empty(0, np.uint32)]
-    with path_in_errors(folder), open(folder / f"ids.{np.dtype(kind).name}", "wb") as file:
-        for path in paths:
-            with np.load(path, allow_pickle=False) as arrays:
-                lengths.append(arrays["lengths"])
-                file.write(arrays["ids"].tobytes())
-    offsets = offsets_of(np.concatenate(lengths))
-    np.save(folder / "offsets.npy", offsets, allow_pickle=False)
-    shutil.rmtree(hidden)
-    tokens_per_text = offsets[-1] / max(1, len(texts))
-    log.info("tokenised %s: %d texts, %.1f tokens per text", label, len(texts), tokens_per_text)
 
 
 def _write_shard(

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -44,14 +44,14 @@ class Judgment(NamedTuple):
 def trec_judgments(path: Path) -> Iterator[Judgment]:
     """Judgments of TREC qrels: four columns separated by blanks or tabs. The second column is ignored."""
     for line in read_lines(path):
-        query, _, document, grade = line.columns(QRELS_COLUMNS, separator=None)
+        query, _, document, grade = line.cells(QRELS_COLUMNS, separator=None, filled=True)
         yield Judgment(line, query, document, grade_of(line, grade))
 
 
 def beir_judgments(path: Path) -> Iterator[Judgment]:
     """Judgments of BEIR: three columns separated by tabs. A first line that ends in `score` is the header."""
     for index, line in enumerate(read_lines(path)):
-        query, document, grade = line.columns(BEIR_COLUMNS)
+        query, document, grade = line.cells(BEIR_COLUMNS, filled=True)
         if index > 0 or grade != BEIR_HEADER:
             yield Judgment(line, query, document, grade_of(line, grade))
 
@@ -99,14 +99,13 @@ def read_run(path: str | Path) -> Run:
     path = Path(path)
     is_ranked = has_ranks(path)
     run: Run = {}
-    ranks: defaultdict[str, set[float]] = defaultdict(set)
+    ranks: set[tuple[str, float]] = set()
     for number, query, document, score in (read_ranks if is_ranked else read_hits)(path):
         scores = run.setdefault(query, {})
-        if document in scores:
-            raise repeated_document(Line(path, number, ""), query, document)
-        if is_ranked and score in ranks[query]:
-            raise repeated_rank(Line(path, number, ""), query, score)
-        ranks[query].add(score)
+        if document in scores or (query, score) in ranks:
+            raise repeated(Line(path, number, ""), query, document if document in scores else None, score)
+        if is_ranked:
+            ranks.add((query, score))
         scores[document] = score
     return run
 
@@ -124,7 +123,7 @@ def read_hits(path: Path) -> Iterator[Hit]:
     if not first_line(path).text:
         raise _no_lines(path, RUN_COLUMNS)
     for line in read_lines(path):
-        query, _, document, _, text, _ = line.columns(RUN_COLUMNS, separator=None)
+        query, _, document, _, text, _ = line.cells(RUN_COLUMNS, separator=None, filled=True)
         try:
             score = float(text)
         except ValueError:
@@ -139,7 +138,7 @@ def read_ranks(path: Path) -> Iterator[Hit]:
     """Like `read_hits`, of MS MARCO's `query document rank`; the score of a rank is its negative."""
     has_first = False
     for line in read_lines(path):
-        query, document, rank = line.columns(RANK_COLUMNS, separator=None)
+        query, document, rank = line.cells(RANK_COLUMNS, separator=None, filled=True)
         if not _RANK.fullmatch(rank):
             raise _rank_error(line, f"rank {shown(rank)}")
         has_first = has_first or int(rank) == 1
@@ -148,10 +147,13 @@ def read_ranks(path: Path) -> Iterator[Hit]:
         raise _rank_error(Line(path, 1, ""), "a file without any rank 1")
 
 
-def repeated_rank(line: Line, query: str, score: float) -> ValueError:
-    """The error to raise for a line whose rank, the negative of its score, an earlier line has for the same
-    query."""
-    return _rank_error(line, f"rank {-score:.0f} again for query {shown(query)}")
+def repeated(line: Line, query: str, document: str | None, score: float) -> ValueError:
+    """The error to raise for a line whose document, or else whose rank, the negative of its score, an earlier
+    line has for the same query."""
+    if document is None:
+        return _rank_error(line, f"rank {-score:.0f} again for query {shown(query)}")
+    problem = f"document {shown(document)} again for query {shown(query)}"
+    return line.error(problem, "each document once per query", "keep one line")
 
 
 def _rank_error(line: Line, problem: str) -> ValueError:
@@ -161,12 +163,6 @@ def _rank_error(line: Line, problem: str) -> ValueError:
 
 def _no_lines(path: Path, columns: tuple[str, ...]) -> ValueError:
     return ValueError(f"{path} has no lines; expected lines of {len(columns)} columns: {', '.join(columns)}")
-
-
-def repeated_document(line: Line, query: str, document: str) -> ValueError:
-    """The error to raise for a line whose document an earlier line has for the same query."""
-    problem = f"document {shown(document)} again for query {shown(query)}"
-    return line.error(problem, "each document once per query", "keep one line")
 
 
 def write_run(path: str | Path, rows: Rows, tag: str, decimals: int = 6) -> None:

@@ -38,10 +38,8 @@ def sum_gradients(parameters: Iterable[nn.Parameter], world: World) -> None:
 
 
 def buckets(parameters: Iterable[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """Yield parameters of one device and type, in order, up to BUCKET_BYTES together.
-
-    A larger parameter gets its own bucket.
-    """
+    """Yield parameters of one device and type, in order, up to BUCKET_BYTES together. A larger parameter gets
+    its own bucket."""
     groups: dict[tuple, list[nn.Parameter]] = {}
     for parameter in parameters:
         groups.setdefault((parameter.device, parameter.dtype), []).append(parameter)

@@ -42,10 +42,8 @@ def join(device: str) -> dist.ProcessGroup:
         torch.cuda.set_device(device)
     store, rank, size = _rendezvous()
     name = f"pyserini_ance/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_joins)}"
-    backend, timeout = (
-        "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl",
-        timedelta(seconds=COLLECTIVE_SECONDS),
-    )
+    timeout = timedelta(seconds=COLLECTIVE_SECONDS)
+    backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
     start = PrefixStore(name, store)
     start.set_timeout(timedelta(seconds=START_SECONDS))
     dist.init_process_group(backend, store=start, rank=rank, world_size=size, timeout=timeout)

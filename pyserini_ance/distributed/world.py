@@ -62,7 +62,6 @@ class World:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the main process, rank 0."""
         return self.rank == 0
 
     def gather(
@@ -137,7 +136,6 @@ class World:
             raise self._lost(error) from error
 
     def all_agree(self, value: bool) -> bool:
-        """Whether `value` is true on every process."""
         if self.size == 1:
             return value
         return all(bool(gathered) for gathered in self._all_gather(torch.tensor([value])))
@@ -207,7 +205,6 @@ class World:
         return gathered
 
     def _lost(self, error: RuntimeError) -> PeerError:
-        return PeerError(
-            f"process {self.rank} of {self.size} lost the others ({str(error).splitlines()[0]}); their own "
-            "messages say why. Start again, training with --resume"
-        )
+        cause = str(error).splitlines()[0]
+        why = "their own messages say why. Start again, training with --resume"
+        return PeerError(f"process {self.rank} of {self.size} lost the others ({cause}); {why}")

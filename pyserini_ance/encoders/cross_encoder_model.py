@@ -44,14 +44,23 @@ class CrossEncoderModel:
         self.model = Model(
             find_model(model, "cross-encoder"), device=device, max_length=length_tokens, model_kwargs=weights
         )
-        self._check_head()
+        # To a plain encoder (BertModel) transformers adds a random head.
+        (architecture, *_) = getattr(self.model.config, "architectures", None) or [""]
+        if architecture and len(self.model) == 1 and not architecture.endswith("ForSequenceClassification"):
+            raise ValueError(
+                f"{self.name} is a {architecture}, which has no head that scores pairs; expected a model "
+                "trained as a cross-encoder (...ForSequenceClassification), such as "
+                "cross-encoder/ms-marco-MiniLM-L6-v2"
+            )
         # Relative positions, without a table of embeddings, have no longest input.
-        named = self.model.named_modules()
-        tables = [table for name, table in named if name.endswith("position_embeddings")]
-        is_limited = any(isinstance(table, torch.nn.Embedding) for table in tables)
+        is_limited = any(
+            isinstance(table, torch.nn.Embedding)
+            for name, table in self.model.named_modules()
+            if name.endswith("position_embeddings")
+        )
         if is_limited and (length_tokens or 0) > (longest := longest_input(self.model)):
             raise ValueError(
-                f"length_tokens is {length_tokens}, but {model} reads at most {longest} tokens; lower it"
+                f"length_tokens is {length_tokens}, but {model} reads at most {longest}; lower it"
             )
         if precision != "fp32":
             for layer in self._layers_of_head():
@@ -62,10 +71,8 @@ class CrossEncoderModel:
         return str(self.model.device)
 
     def scores(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """(P,) float32 on the model's own scale, after its activation function.
-
-        Raises ValueError for a model with several scores per pair.
-        """
+        """(P,) float32 on the model's own scale, after its activation function. Raises ValueError for a model
+        with several scores per pair."""
         return self._predict(pairs, None)
 
     def logits(self, pairs: Sequence[Pair]) -> np.ndarray:
@@ -91,16 +98,6 @@ class CrossEncoderModel:
             )
         return scores
 
-    def _check_head(self) -> None:
-        """Raises ValueError for a plain encoder (BertModel), to which transformers adds a random head."""
-        (architecture, *_) = getattr(self.model.config, "architectures", None) or [""]
-        if architecture and len(self.model) == 1 and not architecture.endswith("ForSequenceClassification"):
-            raise ValueError(
-                f"{self.name} is a {architecture}, which has no head that scores pairs; expected a model "
-                "trained as a cross-encoder (...ForSequenceClassification), such as "
-                "cross-encoder/ms-marco-MiniLM-L6-v2"
-            )
-
     def _layers_of_head(self) -> Iterator[torch.nn.Module]:
         """The layers with weights on top of a sequence classifier's transformer."""
         if len(self.model) > 1:
@@ -119,12 +116,8 @@ def _in_fp32(layer: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def require_sentence_transformers() -> None:
-    """Raises RuntimeError if sentence-transformers is not installed."""
     if find_spec("sentence_transformers") is None:
-        raise RuntimeError(
-            "cross-encoders need sentence-transformers, which is not installed: "
-            "python -m pip install sentence-transformers"
-        )
+        raise RuntimeError("cross-encoders need `python -m pip install sentence-transformers`")
 
 
 def record_text(record: Mapping[str, str], template: str | None = None) -> str:

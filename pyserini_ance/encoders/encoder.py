@@ -140,12 +140,10 @@ class Encoder:
     @property
     def attention(self) -> str:
         """How the towers compute attention, by transformers' names, such as `sdpa`."""
-        return ", ".join(
-            sorted({model.config._attn_implementation for model in transformers_in(self.towers)})
-        )
+        kinds = {model.config._attn_implementation for model in transformers_in(self.towers)}
+        return ", ".join(sorted(kinds))
 
     def untie(self) -> None:
-        """Give documents a tower of their own, with equal weights at first."""
         self.towers.untie()
         self.family = self.family.model_copy(update={"tied": False})
 
@@ -212,12 +210,11 @@ class Encoder:
         fields = text if isinstance(text, Mapping) else {"text": text}
         problem = None
         if other := [type(value).__name__ for value in fields.values() if not isinstance(value, str)]:
-            expected = "a string, or a dict of fields that are strings"
-            problem = f"with a value of type {other[0]}; expected {expected}"
+            problem = f"a value of type {other[0]}; expected a string, or a dict of fields that are strings"
         elif not all(map(is_utf8, fields.values())):
-            problem = "which holds half a surrogate pair; remove the character"
+            problem = "half a surrogate pair; remove the character"
         if problem:
-            raise ValueError(f"texts[{position}] is {shown(text)}, {problem}")
+            raise ValueError(f"texts[{position}] is {shown(text)}, with {problem}")
         template = self.family.tokenization.side(side).template
         if not any(f"{{{name}}}" in template for name in fields):
             raise ValueError(

@@ -4,21 +4,20 @@ A family is the configuration of a tower, and builds, loads and saves one.
 """
 
 import copy
-import importlib.util
 from abc import abstractmethod
 from collections.abc import Mapping
-from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, StrictBool, model_validator
-from torch import nn
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from pyserini_ance.data.collection import SIDES, Side
+from pyserini_ance.encoders.hub import resolve_model
 from pyserini_ance.encoders.tokenization import Tokenization
-from pyserini_ance.recipe.components import Component, did_you_mean, expected, similar_name
+from pyserini_ance.recipe.components import Component, expected
 from pyserini_ance.storage.files import read_json_object
 
 if TYPE_CHECKING:
@@ -65,16 +64,13 @@ class TwoTower(nn.Module):
         return self.queries if side == "query" else self.documents
 
     def untie(self) -> None:
-        """Give documents a tower of their own, with equal weights at first."""
         if self.tied:
             self.documents = copy.deepcopy(self.queries)
 
     def freeze(self, side: Side) -> None:
         """Disable gradients and dropout of a tower. Raises ValueError if the other side shares it."""
         if self.tied:
-            raise ValueError(
-                f"the {side} tower cannot be frozen alone, because the towers are tied; untie them first"
-            )
+            raise ValueError(f"the {side} tower cannot be frozen alone, the towers are tied: untie them")
         self.tower(side).requires_grad_(False)
         self.train(self.training)
 
@@ -90,19 +86,15 @@ class TwoTower(nn.Module):
         return self
 
     def forward(
-        self,
-        side: Side,
-        ids: torch.Tensor,
-        mask: torch.Tensor | None,
-        weights: Mapping[str, torch.Tensor] | None = None,
-    ) -> torch.Tensor:
+        self, side: Side, ids: Tensor, mask: Tensor | None, weights: Mapping[str, Tensor] | None = None
+    ) -> Tensor:
         """ids (B, L) and mask (B, L) of one side -> vectors (B, D) float32; mask None: no text is padded.
 
         `weights` take the place of the tower's own of these names, in this call.
         """
         tower = self.tower(side)
         inputs = side, ids, torch.ones_like(ids) if mask is None and tower.needs_mask else mask
-        vectors: torch.Tensor = functional_call(tower, dict(weights), inputs) if weights else tower(*inputs)
+        vectors: Tensor = functional_call(tower, dict(weights), inputs) if weights else tower(*inputs)
         return vectors
 
 
@@ -174,14 +166,10 @@ class Family(Component):
     @model_validator(mode="after")
     def check_document_model(self) -> "Family":
         if self.tied and self.document_model is not None:
-            raise ValueError(
-                "document_model is set, but the towers share their weights; "
-                "set `tied: false`, or remove document_model"
-            )
+            raise ValueError("document_model is set, but the towers share their weights; set `tied: false`")
         return self
 
     def model_of(self, side: Side) -> str:
-        """The initial weights of a side's tower."""
         return self.document_model or self.model if side == "document" else self.model
 
     @abstractmethod
@@ -210,46 +198,6 @@ def completed(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any
     return made
 
 
-def resolve_model(model: str, key: str = "encoder.model") -> str:
-    """Convert a recipe's `model` to a folder or hub name that transformers can load.
-
-    Raises FileNotFoundError, naming `key`, for a package or folder that does not exist.
-    """
-    if model.startswith("python:"):
-        package, _, inner = model.removeprefix("python:").partition("/")
-        spec = importlib.util.find_spec(package)
-        if spec is None or spec.origin is None:
-            near, hint = did_you_mean(package, packages_distributions()), package.replace("_", "-")
-            raise FileNotFoundError(
-                f"{key} {model!r}: no Python package {package!r} is installed{near}; try `pip install {hint}`"
-            )
-        if not (folder := Path(spec.origin).parent / inner).is_dir():
-            raise FileNotFoundError(f"{key} {model!r}: the package has no folder {folder}")
-        return str(folder)
-    if not is_local(model):
-        return model
-    path = Path(model).expanduser()
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{key} {model!r}: no such folder{similar_name(path)}; the working directory is {Path.cwd()}; "
-            "expected a Hugging Face model folder or a hub name"
-        )
-    return str(path)
-
-
-def is_local(model: str) -> bool:
-    """Whether `model` names a folder or file of this machine, which need not exist.
-
-    Hub names have at most one slash. A name in a folder that exists, such as runs/demo-teacher where there is
-    runs/, is a path.
-    """
-    if model.startswith("python:"):
-        return False
-    path = Path(model).expanduser()
-    in_a_folder = "/" in model and path.parent.is_dir()
-    return path.exists() or in_a_folder or model.startswith((".", "/", "~")) or model.count("/") > 1
-
-
 def quiet_transformers() -> None:
     """Silence transformers' reports on loading; families check for missing and unexpected weights."""
     from transformers.utils import logging as transformers_logging
@@ -275,7 +223,7 @@ def longest_input(model: "PreTrainedModel") -> int:
 MASKED_ALONE = {"bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"}
 
 
-def attention_mask(model: Any, mask: torch.Tensor | None) -> torch.Tensor | None:
+def attention_mask(model: Any, mask: Tensor | None) -> Tensor | None:
     """Return the mask (B, L) in the form that `model` takes without a look at its values.
 
     To find out whether nothing is padded, transformers reads the mask of fused attention, for which the host
@@ -287,7 +235,7 @@ def attention_mask(model: Any, mask: torch.Tensor | None) -> torch.Tensor | None
     return mask.bool()[:, None, None, :]
 
 
-def pool(hidden: torch.Tensor, mask: torch.Tensor | None, pooling: str) -> torch.Tensor:
+def pool(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
     """hidden (B, L, H), mask (B, L) or None -> (B, H) float32; means use float32, because bf16 sums lose
     digits."""
     if pooling == "cls":

@@ -36,13 +36,11 @@ PROCESSORS = {
 
 
 def usable_cores() -> int:
-    """The cores that this process may use."""
     # macOS has no affinity.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def memory_bytes() -> int:
-    """The memory of this machine."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -67,10 +65,8 @@ def _amd_family() -> int | None:
 
 
 def _has_fast_bf16() -> bool:
-    """Whether it has AVX512-BF16 or AMX.
-
-    Other processors emulate bf16, which is slower than fp32; oneDNN's own probe says yes to any AVX-512.
-    """
+    """Whether it has AVX512-BF16 or AMX. Other processors emulate bf16, which is slower than fp32; oneDNN's
+    own probe says yes to any AVX-512."""
     probe = getattr(torch.cpu, "get_capabilities", None)  # a torch without this probe stays in fp32
     capabilities = probe() if probe else {}
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))

@@ -1,13 +1,55 @@
-"""Models of the Hugging Face hub: whether one can be had, and its files, by one request each.
+"""Names of models: of folders, of Python packages, and of the Hugging Face hub, which gets one request each.
 
 The hub's own libraries retry for long.
 """
 
+import importlib.util
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
-from pyserini_ance.encoders.family import is_local, resolve_model
+from pyserini_ance.recipe.components import did_you_mean, similar_name
 
 HUB_SECONDS = 10  # until the hub must have answered
+
+
+def resolve_model(model: str, key: str = "encoder.model") -> str:
+    """Convert a recipe's `model` to a folder or hub name that transformers can load.
+
+    Raises FileNotFoundError, naming `key`, for a package or folder that does not exist.
+    """
+    if model.startswith("python:"):
+        package, _, inner = model.removeprefix("python:").partition("/")
+        spec = importlib.util.find_spec(package)
+        if spec is None or spec.origin is None:
+            near, hint = did_you_mean(package, packages_distributions()), package.replace("_", "-")
+            raise FileNotFoundError(
+                f"{key} {model!r}: no Python package {package!r} is installed{near}; try `pip install {hint}`"
+            )
+        if not (folder := Path(spec.origin).parent / inner).is_dir():
+            raise FileNotFoundError(f"{key} {model!r}: the package has no folder {folder}")
+        return str(folder)
+    if not is_local(model):
+        return model
+    path = Path(model).expanduser()
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{key} {model!r}: no such folder{similar_name(path)}; the working directory is {Path.cwd()}; "
+            "expected a model folder or a hub name"
+        )
+    return str(path)
+
+
+def is_local(model: str) -> bool:
+    """Whether `model` names a folder or file of this machine, which need not exist.
+
+    Hub names have at most one slash. A name in a folder that exists, such as runs/demo-teacher where there is
+    runs/, is a path.
+    """
+    if model.startswith("python:"):
+        return False
+    path = Path(model).expanduser()
+    in_a_folder = "/" in model and path.parent.is_dir()
+    return path.exists() or in_a_folder or model.startswith((".", "/", "~")) or model.count("/") > 1
 
 
 def find_model(model: str, key: str = "encoder.model") -> str:

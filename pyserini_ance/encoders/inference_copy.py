@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from pyserini_ance.encoders.family import Tower
@@ -100,7 +100,7 @@ class PackedLinear(nn.Module):
     rounds differently.
     """
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype):
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype):
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.dtype = dtype
@@ -109,18 +109,16 @@ class PackedLinear(nn.Module):
         self.bias = None if bias is None else bias.detach().to(dtype).contiguous()
 
     @cached_property
-    def weight(self) -> torch.Tensor:
+    def weight(self) -> Tensor:
         """In rows and columns, for models that read it, such as T5 and DeBERTa."""
-        unpacked: torch.Tensor = self._packed.to_dense()
+        unpacked: Tensor = self._packed.to_dense()
         return unpacked
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+    def forward(self, inputs: Tensor) -> Tensor:
         """inputs (..., in_features) -> (..., out_features)."""
         if inputs.dtype != self.dtype:  # under autocast, say
             return functional.linear(inputs, self.weight, self.bias)
-        outputs: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
-            inputs, self._packed, self.bias, "none", [], ""
-        )
+        outputs: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self._packed, self.bias, "none", [], "")
         return outputs
 
 
@@ -150,7 +148,6 @@ def _operators_agree(dtype: torch.dtype) -> bool:
 
 
 def _agrees(rows: int, inputs: int, outputs: int, dtype: torch.dtype) -> bool:
-    """Whether a product agrees within the rounding of `dtype`."""
     numbers = torch.arange(max(rows, outputs) * inputs, dtype=torch.float64).sin().to(dtype)
     given = numbers[: rows * inputs].view(rows, inputs)
     weight = numbers[: outputs * inputs].view(outputs, inputs)

@@ -70,11 +70,8 @@ def reduce_layers[Model: "PreTrainedModel"](
 def _find_layers(model: "PreTrainedModel", source: str) -> tuple[str, int]:
     """The name and the length of the model's list of layers: `encoder.layer` of BERT and RoBERTa."""
     count = getattr(model.config, "num_hidden_layers", None)
-    found = [
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, nn.ModuleList) and len(module) == count
-    ]
+    lists = ((name, each) for name, each in model.named_modules() if isinstance(each, nn.ModuleList))
+    found = [name for name, each in lists if len(each) == count]
     if count is None or len(found) != 1:
         raise ValueError(
             f"encoder.layers needs a model with one list of its layers, such as BERT's encoder.layer, but "

@@ -1,7 +1,7 @@
 """Loading and saving of encoders: Hugging Face's files, and a side file with all settings that they lack.
 
 Untied towers are saved in `queries/` and `documents/`, each a complete checkpoint. Towers that a run has
-exported in DPR's format (`dpr_export.py`) are loaded in the same way.
+exported in DPR's format (`exports.py`) are loaded in the same way.
 """
 
 from collections.abc import Collection
@@ -13,19 +13,9 @@ from safetensors import SafetensorError, safe_open
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.family import (
-    MAY_DIFFER,
-    SIDE_FILE,
-    START_KEYS,
-    START_SETTINGS,
-    Family,
-    TwoTower,
-    is_local,
-    resolve_model,
-)
-from pyserini_ance.encoders.foreign_formats import TEVATRON_FOLDER
-from pyserini_ance.encoders.hub import find_model
-from pyserini_ance.encoders.released import seed_tokenizer
+from pyserini_ance.encoders.family import MAY_DIFFER, SIDE_FILE, START_KEYS, START_SETTINGS, Family, TwoTower
+from pyserini_ance.encoders.hub import find_model, is_local, resolve_model
+from pyserini_ance.encoders.released import TEVATRON_FOLDER, seed_tokenizer
 from pyserini_ance.encoders.sentence_transformers_import import has_two_towers, tower_source
 from pyserini_ance.encoders.tokenization import TextTokenizer, have_equal_ids
 from pyserini_ance.recipe.components import component_class
@@ -88,33 +78,15 @@ def initial_encoder(family: Family, seed: int, device: str = "cpu") -> Encoder:
     tokenizers = [load_tokenizer(source) for source in tokenizer_sources]
     if not have_equal_ids(*tokenizers):
         raise ValueError(
-            f"{family.model} and {family.document_model} have different tokenizers; "
-            "two towers need one vocabulary"
+            f"{family.model} and {family.document_model} have different tokenizers; two towers need one "
+            "vocabulary"
         )
     return Encoder(family, TwoTower(*towers), TextTokenizer(tokenizers[0], family.tokenization), device)
 
 
 def initial_tokenizer(family: Family) -> TextTokenizer:
-    """The tokenizer of `initial_encoder`, without loading weights."""
-    return TextTokenizer(
-        load_tokenizer(tokenizer_source(family, _source(family, "query"))), family.tokenization
-    )
-
-
-def initial_files(family: Family) -> list[Path] | None:
-    """All files that the encoder is made of that a recipe starts from, and others in their folders.
-
-    None if they are unknown: those of a hub model, and the code of a family that this package lacks. Raises
-    what `initial_tokenizer` raises before it loads anything.
-    """
-    sides = SIDES[:1] if family.tied else SIDES
-    sources = [_source(family, side) for side in sides]
-    paths = {Path(path) for source in sources for path in (source, tokenizer_source(family, source))}
-    paths |= {Path(resolve_model(family.model_of(side))) for side in sides}  # it may have a head there
-    if ":" in family.kind or not all(path.exists() for path in paths):
-        return None
-    found = {file for path in paths for file in (path.rglob("*") if path.is_dir() else (path,))}
-    return sorted(file for file in found if file.is_file())
+    tokenizer = load_tokenizer(tokenizer_source(family, _source(family, "query")))
+    return TextTokenizer(tokenizer, family.tokenization)
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:
@@ -124,11 +96,10 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
         _save_tower(encoder, "query", folder, family.model_dump(mode="json"))
         return
     for side, name in TOWERS.items():
-        alone = family.model_copy(
-            update={"tied": True, "model": family.model_of(side), "document_model": None}
-        )
+        own = {"tied": True, "model": family.model_of(side), "document_model": None}
+        alone = family.model_copy(update=own).model_dump(mode="json")
         (folder / name).mkdir()
-        _save_tower(encoder, side, folder / name, {"tower": side, **alone.model_dump(mode="json")})
+        _save_tower(encoder, side, folder / name, {"tower": side, **alone})
     _write_side_file(encoder, folder, family.model_dump(mode="json"))
 
 
@@ -162,9 +133,8 @@ def check_weight_files(folder: Path) -> None:
             with safe_open(path, framework="pt"):  # compares the file's size with its header
                 pass
         except SafetensorError as error:
-            raise RuntimeError(
-                f"{path} is damaged ({error}); copy it again. `train --resume` exports a run's model again"
-            ) from error
+            cure = "copy it again. `train --resume` exports a run's model again"
+            raise RuntimeError(f"{path} is damaged ({error}); {cure}") from error
 
 
 def _load(family: Family, folder: Path, device: str) -> Encoder:
@@ -182,9 +152,8 @@ def load_tower(folder: str | Path, side: Side, device: str = "cpu") -> Encoder:
     """
     saved_side = read_side_file(folder).get("tower", side)
     if saved_side != side:
-        raise ValueError(
-            f"{folder} encodes a {saved_side}, not a {side}; use {Path(folder).parent / TOWERS[side]}"
-        )
+        other = Path(folder).parent / TOWERS[side]
+        raise ValueError(f"{folder} encodes a {saved_side}, not a {side}; use {other}")
     return load_encoder(tower_folder(folder, side), device)
 
 
@@ -198,8 +167,8 @@ def read_side_file(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / SIDE_FILE
     if not path.exists():
         raise FileNotFoundError(
-            f"{path} is missing: {folder} is not an encoder saved by pyserini_ance. "
-            "Pass RUN/model or a checkpoint's model folder."
+            f"{path} is missing: {folder} is not an encoder saved by pyserini_ance. Pass RUN/model or a "
+            "checkpoint's model folder."
         )
     side = read_json(path)
     if side.get("format") != SIDE_FORMAT:
@@ -208,7 +177,6 @@ def read_side_file(folder: str | Path) -> dict[str, Any]:
 
 
 def family_of(folder: str | Path) -> Family:
-    """The family with the settings of a saved encoder."""
     side = read_side_file(folder)
     family = cast(type[Family], component_class("encoder", side["kind"]))
     settings = {
@@ -225,21 +193,14 @@ def _source(family: Family, side: Side) -> str:
     """
     model = find_model(family.model_of(side))
     source = Path(model)
-    if (pair := source / TEVATRON_FOLDER[side]).is_dir():
-        if family.tied:
-            raise ValueError(
-                f"{source} has two towers, {' and '.join(TEVATRON_FOLDER.values())}; set encoder.tied=false"
-            )
-        return str(pair)
-    if not (source / SIDE_FILE).exists():
-        tower = tower_source(model, side)
-        if family.tied and has_two_towers(model):
-            raise ValueError(
-                f"{model} is a sentence-transformers model of two towers; set encoder.tied=false"
-            )
-        return tower
-    _check_settings(family, source, START_SETTINGS)
-    return str(tower_folder(source, side))
+    if (source / SIDE_FILE).exists():
+        _check_settings(family, source, START_SETTINGS)
+        return str(tower_folder(source, side))
+    is_pair = (pair := source / TEVATRON_FOLDER[side]).is_dir()
+    tower = str(pair) if is_pair else tower_source(model, side)
+    if family.tied and (is_pair or has_two_towers(model)):
+        raise ValueError(f"{model} has two towers; set encoder.tied=false")
+    return tower
 
 
 def _save_tower(encoder: Encoder, side: Side, folder: Path, about: dict[str, Any]) -> None:
@@ -275,13 +236,13 @@ def _check_settings(family: Family, source: Path, changes: Collection[str]) -> N
     """
     saved = family_of(source)
     if family.tied and not saved.tied:
-        raise ValueError(
-            f"{source} has two towers; set encoder.tied=false, or start from {source / TOWERS['query']}"
-        )
+        cure = f"set encoder.tied=false, or start from {source / TOWERS['query']}"
+        raise ValueError(f"{source} has two towers; {cure}")
     for key in [name for name in type(family).model_fields if name not in (*MAY_DIFFER, *changes)]:
-        given, expected = getattr(family, key), getattr(saved, key, None)
+        given: Any = getattr(family, key)
+        expected: Any = getattr(saved, key, None)
         if key == "tokenization":
-            given, expected = family.tokenization.without_lengths(), saved.tokenization.without_lengths()
+            given, expected = given.without_lengths(), expected.without_lengths()
         if given != expected:
             allow = f", or, if this is intended, set `allow_changes: [{key}]` under the stage's `init_from:`"
             raise ValueError(

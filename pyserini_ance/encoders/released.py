@@ -1,20 +1,26 @@
-"""Released checkpoints: recognises the formats of released.yaml, and warns of other settings than theirs."""
+"""Released checkpoints: recognises the formats of released.yaml, warns of other settings than theirs, and
+reads files that Hugging Face does not: DPR checkpoints, Tevatron heads, arguments of microsoft/ANCE.
+"""
 
 import logging
+import pickle
 import re
+from argparse import Namespace
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from zipfile import ZipFile, is_zipfile
 
+import torch
 import yaml
 
 from pyserini_ance.data.collection import SIDES, Side
-from pyserini_ance.encoders.foreign_formats import read_arguments
 from pyserini_ance.encoders.sentence_transformers_import import sentence_transformers_settings, tower_source
 from pyserini_ance.recipe.components import Settings
-from pyserini_ance.storage.files import read_json
+from pyserini_ance.storage.files import read_json_object
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -25,6 +31,9 @@ log = logging.getLogger(__name__)
 # The architectures and prefixes of Hugging Face's DPRQuestionEncoder and DPRContextEncoder.
 DPR_FOLDER: dict[str, Side] = {"DPRQuestionEncoder": "query", "DPRContextEncoder": "document"}
 DPR_PREFIX: dict[Side, str] = {"query": "question_encoder.bert_model.", "document": "ctx_encoder.bert_model."}
+DPR_FILE: dict[Side, str] = {"query": "question_model.", "document": "ctx_model."}
+TEVATRON_FOLDER: dict[Side, str] = {"query": "query_model", "document": "passage_model"}
+TEVATRON_POOLER: dict[Side, str] = {"query": "linear_q.", "document": "linear_p."}
 
 
 @dataclass(frozen=True)
@@ -67,13 +76,11 @@ def form_of(kind: str, source: str, config: Mapping[str, Any]) -> Form | None:
     """The format of a released checkpoint; None for anything else, such as a pretrained language model."""
     architecture = (config.get("architectures") or [""])[0]
     for form in FORMS:
-        matches = (
+        if form.kind == kind and (
             architecture in form.architectures
             or config.get("model_type") in form.model_types
             or _called(form.called, source)
-        )
-        if form.kind == kind and (
-            matches or (form.arguments and form.arguments.items() <= read_arguments(source).items())
+            or (form.arguments and form.arguments.items() <= read_arguments(source).items())
         ):
             return form
     return None
@@ -81,10 +88,8 @@ def form_of(kind: str, source: str, config: Mapping[str, Any]) -> Form | None:
 
 def _called(pattern: str, source: str) -> bool:
     """Whether the name of a release matches: that of `~/models/DANCE/checkpoint-190000` is `DANCE`."""
-    return (
-        re.search(f"({pattern})[^/]*$", re.sub(_TABLE["below"], "", source.rstrip("/")), re.IGNORECASE)
-        is not None
-    )
+    name = re.sub(_TABLE["below"], "", source.rstrip("/"))
+    return bool(re.search(f"({pattern})[^/]*$", name, re.IGNORECASE))
 
 
 def warn_about_settings(
@@ -100,8 +105,9 @@ def warn_about_settings(
         given = attrgetter(key)(encoder)
         given = given.model_dump() if isinstance(given, Settings) else given
         if given > value if key.endswith("length_tokens") else given != value:
-            text = "encoder.%s is %r, and %s was trained with %r [%s]"
-            log.warning(text, key, given, source, value, form.description)
+            log.warning(
+                f"encoder.{key} is {given!r}, and {source} was trained with {value!r} [{form.description}]"
+            )
 
 
 def check_unexpected_weights(source: str, unexpected: Collection[str], form: Form | None) -> None:
@@ -130,11 +136,11 @@ def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
     config = PreTrainedConfig.get_config_dict(tower_source(source, "query"))[0]
     forms = (form_of(kind, source, config) for kind in ("roberta_ance", "transformer"))
     form = next((form for form in forms if form), None)
-    settings: dict[str, Any] = (
-        {"kind": form.kind, **form.vectors} if form else {"kind": "transformer", "pooling": "mean"}
-    )
-    transformer = settings["kind"] == "transformer"
-    named = sentence_transformers_settings(source, download=True, given=given) if transformer else {}
+    settings: dict[str, Any] = {"kind": "transformer", "pooling": "mean"}
+    if form:
+        settings = {"kind": form.kind, **form.vectors}
+    is_plain = settings["kind"] == "transformer"
+    named = sentence_transformers_settings(source, download=True, given=given) if is_plain else {}
     tokenization: dict[str, Any] = {"query": {}, "document": {}}
     for key, value in (form.reads if form else {}).items():
         side, _, name = key.rpartition(".")
@@ -154,19 +160,107 @@ def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def seed_tokenizer(source: str) -> "PreTrainedTokenizerBase | None":
     """SEED-Encoder's WordPiece as a Hugging Face tokenizer; None if `source` is not a SEED-Encoder."""
-    if (
-        not (config := Path(source) / "config.json").exists()
-        or form_of(SEED.kind, source, read_json(config)) is not SEED
-    ):
+    config = read_json_object(Path(source) / "config.json")
+    if config is None or form_of(SEED.kind, source, config) is not SEED:
         return None
     from transformers import BertTokenizer
 
-    tokenizer = BertTokenizer.from_pretrained(
-        source, do_lower_case=False, strip_accents=False, mask_token="<mask>"
-    )
-    if tokenizer.pad_token_id != (padding := read_json(config)["pad_token_id"]):
+    as_seed: dict[str, Any] = {"do_lower_case": False, "strip_accents": False, "mask_token": "<mask>"}
+    tokenizer = BertTokenizer.from_pretrained(source, **as_seed)
+    if tokenizer.pad_token_id != (padding := config["pad_token_id"]):
         raise ValueError(
-            f"{source}: its vocab.txt has [PAD] at {tokenizer.pad_token_id}, "
-            f"its config.json pad_token_id {padding}; download both again"
+            f"{source}: its vocab.txt has [PAD] at {tokenizer.pad_token_id}, its config.json pad_token_id "
+            f"{padding}; download both again"
         )
     return tokenizer
+
+
+class _Unread:
+    """In place of any object of a pickle that is not a tensor: takes its contents, and keeps nothing."""
+
+    def __init__(self, *_: Any, **__: Any):
+        pass
+
+    def __call__(self, *_: Any, **__: Any) -> "_Unread":
+        return self
+
+    __setstate__ = __setitem__ = append = extend = add = __call__
+
+
+class _TensorsOnly(pickle.Unpickler):
+    """Finds what rebuilds tensors, and nothing else: no other name of the file is imported or called."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in TENSOR_NAMES or (module == "torch" and name.endswith("Storage")):
+            return super().find_class(module, name)
+        return _Unread
+
+
+TENSOR_NAMES = {
+    ("collections", "OrderedDict"),
+    ("torch._utils", "_rebuild_tensor_v2"),
+    ("torch._utils", "_rebuild_parameter"),
+    ("torch", "Size"),
+}
+# What torch.load takes as `pickle_module`.
+TENSORS_ONLY = SimpleNamespace(
+    __name__="tensors_only",
+    Unpickler=_TensorsOnly,
+    load=lambda file, **settings: _TensorsOnly(file, **settings).load(),
+)
+
+
+def read_dpr_file(path: Path, side: Side) -> dict[str, torch.Tensor]:
+    """The weights of one tower in a DPR checkpoint file, under BERT's names.
+
+    Only the tensors of its `model_dict` are read. Optimizer, scheduler and arguments may hold any objects;
+    they stay empty, and no code of the file is executed. Raises RuntimeError if the file is not a DPR
+    checkpoint.
+    """
+    try:
+        if is_zipfile(path) and any(name.endswith("constants.pkl") for name in ZipFile(path).namelist()):
+            raise ValueError("it is a TorchScript program")  # which torch.load would start
+        content = torch.load(path, map_location="cpu", pickle_module=TENSORS_ONLY, weights_only=False)
+        named = dict(content["model_dict"].items())
+    except OSError:
+        raise
+    except Exception as error:  # of a damaged or another file: pickle and torch raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise RuntimeError(f"{path} cannot be read as a DPR checkpoint: {reason}") from error
+    prefix = DPR_FILE[side]
+    names = [name for name in named if isinstance(name, str) and name.startswith(prefix)]
+    tower = {name.removeprefix(prefix): named[name] for name in names}
+    if others := [name for name, value in tower.items() if not isinstance(value, torch.Tensor)]:
+        raise RuntimeError(f"{path} cannot be read as a DPR checkpoint: {prefix}{others[0]} is not a tensor")
+    if not tower:
+        raise RuntimeError(f"{path} is not a DPR checkpoint: its model_dict has no {prefix}*")
+    return tower
+
+
+def read_arguments(source: str) -> dict[str, Any]:
+    """The training arguments of a checkpoint of microsoft/ANCE or derived code; empty without them."""
+    if not (file := Path(source) / "training_args.bin").is_file():
+        return {}
+    try:
+        with torch.serialization.safe_globals([Namespace]):
+            arguments = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # of another trainer's or a damaged file, which is optional
+        log.info("%s is ignored: %s", file, error)
+        return {}
+    return vars(arguments) if isinstance(arguments, Namespace) else {}
+
+
+def read_pooler(folder: Path, side: Side, tied: bool) -> dict[str, torch.Tensor] | None:
+    """`weight` and `bias` of Tevatron's linear head for a side, from pooler.pt, or None without the file."""
+    root = folder.parent if folder.name in TEVATRON_FOLDER.values() else folder
+    if not (file := root / "pooler.pt").exists():
+        return None
+    saved = torch.load(file, map_location="cpu", weights_only=True)
+    names = ("weight", "bias")
+    if saved.keys() != {f"{linear}{name}" for linear in TEVATRON_POOLER.values() for name in names}:
+        found = ", ".join(sorted(saved))
+        raise RuntimeError(f"{file} contains {found}; expected weight and bias of linear_q and linear_p")
+    query, document = ([saved[f"{linear}{name}"] for name in names] for linear in TEVATRON_POOLER.values())
+    if tied and not all(map(torch.equal, query, document)):
+        raise ValueError(f"{file} has a separate head for documents; set encoder.tied=false")
+    return dict(zip(names, query if side == "query" else document, strict=True))

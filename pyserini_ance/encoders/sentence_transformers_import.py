@@ -9,9 +9,8 @@ import json
 import logging
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -34,27 +33,23 @@ TRANSFORMER: dict[str, Any] = {
 }
 READ = {"max_seq_length", "do_lower_case", "query_length", "document_length", "unpad_inputs"}
 HARMLESS = {"add_pooling_layer", "attn_implementation", "dtype", "torch_dtype", "model_max_length"}
-OLDER_FILES = tuple(
-    f"sentence_{name}_config.json"
-    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-)
+OLDER_MODELS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+OLDER_FILES = tuple(f"sentence_{name}_config.json" for name in OLDER_MODELS)
 # The models whose first position is that after the padding's.
 AFTER_PADDING = {"camembert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl"}
 # Prompts, lengths and lower-casing are of a side; these settings are of the encoder.
 SHARED = ("pooling", "projection", "lowercase")
 
 
-@dataclass(frozen=True)
-class _Files:
+class _Files(NamedTuple):
     """The JSON files of a model, in a folder or on the hub."""
 
     source: str
-    download: bool
+    download: bool = False
 
     def read(self, *parts: str) -> Any:
         """A file's content, {} without the file."""
-        name = PurePosixPath(*parts).as_posix()
-        file = model_file(self.source, name, self.download)
+        file = model_file(self.source, PurePosixPath(*parts).as_posix(), self.download)
         return {} if file is None else json.loads(file.read_text(encoding="utf-8"))
 
     def refuse(self, what: str, cure: str) -> ValueError:
@@ -91,8 +86,7 @@ def sentence_transformers_settings(
     if first["normalize"] != last["normalize"]:
         normalize = "query" if first["normalize"] else "document"
     tokenization: dict[str, Any] = {side: settings["tokenization"] for side, settings in known.items()}
-    if first["lowercase"]:
-        tokenization["lowercase"] = True
+    tokenization["lowercase"] = first["lowercase"]
     made = {
         "pooling": first["pooling"],
         "normalize": normalize,
@@ -119,7 +113,7 @@ def tower_source(source: str, side: Side) -> str:
 
 def has_two_towers(source: str) -> bool:
     """Whether queries and documents have other weights, in a model that `tower_source` has looked at."""
-    modules = [_modules(_Files(source, download=False), side) for side in SIDES]
+    modules = [_modules(_Files(source), side) for side in SIDES]
     query, document = ({path for kind, path in of if kind in ("Transformer", "Dense")} for of in modules)
     return query != document
 
@@ -127,7 +121,7 @@ def has_two_towers(source: str) -> bool:
 def read_dense(source: str, side: Side) -> dict[str, torch.Tensor] | None:
     """`weight` and `bias` of the Dense layer of a side, in a model that `tower_source` has looked at; None
     without one."""
-    if (dense := _layers(_Files(source, download=False), side).get("Dense")) is None:
+    if (dense := _layers(_Files(source), side).get("Dense")) is None:
         return None
     from safetensors.torch import load_file
 
@@ -142,15 +136,11 @@ def read_dense(source: str, side: Side) -> dict[str, torch.Tensor] | None:
 
 
 def check_similarity(source: str, normalized: bool) -> None:
-    """Warn about a model whose own scores are not inner products."""
-    config = _Files(source, download=False).read("config_sentence_transformers.json")
-    function = config.get("similarity_fn_name")
+    function = _Files(source).read("config_sentence_transformers.json").get("similarity_fn_name")
     if function in (None, "dot") or (function == "cosine" and normalized):
         return
     cure = "set encoder.normalize=true to rank as it does" if function == "cosine" else "it ranks differently"
-    log.warning(
-        "%s compares vectors by %s, here they are compared by inner product; %s", source, function, cure
-    )
+    log.warning(f"{source} compares vectors by {function}, here they are compared by inner product; {cure}")
 
 
 def _modules(files: _Files, side: Side) -> list[tuple[str, str]]:
@@ -189,10 +179,8 @@ def _kind(name: str) -> str:
 
 
 def _route(files: _Files, path: str, side: Side) -> list[tuple[str, str]]:
-    """The kinds and folders of a Router's modules for texts of a side.
-
-    Source: sentence-transformers 6.2, `Router._resolve_route_name`.
-    """
+    """The kinds and folders of a Router's modules for texts of a side. Source: sentence-transformers 6.2,
+    `Router._resolve_route_name`."""
     config = files.read(path, "router_config.json") or files.read(path, "config.json")
     routes, parameters = config["structure"], config.get("parameters", {})
     mapped = parameters.get("route_mappings") or {}
@@ -200,10 +188,8 @@ def _route(files: _Files, path: str, side: Side) -> list[tuple[str, str]]:
     names = [mapped[key] for key in keys if key in mapped]
     names += [key for key in (side, "text") if key in routes]
     if not names:
-        raise files.refuse(
-            f"whose Router has the routes {', '.join(routes)}, and none for a {side}",
-            "choose a model with the routes query and document",
-        )
+        cure = "choose a model with the routes query and document"
+        raise files.refuse(f"whose Router has the routes {', '.join(routes)}, and none for a {side}", cure)
     return [(_kind(config["types"][name]), PurePosixPath(path, name).as_posix()) for name in routes[names[0]]]
 
 
@@ -213,24 +199,20 @@ def _side_settings(files: _Files, side: Side, given: Collection[str]) -> dict[st
         return None
     pooling, dense = files.read(layers["Pooling"], "config.json"), layers.get("Dense")
     scaled = files.read(layers.get("Normalize", ""), "config.json").get("module_input_name", VECTOR)
-    names = (PurePosixPath(layers["Transformer"], name).as_posix() for name in OLDER_FILES)
-    name = next((name for name in names if files.read(name)), OLDER_FILES[0])
+    names = [PurePosixPath(layers["Transformer"], name).as_posix() for name in OLDER_FILES]
+    name = next(filter(files.read, names), names[0])
     text: dict[str, Any] = files.read(name)
     for key, value in text.items():  # settings that change vectors in ways that this package lacks
         odd = value
         if value and key.endswith(("_args", "_kwargs")):
             odd = {inner: of for inner, of in value.items() if inner not in HARMLESS}
         if key not in READ and odd and odd != TRANSFORMER.get(key):
-            raise files.refuse(
-                f"whose {name} sets {key} to {json.dumps(odd)}, which is not supported",
-                "choose another model, or remove the setting in a copy, for vectors without it",
-            )
+            cure = "choose another model, or remove the setting in a copy, for vectors without it"
+            raise files.refuse(f"whose {name} sets {key} to {json.dumps(odd)}, which is not supported", cure)
     config = files.read("config_sentence_transformers.json")
     if size := config.get("truncate_dim"):
-        raise files.refuse(
-            f"that keeps {size} numbers of a vector (truncate_dim)",
-            "remove truncate_dim from config_sentence_transformers.json of a copy, for whole vectors",
-        )
+        cure = "remove truncate_dim from config_sentence_transformers.json of a copy, for whole vectors"
+        raise files.refuse(f"that keeps {size} numbers of a vector (truncate_dim)", cure)
     # Older files have a key for each pooling. One that this package lacks goes by its name.
     flags = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
     modes = [flags.get(key, key) for key, on in pooling.items() if key.startswith("pooling_mode_") and on]
@@ -287,8 +269,6 @@ def _dense_size(files: _Files, folder: str) -> int:
     expected = {"activation_function": LINEAR, "module_input_name": VECTOR, "module_output_name": VECTOR}
     for key, value in {**expected, "use_residual": False}.items():
         if (found := config.get(key) or value) != value:
-            raise files.refuse(
-                f"whose {folder} (Dense) has {key} {found}, but supported is {value}",
-                f"choose another model, or {REMOVE}",
-            )
+            differs = f"whose {folder} (Dense) has {key} {found}, but supported is {value}"
+            raise files.refuse(differs, f"choose another model, or {REMOVE}")
     return int(config["out_features"])

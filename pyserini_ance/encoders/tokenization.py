@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,8 +19,6 @@ from pyserini_ance.storage.files import sha256_json
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Raise it whenever `TextTokenizer` gives other keys, special tokens or ids of blank texts: they are recorded.
-KEY_VERSION = 2
 SPECIAL = re.compile(r"(\[(?:CLS|SEP|PAD|UNK)\])")
 
 
@@ -71,16 +69,13 @@ class DocumentTokenization(SideTokenization):
 
     @model_validator(mode="after")
     def check_passages(self) -> "DocumentTokenization":
-        chosen = [
-            key
-            for key in ("special_tokens", "pad_passages")
-            if getattr(self, key) != type(self).model_fields[key].default
-        ]
-        if self.passages == 1 and chosen:
-            raise ValueError(
-                f"{chosen[0]} is {getattr(self, chosen[0])}, but documents have one passage; "
-                f"set passages, or remove {chosen[0]}"
-            )
+        if self.passages > 1:
+            return self
+        for key in ("special_tokens", "pad_passages"):
+            if (value := getattr(self, key)) != type(self).model_fields[key].default:
+                raise ValueError(
+                    f"{key} is {value}, but documents have one passage; set passages, or remove {key}"
+                )
         return self
 
 
@@ -99,7 +94,6 @@ class Tokenization(Settings):
     """The tokenization of documents."""
 
     def side(self, side: Side) -> SideTokenization:
-        """The settings of one side."""
         return self.query if side == "query" else self.document
 
     def without_lengths(self) -> dict[str, Any]:
@@ -108,7 +102,6 @@ class Tokenization(Settings):
         return self.model_dump(exclude={"query": {"length_tokens"}, "document": document_keys})
 
     def text(self, side: Side, record: Mapping[str, str]) -> str:
-        """The text of a record."""
         template = self.side(side).template
         text = fill_template(template, record)[: self.max_characters]
         if not self.lowercase:
@@ -139,9 +132,7 @@ class TextTokenizer:
         if not records:
             return []
         texts = [self.settings.text(side, record) for record in records]
-        tokens = self.tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)
-        ids: list[list[int]] = tokens["input_ids"]
-        return ids
+        return self.tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
 
     def blank(self, side: Side) -> list[int]:
         """The token ids of a record without any text: those of the template's own words."""
@@ -161,10 +152,8 @@ class TextTokenizer:
 def have_equal_ids(*tokenizers: "PreTrainedTokenizerBase") -> bool:
     """Whether all tokenizers give texts the same ids; padding and truncation are ignored."""
     written = [json.loads(tokenizer.backend_tokenizer.to_str()) for tokenizer in tokenizers]
-    return all(
-        {**one, "truncation": None, "padding": None} == {**written[0], "truncation": None, "padding": None}
-        for one in written
-    )
+    compared = [{**one, "truncation": None, "padding": None} for one in written]
+    return all(one == compared[0] for one in compared)
 
 
 def _set_prefix_space(tokenizer: "PreTrainedTokenizerBase", value: bool) -> None:
@@ -187,23 +176,17 @@ def _specials(tokenizer: "PreTrainedTokenizerBase") -> Specials:
     plain = tokenizer("a", add_special_tokens=False)["input_ids"]
     starts = [i for i in range(len(with_specials)) if with_specials[i : i + len(plain)] == plain]
     if not plain or len(starts) != 1:
-        raise ValueError(
-            f"cannot determine the special tokens that {type(tokenizer).__name__} puts around a text"
-        )
-    start = starts[0]
+        name = type(tokenizer).__name__
+        raise ValueError(f"cannot determine the special tokens that {name} puts around a text")
+    before, after = with_specials[: starts[0]], with_specials[starts[0] + len(plain) :]
     pad = tokenizer.pad_token_id
-    return Specials(
-        tuple(with_specials[:start]), tuple(with_specials[start + len(plain) :]), 0 if pad is None else pad
-    )
+    return Specials(tuple(before), tuple(after), 0 if pad is None else pad)
 
 
 def token_store(tokenizer: TextTokenizer, side: Side, texts: Texts, folder: Path, label: str) -> TokenStore:
     """The token ids of `texts`, written into `folder` unless it holds them."""
-
-    def encode(records: list[dict[str, str]]) -> list[list[int]]:
-        return tokenizer.ids(side, records)
-
-    return open_or_build(folder, texts, encode, tokenizer.specials, len(tokenizer.tokenizer), label)
+    ids, vocabulary = partial(tokenizer.ids, side), len(tokenizer.tokenizer)
+    return open_or_build(folder, texts, ids, tokenizer.specials, vocabulary, label)
 
 
 def describe_blank(documents: Texts, rows: np.ndarray, template: str) -> str | None:
@@ -212,9 +195,8 @@ def describe_blank(documents: Texts, rows: np.ndarray, template: str) -> str | N
         return None
     row = int(rows[0])
     unread = [name for name, text in documents[row].items() if text.strip() and f"{{{name}}}" not in template]
-    why = (
-        f"{' and '.join(unread)} has text, but is not in the template" if unread else "of no known character"
-    )
+    unread_text = f"{' and '.join(unread)} has text, but is not in the template"
+    why = unread_text if unread else "of no known character"
     return (
         f"{len(rows):,} of {len(documents):,} documents are encoded as empty texts by the template "
         f"{template!r}, such as {documents.ids[row]!r} ({why}); name the fields that have text in the "
@@ -239,38 +221,18 @@ def token_folder(cache: Path, key: str, texts: Texts) -> Path:
     return cache / "tokens" / f"{texts.digest[:32]}-{key[:32]}"
 
 
-@dataclass(frozen=True)
-class Truncation:
-    """Texts that are cut, as the tokens at their end are not encoded.
+def count_cut(lengths: np.ndarray, specials: Specials, settings: SideTokenization) -> tuple[int, str]:
+    """How many texts are cut, because tokens at their end are not encoded, and at how many tokens.
 
-    limit: where they are cut. median_tokens: of the whole texts, special tokens included. `max_characters`
-    cuts before texts become tokens, and is not counted.
+    lengths: (N,) the tokens of N whole texts, without special tokens. `max_characters` cuts before texts
+    become tokens, and is not counted.
     """
-
-    texts: int
-    cut: int
-    limit: str
-    median_tokens: int
-
-    @classmethod
-    def of(cls, lengths: np.ndarray, specials: Specials, settings: SideTokenization) -> "Truncation":
-        """lengths: (N,) the tokens of N whole texts, at least one, without special tokens."""
-        passages = settings.passages if isinstance(settings, DocumentTokenization) else 1
-        enclosed = len(specials.before) + len(specials.after)
-        per_passage = isinstance(settings, DocumentTokenization) and settings.special_tokens == "per_passage"
+    passages = 1
+    enclosed = len(specials.before) + len(specials.after)
+    capacity = settings.length_tokens - enclosed
+    if isinstance(settings, DocumentTokenization):
+        passages = settings.passages
+        per_passage = settings.special_tokens == "per_passage"
         capacity = settings.length_tokens * passages - enclosed * (passages if per_passage else 1)
-        cut = int((lengths > capacity).sum())
-        limit = f"{passages} passages of " * (passages > 1) + f"{settings.length_tokens}"
-        return cls(len(lengths), cut, limit, int(np.median(lengths)) + enclosed)
-
-    @property
-    def share(self) -> str:
-        """The share of the texts that are cut, in percent."""
-        percent = f"{100 * self.cut / self.texts:.1f}"
-        return "below 0.1 %" if self.cut and percent == "0.0" else f"{percent} %"
-
-    def describe(self, noun: str) -> str:
-        """A phrase, such as "12.5 % of the documents are cut at 64 tokens, median 38 tokens"."""
-        return (
-            f"{self.share} of the {noun} are cut at {self.limit} tokens, median {self.median_tokens} tokens"
-        )
+    limit = f"{passages} passages of " * (passages > 1) + f"{settings.length_tokens}"
+    return int((lengths > capacity).sum()), limit

@@ -111,8 +111,9 @@ def judge_by_answers(
     answers = {
         row: _answers(questions, row, regular_expressions) for row in np.unique(question_rows).tolist()
     }
+    texts = documents.columns[FIELD]
     has_answer[order] = contain_answers(
-        answers, _FirstLines(documents.columns[FIELD]), question_rows[order], document_rows[order]
+        answers, lambda row: texts[row].partition("\n")[0], question_rows[order], document_rows[order]
     )
     grades = iter(has_answer.tolist())
     return {
@@ -130,16 +131,3 @@ def _answers(questions: Texts, row: int, regular_expressions: bool) -> Tokens | 
             "skipped: answer %r of question %s is not a regular expression", malformed, questions.ids[row]
         )
     return Patterns([answer for answer in answers if is_pattern(answer)])
-
-
-class _FirstLines(Sequence[str]):
-    """The texts up to their first line ends."""
-
-    def __init__(self, texts: Sequence[str]):
-        self._texts = texts
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-    def __getitem__(self, row):
-        return self._texts[row].partition("\n")[0]

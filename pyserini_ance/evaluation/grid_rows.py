@@ -41,11 +41,7 @@ def read_row(run: Path, settings: dict[str, str]) -> GridRow:
     stages."""
     results = read_results(run)
     last = last_stage(results["rows"])
-    best = [
-        record["value"]
-        for record in RunLog(RunDir(run), writes=False).decisions("best")
-        if record["stage"] == last["row"]
-    ]
+    best = [one["value"] for one in RunLog(RunDir(run), writes=False).decisions("best", last["row"])]
     measures = {name: last[name] for name in results["measures"]}
     return GridRow(
         run, settings, "finished", measures, best[-1] if best else None, seconds_of(results["rows"])

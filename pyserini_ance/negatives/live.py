@@ -3,7 +3,6 @@
 Source: Zhan et al. 2020 (LTRe), arXiv:2010.10469, Algorithm 1, steps 3 and 4.
 """
 
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -32,10 +31,8 @@ class Live(Source):
     @model_validator(mode="after")
     def check_num_negatives(self) -> "Live":
         if self.num_negatives != 1:
-            raise ValueError(
-                f"a `live` source uses all of the top `top_k`: set top_k={self.num_negatives}, "
-                "and remove num_negatives"
-            )
+            cure = f"set top_k={self.num_negatives}, and remove num_negatives"
+            raise ValueError(f"a `live` source uses all of the top `top_k`: {cure}")
         return self
 
     def check_data(self, anchor_set: AnchorSet) -> None:
@@ -62,11 +59,8 @@ class Live(Source):
         if self.if_no_positive == "replace_last":
             last = np.where(lacks_positive, positives[:, 0], hits[:, -1])
             return np.concatenate([hits[:, :-1], last[:, None]], axis=1)
-        appended: list[Sequence[int] | np.ndarray] = [
-            known_positives.of(row) if lacking else []
-            for row, lacking in zip(rows, lacks_positive, strict=True)
-        ]
-        more = np.full((len(rows), max(map(len, appended), default=0)), PADDING, np.int32)
-        for index, own in enumerate(appended):
-            more[index, : len(own)] = own
+        counts = (known_positives.offsets[rows + 1] - known_positives.offsets[rows]) * lacks_positive
+        more = np.full((len(rows), counts.max(initial=0)), PADDING, np.int32)
+        for index in np.flatnonzero(lacks_positive):
+            more[index, : counts[index]] = known_positives.of(rows[index])
         return np.concatenate([hits, more], axis=1)

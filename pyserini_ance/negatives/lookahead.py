@@ -34,9 +34,8 @@ class Lookahead(SearchedSource):
         side, known_positives = anchor_set.candidate, anchor_set.known_positives
         top_k = self.top_k_of(anchor_set)
         # Anchors with the same positive share its neighbours.
-        positives, of_anchor = np.unique(
-            known_positives.rows[known_positives.offsets[anchor_set.anchors]], return_inverse=True
-        )
+        first = known_positives.rows[known_positives.offsets[anchor_set.anchors]]
+        positives, of_anchor = np.unique(first, return_inverse=True)
         scores, rows = snapshot.search(side, positives, side, top_k + self.extra_candidates(anchor_set))
         neighbours = rows[of_anchor]
         candidates = Candidates(

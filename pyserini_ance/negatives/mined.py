@@ -6,14 +6,8 @@ import numpy as np
 from pydantic import BeforeValidator, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.negatives.filters.base import (
-    KNOWN_POSITIVES,
-    PROMOTED,
-    Candidates,
-    Filter,
-    apply_masks,
-    filter_masks,
-)
+from pyserini_ance.negatives.filters import base as filtering
+from pyserini_ance.negatives.filters.base import KNOWN_POSITIVES, PROMOTED, Candidates, Filter
 from pyserini_ance.negatives.positives import margins, positive_ranks
 from pyserini_ance.negatives.source import TableSource
 from pyserini_ance.negatives.table import NegativeTable
@@ -51,26 +45,18 @@ class MinedSource(TableSource):
     @model_validator(mode="after")
     def check_draws_and_filters(self) -> "MinedSource":
         needing = [filter.kind for filter in self.filters if filter.needs_positive_scores]
+        no_score = f"compares scores with the positive's, but {self.kind} gives positives no score"
         if needing and not (self.scores_positives or self.scores_anchors):
-            raise ValueError(
-                f"filter {needing[0]} compares scores with the positive's, "
-                f"but {self.kind} gives positives no score; remove the filter"
-            )
+            raise ValueError(f"filter {needing[0]} {no_score}; remove the filter")
         if self.sampling_strategy == "ambiguous" and not self.scores_positives:
-            raise ValueError(
-                f"sampling_strategy: ambiguous compares scores with the positive's, but {self.kind} gives "
-                "positives no score; use stratified, random or top"
-            )
+            raise ValueError(f"sampling_strategy: ambiguous {no_score}; use stratified, random or top")
+        chosen = f"sampling_strategy is {self.sampling_strategy}"
         if self.rolling and self.sampling_strategy != "random":
-            raise ValueError(
-                f"rolling draws in a random order, but sampling_strategy is {self.sampling_strategy}; remove "
-                "one of them"
-            )
+            raise ValueError(f"rolling draws in a random order, but {chosen}; remove one of them")
         given = [key for key in ("a", "b") if getattr(self, key) != type(self).model_fields[key].default]
         if given and self.sampling_strategy != "ambiguous":
             raise ValueError(
-                f"{given[0]} is a setting of sampling_strategy: ambiguous, but the strategy is "
-                f"{self.sampling_strategy}; remove it, or set sampling_strategy: ambiguous"
+                f"{given[0]} is a setting of sampling_strategy: ambiguous, but {chosen}; remove it"
             )
         return self
 
@@ -99,8 +85,8 @@ class MinedSource(TableSource):
     def table_of(self, candidates: Candidates, top_k: int) -> NegativeTable:
         """The first `top_k` candidates of each anchor that are not known positives and pass all filters."""
         anchor_set = candidates.anchor_set
-        masks = filter_masks(candidates, self.filters, top_k)
-        rows, scores, dropped = apply_masks(candidates.rows, candidates.scores, masks, top_k)
+        masks = filtering.filter_masks(candidates, self.filters, top_k)
+        rows, scores, dropped = filtering.apply_masks(candidates.rows, candidates.scores, masks, top_k)
         promoted = None
         if PROMOTED in masks:
             positions, columns = np.nonzero(masks[PROMOTED] & ~masks[KNOWN_POSITIVES])
@@ -162,7 +148,6 @@ class SearchedSource(MinedSource):
     follows the number of candidates that are searched, from 20 to 200."""
 
     def top_k_of(self, anchor_set: AnchorSet) -> int:
-        """`top_k` as a number."""
         return self.top_k if isinstance(self.top_k, int) else auto_top_k(anchor_set.candidates)
 
     def max_candidates(self, previous_stage: int) -> int:

@@ -49,13 +49,11 @@ def concatenate(
     MAX_ORIGINS origins.
     """
     first = tables[0]
-    same_anchors = all(np.array_equal(table.anchors, first.anchors) for table in tables)
-    assert same_anchors, "tables of different anchors cannot be mixed"
     origins = tuple(dict.fromkeys(origin for table in tables for origin in table.origins))
     if len(origins) > MAX_ORIGINS:
         raise ValueError(
-            f"candidates of {len(origins)} origins in one table; at most {MAX_ORIGINS}. "
-            "Start a stage without momentum."
+            f"candidates of {len(origins)} origins in one table; at most {MAX_ORIGINS}. Start a stage "
+            "without momentum."
         )
     # Each table's `origin` points into `origins`.
     numbers = [np.array([origins.index(one) for one in table.origins], np.uint8) for table in tables]
@@ -141,24 +139,18 @@ class Mix(TableSource):
     def check_mix(self) -> "Mix":
         for position, source in enumerate(self.sources):
             if not isinstance(source, TableSource):
-                raise ValueError(
-                    f"sources.{position}: `{source.kind}` has no table to be mixed; "
-                    "list it under `negatives:`, next to the mix"
-                )
+                cure = "list it under `negatives:`, next to the mix"
+                raise ValueError(f"sources.{position}: `{source.kind}` has no table to be mixed; {cure}")
             if source.draw_settings:
                 raise ValueError(
-                    f"sources.{position}.{source.draw_settings[0]} has no effect inside a mix: "
-                    "the mix draws for all its sources. Remove it."
+                    f"sources.{position}.{source.draw_settings[0]} has no effect inside a mix: the mix draws "
+                    "for all its sources. Remove it."
                 )
         if (self.weights is None) != (self.top_k is None):
-            raise ValueError(
-                "set both `weights` and `top_k` (sample top_k candidates in these proportions), "
-                "or neither (take all candidates)"
-            )
+            raise ValueError("set both `weights` and `top_k`, or neither (take all candidates)")
         if self.weights and len(self.weights) != len(self.sources):
-            raise ValueError(
-                f"{len(self.weights)} weights for {len(self.sources)} sources; pass one for each source"
-            )
+            counts = f"{len(self.weights)} weights for {len(self.sources)} sources"
+            raise ValueError(f"{counts}; pass one for each")
         return self
 
     def check_data(self, anchor_set: AnchorSet) -> None:
@@ -171,9 +163,9 @@ class Mix(TableSource):
     ) -> NegativeTable:
         # Each source has random choices of its own.
         contexts = [replace(context, key=(*context.key, i)) for i in range(len(self.sources))]
-        sources = cast(tuple[TableSource, ...], self.sources)  # check_mix
         mined = [
-            mined_by(source, snapshot, anchor_set, own) for source, own in zip(sources, contexts, strict=True)
+            mined_by(cast(TableSource, source), snapshot, anchor_set, own)  # check_mix
+            for source, own in zip(self.sources, contexts, strict=True)
         ]
         tables = [table.of_generation(context.generation) for table in mined]
         if self.weights and self.top_k:
@@ -188,10 +180,8 @@ class Mix(TableSource):
         by_model = [any(leaf.scores_comparable for leaf in source.components) for source in self.sources]
         order = sorted(range(len(mined)), key=lambda position: not by_model[position])
         ranks = (mined[position].positive_ranks for position in order)
-        mixed = replace(
-            concatenate(tables, self.kind, dropped, snapshot.world),
-            positive_ranks=next((one for one in ranks if one is not None), None),
-        )
+        found = next((one for one in ranks if one is not None), None)
+        mixed = replace(concatenate(tables, self.kind, dropped, snapshot.world), positive_ranks=found)
         return mixed if self.duplicates == "keep" else drop_duplicates(mixed)
 
 

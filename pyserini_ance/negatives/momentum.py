@@ -31,9 +31,7 @@ class Momentum(TableSource):
         self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
     ) -> NegativeTable:
         if not context.previous_stage:
-            raise ValueError(
-                "negatives momentum: there are no tables of a previous stage; remove this source from the "
-                "first stage"
-            )
+            cure = "remove this source from the first stage"
+            raise ValueError(f"negatives momentum: there are no tables of a previous stage; {cure}")
         own = [table.filled_up(anchor_set.anchors) for table in context.previous_stage]
         return concatenate([replace(table, promoted=None) for table in own], self.kind, {}, snapshot.world)

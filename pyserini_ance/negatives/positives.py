@@ -44,7 +44,7 @@ def find_positives(snapshot: Snapshot, top_k: int | None) -> np.ndarray:
     for documents in ranked.T:
         missing = np.flatnonzero(first == PADDING)
         missing = missing[np.argsort(documents[missing], kind="stable")]
-        found = missing[contain_answers(answers, texts, own[missing], documents[missing])]
+        found = missing[contain_answers(answers, texts.__getitem__, own[missing], documents[missing])]
         first[found] = documents[found]
     pairs = np.stack([own, first], axis=1)
     return world.gather_rows(pairs[first != PADDING])

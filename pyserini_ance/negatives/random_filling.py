@@ -39,7 +39,8 @@ def check_enough_candidates(n: int, anchor_set: "AnchorSet") -> None:
         anchor = f"query {anchor_set.split.queries.ids[row]}"
     else:
         anchor = f"the document of row {row}"
+    plural = PLURALS[anchor_set.candidate]
     raise SettingError(
-        f"num_negatives={n} negatives, but {anchor} has only {total - most}: {most} of the "
-        f"{total} {PLURALS[anchor_set.candidate]} are its positives. Lower num_negatives."
+        f"num_negatives={n} negatives, but {anchor} has only {total - most}: {most} of the {total} {plural} "
+        "are its positives. Lower num_negatives."
     )

@@ -35,8 +35,8 @@ class RankedSource(MinedSource):
         super().check_data(anchor_set)
         if anchor_set.anchor != "query":
             raise ValueError(
-                f"a `{self.kind}` source ranks documents for queries; "
-                "it cannot serve a term with `anchor: document`"
+                f"a `{self.kind}` source ranks documents for queries; it cannot serve a term with `anchor: "
+                "document`"
             )
 
     def mine(

@@ -19,6 +19,7 @@ import torch
 from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
+from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import Precision, resolve_precision
@@ -26,18 +27,10 @@ from pyserini_ance.encoders.load_save import family_of, load_encoder
 from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.models import Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
+from pyserini_ance.vectors import search as exact
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some, has_shards
 from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, make_index
-from pyserini_ance.vectors.search import (
-    Searcher,
-    has_room,
-    release,
-    resident,
-    resolve_backend,
-    search_arrays,
-    searcher,
-)
-from pyserini_ance.vectors.sharded_search import FlatIndex, search_shards
+from pyserini_ance.vectors.sharded_search import search_flat, search_shards
 
 if TYPE_CHECKING:
     from pyserini_ance.runs.checkpoint import Checkpoint
@@ -46,7 +39,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 TEACHER_VECTORS = "teacher"  # prefix of the folders of other encoders' document vectors, as `vectors_folder`
 PAIRS_PER_BLOCK = 65_536
-MAPPED_BYTES_PER_ROW = 1 << 21  # a page of a file may bring up to 2 MiB with it
 Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
 Searched = Literal["query", "document", "passage"]  # the rows that a search finds
 
@@ -92,7 +84,6 @@ class Snapshot:
         world: World,
         recipe: Recipe | None = None,
     ) -> "Snapshot":
-        """The snapshot of a checkpoint of a run."""
         model, weights, documents = checkpoint.encoder, checkpoint.weights, checkpoint.document_weights
         scratch, device, judges = run.scratch, world.device, run.teachers
         return cls(model, weights, data, encoding, scratch, device, world, documents, recipe, judges)
@@ -101,7 +92,7 @@ class Snapshot:
         self.document_weights = self.document_weights or self.weights
         self._rankings: dict[tuple[Side, Searched, bytes], Ranking] = {}  # what was searched before
         self._on_cpu = torch.device(self.device).type == "cpu"
-        self._by_torch = resolve_backend(self.encoding.search, self.device) == "torch"
+        self._by_torch = exact.resolve_backend(self.encoding.search, self.device) == "torch"
 
     @property
     def collection(self) -> Collection:
@@ -138,18 +129,14 @@ class Snapshot:
     @cached_property
     def document_vectors(self) -> ShardedVectors:
         """(N, D) float32 of all passages, memory-mapped. An interrupted encoding is continued."""
-        encoder = self.encoder
+        key = {**self._vectors_key, "side": "document"}
         with self.timed("encode_documents"):
-            return encode_shards(
-                self.vectors_folder,
-                {**self._vectors_key, "side": "document"},
-                encoder,
+            return self.encode_all(
+                self.encoder,
                 self.data.documents,
-                "document",
-                self.precision,
-                self.encoding.tokens_per_batch,
+                self.vectors_folder,
+                key,
                 "documents",
-                self.world,
                 hold=not self._on_cpu,
             )
 
@@ -170,7 +157,8 @@ class Snapshot:
         vectors = self.document_vectors
         if vectors.held is not None:
             return vectors.held
-        return resident(vectors.own, self.device) if has_room(vectors.own.nbytes, self.device) else None
+        has_room = exact.has_room(vectors.own.nbytes, self.device)
+        return exact.as_tensor(vectors.own).to(self.device) if has_room else None
 
     def free_device(self) -> None:
         """Free the vectors that a GPU holds; a search copies them there again."""
@@ -188,12 +176,33 @@ class Snapshot:
         self._rankings.clear()
         vars(self).pop("query_vectors", None)
 
+    def encode_all(
+        self, encoder: Encoder, tokens: TokenStore, folder: Path, key: dict, label: str, hold: bool = False
+    ) -> ShardedVectors:
+        """`encode_shards` of documents by any encoder, with the snapshot's settings."""
+        precision, budget = self.precision, self.encoding.tokens_per_batch
+        return encode_shards(
+            folder, key, encoder, tokens, "document", precision, budget, label, self.world, hold=hold
+        )
+
+    def encode_some(
+        self,
+        encoder: Encoder,
+        tokens: TokenStore,
+        rows: np.ndarray,
+        side: Side,
+        label: str,
+        precision: Precision | None = None,
+    ) -> np.ndarray:
+        """`encode_some` by any encoder, with the snapshot's settings."""
+        precision, budget = precision or self.precision, self.encoding.tokens_per_batch
+        return encode_some(encoder, tokens, rows, side, precision, budget, label, self.world)
+
     def encode_queries(self, split: str, rows: np.ndarray, precision: Precision | None = None) -> np.ndarray:
         """(R, D) float32 of the queries `rows` (R,) of a split, in `precision` (default: the snapshot's)."""
-        encoder, precision, label = self.encoder, precision or self.precision, f"{split} queries"
-        tokens, budget = self.data.queries[split], self.encoding.tokens_per_batch
+        tokens, label = self.data.queries[split], f"{split} queries"
         with self.timed("encode_queries"):
-            return encode_some(encoder, tokens, rows, "query", precision, budget, label, self.world)
+            return self.encode_some(self.encoder, tokens, rows, "query", label, precision)
 
     def encode_documents(self, rows: np.ndarray) -> tuple[np.ndarray, Passages | None]:
         """The vectors of all passages of the documents `rows`, and which passages belong to which document.
@@ -205,11 +214,9 @@ class Snapshot:
         # Another checkpoint with the same document tower may have encoded all documents.
         if "document_vectors" in vars(self) or self.world.on_main(lambda: has_shards(folder, self.world)):
             return self.document_vectors[rows], passages
-        encoder, precision, label = self.encoder, self.precision, "sampled documents"
-        tokens, budget = self.data.documents, self.encoding.tokens_per_batch
+        tokens, label = self.data.documents, "sampled documents"
         with self.timed("encode_documents"):
-            vectors = encode_some(encoder, tokens, rows, "document", precision, budget, label, self.world)
-        return vectors, passages
+            return self.encode_some(self.encoder, tokens, rows, "document", label), passages
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -227,17 +234,14 @@ class Snapshot:
         rows. A ranking that was computed before is not computed again.
         """
         key = side, over, hashlib.sha256(np.ascontiguousarray(rows, np.int32)).digest()
-        total = len(self.split.queries if over == "query" else self.collection.documents)
-        if over == "passage" and self.passages is not None:
-            total = int(self.passages.offsets[-1])
-        k = min(k, total)
+        others = self.query_vectors if over == "query" else self.document_vectors
+        k = min(k, len(self.collection.documents) if over == "document" else len(others))
         self.world.barrier()  # the work before may take longer on one process than on another
         if not self.world.all_agree(key in self._rankings and self._rankings[key][0].shape[1] >= k):
             # This process's part of the search for the rows of all processes.
             parts = [part.numpy() for part in self.world.gather(torch.from_numpy(rows.astype(np.int32)))]
             every, shares = np.concatenate(parts), [len(part) for part in parts]
             passages = self.passages if over == "document" else None
-            others = self.query_vectors if over == "query" else self.document_vectors
             if side == "document":
                 self._rankings[key] = self.rank_for_documents(every, others, k, passages, shares)
             else:
@@ -259,19 +263,13 @@ class Snapshot:
         known_positives = anchor_set.known_positives.subset(anchor_set.anchors)
         pairs = np.repeat(anchor_set.anchors, known_positives.counts), known_positives.rows
         queries, documents = pairs if anchor_set.anchor == "query" else pairs[::-1]
-        return np.maximum.reduceat(
-            self.score(self.query_vectors, queries, documents), known_positives.offsets[:-1]
-        )
+        scores = self.score(self.query_vectors, queries, documents)
+        return np.maximum.reduceat(scores, known_positives.offsets[:-1])
 
     def score(self, vectors: np.ndarray, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-        """(P,) float32 scores of pairs: queries (P,), rows of `vectors` (Q, D), and documents (P,).
-
-        A document scores as its best passage.
-        """
-        size, memory_gib = PAIRS_PER_BLOCK, self.encoding.memory_gib
-        if memory_gib:
-            size = min(size, int(memory_gib * 2**30) // (MAPPED_BYTES_PER_ROW + 8 * vectors.shape[1]))
-        size = max(1, size // (self.passages.max_passages if self.passages else 1))
+        """(P,) float32 scores of pairs: queries (P,), rows of `vectors` (Q, D), and documents (P,). A
+        document scores as its best passage."""
+        size = max(1, PAIRS_PER_BLOCK // (self.passages.max_passages if self.passages else 1))
         scores = [np.empty(0, np.float32)]
         for start in range(0, len(queries), size):
             block = slice(start, start + size)
@@ -282,8 +280,6 @@ class Snapshot:
                 pieces, mask = self.passages.of(rows)
                 others = self.document_vectors[pieces.ravel()].reshape(*pieces.shape, -1)
                 scores.append(np.where(mask, np.einsum("pd,pcd->pc", own, others), -np.inf).max(1))
-            if memory_gib:
-                release(*self.document_vectors.shards)
         return np.concatenate(scores)
 
     def rank_for_documents(
@@ -335,11 +331,10 @@ class Snapshot:
         with self.timed("search"):
             return search(queries, k) if passages is None else passages.search(search, queries, k)
 
-    def _searcher(self, vectors: np.ndarray | torch.Tensor) -> Searcher:
-        settings = self.encoding
-        return searcher(vectors, settings.search, self.device, self.world, memory_gib=settings.memory_gib)
+    def _searcher(self, vectors: np.ndarray | torch.Tensor) -> exact.Searcher:
+        return exact.searcher(vectors, self.encoding.search, self.device, self.world)
 
-    def static_index(self, index: str, seed: int) -> Searcher:
+    def static_index(self, index: str, seed: int) -> exact.Searcher:
         """A search over all documents that is built once and called often.
 
         index: `flat`, or a Faiss factory string with search settings; a Faiss index is stored in `scratch`,
@@ -348,7 +343,8 @@ class Snapshot:
         vectors = self.document_vectors
         with self.timed("build"):
             if index == FLAT:
-                search: Searcher = FlatIndex(vectors, self._searcher(self._own_vectors()), self.world)
+                own = self._searcher(self._own_vectors())
+                search: exact.Searcher = partial(search_flat, own, vectors, self.world)
             else:
                 factory, _, settings = index.partition(";")
                 name = f"{self.vectors_folder.name}-{sha256_json([factory, seed])[:12]}"
@@ -360,22 +356,21 @@ class Snapshot:
     def _own_vectors(self) -> np.ndarray | torch.Tensor:
         """This process's shard for a search in each step: on the device, or on disk if it does not fit."""
         own = self.document_vectors.own
-        if not self._by_torch or (self.encoding.memory_gib and self._on_cpu):
+        if not self._by_torch:
             return own
-        if self.resident_vectors is not None:
-            return self.resident_vectors
-        log.warning(
-            f"the vectors of the documents ({own.nbytes / 2**30:.1f} GiB) do not fit the free memory of "
-            f"{self.device}: each search copies them there block by block, which is slow in a step; more "
-            "processes share them"
-        )
-        return own
+        if self.resident_vectors is None:
+            log.warning(
+                f"the vectors of the documents ({own.nbytes / 2**30:.1f} GiB) do not fit the free memory of "
+                f"{self.device}: each search copies them there block by block, which is slow in a step; more "
+                "processes share them"
+            )
+        return own if self.resident_vectors is None else self.resident_vectors
 
 
 def _search_documents(
-    search: Searcher, passages: Passages, queries: torch.Tensor, k: int
+    search: exact.Searcher, passages: Passages, queries: torch.Tensor, k: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Search documents with a search of passages, as `Passages.search` does, with tensors."""
     k = min(k, len(passages))
-    scores, rows = passages.best(*search_arrays(search, queries, k * passages.max_passages), k)
+    scores, rows = passages.best(*exact.search_arrays(search, queries, k * passages.max_passages), k)
     return torch.from_numpy(scores), torch.from_numpy(rows)

@@ -179,15 +179,15 @@ def mine_in_shares(
     width = int(world.gather_rows(np.array([own.candidates.shape[1]])).max())
     arrays: dict[str, Any] = {}
     for name in PER_ANCHOR:
-        array = getattr(own, name)
-        if array is not None and name in FILLINGS:
+        if (array := getattr(own, name)) is None:
+            continue
+        if name in FILLINGS:
             missing = ((0, 0), (0, width - array.shape[1]))
             array = np.pad(array, missing, constant_values=FILLINGS[name])
-        arrays[name] = None if array is None else world.gather_rows(array)
-    names = sorted(own.dropped)
-    counts = world.gather_rows(np.array([[own.dropped[name] for name in names]], np.int64)).sum(0)
+        arrays[name] = world.gather_rows(array)
+    counts = world.gather_rows(np.array([[own.dropped[name] for name in sorted(own.dropped)]], np.int64))
+    dropped = dict(zip(sorted(own.dropped), counts.sum(0).tolist(), strict=True))
     promoted = None if own.promoted is None else np.unique(world.gather_rows(own.promoted), axis=0)
-    dropped = dict(zip(names, counts.tolist(), strict=True))
     joined = replace(own, **arrays, promoted=promoted, dropped={name: dropped[name] for name in own.dropped})
     return source.without_short_anchors(joined)
 

@@ -7,14 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pyserini_ance.data.known_positives import (
-    LINES_PER_BLOCK,
-    KnownPositives,
-    Side,
-    is_in_sorted,
-    is_known_positive,
-)
+from pyserini_ance.data import known_positives as known
 from pyserini_ance.data.known_positives import PADDING as PADDING  # read together with negatives
+from pyserini_ance.data.known_positives import KnownPositives, Side
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.storage.files import read_json, write_json
 
@@ -150,7 +145,6 @@ class NegativeTable:
         return np.take_along_axis(choices, columns, 1)
 
     def positions(self, rows: np.ndarray) -> np.ndarray:
-        """The positions of the anchors `rows` (B,) in the table."""
         positions = np.minimum(np.searchsorted(self.anchors, rows), len(self.anchors) - 1)
         assert (self.anchors[positions] == rows).all(), f"the table of {self.source} lacks anchors"
         return positions
@@ -158,14 +152,13 @@ class NegativeTable:
     def excluding(self, rows: np.ndarray, known_positives: KnownPositives) -> "NegativeTable":
         """The table of the anchors `rows` (B,) alone, without candidates that are `known_positives`."""
         own = replace(self.of_anchors(np.unique(rows)), origins=(), origin=None)
-        known = is_known_positive(known_positives, own.anchors, own.candidates)
-        kept = (own.candidates != PADDING) & ~known
+        is_positive = known.is_known_positive(known_positives, own.anchors, own.candidates)
+        kept = (own.candidates != PADDING) & ~is_positive
         order = np.argsort(~kept, axis=1, kind="stable")
-        return replace(
-            own,
-            candidates=np.take_along_axis(np.where(kept, own.candidates, np.int32(PADDING)), order, 1),
-            scores=np.take_along_axis(np.where(kept, own.scores, np.float32(-np.inf)), order, 1),
-        )
+        candidates = np.where(kept, own.candidates, np.int32(PADDING))
+        scores = np.where(kept, own.scores, np.float32(-np.inf))
+        candidates, scores = (np.take_along_axis(array, order, 1) for array in (candidates, scores))
+        return replace(own, candidates=candidates, scores=scores)
 
     def of_anchors(self, anchors: np.ndarray) -> "NegativeTable":
         """The table of these anchors (A,), ascending, alone."""
@@ -176,8 +169,6 @@ class NegativeTable:
     def filled_up(self, anchors: np.ndarray) -> "NegativeTable":
         """The table of these anchors (A,), ascending; those that it lacks have no candidates."""
         is_known = np.isin(anchors, self.anchors)
-        if is_known.all():
-            return self.of_anchors(anchors)
         own = self.of_anchors(anchors[is_known])
         missing = {"candidates": PADDING, "scores": -np.inf, "origin": 0, "positive_ranks": 0}
         filled: dict[str, Any] = {"anchors": anchors}
@@ -192,8 +183,8 @@ class NegativeTable:
         """The same table, with more promoted pairs (P, 2)."""
         if not len(pairs):
             return self
-        known = np.empty((0, 2), np.int32) if self.promoted is None else self.promoted
-        return replace(self, promoted=np.unique(np.concatenate([known, pairs]), axis=0))
+        own = np.empty((0, 2), np.int32) if self.promoted is None else self.promoted
+        return replace(self, promoted=np.unique(np.concatenate([own, pairs]), axis=0))
 
     def of_generation(self, name: str) -> "NegativeTable":
         """The same table with an `origin` array; `name` is the generation that it was mined for."""
@@ -212,11 +203,10 @@ class NegativeTable:
     def save(self, folder: Path) -> None:
         """Write a folder with one file per array; equal tables give equal bytes and hashes."""
         folder.mkdir(parents=True)
-        arrays = {
-            name: np.ascontiguousarray(getattr(self, name), dtype)
-            for name, dtype in ARRAYS.items()
-            if getattr(self, name) is not None
-        }
+        arrays = {}
+        for name, dtype in ARRAYS.items():
+            if (array := getattr(self, name)) is not None:
+                arrays[name] = np.ascontiguousarray(array, dtype)
         for name, array in arrays.items():
             np.save(folder / f"{name}.npy", array)
         sides = {"anchor_side": self.anchor_side, "candidate_side": self.candidate_side}
@@ -254,10 +244,11 @@ def turnover(new: NegativeTable, old: NegativeTable) -> float:
 def is_in_line(rows: np.ndarray, among: np.ndarray) -> np.ndarray:
     """(A, n) bool: whether each of `rows` (A, n) is in its line of `among` (A, k); PADDING never is."""
     found = np.zeros(rows.shape, bool)
-    for start in range(0, len(rows), LINES_PER_BLOCK):
-        part, others = (each[start : start + LINES_PER_BLOCK].astype(np.int64) for each in (rows, among))
+    for start in range(0, len(rows), known.LINES_PER_BLOCK):
+        block = slice(start, start + known.LINES_PER_BLOCK)
+        part, others = rows[block].astype(np.int64), among[block].astype(np.int64)
         width = int(max(part.max(initial=0), others.max(initial=0))) + 2  # PADDING is below the line's others
         lines = np.arange(len(part))[:, None] * width
         keys = (lines + np.sort(others, axis=1)).ravel()
-        found[start : start + len(part)] = is_in_sorted(lines + part, keys) & (part != PADDING)
+        found[block] = known.is_in_sorted(lines + part, keys) & (part != PADDING)
     return found

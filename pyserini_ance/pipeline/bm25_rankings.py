@@ -16,7 +16,7 @@ import numpy as np
 from pyserini_ance.data.collection import Collection, Split, Texts
 from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.rankings import read_ranking
-from pyserini_ance.data.strings import ROWS_PER_BATCH
+from pyserini_ance.data.texts import ROWS_PER_BATCH
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.recipe.evaluation_settings import Rerank
 from pyserini_ance.recipe.models import Bm25, Recipe
@@ -81,12 +81,21 @@ def cached_rankings(
     by_path = dict(zip(paths, requests, strict=True))
     missing = [path for path in by_path if not path.exists()]
     if missing:
+        from pyserini_ance.pyserini_bridge.bm25 import Bm25Job, retrieve
+
         work = sha256_json(sorted(path.stem for path in missing))[:32]
         (cache / BM25).mkdir(parents=True, exist_ok=True)
         with locked(beside(cache / BM25 / work, "writing"), what="BM25's rankings"):
             remove_leftovers(cache / BM25)
-            if wanted := {path: request for path, request in by_path.items() if not path.exists()}:
-                _retrieve(bm25, bm25_index(bm25, cache, collection), collection, wanted)
+            wanted = {path: request for path, request in by_path.items() if not path.exists()}
+            jobs = []
+            for path, request in wanted.items():
+                queries = collection.split(request.split).queries
+                texts = list(zip(queries.ids, queries.columns["text"], strict=True))
+                jobs.append(Bm25Job(texts, request.hits, path, request.rm3))
+            if jobs:
+                index = bm25_index(bm25, cache, collection)
+                retrieve(_contents(collection.documents), jobs, bm25, index, len(collection.documents))
     elif paths:
         log.debug("BM25: found all rankings in %s", paths[0].parent)
     return paths
@@ -101,17 +110,6 @@ def bm25_index(bm25: Bm25, cache: Path, collection: Collection) -> Path:
     if bm25.index != "build":
         return Path(bm25.index)
     return cache / BM25 / f"{collection.documents.digest}{'-docvectors' if bm25.rm3 else ''}"
-
-
-def _retrieve(bm25: Bm25, index: Path, collection: Collection, missing: Mapping[Path, Bm25Request]) -> None:
-    from pyserini_ance.pyserini_bridge.bm25 import Bm25Job, retrieve
-
-    jobs = []
-    for path, request in missing.items():
-        queries = collection.split(request.split).queries
-        texts = list(zip(queries.ids, queries.columns["text"], strict=True))
-        jobs.append(Bm25Job(texts, request.hits, path, request.rm3))
-    retrieve(_contents(collection.documents), jobs, bm25, index, len(collection.documents))
 
 
 def _contents(documents: Texts) -> Iterator[tuple[str, str]]:

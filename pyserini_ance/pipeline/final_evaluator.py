@@ -242,14 +242,12 @@ class FinalEvaluator:
         )
 
     def _by_split(self, of_queries: np.ndarray) -> list[np.ndarray]:
-        """Split an array over all test queries into one per split."""
         return np.split(of_queries, np.cumsum([len(split.queries) for split in self._splits])[:-1])
 
     def _record(self, row: str) -> Path:
         return self.run.run_files / f"{row}.json"
 
     def _write_row(self, row: str, scores: np.ndarray, rows: np.ndarray) -> None:
-        """Write the rankings of all test queries, split by split."""
         ids = self.data.collection.documents.ids
 
         def write() -> None:

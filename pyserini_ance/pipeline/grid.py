@@ -23,14 +23,13 @@ from pyserini_ance.distributed.failures import FAILED, INTERRUPTED, interrupt_on
 from pyserini_ance.encoders.hardware import usable_cores
 from pyserini_ance.evaluation.grid_rows import GRID_FILE, SEED, GridRow, columns_of, over_seeds, read_row
 from pyserini_ance.evaluation.legends import table_with_legend
-from pyserini_ance.evaluation.tables import as_csv
 from pyserini_ance.pipeline.experiment import train
 from pyserini_ance.recipe.grid_spec import RECIPE, Grid
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.error_text import text_of
-from pyserini_ance.storage.files import read_json_object, write_json, write_whole
+from pyserini_ance.storage.files import write_json, write_whole
 from pyserini_ance.storage.progress import label_lines
 from pyserini_ance.trainer.resume import differing_settings
 from pyserini_ance.vectors.shards import Shard
@@ -59,8 +58,8 @@ class GridRuns:
     def check(self, overwrite: bool = False) -> dict[str, Recipe]:
         """The recipe of each combination.
 
-        Raises ValueError, before anything is trained, with the first invalid one, for an override of a key of
-        the grid, and, without `overwrite`, if the folder holds runs of another grid.
+        Raises ValueError, before anything is trained, with the first invalid one, and, without `overwrite`,
+        for a folder with runs of other settings.
         """
         if "RANK" in os.environ:
             raise ValueError(
@@ -72,25 +71,12 @@ class GridRuns:
                 f"{self.folder} holds a run; pass another --output, which holds nothing but the "
                 "runs of the grid"
             )
-        if both := self.grid.labels.keys() & {override.partition("=")[0] for override in self.overrides}:
-            raise ValueError(
-                f"{', '.join(sorted(both))}: both a key of the --grid, whose values count, and an override; "
-                "remove the override"
-            )
         recipes: dict[str, Recipe] = {}
         for name in self.grid.points:
-            recipes[name] = self._load(name, recipes)
-        if overwrite:
-            return recipes
-        recorded = (read_json_object(self.folder / GRID_FILE) or {}).get("combinations", ())
-        if others := [name for name in recorded if name not in recipes and _has_begun(self._run(name))]:
-            raise ValueError(
-                f"{self.folder} holds runs of another grid: {', '.join(others)}. List all combinations in "
-                "--grid, pass another --output, or use --overwrite to make tables of this grid alone; the "
-                "other runs stay"
-            )
-        for name, recipe in recipes.items():
-            if _has_begun(run := self._run(name)) and (differing := differing_settings(run, recipe)):
+            recipes[name] = recipe = self._load(name, recipes)
+            run = self._run(name)
+            has_begun = run.can_resume or _is_finished(run)  # one that died in its preparation is replaced
+            if not overwrite and has_begun and (differing := differing_settings(run, recipe)):
                 raise ValueError(
                     f"{run.folder} holds a run with other settings ({differing}); use "
                     "--overwrite to replace the runs there, or pass another --output"
@@ -172,7 +158,6 @@ class GridRuns:
             raise ValueError(f"--grid, {name}: {error}") from None
 
     def _required_runs(self, recipe: Recipe) -> set[str]:
-        """The runs of the grid that stages of the recipe start from."""
         origins = (settings.init_from for settings in recipe.stages.values())
         runs = (Path(origin.run) for origin in origins if isinstance(origin, InitFrom) and origin.run)
         return {run.name for run in runs if run.parent == self.folder}
@@ -214,39 +199,27 @@ class GridRuns:
         return GridRow(run.folder, settings, status, reason=state.get("reason"))
 
     def _write(self, statuses: Mapping[str, Status], failed: Mapping[str, str]) -> None:
-        """Write `grid.md`, `grid.csv` and `grid.json`; if the grid has seeds, also a table over seeds and
-        `seeds.csv`."""
+        """Write `grid.md` and `grid.json`; if the grid has seeds, with a table over seeds."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / ".grid.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # the task of a job array that writes last reads all states
             rows = [self._row(name, statuses, failed) for name in self.grid.points]
-            tables = {"grid": ([row.cells() for row in rows], columns_of(rows))}
-            if SEED in self.grid.labels:
-                tables["seeds"] = over_seeds(rows, self.grid.labels[SEED])
-            else:
-                (self.folder / "seeds.csv").unlink(missing_ok=True)
-            for name, (cells, columns) in tables.items():
-                write_whole(self.folder / f"{name}.csv", as_csv(cells, columns))
-            texts = [table_with_legend(cells, columns) for cells, columns in tables.values() if cells]
-            write_whole(self.folder / "grid.md", "\n\n".join(texts) + "\n")
+            text = table_with_legend([row.cells() for row in rows], columns_of(rows))
             record = {
                 "recipe": self.recipe,
-                "overrides": list(self.overrides),
                 "keys": {label: key for key, label in self.grid.labels.items()},
-                "combinations": self.grid.points,
                 "runs": [{"run": row.run.name, **row.cells(), "reason": row.reason} for row in rows],
-                **{name: cells for name, (cells, _) in tables.items() if name != "grid"},
             }
+            if SEED in self.grid.labels:
+                cells, columns = over_seeds(rows, self.grid.labels[SEED])
+                text += f"\n\n{table_with_legend(cells, columns)}" if cells else ""
+                record["seeds"] = cells
+            write_whole(self.folder / "grid.md", f"{text}\n")
             write_json(self.folder / GRID_FILE, record)
 
 
 def _is_finished(run: RunDir) -> bool:
     return run.state.exists() and run.read_state()["status"] == "finished" and run.measures.exists()
-
-
-def _has_begun(run: RunDir) -> bool:
-    """Whether there is more than a run that died in its preparation, which is replaced."""
-    return run.can_resume or _is_finished(run)
 
 
 class _Job:

@@ -1,7 +1,6 @@
 """Initial weights from outside a run: find and check them, and copy them into the run as checkpoints of its
 own."""
 
-import logging
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,20 +12,13 @@ from pyserini_ance.recipe.find import shipped
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.checkpoint import (
-    ENCODER,
-    Checkpoint,
-    TrainingProgress,
-    publish_checkpoint,
-    weights_of,
-)
+from pyserini_ance.runs import checkpoint
+from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress
 from pyserini_ance.runs.provenance import source_run
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir, run_folder
-from pyserini_ance.storage.files import read_json
 from pyserini_ance.storage.publish import is_complete
 
-log = logging.getLogger(__name__)
 INITIAL = TrainingProgress("initial", 0)  # of the untrained encoder's checkpoint
 
 
@@ -56,11 +48,11 @@ class WeightsOrigin:
 
 
 def find_weights(init_from: InitFrom) -> WeightsOrigin:
-    """The encoder that `init_from` names, verified.
+    """The encoder that `init_from` names, verified by its manifest and the run's decisions.
 
-    It is the folder `RUN/model`, or the encoder of a checkpoint, which the checkpoint's manifest verifies; or
-    the result of a run's stage, verified by its manifest and by the run's decisions. Raises FileNotFoundError
-    if it does not exist, with the command that makes it; RuntimeError if it is unfinished or damaged.
+    It is the folder `RUN/model`, the encoder of a checkpoint, or the result of a run's stage. Raises
+    FileNotFoundError if it does not exist, with the command that makes it; RuntimeError if it is unfinished
+    or damaged.
     """
     if folder := init_from.folder:
         if not folder.is_dir():
@@ -68,9 +60,9 @@ def find_weights(init_from: InitFrom) -> WeightsOrigin:
                 f"{folder} is not a folder; expected RUN/model, or the encoder folder of a checkpoint"
             )
         read_side_file(folder)
-        if folder.name == ENCODER and is_complete(folder.parent):
+        if folder.name == checkpoint.ENCODER and is_complete(folder.parent):
             return WeightsOrigin(folder, Checkpoint.open(folder.parent).weights)
-        return WeightsOrigin(folder, weights_of(folder))
+        return WeightsOrigin(folder, checkpoint.weights_of(folder))
     run = source_run(init_from)
     if not (run.state.exists() and run.recipe.exists()):
         of_folder = (name for name in shipped() if run_folder(name) == init_from.run)
@@ -82,8 +74,7 @@ def find_weights(init_from: InitFrom) -> WeightsOrigin:
         raise FileNotFoundError(
             f"{run.folder} has no stage {stage!r}{did_you_mean(stage, stages)}; stages: {', '.join(stages)}"
         )
-    ends = RunLog(run, writes=False).decisions("stage_end")
-    ended = [record for record in ends if record["stage"] == stage]
+    ended = RunLog(run, writes=False).decisions("stage_end", stage)
     if not ended:
         raise StageUnfinished(
             f"{run.folder} holds {run.describe()}: stage {stage} has not ended. Continue it with: "
@@ -91,10 +82,7 @@ def find_weights(init_from: InitFrom) -> WeightsOrigin:
         )
     result = Checkpoint.open(run.checkpoints / ended[-1]["result"])
     if result.weights != ended[-1]["weights"]:
-        raise RuntimeError(
-            f"{result.folder} holds weights {result.weights[:12]}, but {run.decisions} says "
-            f"{ended[-1]['weights'][:12]}"
-        )
+        raise RuntimeError(f"{result.folder} does not hold the weights that {run.decisions} recorded")
     return WeightsOrigin(result.encoder, result.weights, stage)
 
 
@@ -117,32 +105,19 @@ def read_initial_weights(
 ) -> tuple[dict[str, WeightsOrigin], dict[str, Encoder]]:
     """Find and check all initial weights before anything is written.
 
-    Returns, by row of the results table, the origins that still exist where the recipe says, and the encoders
-    that the run does not hold yet. With `resume`, weights that the run has copied may be gone, but must not
-    have changed. Raises RuntimeError with the recipe's key if an encoder cannot be found, ValueError if it
-    does not match the recipe's encoder or what the run was started with.
+    Returns, by row of the results table, the origins and the encoders that the run does not hold yet; a run
+    to `resume` goes on with its own copies. Raises RuntimeError with the recipe's key if an encoder cannot be
+    found, ValueError if it does not match the recipe's encoder.
     """
     origins, encoders = {}, {}
     for name, init_from in recipe.external_starts.items():
-        key = key_of(recipe, init_from)
-        is_copied = resume and is_complete(run.checkpoint(name, 0))
-        try:
-            origin = find_weights(init_from)
-        except (ValueError, OSError, RuntimeError) as error:
-            if not is_copied:
+        if not (resume and is_complete(run.checkpoint(name, 0))):
+            key = key_of(recipe, init_from)
+            try:
+                origins[name] = find_weights(init_from)
+            except (ValueError, OSError, RuntimeError) as error:
                 raise RuntimeError(f"{key}: {error}") from error
-            log.info("%s can no longer be read (%s); the run continues with its own copy", key, error)
-            continue
-        copied = read_json(run.environment).get("initial_weights", {}).get(name) if resume else None
-        if copied and copied["weights"] != origin.weights:
-            raise ValueError(
-                f"{key}: {origin.encoder} holds weights {origin.weights[:12]}, but {run.folder} was "
-                f"started from {copied['weights'][:12]}. Restore those weights, or start again from the "
-                "new ones with --overwrite"
-            )
-        if not is_copied:
-            encoders[name] = _open(recipe, run, origin, init_from, untrained, key)
-        origins[name] = origin
+            encoders[name] = _open(recipe, run, origins[name], init_from, untrained, key)
     return origins, encoders
 
 
@@ -151,7 +126,7 @@ def publish_initial_weights(
 ) -> dict[str, tuple[str, str]]:
     """Copy the `encoders` that the run does not hold yet; returns the hashes of the towers of all rows."""
     for name, encoder in encoders.items():
-        publish_checkpoint(run, encoder, None, TrainingProgress(name, 0))
+        checkpoint.publish_checkpoint(run, encoder, None, TrainingProgress(name, 0))
     return {
         name: Checkpoint.open(run.checkpoint(name, 0), verify=name not in encoders).hashes
         for name in recipe.external_starts

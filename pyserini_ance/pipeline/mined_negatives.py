@@ -52,7 +52,6 @@ class MinedNegatives:
         return self.table.dropped
 
     def __len__(self) -> int:
-        """The number of queries."""
         return len(self.table.anchors)
 
     def describe(self) -> str:

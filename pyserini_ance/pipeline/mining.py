@@ -199,7 +199,14 @@ def mine_negatives(
     context = MiningContext(GENERATION, key=(seed, 0, 0, 0, 0))
     draw_rng = random_stream("negatives", seed, 0, 0, 0, 1)  # stages count their terms from 1
     if not isinstance(source, TableSource):
-        table = _drawn_table(source, choose_all, anchor_set, draw_rng)
+        if choose_all:
+            raise ValueError(
+                f"num_negatives is None, but source {source.kind!r} has no candidates to choose all of: it "
+                "draws from all documents; pass a number, such as num_negatives=8"
+            )
+        rows = source.draw(anchor_set.anchors, None, anchor_set, draw_rng)
+        scores = np.zeros(rows.shape, np.float32)
+        table = NegativeTable("query", "document", anchor_set.anchors, rows, scores, source.kind)
         return MinedNegatives(collection, chosen, table, table.candidates, 0, {})
     data = tokenize_together(encoder.family, cache, TrainSplit(splits=(split,)), collection, world)
     if "bm25" in source.needs:
@@ -229,20 +236,6 @@ def mine_negatives(
     world.barrier()  # NFS removes no folder in which a process still has a file open
     world.on_main(lambda: remove_unless_leased(scratch))
     return MinedNegatives(collection, chosen, table, rows, num_short, dict(snapshot.seconds))
-
-
-def _drawn_table(
-    source: Source, choose_all: bool, anchor_set: AnchorSet, rng: np.random.Generator
-) -> NegativeTable:
-    """What a source without candidates of its own draws, as a table."""
-    if choose_all:
-        raise ValueError(
-            f"num_negatives is None, but source {source.kind!r} has no candidates to choose all of: it draws "
-            "from all documents; pass a number, such as num_negatives=8"
-        )
-    rows = source.draw(anchor_set.anchors, None, anchor_set, rng)
-    scores = np.zeros(rows.shape, np.float32)
-    return NegativeTable("query", "document", anchor_set.anchors, rows, scores, source.kind)
 
 
 def encoder_digest(encoder: Encoder) -> str:

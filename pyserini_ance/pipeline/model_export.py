@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.passages import passage_ids
-from pyserini_ance.encoders.dpr_export import is_dpr, to_dpr
+from pyserini_ance.encoders.exports import is_dpr, to_dpr, write_sentence_transformers
 from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.load_save import TOWERS, name_origin, read_side_file
-from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.storage.files import copy_whole, write_whole
@@ -20,7 +19,7 @@ from pyserini_ance.storage.publish import whole_folder
 from pyserini_ance.vectors.encoding import ShardedVectors
 
 if TYPE_CHECKING:
-    from pyserini_ance.pyserini_bridge.stock_class import StockChoice
+    from pyserini_ance.pyserini_bridge.export import StockChoice
 
 
 def export(
@@ -94,7 +93,7 @@ def _write_model(
     A pair of towers that sentence-transformers cannot express is written in DPR's form if the stock class
     `dpr` then encodes the texts `queries` as the encoder does.
     """
-    from pyserini_ance.pyserini_bridge.stock_class import stock_class
+    from pyserini_ance.pyserini_bridge.export import stock_class
 
     for has_dpr_form in (True, False):
         shutil.rmtree(folder, ignore_errors=True)
@@ -111,7 +110,6 @@ def _write_model(
 
 
 def write_qrels(collection: Collection, split: str, path: Path) -> None:
-    """Write the judgments of a split as TREC qrels."""
     judged_split, ids = collection.split(split), collection.documents.ids
     judgments = (
         (query, *judged_split.qrels.judged(row)) for row, query in enumerate(judged_split.queries.ids)

@@ -2,32 +2,22 @@
 
 import importlib.util
 import logging
-from functools import cached_property, partial
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from pyserini_ance.data.collection import SIDES, Collection, Side, Texts
-from pyserini_ance.data.collection_cache import InputRecord, cached_collection, open_collection
+from pyserini_ance.data.collection import Collection, Side, Texts
+from pyserini_ance.data.collection_cache import cached_collection, open_collection, recorded
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
-from pyserini_ance.data.token_store import Specials, TokenStore, open_store
+from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.family import Family
-from pyserini_ance.encoders.load_save import initial_files, initial_tokenizer
-from pyserini_ance.encoders.tokenization import (
-    KEY_VERSION,
-    TextTokenizer,
-    describe_blank,
-    split_into_passages,
-    token_folder,
-    token_store,
-)
+from pyserini_ance.encoders.load_save import initial_tokenizer
+from pyserini_ance.encoders.tokenization import describe_blank, split_into_passages, token_folder, token_store
 from pyserini_ance.pipeline import data_checks
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.storage.files import sha256_json
-from pyserini_ance.storage.publish import is_complete
 
 log = logging.getLogger(__name__)
 
@@ -103,11 +93,9 @@ def read_rankings(recipe: Recipe, collection: Collection) -> None:
     for anchor, of_anchor in recipe.anchored_sources:
         for source in (component for component in of_anchor.components if component.files):
             settings = {"negatives": source.model_dump(mode="json"), "data": data}
-            record = InputRecord(recipe.cache, settings, source.files)
-            if record.load() is None:
-                log.debug("checking the rankings of negatives: %s", ", ".join(map(str, source.files)))
-                source.read_ahead(collection, AnchorSet.of(collection, training, anchor))
-                record.save({})
+            anchor_set = AnchorSet.of(collection, training, anchor)
+            check = partial(source.read_ahead, collection, anchor_set)
+            recorded(recipe.cache, settings, source.files, check)
 
 
 def prepare(recipe: Recipe, world: World, digest: str | None = None) -> PreparedData:
@@ -135,50 +123,6 @@ def prepare(recipe: Recipe, world: World, digest: str | None = None) -> Prepared
     return tokenize_together(recipe.encoder, recipe.cache, recipe.train_split, collection, world)
 
 
-class InitialTokenizer:
-    """The tokenizer of the encoder that training starts from, loaded only for texts that the cache lacks.
-
-    Its keys (see `TextTokenizer.key`), special tokens and `blank_document`, the ids of a document without
-    text, are recorded in the cache, because loading it takes seconds.
-    """
-
-    def __init__(self, encoder: Family, cache: Path):
-        self._encoder, self._cache = encoder, cache
-        settings = {
-            "subject": "tokenizer",
-            "version": KEY_VERSION,
-            "encoder": encoder.model_dump(mode="json"),
-            "packages": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
-        }
-        # Valid while these, and the encoder's files, are the same; a model of the hub has no record.
-        record = InputRecord(cache, settings, initial_files(encoder))
-        about: dict[str, Any] | None = record.load()
-        if about is None:
-            keys = {side: self.loaded.key(side) for side in SIDES}
-            blank = self.loaded.blank("document")
-            about = {"keys": keys, "specials": self.loaded.specials._asdict(), "blank_document": blank}
-            record.save(about)
-        specials = about["specials"]
-        self.keys: dict[Side, str] = about["keys"]
-        self.blank_document: list[int] = about["blank_document"]
-        self.specials = Specials(tuple(specials["before"]), tuple(specials["after"]), specials["pad"])
-
-    @cached_property
-    def loaded(self) -> TextTokenizer:
-        return initial_tokenizer(self._encoder)
-
-    def folder(self, side: Side, texts: Texts) -> Path:
-        """The folder of the cache for the token ids of `texts`."""
-        return token_folder(self._cache, self.keys[side], texts)
-
-    def store(self, side: Side, texts: Texts, label: str) -> TokenStore:
-        """The token ids of `texts`, from the cache if it has them."""
-        folder = self.folder(side, texts)
-        if is_complete(folder):
-            return open_store(folder, self.specials)
-        return token_store(self.loaded, side, texts, folder, label)
-
-
 def tokenize(recipe: Recipe, collection: Collection) -> PreparedData:
     """The collection with token stores of its documents and of each split's queries, from the cache if it has
     them."""
@@ -189,30 +133,29 @@ def tokenize_together(
     encoder: Family, cache: Path, training: TrainSplit, collection: Collection, world: World
 ) -> PreparedData:
     """`tokenize_for` on all processes of `world`, of which the main one fills the cache."""
-
-    def tokenize_on_main() -> None:
-        tokenize_for(encoder, cache, training, collection, warn=True)
-
-    world.on_main(tokenize_on_main)
-    return tokenize_for(encoder, cache, training, collection)
+    given = (encoder, cache, training, collection)
+    world.on_main(lambda: tokenize_for(*given, warn=True) and None)
+    return tokenize_for(*given)
 
 
 def tokenize_for(
     encoder: Family, cache: Path, training: TrainSplit, collection: Collection, warn: bool = False
 ) -> PreparedData:
     """Tokenize as `encoder` reads texts; with `warn`, warn of documents that are encoded as empty texts."""
-    tokenizer, tokenization = InitialTokenizer(encoder, cache), encoder.tokenization
+    tokenizer, tokenization = initial_tokenizer(encoder), encoder.tokenization
     data_checks.check_template(encoder, "document", collection.documents.columns)
     data_checks.check_template(encoder, "query", collection.split(training.name).queries.columns)
-    documents = tokenizer.store("document", collection.documents, "documents")
-    queries = {
-        name: tokenizer.store("query", split.queries, f"{name} queries")
-        for name, split in collection.splits.items()
-    }
+
+    def store(side: Side, texts: Texts, label: str) -> TokenStore:
+        return token_store(tokenizer, side, texts, token_folder(cache, tokenizer.key(side), texts), label)
+
+    documents = store("document", collection.documents, "documents")
+    splits = collection.splits.items()
+    queries = {name: store("query", split.queries, f"{name} queries") for name, split in splits}
     key = sha256_json(
-        [tokenizer.keys["query"], tokenizer.keys["document"], tokenization.model_dump(mode="json")]
+        [tokenizer.key("query"), tokenizer.key("document"), tokenization.model_dump(mode="json")]
     )
-    blank_documents = documents.rows_of(tokenizer.blank_document)
+    blank_documents = documents.rows_of(tokenizer.blank("document"))
     documents, passages = split_into_passages(documents, tokenization)
     data = PreparedData(
         collection,
@@ -231,6 +174,5 @@ def tokenize_for(
 
 
 def blank_warning(encoder: Family, data: PreparedData) -> str | None:
-    """A warning about documents that are encoded as empty texts; None without any."""
     template = encoder.tokenization.document.template
     return describe_blank(data.collection.documents, data.blank_documents, template)

@@ -4,10 +4,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyserini_ance.data.collection import Collection
+import numpy as np
+
+from pyserini_ance.data.collection import Collection, Side, Texts
 from pyserini_ance.data.formats.format import DOCUMENTS
 from pyserini_ance.data.token_store import token_lengths
-from pyserini_ance.encoders.tokenization import Truncation
+from pyserini_ance.encoders.load_save import initial_tokenizer
+from pyserini_ance.encoders.tokenization import SideTokenization, count_cut, token_folder
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.pipeline import bm25_rankings, preparation
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
@@ -47,18 +50,16 @@ def prepare_data(recipe: Recipe) -> str:
         requests = [*filter(None, [for_training]), *bm25_rankings.bm25_for_evaluation(recipe)]
         with timed("BM25"):
             bm25_rankings.cached_rankings(bm25, recipe.cache, collection, requests)
-    tokenizer = preparation.InitialTokenizer(recipe.encoder, recipe.cache)
-    tokenization = recipe.encoder.tokenization
-    stores = {"documents": (tokenizer.folder("document", collection.documents), tokenization.document)}
-    stores |= {
-        name: (tokenizer.folder("query", split.queries), tokenization.query)
-        for name, split in collection.splits.items()
-    }
+    tokenizer, tokenization = initial_tokenizer(recipe.encoder), recipe.encoder.tokenization
+    stores: dict[str, tuple[Side, Texts, SideTokenization]]
+    stores = {"documents": ("document", collection.documents, tokenization.document)}
+    stores |= {name: ("query", one.queries, tokenization.query) for name, one in collection.splits.items()}
     rows, warnings = [], []
-    for name, (folder, settings) in stores.items():
+    for name, (side, texts, settings) in stores.items():
         counts = _counts(recipe, collection, name)
-        lengths = token_lengths(folder)
-        truncation = Truncation.of(lengths, tokenizer.specials, settings)
+        lengths = token_lengths(token_folder(recipe.cache, tokenizer.key(side), texts))
+        cut, limit = count_cut(lengths, tokenizer.specials, settings)
+        percent = f"{100 * cut / len(lengths):.1f}"
         numbers = [f"{count:,}" for count, _ in counts.values()]
         prefix = "" if name == "documents" else f"{name} "
         skipped = [
@@ -73,8 +74,8 @@ def prepare_data(recipe: Recipe) -> str:
                 "used": numbers[1] if prefix else f"{len(collection.documents):,}",
                 "judgments": numbers[2] if prefix else None,
                 "tokens": f"{lengths.sum():,}",
-                "median tokens": f"{truncation.median_tokens:,}",
-                "cut": f"{truncation.share} at {truncation.limit}",
+                "median tokens": f"{int(np.median(lengths)) + sum(map(len, tokenizer.specials[:2])):,}",
+                "cut": f"{'below 0.1' if cut and percent == '0.0' else percent} % at {limit}",
                 "skipped": ", ".join(skipped) or None,
                 "published": ", ".join(f"{n:,} {what}" for what, (_, n) in counts.items() if n is not None)
                 or None,

@@ -1,7 +1,7 @@
 """Prerequisites: the runs that a recipe starts from (`init_from: {recipe: NAME}`), trained before it."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,11 +13,9 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.provenance import RUNTIME_KEYS, source_run
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.publish import is_complete
-from pyserini_ance.trainer.resume import check_resumable, recipe_differences
+from pyserini_ance.trainer.resume import check_resumable, differing_settings
 
-INHERITED_KEYS = ("data", *RUNTIME_KEYS)  # the inputs, and where a run computes: see `inherit`
 Status = Literal["finished", "unfinished", "missing"]
-SHOWN = 3  # differing keys in a message
 log = logging.getLogger(__name__)
 
 
@@ -26,15 +24,15 @@ class Prerequisite:
     """A run that another one starts from.
 
     status: `finished` if its weights can be taken, `unfinished` if it will be resumed, `missing` if it will
-    be trained. recipe: that of the run; of a missing one, as it will be trained. differing: the keys in which
-    the existing run differs from its recipe file.
+    be trained. recipe: that of the run; of a missing one, as it will be trained. differing: the settings in
+    which the existing run differs from its recipe file, in words.
     """
 
     name: str
     recipe: Recipe
     folder: Path
     status: Status
-    differing: tuple[str, ...] = ()
+    differing: str = ""
 
     def describe(self) -> str:
         """One line: what is used, or trained first, and with how many steps."""
@@ -44,9 +42,8 @@ class Prerequisite:
             "unfinished": f"resumed first in {self.folder}, {steps:,} steps in all",
             "missing": f"trained first in {self.folder}, {steps:,} steps",
         }[self.status]
-        more = f", and {len(self.differing) - SHOWN} more" if len(self.differing) > SHOWN else ""
-        other = f"; its settings are not those of {self.name}: {'; '.join(self.differing[:SHOWN])}{more}"
-        return f"{self.name}: {done}{other if self.differing else ''}"
+        other = f"; its settings are not those of {self.name}: {self.differing}" if self.differing else ""
+        return f"{self.name}: {done}{other}"
 
 
 def prerequisites(
@@ -85,11 +82,10 @@ def _walk(
             status = "unfinished"
         except (ValueError, OSError, RuntimeError) as error:
             raise RuntimeError(f"{key}: {error}") from error
-        made, differing = expected, tuple[str, ...]()
+        made, differing = expected, ""
         if status != "missing":
+            differing = differing_settings(its_run, expected)
             made = its_run.read_recipe()
-            changes = recipe_differences(made, expected)
-            differing = tuple(f"{key} is {old}, not {new}" for key, old, new in changes)
             made = made.model_copy(update={key: getattr(expected, key) for key in RUNTIME_KEYS})
         if status != "finished":
             own_run = its_run if status == "unfinished" else None
@@ -98,30 +94,26 @@ def _walk(
 
 
 def inherit(required: Recipe, recipe: Recipe, as_in_file: Recipe | None) -> Recipe:
-    """`required` with the overrides of `recipe` that hold for both: of the data, and of where runs compute.
+    """`required` with the settings of `recipe` that hold for both: where runs compute, and overrides of the
+    data.
 
-    An override of `data`, `cache`, `device`, `threads`, `refresher` or `log_with` is inherited if the files
-    of both have the same value there, below `data` key by key: `data.folder=...` moves one set for all
-    recipes that read it, and leaves a prerequisite on other data alone. Other overrides, the seed too, say
-    how one run trains.
+    An override of `data` is inherited if the files of both have the same value there, key by key:
+    `data.folder=...` moves one set for all recipes that read it, and leaves a prerequisite on other data
+    alone. Other overrides, the seed too, say how one run trains.
     """
-    if as_in_file is None:
-        return required
-
-    def overridden(required: Any, given: Any, in_file: Any, keys: Iterable[str]) -> dict[str, Any]:
-        return {
+    changed: dict[str, Any] = {key: getattr(recipe, key) for key in RUNTIME_KEYS}
+    if as_in_file is not None and type(required.data) is type(as_in_file.data) is type(recipe.data):
+        given, in_file = recipe.data, as_in_file.data
+        overridden = {
             key: getattr(given, key)
-            for key in keys
-            if getattr(given, key) != getattr(in_file, key) == getattr(required, key)
+            for key in type(given).model_fields
+            if getattr(given, key) != getattr(in_file, key) == getattr(required.data, key)
         }
-
-    changed = overridden(required, recipe, as_in_file, INHERITED_KEYS)
-    if type(required.data) is type(as_in_file.data) is type(recipe.data):
-        keys = type(required.data).model_fields
-        in_data = overridden(required.data, recipe.data, as_in_file.data, keys)
-        changed["data"] = required.data.model_copy(update=in_data)
-        if in_data.keys() - {"folder"}:  # the expected figures are of other data
+        changed["data"] = required.data.model_copy(update=overridden)
+        if overridden.keys() - {"folder"}:  # the expected figures are of other data
             changed["expect"] = {}
+    elif as_in_file is not None and recipe.data != as_in_file.data == required.data:
+        changed["data"] = recipe.data
     return Recipe.model_validate(required.model_copy(update=changed).model_dump(mode="json"))
 
 
@@ -163,20 +155,17 @@ def _plan(recipe: Recipe, folder: Path, overwrite: bool, resume: bool) -> list[d
         for each in (recipe, *(one.recipe for one in to_train)):
             check_tools(each)
             recipe_data(each).input_files()
-    planned = []
-    for one in to_train:
-        its_run = RunDir(one.folder)
-        can_resume = one.status == "unfinished" and its_run.can_resume
-        planned.append(
-            {
-                "recipe": one.recipe.model_dump(mode="json"),
-                "folder": str(one.folder),
-                "overwrite": its_run.state.exists() and not can_resume,  # it died too early to be resumed
-                "resume": can_resume,
-                "line": one.describe(),
-            }
-        )
-    return planned
+    return [
+        {
+            "recipe": one.recipe.model_dump(mode="json"),
+            "folder": str(one.folder),
+            # One that cannot be resumed died too early.
+            "resume": (can_resume := one.status == "unfinished" and RunDir(one.folder).can_resume),
+            "overwrite": RunDir(one.folder).state.exists() and not can_resume,
+            "line": one.describe(),
+        }
+        for one in to_train
+    ]
 
 
 def recipe_in_file(recipe: Recipe) -> Recipe | None:

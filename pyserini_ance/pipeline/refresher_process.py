@@ -64,7 +64,6 @@ def _arguments(recipe: Recipe, run: RunDir) -> list[str]:
 
 
 def needs_refresher(recipe: Recipe) -> bool:
-    """Whether a stage has `mode: async`."""
     products = (p for stage in recipe.stages.values() for p in (stage.refresh, stage.effective_evaluate))
     return any(product is not None and product.mode == "async" for product in products)
 
@@ -72,9 +71,10 @@ def needs_refresher(recipe: Recipe) -> bool:
 def check_refresher(recipe: Recipe) -> None:
     """Raise SettingError if the refresher subprocess lacks GPUs: training would learn it only when it needs
     negatives."""
-    settings, gpus = recipe.refresher, torch.cuda.device_count()
+    settings = recipe.refresher
     if not needs_refresher(recipe) or settings.launch == "external":
         return
+    gpus = torch.cuda.device_count()
     device = refresher_device(recipe, gpus)
     first = int(device.partition(":")[2] or 0)
     uses_gpus = device.startswith("cuda") or (device == "auto" and gpus)
@@ -232,7 +232,6 @@ def serve_requests(run: RunDir, refresher: Refresher, settings: RefresherProcess
     """
 
     def poll() -> dict[str, Any]:
-        """Wait for `requests`, or for a reason to `end`."""
         refresher.report("waiting for requests")
         timeout = settings.timeout_seconds
         last_alive = time.monotonic()

@@ -46,7 +46,6 @@ def results_record(
 
 
 def measure_columns(test: FinalEvaluation) -> list[str]:
-    """The columns of the document measures."""
     return [test.column(split, measure) for split in test.split for measure in test.measures_of(split)]
 
 
@@ -69,28 +68,19 @@ def low_results(test: FinalEvaluation, rows: Sequence[Mapping[str, Any]]) -> lis
 
 def unimproved_stages(recipe: Recipe, run_log: RunLog) -> list[str]:
     """A warning for each stage whose result is its start."""
-    warnings = []
-    for ended in run_log.decisions("stage_end"):
-        if step_of(ended["result"]) != 0:
-            continue
-        name = ended["stage"]
-        init_from, previous = recipe.stages[name].init_from, recipe.stage_before(name)
-        if init_from == "initial" or (init_from == "previous" and previous is None):
-            start = "the untrained encoder"
-        elif isinstance(init_from, str):
-            start = f"that of stage {previous}"
-        elif init_from.is_external:
-            start = f"its initial weights, {init_from}"
-        else:
-            start = f"that of stage {init_from.stage}"
-        warnings.append(f"stage {name} never improved on its start: the result is {start}")
-    return warnings
+    ends = [ended for ended in run_log.decisions("stage_end") if step_of(ended["result"]) == 0]
+    return [
+        f"stage {ended['stage']} never improved on its start ({recipe.stages[ended['stage']].init_from}), "
+        "which is its result"
+        for ended in ends
+    ]
 
 
 class Run:
     """A run directory: the results, the model and the log of one experiment.
 
-    Raises FileNotFoundError if `directory` is not a run directory.
+    model: the folder of the trained encoder, a Hugging Face folder. index: the Faiss folder of the documents,
+    for Pyserini. Raises FileNotFoundError if `directory` is not a run directory.
     """
 
     def __init__(self, directory: str | Path):
@@ -100,6 +90,9 @@ class Run:
                 f"{directory} is not a run directory ({self._files.recipe.name} is missing). "
                 "Pass a directory written by `train`."
             )
+        self.directory = self._files.folder
+        self.model = self._files.model
+        self.index = self._files.index
 
     def __repr__(self) -> str:
         return f"Run({str(self.directory)!r})"
@@ -109,24 +102,9 @@ class Run:
         return type(self), (self.directory.absolute(),)
 
     @property
-    def directory(self) -> Path:
-        """The run directory."""
-        return self._files.folder
-
-    @property
     def recipe(self) -> Recipe:
         """The recipe that the run was started with."""
         return self._files.read_recipe()
-
-    @property
-    def model(self) -> Path:
-        """The folder of the trained encoder, a Hugging Face folder."""
-        return self._files.model
-
-    @property
-    def index(self) -> Path:
-        """The Faiss folder of the documents, for Pyserini."""
-        return self._files.index
 
     @property
     def table(self) -> list[dict[str, Any]]:

@@ -277,7 +277,6 @@ def _last_checkpoint(folder: Path) -> str | None:
 
 
 def _callback(bar: Any) -> Any:
-    """A callback that shows the progress as training a retriever does."""
     from transformers import TrainerCallback
 
     class Progress(TrainerCallback):

@@ -58,9 +58,7 @@ def retrieve(
     assert index_folder is not None, "an index that is built has a folder"
     if not index_folder.exists():
         if documents is None:
-            raise FileNotFoundError(
-                f"there is no BM25 index at {index_folder}, and no documents were passed to build it from"
-            )
+            raise FileNotFoundError(f"there is no BM25 index at {index_folder}, and no documents to build it")
         # Another process may have made the same index in the meantime.
         with suppress(FileExistsError), whole_folder(index_folder) as temporary:
             _index(documents, temporary, settings, total)
@@ -88,9 +86,9 @@ def _index(documents: Iterable[tuple[str, str]], folder: Path, settings: "Bm25",
     shutil.rmtree(texts)
     counts = {found[1]: int(found[2].replace(",", "")) for found in map(COUNTER.search, output) if found}
     if sum(counts.values()) < received:  # Anserini skips blank documents, and does not report errors
+        indexed, given = counts.get("indexed", 0), received - counts.get("empty", 0)
         raise RuntimeError(
-            f"Lucene indexed {counts.get('indexed', 0):,} of {received - counts.get('empty', 0):,} documents "
-            "that are not blank; is the disk full?"
+            f"Lucene indexed {indexed:,} of {given:,} documents that are not blank; is the disk full?"
         )
 
 

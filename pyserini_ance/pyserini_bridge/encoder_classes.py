@@ -5,13 +5,14 @@ They compute vectors exactly as the checkpoint's side file says.
 
 import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pyserini_ance.encoders.family import SIDE_FILE, is_local
+from pyserini_ance.encoders.family import SIDE_FILE
+from pyserini_ance.encoders.hub import is_local
 from pyserini_ance.encoders.sentence_transformers_import import sentence_transformers_settings
 from pyserini_ance.pyserini_bridge.java import import_pyserini
 from pyserini_ance.runs.any_encoder import is_saved, load_any_encoder
@@ -72,29 +73,22 @@ class DocumentEncoder:
             _check_flags(self.folder, {"--add-sep": add_sep}, ignored)
             self._warn_of_lost_text(columns)
             self._is_checked = True
-        records = [
-            {name: value or "" for name, value in zip(columns, row, strict=True)}
-            for row in zip(*columns.values(), strict=True)
-        ]
+        rows = zip(*columns.values(), strict=True)
+        records = [{name: value or "" for name, value in zip(columns, row, strict=True)} for row in rows]
         return self.encoder.encode(records, "document")
 
-    def _warn_of_lost_text(self, fields: Collection[str]) -> None:
+    def _warn_of_lost_text(self, fields: Mapping[str, Any]) -> None:
         documents = self.encoder.family.tokenization.document
         if documents.passages > 1:
             log.warning(
-                "%s reads documents in up to %d passages, but Pyserini encodes only the first passage of "
-                "each text: encode whole documents with pyserini-ance encode",
-                self.folder,
-                documents.passages,
+                f"{self.folder} reads documents in up to {documents.passages} passages, but Pyserini encodes "
+                "only the first passage of each text: encode whole documents with pyserini-ance encode"
             )
         if missing := [name for name in re.findall(r"\{(\w+)\}", documents.template) if name not in fields]:
             log.warning(
-                "%s reads documents as %r, but %s is not passed. If the corpus has it, pass %s; "
-                "on the command line, add it to `--fields` of both `input` and `encoder`.",
-                self.folder,
-                documents.template,
-                ", ".join(missing),
-                ", ".join(f"{name}s=[...]" for name in missing),
+                f"{self.folder} reads documents as {documents.template!r}, but {', '.join(missing)} is not "
+                f"passed. If the corpus has it, pass {', '.join(f'{name}s=[...]' for name in missing)}; on "
+                "the command line, add it to `--fields` of both `input` and `encoder`."
             )
 
 
@@ -106,12 +100,8 @@ def _check_flags(folder: str, refused: Mapping[str, object], ignored: Mapping[st
             "remove the flag"
         )
     if given := [flag for flag, value in ignored.items() if value]:
-        log.warning(
-            "%s is ignored: %s of %s determines lengths, and vectors are float32",
-            ", ".join(given),
-            SIDE_FILE,
-            folder,
-        )
+        flags = ", ".join(given)
+        log.warning(f"{flags} is ignored: {SIDE_FILE} of {folder} determines lengths; vectors are float32")
 
 
 def is_ours(name: str) -> bool:

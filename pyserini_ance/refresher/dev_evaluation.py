@@ -1,10 +1,11 @@
 """The dev score of a checkpoint, on all or on sampled queries and documents."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from pyserini_ance.data.collection import Collection, Split
+from pyserini_ance.data.collection import Split
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.random_streams import random_stream
@@ -43,45 +44,22 @@ def evaluate_on_dev(snapshot: Snapshot, settings: Evaluate, seed: int) -> dict[s
     scores, hits = snapshot.rank(queries, vectors, top_k, passages)
     if documents is not None:
         hits = documents[hits]
-    ends = np.cumsum([len(rows) for _, rows in sampled])[:-1]
-    results = list(zip(sampled, np.split(hits, ends), np.split(scores, ends), strict=True))
+    ranked = iter(zip(hits, scores, strict=True))
+    ids = snapshot.collection.documents.ids
+
+    def named(rows: np.ndarray, values: np.ndarray) -> dict[str, Any]:
+        return {ids[row]: value for row, value in zip(rows.tolist(), values.tolist(), strict=True)}
 
     def values() -> dict[str, float]:
-        return {
-            split.name: evaluate(
-                as_qrels(snapshot.collection, split, rows),
-                as_run(snapshot.collection, split, rows, split_hits, split_scores),
-                [measure],
-            )[str(measure)]
-            for (split, rows), split_hits, split_scores in results
-        }
+        found = {}
+        for split, rows in sampled:
+            asked = {split.queries.ids[row]: row for row in rows.tolist()}
+            qrels = {name: named(*split.qrels.judged(row)) for name, row in asked.items()}
+            run = {name: named(*next(ranked)) for name in asked}
+            found[split.name] = evaluate(qrels, run, [measure])[str(measure)]
+        return found
 
     return snapshot.world.on_main(values)
-
-
-def as_run(
-    collection: Collection, split: Split, rows: np.ndarray, hits: np.ndarray, scores: np.ndarray
-) -> dict[str, dict[str, float]]:
-    """Return {query id: {document id: score}} for query `rows` (Q,), from document rows `hits` and `scores`
-    (Q, k)."""
-    ids = collection.documents.ids
-    return {
-        split.queries.ids[row]: {
-            ids[document]: float(score) for document, score in zip(hits[i], scores[i], strict=True)
-        }
-        for i, row in enumerate(rows)
-    }
-
-
-def as_qrels(collection: Collection, split: Split, rows: np.ndarray) -> dict[str, dict[str, int]]:
-    """Return {query id: {document id: grade}} for query `rows` (Q,)."""
-    ids = collection.documents.ids
-    return {
-        split.queries.ids[row]: {
-            ids[document]: int(grade) for document, grade in zip(*split.qrels.judged(row), strict=True)
-        }
-        for row in rows
-    }
 
 
 def _sample_documents(
@@ -91,9 +69,8 @@ def _sample_documents(
     documents."""
     if size is None or size >= total:
         return None
-    judged = np.unique(
-        np.concatenate([split.qrels.judged(row)[0] for split, rows in sampled for row in rows])
-    )
+    of_queries = [split.qrels.judged(row)[0] for split, rows in sampled for row in rows]
+    judged = np.unique(np.concatenate(of_queries))
     others = np.setdiff1d(np.arange(total), judged)
     filling = rng.choice(others, max(0, min(len(others), size - len(judged))), replace=False)
     return np.sort(np.concatenate([judged, filling]))

@@ -26,10 +26,9 @@ def mine_table(
     snapshot.judges.clear()
     table = mine_in_shares(source, snapshot, anchor_set, context)
     table = table if promoted is None else table.promoting(promoted)
-    report = {
-        **table_report(table, previous, source, anchor_set),
-        **({"judged_by": dict(snapshot.judges)} if snapshot.judges else {}),
-    }
+    report = table_report(table, previous, source, anchor_set)
+    if snapshot.judges:
+        report["judged_by"] = dict(snapshot.judges)
     return table, report
 
 
@@ -49,12 +48,8 @@ def table_report(
     new_share = None
     if previous is not None and np.array_equal(previous.anchors, table.anchors):
         new_share = round(turnover(table, previous), 4)
-    report = {
-        "kind": source.kind,
-        "candidates": int(table.counts.sum()),
-        "dropped": table.dropped,
-        "new_share": new_share,
-    }
+    report: dict[str, Any] = {"kind": source.kind, "candidates": int(table.counts.sum())}
+    report |= {"dropped": table.dropped, "new_share": new_share}
     if (top_k := resolved_top_k(source.components, anchor_set)) is not None:
         report["top_k"] = top_k
     if left_out := len(anchor_set.anchors) - len(table.anchors):

@@ -21,20 +21,9 @@ from pyserini_ance.negatives.teachers.base import TeacherContext, TeacherScores,
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.dev_evaluation import evaluate_on_dev
 from pyserini_ance.refresher.mined_tables import mine_table
+from pyserini_ance.runs import generation as published
 from pyserini_ance.runs.checkpoint import Checkpoint
-from pyserini_ance.runs.generation import (
-    PREVIOUS_TABLES,
-    PRODUCT_NAMES,
-    PreviousStage,
-    RefreshRequest,
-    TableKey,
-    mined_sources,
-    newest_generation_before,
-    open_generation,
-    publish_evaluation,
-    publish_generation,
-    table_name,
-)
+from pyserini_ance.runs.generation import PRODUCT_NAMES, PreviousStage, RefreshRequest, TableKey, table_name
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import is_complete, leased
 
@@ -66,10 +55,8 @@ class Refresher:
         self._snapshot: Snapshot | None = None
 
     def make(self, request: RefreshRequest) -> None:
-        """Publish the requested product unless it is already published.
-
-        Raises CheckpointRemoved if its checkpoint was removed.
-        """
+        """Publish the requested product unless it is already published. Raises CheckpointRemoved if its
+        checkpoint was removed."""
         if self.world.on_main(lambda: request.is_done(self.run)):
             return
         folder, name = request.folder(self.run), PRODUCT_NAMES[request.kind]
@@ -117,7 +104,7 @@ class Refresher:
         reports: dict[str, dict[str, Any]] = {}
         with snapshot.timed("filter"):
             positives = find_positives(snapshot, refresh.positives_top_k)
-        for key, source in mined_sources(stage, dynamic_only=request.step > 0).items():
+        for key, source in published.mined_sources(stage, dynamic_only=request.step > 0).items():
             with snapshot.timed("filter"):
                 (term, position), part = key, chunk if source.is_dynamic else None
                 anchor_set = snapshot.anchor_set(stage.terms[term].anchor, part).with_positives(positives)
@@ -135,8 +122,8 @@ class Refresher:
             origin = {"stage": request.stage, "step": request.step, "weights": request.weights}
             made_from = {**origin, **self.data.identity}
             if previous_stage:
-                made_from[PREVIOUS_TABLES] = previous_stage.digest()
-            publish_generation(
+                made_from[published.PREVIOUS_TABLES] = previous_stage.digest()
+            published.publish_generation(
                 generation, tables, reports, snapshot.seconds, made_from, teacher_scores, teacher_reports
             )
 
@@ -159,8 +146,8 @@ class Refresher:
         if not stage.teachers:
             return {}, {}
         in_use = dict(tables)
-        if request.step > 0 and mined_sources(stage).keys() - tables.keys():
-            first = open_generation(self.run.generation(request.stage, 0), self.data.identity)
+        if request.step > 0 and published.mined_sources(stage).keys() - tables.keys():
+            first = published.open_generation(self.run.generation(request.stage, 0), self.data.identity)
             in_use = {**first.tables, **tables}
         pairs = promoted_in(in_use.values())
         all_scores, reports = {}, {}
@@ -189,7 +176,7 @@ class Refresher:
         values = evaluate_on_dev(snapshot, settings, self.recipe.seed)
         seconds = {task: round(seconds, 3) for task, seconds in snapshot.seconds.items()}
         path = self.run.evaluation(request.stage, request.step)
-        self.world.on_main(lambda: publish_evaluation(path, values, request.weights, seconds))
+        self.world.on_main(lambda: published.publish_evaluation(path, values, request.weights, seconds))
 
     def _snapshot_of(self, request: RefreshRequest, folder: Path) -> Snapshot:
         """Return the last snapshot if it is of the same checkpoint, with its vectors and rankings, else a new
@@ -209,8 +196,8 @@ class Refresher:
     def _tables_before(self, request: RefreshRequest, leases: ExitStack) -> dict[TableKey, NegativeTable]:
         """Return the tables of the last generation, to compare; none if training is removing them."""
         name = self.world.on_main(
-            lambda: str(newest_generation_before(self.run, request.stage, request.step) or "")
+            lambda: str(published.newest_generation_before(self.run, request.stage, request.step) or "")
         )
         if not name or not self._leased(leases, Path(name)):
             return {}
-        return open_generation(Path(name), self.data.identity).tables
+        return published.open_generation(Path(name), self.data.identity).tables

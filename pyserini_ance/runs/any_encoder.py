@@ -6,8 +6,8 @@ from typing import Any
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.family import SIDE_FILE, Family, resolve_model
-from pyserini_ance.encoders.hub import find_model
+from pyserini_ance.encoders.family import SIDE_FILE, Family
+from pyserini_ance.encoders.hub import find_model, resolve_model
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, load_tower
 from pyserini_ance.encoders.released import foreign_settings
 from pyserini_ance.recipe.load import read_component
@@ -38,7 +38,6 @@ def load_any_encoder(
 
 
 def is_saved(source: str | Path) -> bool:
-    """Whether this package has saved the encoder in a folder."""
     return (Path(source) / SIDE_FILE).is_file()
 
 

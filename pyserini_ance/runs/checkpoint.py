@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.encoders.dpr_export import weights_sha256
 from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.exports import weights_sha256
 from pyserini_ance.encoders.load_save import TOWERS, read_side_file, save_encoder, tower_folder
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_json, write_json
@@ -63,12 +63,10 @@ class Checkpoint:
 
     @property
     def hashes(self) -> tuple[str, str]:
-        """The hashes of the query tower and the document tower."""
         return self.query_weights, self.document_weights
 
     @property
     def encoder(self) -> Path:
-        """The folder to load the encoder from."""
         return self.folder / ENCODER
 
     @classmethod
@@ -136,7 +134,11 @@ def publish_checkpoint(
             (temporary / ENCODER).mkdir()
             save_encoder(encoder, temporary / ENCODER)
             if optimizer is not None:
-                training = _moments(optimizer)
+                training = {  # empty before the first step
+                    f"{i}.{name}": value.cpu().contiguous()
+                    for i, parameter in enumerate(_parameters(optimizer))
+                    for name, value in optimizer.state.get(parameter, {}).items()
+                }
                 if scaler is not None:
                     state = scaler.state_dict()  # the scale, and the number of steps since it changed
                     training[SCALE] = torch.tensor(
@@ -181,12 +183,3 @@ def drop_moments(run: RunDir, stage: str) -> None:
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
     return [p for group in optimizer.param_groups for p in group["params"]]
-
-
-def _moments(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """Moments by `<index of the parameter>.<moment>`; empty before the first step."""
-    return {
-        f"{i}.{name}": value.cpu().contiguous()
-        for i, parameter in enumerate(_parameters(optimizer))
-        for name, value in optimizer.state.get(parameter, {}).items()
-    }

@@ -48,22 +48,18 @@ class RefreshRequest:
     checkpoint: str = ""
 
     def folder(self, run: RunDir) -> Path:
-        """The folder of the checkpoint that the product is made of."""
         return run.checkpoints / self.checkpoint if self.checkpoint else run.checkpoint(self.stage, self.step)
 
     def is_done(self, run: RunDir) -> bool:
-        """Whether the product is in the run directory."""
         if self.kind == "tables":
             return is_complete(run.generation(self.stage, self.step))
         return run.evaluation(self.stage, self.step).exists()
 
     def describe(self) -> str:
-        """The product, its stage and its step, for messages."""
         return f"{PRODUCT_NAMES[self.kind]} of stage {self.stage}, step {self.step}"
 
 
 def write_requests(run: RunDir, requests: Iterable[RefreshRequest]) -> None:
-    """Replace the open requests of the run."""
     write_json(run.requests, {"requests": [asdict(request) for request in requests]})
 
 
@@ -136,14 +132,13 @@ class Generation:
         )
         parts = []
         for name, report in self.report["tables"].items():
-            top_k = f"top_k {report['top_k']}, " if "top_k" in report else ""
             new = "" if report["new_share"] is None else f", {report['new_share']:.0%} new"
             margin = f", margin {report['margin']['mean']:.3f}" if "margin" in report else ""
-            dropped = "".join(f", {count} {what} dropped" for what, count in report["dropped"].items())
-            promoted = f", {report['promoted']} promoted" if "promoted" in report else ""
-            left_out = f", {report['left_out']} anchors left out" if "left_out" in report else ""
-            candidates = f"{top_k}{report['candidates']} candidates"
-            parts.append(f"{name}: {candidates}{new}{margin}{dropped}{promoted}{left_out}")
+            counted = {"promoted": "promoted", "left_out": "anchors left out"}
+            counts = [f", {count} {what} dropped" for what, count in report["dropped"].items()]
+            counts += [f", {report[key]} {what}" for key, what in counted.items() if key in report]
+            top_k = f"top_k {report['top_k']}, " if "top_k" in report else ""
+            parts.append(f"{name}: {top_k}{report['candidates']} candidates{new}{margin}{''.join(counts)}")
         for name, report in self.report.get("teachers", {}).items():
             new = f", {report['new_pairs']} of them now" if "new_pairs" in report else ""
             parts.append(f"{name}: {report['pairs']} pairs scored by {report['kind']}{new}")
@@ -239,7 +234,6 @@ def mined_sources(stage: Stage, dynamic_only: bool = False) -> dict[TableKey, Ta
 
 
 def table_name(key: TableKey) -> str:
-    """The name of a table in its generation: `term.index`."""
     return f"{key[0]}.{key[1]}"
 
 
@@ -267,16 +261,12 @@ class PreviousStage:
 
         def look_up() -> dict:
             log = RunLog(run, writes=False)
-            ended, adoptions = (
-                [r for r in log.decisions(event) if r["stage"] == before] for event in ("stage_end", "adopt")
-            )
-            if not ended:
+            if not (ended := log.decisions("stage_end", before)):
                 raise RuntimeError(
                     f"{run.decisions} records no end of stage {before}, which the next stage starts from"
                 )
-            used = {
-                record["folder"]: record["weights"] for record in in_use(recipe.stages[before], adoptions)
-            }
+            adopted = in_use(recipe.stages[before], log.decisions("adopt", before))
+            used = {record["folder"]: record["weights"] for record in adopted}
             return {"result": ended[-1]["result"], "weights": ended[-1]["weights"], "generations": used}
 
         return cls(run, **world.on_main(look_up))

@@ -42,7 +42,7 @@ GIT_SECONDS = 5  # a run does not wait longer for its commit
 RUNTIME_KEYS = ("cache", "device", "threads", "refresher", "log_with")
 
 # Keys of `encoding` with which a search finds the same documents.
-EXACT_SEARCH_KEYS = {"search", "memory_gib"}
+EXACT_SEARCH_KEYS = {"search"}
 
 
 def environment(device: str, processes: int, collection: "Collection") -> dict:

@@ -57,14 +57,13 @@ def clean_up(run: RunDir, recipe: Recipe) -> None:
     log = RunLog(run, writes=False)
     for ended in log.decisions("stage_end"):
         name = ended["stage"]
-        adopted = [record for record in log.decisions("adopt") if record["stage"] == name]
-        evaluated = [record for record in log.decisions("evaluate") if record["stage"] == name]
+        adopted = log.decisions("adopt", name)
         tables = {record["checkpoint_step"] for record in in_use(recipe.stages[name], adopted)}
         prune_stage(run, name, recipe.retention, {step_of(ended["result"])}, set(), tables)
         for folder in _complete(run.negatives, name):
             if step_of(folder.name) not in {record["checkpoint_step"] for record in adopted}:
                 remove_unless_leased(folder)
-        keep = {record["checkpoint_step"] for record in evaluated}
+        keep = {record["checkpoint_step"] for record in log.decisions("evaluate", name)}
         for path in sorted(run.evaluations.glob(f"{name}-????????.json")):
             if step_of(path.stem) not in keep:
                 path.unlink(missing_ok=True)

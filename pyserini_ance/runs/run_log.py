@@ -22,7 +22,6 @@ class RunLog:
         self.run, self.writes = run, writes
 
     def metric(self, event: str, **values: Any) -> None:
-        """Append a record to the metrics."""
         if self.writes:
             record = {"event": event, **values}
             append_json_line(self.run.metrics, record)
@@ -34,9 +33,10 @@ class RunLog:
         if self.writes:
             append_json_line(self.run.decisions, {"event": event, **values}, durable=True)
 
-    def decisions(self, event: str) -> list[dict]:
-        """All decisions of one kind, in order."""
-        return [record for record in read_json_lines(self.run.decisions) if record["event"] == event]
+    def decisions(self, event: str, stage: str | None = None) -> list[dict]:
+        """All decisions of one kind, in order; with `stage`, those of that stage."""
+        records = (record for record in read_json_lines(self.run.decisions) if record["event"] == event)
+        return [record for record in records if stage in (None, record.get("stage"))]
 
     def stage_seconds(self, stage: str) -> dict[str, float]:
         """Seconds that a stage spent in steps and in refreshes, as columns of the results table.

@@ -107,15 +107,12 @@ class RunDir:
         return self.negatives / f"{stage}-{step:08d}"
 
     def teacher(self, name: str) -> Path:
-        """A cross-encoder that the run has trained."""
         return self.teachers / name
 
     def evaluation(self, stage: str, step: int) -> Path:
-        """The dev measure of the checkpoint of that stage and step."""
         return self.evaluations / f"{stage}-{step:08d}.json"
 
     def ranking(self, row: str, split: str) -> Path:
-        """The ranking of a row of the results table."""
         return self.run_files / f"{row}.{split}.trec"
 
     def bm25_negatives(self, split: str) -> Path:
@@ -176,33 +173,12 @@ class RunDir:
         return self.recipe.exists() and self.environment.exists()
 
     def reopen(self) -> None:
-        """Record that a stopped run goes on, and remove what killed processes left.
-
-        Raises as `check_resumable` does.
-        """
-        self.mark("running", self.check_resumable()["where"])
+        """Record that a stopped run goes on, and remove what killed processes left."""
+        self.mark("running", self.read_state()["where"])
         remove_leftovers(self.folder)
         self.error.unlink(missing_ok=True)
 
-    def check_resumable(self) -> dict[str, Any]:
-        """The state of a run to resume.
-
-        Raises FileNotFoundError without a run, RuntimeError when another version wrote it.
-        """
-        if not self.state.exists():
-            raise FileNotFoundError(
-                f"{self.folder} holds no run to resume; start one without resume (--resume)"
-            )
-        state = self.read_state()
-        if not self.recipe.exists():
-            raise FileNotFoundError(
-                f"{self.folder} holds a run without its {self.recipe.name}; start it again with overwrite "
-                "(--overwrite)"
-            )
-        return state
-
     def mark(self, status: Status, where: str, **values: Any) -> None:
-        """Record what the run is doing, for everyone who opens the directory."""
         self.trainer.mark(status, where, **values)
 
     def read_state(self) -> dict:

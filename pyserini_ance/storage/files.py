@@ -195,7 +195,6 @@ def read_json_lines(path: Path) -> list[dict]:
 
 
 def sha256_file(path: Path) -> str:
-    """Hex digest of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -240,7 +239,6 @@ class BlockFile:
             raise
 
     def write_at(self, offset_bytes: int, data: memoryview | bytes) -> None:
-        """Write `data` at an offset from the start of the file."""
         view = memoryview(data).cast("B")
         with path_in_errors(self.path):
             while len(view):
@@ -253,6 +251,5 @@ class BlockFile:
             os.fsync(self._handle)
 
     def close(self) -> None:
-        """Sync and close the file."""
         os.fsync(self._handle)
         os.close(self._handle)

@@ -14,17 +14,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from pyserini_ance import __version__
-from pyserini_ance.storage.files import (
-    beside,
-    read_json,
-    remove,
-    remove_leftovers,
-    reset_mode,
-    sha256_file,
-    sync,
-    unfinished,
-    write_json,
-)
+from pyserini_ance.storage import files
 from pyserini_ance.storage.locks import LockHeld, locked
 
 MANIFEST = "manifest.json"
@@ -39,7 +29,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     Another process that makes `folder` is waited for. Raises FileExistsError when `folder` is then not empty.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with unfinished(folder) as temporary:
+    with files.unfinished(folder) as temporary:
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{folder} exists and is not empty; remove it or pass another folder")
         temporary.mkdir()
@@ -49,10 +39,10 @@ def whole_folder(folder: Path) -> Iterator[Path]:
             raise OSError(f"{folder} could not be written: {error}") from error
         for path in [*temporary.rglob("*"), temporary]:
             if path.is_file():
-                reset_mode(path)
-            sync(path)
+                files.reset_mode(path)
+            files.sync(path)
         os.rename(temporary, folder)
-        sync(folder.parent)
+        files.sync(folder.parent)
 
 
 def is_complete(folder: Path) -> bool:
@@ -68,20 +58,23 @@ def publishing(folder: Path, about: dict[str, Any]) -> Iterator[Path]:
     """
     with whole_folder(folder) as temporary:
         yield temporary
-        files = sorted(path for path in temporary.rglob("*") if path.is_file())
+        written = sorted(path for path in temporary.rglob("*") if path.is_file())
         parts = {
-            str(path.relative_to(temporary)): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
-            for path in files
+            str(path.relative_to(temporary)): {
+                "bytes": path.stat().st_size,
+                "sha256": files.sha256_file(path),
+            }
+            for path in written
         }
         record = {"format": MANIFEST_FORMAT, "version": __version__, "time": time.time(), **about}
-        write_json(temporary / MANIFEST, {**record, "parts": parts})
+        files.write_json(temporary / MANIFEST, {**record, "parts": parts})
 
 
 def publish_once(folder: Path, about: dict[str, Any], fill: Callable[[Path], None]) -> None:
     """Return when `folder` is complete: made from what `fill` writes into a folder, here or elsewhere."""
     if is_complete(folder):
         return
-    remove_leftovers(folder.parent)  # unlike a run directory, a cache is not swept elsewhere
+    files.remove_leftovers(folder.parent)  # unlike a run directory, a cache is not swept elsewhere
     try:
         with publishing(folder, about) as temporary:
             fill(temporary)
@@ -101,7 +94,7 @@ def read_manifest(folder: Path, verify: bool = True) -> dict[str, Any]:
         raise FileNotFoundError(
             f"{folder} is not complete: it has no {MANIFEST}. Remove the folder and make it again."
         )
-    manifest = read_json(path)
+    manifest = files.read_json(path)
     if manifest.get("format") != MANIFEST_FORMAT:
         raise RuntimeError(
             f"{path} has format {manifest.get('format')!r}, this version reads {MANIFEST_FORMAT}"
@@ -112,7 +105,7 @@ def read_manifest(folder: Path, verify: bool = True) -> dict[str, Any]:
             raise RuntimeError(
                 f"{file} is missing, though {path} lists it; remove {folder} and make it again"
             )
-        if file.stat().st_size != entry["bytes"] or (verify and sha256_file(file) != entry["sha256"]):
+        if file.stat().st_size != entry["bytes"] or (verify and files.sha256_file(file) != entry["sha256"]):
             raise RuntimeError(
                 f"{file} is not what {path} says was written; remove {folder} and make it again"
             )
@@ -121,10 +114,10 @@ def read_manifest(folder: Path, verify: bool = True) -> dict[str, Any]:
 
 def remove_parts(folder: Path, names: Collection[str]) -> None:
     """Remove files from a complete folder, which stays complete: the manifest forgets them first."""
-    manifest = read_json(folder / MANIFEST)
+    manifest = files.read_json(folder / MANIFEST)
     parts = {name: entry for name, entry in manifest["parts"].items() if name not in names}
     if len(parts) < len(manifest["parts"]):
-        write_json(folder / MANIFEST, {**manifest, "parts": parts})
+        files.write_json(folder / MANIFEST, {**manifest, "parts": parts})
     for name in names:
         (folder / name).unlink(missing_ok=True)
 
@@ -132,18 +125,18 @@ def remove_parts(folder: Path, names: Collection[str]) -> None:
 @contextmanager
 def leased(folder: Path) -> Iterator[None]:
     """Keep `folder` from being removed while the block runs. It need not exist, but its parent must."""
-    with locked(beside(folder, "reading"), shared=True, what=str(folder)):
+    with locked(files.beside(folder, "reading"), shared=True, what=str(folder)):
         yield
 
 
 def remove_unless_leased(folder: Path) -> bool:
     """Remove the folder unless a process reads it; return whether it is gone now."""
-    with suppress(LockHeld), locked(beside(folder, "reading"), patience_seconds=0):
-        removed = beside(folder, "removed")
-        remove(removed)
+    with suppress(LockHeld), locked(files.beside(folder, "reading"), patience_seconds=0):
+        removed = files.beside(folder, "removed")
+        files.remove(removed)
         if folder.exists():
             os.rename(folder, removed)  # a folder that is removed in part would look like a damaged one
-            remove(removed)
+            files.remove(removed)
         return True
     log.info("%s is kept: it is being read", folder)
     return False

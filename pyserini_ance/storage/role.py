@@ -52,7 +52,6 @@ class Role:
 
     @property
     def is_held(self) -> bool:
-        """Whether a living process holds the role."""
         return is_held(self._lock)
 
     def check_free(self) -> None:
@@ -92,7 +91,6 @@ class Role:
         self._record_end("finished")
 
     def mark(self, status: Status, where: str, **values: Any) -> None:
-        """Record what the holder is doing."""
         self._status, self.where = status, where
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": self._since}
         record = {"layout": self.layout, "status": status, "where": where, **values, **holder}

@@ -196,9 +196,8 @@ def _draw_queries(
     for the epoch, which follows.
     """
     if not len(queries):
-        raise SettingError(
-            "no training query (of a split) has candidates in every table; lower min_candidates of a source"
-        )
+        cure = "lower min_candidates of a source"
+        raise SettingError(f"no training query (of a split) has candidates in every table; {cure}")
     numbers, total = np.arange(step * count, (step + 1) * count), len(queries)
     positions = numbers // repeats_per_query
     rows = np.empty(count, np.int32)

@@ -9,7 +9,6 @@ from torch.optim import Optimizer
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.run_log import RunLog
@@ -36,9 +35,8 @@ class StageCheckpoints:
     optimizer: Optimizer
     scaler: torch.amp.GradScaler
 
-    @property
-    def stage(self) -> Stage:
-        return self.recipe.stages[self.name]
+    def __post_init__(self) -> None:
+        self.stage = self.recipe.stages[self.name]
 
     def are_due(self, step: int) -> bool:
         """Whether the weights before step `step` are saved even if nothing is made from them."""
@@ -78,7 +76,7 @@ class StageCheckpoints:
         `published` is the progress in that checkpoint, `progress` that after the refresh. `tables_in_use` are
         the steps of the tables that were in use when it was published.
         """
-        pending = self.refreshes.pending_steps
+        pending = {request.step for queue in self.refreshes.queues for request in queue.pending}
         tables = tables_in_use | pending | set(self.refreshes.negatives.table_steps.values())
         # The best checkpoint in `published` stays until the next one is published: a resumed run starts from
         # there.
@@ -100,7 +98,6 @@ class StageCheckpoints:
         end = {"result": result.folder.name, "weights": result.weights}
         self.log.decide("stage_end", stage=self.name, step=progress.step, **end)
         tables = set(self.refreshes.negatives.table_steps.values())
-        self.world.on_main(
-            lambda: prune_stage(self.run, self.name, self.recipe.retention, {step}, {step}, tables)
-        )
+        retention = self.recipe.retention
+        self.world.on_main(lambda: prune_stage(self.run, self.name, retention, {step}, {step}, tables))
         return result

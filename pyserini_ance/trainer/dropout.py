@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
@@ -71,19 +71,17 @@ class CpuDropout(TorchFunctionMode):
         result = NotImplemented if own is None else own(self, *args, **(kwargs or {}))
         return function(*args, **(kwargs or {})) if result is NotImplemented else result
 
-    def _dropout(
-        self, input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-    ) -> Any:
+    def _dropout(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
         if not training or inplace or not _is_ours(input, p):
             return NotImplemented
         return _Masked.apply(input, self._kept(input.shape, p), _factor(p))
 
     def _attention(
         self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
         dropout_p: float = 0.0,
         is_causal: bool = False,
         scale: float | None = None,
@@ -104,7 +102,7 @@ class CpuDropout(TorchFunctionMode):
             masked = _Masked.apply(weights, self._kept(weights.shape, dropout_p), 1.0)
             return masked @ value * _factor(dropout_p)  # the output is smaller than the weights
 
-    def _kept(self, shape: torch.Size, p: float) -> torch.Tensor:
+    def _kept(self, shape: torch.Size, p: float) -> Tensor:
         """Which numbers of a tensor are kept (bool)."""
         seed = int(torch.empty((), dtype=torch.int64).random_(generator=self._generator))
         numbers = shape.numel()
@@ -128,12 +126,12 @@ def _factor(p: float) -> float:
     return LEVELS / (LEVELS - _dropped(p))
 
 
-def _is_ours(input: torch.Tensor, p: float) -> bool:
+def _is_ours(input: Tensor, p: float) -> bool:
     """Whether some of `input` is dropped, but not all, and it is on a CPU."""
     return input.device.type == "cpu" and input.is_floating_point() and 0 < _dropped(p) < LEVELS
 
 
-def _bias(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """What a mask of booleans, or of numbers, adds to scores: clamped, so that no sum overflows."""
     least = torch.finfo(dtype).min / 2
     if mask.dtype == torch.bool:
@@ -145,7 +143,7 @@ class _Masked(torch.autograd.Function):
     """input (any shape), kept (bool) -> input * factor where it is kept, else 0."""
 
     @staticmethod
-    def forward(context: Any, input: torch.Tensor, kept: torch.Tensor, factor: float) -> torch.Tensor:
+    def forward(context: Any, input: Tensor, kept: Tensor, factor: float) -> Tensor:
         context.save_for_backward(kept)
         context.factor = factor
         # On a CPU this takes a fraction of the time of torch.where, or of a product with booleans.
@@ -154,5 +152,5 @@ class _Masked(torch.autograd.Function):
         return result if factor == 1 else result.mul_(factor)
 
     @staticmethod
-    def backward(context: Any, *gradients: torch.Tensor) -> tuple[Any, None, None]:
+    def backward(context: Any, *gradients: Tensor) -> tuple[Any, None, None]:
         return _Masked.apply(gradients[0], context.saved_tensors[0], context.factor), None, None

@@ -109,11 +109,10 @@ class AsyncExecutor:
                 last_alive = now
             else:
                 self._check_not_failed(needed)
-            if now - last_alive > self.settings.timeout_seconds:
+            if now - last_alive > (limit := self.settings.timeout_seconds):
                 raise RuntimeError(
-                    f"training needs the {needed}, but no refresher has been at work for "
-                    f"{self.settings.timeout_seconds} seconds ({refresher.describe()}). "
-                    f"Start one with: {self.command}\nand continue with --resume"
+                    f"training needs the {needed}, but no refresher has been at work for {limit} seconds "
+                    f"({refresher.describe()}). Start one with: {self.command}\nand continue with --resume"
                 )
             if now > next_report:
                 next_report = now + REPORT_SECONDS

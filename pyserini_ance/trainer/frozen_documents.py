@@ -61,10 +61,8 @@ def search_measures(
     """
     is_hit, top_k = is_known_positive(known_positives, rows, hits), hits.shape[1]
     top = is_hit[:, :RANKS]
-    measures = {
-        f"RR@{RANKS}": np.where(top.any(1), 1 / (top.argmax(1) + 1), 0.0),
-        f"R@{top_k}": is_hit.sum(1) / known_positives.counts[rows],
-    }
+    measures = {f"RR@{RANKS}": np.where(top.any(1), 1 / (top.argmax(1) + 1), 0.0)}
+    measures[f"R@{top_k}"] = is_hit.sum(1) / known_positives.counts[rows]
     if bm25 is not None:
         n = min(top_k, bm25.shape[1])
         bm25 = bm25[:, :n]
@@ -87,16 +85,14 @@ class FrozenDocuments:
         self.vectors, self.rows_of = snapshot.document_vectors, snapshot.data.training_rows_of
         self.device = torch.device(snapshot.device)
         self.known_positives = snapshot.anchor_set("query").known_positives
-        self.live = {
-            name: live
+        of_terms = {
+            name: {i: source for i, source in enumerate(term.negatives) if isinstance(source, Live)}
             for name, term in stage.terms.items()
-            if (live := {i: source for i, source in enumerate(term.negatives) if isinstance(source, Live)})
         }
+        self.live = {name: live for name, live in of_terms.items() if live}
         sources = [source for live in self.live.values() for source in live.values()]
-        self.searches = {
-            index: snapshot.static_index(index, seed)
-            for index in dict.fromkeys(source.index for source in sources)
-        }
+        indexes = dict.fromkeys(source.index for source in sources)
+        self.searches = {index: snapshot.static_index(index, seed) for index in indexes}
         by_torch = resolve_backend(snapshot.encoding.search, snapshot.device) == "torch"
         is_there = by_torch or self.device.type == "cpu"  # the search holds them, or they are mapped
         held = FLAT in self.searches and is_there and snapshot.world.size == 1
@@ -119,13 +115,11 @@ class FrozenDocuments:
         passages. `known_positives` are those of the step's queries; None: the judged ones.
         """
         if self.live:
-            terms = dict(batch.terms)
+            terms, known = dict(batch.terms), known_positives or self.known_positives
             for name, retrieved in self._search(batch, queries.detach(), share).items():
-                rows, known = terms[name], known_positives or self.known_positives
-                candidates = [
-                    s.candidates(hits, rows.anchors, rows.positives, known) for s, hits in retrieved
-                ]
-                negatives = np.concatenate([*candidates, rows.negatives], axis=1)
+                rows = terms[name]
+                found = [s.candidates(hits, rows.anchors, rows.positives, known) for s, hits in retrieved]
+                negatives = np.concatenate([*found, rows.negatives], axis=1)
                 # Live candidates replace the drawn positives.
                 terms[name] = replace(rows, positives=rows.positives[:, :0], negatives=negatives)
             batch = replace(batch, terms=terms)
@@ -146,10 +140,10 @@ class FrozenDocuments:
             for position, source in sources.items():
                 on_device = self.searches[source.index](anchors, source.top_k)[1]
                 launched.append((name, position, source, on_device))
-        on_host = [(name, position, source, rows.cpu().numpy()) for name, position, source, rows in launched]
+        hits = [on_device.cpu().numpy() for *_, on_device in launched]
         seconds = (time.perf_counter() - start) / len(launched)
         by_term: dict[str, list[tuple[Live, np.ndarray]]] = {name: [] for name in self.live}
-        for name, position, source, hits in on_host:
-            by_term[name].append((source, hits))
-            self.live_metrics.add(f"{name}.{position}", batch.terms[name].anchors, hits, share, seconds)
+        for (name, position, source, _), rows in zip(launched, hits, strict=True):
+            by_term[name].append((source, rows))
+            self.live_metrics.add(f"{name}.{position}", batch.terms[name].anchors, rows, share, seconds)
         return by_term

@@ -6,6 +6,7 @@ from functools import partial, reduce
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.known_positives import KnownPositives, grades_of, is_known_positive
@@ -24,10 +25,10 @@ def term_losses(
     terms: Mapping[str, Term],
     batch: Batch,
     anchor_sets: Mapping[Side, AnchorSet],
-    vectors: Mapping[Side, torch.Tensor],
+    vectors: Mapping[Side, Tensor],
     passages: Passages | None = None,
-    ignored: dict[str, torch.Tensor] | None = None,
-) -> dict[str, torch.Tensor]:
+    ignored: dict[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
     """Return the mean loss of each term, unweighted: {name: scalar}.
 
     `vectors[side]` (U, D) float32 are in the order of `batch.unique(side)`. With `passages`, the document
@@ -43,10 +44,8 @@ def term_losses(
         columns, labels, mask = _pool(rows, known_positives, term.in_batch_negatives)
         if term.loss.graded:
             labels = labels * grades_of(known_positives, rows.anchors, np.broadcast_to(columns, labels.shape))
-        anchors, columns = (
-            batch.positions(rows.anchor, rows.anchors),
-            batch.positions(rows.candidate, columns),
-        )
+        anchors = batch.positions(rows.anchor, rows.anchors)
+        columns = batch.positions(rows.candidate, columns)
         if passages is None:
             scores = _scores(vectors[rows.anchor], vectors[rows.candidate], anchors, columns)
         else:
@@ -56,7 +55,7 @@ def term_losses(
     return losses
 
 
-def weighted_sum(terms: Mapping[str, Term], losses: Mapping[str, torch.Tensor]) -> torch.Tensor:
+def weighted_sum(terms: Mapping[str, Term], losses: Mapping[str, Tensor]) -> Tensor:
     """Return the sum of the terms' losses, each times the weight of its term."""
     return reduce(operator.add, (term.weight * losses[name] for name, term in terms.items()))
 
@@ -64,15 +63,15 @@ def weighted_sum(terms: Mapping[str, Term], losses: Mapping[str, torch.Tensor]) 
 def _loss_of_scores(
     name: str,
     term: Term,
-    scores: torch.Tensor,
+    scores: Tensor,
     labels: np.ndarray,
     mask: np.ndarray,
     teacher: np.ndarray | None,
-    ignored: dict[str, torch.Tensor],
-) -> torch.Tensor:
+    ignored: dict[str, Tensor],
+) -> Tensor:
     """Return the term's mean loss of `scores` (B, n), whose labels, mask and teacher's scores (B, n) the host
     knows."""
-    loss: Callable[..., torch.Tensor] = term.loss
+    loss: Callable[..., Tensor] = term.loss
     inputs = [labels, mask] if teacher is None else [labels, mask, teacher]
     targets, valid, *teachers = to_device(scores.device, *inputs)
     targets = targets.float()
@@ -94,8 +93,8 @@ def _loss_of_scores(
         loss = partial(loss, max_positives=int(((labels > 0) & mask).sum(1).max()))
     with naming_own(term.loss.kind, "__call__"):
         of_anchors = loss(scores, targets, valid, *teachers)
-    if not (isinstance(of_anchors, torch.Tensor) and of_anchors.shape == scores.shape[:1]):
-        got = tuple(of_anchors.shape) if isinstance(of_anchors, torch.Tensor) else type(of_anchors).__name__
+    if not (isinstance(of_anchors, Tensor) and of_anchors.shape == scores.shape[:1]):
+        got = tuple(of_anchors.shape) if isinstance(of_anchors, Tensor) else type(of_anchors).__name__
         raise ValueError(
             f"loss {term.loss.kind} of term {name} returned {got}; expected a tensor of one value per row of "
             f"scores {tuple(scores.shape)}: {tuple(scores.shape[:1])}"
@@ -104,8 +103,8 @@ def _loss_of_scores(
 
 
 def _regularized(
-    batch: Batch, rows: TermRows, vectors: Mapping[Side, torch.Tensor], passages: Passages | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    batch: Batch, rows: TermRows, vectors: Mapping[Side, Tensor], passages: Passages | None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the vectors of anchors (A, D) and positives (P, D), each text once, and the pairs (N, 2).
 
     With `passages`, each passage of a document is a text (MaxP), and in a pair it is the document's best
@@ -115,10 +114,8 @@ def _regularized(
     anchors, of_anchor = np.unique(rows.anchors, return_inverse=True)
     positives, of_positive = np.unique(rows.positives[line, column], return_inverse=True)
     pairs = np.stack([of_anchor[line], of_positive], axis=1)
-    texts = {
-        rows.anchor: batch.positions(rows.anchor, anchors),
-        rows.candidate: batch.positions(rows.candidate, positives),
-    }
+    texts = {rows.anchor: batch.positions(rows.anchor, anchors)}
+    texts[rows.candidate] = batch.positions(rows.candidate, positives)
     among = None
     if passages is not None:
         texts["document"], among = passages.rows(texts["document"])
@@ -135,9 +132,7 @@ def _regularized(
     return chosen[rows.anchor], chosen[rows.candidate], chosen_pairs
 
 
-def _scores(
-    own: torch.Tensor, others: torch.Tensor, anchors: np.ndarray, columns: np.ndarray
-) -> torch.Tensor:
+def _scores(own: Tensor, others: Tensor, anchors: np.ndarray, columns: np.ndarray) -> Tensor:
     """Return scores (B, n) of anchors (B,) with candidates (B, n), or (n,) for all anchors (positions)."""
     own_rows, other_rows = to_device(own.device, anchors, columns)
     left, right = own[own_rows], others[other_rows]
@@ -145,12 +140,8 @@ def _scores(
 
 
 def _best_scores(
-    vectors: Mapping[Side, torch.Tensor],
-    anchor: Side,
-    anchors: np.ndarray,
-    columns: np.ndarray,
-    passages: Passages,
-) -> torch.Tensor:
+    vectors: Mapping[Side, Tensor], anchor: Side, anchors: np.ndarray, columns: np.ndarray, passages: Passages
+) -> Tensor:
     """Like `_scores`, but a document, anchor or candidate, scores as its best passage (MaxP)."""
     if anchor == "document":
         pieces, mask = passages.of(anchors)  # (B, pieces)
@@ -183,9 +174,7 @@ def _pool(
     return columns, own & known, (columns != PADDING) & (own | ~known)
 
 
-def _false_negatives(
-    scores: torch.Tensor, targets: torch.Tensor, valid: torch.Tensor, margin: float
-) -> torch.Tensor:
+def _false_negatives(scores: Tensor, targets: Tensor, valid: Tensor, margin: float) -> Tensor:
     """Return a mask (B, columns) of the negatives that score above the anchor's best positive plus `margin`.
 
     A positive is never marked, and nothing is for an anchor without a positive.

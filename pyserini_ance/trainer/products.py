@@ -9,18 +9,8 @@ from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.negatives.teachers.base import TeacherScores
 from pyserini_ance.recipe import refresh_settings
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.generation import (
-    PREVIOUS_TABLES,
-    Generation,
-    PreviousStage,
-    ProductKind,
-    RefreshRequest,
-    TableKey,
-    in_use,
-    mined_sources,
-    open_evaluation,
-    open_generation,
-)
+from pyserini_ance.runs import generation as published
+from pyserini_ance.runs.generation import Generation, PreviousStage, ProductKind, RefreshRequest, TableKey
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.refresh import AdoptionLog, RefreshQueue
@@ -46,7 +36,7 @@ class NegativeTables(RefreshQueue[Generation]):
         self.identity, self.previous_stage = dict(identity), previous_stage
         if self.stage.uses_previous_tables:
             assert previous_stage is not None
-            self.identity[PREVIOUS_TABLES] = previous_stage.digest()
+            self.identity[published.PREVIOUS_TABLES] = previous_stage.digest()
         self.tables: dict[TableKey, NegativeTable] = {}
         self.table_steps: dict[TableKey, int] = {}
         self.teacher_scores: dict[str, TeacherScores] = {}
@@ -54,7 +44,7 @@ class NegativeTables(RefreshQueue[Generation]):
         self.newest: int | None = None
 
     def is_due(self, step: int) -> bool:
-        return bool(mined_sources(self.stage)) if step == 0 else self.stage.refresh_is_due(step)
+        return bool(published.mined_sources(self.stage)) if step == 0 else self.stage.refresh_is_due(step)
 
     def request(self, step: int, weights: str) -> RefreshRequest:
         if step > 0 or not self.stage.mines_with_previous:
@@ -68,7 +58,7 @@ class NegativeTables(RefreshQueue[Generation]):
         folder = self.run.generation(self.stage_name, request.step)
         error, generation = None, None
         try:
-            generation = open_generation(folder, {"weights": request.weights, **self.identity})
+            generation = published.open_generation(folder, {"weights": request.weights, **self.identity})
         except (OSError, RuntimeError) as problem:
             error = problem
         self.world.barrier()  # reading may take longer on one process than on another
@@ -86,16 +76,18 @@ class NegativeTables(RefreshQueue[Generation]):
 
     def restore(self, decisions: Sequence[dict[str, Any]]) -> None:
         """Open the tables in use after these adoptions: static ones of the first, others of the last."""
-        for decision in in_use(self.stage, decisions):
+        for decision in published.in_use(self.stage, decisions):
             made_from = {"weights": decision["weights"], **self.identity}
-            self._use(open_generation(self.run.folder / decision["folder"], made_from), decision["step"])
+            self._use(
+                published.open_generation(self.run.folder / decision["folder"], made_from), decision["step"]
+            )
 
     def _use(self, generation: Generation, step: int) -> None:
         self.tables.update(generation.tables)
         self.table_steps.update(dict.fromkeys(generation.tables, generation.step))
         self.teacher_scores.update(generation.teacher_scores)
         self.adopted_step = step
-        dynamic = mined_sources(self.stage, dynamic_only=True).keys() & self.table_steps.keys()
+        dynamic = published.mined_sources(self.stage, dynamic_only=True).keys() & self.table_steps.keys()
         self.newest = max((self.table_steps[key] for key in dynamic), default=None)
 
 
@@ -113,7 +105,7 @@ class DevScores(RefreshQueue[float]):
         assert self.stage.evaluate is not None
         measure = self.stage.evaluate.measure
         path = self.run.evaluation(self.stage_name, request.step)
-        evaluation = self.world.on_main(lambda: open_evaluation(path, request.weights))
+        evaluation = self.world.on_main(lambda: published.open_evaluation(path, request.weights))
         value = {key: evaluation[key] for key in ("value", "splits") if key in evaluation}
         adoption = self._record(step, request, **value)
         self.log.metric("dev", **adoption, measure=measure, **value, parts=evaluation["seconds"])
@@ -149,17 +141,7 @@ class Refreshes:
         self.negatives = NegativeTables(
             identity, previous_stage, run, name, stage, world, refresh, executor_of(refresh), tables_log
         )
-        self.dev: DevScores | None = None
+        self.queues: list[RefreshQueue] = [self.negatives]
         if (evaluate := stage.effective_evaluate) is not None:
             dev_log = adoption_logs.get("dev", AdoptionLog())
-            self.dev = DevScores(run, name, stage, world, evaluate, executor_of(evaluate), dev_log)
-        self.queues: list[RefreshQueue] = [self.negatives, *([self.dev] if self.dev else [])]
-
-    def are_due(self, step: int) -> bool:
-        """Whether a product is made from the checkpoint of step `step`."""
-        return any(queue.is_due(step) for queue in self.queues)
-
-    @property
-    def pending_steps(self) -> set[int]:
-        """Steps of the checkpoints from which a product is still to be made or adopted."""
-        return {request.step for queue in self.queues for request in queue.pending}
+            self.queues.append(DevScores(run, name, stage, world, evaluate, executor_of(evaluate), dev_log))

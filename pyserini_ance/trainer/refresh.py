@@ -218,15 +218,14 @@ class RefreshQueue[T](ABC):
         return collected
 
     def close(self) -> None:
-        """Cancel what is pending at the end of the stage."""
         self._cancel(self.pending)
 
     def _adopt(self, step: int) -> list[tuple[int, T]]:
         start = time.perf_counter()
-        return [
-            (request.step, self.adopt(request, step, time.perf_counter() - start))
-            for request in self.collect(step)
-        ]
+        adopted = []
+        for request in self.collect(step):
+            adopted.append((request.step, self.adopt(request, step, time.perf_counter() - start)))
+        return adopted
 
     def _cancel(self, requests: Collection[RefreshRequest]) -> None:
         requests = list(requests)

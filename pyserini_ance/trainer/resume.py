@@ -88,8 +88,8 @@ def check_resumable(run: RunDir, recipe: Recipe) -> None:
     for path in (run.state, run.recipe, run.environment):
         if not path.exists():
             raise FileNotFoundError(
-                f"{run.folder} holds no run to resume ({path.name} is missing). Start a new one "
-                "without resume (--resume)"
+                f"{run.folder} holds no run to resume ({path.name} is missing). Start a new one without "
+                "resume (--resume)"
             )
     check_same_recipe(run, recipe, run.resume_command())
 
@@ -98,15 +98,12 @@ def check_same_recipe(run: RunDir, recipe: Recipe, command: str) -> None:
     """Raise ValueError, with the keys that differ, if `run` was started with another recipe; `command` is
     what to type instead."""
     if differing := differing_settings(run, recipe):
-        further = (
-            f"To train its result further, start another run with init_from: {{folder: {run.model}}}. "
-            if run.model.is_dir()
-            else ""
-        )
+        further = f"To train its result further, start another run with init_from: {{folder: {run.model}}}. "
         raise ValueError(
             f"{run.recipe} differs from the recipe given ({differing}). "
             f"A run keeps its recipe: to train the one given from the start, replace the run by `train` with "
-            f"--overwrite. {further}To continue the run with its own recipe: {command}"
+            f"--overwrite. {further if run.model.is_dir() else ''}To continue the run with its own recipe: "
+            f"{command}"
         )
 
 
@@ -130,8 +127,7 @@ def recipe_differences(old: Recipe, new: Recipe, *ignored: str) -> Iterator[tupl
 
 def check_same_data(run: RunDir, collection: Collection) -> None:
     """Raise ValueError if `collection` is not the one that `run` was started with."""
-    digest = data_digest(run)
-    if digest != collection.digest:
+    if (digest := data_digest(run)) != collection.digest:
         raise ValueError(
             f"the data (digest {collection.digest[:12]}) is not that which {run.folder} was started with "
             f"(digest {digest[:12]}): its negatives and rankings would refer to other documents. "
@@ -140,7 +136,6 @@ def check_same_data(run: RunDir, collection: Collection) -> None:
 
 
 def data_digest(run: RunDir) -> str:
-    """The digest of the collection that the run was started with."""
     digest: str = read_json(run.environment)["data"]["digest"]
     return digest
 
@@ -151,20 +146,16 @@ def read_replay(decisions: Path, recipe: Recipe) -> str:
     Raises FileNotFoundError if there is none, ValueError if a stage of `recipe` did not finish in that run,
     or if that run has another recipe.
     """
+    given = f"--replay {decisions}:"
     if not decisions.exists():
-        raise FileNotFoundError(f"--replay {decisions}: no such file; expected the decisions.jsonl of a run")
+        raise FileNotFoundError(f"{given} no such file; expected the decisions.jsonl of a run")
     ended = {record["stage"] for record in read_json_lines(decisions) if record["event"] == "stage_end"}
-    if missing := recipe.stages.keys() - ended:
-        raise ValueError(
-            f"--replay {decisions}: it records no end of stage {', '.join(sorted(missing))}; "
-            "replay a finished run of this recipe"
-        )
+    if missing := ", ".join(sorted(recipe.stages.keys() - ended)):
+        raise ValueError(f"{given} it records no end of stage {missing}; replay a finished run")
     run = RunDir(decisions.parent)
     if run.recipe.exists() and differing_settings(run, recipe, "name", "retention"):
-        raise ValueError(
-            f"--replay {decisions}: that run has another recipe; replay it with: pyserini-ance train "
-            f"{run.recipe}"
-        )
+        cure = f"replay it with: pyserini-ance train {run.recipe}"
+        raise ValueError(f"{given} that run has another recipe; {cure}")
     return decisions.read_text(encoding="utf-8")
 
 

@@ -12,8 +12,6 @@ LEAST_SCALE = 1.0  # of the loss in fp16: if gradients overflow unscaled, a lowe
 
 
 class LossNotFinite(RuntimeError):
-    """The loss or its gradient is infinite or NaN."""
-
     needs_new_recipe = True
 
 

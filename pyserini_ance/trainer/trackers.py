@@ -5,6 +5,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,8 @@ def check_trackers(names: Sequence[str]) -> None:
     """Raise RuntimeError with the command that installs a tracker of `log_with` if it is missing."""
     for name in names:
         if importlib.util.find_spec(name) is None:
-            raise RuntimeError(
-                f"log_with: the package {name} is not installed. Install it with `pip install {name}`, or "
-                f"remove {name} from log_with"
-            )
+            cure = f"Install it with `pip install {name}`, or remove {name} from log_with"
+            raise RuntimeError(f"log_with: the package {name} is not installed. {cure}")
 
 
 def series(record: Mapping[str, Any]) -> dict[str, float]:
@@ -85,11 +84,8 @@ class Trackers:
                 raise RuntimeError(
                     f"log_with: {name} cannot be started: {error}. {OFFLINE.get(name, '')}"
                 ) from error
-            ids[name] = ""
-            if name == "wandb":
-                ids[name] = str(tracker.tracker.id)
-            elif name == "mlflow":
-                ids[name] = str(tracker.tracker.info.run_id)
+            own = {"wandb": "id", "mlflow": "info.run_id"}.get(name)
+            ids[name] = str(attrgetter(own)(tracker.tracker)) if own else ""
             self.trackers.append(tracker)
         write_json(folder / "ids.json", ids)
         for record in read_json_lines(run.metrics):  # of a resumed run
@@ -103,7 +99,6 @@ class Trackers:
                 self._each(lambda tracker: tracker.log(_named_for(tracker, values), step=position))
 
     def finish(self) -> None:
-        """Close the trackers."""
         self._each(lambda tracker: tracker.finish())
 
     def _position(self, record: Mapping[str, Any]) -> int:

@@ -13,17 +13,12 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional
 
+from pyserini_ance.vectors import topk
 from pyserini_ance.vectors.faiss_library import pair_scores
-from pyserini_ance.vectors.topk import (
-    DOCUMENTS_PER_GROUP,
-    DeviceTopK,
-    ScoresAndRows,
-    TopK,
-    above,
-    best_of_groups,
-)
+from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, DeviceTopK, ScoresAndRows, TopK
 
 BF16_ROUNDING = 2.0**-8  # largest error of a number in bf16, relative to it
 # Errors of sums of D products, as multiples of D and of the product of two lengths. fp32 sums have 2^-24;
@@ -44,7 +39,7 @@ MOST_GROUPS = 0.3  # of the sample above a threshold
 MOST_CANDIDATES = 5  # times as many as expected
 MAX_PENDING, MAX_PENDING_OF_ALL = 128, 1 << 16  # candidates per query of a block, and of all blocks
 
-Proven = tuple[ScoresAndRows, torch.Tensor]
+Proven = tuple[ScoresAndRows, Tensor]
 
 
 class DeviceScan:
@@ -53,7 +48,7 @@ class DeviceScan:
     The candidates are so many of the best by bf16.
     """
 
-    def __init__(self, documents: torch.Tensor, query_blocks: Iterable[torch.Tensor], k: int):
+    def __init__(self, documents: Tensor, query_blocks: Iterable[Tensor], k: int):
         self.documents, self.k, self.blocks = documents, k, list(query_blocks)
         self.mean = documents.mean(0)
         self._rounded = [block.bfloat16().T.contiguous() for block in self.blocks]
@@ -63,12 +58,11 @@ class DeviceScan:
         self._largest = documents.new_zeros(3)
 
     @staticmethod
-    def pays(queries: int, documents: torch.Tensor, k: int) -> bool:
+    def pays(queries: int, documents: Tensor, k: int) -> bool:
         """Whether such a scan is faster than a search in fp32; for a block of queries it is not."""
         return queries >= FEWEST_QUERIES and len(documents) > 0
 
     def update(self, first: int, stop: int) -> None:
-        """Score the documents [first, stop)."""
         documents = self.documents[first:stop]
         centred = documents - self.mean
         rounded = centred.bfloat16()
@@ -89,9 +83,7 @@ class DeviceScan:
         scores, rows, is_proven = map(torch.cat, zip(*parts, strict=True))
         return (scores, rows), is_proven
 
-    def _rescored(
-        self, queries: torch.Tensor, bf16_scores: torch.Tensor, rows: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _rescored(self, queries: Tensor, bf16_scores: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The k best of the candidates `rows` (Q, M), whose `bf16_scores` (Q, M) fall, and which are proven.
 
         No document outside of the candidates has a score in bf16 above their lowest.
@@ -121,7 +113,7 @@ class CpuScan:
     A query with too many of them, as where bf16 cannot tell documents apart, has no proof.
     """
 
-    def __init__(self, documents: torch.Tensor, query_blocks: Iterable[torch.Tensor], k: int):
+    def __init__(self, documents: Tensor, query_blocks: Iterable[Tensor], k: int):
         self.documents, self.k = documents, k
         self.blocks = [block.contiguous() for block in query_blocks]
         # Of documents at equal distances, which is near enough.
@@ -138,14 +130,14 @@ class CpuScan:
         self._best = [TopK(len(block), k, max_pending) for block in self.blocks]
 
     @staticmethod
-    def pays(queries: int, documents: torch.Tensor, k: int) -> bool:
+    def pays(queries: int, documents: Tensor, k: int) -> bool:
         """Whether such a scan is faster than a search in fp32."""
         count, dimension = documents.shape
         if dimension < FEWEST_DIMENSIONS or count < max(FEWEST_DOCUMENTS, FEWEST_PER_RESULT * k):
             return False
         return queries * dimension >= FEWEST_NUMBERS
 
-    def _chosen(self, stride: int, needed: int) -> list[torch.Tensor]:
+    def _chosen(self, stride: int, needed: int) -> list[Tensor]:
         """Thresholds: with few exceptions, k documents score higher by more than the errors."""
         count = len(self.documents) // stride // DOCUMENTS_PER_GROUP * DOCUMENTS_PER_GROUP
         # A row of each `stride` rows, drawn: rows at equal distances could all be alike.
@@ -154,14 +146,14 @@ class CpuScan:
         sample = torch.cat([self._round(self.documents[part]) for part in rows.split(ROWS_AT_ONCE)])
         thresholds = []
         for block, queries in zip(self.blocks, self._rounded, strict=True):
-            best = best_of_groups(sample @ queries).T.float()
+            best = topk.best_of_groups(sample @ queries).T.float()
             lowest = best.topk(min(needed, best.shape[1]), dim=1).values[:, -1]
             threshold = (lowest - self._errors(block) - BF16_ROUNDING * lowest.abs()).bfloat16()
             share = (best > threshold[:, None]).float().mean(1)
             thresholds.append(threshold.masked_fill(share > MOST_GROUPS, torch.inf))
         return thresholds
 
-    def _round(self, documents: torch.Tensor) -> torch.Tensor:
+    def _round(self, documents: Tensor) -> Tensor:
         """Documents less their mean in bf16; the longest counts from now on."""
         centred = documents - self.mean
         self._longest = self._longest.maximum(centred.norm(dim=1).max())
@@ -174,7 +166,7 @@ class CpuScan:
         for block, queries, threshold, counts, best in parts:
             if threshold.isinf().all():
                 continue
-            asked, rows = above(rounded @ queries, threshold)[:2]
+            asked, rows = topk.above(rounded @ queries, threshold)[:2]
             rows += first
             best.update_pairs(asked, rows, pair_scores(block, asked, self.documents, rows))
             counts += asked.bincount(minlength=len(counts))
@@ -194,7 +186,7 @@ class CpuScan:
             is_proven.append(highest < scores[-1][:, -1].double())  # false for NaN
         return (torch.cat(scores), torch.cat(rows)), torch.cat(is_proven)
 
-    def _errors(self, queries: torch.Tensor) -> torch.Tensor:
+    def _errors(self, queries: Tensor) -> Tensor:
         """(Q,) float64, as `largest_errors`, from the longest document so far."""
         rounded = self._longest * (1 + BF16_ROUNDING)
         return largest_errors(
@@ -202,9 +194,7 @@ class CpuScan:
         )
 
 
-def largest_errors(
-    queries: torch.Tensor, whole: torch.Tensor, rounded_length: torch.Tensor, error: torch.Tensor
-) -> torch.Tensor:
+def largest_errors(queries: Tensor, whole: Tensor, rounded_length: Tensor, error: Tensor) -> Tensor:
     """(Q,) float64: by how much a score in bf16 and the mean's part are off the score in fp32, at most.
 
     whole, rounded_length, error: scalars, the largest over all documents of the length, of that after

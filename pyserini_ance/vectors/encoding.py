@@ -52,18 +52,14 @@ class ShardedVectors:
         return len(self), self.shards[0].shape[1]
 
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        """(R, D): a view for a slice within one shard, else a copy.
-
-        Raises IndexError for a row that does not exist.
-        """
+        """(R, D): a view for a slice within one shard, else a copy. Raises IndexError for a row that does not
+        exist."""
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             return self._between(start, stop) if step == 1 else self[np.arange(start, stop, step)]
         rows = np.asarray(rows)
         if rows.ndim != 1 or rows.dtype.kind not in "iu":
-            raise TypeError(
-                f"expected a slice or an array (R,) of rows, got {rows.dtype} of shape {rows.shape}"
-            )
+            raise TypeError(f"expected a slice or rows (R,), got {rows.dtype} of shape {rows.shape}")
         # -1 stands for no document, never for the last one.
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise IndexError(f"expected rows 0 to {len(self) - 1}, got rows {rows.min()} to {rows.max()}")
@@ -194,9 +190,8 @@ def encode_shards(
 
 
 def _progress_bar(texts: int, label: str, world: World) -> tqdm:
-    return progress_bar(
-        total=texts, desc=f"encode {label}", unit="text", leave=False, disable=not (world.is_main and texts)
-    )
+    bar = {"desc": f"encode {label}", "unit": "text", "leave": False}
+    return progress_bar(total=texts, disable=not (world.is_main and texts), **bar)
 
 
 def has_shards(folder: Path, world: World) -> bool:
@@ -205,10 +200,8 @@ def has_shards(folder: Path, world: World) -> bool:
 
 
 def shard_bounds(lengths: np.ndarray, shards: int) -> np.ndarray:
-    """(shards + 1,) rows: shard i is rows bounds[i] to bounds[i + 1].
-
-    All shards have about as many tokens; some may be empty.
-    """
+    """(shards + 1,) rows: shard i is rows bounds[i] to bounds[i + 1]. All shards have about as many tokens;
+    some may be empty."""
     tokens = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     middles = (tokens[:-1] + tokens[1:]) / 2  # a text belongs to the shard that has most of it
     bounds = np.searchsorted(middles, tokens[-1] * np.arange(shards + 1) / shards)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,17 +106,12 @@ def make_index(
     the main process makes the index. Raises ValueError for a factory that does not fit these vectors,
     RuntimeError without faiss.
     """
-    about = {**about, "factory": factory, "seed": str(seed)}
 
     def make() -> None:
-        publish_once(
-            folder,
-            about,
-            lambda claimed: write_index_file(claimed / FILE, vectors, factory, seed, device=device),
-        )
-        manifest = read_manifest(folder, verify=False)
-        if any(manifest[key] != value for key, value in about.items()):
-            raise RuntimeError(f"{folder} is an index of something else than {about}; remove the folder")
+        made_from = {**about, "factory": factory, "seed": str(seed)}
+        write = partial(write_index_file, vectors=vectors, factory=factory, seed=seed, device=device)
+        publish_once(folder, made_from, lambda claimed: write(claimed / FILE))
+        read_manifest(folder, verify=False)
 
     world.on_main(make)
 
@@ -133,10 +129,8 @@ def new_index(dimension: int, factory: str) -> FaissIndex:
 
 
 def check_index(dimension: int, index: str) -> None:
-    """Raise ValueError when a recipe's `index` does not fit vectors of that dimension.
-
-    The settings of its search are checked, too.
-    """
+    """Raise ValueError when a recipe's `index` does not fit vectors of that dimension. The settings of its
+    search are checked, too."""
     factory, _, search = index.partition(";")
     _set_search(new_index(dimension, factory), search)
 

@@ -19,10 +19,7 @@ FaissIndex = Any  # faiss ships no types
 def require_faiss() -> None:
     """Raise RuntimeError if faiss is not installed, without importing it."""
     if importlib.util.find_spec("faiss") is None:
-        raise RuntimeError(
-            "faiss is not installed: python -m pip install faiss-cpu, or faiss-gpu with an NVIDIA GPU, "
-            "never both"
-        )
+        raise RuntimeError("faiss is not installed: pip install faiss-cpu (or faiss-gpu, never both)")
 
 
 def import_faiss() -> ModuleType:

@@ -2,15 +2,14 @@
 
 import importlib.util
 import logging
-import mmap
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import to_device
@@ -26,25 +25,12 @@ DOCUMENTS_PER_BLOCK = 65_536  # unless a recipe sets another number
 FAISS_DOCUMENTS_PER_BLOCK = 1 << 18  # which are not copied
 SCORES_IN_CACHE = 1 << 22
 NUMBERS_IN_CACHE = 1 << 20  # of document vectors, which a scan in bf16 centres and rounds there
-SELECTION_BYTES = 128 << 20  # for the scores of a block and the selection of the best
-COPIES = {"faiss": 1, "torch": 2}  # of a block of documents in memory: mapped from a file, and copied
 RESIDENT_SHARE = 0.7  # of a GPU's free memory, for the vectors of all documents
 SHOWN_AFTER_SECONDS = 1  # a progress bar for each step's search would only flicker
 
 Backend = Literal["auto", "torch", "faiss"]
 # (queries (Q, D) float32 on any device, k) -> scores float32 and rows int32, both (Q, k), best first
 Searcher = Callable[[torch.Tensor, int], ScoresAndRows]
-
-
-def release(*arrays: np.ndarray) -> None:
-    """Give back the memory of the files that these arrays, or what they are slices of, are mapped from to
-    read; the system keeps what it has room for."""
-    for stored in arrays:
-        mapped: Any = stored
-        while isinstance(mapped, np.ndarray):
-            mapped = mapped.base
-        if isinstance(mapped, mmap.mmap):
-            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def resolve_backend(setting: Backend, device: str) -> Literal["torch", "faiss"]:
@@ -67,13 +53,51 @@ def exact_search(
     return search_arrays(searcher(documents, backend, device, World()), queries, k)
 
 
+def search_given(queries: Any, documents: Any, k: int, device: str) -> tuple[np.ndarray, np.ndarray]:
+    """`exact_search` of vectors that a caller passes, after checks, which read each vector once.
+
+    Raises ValueError for a k below 1, other shapes than (Q, D) and (N, D), and, naming the row, for NaN and
+    infinite values: they have no rank, and documents that they are compared with would be missing.
+    """
+    if not isinstance(k, Integral) or k < 1:
+        raise ValueError(f"k is {k!r}; expected a whole number from 1")
+    queries, documents = _matrix("query_vectors", queries), _matrix("document_vectors", documents)
+    if queries.shape[1] != documents.shape[1]:
+        raise ValueError(
+            f"query_vectors have {queries.shape[1]} dimensions, document_vectors {documents.shape[1]}; "
+            "encode both with one encoder"
+        )
+    scores, rows = exact_search(queries, documents, int(k), device=device)
+    if len(infinite := np.flatnonzero(~np.isfinite(scores).all(1))):
+        raise ValueError(
+            f"query_vectors: row {infinite[0]} has scores beyond the range of float32; scale the vectors down"
+        )
+    return scores, rows
+
+
+def _matrix(name: str, vectors: Any) -> np.ndarray:
+    """(N, D) float32, without a copy if it is that already; it may be a memory map."""
+    matrix = np.asarray(vectors, np.float32)
+    if matrix.ndim != 2:
+        raise ValueError(f"{name} has the shape {matrix.shape}; expected two dimensions, a row for each text")
+    # A product with ones reads each value once, with all cores; sums of finite values may overflow.
+    with np.errstate(invalid="ignore", over="ignore"):
+        suspects = np.flatnonzero(~np.isfinite(matrix @ np.ones(matrix.shape[1], np.float32)))
+    for row in suspects.tolist():
+        if not (finite := np.isfinite(matrix[row])).all():
+            column = int(np.argmin(finite))
+            raise ValueError(
+                f"{name}: row {row} is {matrix[row, column]} in dimension {column}; expected finite numbers; "
+                "remove the row, or encode its text again"
+            )
+    return matrix
+
+
 def search_arrays(
     search: Searcher, queries: np.ndarray | torch.Tensor, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Call `search` for a caller that wants arrays: scores (Q, k) float32 and rows (Q, k) int32.
-
-    The host waits for the results.
-    """
+    """Call `search` for a caller that wants arrays: scores (Q, k) float32 and rows (Q, k) int32. The host
+    waits for the results."""
     asked = queries if isinstance(queries, torch.Tensor) else as_tensor(np.asarray(queries, np.float32))
     scores, rows = search(asked, k)
     return scores.cpu().numpy(), rows.cpu().numpy()
@@ -85,14 +109,6 @@ def has_room(size_bytes: int, device: str) -> bool:
     if torch.device(device).type != "cuda":
         return True
     return size_bytes <= RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]
-
-
-def resident(documents: np.ndarray, device: str) -> torch.Tensor:
-    """`documents` (N, D) for repeated searches: a copy on a GPU, or on the CPU the array itself.
-
-    The array may be a memory map.
-    """
-    return as_tensor(documents).to(device)
 
 
 def as_tensor(array: np.ndarray) -> torch.Tensor:
@@ -108,46 +124,32 @@ def searcher(
     device: str,
     world: World,
     documents_per_block: int = DOCUMENTS_PER_BLOCK,
-    memory_gib: float | None = None,
 ) -> Searcher:
     """Return `exact_search` over `documents`, from tensors to tensors: on a GPU nothing waits for values.
 
     Each search reads an array again, block by block, without a copy (faiss) or with one of
-    `documents_per_block` (torch); torch uses a tensor (`resident`) without one. By `auto`, many queries are
-    searched with products in bf16, which a proof makes exact: in documents that a GPU holds, and on a CPU
-    that multiplies in bf16.
-
-    memory_gib: the most that a search takes beyond its queries and results. Blocks are smaller, and the
-    memory of a mapped one is given back before the next is read.
+    `documents_per_block` (torch); torch uses a tensor without one. By `auto`, many queries are searched with
+    products in bf16, which a proof makes exact: in documents that a GPU holds, and on a CPU that multiplies
+    in bf16.
     """
-    library, is_bounded = resolve_backend(backend, device), memory_gib is not None
-    size = FAISS_DOCUMENTS_PER_BLOCK if library == "faiss" else documents_per_block
-    if memory_gib is not None:
-        room = int(memory_gib * 2**30 - SELECTION_BYTES) // (4 * documents.shape[1] * COPIES[library])
-        size = min(size, max(1, room))
-    if library == "faiss":
+    if resolve_backend(backend, device) == "faiss":
         array = np.asarray(documents, np.float32)
-        fp32 = partial(_search_by_faiss, array, world, size, is_bounded)
-        if backend != "auto" or is_bounded or not array.flags.c_contiguous or not cpu_has_fast_bf16():
+        fp32 = partial(_search_by_faiss, array, world)
+        if backend != "auto" or not array.flags.c_contiguous or not cpu_has_fast_bf16():
             return fp32
         size = max(1, NUMBERS_IN_CACHE // max(1, array.shape[1]))
         return partial(_search_by_bf16, CpuScan, as_tensor(array), world, size, fp32)
-    fp32 = partial(_search_blocks, documents, device, world, size, is_bounded)
+    fp32 = partial(_search_blocks, documents, device, world, documents_per_block)
     is_fast = torch.device(device).type == "cuda" and resolve_precision("auto", device) == "bf16"
     if backend == "auto" and isinstance(documents, torch.Tensor) and is_fast:
-        return partial(_search_by_bf16, DeviceScan, documents, world, size, fp32)
+        return partial(_search_by_bf16, DeviceScan, documents, world, documents_per_block, fp32)
     return fp32
 
 
-def _progress_bar(total: int, world: World) -> tqdm:
-    return progress_bar(
-        total=total,
-        desc="search",
-        unit="block",
-        leave=False,
-        delay=SHOWN_AFTER_SECONDS,
-        disable=not world.is_main,
-    )
+def _firsts(documents: int, size: int, world: World) -> Iterator[int]:
+    """The first row of each block of `size` documents, with a progress bar."""
+    settings = {"desc": "search", "unit": "block", "leave": False, "delay": SHOWN_AFTER_SECONDS}
+    yield from progress_bar(iterable=range(0, documents, size), disable=not world.is_main, **settings)
 
 
 def _search_blocks(
@@ -155,7 +157,6 @@ def _search_blocks(
     device: str,
     world: World,
     documents_per_block: int,
-    is_bounded: bool,
     queries: torch.Tensor,
     k: int,
 ) -> ScoresAndRows:
@@ -164,26 +165,23 @@ def _search_blocks(
     where = on_device.device
     query_blocks = [block.T.contiguous() for block in on_device.split(QUERIES_PER_BLOCK)]
     best = [DeviceTopK(block.shape[1], k, where) for block in query_blocks]
-    size = _documents_at_once(documents, len(queries), documents_per_block, device)
-    firsts = range(0, len(documents), size)
-    with _progress_bar(len(query_blocks) * len(firsts), world) as bar:
-        for first in firsts:  # documents are many: each block is read, and moved to the device, once
-            block = documents[first : first + size]
-            if not isinstance(block, torch.Tensor):  # a GPU works on the block before, meanwhile
-                block = (
-                    torch.from_numpy(np.array(block)) if where.type == "cpu" else to_device(where, block)[0]
-                )
-            for asked, best_of_block in zip(query_blocks, best, strict=True):
-                # On the CPU in parts whose scores fit its cache.
-                part = (
-                    max(1, SCORES_IN_CACHE // max(1, asked.shape[1])) if where.type == "cpu" else len(block)
-                )
-                for start in range(0, len(block), part):
-                    best_of_block.update(block[start : start + part] @ asked, first + start)
-                bar.update()
-            if is_bounded and isinstance(documents, np.ndarray):
-                del block  # before the next one is read
-                release(documents)
+    size = documents_per_block
+    is_on_cpu = where.type == "cpu"
+    if not is_on_cpu:
+        # More for few queries on a GPU that holds all documents: the scores take the same memory.
+        if isinstance(documents, torch.Tensor) and 0 < len(queries) < QUERIES_PER_BLOCK:
+            size = size * QUERIES_PER_BLOCK // len(queries)
+        # Whole groups, so that no block is copied to fill its last one.
+        size = max(1, size // DOCUMENTS_PER_GROUP) * DOCUMENTS_PER_GROUP
+    for first in _firsts(len(documents), size, world):  # each block is read, and moved to the device, once
+        block = documents[first : first + size]
+        if not isinstance(block, torch.Tensor):  # a GPU works on the block before, meanwhile
+            block = torch.from_numpy(np.array(block)) if is_on_cpu else to_device(where, block)[0]
+        for asked, best_of_block in zip(query_blocks, best, strict=True):
+            # On the CPU in parts whose scores fit its cache.
+            part = max(1, SCORES_IN_CACHE // max(1, asked.shape[1])) if is_on_cpu else len(block)
+            for start in range(0, len(block), part):
+                best_of_block.update(block[start : start + part] @ asked, first + start)
     scores, rows = zip(*(each.result() for each in best), strict=True)
     return torch.cat(scores), torch.cat(rows)
 
@@ -204,11 +202,8 @@ def _search_by_bf16(
     asked = queries.to(documents.device, non_blocking=documents.device.type != "cpu")
     scan = kind(documents, asked.split(QUERIES_PER_BLOCK), k)
     size = max(1, documents_per_block // DOCUMENTS_PER_GROUP) * DOCUMENTS_PER_GROUP
-    firsts = range(0, len(documents), size)
-    with _progress_bar(len(scan.blocks) * len(firsts), world) as bar:
-        for first in firsts:
-            scan.update(first, min(first + size, len(documents)))
-            bar.update(len(scan.blocks))
+    for first in _firsts(len(documents), size, world):
+        scan.update(first, min(first + size, len(documents)))
     (scores, rows), is_proven = scan.result()
     unproven = (~is_proven).nonzero()[:, 0]
     log.info(
@@ -220,44 +215,18 @@ def _search_by_bf16(
     return scores, rows
 
 
-def _documents_at_once(
-    documents: np.ndarray | torch.Tensor, queries: int, documents_per_block: int, device: str
-) -> int:
-    """Documents per block: on a GPU a multiple of a group, so that no block is copied to fill its last group.
-
-    More for few queries on a GPU that holds all documents: the scores take the same memory.
-    """
-    if torch.device(device).type == "cpu":
-        return documents_per_block
-    if isinstance(documents, torch.Tensor) and 0 < queries < QUERIES_PER_BLOCK:
-        documents_per_block = documents_per_block * QUERIES_PER_BLOCK // queries
-    return max(1, documents_per_block // DOCUMENTS_PER_GROUP) * DOCUMENTS_PER_GROUP
-
-
-def _search_by_faiss(
-    documents: np.ndarray,
-    world: World,
-    documents_per_block: int,
-    is_bounded: bool,
-    queries: torch.Tensor,
-    k: int,
-) -> ScoresAndRows:
+def _search_by_faiss(documents: np.ndarray, world: World, queries: torch.Tensor, k: int) -> ScoresAndRows:
     k, asked = min(k, len(documents)), np.ascontiguousarray(queries.cpu().numpy(), np.float32)
     starts = range(0, max(1, len(asked)), QUERIES_PER_BLOCK)
     query_blocks = [asked[start : start + QUERIES_PER_BLOCK] for start in starts]
     best = [
         (torch.empty(len(each), 0), torch.empty(len(each), 0, dtype=torch.int32)) for each in query_blocks
     ]
-    firsts = range(0, len(documents), documents_per_block)
-    with _progress_bar(len(query_blocks) * len(firsts), world) as bar:
-        for first in firsts:
-            part = documents[first : first + documents_per_block]
-            for place, block in enumerate(query_blocks):
-                scores, rows = map(torch.from_numpy, _search_past_ties(part, block, k))
-                best[place] = best_of([best[place][0], scores], [best[place][1], rows + first], k)
-                bar.update()
-            if is_bounded:
-                release(documents)
+    for first in _firsts(len(documents), FAISS_DOCUMENTS_PER_BLOCK, world):
+        part = documents[first : first + FAISS_DOCUMENTS_PER_BLOCK]
+        for place, block in enumerate(query_blocks):
+            scores, rows = map(torch.from_numpy, _search_past_ties(part, block, k))
+            best[place] = best_of([best[place][0], scores], [best[place][1], rows + first], k)
     every_score, every_row = zip(*best, strict=True)
     return torch.cat(every_score), torch.cat(every_row)
 

@@ -13,20 +13,15 @@ from pyserini_ance.vectors.search import QUERIES_PER_BLOCK, Searcher, as_tensor
 from pyserini_ance.vectors.topk import ScoresAndRows, best_of
 
 
-class FlatIndex:
-    """Exact search by all processes; `own` searches this process's shard of `documents` without a copy."""
+def search_flat(
+    own: Searcher, documents: ShardedVectors, world: World, queries: torch.Tensor, k: int
+) -> ScoresAndRows:
+    """As `search_shards`, from tensors to tensors on the device of the search `own`.
 
-    def __init__(self, documents: ShardedVectors, own: Searcher, world: World):
-        self.documents, self.own, self.world = documents, own, world
-
-    def __call__(self, queries: torch.Tensor, k: int) -> ScoresAndRows:
-        """Scores (Q, k) float32 and rows (Q, k) int32, best first, on the device of the search.
-
-        Called by all processes with equal queries (Q, D), between steps of even length: none waits long for
-        another.
-        """
-        k = min(k, len(self.documents))
-        return merge_shards(*self.own(queries, k), self.documents, k, self.world)
+    Called between steps of even length: no process waits long for another.
+    """
+    k = min(k, len(documents))
+    return merge_shards(*own(queries, k), documents, k, world)
 
 
 def search_shards(

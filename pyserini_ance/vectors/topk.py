@@ -104,10 +104,8 @@ class DeviceTopK:
         documents, queries = scores.shape
         groups = torch.arange(documents // DOCUMENTS_PER_GROUP, device=scores.device)[:, None]
         if len(groups) > self.k:
-            keys = (
-                _keys(best_of_groups(scores), groups).T.contiguous().topk(self.k, dim=1, sorted=False).values
-            )
-            groups = _scores_and_rows(keys)[1].T.long()
+            keys = _keys(best_of_groups(scores), groups).T.contiguous()
+            groups = _scores_and_rows(keys.topk(self.k, dim=1, sorted=False).values)[1].T.long()
         within = torch.arange(DOCUMENTS_PER_GROUP, device=scores.device)[:, None]
         rows = groups[:, None] * DOCUMENTS_PER_GROUP + within  # (groups, DOCUMENTS_PER_GROUP, Q or 1)
         return rows.flatten(0, 1).expand(-1, queries)

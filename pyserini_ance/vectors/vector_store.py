@@ -7,13 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pyserini_ance.storage.files import (
-    BlockFile,
-    append_json_line,
-    read_json_lines,
-    read_json_object,
-    write_json,
-)
+from pyserini_ance.storage import files
 from pyserini_ance.storage.publish import whole_folder
 
 log = logging.getLogger(__name__)
@@ -32,7 +26,7 @@ class VectorStore:
         size_bytes = rows * dimension * 4
         whole_key = {**key, "rows": rows, "dimension": dimension}
         file = folder / VECTORS
-        has_key = read_json_object(folder / KEY) == whole_key
+        has_key = files.read_json_object(folder / KEY) == whole_key
         is_whole = file.exists() and file.stat().st_size == size_bytes
         if has_key and not is_whole:
             log.warning("%s does not have the size it was made with; all vectors are encoded again", file)
@@ -41,19 +35,18 @@ class VectorStore:
         # In full size before another process can see it, which may make the same store meanwhile.
         if not folder.exists():
             with suppress(FileExistsError), whole_folder(folder) as temporary:
-                BlockFile(temporary / VECTORS, size_bytes).close()
-                write_json(temporary / KEY, whole_key)
-        self._vectors = BlockFile(file, size_bytes)
+                files.BlockFile(temporary / VECTORS, size_bytes).close()
+                files.write_json(temporary / KEY, whole_key)
+        self._vectors = files.BlockFile(file, size_bytes)
 
     def write(self, first: int, vectors: np.ndarray) -> None:
         """Write a window: vectors (W, D) float32 of the rows from `first` on."""
         self._vectors.write_at(first * self.dimension * 4, np.ascontiguousarray(vectors, np.float32).data)
         self._vectors.sync()
         window = {"first": first, "stop": first + len(vectors)}
-        append_json_line(self.folder / WINDOWS, window, durable=True)
+        files.append_json_line(self.folder / WINDOWS, window, durable=True)
 
     def close(self) -> None:
-        """Close the file."""
         self._vectors.close()
 
 
@@ -62,10 +55,9 @@ def read_vectors(folder: Path, rows: int, dimension: int, key: dict) -> np.ndarr
 
     Raises RuntimeError when rows are missing or the store has another key.
     """
-    if read_json_object(folder / KEY) != {**key, "rows": rows, "dimension": dimension}:
-        raise RuntimeError(
-            f"{folder} does not hold the vectors of {key}; all processes must see the same files and data"
-        )
+    if files.read_json_object(folder / KEY) != {**key, "rows": rows, "dimension": dimension}:
+        cure = "all processes must see the same files and data"
+        raise RuntimeError(f"{folder} does not hold the vectors of {key}; {cure}")
     if (written := _rows_written(folder)) < rows:
         raise RuntimeError(f"{folder} lacks vectors from row {written} of {rows} on; encode them first")
     if not rows:  # an empty file cannot be mapped
@@ -74,14 +66,13 @@ def read_vectors(folder: Path, rows: int, dimension: int, key: dict) -> np.ndarr
 
 
 def is_written(folder: Path) -> bool:
-    """Whether the store in `folder` has all its rows."""
-    key = read_json_object(folder / KEY)
+    key = files.read_json_object(folder / KEY)
     return key is not None and _rows_written(folder) == key["rows"]
 
 
 def written_windows(folder: Path) -> set[tuple[int, int]]:
     """The windows that were written into a store, as [first, stop) rows."""
-    return {(window["first"], window["stop"]) for window in read_json_lines(folder / WINDOWS)}
+    return {(window["first"], window["stop"]) for window in files.read_json_lines(folder / WINDOWS)}
 
 
 def _rows_written(folder: Path) -> int:

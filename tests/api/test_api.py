@@ -230,7 +230,7 @@ def test_each_is_shown_in_one_line_with_counts(collection):
     assert repr(collection) == "Collection(30 documents, train: 15 queries, dev: 5 queries, test: 5 queries)"
     assert repr(train) == "Split('train': 15 queries, 16 judgments)"
     assert repr(train.qrels) == "Qrels(15 queries, 16 judgments)"
-    assert repr(collection.documents) == "StoredTexts(30 rows: title, text)"
+    assert repr(collection.documents) == "Texts(30 rows: title, text)"
 
 
 def test_search_equals_a_full_sort():
@@ -294,32 +294,17 @@ def test_evaluate_equals_the_results_table(run):
             "pa.load_encoder(run).encode(['a'], side='passage')",
             "side is 'passage'; expected 'query' or 'document'",
         ),
-        (
-            "pa.load_encoder('runs/missing/model')",
-            "'runs/missing/model': no such folder; the working directory is /",
-        ),
+        ("pa.load_encoder('runs/missing/model')", "'runs/missing/model': no such folder"),
         ("pa.load_encoder(run.model, pooling='cls', normalize=True)", "pooling, normalize cannot be set"),
         ("pa.load_encoder(torch.nn.Identity())", "^model is of class Identity; .* pass the folder$"),
-        (
-            "pa.load_collection('.')",
-            r"^\. is a folder; expected .* such as {kind: beir, folder: \.}, or a YAML",
-        ),
-        (
-            "pa.load_collection('scifact')",
-            r"^no file scifact \(from /.*\); expected the settings of a collection",
-        ),
-        (
-            "pa.load_collection(DataFrame())",
-            "^settings is of class DataFrame; .*data in memory goes to make_collection$",
-        ),
+        ("pa.load_collection('.')", r"^\. is a folder; expected .* such as {kind: beir, folder: \.}"),
+        ("pa.load_collection('scifact')", r"^no file scifact \(from /.*\)"),
+        ("pa.load_collection(DataFrame())", "^settings is of class DataFrame"),
         (
             "pa.load_collection({'kind': 'beir', 'folder': DataFrame({'text': range(1000)})})",
             r"^collection is not valid:\n +folder: .{,300}$",
         ),
-        (
-            "pa.load_collection({'kind': 'beir', 'fodler': 'x'})",
-            r"collection is not valid:\n +fodler: unknown key 'fodler' \(did you mean",
-        ),
+        ("pa.load_collection({'kind': 'beir', 'fodler': 'x'})", r"collection is not valid:\n +fodler"),
         ("pa.load_collection({'kind': 'bier'})", "unknown kind 'bier' of data"),
         (
             "pa.load_collection({**make_beir(), 'splits': {'dev': None, 'tset': None}}, cache=folder)",

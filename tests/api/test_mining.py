@@ -159,10 +159,7 @@ def test_random_negatives_need_no_vectors_and_a_ranking_in_a_file_is_a_source(mi
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            {"source": {"kind": "ann", "topk": 8}},
-            r"source is not valid:\n +topk: unknown key 'topk' \(did you",
-        ),
+        ({"source": {"kind": "ann", "topk": 8}}, r"source is not valid:\n +topk"),
         ({"source": "anne"}, "unknown kind 'anne' of negatives"),
         ({"source": "live"}, "source 'live' needs a training run"),
         ({"filters": ["duplicate"]}, "unknown kind 'duplicate' of filters"),
@@ -174,10 +171,7 @@ def test_random_negatives_need_no_vectors_and_a_ranking_in_a_file_is_a_source(mi
         ({"num_negatives": 0}, "num_negatives: Input should be greater than 0, got 0"),
         ({"source": "random", "num_negatives": None}, "'random' has no candidates .* pass a number, such as"),
         ({"bm25": {"k1": -3}}, r"bm25 is not valid:\n +k1: Input should be .* 0, got -3$"),
-        (
-            {"encoding": {"tokens": 3}},
-            r"^encoding is not valid:\n +tokens: unknown key 'tokens'; keys here: ",
-        ),
+        ({"encoding": {"tokens": 3}}, r"^encoding is not valid:\n +tokens: unknown key 'tokens'"),
         ({"source": {"kind": "ann", "num_negatives": 4}, "num_negatives": 8}, "num_negatives is 8, but 4 in"),
         (
             {"source": {"kind": "ann", "num_negatives": 4}, "num_negatives": None},

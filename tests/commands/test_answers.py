@@ -73,15 +73,21 @@ def test_any_ranking_of_unjudged_questions(run, tmp_path, capsys):
     assert [cell.strip() for cell in last.split("|")[1:-1]] == [str(ranking), "2", "0.5000", "1.0000"]
 
 
-def test_incompatible_options_are_refused(run, capsys, tmp_path):
-    refused = {
-        ("--questions", "q.csv"): "requires --run",
-        ("--split", "train"): "ranks dev only",
-        ("--measures", "RR@10"): "--answers measures Success@k, not RR@10",
-    }
-    for flags, words in refused.items():
-        with pytest.raises(SystemExit):
-            main(["--answers", str(run.folder), *flags])
-        assert words in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("flags", "error", "words"),
+    [
+        (["--questions", "q.csv"], SystemExit, "requires --run"),
+        (["--measures", "RR@10"], SystemExit, "--answers measures Success@k, not RR@10"),
+        (["--split", "train"], ValueError, "run has no ranking of split 'train'"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(run, capsys, flags, error, words):
+    with pytest.raises(error) as raised:
+        main(["--answers", str(run.folder), *flags])
+    message = capsys.readouterr().err if error is SystemExit else str(raised.value)
+    assert words in message
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="is not a run directory"):
         main(["--answers", str(tmp_path / "absent")])

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
-from pyserini_ance.data.strings import Strings
+from pyserini_ance.data.texts import Strings
 
 # query 0: documents 3 (grade 2), 1 (grade 0), 0 (grade 1); query 1: none; query 2: document 3 (grade 1)
 QRELS = Qrels.of([0, 2, 0, 0], [3, 3, 1, 0], [2, 1, 0, 1], queries=3)

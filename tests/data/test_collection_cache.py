@@ -8,7 +8,6 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from pyserini_ance.data import collection_cache as stored
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.collection_cache import open_collection, store_collection
 from pyserini_ance.storage.publish import MANIFEST
@@ -76,7 +75,7 @@ def test_a_part_of_the_texts(opened, first, stop):
 
 def test_a_collection_is_stored_once(collection, opened, tmp_path):
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    assert store_collection(collection, tmp_path) == tmp_path / "collections" / collection.digest[:32]
+    assert store_collection(collection, tmp_path) == tmp_path / "collections-3" / collection.digest[:32]
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == written
     assert open_collection(tmp_path, "0" * 64) is None
     store_collection(open_collection(tmp_path, collection.digest), tmp_path / "copy")  # from the stored form
@@ -98,14 +97,3 @@ def test_a_missing_or_truncated_file_is_an_error(collection, opened, tmp_path):
                 open_collection(tmp_path, collection.digest)
         part.write_bytes(content)
     assert open_collection(tmp_path, collection.digest).digest == collection.digest
-
-
-def test_another_collection_or_layout_in_the_folder_is_an_error(collection, tmp_path, monkeypatch):
-    folder = store_collection(collection, tmp_path)
-    with pytest.raises(RuntimeError, match=rf"describes collection {collection.digest[:12]}, expected"):
-        open_collection(tmp_path, collection.digest[:32] + "0" * 32)
-    monkeypatch.setattr(stored, "LAYOUT", 99)
-    with pytest.raises(
-        RuntimeError, match=f"{folder} has layout 2, but this version reads layout 99; remove"
-    ):
-        open_collection(tmp_path, collection.digest)

@@ -52,13 +52,3 @@ def test_tevatron_comes_back_with_its_negatives(collection, tmp_path):
     first = json.loads((tmp_path / "train.jsonl").read_text().split("\n")[0])
     assert first["negative_passages"] == [{"docid": "007", "title": "", "text": "seven"}]
     assert [passage["text"] for passage in first["positive_passages"]] == ["line\u2028line", 'a "b"\tc\nd']
-
-
-def test_a_real_collection_comes_back(shared_data, tmp_path):
-    splits = {name: f"qrels/{name}.tsv" for name in ("train", "dev")}
-    read = Beir(folder=shared_data / "squad-beir", splits=splits).read()
-    write_beir(read, tmp_path)
-    again = Beir(folder=tmp_path, splits=splits).read()
-    assert (len(again.documents), len(again.split("train").queries)) == (240, 894)
-    assert again.digest == read.digest
-    assert len((tmp_path / "queries.jsonl").read_text().splitlines()) == 894 + 296

@@ -63,16 +63,6 @@ def test_crops_are_those_of_the_slow_reference(shortest, longest):
     }
 
 
-def test_titles_end_after_the_most_words():
-    found, skipped = made(queries("titles", words=(4, 6)))
-    assert found == [
-        ("titles-d1-0", "A title of five words", "d1"),
-        ("titles-d-1-0", "The same four words", "d-1"),
-        ("titles-long-0", "Long Long Long Long Long Long", "long"),
-    ]
-    assert skipped["train documents with fewer than 4 words in title"] == 2
-
-
 @pytest.mark.parametrize(
     ("min_words", "expected"),
     [
@@ -92,6 +82,19 @@ def test_first_sentences_are_as_few_as_have_the_words(min_words, expected):
     assert sum(skipped.values()) == len(DOCUMENTS) - len(found)
 
 
+def test_titles_end_after_the_most_words_and_sentences_with_the_marks_of_other_scripts():
+    found, skipped = made(queries("titles", words=(4, 6)))
+    assert [(id, text) for id, text, _ in found] == [
+        ("titles-d1-0", "A title of five words"),
+        ("titles-d-1-0", "The same four words"),
+        ("titles-long-0", "Long Long Long Long Long Long"),
+    ]
+    assert skipped["train documents with fewer than 4 words in title"] == 2
+    first = ["यह पहला छोटा वाक्य है।", "ما هو هذا السؤال القصير؟"]
+    texts = Texts(["d", "e"], {"text": [f"{first[0]} यह दूसरा वाक्य है।", f"{first[1]} هذا جواب طويل."]})
+    assert [query for _, query, _ in made(queries("first_sentences"), texts)[0]] == first
+
+
 @pytest.mark.parametrize("source", ["titles", "first_sentences"])
 def test_documents_share_a_query_of_equal_words(source):
     """Each would otherwise be a negative of the same query."""
@@ -102,12 +105,6 @@ def test_documents_share_a_query_of_equal_words(source):
     assert split.queries.ids == expected
     assert [split.qrels.relevant(row).tolist() for row in (0, 1)] == [[0, 2], [1]]
     assert split.qrels.threshold == 2 and set(split.qrels.grades.tolist()) == {2}
-
-
-def test_sentences_end_with_the_marks_of_other_scripts():
-    first = ["यह पहला छोटा वाक्य है।", "ما هو هذا السؤال القصير؟"]
-    texts = Texts(["d", "e"], {"text": [f"{first[0]} यह दूसरा वाक्य है।", f"{first[1]} هذا جواب طويل."]})
-    assert [query for _, query, _ in made(queries("first_sentences"), texts)[0]] == first
 
 
 @pytest.mark.parametrize(

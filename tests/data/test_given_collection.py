@@ -74,51 +74,33 @@ def test_ids_may_be_whole_numbers(caplog):
 FLOAT = pandas.DataFrame({"_id": [0.0, 1.0], "text": ["a", "b"]})
 
 
-@pytest.mark.parametrize(
-    ("documents", "message"),
-    [
-        (FLOAT, r"^documents\[0\]: id 0\.0; .*; write the id as a string or a whole number$"),
-        (
-            [{"id": "d1", "text": "a"}, {"id": "d2", "text": "b"}, {"id": "d1", "text": "c"}],
-            r"^documents\[2\]: document id 'd1' was already given in documents\[0\]; expected each id once",
-        ),
-        ([{"docno": "d1", "body": "a"}], r"^documents\[0\]: a record with the keys docno, body"),
-        ("corpus.jsonl", r"^documents is 'corpus.jsonl'; expected a mapping from ids to texts, or records"),
-    ],
-)
-def test_documents_that_are_not_valid_are_named(documents, message):
-    with pytest.raises(ValueError, match=message):
-        make_collection(documents, {"train": {"q1": "q"}}, ONE)
+DOCUMENT, QUERY = {"d1": "a"}, {"train": {"q1": "q"}}
+REPEATED = [{"id": id, "text": "a"} for id in ("d1", "d2", "d1")]
 
 
 @pytest.mark.parametrize(
-    ("queries", "judgments", "message"),
+    ("documents", "queries", "judgments", "message"),
     [
-        ([{"id": "q1", "text": "q"}], ONE, r"^queries is \[.*; expected a mapping from the names of splits"),
-        ({"train": {"q1": "q"}}, {"train": {"q1": {"d1": 1.0}}}, r"^judgments\['train'\]\['q1'\]"),
-        ({"train": {"q1": "q"}}, {"train": {"q1": ["d1"]}}, r"^judgments\['train'\]\['q1'\]: \['d1'\]"),
-        ({"a/b": {"q1": "q"}}, {"a/b": {"q1": {"d1": 1}}}, "split .a/b.: files are named after splits"),
+        (FLOAT, QUERY, ONE, r"^documents\[0\]: id 0\.0; .*; write the id as a string or a whole number$"),
+        (REPEATED, QUERY, ONE, r"^documents\[2\]: document id 'd1' was already given in documents\[0\]; exp"),
+        ([{"docno": "d1", "body": "a"}], QUERY, ONE, r"^documents\[0\]: a record with the keys docno, body"),
+        ("corpus.jsonl", QUERY, ONE, r"^documents is 'corpus.jsonl'; expected a mapping from ids to texts"),
+        (DOCUMENT, [{"id": "q1", "text": "q"}], ONE, r"^queries is \[.*; expected a mapping from the names"),
+        (DOCUMENT, QUERY, {"train": {"q1": {"d1": 1.0}}}, r"^judgments\['train'\]\['q1'\]"),
+        (DOCUMENT, QUERY, {"train": {"q1": ["d1"]}}, r"^judgments\['train'\]\['q1'\]: \['d1'\]"),
+        (DOCUMENT, {"a/b": {}}, {"a/b": {}}, "split .a/b.: files are named after splits"),
     ],
 )
-def test_queries_and_judgments_that_are_not_valid_are_named(queries, judgments, message):
+def test_what_is_not_valid_is_named(documents, queries, judgments, message):
     with pytest.raises(ValueError, match=message):
-        make_collection({"d1": "a"}, queries, judgments)
+        make_collection(documents, queries, judgments)
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_runs_and_qrels_have_numbers_also_those_of_numpy():
     qrels = qrels_of({"q": {"a": np.int64(2), "b": True}})
     assert qrels == {"q": {"a": 2, "b": 1}} and {type(grade) for grade in qrels["q"].values()} == {int}
     assert run_of({"q": {"a": np.float32(0.5), "b": 1}, "r": {}}) == {"q": {"a": 0.5, "b": 1.0}, "r": {}}
-
-
-@pytest.mark.parametrize(
-    ("read", "values", "message"),
-    [
-        (run_of, {"q": {"a": 1.0, "b": float("nan")}}, r"run\['q'\]\['b'\]: .*finite number, got nan"),
-        (run_of, {"q": {"a": None}}, "valid number, got None; expected a mapping from ids of queries to"),
-        (qrels_of, {"q": {"a": 1.5}}, r"qrels\['q'\]\['a'\]: .*integer.*, got 1.5"),
-    ],
-)
-def test_other_values_are_named(read, values, message):
-    with pytest.raises(ValueError, match=message):
-        read(values)
+    with pytest.raises(ValueError, match=r"run\['q'\]\['b'\]: .*finite number, got nan"):
+        run_of({"q": {"a": 1.0, "b": float("nan")}})
+    with pytest.raises(ValueError, match=r"qrels\['q'\]\['a'\]: .*integer.*, got 1.5; expected a mapping"):
+        qrels_of({"q": {"a": 1.5}})

@@ -7,19 +7,11 @@ from pyserini_ance.data.passages import Passages, pad_passages, split_passages
 from pyserini_ance.data.token_store import Specials, TokenStore
 
 
-def test_rows_of_documents_and_documents_of_rows():
-    passages = Passages(np.array([0, 2, 3, 6]))
-    rows, mask = passages.of(np.array([[2, 0], [1, 1]]))
-    assert rows.tolist() == [[[3, 4, 5], [0, 1, 0]], [[2, 2, 2], [2, 2, 2]]]
-    assert mask.tolist() == [[[True] * 3, [True, True, False]], [[True, False, False]] * 2]
-    assert passages.documents(np.array([[0, 1, 2], [5, 3, 0]])).tolist() == [[0, 0, 1], [2, 2, 0]]
-
-
 def test_filled_rows_skip_empty_passages():
     passages = Passages(np.array([0, 3, 6, 9]), np.array([2, 3, 1]))
     rows, of = passages.rows(np.array([2, 0]))
     assert rows.tolist() == [6, 7, 8, 0, 1, 2] and of.offsets.tolist() == [0, 3, 6]
-    rows, of = passages.filled_rows(np.array([2, 0]))
+    rows, of = passages.rows(np.array([2, 0]), filled=True)
     assert rows.tolist() == [6, 0, 1] and of.offsets.tolist() == [0, 1, 3] and of.filled is None
     assert passages.empty == 3 and Passages(passages.offsets).empty == 0
 

@@ -4,7 +4,6 @@ import os
 import signal
 import time
 
-import numpy as np
 import pytest
 import torch
 from accelerate import PartialState
@@ -50,49 +49,6 @@ def test_gather_gives_every_process_all_parts_in_rank_order(run_processes, rows,
         assert all(torch.equal(part, other) for part, other in zip(parts, expected, strict=True))
 
 
-def gather_shares(world):
-    return world.gather_rows(np.arange(8).reshape(2, 4).T[: world.rank])
-
-
-@pytest.mark.parametrize("size", [1, 3])
-def test_rows_of_shares_of_uneven_length_are_put_together_in_order(run_processes, size):
-    expected = {1: np.empty((0, 2)), 3: [[0, 4], [0, 4], [1, 5]]}[size]
-    for rows in run_processes(size, gather_shares):
-        np.testing.assert_array_equal(rows, expected)
-
-
-def gather_known_lengths(world, rows):
-    """The parts, and how many collectives they took."""
-    calls, start = [], world.start
-    world.start = lambda *arguments: (calls.append(arguments), start(*arguments))[1]
-    parts = world.gather(torch.full((rows[world.rank], 2), world.rank), rows)
-    return [part.tolist() for part in parts], len(calls)
-
-
-def test_one_collective_gathers_parts_of_known_lengths(run_processes):
-    rows = (3, 0, 1)
-    expected = [[[rank, rank]] * n for rank, n in enumerate(rows)]
-    assert run_processes(3, gather_known_lengths, rows) == [(expected, 1)] * 3
-
-
-def exchange(world, sizes, dtype):
-    """Part r is (sizes[r], 2) and says who sends it to whom."""
-    parts = [torch.full((rows, 2), 10 * world.rank + to).to(dtype) for to, rows in enumerate(sizes)]
-    return world.exchange(parts)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "dtype"), [((2, 2, 2), torch.float32), ((3, 0, 1), torch.int32), ((0, 0, 0), torch.float32)]
-)
-def test_exchange_gives_every_process_what_each_sent_to_it(run_processes, sizes, dtype):
-    for rank, parts in enumerate(run_processes(3, exchange, sizes, dtype)):
-        expected = [torch.full((sizes[rank], 2), 10 * sender + rank).to(dtype) for sender in range(3)]
-        assert [part.dtype for part in parts] == [dtype] * 3
-        assert all(torch.equal(part, other) for part, other in zip(parts, expected, strict=True))
-    [own] = World().exchange([torch.arange(3)])
-    assert own.tolist() == [0, 1, 2]
-
-
 def on_main_and_barrier():
     """Wait longer than any collective may, on rank 1 and then on rank 0."""
     process_group.COLLECTIVE_SECONDS = 0.5
@@ -132,14 +88,6 @@ def test_an_error_in_on_main_is_raised_everywhere(run_processes):
     assert run_processes(3, fail_on_main, None) == [mine, *[f"PeerError: process 0 of 3 failed: {mine}"] * 2]
     mine = "TypeError: Object of type complex is not JSON serializable"
     assert run_processes(2, fail_on_main, 1j) == [mine, f"PeerError: process 0 of 2 failed: {mine}"]
-
-
-def agreed(world):
-    return world.all_agree(world.rank != 1), world.all_agree(True), world.all_agree(False)
-
-
-def test_all_agree(run_processes):
-    assert run_processes(2, agreed) == [(False, True, False)] * 2
 
 
 def compared(world):

@@ -9,7 +9,6 @@ import yaml
 from helpers.pages import blocks, guide
 
 from pyserini_ance.data.collection import SIDES
-from pyserini_ance.encoders import foreign_formats as foreign
 from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.released import (
     ANCE,
@@ -20,6 +19,7 @@ from pyserini_ance.encoders.released import (
     SEED,
     STAR,
     TELE,
+    TEVATRON_FOLDER,
     Form,
     form_of,
     warn_about_settings,
@@ -61,7 +61,7 @@ def test_the_table_has_every_form():
     table = "\n".join(FORM_ROWS)
     for form in FORMS:
         assert all(f"`{name}`" in table for name in (*form.architectures, *form.model_types, *form.arguments))
-    assert all(f"`{name}`" in table for name in foreign.TEVATRON_FOLDER.values())
+    assert all(f"`{name}`" in table for name in TEVATRON_FOLDER.values())
 
 
 @pytest.mark.parametrize(("model", "form"), EXAMPLES.items(), ids=EXAMPLES)

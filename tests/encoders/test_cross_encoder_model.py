@@ -89,7 +89,7 @@ def test_a_length_beyond_the_positions_and_an_encoder_without_a_head_are_refused
 ):
     model = CrossEncoderModel(str(tiny_cross_encoder), "cpu", length_tokens=128)
     assert np.isfinite(model.logits([("query", "document " * 200)])).all()
-    with pytest.raises(ValueError, match="length_tokens is 129, but .* reads at most 128 tokens; lower it"):
+    with pytest.raises(ValueError, match="length_tokens is 129, but .* reads at most 128; lower it"):
         CrossEncoderModel(str(tiny_cross_encoder), "cpu", length_tokens=129)
     with pytest.raises(ValueError, match="is a BertModel, which has no head that scores pairs"):
         CrossEncoderModel(str(tiny_bert), "cpu")

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from helpers.released_checkpoints import assert_equal_vectors, with_moved_documents
 from transformers import AutoTokenizer, DPRContextEncoder, DPRQuestionEncoder
 
-from pyserini_ance.encoders.dpr_export import is_dpr, to_dpr
+from pyserini_ance.encoders.exports import is_dpr, to_dpr
 from pyserini_ance.encoders.load_save import (
     SIDE_FILE,
     TOWERS,
@@ -34,12 +35,7 @@ def openqa(family):
 
 @pytest.fixture
 def pair(openqa, tiny_bert):
-    """Untied towers, of which that of documents has moved."""
-    encoder = initial_encoder(openqa(tiny_bert), seed=1)
-    with torch.no_grad():
-        for parameter in encoder.towers.documents.parameters():
-            parameter.mul_(0.9)
-    return encoder
+    return with_moved_documents(initial_encoder(openqa(tiny_bert), seed=1))
 
 
 @pytest.fixture
@@ -51,11 +47,6 @@ def exported(pair, saved):
 
 def files(folder) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def assert_same(encoder, expected, records) -> None:
-    for side in TOWERS:
-        np.testing.assert_array_equal(encoder.encode(records, side), expected.encode(records, side))
 
 
 @pytest.mark.parametrize("side", TOWERS)
@@ -77,7 +68,7 @@ def test_hugging_faces_dpr_loads_all_weights_and_gives_our_vectors(pair, exporte
 def test_what_it_was_comes_back_to_the_byte(pair, saved, exported, records):
     plain, loaded = saved(pair), load_encoder(exported)
     assert is_dpr(exported / "queries") and not is_dpr(plain / "queries")
-    assert_same(loaded, pair, records)
+    assert_equal_vectors(loaded, pair, records)
     again = files(saved(loaded))
     for name, content in files(plain).items():
         if not name.endswith(SIDE_FILE):  # which names the folder it came from
@@ -94,8 +85,8 @@ def test_both_forms_have_one_hash(pair, saved, exported, openqa, tiny_bert):
 
 def test_a_run_starts_from_it(pair, exported, openqa, records, caplog):
     state = torch.get_rng_state()
-    assert_same(initial_encoder(openqa(exported), seed=2), pair, records)
-    assert_same(continue_encoder(openqa("elsewhere"), exported), pair, records)
+    assert_equal_vectors(initial_encoder(openqa(exported), seed=2), pair, records)
+    assert_equal_vectors(continue_encoder(openqa("elsewhere"), exported), pair, records)
     for side, name in TOWERS.items():
         np.testing.assert_array_equal(
             load_tower(exported / name, side).encode(records, side), pair.encode(records, side)

@@ -28,7 +28,7 @@ def encoder(request, start, tiny_bert, tiny_roberta) -> Encoder:
     ("texts", "settings", "message"),
     [
         (["a", None], {}, r"texts\[1\] is None, with a value of type NoneType; expected a string, or a dict"),
-        (["a", "a \ud800"], {}, r"texts\[1\] is 'a \\ud800', which holds half a surrogate pair; remove"),
+        (["a", "a \ud800"], {}, r"texts\[1\] is 'a \\ud800', with half a surrogate pair; remove"),
         (["a", {"url": "a"}], {}, r"reads a query as '{text}', but texts\[1\] has only url; pass dicts"),
         # Its characters, or keys, would be the texts.
         ("a cat", {}, "texts is a single text, .*; expected a list"),
@@ -38,16 +38,6 @@ def encoder(request, start, tiny_bert, tiny_roberta) -> Encoder:
 def test_what_cannot_be_encoded_is_named(encoder, texts, settings, message):
     with pytest.raises(ValueError, match=message):
         encoder.encode(texts, **settings)
-
-
-def test_encode_rows_yields_each_row_once(encoder, records):
-    tokens = TokenStore.of_lists(encoder.tokenizer.ids("document", records), encoder.tokenizer.specials)
-    rows = np.array([7, 3, 9, 0, 11])
-    done = list(encoder.encode_rows(tokens, rows, "document", "fp32", 60))
-    assert len(done) > 1 and sorted(np.concatenate([batch for batch, _ in done])) == sorted(rows)
-    whole = encoder.encode(records, "document")
-    for batch, vectors in done:
-        np.testing.assert_allclose(vectors, whole[batch], atol=1e-5)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

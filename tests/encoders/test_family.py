@@ -12,7 +12,8 @@ from transformers import (
     RobertaModel,
 )
 
-from pyserini_ance.encoders.family import Tower, TwoTower, longest_input, pool, resolve_model
+from pyserini_ance.encoders.family import Tower, TwoTower, longest_input, pool
+from pyserini_ance.encoders.hub import resolve_model
 
 TINY = dict(
     vocab_size=9,
@@ -112,7 +113,7 @@ def test_tied_towers_share_every_weight_until_they_part():
     query, document, mask = torch.tensor([[1]]), torch.tensor([[4]]), torch.tensor([[1]])
     (towers("query", query, mask) + towers("document", document, mask)).sum().backward()
     assert towers.queries.factor.grad.item() == 5.0
-    with pytest.raises(ValueError, match="the document tower cannot be frozen alone, because .* are tied"):
+    with pytest.raises(ValueError, match="the document tower cannot be frozen alone, the towers are tied"):
         towers.freeze("document")
     towers.untie()
     towers.untie()

@@ -4,6 +4,7 @@ import os
 import numpy as np
 import pytest
 import torch
+from helpers.released_checkpoints import assert_equal_vectors, with_moved_documents
 from transformers import AutoModel, AutoTokenizer
 
 from pyserini_ance.encoders.load_save import (
@@ -128,17 +129,8 @@ def test_encoders_that_do_not_fit_are_refused(family, tiny_bert, tiny_roberta, s
 
 @pytest.fixture
 def pair(start, tiny_bert):
-    """Untied towers, of which that of documents has moved."""
-    encoder = start("transformer", tiny_bert, pooling="mean", tied=False, tokenization=TOKENIZATION)
-    with torch.no_grad():
-        for parameter in encoder.towers.documents.parameters():
-            parameter.mul_(0.9)
-    return encoder
-
-
-def assert_same(found, expected, records):
-    for side in ("query", "document"):
-        np.testing.assert_array_equal(found.encode(records, side), expected.encode(records, side))
+    settings = {"pooling": "mean", "tokenization": TOKENIZATION}
+    return with_moved_documents(start("transformer", tiny_bert, tied=False, **settings))
 
 
 def test_untied_towers_start_equal(start, tiny_bert, tiny_roberta):
@@ -155,7 +147,7 @@ def test_a_pair_comes_back_as_it_was_saved_and_each_tower_is_a_hugging_face_fold
     folder = saved(pair)
     loaded = load_encoder(folder)
     assert not loaded.towers.tied and not loaded.family.tied
-    assert_same(loaded, pair, records)
+    assert_equal_vectors(loaded, pair, records)
     assert sorted(path.name for path in folder.iterdir()) == ["documents", SIDE_FILE, "queries"]
     towers = ("queries", pair.towers.queries, 24), ("documents", pair.towers.documents, 48)
     for name, tower, length in towers:
@@ -177,7 +169,7 @@ def test_a_tower_of_a_pair_encodes_its_own_side(pair, checkpoint, saved, records
 
 def test_a_pair_can_be_started_from(pair, start, saved, records):
     folder, settings = saved(pair), {"pooling": "mean", "tokenization": TOKENIZATION}
-    assert_same(start("transformer", folder, tied=False, **settings, seed=2), pair, records)
+    assert_equal_vectors(start("transformer", folder, tied=False, **settings, seed=2), pair, records)
     two = {"tied": False, "document_model": str(folder / "queries"), **settings}
     crossed = start("transformer", folder / "documents", **two, seed=2)
     np.testing.assert_array_equal(

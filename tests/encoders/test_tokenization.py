@@ -11,7 +11,7 @@ from pyserini_ance.encoders.tokenization import (
     DocumentTokenization,
     TextTokenizer,
     Tokenization,
-    Truncation,
+    count_cut,
     split_into_passages,
 )
 
@@ -147,6 +147,6 @@ def test_a_text_counts_as_cut_if_some_of_its_tokens_are_not_encoded(length, pass
     store = TokenStore.of_lists([range(100, 100 + n) for n in LENGTHS], SPECIALS)
     document = DocumentTokenization(length_tokens=length, template="{text}", **passages)
     encoded = encoded_tokens(store, Tokenization(document=document))
-    truncation = Truncation.of(np.array(LENGTHS), SPECIALS, document)
-    assert truncation.cut == sum(a < b for a, b in zip(encoded, LENGTHS, strict=True))
-    assert truncation.median_tokens == 14 + 3  # of 14 texts, the middle two have 14 and 15 tokens
+    cut, limit = count_cut(np.array(LENGTHS), SPECIALS, document)
+    assert cut == sum(a < b for a, b in zip(encoded, LENGTHS, strict=True))
+    assert limit == ("2 passages of " if passages else "") + str(length)

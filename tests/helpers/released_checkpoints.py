@@ -82,3 +82,16 @@ def seed_weights(encoder, head: bool = True) -> dict[str, torch.Tensor]:
 def assert_same_vectors(encoder, expected, records, sides=("query", "document")):
     for side in sides:
         np.testing.assert_allclose(encoder.encode(records, side), expected.encode(records, side), atol=1e-5)
+
+
+def assert_equal_vectors(encoder, expected, records):
+    for side in ("query", "document"):
+        np.testing.assert_array_equal(encoder.encode(records, side), expected.encode(records, side))
+
+
+def with_moved_documents(encoder):
+    """Move the weights of the document tower; returns the encoder."""
+    with torch.no_grad():
+        for parameter in encoder.towers.documents.parameters():
+            parameter.mul_(0.9)
+    return encoder

@@ -4,10 +4,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.lookahead import Lookahead
-from pyserini_ance.negatives.mix import Mix, concatenate, sample, shares
+from pyserini_ance.negatives.mix import Mix, sample, shares
 from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 
@@ -122,15 +121,6 @@ def entries(mixed: NegativeTable) -> list[list[tuple]]:
         assert each[count:] == [(PADDING, -np.inf, 0)] * (len(row) - count)
         found.append([(c, s, str(mixed.origins[o])) for c, s, o in each[:count]])
     return found
-
-
-def test_origins_are_saved_and_loaded(tmp_path):
-    tables = [table("ann", [4, 5]), table("run", [5, PADDING], generation="b-00000000")]
-    mixed = concatenate(tables, "mix", {}, World())
-    mixed.save(tmp_path / "t")
-    loaded = NegativeTable.load(tmp_path / "t")
-    assert entries(loaded) == entries(mixed)
-    assert loaded.origins == loaded.of_generation("c").origins == mixed.origins
 
 
 def test_a_sample_does_not_depend_on_the_shares():

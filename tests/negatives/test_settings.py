@@ -9,7 +9,7 @@ from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.stage import Stage
 
 ANN = {"kind": "ann", "top_k": 12}
-AMBIGUOUS = "is a setting of sampling_strategy: ambiguous, but the strategy is"
+AMBIGUOUS = "is a setting of sampling_strategy: ambiguous, but sampling_strategy is"
 STUDENT = {"kind": "teacher", "teacher": {"kind": "student"}}
 
 
@@ -41,14 +41,10 @@ def mix(*sources: dict, **more) -> dict:
         ("negatives", mix({**ANN, "rolling": True}), "sources.0.rolling has no effect inside a mix"),
         ("negatives", mix(ANN, filters=["duplicates"]), "unknown key 'filters'"),
         ("negatives", mix(ANN, weights=[1]), "set both `weights` and `top_k`"),
-        ("negatives", mix(ANN, weights=[1, 2], top_k=5), "2 weights for 1 sources; pass one for each source"),
+        ("negatives", mix(ANN, weights=[1, 2], top_k=5), "2 weights for 1 sources; pass one for each"),
         ("filters", STUDENT, "takes one of `max_score` .*found neither.*list the filter twice"),
-        ("filters", {**STUDENT, "max_score": 1, "margin": 0}, "found max_score: 1.0, margin"),
-        (
-            "teacher",
-            {"kind": "hybrid", "weights": [1]},
-            "1 weights for 2 teachers; pass one for each teacher",
-        ),
+        ("filters", {**STUDENT, "max_score": 1, "margin": 0}, "found max_score and margin"),
+        ("teacher", {"kind": "hybrid", "weights": [1]}, "1 weights for 2 teachers; pass one for each"),
     ],
 )
 def test_settings_without_effect_or_sense_are_refused(group, settings, message):

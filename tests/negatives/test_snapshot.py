@@ -37,9 +37,8 @@ def test_rankings_are_those_of_the_checkpoint(snapshot):
     documents = encoder.encode(collection.documents.take(range(30)), "document")
     queries = encoder.encode(snapshot.split.queries.take(range(15)), "query")
     scores, rows = search(snapshot, 7)
-    assert np.allclose(snapshot.document_vectors[:], documents, atol=1e-5) and np.allclose(
-        snapshot.query_vectors, queries, atol=1e-5
-    )
+    assert np.allclose(snapshot.document_vectors[:], documents, atol=1e-5)
+    assert np.allclose(snapshot.query_vectors, queries, atol=1e-5)
     expected = queries @ documents.T
     assert np.allclose(scores, -np.sort(-expected, axis=1)[:, :7], atol=1e-4)
     assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
@@ -59,11 +58,8 @@ def test_a_document_scores_as_its_best_passage(small_recipe, tmp_path, around, e
         assert np.allclose(scores, -np.sort(-expected, axis=1)[:, :k], atol=1e-4)
         assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
     some, passages = snapshot.encode_documents(np.array([4, 29, 0]))
-    assert np.allclose(
-        snapshot.rank(snapshot.query_vectors, some, 3, passages)[0].max(1),
-        expected[:, [4, 29, 0]].max(1),
-        atol=1e-4,
-    )
+    best = snapshot.rank(snapshot.query_vectors, some, 3, passages)[0].max(1)
+    assert np.allclose(best, expected[:, [4, 29, 0]].max(1), atol=1e-4)
     positives = [max(expected[query, snapshot.split.qrels.relevant(query)]) for query in range(15)]
     assert np.allclose(snapshot.positive_scores(snapshot.anchor_set("query")), positives, atol=1e-4)
 
@@ -76,9 +72,8 @@ def test_document_anchors_rank_queries_by_the_same_scores(small_recipe, tmp_path
     expected = np.stack([each[:, of == document].max(1) for document in anchors])
     for k in (4, 1000):
         scores, rows = snapshot.search("document", anchors, "query", k)
-        assert rows.shape == (len(anchors), min(k, 15)) and all(
-            len(set(row)) == len(row) for row in rows.tolist()
-        )
+        assert rows.shape == (len(anchors), min(k, 15))
+        assert all(len(set(row)) == len(row) for row in rows.tolist())
         assert np.allclose(scores, -np.sort(-expected, axis=1)[:, :k], atol=1e-4)
         assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
     relevant = snapshot.split.known_positives("document")
@@ -110,18 +105,15 @@ def test_a_depth_in_passages_gives_the_documents_of_the_nearest_passages(
         assert table.counts.min() < top_k
 
 
-def of_passages(
-    small_recipe, folder: Path, around: str, empty: bool
-) -> tuple[Snapshot, list[list[list[int]]], np.ndarray]:
+def of_passages(small_recipe, folder: Path, around: str, empty: bool) -> tuple[Snapshot, list, np.ndarray]:
     """A snapshot of documents in up to three passages of 10 tokens.
 
     Returns also the tokens of each passage, and the passages' scores (15, passages) for the queries.
     """
     plain = small_recipe({"a": ONE_STEP})
     encoder = plain.encoder.model_dump(mode="json")
-    encoder["tokenization"]["document"].update(
-        length_tokens=10, passages=3, special_tokens=around, pad_passages=empty
-    )
+    in_passages = {"length_tokens": 10, "passages": 3, "special_tokens": around, "pad_passages": empty}
+    encoder["tokenization"]["document"] |= in_passages
     recipe = save_model(small_recipe({"a": ONE_STEP}, encoder=encoder, encoding=ENCODING), folder)
     snapshot = view(World(), recipe, folder)
     tokens, pieces = tokenize(plain, snapshot.collection).documents, []
@@ -135,12 +127,9 @@ def of_passages(
         pieces.append(passages + [[pad]] * (3 - len(passages)) * empty)
     backbone = load_encoder(snapshot.model).towers.documents.backbone.eval()
     with torch.inference_mode():
-        vectors = [
-            backbone(input_ids=torch.tensor([piece])).last_hidden_state[0].mean(0).numpy()
-            for document in pieces
-            for piece in document
-        ]
-    return snapshot, pieces, snapshot.query_vectors @ np.stack(vectors).T
+        hidden = [backbone(input_ids=torch.tensor([piece]))[0][0] for each in pieces for piece in each]
+    vectors = torch.stack([states.mean(0) for states in hidden]).numpy()
+    return snapshot, pieces, snapshot.query_vectors @ vectors.T
 
 
 def slices(tokens: TokenStore) -> list[slice]:

@@ -29,11 +29,6 @@ def test_draws_are_uniform_without_replacement_and_never_padding():
     assert set(map(tuple, drawn[::2].tolist())) == set(permutations([7, 8, 9, 3], 2))
 
 
-def test_short_draws_are_padded():
-    drawn = table([4, PADDING, PADDING], [PADDING] * 3).draw(np.array([0, 1]), 2, np.random.default_rng(0))
-    assert drawn.tolist() == [[4, PADDING], [PADDING, PADDING]]
-
-
 @pytest.mark.parametrize("promoted", [[[0, 7], [1, 4]], []])
 def test_save_and_load_round_trip(tmp_path, promoted):
     saved = replace(table([4, 5, PADDING], [1, 2, 3]), dropped={"known positives": 812, "another": 0})
@@ -45,16 +40,6 @@ def test_save_and_load_round_trip(tmp_path, promoted):
     for name in ("anchors", "candidates", "scores", "promoted"):
         before, after = getattr(saved, name), getattr(loaded, name)
         assert before.dtype == after.dtype and np.array_equal(before, after)
-
-
-@pytest.mark.parametrize("shape", [(0, 3), (2, 0), (0, 0)])
-def test_empty_tables_are_saved_and_loaded(tmp_path, shape):
-    nothing, anchors = np.empty(shape, np.int32), np.arange(shape[0], dtype=np.int32)
-    made = NegativeTable("query", "document", anchors, nothing, nothing.astype(np.float32), "ann")
-    made.save(tmp_path / "t")
-    loaded = NegativeTable.load(tmp_path / "t")
-    assert loaded.candidates.shape == loaded.scores.shape == shape
-    assert loaded.counts.tolist() == [0] * shape[0]
 
 
 def test_equal_tables_have_equal_bytes(tmp_path):
@@ -96,7 +81,7 @@ def known_positives_of(*pairs: tuple[int, int]) -> KnownPositives:
 @pytest.mark.parametrize("block", [3, 4096])
 def test_rows_in_their_line_agree_with_a_slow_loop(block, monkeypatch):
     """With repeats, PADDING anywhere, and lines of padding alone."""
-    monkeypatch.setattr(table_module, "LINES_PER_BLOCK", block)
+    monkeypatch.setattr(table_module.known, "LINES_PER_BLOCK", block)
     rng = np.random.default_rng(0)
     rows, among = rng.integers(-1, 9, (20, 5), np.int32), rng.integers(-1, 9, (20, 4), np.int32)
     among[4:6] = PADDING

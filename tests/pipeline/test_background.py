@@ -158,7 +158,7 @@ def test_a_stage_that_mines_nothing_is_measured_in_the_background_and_ends_when_
 
 
 def test_training_starts_a_refresher_of_its_own(runs, undisturbed, tmp_path):
-    recipe, run = runs.recipe({"launch": "subprocess", "threads": 1}), tmp_path / "run"
+    recipe, run = runs.recipe({"launch": "subprocess"}), tmp_path / "run"
     ended = runs.server.wait(runs.start("train", recipe, run))
     assert ended["code"] == 0, ended["stderr"] + (run / "refresher.log").read_text()
     assert "the refresher exits: the run has finished" in (run / "refresher.log").read_text()

@@ -1,31 +1,16 @@
 import pytest
 from helpers.stages import RANDOM, make_stage
 
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.pipeline import plan as plan_module
 from pyserini_ance.pipeline.plan import documents_encoded, evaluation_steps, plan, refresh_steps
+from pyserini_ance.pipeline.preparation import prepare
 from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.runs.run_log import RunLog
 
 STAGE = make_stage({"kind": "ann", "top_k": 5}, steps=20, batch_queries=2)
 STATIC = make_stage(RANDOM, steps=20, batch_queries=2)
-READY = {"mode": "async", "adopt": "when_ready"}
-
-
-@pytest.mark.parametrize(
-    ("stage", "row"),
-    [
-        (STATIC, ["0", "0", "0"]),
-        ({**STAGE, "refresh": {"every_steps": 5}}, ["4", "0", "120"]),
-        ({**STAGE, "refresh": {"every_steps": 5, "mode": "async"}}, ["3", "0", "90"]),
-        (
-            {**STAGE, "refresh": {"every_steps": 5, **READY}, "evaluate": {"every_steps": 10}},
-            ["4", "3", "150"],
-        ),
-        ({**STATIC, "evaluate": {"every_steps": 10, **READY}}, ["0", "3", "90"]),
-    ],
-)
-def test_a_stage_says_how_much_is_made(small_recipe, stage, row):
-    assert cells(plan(small_recipe({"b": stage})), "b")[5:] == row
 
 
 def test_what_has_no_effect_or_repeats_queries_is_warned_of(small_recipe):
@@ -50,11 +35,6 @@ def test_one_line_of_sizes(small_recipe, monkeypatch, trainable, towers):
     weights = towers * sum(p.numel() for p in encoder.towers.parameters()) / encoder.dimension
     sizes = f"a checkpoint {weights:.2f} GiB, its moments while its stage runs {2 * weights:.2f} GiB"
     assert f"sizes: vectors 30.00 GiB, {sizes}" in plan(recipe).splitlines()
-
-
-def cells(text: str, stage: str) -> list[str]:
-    (line,) = [line for line in text.splitlines() if line.startswith(f"| {stage} ")]
-    return [cell.strip() for cell in line.split("|")[1:-1]]
 
 
 def stage(steps: int, refresh: int | None = None, evaluate: int | None = None, **dev) -> Stage:
@@ -89,3 +69,33 @@ def stage(steps: int, refresh: int | None = None, evaluate: int | None = None, *
 def test_steps_at_which_something_happens(made, refreshes, evaluations, encoded):
     assert refresh_steps(made) == refreshes and evaluation_steps(made) == evaluations
     assert documents_encoded(made, 100) == encoded
+
+
+MEASURED = make_stage(
+    {"kind": "ann", "top_k": 5},
+    steps=6,
+    batch_queries=2,
+    refresh={"every_steps": 3},
+    evaluate={"every_steps": 2},
+)
+
+
+@pytest.mark.parametrize(
+    ("trainable", "expected"),
+    [
+        ("both", 2 * 3 + 3 * 100),  # refreshes before steps 0 and 3; dev of 2, 4 and 6
+        ("query_tower", 10 + 2 * 3),  # documents are encoded once, as measured
+    ],
+)
+def test_frozen_documents_are_encoded_once(small_recipe, tmp_path, monkeypatch, trainable, expected):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(
+        RunLog,
+        "seconds_spent",
+        lambda log, stage: {"step": 4.0, "refresh": 3.0, "documents": 10.0 * (trainable == "query_tower")},
+    )
+    monkeypatch.setattr(plan_module, "_seconds_to_encode", lambda *given: 100.0)
+    recipe = small_recipe({"only": {**MEASURED, "trainable": trainable}}, cache=str(tmp_path / "cache"))
+    report = plan_module.dry_run(recipe, prepare(recipe, World()), 2, World())
+    cells = [cell.strip() for cell in report.splitlines()[3].split("|")[1:-1]]
+    assert cells == ["only", "2.000", "12.0", f"{expected:.1f}"]

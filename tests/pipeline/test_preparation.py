@@ -1,7 +1,10 @@
+from contextlib import nullcontext
+
 import pytest
 import torch
 from helpers.stages import RANDOM, make_stage
 
+from pyserini_ance.pipeline.data_checks import check_template_fields
 from pyserini_ance.pipeline.experiment import check_device
 from pyserini_ance.pipeline.preparation import read_collection, stored_collection
 from pyserini_ance.recipe.models import Recipe
@@ -139,3 +142,19 @@ def test_a_ranking_to_put_in_another_order_is_checked_before_training(small_reci
 def test_a_missing_gpu_is_refused(small_recipe):
     with pytest.raises(ValueError, match="device is cuda, but torch finds no GPU"):
         check_device(small_recipe({"a": STAGE}, device="cuda"))
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{title} {text}", ""),  # a title may be missing beside another field
+        ("passage: {text}", ""),
+        ("{title}", "key is '{title}', but a document .* has no field title; fields: text, url"),
+        ("{txt} {text}", r"has no field txt \(did you mean 'text'\?\); fields: text, url"),
+        ("text", "key is 'text', which names no field; write fields in braces, such as '{text}'; fields: "),
+    ],
+)
+def test_a_template_that_would_leave_texts_blank_is_refused(template, message):
+    expected = pytest.raises(ValueError, match=message) if message else nullcontext()
+    with expected:
+        check_template_fields("key", template, "document", iter(["text", "url"]))

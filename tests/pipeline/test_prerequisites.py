@@ -68,7 +68,7 @@ def test_an_unfinished_run_is_resumed_with_its_own_settings(chain, caplog):
     assert middle.status == "unfinished"
     assert middle.describe() == (
         "middle: resumed first in runs/middle, 3 steps in all; its settings are not those of middle: "
-        "stages.middle.steps is 3, not 2"
+        "stages.middle.steps: 3 in the run, 2 given"
     )
     caplog.set_level(logging.INFO)
     run = pa.train("last.yaml")

@@ -12,9 +12,7 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.generation import RefreshRequest, open_generation, write_requests
-from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.publish import publishing
 
 pytestmark = pytest.mark.usefixtures("clock")
 STAGE = make_stage({"kind": "ann", "top_k": 5}, steps=20, refresh={"every_steps": 4, "mode": "async"})
@@ -75,16 +73,3 @@ def test_the_run_of_another_recipe_is_refused(recipe, run):
     ):
         refresh(recipe.model_copy(update={"seed": 7}), run.folder)
     assert not run.refresher.path.exists()
-
-
-def test_a_refresher_that_outlives_its_run_removes_what_it_made_for_nothing(recipe, run):
-    """A generation, published beyond the end of the run, that no step has adopted."""
-    for step in (0, 4):
-        with publishing(run.generation("a", step), {}):
-            pass
-    log = RunLog(run)
-    log.decide("adopt", stage="a", step=0, checkpoint_step=0, weights="w", folder="")
-    log.decide("stage_end", stage="a", step=20, result="a-00000020", weights="w")
-    run.mark("finished", "the end")
-    assert refresh(recipe, run.folder) == "the run has finished"
-    assert [path.name for path in run.negatives.iterdir()] == ["a-00000000"]

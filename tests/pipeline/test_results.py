@@ -88,8 +88,8 @@ def test_a_stage_that_never_improved_is_named_with_what_its_result_is(small_reci
     for name, step in ends.items():
         log.decide("stage_end", stage=name, step=10, result=f"{name}-{step:08d}", weights="w")
     assert unimproved_stages(recipe, log) == [
-        "stage first never improved on its start: the result is the untrained encoder",
-        "stage again never improved on its start: the result is that of stage first",
-        "stage from-first never improved on its start: the result is that of stage first",
-        f"stage elsewhere never improved on its start: the result is its initial weights, folder {tmp_path}",
+        "stage first never improved on its start (initial), which is its result",
+        "stage again never improved on its start (previous), which is its result",
+        "stage from-first never improved on its start (stage first), which is its result",
+        f"stage elsewhere never improved on its start (folder {tmp_path}), which is its result",
     ]

@@ -68,41 +68,28 @@ def rows(folder: Path) -> dict[str, dict]:
     return {row["row"]: row for row in read_json(folder / "measures.json")["rows"]}
 
 
-def recomputed(folder: Path, qrels: Path, split: str, measures: list[str]) -> dict[str, float]:
-    """By ir-measures, of the run's file and the sample's own judgments."""
-    run = read_run(folder / f"run.{split}.trec")
-    asked = {line.split("\t")[0] for line in (folder / f"topics.{split}.tsv").read_text().splitlines()}
-    graded = {}
-    for query, _, document, grade in map(str.split, qrels.read_text().splitlines()):
-        if query in asked:
-            graded.setdefault(query, {})[document] = int(grade)
-    parsed = [ir_measures.parse_measure(measure) for measure in measures]
-    return {str(measure): value for measure, value in ir_measures.calc_aggregate(parsed, graded, run).items()}
-
-
-def test_trec_dl(run, derived):
-    """Graded judgments, as far as the sample has their passages."""
-    files = derived / "msmarco-passage"
-    folder = run("trec-dl", first_of_bm25(derived))
+@pytest.mark.parametrize(
+    ("name", "row", "split", "qrels", "measures"),
+    [
+        # Graded judgments, as far as the sample has their passages.
+        ("trec-dl", "ance", "dl19", "msmarco-passage/2019qrels-pass.txt", "nDCG@10 RR(rel=2)@10 AP(rel=2)"),
+        ("msmarco-doc", "ance", "test", "msmarco-doc/qrels.test.tsv", "RR@100 nDCG@10 R@100"),
+    ],
+)
+def test_judged_sets(run, derived, name, row, split, qrels, measures):
+    """The table's measures by ir-measures, of the run's file and the sample's own judgments."""
+    folder = run(name, first_of_bm25(derived) if name == "trec-dl" else {"kind": "random"})
     assert list(rows(folder)) == ["untrained", "bm25-neg", "ance"]
-    there = {line.split("\t")[0] for line in (files / "collection.tsv").read_text().splitlines()}
-    judged = (files / "2019qrels-pass.txt").read_text().splitlines()
-    known = folder / "known.qrels"
-    known.write_text("".join(f"{line}\n" for line in judged if line.split()[2] in there))
-    expected = recomputed(folder, known, "dl19", ["nDCG@10", "RR(rel=2)@10", "AP(rel=2)", "R(rel=2)@100"])
-    assert {name: rows(folder)["ance"][name] for name in expected} == pytest.approx(expected)
-
-
-def test_msmarco_documents_in_passages(run, derived):
-    folder = run("msmarco-doc", {"kind": "random"})
-    passages = read_json(folder / "environment.json")["data"]
-    assert passages["documents"] == 1000
-    expected = recomputed(
-        folder, derived / "msmarco-doc" / "qrels.test.tsv", "test", ["RR@100", "nDCG@10", "R@100"]
-    )
-    assert {name: rows(folder)["ance"][name] for name in expected} == pytest.approx(expected)
-    ranked = read_run(folder / "run.test.trec")
-    assert len(ranked) == 20 and all(len(found) == 100 for found in ranked.values())
+    ranked = read_run(folder / f"run.{split}.trec")
+    asked = {line.split("\t")[0] for line in (folder / f"topics.{split}.tsv").read_text().splitlines()}
+    known, graded = {line.split()[2] for line in (folder / f"qrels.{split}.txt").read_text().splitlines()}, {}
+    for query, _, document, grade in map(str.split, (derived / qrels).read_text().splitlines()):
+        if query in asked and document in known:
+            graded.setdefault(query, {})[document] = int(grade)
+    parsed = [ir_measures.parse_measure(measure) for measure in measures.split()]
+    expected = {str(m): value for m, value in ir_measures.calc_aggregate(parsed, graded, ranked).items()}
+    assert {measure: rows(folder)[row][measure] for measure in expected} == pytest.approx(expected)
+    assert name == "trec-dl" or (len(ranked) == 20 and all(len(found) == 100 for found in ranked.values()))
 
 
 def test_natural_questions(run, derived):

@@ -79,6 +79,8 @@ def test_positives_of_all_kinds_are_no_negatives(lists):
     texts = Texts(["a", "b"], {"text": ["?", "?"]})
     split = Split("train", texts, Qrels.of([0, 0], [3, 5], [1, 1], 2))
     tables = (table([[3, 7, 8], [7, 8, 9]]), table([[6, PADDING], [8, 4]], [[0, 5], [0, 8], [1, 9]]))
+    left = MinedLists(lists.collection, split, [table([[3, 7], [9, PADDING]], [[1, 9]])], {})
+    assert left.queries.tolist() == [0]  # a query without a candidate has no list
     found = MinedLists(lists.collection, split, tables, {})
     assert [found.split.qrels.relevant(query).tolist() for query in (0, 1)] == [[3, 5, 8], [9]]
     assert [found.candidates(query).tolist() for query in (0, 1)] == [[6, 7], [4, 7, 8]]
@@ -211,7 +213,7 @@ def test_a_model_that_is_no_cross_encoder_is_refused_before_the_data_is_read(tmp
     """From its configuration alone: training gets there after a whole stage."""
     two = BertForSequenceClassification(BertConfig.from_pretrained(tiny_bert, num_labels=2))
     two.save_pretrained(tmp_path)
-    start = f"teachers.ranker-1.init_from={{model: {tmp_path}}}"
+    start = f"teachers.ranker-1.init_from={tmp_path}"
     with pytest.raises(ValueError, match="gives 2 scores per pair, expected one"):
         check_before_reading(load("demo/ar2", start).recipe)
     CLIPConfig().save_pretrained(tmp_path)

@@ -7,13 +7,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 from helpers.run_outcome import outcome
 from helpers.stages import make_stage
 from helpers.waiting import until
 
-from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
 from pyserini_ance.pipeline import experiment, trained_teachers
 from pyserini_ance.pipeline.teacher_training import ABOUT
@@ -150,17 +148,3 @@ def test_a_teacher_that_cannot_be_trained_ends_the_run(small_recipe, run_process
     )
     assert "lower its learning rate" in (tmp_path / "run" / "error.txt").read_text()
     assert not any((tmp_path / "run" / "teachers").iterdir())
-
-
-def test_queries_without_a_candidate_are_left_out(run, small_recipe, run_processes, forked_python, tmp_path):
-    """A filter that leaves few: a stage would end with an error."""
-    (found,) = open_generation(run.generation("first", 0), {}).tables.values()
-    lowest = np.where(found.candidates == PADDING, np.inf, found.scores).min(1)
-    max_score = {"kind": "max_score", "max_score": float(np.median(lowest))}
-    strict = {"kind": "ann", "top_k": 8, "oversample": 1, "filters": [max_score]}
-    recipe = small_recipe({"warm": WARM}, teachers={"first": {"after": "warm", **FEW, "negatives": [strict]}})
-    run_processes(1, run_of, recipe, tmp_path / "run", False, forked_python, join=False)
-    written = RunDir(tmp_path / "run")
-    (table,) = open_generation(written.generation("first", 0), {}).tables.values()
-    assert 0 < (table.counts > 0).sum() < len(table.counts)
-    assert read_json(written.teacher("first") / ABOUT)["queries"] == (table.counts > 0).sum()

@@ -61,15 +61,6 @@ def watch(
     return serve_requests(run, refresher, settings, world or World())
 
 
-def test_it_makes_tables_first_the_awaited_then_the_newest(run):
-    write_requests(run, [tables(4, False), dev(8, False), tables(12), tables(16, False), dev(16, False)])
-    refresher = StubRefresher(
-        run, lambda request: run.mark("finished", "the end") if request == dev(16, False) else None
-    )
-    assert watch(run, refresher, 60) == "the run has finished"
-    assert refresher.made == [tables(12), tables(16, False), dev(16, False), tables(4, False), dev(8, False)]
-
-
 def test_what_is_ordered_meanwhile_is_made_next(run):
     def ordered(request):
         if request == tables(4):

@@ -32,6 +32,7 @@ from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.pyserini_bridge.export import write_topics
 from pyserini_ance.pyserini_bridge.java import import_pyserini
 from pyserini_ance.pyserini_bridge.launcher import run_module
+from pyserini_ance.pyserini_bridge.searchers import time_bm25, time_dense
 from pyserini_ance.pyserini_bridge.vector_files import write_index, write_parquet
 
 folder = Path(sys.argv[1])
@@ -80,6 +81,9 @@ for name, how in [("hybrid", []), ("hybrid batched", batched)]:
 for name in ("lucene-flat", "lucene-hnsw"):
     flags = ["--dense", f"--{name[7:]}", "--index", str(folder / name)]
     run_module("pyserini.search.lucene", [*flags, *output(name, as_text)])
+times = time_dense(model, folder / "flat", list(queries.values()), 10)
+times += time_bm25(lucene, 0.9, 0.4, list(queries.values()), 10)
+(folder / "milliseconds.json").write_text(json.dumps(times))
 """
 
 
@@ -128,6 +132,11 @@ def test_all_queries_find_what_exact_search_finds(folder, vectors, name):
     asked, documents = vectors
     for vector, found in zip(asked, read_run(folder / f"{name}.txt").values(), strict=True):
         assert_best(found, by_document(documents @ vector))
+
+
+def test_searches_are_timed_one_by_one(folder):
+    times = json.loads((folder / "milliseconds.json").read_text())
+    assert len(times) == 2 * len(QUERIES) and all(milliseconds > 0 for milliseconds in times)
 
 
 def test_a_compressed_index_scores_its_decoded_vectors(folder, vectors):

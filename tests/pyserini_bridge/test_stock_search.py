@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from pyserini_ance.data.passages import Passages
-from pyserini_ance.encoders.dpr_export import to_dpr
+from pyserini_ance.encoders.exports import to_dpr
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.pyserini_bridge.encoder_classes import DocumentEncoder, QueryEncoder
 from pyserini_ance.pyserini_bridge.export import write_topics
@@ -29,9 +29,8 @@ import numpy as np
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import load_encoder, read_side_file
 from pyserini_ance.pipeline.corpus_encoding import VectorFormat, encode_corpus
-from pyserini_ance.pyserini_bridge.export import search_command, write_topics
+from pyserini_ance.pyserini_bridge.export import search_command, stock_class, write_topics
 from pyserini_ance.pyserini_bridge.vector_files import write_index
-from pyserini_ance.pyserini_bridge.stock_class import stock_class
 from pyserini_ance.pyserini_bridge.launcher import run_module
 from pyserini_ance.pyserini_bridge.encoder_classes import register
 
@@ -164,12 +163,10 @@ def runs(checkpoint, bert, child, topics_files, in_passages, tmp_path_factory):
 @pytest.fixture(scope="module")
 def vectors(runs):
     """For each run folder our vectors: queries (4, D) and documents (30, D)."""
+    queries = [{"text": text} for _, text in QUERIES]
     documents = [{"title": title, "text": text} for _, title, text in DOCUMENTS]
     encoders = [load_encoder(folder / "model") for folder in runs]
-    return [
-        (e.encode([{"text": text} for _, text in QUERIES], "query"), e.encode(documents, "document"))
-        for e in encoders
-    ]
+    return [(e.encode(queries, "query"), e.encode(documents, "document")) for e in encoders]
 
 
 def test_the_classes_chosen(runs):
@@ -195,13 +192,10 @@ def test_the_printed_command_ranks_as_we_do(runs, vectors):
 
 
 @pytest.mark.core
-def test_stock_search_ranks_as_we_do_with_the_registered_class(runs, vectors):
+def test_stock_search_ranks_as_we_do_with_the_registered_class_or_auto(runs, vectors):
     assert "pyserini_ance search faiss" in (runs[1] / "command").read_text()
-    assert_same_ranking(runs[1] / "run.pyserini.txt", *vectors[1])
-
-
-def test_stock_auto_ranks_as_we_do_with_the_flags_of_the_choice(runs, vectors):
-    assert_same_ranking(runs[2] / "run.pyserini.txt", *vectors[2])
+    for number in (1, 2):
+        assert_same_ranking(runs[number] / "run.pyserini.txt", *vectors[number])
 
 
 def test_stock_auto_searches_with_the_query_tower_over_the_document_towers_index(runs, vectors):

@@ -17,44 +17,39 @@ def as_array(ranks: list[int | None]) -> np.ndarray:
     return np.array([rank or 0 for rank in ranks], np.int32)
 
 
+def write(path, records: list[dict]) -> None:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
 @pytest.fixture
 def make_run(tmp_path):
-    def make(
-        name: str,
-        *generations: tuple[str, int, list],
-        recipe: str = "demo/ance",
-        overrides: tuple[str, ...] = (),
-    ):
+    """A run of demo/ance with the ranks at its generations: (stage, step, ranks)."""
+
+    def make(name: str, *generations: tuple[str, int, list | None], overrides: tuple[str, ...] = ()):
         run = RunDir(tmp_path / name)
-        run.create(dump(load(recipe, *overrides).recipe))
-        generation = {"event": "generation"}
-        records = [
-            {
-                **generation,
-                "stage": stage,
-                "step": step + 1,
-                "checkpoint_step": step,
-                "tables": {"query.0": {"positives": {}} if ranks else {}},
-            }
-            for stage, step, ranks in generations
-        ]
+        run.create(dump(load("demo/ance", *overrides).recipe))
+        records: list[dict] = [{"event": "step", "stage": "ance", "step": 0}]
         for stage, step, ranks in generations:
+            adoption = {"event": "generation", "stage": stage, "step": step + 1, "checkpoint_step": step}
+            records.append({**adoption, "tables": {"query.0": {"positives": {}} if ranks else {}}})
             with publishing(run.generation(stage, step), {}) as folder:
                 if ranks:
                     np.save(folder / "query.0.positive_ranks.npy", as_array(ranks))
-        run.metrics.write_text(
-            "".join(
-                json.dumps(record) + "\n"
-                for record in [{"event": "step", "stage": "ance", "step": 0}, *records]
-            )
-        )
+        write(run.metrics, records)
         rows = [{"row": "ance", "RR@10": 0.5, "train seconds": 1.0}]
-        run.measures.write_text(
-            json.dumps({"recipe": recipe, "config_hash": "v", "measures": ["RR@10"], "rows": rows})
-        )
+        results = {"recipe": "demo/ance", "config_hash": "v", "measures": ["RR@10"], "rows": rows}
+        run.measures.write_text(json.dumps(results))
         return run.folder
 
     return make
+
+
+def add_result(run, precision: str = "fp32") -> None:
+    """The ranks of the training queries by the run's result."""
+    precisions = {"mined": precision, "evaluated": "fp32"}
+    record = {"event": "training_queries", "stage": "ance", "step": 120, "precisions": precisions}
+    with (run / "metrics.jsonl").open("a") as metrics:
+        metrics.write(json.dumps(record) + "\n")
 
 
 def test_forgotten_and_learnt_queries(make_run):
@@ -66,40 +61,29 @@ def test_forgotten_and_learnt_queries(make_run):
         ("ance", 40, [2, 1, 7, None]),
         ("ance", 80, [101, 1, 7, 100]),
     )
-    first, second = refresh_intervals(run)
-    assert first == RefreshInterval("ance-0", "ance-40", 0.25, 0.25, pytest.approx((1 / 2 + 1 + 1 / 7) / 4))
-    assert second == RefreshInterval(
-        "ance-40", "ance-80", 0.25, 0.25, pytest.approx((0 + 1 + 1 / 7 + 1 / 100) / 4)
-    )
+    means = (1 / 2 + 1 + 1 / 7) / 4, (0 + 1 + 1 / 7 + 1 / 100) / 4
+    assert refresh_intervals(run) == [
+        RefreshInterval("ance-0", "ance-40", 0.25, 0.25, pytest.approx(means[0])),
+        RefreshInterval("ance-40", "ance-80", 0.25, 0.25, pytest.approx(means[1])),
+    ]
 
 
-@pytest.mark.parametrize("best, until", [(120, "ance-120"), (100, "ance-100"), (40, None), (20, None)])
+@pytest.mark.parametrize(("best", "until"), [(120, "ance-120"), (100, "ance-100"), (40, None), (20, None)])
 def test_the_result_of_the_run_comes_after_its_last_generation_if_it_is_later(make_run, best, until):
     run = make_run("1", ("ance", 0, [1, 4, 7]), ("ance", 40, [2, 4, 7]))
-    with (run / "metrics.jsonl").open("a") as metrics:
-        record = {"event": "training_queries", "stage": "ance", "step": 120}
-        precisions = {"mined": "fp32", "evaluated": "fp32"}
-        metrics.write(json.dumps({**record, "precisions": precisions}) + "\n")
+    add_result(run)
     np.save(RunDir(run).training_ranks, as_array([1, 8, None]))
-    ended = [
-        {"event": "stage_end", "stage": stage, "result": f"{stage}-{step:08d}"}
-        for stage, step in (("bm25-neg", 60), ("ance", best))
-    ]
-    (run / "decisions.jsonl").write_text("".join(json.dumps(record) + "\n" for record in ended))
-    expected = [
-        RefreshInterval(
-            "ance-40", until, pytest.approx(2 / 3), pytest.approx(1 / 3), pytest.approx((1 + 1 / 8) / 3)
-        )
-    ]
-    assert refresh_intervals(run)[1:] == (expected if until else [])
+    ends = (("bm25-neg", 60), ("ance", best))
+    ended = [{"event": "stage_end", "stage": name, "result": f"{name}-{step:08d}"} for name, step in ends]
+    write(run / "decisions.jsonl", ended)
+    shares = [pytest.approx(value) for value in (2 / 3, 1 / 3, (1 + 1 / 8) / 3)]
+    expected = [RefreshInterval("ance-40", until, *shares)] if until else []
+    assert refresh_intervals(run)[1:] == expected
 
 
 def test_the_result_in_another_precision_is_named_as_missing(make_run, caplog):
     run = make_run("1", ("ance", 0, [1, 4]), ("ance", 40, [2, 4]))
-    record = {"event": "training_queries", "stage": "ance", "step": 120}
-    record["precisions"] = {"mined": "bf16", "evaluated": "fp32"}
-    with (run / "metrics.jsonl").open("a") as metrics:
-        metrics.write(json.dumps(record) + "\n")
+    add_result(run, "bf16")
     assert [interval.until for interval in refresh_intervals(run)] == ["ance-40"]
     [message] = caplog.messages
     assert all(words in message for words in (str(run), "mined in bf16", "evaluated in fp32"))
@@ -111,70 +95,64 @@ def test_a_table_of_means_over_seeds(make_run, capsys):
         for seed, ranks in (("1", [3, 3]), ("2", [3, 1]))
     ]
     compare.main([*map(str, runs), "--forgetting"])
-    assert (
-        capsys.readouterr().out.splitlines()[2]
-        == "| demo/ance | ance-0 | ance-40 |    2 |    0.7500 | 0.2500 |       0.5000 |"
-    )
+    row = "| demo/ance | ance-0 | ance-40 |    2 |    0.7500 | 0.2500 |       0.5000 |"
+    assert capsys.readouterr().out.splitlines()[2] == row
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "stages.ance.refresh.query_chunks=2",
-        "stages.ance.terms.query.negatives=[{kind: ann, min_candidates: 2}]",
-    ],
-)
-def test_runs_without_two_generations_have_no_row_and_of_other_queries_are_refused(make_run, setting):
-    once, twice = (
-        make_run("1", ("bm25-neg", 0, None), ("ance", 0, [1])),
-        make_run("2", ("ance", 0, [1]), ("ance", 40, [1])),
-    )
+def test_runs_without_two_generations_have_no_row(make_run):
+    once = make_run("1", ("bm25-neg", 0, None), ("ance", 0, [1]))
+    twice = make_run("2", ("ance", 0, [1]), ("ance", 40, [1]))
     assert [row["recipe"] for row in forgetting([("once", once), ("twice", twice)])[0]] == ["twice"]
     with pytest.raises(ValueError, match="none of these runs has mined with its own model twice"):
         forgetting([("once", once)])
-    with pytest.raises(
-        ValueError,
-        match=r"stage ance has refresh\.query_chunks, .* or min_candidates, .* different training queries",
-    ):
-        refresh_intervals(make_run("3", ("ance", 0, [1]), overrides=(setting,)))
+
+
+NEGATIVES = "stages.ance.terms.query.negatives="
+OTHER_QUERIES = r"stage ance has refresh\.query_chunks, .* or min_candidates, .* different training queries"
 
 
 @pytest.mark.parametrize(
-    ("source", "message"),
+    ("setting", "message"),
     [
-        ("{kind: ann, top_k: 50}", r"ranks as few as 50 documents, where 1 of 2 queries have no positive"),
+        ("stages.ance.refresh.query_chunks=2", OTHER_QUERIES),
+        (f"{NEGATIVES}[{{kind: ann, min_candidates: 2}}]", OTHER_QUERIES),
         (
-            "{kind: mix, weights: [1], top_k: 150, sources: [{kind: ann, top_k: 60}]}",
+            f"{NEGATIVES}[{{kind: ann, top_k: 50}}]",
+            "as few as 50 documents, where 1 of 2 queries have no pos",
+        ),
+        (
+            f"{NEGATIVES}[{{kind: mix, weights: [1], top_k: 150, sources: [{{kind: ann, top_k: 60}}]}}]",
             "as few as 60 documents",
         ),
-        ("{kind: ann, top_k: 200, top_k_unit: passage}", r"negatives\.0 \(ann\) .* as few as 1 documents"),
+        (
+            f"{NEGATIVES}[{{kind: ann, top_k: 200, top_k_unit: passage}}]",
+            r"\.0 \(ann\) .* few as 1 documents",
+        ),
     ],
 )
-def test_rankings_too_short_for_the_measure_are_rejected(make_run, source, message):
-    """Rankings that contain all positives are long enough."""
-    overrides = (f"stages.ance.terms.query.negatives=[{source}]",)
-    short = make_run("short", ("ance", 0, [1, 50]), ("ance", 40, [1, None]), overrides=overrides)
-    whole = make_run("whole", ("ance", 0, [1, 50]), ("ance", 40, [1, 2]), overrides=overrides)
+def test_runs_that_cannot_be_measured_are_refused(make_run, setting, message):
+    """A ranking that contains all positives is long enough."""
+    run = make_run("1", ("ance", 0, [1, 50]), ("ance", 40, [1, None]), overrides=(setting,))
     with pytest.raises(ValueError, match=message):
-        refresh_intervals(short)
-    (interval,) = refresh_intervals(whole)
-    assert (interval.forgotten, interval.learnt) == (0, 0.5)
+        refresh_intervals(run)
+    if message is not OTHER_QUERIES:
+        whole = make_run("2", ("ance", 0, [1, 50]), ("ance", 40, [1, 2]), overrides=(setting,))
+        assert [(one.forgotten, one.learnt) for one in refresh_intervals(whole)] == [(0, 0.5)]
 
 
-def test_candidates_fetched_for_filters_are_ranked_too(make_run):
-    """top_k 50 and `oversample` 100."""
-    overrides = ("stages.ance.terms.query.negatives=[{kind: ann, top_k: 50, filters: [duplicates]}]",)
-    (interval,) = refresh_intervals(
-        make_run("1", ("ance", 0, [1, 120]), ("ance", 40, [1, None]), overrides=overrides)
-    )
-    assert (interval.forgotten, interval.learnt) == (0, 0)
-
-
-def test_the_model_s_own_tables_are_compared_not_those_of_a_fixed_ranking(make_run):
-    """BM25's tables have ranks of the positives too."""
-    overrides = ("stages.ance.terms.query.negatives=[{kind: bm25}, {kind: ann}]",)
-    run = make_run("1", ("ance", 0, [1, 2]), ("ance", 40, [2, 1]), overrides=overrides)
-    assert refresh_intervals(run) == []
+@pytest.mark.parametrize(
+    ("negatives", "first", "intervals"),
+    [
+        # Candidates fetched for filters are ranked too: top_k 50 and `oversample` 100.
+        ("[{kind: ann, top_k: 50, filters: [duplicates]}]", [1, 120], [(0, 0)]),
+        # BM25's tables have ranks of the positives too; the model's own are compared.
+        ("[{kind: bm25}, {kind: ann}]", [1, 2], []),
+    ],
+)
+def test_the_ranking_of_the_model_counts(make_run, negatives, first, intervals):
+    overrides = (f"{NEGATIVES}{negatives}",)
+    run = make_run("1", ("ance", 0, first), ("ance", 40, [1, None]), overrides=overrides)
+    assert [(one.forgotten, one.learnt) for one in refresh_intervals(run)] == intervals
 
 
 def test_a_generation_that_was_removed_is_named(make_run):

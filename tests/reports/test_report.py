@@ -64,15 +64,14 @@ def test_margins_of_different_sources_have_axes_of_their_own(base, tmp_path):
     """BM25's scores are a hundred times the model's: on one axis the model's margins would be flat."""
     run = RunDir(tmp_path / "run")
     run.create(dump(load(base).recipe))
-    about = {"candidates": 10, "dropped": {}, "new_share": None}
     records = []
     for step, margin in ((0, 0.05), (4, 0.25)):
         tables = {
-            "query.0": {"kind": "bm25", **about, "margin": {"mean": 100 * margin, "p10": 0.0, "p90": 30.0}},
-            "query.1": {"kind": "ann", **about, "margin": {"mean": margin, "p10": 0.0, "p90": 0.3}},
+            name: {"kind": kind, "dropped": {}, "new_share": None, "margin": {"mean": scale * margin}}
+            for name, kind, scale in (("query.0", "bm25", 100), ("query.1", "ann", 1))
         }
-        more = {"stage": "only", "step": step, "checkpoint_step": step, "waited_seconds": 0.0, "seconds": {}}
-        records.append({"event": "generation", "tables": tables, **more})
+        adoption = {"event": "generation", "stage": "only", "step": step, "checkpoint_step": step}
+        records.append({**adoption, "tables": tables, "seconds": {}})
     run.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
     shown = run_report(RunHistory(run))
     for kind, scale in (("bm25", 100), ("ann", 1)):
@@ -129,15 +128,13 @@ def test_an_unfinished_run_is_compared_by_its_curves(finished_run):
 
 def test_the_first_of_equal_dev_measures_is_the_best(finished_run):
     folder = finished_run("run", "set/ance", {"a": 1, "b": 1, "c": 3})
-    scores = {1: 0.2, 2: 0.5, 3: 0.5}
+    dev = {"event": "dev", "stage": "only", "measure": "RR@10", "seconds": 1.0}
     records = [
-        {"event": "dev", "stage": "only", "checkpoint_step": step, "step": step, "measure": "RR@10"}
-        | {"value": value, "seconds": 1.0}
-        for step, value in scores.items()
+        {**dev, "checkpoint_step": step, "step": step, "value": value}
+        for step, value in ((1, 0.2), (2, 0.5), (3, 0.5))
     ]
     (folder / "metrics.jsonl").write_text(steps(3) + "".join(json.dumps(one) + "\n" for one in records))
-    shown = run_report(RunHistory(RunDir(folder)))
-    assert "Best dev measure: 0.5000 at only, step 2." in shown
+    assert "Best dev measure: 0.5000 at only, step 2." in run_report(RunHistory(RunDir(folder)))
 
 
 def test_texts_are_escaped(finished_run):

@@ -16,58 +16,36 @@ def table(kind: str, candidates: int, dropped: dict, new_share=None, **more) -> 
     return {"kind": kind, "candidates": candidates, "dropped": dropped, "new_share": new_share, **more}
 
 
+def event(kind: str, stage: str, step: int, **values) -> dict:
+    return {"event": kind, "stage": stage, "step": step, **values}
+
+
 def generation(stage: str, step: int, checkpoint: int, tables: dict, **seconds: float) -> dict:
-    adoption = {"event": "generation", "stage": stage, "step": step, "checkpoint_step": checkpoint}
-    return {**adoption, "waited_seconds": 0.5, "tables": tables, "seconds": seconds}
+    return event("generation", stage, step, checkpoint_step=checkpoint, tables=tables, seconds=seconds)
 
 
 def step(stage: str, number: int, loss: float, **terms: float) -> dict:
-    return {
-        "event": "step",
-        "stage": stage,
-        "step": number,
-        "loss": loss,
-        "terms": terms,
-        "seconds": 2.0,
-        "grad_norm": 1.5,
-    }
+    return event("step", stage, number, loss=loss, terms=terms, seconds=2.0, grad_norm=1.5)
 
 
 def dev(step: int, value: float) -> dict:
-    adoption = {"stage": "ance", "step": step, "checkpoint_step": step, "measure": "RR@10"}
-    return {"event": "dev", **adoption, "value": value, "parts": {}}
+    return event("dev", "ance", step, checkpoint_step=step, measure="RR@10", value=value)
 
 
 FIRST = {"query.0": table("ann", 10, {"known positives": 3}, margin=MARGIN), "query.1": table("bm25", 5, {})}
-SECOND = {"query.0": table("ann", 12, {"known positives": 1}, 0.25, origins={"ann": 8, "lookahead": 4})}
+SECOND = {"query.0": table("ann", 12, {"known positives": 1}, 0.25)}
 RECORDS = [
     generation("warm", 0, 0, {"query.0": table("bm25", 7, {"duplicates": 0})}, search=1.0),
-    {"event": "refresh", "stage": "warm", "step": 0, "seconds": 1.5, "tables_seconds": 1.0},
+    event("refresh", "warm", 0, seconds=1.5, tables_seconds=1.0),
     *(step("warm", number, 4.0 - number, query=4.0 - number) for number in range(3)),
     generation("ance", 0, 0, FIRST, search=1.0, encode_documents=3.0),
     dev(0, 0.25),
-    {
-        "event": "refresh",
-        "stage": "ance",
-        "step": 0,
-        "seconds": 6.0,
-        "tables_seconds": 4.5,
-        "dev_seconds": 1.0,
-        "memory_bytes": {"process": 1 << 30},
-    },
+    event("refresh", "ance", 0, seconds=6.0, tables_seconds=4.5, dev_seconds=1.0),
     step("ance", 0, 1.5, query=1.0, dual=5.0),
     step("ance", 1, 1.25, query=0.75, dual=5.0),
     generation("ance", 2, 1, SECOND, search=1.0),
     dev(2, 0.5),
-    {
-        "event": "refresh",
-        "stage": "ance",
-        "step": 2,
-        "seconds": 3.0,
-        "tables_seconds": 1.0,
-        "dev_seconds": 1.0,
-        "memory_bytes": {"process": 2 << 30},
-    },
+    event("refresh", "ance", 2, seconds=3.0, tables_seconds=1.0, dev_seconds=1.0),
     step("ance", 2, 1.0, query=0.5, dual=5.0),
 ]
 
@@ -75,29 +53,22 @@ RECORDS = [
 @pytest.fixture
 def history(tmp_path) -> RunHistory:
     stage = {"batch_queries": 4, "optimizer": {"learning_rate": 1e-3}}
-    warm = {"query": {"negatives": [{"kind": "bm25"}], "loss": {"kind": "nll", "scale": 1}}}
+    loss = {"kind": "nll", "scale": 1}
     ance = {
-        "query": {
-            "negatives": [{"kind": "ann", "top_k": 9}, {"kind": "bm25"}],
-            "loss": warm["query"]["loss"],
-        },
-        "dual": {"anchor": "document", "negatives": [{"kind": "random"}], "weight": 0.1},
+        "query": {"negatives": [{"kind": "ann", "top_k": 9}, {"kind": "bm25"}], "loss": loss},
+        "dual": {"anchor": "document", "negatives": [{"kind": "random"}], "weight": 0.1, "loss": loss},
     }
-    ance["dual"]["loss"] = warm["query"]["loss"]
     stages = {
-        "warm": {**stage, "steps": 3, "terms": warm},
+        "warm": {**stage, "steps": 3, "terms": {"query": {"negatives": [{"kind": "bm25"}], "loss": loss}}},
         "ance": {**stage, "steps": 9, "terms": ance, "refresh": {"every_steps": 2}},
     }
+    recipe = {
+        "data": {"kind": "beir", "folder": "some/where"},
+        "encoder": {"kind": "transformer", "model": "some-model"},
+        "stages": stages,
+    }
     path = tmp_path / "two.yaml"
-    path.write_text(
-        json.dumps(
-            {
-                "data": {"kind": "beir", "folder": "some/where"},
-                "encoder": {"kind": "transformer", "model": "some-model"},
-                "stages": stages,
-            }
-        )
-    )
+    path.write_text(json.dumps(recipe))
     run = RunDir(tmp_path / "run")
     run.create(dump(load(path).recipe))
     run.metrics.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
@@ -112,37 +83,33 @@ def values(lines: dict[str, Series]) -> dict[str, list[tuple]]:
     }
 
 
-def test_a_stage_begins_where_the_one_before_has_ended(history):
+@pytest.mark.parametrize(
+    ("plot", "expected"),
+    [
+        (  # each term, and their sum where there are several
+            "loss",
+            {
+                "query": [(0, 4.0), (1, 3.0), (2, 2.0), (2, None), (3, 1.0), (4, 0.75), (5, 0.5)],
+                "weighted sum": [(3, 1.5), (4, 1.25), (5, 1.0)],
+                "dual": [(3, 5.0), (4, 5.0), (5, 5.0)],
+            },
+        ),
+        ("dev", {"RR@10": [(3, 0.25), (5, 0.5)]}),
+        ("age", {"age": [(3, 0), (5, 2), (5, 1), (6, 2)]}),  # of the model's own negatives alone
+        ("turnover", {"query: ann": [(5, 0.25)]}),
+        ("margin of ann", {"query: ann": [(3, 0.5)]}),
+        ("dropped", {"duplicates": [(0, 0)], "known positives": [(3, 3), (5, 1)]}),  # of a refresh's tables
+    ],
+)
+def test_lines_over_the_steps_of_all_stages(history, plot, expected):
     assert history.stages == {"warm": (0, 3), "ance": (3, 3)} and history.steps == 6
+    assert values(history.lines[plot]) == expected
 
 
-def test_losses_by_term_and_their_sum_where_there_are_several(history):
-    assert values(history.lines["loss"]) == {
-        "query": [(0, 4.0), (1, 3.0), (2, 2.0), (2, None), (3, 1.0), (4, 0.75), (5, 0.5)],
-        "weighted sum": [(3, 1.5), (4, 1.25), (5, 1.0)],
-        "dual": [(3, 5.0), (4, 5.0), (5, 5.0)],
-    }
-
-
-def test_dev_over_steps_and_over_minutes_without_its_own_time(history):
-    assert values(history.lines["dev"]) == {"RR@10": [(3, 0.25), (5, 0.5)]}
+def test_dev_evaluations_take_no_time_of_training(history):
     # Warm-up 1.5 + 3 x 2, first refresh 6 - 1, two steps of 2: that is 7.5 and 16.5 seconds.
     assert [point["seconds"] for point in dev_curve(history.records)] == [7.5, 16.5]
     assert [history.position(record) for record in history.adoptions] == [3, 5]
-
-
-def test_negatives_age_from_their_checkpoint_and_static_ones_do_not(history):
-    age = history.lines["age"]["age"]
-    assert list(zip(age.x, age.y, strict=True)) == [(3, 0), (5, 2), (5, 1), (6, 2)]
-
-
-def test_values_of_tables_are_by_term_and_source(history):
-    assert values(history.lines["turnover"]) == {"query: ann": [(5, 0.25)]}
-    assert values(history.lines["margin of ann"]) == {"query: ann": [(3, 0.5)]}
-
-
-def test_dropped_candidates_are_summed_over_the_tables_of_a_refresh(history):
-    assert values(history.lines["dropped"]) == {"duplicates": [(0, 0)], "known positives": [(3, 3), (5, 1)]}
 
 
 def test_seconds_add_up_to_the_whole_run(history):

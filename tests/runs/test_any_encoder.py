@@ -57,23 +57,9 @@ def test_older_files_say_the_same(model_of):
     assert load_any_encoder(folder, given={"pooling": "mean"}).family.pooling == "mean"
 
 
-def test_a_recipe_takes_what_it_leaves_out(model_of):
-    _, folder = model_of(prompts={"query": "query: "})
-    family = Transformer(model=str(folder))
-    assert (family.pooling, family.normalize) == ("mean", True)
-    query, document = family.tokenization.query, family.tokenization.document
-    assert (query.template, query.length_tokens) == ("query: {text}", 20)
-    assert (document.template, document.length_tokens) == ("{title} {text}", 20)
-    given = {"query": {"template": "{text}"}, "document": {"length_tokens": 9}}
-    family = Transformer(model=str(folder), pooling="cls", normalize=False, tokenization=given)
-    assert (family.pooling, family.normalize) == ("cls", False)
-    query, document = family.tokenization.query, family.tokenization.document
-    assert (query.template, query.length_tokens, document.length_tokens) == ("{text}", 20, 9)
-
-
 def test_what_this_package_lacks_is_refused(model_of):
     _, folder = model_of("lasttoken")
-    with pytest.raises(ValueError, match="pools by 'lasttoken', which this package lacks"):
+    with pytest.raises(ValueError, match="pools by 'lasttoken'; set pooling to cls or mean"):
         Transformer(model=str(folder))
     assert Transformer(model=str(folder), pooling="mean").pooling == "mean"
 

@@ -19,7 +19,7 @@ from pyserini_ance.runs.rundir import RunDir
         "retention={save_total_limit: 3, keep_negatives: 1}",
         "device=cpu",
         "cache=/elsewhere",
-        "encoding={search: torch, memory_gib: 0.5}",
+        "encoding={search: torch}",
         "description=again",
         "expect={dev: {RR@10: 0.5}}",
     ],

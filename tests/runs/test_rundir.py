@@ -131,14 +131,6 @@ def test_resuming_keeps_where_the_run_stopped_and_removes_what_killed_processes_
     assert names(run.checkpoints) == []
 
 
-def test_there_may_be_nothing_to_resume(run, tmp_path):
-    with pytest.raises(FileNotFoundError, match="holds no run to resume"):
-        RunDir(tmp_path / "nowhere").reopen()
-    run.recipe.unlink()
-    with pytest.raises(FileNotFoundError, match=r"without its recipe.yaml; start it again with overwrite"):
-        run.reopen()
-
-
 def test_a_run_of_another_layout_gives_one_error_however_it_is_opened(run):
     """Its recipe has old keys, each of which would be an error of its own."""
     run.recipe.write_text("about: a run of long ago\nkeep: {checkpoints: 2}\n")

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from safetensors import SafetensorError
 
-from pyserini_ance.storage import files, publish
+from pyserini_ance.storage import files
 from pyserini_ance.storage.files import beside, remove_leftovers, write_json
 from pyserini_ance.storage.locks import is_held
 from pyserini_ance.storage.publish import (
@@ -79,8 +79,7 @@ def test_the_manifest_tells_what_was_written(published):
 
 def test_everything_is_on_disk_before_the_folder_has_its_name(folder, monkeypatch):
     synced = []
-    for module in (files, publish):
-        monkeypatch.setattr(module, "sync", lambda path: synced.append((path.name, folder.exists())))
+    monkeypatch.setattr(files, "sync", lambda path: synced.append((path.name, folder.exists())))
     with whole_folder(folder) as temporary:
         (temporary / "inner").mkdir()
         (temporary / "inner" / "part").write_text("whole")
@@ -119,13 +118,6 @@ def test_a_folder_that_another_process_makes_is_waited_for(folder, writer):
         here.result(60)
     assert (folder / "part").read_text() == "other" and read_manifest(folder) and writer.wait() == 0
     assert os.listdir(folder.parent) == ["published"]
-
-
-def test_a_folder_of_a_killed_process_is_made_again(folder, writer):
-    writer.kill(), writer.wait()
-    assert sorted(os.listdir(folder.parent)) == [".published.unfinished", ".published.writing"]
-    publish_once(folder, {}, fill)
-    assert (folder / "part").read_text() == "mine" and os.listdir(folder.parent) == ["published"]
 
 
 def test_what_killed_processes_leave_is_removed_and_what_living_ones_hold_is_not(tmp_path, folder, writer):

@@ -16,7 +16,7 @@ DRAW = {"negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 3}], "loss": 
 DISTIL = {
     "negatives_from": "query",
     "teacher": {"kind": "student"},
-    "loss": {"kind": "kl", "temperature": 2.0, "teacher_temperature": 3.0},
+    "loss": {"kind": "kl", "scale": 0.5, "teacher_temperature": 3.0},
     "weight": 0.5,
 }
 STAGE = {"steps": 1, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}}

@@ -214,11 +214,3 @@ def test_a_removed_checkpoint_that_is_needed_is_an_error():
 def test_all_dev_scores_are_adopted_by_the_end(adopt, expected):
     product = Evaluate(every_steps=3, mode="async", adopt=adopt)
     assert play(product, 13, takes=lambda: 9, kind="dev")[0] == expected
-
-
-def test_slow_dev_scores_are_skipped_with_when_ready():
-    adopted, _, _executor = play(
-        Evaluate(every_steps=3, mode="async", adopt="when_ready"), 30, takes=lambda: 8, kind="dev"
-    )
-    assert adopted[-1] == (30, 30) and len(adopted) < 10
-    assert all(step > of for step, of in adopted[:-2])

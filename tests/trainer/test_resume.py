@@ -1,5 +1,5 @@
-"""Where a stage goes on: its newest checkpoint, the tables in use then, orders that are open, and decisions
-to repeat.
+"""What is ordered of a stage's checkpoints, taken up and recorded, and where a stopped stage goes on: its
+newest checkpoint, the tables in use then, orders that are open, and decisions to repeat.
 
 Checkpoints hold a few bytes here; candidates are the step of the checkpoint that they were mined with.
 """
@@ -13,7 +13,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import ENCODER, PROGRESS, Checkpoint, TrainingProgress
-from pyserini_ance.runs.generation import publish_evaluation, publish_generation
+from pyserini_ance.runs.generation import mined_sources, publish_evaluation, publish_generation, table_name
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines, write_json
@@ -24,7 +24,8 @@ from pyserini_ance.trainer.refresh import AdoptionLog
 from pyserini_ance.trainer.resume import resume_stage
 
 IDENTITY = {"collection": "c" * 64, "tokenization": "t" * 64}
-KEY = ("query", 0)
+STATIC, KEY = ("query", 0), ("query", 1)
+SOURCES = [{"kind": "ranking", "file": "ranked.trec"}, {"kind": "ann"}]
 LATE = {"mode": "async", "adopt": {"after_steps": 6}}
 READY = {"mode": "async", "adopt": "when_ready", "max_staleness_steps": 99}
 
@@ -35,7 +36,7 @@ class Stopped:
     """
 
     def __init__(self, run: RunDir, refresh: dict, evaluate: dict | None):
-        terms = {"query": {"negatives": [{"kind": "ann"}]}}
+        terms = {"query": {"negatives": SOURCES}}
         settings = {"steps": 20, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}, "terms": terms}
         self.stage = Stage.model_validate(
             {**settings, "refresh": {"every_steps": 4, **refresh}, "evaluate": evaluate}
@@ -52,11 +53,15 @@ class Stopped:
 
     def mined(self, *steps: int) -> None:
         for step in steps:
-            table = NegativeTable(
-                "query", "document", np.arange(2), np.full((2, 1), step), np.ones((2, 1)), "ann"
-            )
+            arrays, report = (np.arange(2), np.full((2, 1), step), np.ones((2, 1))), {"candidates": 2}
+            tables = {
+                key: NegativeTable("query", "document", *arrays, source.kind)
+                for key, source in mined_sources(self.stage, dynamic_only=step > 0).items()
+            }
+            reports = {table_name(key): {**report, "new_share": None, "dropped": {}} for key in tables}
             about = {"stage": "a", "step": step, "weights": self.weights[step], **IDENTITY}
-            publish_generation(self.run.generation("a", step), {KEY: table}, {}, {}, about, {}, {})
+            folder = self.run.generation("a", step)
+            publish_generation(folder, tables, reports, {"search": 0.5}, about, {}, {})
 
     def decided(self, event: str, step: int, of: int, **values) -> None:
         made_from = {"checkpoint_step": of, **values, "weights": self.weights[of]}
@@ -81,11 +86,13 @@ class Stopped:
         for step in steps:
             shutil.rmtree(self.run.checkpoint("a", step))
 
-    def resume(self, adoption_logs=None) -> tuple[tuple[TrainingProgress, Checkpoint] | None, Refreshes]:
+    def refreshes(self, adoption_logs=None, world: World = World()) -> Refreshes:
         executor = AsyncExecutor(self.run, None, "", World())
-        adoption = Refreshes(
-            self.run, "a", self.stage, IDENTITY, World(), lambda product: executor, adoption_logs or {}
-        )
+        logs = adoption_logs or {}
+        return Refreshes(self.run, "a", self.stage, IDENTITY, world, lambda product: executor, logs)
+
+    def resume(self, adoption_logs=None) -> tuple[tuple[TrainingProgress, Checkpoint] | None, Refreshes]:
+        adoption = self.refreshes(adoption_logs)
         return resume_stage(self.run, "a", adoption, self.log, World()), adoption
 
 
@@ -102,12 +109,54 @@ def opened(adoption: Refreshes, kind: str = "tables") -> list[int]:
     return [request.step for request in queues(adoption)[kind].pending]
 
 
-def in_use(adoption: Refreshes) -> int:
-    return int(adoption.negatives.tables[KEY].candidates[0, 0])
+def in_use(adoption: Refreshes) -> dict:
+    """By source, the step of its table's checkpoint."""
+    return {key: int(table.candidates[0, 0]) for key, table in adoption.negatives.tables.items()}
 
 
 def decided(made: Stopped) -> list[tuple]:
     return [(record["event"], record["step"]) for record in read_json_lines(made.run.decisions)]
+
+
+def test_tables_mined_once_stay_beside_those_that_are_refreshed(stopped):
+    made = stopped({})
+    made.checkpoints(0, 4, 8)
+    made.mined(0, 4, 8)
+    negatives = (adoption := made.refreshes()).negatives
+    assert negatives.newest is None
+    for step in (0, 4, 8):
+        negatives.advance(step, made.weights[step])
+        assert in_use(adoption) == negatives.table_steps == {STATIC: 0, KEY: step}
+        assert negatives.newest == step
+
+
+def test_tables_that_another_process_cannot_open_are_not_adopted(stopped):
+    class Doubtful(World):
+        def all_agree(self, value):
+            return False
+
+    made = stopped({})
+    made.checkpoints(0)
+    made.mined(0)
+    adoption = made.refreshes(world=Doubtful())
+    with pytest.raises(RuntimeError, match="a-00000000 could not be opened by another process"):
+        adoption.negatives.advance(0, made.weights[0])
+    assert in_use(adoption) == {} and not made.run.decisions.exists()
+
+
+@pytest.mark.parametrize(("mode", "newest", "recorded"), [("resumed", 9, [9]), ("replay", 4, [5])])
+def test_adoptions_in_the_runs_own_log_are_not_decided_twice(stopped, mode, newest, recorded):
+    """A resumed run repeats its own decisions up to step 5; a replay those of another run, and writes them
+    down itself."""
+    made = stopped(READY)
+    made.checkpoints(4, 9)
+    made.mined(4, 9)
+    adoption = made.refreshes({"tables": AdoptionLog({5: [4]}, {4: made.weights[4]}, mode)})
+    for step in range(1, 10):
+        adoption.negatives.advance(step, made.weights.get(step))
+    assert in_use(adoption) == {KEY: newest}
+    assert [step for _, step in decided(made)] == recorded
+    assert next(r["step"] for r in read_json_lines(made.run.metrics)) == 5
 
 
 def test_a_stage_without_a_checkpoint_begins_at_its_beginning(stopped):
@@ -129,17 +178,18 @@ def test_it_goes_on_from_the_newest_complete_checkpoint_and_forgets_what_came_af
     found, adoption = made.resume()
     assert found == (TrainingProgress("a", 8, 4, 0.5, 1), Checkpoint.open(made.run.checkpoint("a", 8)))
     assert [record["step"] for record in read_json_lines(made.run.metrics)] == list(range(8))
-    assert in_use(adoption) == 0
+    assert in_use(adoption) == {STATIC: 0, KEY: 0}
 
 
 def test_the_tables_in_use_at_the_checkpoint_are_taken_up_not_later_ones(stopped):
+    """Those mined once, of the first adoption, and those of the last; what lay between may be gone."""
     made = stopped(LATE)
-    made.checkpoints(0, 4, 8, 12)
-    made.mined(0, 4, 8)
-    made.adopted((0, 0), (10, 4), (14, 8))
+    made.checkpoints(0, 4, 8, 12, 16)
+    made.mined(0, 8, 12)
+    made.adopted((0, 0), (10, 4), (14, 8), (18, 12))
     found, adoption = made.resume()
-    assert found[0].step == 12 and in_use(adoption) == 4
-    assert decided(made) == [("adopt", 0), ("adopt", 10)] and opened(adoption) == [8]
+    assert found[0].step == 16 and in_use(adoption) == {STATIC: 0, KEY: 8}
+    assert decided(made) == [("adopt", 0), ("adopt", 10), ("adopt", 14)] and opened(adoption) == [12]
 
 
 def test_orders_that_were_open_are_open_again(stopped):
@@ -150,7 +200,7 @@ def test_orders_that_were_open_are_open_again(stopped):
     made.measured((8, 3))
     _, adoption = made.resume()
     assert (opened(adoption), opened(adoption, "dev")) == ([4, 8], [6])
-    assert adoption.pending_steps == {4, 6, 8}
+    assert {request.step for queue in adoption.queues for request in queue.pending} == {4, 6, 8}
     assert all(
         request.weights == made.weights[request.step] and request.is_awaited
         for request in adoption.negatives.pending
@@ -169,7 +219,7 @@ def test_what_was_made_of_a_checkpoint_serves_when_the_checkpoint_has_been_remov
     assert found[0].step == 9 and (opened(adoption), opened(adoption, "dev")) == ([4, 8], [4, 8])
     assert {request.weights for request in adoption.negatives.pending} == {made.weights[4], made.weights[8]}
     assert [request.step for request in adoption.negatives.collect(10)] == [4]
-    assert [request.step for request in adoption.dev.collect(11)] == [4]
+    assert [request.step for request in queues(adoption)["dev"].collect(11)] == [4]
 
 
 def test_what_was_taken_when_it_was_ready_is_taken_again_at_the_same_steps(stopped):
@@ -180,13 +230,13 @@ def test_what_was_taken_when_it_was_ready_is_taken_again_at_the_same_steps(stopp
     made.adopted((0, 0), (5, 4), (11, 8))
     made.measured((6, 4))
     found, adoption = made.resume()
-    assert found[0].step == 8 and in_use(adoption) == 4
+    assert found[0].step == 8 and in_use(adoption) == {STATIC: 0, KEY: 4}
     assert decided(made) == [("adopt", 0), ("adopt", 5), ("adopt", 11), ("evaluate", 6)]
     assert adoption.negatives.schedule.log == AdoptionLog({11: [8]}, {8: made.weights[8]}, "resumed")
     adoption.negatives.submit(adoption.negatives.request(8, made.weights[8]))
     collected = {step: [r.step for r in adoption.negatives.collect(step)] for step in (8, 9, 10, 11)}
     assert collected == {8: [], 9: [], 10: [], 11: [8]}
-    assert adoption.dev.schedule.log == AdoptionLog() and opened(adoption, "dev") == []
+    assert queues(adoption)["dev"].schedule.log == AdoptionLog() and opened(adoption, "dev") == []
 
 
 def test_a_replay_goes_on_with_the_script_of_the_run_that_it_repeats(stopped):

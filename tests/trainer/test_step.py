@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
-from helpers.step_gradients import compute_gradients
+from helpers.step_gradients import compute_gradients, gradients_of, vector_alone
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
@@ -58,9 +58,8 @@ def still_bert(tiny_bert, tmp_path_factory):
     """`tiny_bert` without dropout."""
     folder = shutil.copytree(tiny_bert, tmp_path_factory.mktemp("still") / "model")
     settings = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(
-        json.dumps({**settings, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
-    )
+    settings |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps(settings))
     return folder
 
 
@@ -76,38 +75,20 @@ def made(small_recipe, still_bert):
 
 def reference_step(model, moments: dict, number: int, batch, data) -> tuple[dict[str, float], float]:
     """Change `model` and `moments` by one step; the loss of each term and the norm before clipping."""
-
-    def vector(tokens, row: int, length: int):
-        ids, mask = tokens.batch(np.array([row]), length)
-        return (
-            model(input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask))
-            .last_hidden_state[0]
-            .mean(0)
-        )
-
     qrels, rate = data.split.qrels, RATE * (3 - number) / 2  # linear decay over two steps
-    query = {int(row): vector(data.queries["train"], row, 24) for row in batch.queries}
-    document = {int(row): vector(data.documents, row, 32) for row in batch.unique("document")}
+    query = {int(row): vector_alone(model, data.queries["train"], row, 24) for row in batch.queries}
+    document = {
+        row: vector_alone(model, data.documents, row, 32) for row in batch.unique("document").tolist()
+    }
     losses = {}
     for name, term in TERMS.items():
         scale, each = term["loss"]["scale"], []
         for i, q in enumerate(batch.queries.tolist()):
-            known = set(qrels.relevant(q).tolist())
-            pool = (
-                batch.terms["own"].negatives[i]
-                if name == "own"
-                else [*batch.terms["step"].positives.ravel(), *batch.terms["step"].negatives.ravel()]
-            )
-            negatives = sum(
-                torch.exp(scale * query[q] @ document[int(d)])
-                for d in pool
-                if d != -1 and int(d) not in known
-            )
-            of_positives = [
-                torch.exp(scale * query[q] @ document[int(p)])
-                for p in batch.terms[name].positives[i]
-                if p != -1
-            ]
+            known, rows = {-1, *qrels.relevant(q).tolist()}, batch.terms[name]
+            pool = rows.negatives[i] if name == "own" else np.concatenate([rows.positives, rows.negatives], 1)
+            score = {row: torch.exp(scale * query[q] @ vector) for row, vector in document.items()}
+            negatives = sum(score[d] for d in pool.ravel().tolist() if d not in known)
+            of_positives = [score[p] for p in rows.positives[i].tolist() if p != -1]
             each.append(sum(-torch.log(p / (p + negatives)) for p in of_positives) / len(of_positives))
         losses[name] = sum(each) / len(each)
     model.zero_grad()
@@ -117,10 +98,9 @@ def reference_step(model, moments: dict, number: int, batch, data) -> tuple[dict
     for name, p in parameters.items():
         gradient = p.grad * min(1.0, LARGEST_NORM / norm)
         first, second = moments.get(name, (torch.zeros_like(p), torch.zeros_like(p)))
-        moments[name] = first, second = (
-            BETAS[0] * first + (1 - BETAS[0]) * gradient,
-            BETAS[1] * second + (1 - BETAS[1]) * gradient**2,
-        )
+        first = BETAS[0] * first + (1 - BETAS[0]) * gradient
+        second = BETAS[1] * second + (1 - BETAS[1]) * gradient**2
+        moments[name] = first, second
         corrected = first / (1 - BETAS[0] ** number), second / (1 - BETAS[1] ** number)
         with torch.no_grad():
             p -= rate * DECAY * p * (p.ndim > 1) + rate * corrected[0] / (corrected[1].sqrt() + EPS)
@@ -139,42 +119,36 @@ def test_two_steps_equal_a_written_out_reference(made, tmp_path, chunk_queries):
     model, moments = load_encoder(start.encoder).towers.queries.backbone, {}
     logged = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     for step in range(2):
-        losses, norm = reference_step(
-            model, moments, step + 1, plan_batch(stage, 0, step, 3, data.anchor_sets, {}), data
-        )
+        batch = plan_batch(stage, 0, step, 3, data.anchor_sets, {})
+        losses, norm = reference_step(model, moments, step + 1, batch, data)
         assert logged[step]["terms"] == pytest.approx(losses, rel=1e-4)
         assert logged[step]["loss"] == pytest.approx(losses["own"] + 0.5 * losses["step"], rel=1e-4)
         assert logged[step]["grad_norm"] == pytest.approx(norm, rel=1e-4) and norm > LARGEST_NORM
-    trained = load_encoder(result.encoder).towers.queries.backbone.state_dict()
-    for name, expected in model.state_dict().items():
-        torch.testing.assert_close(
-            trained[name], expected, rtol=1e-4, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}"
-        )
-    before = load_encoder(start.encoder).towers.queries.backbone.state_dict()
-    assert (
-        max(float((trained[name] - before[name]).abs().max()) for name in before) > RATE
-    )  # the tolerance is far below a step
+    trained, before = (
+        load_encoder(one.encoder).towers.queries.backbone.state_dict() for one in (result, start)
+    )
+    torch.testing.assert_close(trained, model.state_dict(), rtol=1e-4, atol=2e-5)  # far below a step
+    assert max(float((trained[name] - before[name]).abs().max()) for name in before) > RATE
 
 
-def step_in_world(
-    world, recipe, changes: dict, tokens: int = 128
-) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
-    """Losses and gradients of the first step, without dropout."""
+def step_in_world(world, recipe, changes: dict, tokens: int = 128) -> tuple[dict, dict, list[int]]:
+    """Losses and gradients of the first step, without dropout, and the queries that were encoded at once."""
     stage, data = recipe.stages["a"].model_copy(update=changes), tokenize(recipe, read_collection(recipe))
-    encoder = initial_encoder(recipe.encoder, 0)
+    encoder, seen = initial_encoder(recipe.encoder, 0), []
+    encoder.towers.register_forward_hook(
+        lambda towers, arguments, vectors: seen.append((arguments[0], len(vectors)))
+    )
     runner = BatchEncoder(stage, data, encoder, nullcontext, tokens, (3, 0), world)
     losses = compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
-    backbone = encoder.towers.queries.backbone
-    return losses, {name: p.grad for name, p in backbone.named_parameters() if p.grad is not None}
+    gradients = gradients_of(encoder.towers.queries.backbone)
+    return losses, gradients, [count for side, count in seen if side == "query"]
 
 
-def assert_whole(step: tuple[dict, dict], recipe, changes: dict) -> None:
+def assert_whole(step: tuple[dict, dict, list[int]], recipe, changes: dict) -> None:
     """A step's losses and gradients are those of one process in one go."""
-    expected, whole = step_in_world(World(), recipe, {**changes, "chunk_queries": None}, 1000)
-    losses, gradients = step
-    assert losses == pytest.approx(expected, rel=1e-5) and gradients.keys() == whole.keys()
-    for name, gradient in whole.items():
-        torch.testing.assert_close(gradients[name], gradient, rtol=1e-3, atol=1e-5)
+    expected, whole, _ = step_in_world(World(), recipe, {**changes, "chunk_queries": None}, 1000)
+    assert step[0] == pytest.approx(expected, rel=1e-5)
+    torch.testing.assert_close(step[1], whole, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -202,25 +176,14 @@ def test_processes_add_up_to_the_whole_step(made, run_processes, pool, changes, 
         assert_whole(step, recipe, changes)
 
 
-def queries_at_once(world, recipe, changes: dict) -> list[int]:
-    stage, data = recipe.stages["a"].model_copy(update=changes), tokenize(recipe, read_collection(recipe))
-    encoder, seen = initial_encoder(recipe.encoder, 0), []
-    encoder.towers.register_forward_hook(
-        lambda towers, arguments, vectors: seen.append((arguments[0], len(vectors)))
-    )
-    runner = BatchEncoder(stage, data, encoder, nullcontext, 512, (3, 0), world)
-    compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
-    return [count for side, count in seen if side == "query"]
-
-
 @pytest.mark.parametrize(
     ("pool", "once", "twice"), [("own", [2, 2, 2], [2, 1]), ("step", [2, 2, 2] * 2, [2, 1] * 2)]
 )
 def test_chunk_queries_bounds_what_each_process_encodes_at_once(made, run_processes, pool, once, twice):
     recipe = made[0]
     changes = {"chunk_queries": 2, "terms": {pool: recipe.stages["a"].terms[pool]}}
-    assert queries_at_once(World(), recipe, changes) == once
-    assert run_processes(2, queries_at_once, recipe, changes) == [twice, twice]
+    assert step_in_world(World(), recipe, changes, 512)[2] == once
+    assert [step[2] for step in run_processes(2, step_in_world, recipe, changes, 512)] == [twice, twice]
 
 
 @pytest.mark.parametrize("around", ["per_passage", "per_document"])
@@ -229,34 +192,24 @@ def test_a_step_scores_documents_as_a_search_does_but_without_empty_passages(
     small_recipe, still_bert, tmp_path, around, empty
 ):
     """In both directions. Where empty passages are indexed, the two differ, and by nothing else."""
-    document = {
-        "length_tokens": 10,
-        "passages": 3,
-        "special_tokens": around,
-        "pad_passages": empty,
-        "template": "{text}",
-    }
-    encoder = {
-        "kind": "transformer",
-        "model": str(still_bert),
-        "tokenization": {"query": {"length_tokens": 24}, "document": document},
-    }
+    document = {"length_tokens": 10, "passages": 3, "template": "{text}"}
+    document |= {"special_tokens": around, "pad_passages": empty}
+    tokenization = {"query": {"length_tokens": 24}, "document": document}
+    encoder = {"kind": "transformer", "model": str(still_bert), "tokenization": tokenization}
     term = {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll", "scale": 0.2}}
     terms = {"query": term, "document": {**term, "anchor": "document"}}
-    recipe = small_recipe(
-        {"a": {"steps": 1, "batch_queries": 6, "terms": terms, "optimizer": OPTIMIZER}}, encoder=encoder
-    )
+    settings = {"steps": 1, "batch_queries": 6, "terms": terms, "optimizer": OPTIMIZER}
+    recipe = small_recipe({"a": settings}, encoder=encoder)
     data, stage = tokenize(recipe, read_collection(recipe)), recipe.stages["a"]
     towers = initial_encoder(recipe.encoder, 0)
     batch = plan_batch(stage, 0, 0, 3, data.anchor_sets, {})
     encoder = BatchEncoder(stage, data, towers, nullcontext, 128, (3, 0), World())
     losses = compute_gradients(encoder, batch, 0)
 
-    (tmp_path / "model").mkdir()
-    save_encoder(towers, tmp_path / "model")
-    snapshot = Snapshot(
-        tmp_path / "model", "hash", data, Encoding(precision="fp32"), tmp_path / "scratch", "cpu", World()
-    )
+    (model := tmp_path / "model").mkdir()
+    save_encoder(towers, model)
+    encoding = Encoding(precision="fp32")
+    snapshot = Snapshot(model, "hash", data, encoding, tmp_path / "scratch", "cpu", World())
     ranked, found = snapshot.search("query", np.arange(15), "document", 30)
     searched, trained = np.empty((15, 30), np.float32), np.empty((15, 30), np.float32)
     np.put_along_axis(searched, found, ranked, 1)

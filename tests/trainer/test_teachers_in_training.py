@@ -78,14 +78,14 @@ def test_a_teacher_that_is_missing_or_given_twice_is_found_before_the_data_is_re
     Path("runs/empty").mkdir(parents=True)
     family = small_recipe({"a": {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1}, "terms": {
         "query": QUERY | {"negatives": [{"kind": "random"}]}}}}).encoder.model_dump(mode="json")  # fmt: skip
-    one_of, cure = "give `folder`.* or `encoder`, one of them", "a run with `teachers` trains cross-encoders"
+    one_of, cure = "takes one of `folder` and `encoder`, found", "a run with `teachers` trains cross-encoders"
     for teacher, message in (
         ({"kind": "encoder", "folder": "runs/a", "encoder": family}, one_of),
         ({"kind": "encoder"}, one_of),
         ({"kind": "encoder", "folder": "runs"}, "holds no encoder saved by pyserini_ance"),
         ({"kind": "ranking", "file": "none.trec"}, r"teacher\.file"),
-        ({"kind": "cross_encoder", "model": "runs/teacher-1"}, rf"'runs/teacher-1'.*no such folder.*{cure}"),
-        ({"kind": "cross_encoder", "model": "./teacher-1"}, rf"'./teacher-1'.*no such folder.*{cure}"),
+        ({"kind": "cross_encoder", "model": "runs/teacher-1"}, "'runs/teacher-1'.*no such folder"),
+        ({"kind": "cross_encoder", "model": "./teacher-1"}, "'./teacher-1'.*no such folder"),
         ({"kind": "cross_encoder", "model": "runs/empty"}, rf"/empty'.*no folder with config.json.*{cure}"),
         ({"kind": "cross_encoder", "model": "nobody/nothing"}, rf"'nobody/nothing'.*or on the hub.*{cure}"),
     ):

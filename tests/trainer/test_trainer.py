@@ -263,14 +263,3 @@ def test_moments_are_kept_between_stages_when_wanted(small_recipe, tmp_path):
         stage = StageTrainer(recipe, name, data, run, World(), lambda product: SyncExecutor(None), checkpoint)
         checkpoint = stage.train()
         assert {int(state["step"]) for state in stage.optimizer.state.values() if state} == counts
-
-
-def test_encodings_see_no_dropout_and_training_does(training):
-    made = training(MIXED, refresh={"every_steps": 5})
-    stage = made.stage()
-    result = stage.train()
-    assert all(module.training for module in stage.encoder.towers.modules())
-    record = made.data.collection.documents.take([0])
-    again = load_encoder(result.encoder).encode(record, "document")
-    assert np.array_equal(stage.encoder.encode(record, "document"), again)
-    assert all(module.training for module in stage.encoder.towers.modules())

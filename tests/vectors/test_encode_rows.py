@@ -1,9 +1,6 @@
 """Encoding of rows into a store or into memory, alone or by several processes."""
 
 import copy
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -117,46 +114,6 @@ def test_a_continued_encoding_has_the_vectors_of_one_that_was_not_stopped(
         assert windowed(encoder, tokens, folder, precision)[0] == []
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-sys.path[:0] = sys.argv[3:]
-import test_encode_rows as here
-from pyserini_ance.vectors import encoding
-
-encoding.ROWS_PER_WINDOW = 64
-encoder = here.tiny_encoder(Path(sys.argv[1]))
-tokens = here.tokens_of(encoder, here.MANY)
-class Killed(here.Recording):
-    def encode_on_device(self, *arguments):
-        for batch in super().encode_on_device(*arguments):
-            if len(self.batches) == 40:  # in the third of four windows
-                os.kill(os.getpid(), signal.SIGKILL)
-            yield batch
-here.Recording = Killed
-here.windowed(encoder, tokens, Path(sys.argv[2]), "fp32")
-"""
-
-
-def test_a_killed_encoding_continues_with_the_same_vectors(encoder, tiny_bert, tmp_path, monkeypatch):
-    monkeypatch.setattr(encoding, "ROWS_PER_WINDOW", 64)
-    tokens = tokens_of(encoder, MANY)
-    folder, paths = tmp_path / "killed", [Path(__file__).parent, Path(__file__).parents[1]]
-    done = subprocess.run([sys.executable, "-c", KILLED, tiny_bert, folder, *paths], stderr=subprocess.PIPE)
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-    batches, vectors = windowed(encoder, tokens, tmp_path / "whole", "fp32")
-    after, continued = windowed(encoder, tokens, folder, "fp32")
-    assert 0 < len(after) < len(batches) and after == batches[-len(after) :]
-    np.testing.assert_array_equal(continued, vectors)
-
-
-@pytest.mark.parametrize("rows", [[5, 0, 11, 3], list(range(12)), [7], []])
-def test_rows_come_in_the_requested_order(encoder, tokens, expected, rows):
-    vectors = encode_some(encoder, tokens, np.array(rows, np.int64), *SETTINGS, "sample", World())
-    assert vectors.shape == (len(rows), 32) and vectors.dtype == np.float32
-    np.testing.assert_allclose(vectors, expected[rows], atol=1e-5)
-
-
 ORDERS = [[5, 0, 11, 3], list(range(11, -1, -1)), [7], []]
 
 
@@ -173,8 +130,8 @@ def some(world: World, model: Path) -> list[tuple[np.ndarray, int]]:
     return results
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_each_process_encodes_some_rows_and_gets_all(run_processes, tiny_bert, expected, size):
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_each_process_encodes_some_rows_and_gets_all_in_their_order(run_processes, tiny_bert, expected, size):
     ends = run_processes(size, some, tiny_bert)
     for i, rows in enumerate(ORDERS):
         counts = [end[i][1] for end in ends]
@@ -182,3 +139,4 @@ def test_each_process_encodes_some_rows_and_gets_all(run_processes, tiny_bert, e
         for end in ends:
             np.testing.assert_array_equal(end[i][0], ends[0][i][0])
             np.testing.assert_allclose(end[i][0], expected[rows], atol=1e-5)
+            assert end[i][0].shape == (len(rows), 32) and end[i][0].dtype == np.float32

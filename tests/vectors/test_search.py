@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 from helpers.device_counts import META, DeviceCounts
+from helpers.stable_sort import best_by_stable_sort
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors import search
-from pyserini_ance.vectors.search import exact_search, resolve_backend
+from pyserini_ance.vectors.search import exact_search, resolve_backend, search_given
 
 CASES = {  # queries, documents, k
     "few": (3, 50, 10),
@@ -40,12 +41,6 @@ def vectors(queries: int, documents: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.integers(-2, 3, (queries, 4)).astype(np.float32), made
 
 
-def reference(queries: np.ndarray, documents: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    scores = queries @ documents.T
-    rows = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(scores, rows, 1), rows
-
-
 @pytest.fixture
 def small_blocks(monkeypatch):
     monkeypatch.setattr(search, "QUERIES_PER_BLOCK", 5)
@@ -68,7 +63,7 @@ def test_torch_equals_numpy(case, small_blocks):
     queries, documents = vectors(queries, documents)
     scores, rows = exact_search(queries, documents, k, "torch")
     assert (scores.dtype, rows.dtype) == (np.float32, np.int32)
-    expected_scores, expected_rows = reference(queries, documents, k)
+    expected_scores, expected_rows = best_by_stable_sort(queries @ documents.T, k)
     np.testing.assert_array_equal(scores, expected_scores)
     np.testing.assert_array_equal(rows, expected_rows)
 
@@ -104,25 +99,28 @@ def test_faiss_equals_numpy(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     results = np.load(tmp_path / "results.npz")
     for case, (_, _, k) in CASES.items():
-        expected_scores, expected_rows = reference(inputs[f"{case}/queries"], inputs[f"{case}/documents"], k)
+        every_score = inputs[f"{case}/queries"] @ inputs[f"{case}/documents"].T
+        expected_scores, expected_rows = best_by_stable_sort(every_score, k)
         np.testing.assert_array_equal(results[f"{case}/scores"], expected_scores, err_msg=case)
         np.testing.assert_array_equal(results[f"{case}/rows"], expected_rows, err_msg=case)
         assert (results[f"{case}/scores"].dtype, results[f"{case}/rows"].dtype) == (np.float32, np.int32)
 
 
-@pytest.mark.parametrize("backend", ["auto", "torch"])
-def test_real_vectors_from_a_memory_map(tmp_path, small_blocks, backend):
+@pytest.mark.parametrize("backend", ["auto", "torch", "torch, without a copy"])
+def test_real_vectors_from_a_memory_map(tmp_path, small_blocks, backend, monkeypatch):
     rng = np.random.default_rng(0)
-    queries, documents = (
-        rng.normal(size=(12, 16)).astype(np.float32),
-        rng.normal(size=(100, 16)).astype(np.float32),
-    )
+    queries, documents = (rng.normal(size=(count, 16)).astype(np.float32) for count in (12, 100))
     documents.tofile(tmp_path / "documents")
     mapped = np.memmap(tmp_path / "documents", np.float32, "r", shape=documents.shape)
-    scores, rows = exact_search(queries, mapped, 10, backend)
-    expected_scores, expected_rows = reference(queries.astype(np.float64), documents.astype(np.float64), 10)
-    np.testing.assert_allclose(scores, expected_scores, atol=1e-5)
-    np.testing.assert_array_equal(rows, expected_rows)
+    expected = best_by_stable_sort(queries.astype(np.float64) @ documents.T.astype(np.float64), 10)
+    if "copy" in backend:
+        monkeypatch.setattr(np, "array", None)  # it copies blocks of an array
+        mapped = search.as_tensor(mapped)
+    find = search.searcher(mapped, backend.partition(",")[0], "cpu", World(), documents_per_block=7)
+    scores, rows = search.search_arrays(find, queries, 10)
+    monkeypatch.undo()
+    np.testing.assert_allclose(scores, expected[0], atol=1e-5)
+    np.testing.assert_array_equal(rows, expected[1])
 
 
 @pytest.mark.parametrize("are_resident", [True, False])
@@ -147,3 +145,47 @@ def test_the_backend_is_faiss_on_a_cpu_where_it_is_installed(monkeypatch):
     assert [resolve_backend(setting, "cpu") for setting in ("torch", "faiss")] == ["torch", "faiss"]
     monkeypatch.setattr(search.importlib.util, "find_spec", lambda _: None)
     assert resolve_backend("auto", "cpu") == "torch"
+
+
+QUERIES, DOCUMENTS = np.ones((2, 4), np.float32), np.eye(6, 4, dtype=np.float32)
+
+
+def with_value(vectors: np.ndarray, row: int, column: int, value: float) -> np.ndarray:
+    changed = vectors.copy()
+    changed[row, column] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("queries", "documents", "k", "message"),
+    [
+        *(
+            (
+                with_value(QUERIES, 1, 2, value),
+                DOCUMENTS,
+                3,
+                f"query_vectors: row 1 is {value} in dimension 2",
+            )
+            for value in (np.nan, np.inf, -np.inf)
+        ),
+        (QUERIES, with_value(DOCUMENTS, 5, 0, np.nan), 3, "document_vectors: row 5 is nan in dimension 0"),
+        (QUERIES, DOCUMENTS, 0, "k is 0; expected a whole number from 1"),
+        (QUERIES, DOCUMENTS, 2.5, "k is 2.5; expected"),
+        (QUERIES[:, :3], DOCUMENTS, 3, "query_vectors have 3 dimensions, document_vectors 4; encode both"),
+        (1e30 * QUERIES, 1e30 * DOCUMENTS, 3, "query_vectors: row 0 has scores beyond the range of float32"),
+        (QUERIES[0], DOCUMENTS, 3, r"query_vectors has the shape \(4,\); expected two dimensions"),
+    ],
+)
+def test_what_cannot_be_searched_is_named(queries, documents, k, message):
+    with pytest.raises(ValueError, match=message):
+        search_given(queries, documents, k, "cpu")
+
+
+def test_large_finite_values_and_other_arrays_are_searched():
+    """Sums over dimensions may overflow; the values themselves are finite."""
+    large = np.full((3, 4), 2e38, np.float32)
+    expected = [[0, 1, 2]] * 2
+    assert search_given(QUERIES * 0, large, 3, "cpu")[1].tolist() == expected
+    assert search_given(torch.zeros(2, 4), large[:, ::-1], 5, "cpu")[1].tolist() == expected
+    scores, rows = search_given(np.empty((0, 4)), DOCUMENTS.astype(np.float64), 3, "cpu")
+    assert scores.shape == rows.shape == (0, 3)

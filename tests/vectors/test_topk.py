@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from helpers.stable_sort import best_by_stable_sort as reference
 
 from pyserini_ance.vectors.topk import DeviceTopK, TopK, above
 
@@ -14,11 +15,6 @@ ORDERS = {
     "falling: nothing enters after the first": lambda scores: np.sort(scores, axis=1)[:, ::-1],
     "all equal": np.zeros_like,
 }
-
-
-def reference(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    rows = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(scores, rows, 1), rows
 
 
 def top_k(

@@ -83,7 +83,9 @@ def test_a_window_is_logged_after_its_vectors_are_synced(tmp_path, monkeypatch):
     store, done = open_store(tmp_path), []
     monkeypatch.setattr(store._vectors, "write_at", lambda *_: done.append("write"))
     monkeypatch.setattr(store._vectors, "sync", lambda: done.append("sync"))
-    monkeypatch.setattr(vector_store, "append_json_line", lambda *_, durable: done.append(f"log {durable}"))
+    monkeypatch.setattr(
+        vector_store.files, "append_json_line", lambda *_, durable: done.append(f"log {durable}")
+    )
     store.write(0, ROWS)
     assert done == ["write", "sync", "log True"]
 

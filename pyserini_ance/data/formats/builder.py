@@ -7,14 +7,10 @@ from itertools import batched
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from pyserini_ance.data.answer_matching import ANSWERS
-from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.collection_cache import TextsWriter
 from pyserini_ance.data.formats import lines
 from pyserini_ance.data.formats.lines import Line, LineOrigins, shown
-from pyserini_ance.data.strings import ROWS_PER_BATCH, Strings
+from pyserini_ance.data.texts import ROWS_PER_BATCH, Strings, Texts, TextsWriter
 from pyserini_ance.data.trec import Judgment
 from pyserini_ance.storage.progress import progress_bar
 
@@ -42,8 +38,9 @@ def json_entry(
     fields: Mapping[str, str] = TITLE_AND_TEXT,
     answers: Sequence[str] = (),
 ) -> Entry:
-    """The entry of a JSON object, with the keys of its id and its answers, the first that it has, and the key
-    of each field.
+    """The entry of a JSON object.
+
+    ids, answers: keys, of which the first that the object has is read. fields: the key of each field.
     """
     texts = {name: lines.json_text(line, record, key) for name, key in fields.items()}
     return Entry(line, lines.json_id(line, record, *ids), texts, lines.json_answers(line, record, *answers))
@@ -65,15 +62,14 @@ def judged_only(queries: Iterable[Entry], judgments: list[Judgment]) -> tuple[li
 def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -> Texts:
     """Check all entries and return them as texts.
 
-    noun: what errors call an entry. path: a new Arrow file that texts are written to and memory-mapped from,
-    so that few of them are in memory at a time; None keeps them in memory.
+    noun: what errors call an entry; a `query` may have answers. path: a new Arrow file that texts are written
+    to and memory-mapped from, so that few of them are in memory at a time; None keeps them in memory.
 
     Raises ValueError for an id that is empty, holds blanks or occurs twice, and for a text that is empty or
     holds a NUL.
     """
     fields: dict[str, str] = {}
     origins = LineOrigins()
-    blocks: list[list[pa.Array]] = []  # in memory
     writer: TextsWriter | None = None
     with (
         ExitStack() as stack,
@@ -88,16 +84,24 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
                     expected = f"{', '.join(fields)}, like the entries before it"
                     raise entry.line.error(problem, expected, "add the missing fields, or remove the others")
                 origins.add(entry.line)
-            columns = [[entry.id for entry in block]]
+            names = [*fields, ANSWERS] if noun == "query" else list(fields)
+            writer = writer or stack.enter_context(closing(TextsWriter(names, path)))
+            columns: list[list[Any]] = [[entry.id for entry in block]]
             columns += [[entry.fields[name] for entry in block] for name in fields]
-            if path:
-                writer = writer or stack.enter_context(closing(TextsWriter(path, list(fields))))
-                writer.append(columns)
-            else:
-                answers = [None if entry.answers is None else json.dumps(entry.answers) for entry in block]
-                blocks.append([pa.array(values, pa.large_string()) for values in (*columns, answers)])
+            if noun == "query":
+                columns.append(
+                    [None if entry.answers is None else json.dumps(entry.answers) for entry in block]
+                )
+            writer.append(columns)
             bar.update(len(block))
-        texts = writer.finish() if writer else _in_memory(list(fields), blocks)
+        texts = writer.finish() if writer else Texts([], {})
+    if noun == "query" and writer:
+        # Without the answers if no entry has any.
+        columns_of = dict(texts.columns)
+        answers_of = Strings.of(columns_of.pop(ANSWERS)).array
+        if answers_of.null_count < len(texts):
+            columns_of[ANSWERS] = Strings(answers_of.fill_null("[]"))
+        texts = Texts(texts.ids, columns_of)
     if isinstance(texts.ids, Strings) and (repeat := texts.ids.first_repeat()):
         first, again = map(origins.line, repeat)
         problem = f"{noun} id {shown(texts.ids[repeat[0]])} was already given in {first.place}"
@@ -105,19 +109,7 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
     return texts
 
 
-def _in_memory(fields: Sequence[str], blocks: Sequence[Sequence[pa.Array]]) -> Texts:
-    """Texts of blocks of ids, fields and answers; without the answers if no entry has any."""
-    if not blocks:
-        return Texts([], {})
-    ids, *columns, answers = map(pa.chunked_array, zip(*blocks, strict=True))
-    texts = {name: Strings(values) for name, values in zip(fields, columns, strict=True)}
-    if answers.null_count < len(answers):
-        texts[ANSWERS] = Strings(answers.fill_null("[]"))
-    return Texts(Strings(ids), texts)
-
-
 def is_empty(entry: Entry) -> bool:
-    """Whether no field has more than blanks."""
     return all(not value or value.isspace() for value in entry.fields.values())
 
 

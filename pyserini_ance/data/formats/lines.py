@@ -28,55 +28,54 @@ class Line(NamedTuple):
     """A line without its line end, and its position.
 
     number: counts from 1; 0 for a record that a caller passes, which `path` names as Python would select it.
-    within: the position inside a long line, for messages.
+    unit: what `number` counts: lines, or the items of a JSON list.
     """
 
     path: Path
     number: int
     text: str
-    within: str = ""
+    unit: str = "line"
 
     @property
     def place(self) -> str:
         """The position, for messages."""
-        return f"{self.path}, line {self.number}{self.within}" if self.number else str(self.path)
+        return f"{self.path}, {self.unit} {self.number}" if self.number else str(self.path)
 
     def error(self, problem: str, expected: str, cure: str) -> ValueError:
-        """The error to raise for this line."""
         return ValueError(f"{self.place}: {problem}; expected {expected}; {cure}")
 
-    def columns(self, names: Sequence[str], separator: str | None = "\t") -> list[str]:
-        """Like `cells`, but no value may be empty."""
-        values = self.cells(names, separator)
-        if all(map(str.strip, values)):
-            return values
-        empty = next(name for name, value in zip(names, values, strict=True) if not value.strip())
-        raise self._other_layout(f"empty {empty}", names, separator)
-
-    def cells(self, names: Sequence[str], separator: str | None = "\t", is_quoted: bool = False) -> list[str]:
+    def cells(
+        self,
+        names: Sequence[str],
+        separator: str | None = "\t",
+        is_quoted: bool = False,
+        filled: bool = False,
+    ) -> list[str]:
         """The values of a table row. Separator None means any run of blanks and tabs.
 
-        is_quoted: values may be in double quotes, with inner quotes doubled, as in CSV files.
+        is_quoted: values may be in double quotes, with inner quotes doubled, as in CSV files. filled: no
+        value may be empty.
         """
+        problem = ""
         try:
             reader = csv.reader([self.text], delimiter="\t", strict=True)
             values = next(reader) if is_quoted else self.text.split(separator)
+            if len(values) != len(names):
+                problem = f"{len(values)} columns"
+            elif filled and not all(map(str.strip, values)):
+                problem = "an empty column"
         except csv.Error as error:
-            raise self._other_layout(f"{error},", names, separator) from error
-        if len(values) != len(names):
-            raise self._other_layout(f"{len(values)} columns", names, separator)
+            problem = f"{error},"
+        if problem:
+            by = "blanks or tabs" if separator is None else "one tab"
+            raise self.error(
+                f"{problem} in {shown(self.text)}",
+                f"{len(names)} columns separated by {by}: {', '.join(names)}",
+                "correct or delete the line, or pass a file of this layout",
+            )
         return values
 
-    def _other_layout(self, problem: str, names: Sequence[str], separator: str | None) -> ValueError:
-        by = "blanks or tabs" if separator is None else "one tab"
-        return self.error(
-            f"{problem} in {shown(self.text)}",
-            f"{len(names)} columns separated by {by}: {', '.join(names)}",
-            "correct or delete the line, or pass a file of this layout",
-        )
-
     def json(self) -> dict[str, Any]:
-        """The JSON object that the line consists of."""
         cure = "correct the line, or write the file again with one object per line"
         try:
             record = json.loads(self.text)
@@ -93,19 +92,17 @@ class LineOrigins:
 
     def __init__(self) -> None:
         self._numbers = array("q")
-        self._paths: list[Path] = []
-        self._starts: list[int] = []  # the first row of each file
+        self._files: list[tuple[int, Line]] = []  # the first row of each file
 
     def add(self, line: Line) -> None:
-        """Add a row that was read from this line."""
-        if not self._paths or line.path is not self._paths[-1]:
-            self._paths.append(line.path)
-            self._starts.append(len(self._numbers))
+        if not self._files or line.path is not self._files[-1][1].path:
+            self._files.append((len(self._numbers), line))
         self._numbers.append(line.number)
 
     def line(self, row: int) -> Line:
         """The line that a row was read from, without its text."""
-        return Line(self._paths[bisect_right(self._starts, row) - 1], self._numbers[row], "")
+        file = bisect_right(self._files, row, key=lambda pair: pair[0]) - 1
+        return self._files[file][1]._replace(number=self._numbers[row], text="")
 
 
 def json_id(line: Line, record: dict[str, Any], *keys: str) -> str:
@@ -170,24 +167,21 @@ def shown(value: Any) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "..."
 
 
-def read_lines(path: Path) -> Iterator[Line]:
-    """Iterate over the lines that are not empty.
+def read_lines(path: Path, keep_empty: bool = False) -> Iterator[Line]:
+    """Iterate over the lines, without empty ones unless they are kept.
 
     A byte order mark and Windows line ends, even doubled, are removed. Raises ValueError, with the line, for
     bytes that are not text: another encoding, a NUL, a second byte order mark, a damaged .gz file.
     """
-    return (line for line in read_all_lines(path) if line.text)
-
-
-def read_all_lines(path: Path) -> Iterator[Line]:
-    """Like `read_lines`, including empty lines."""
-    number = 0
+    line = Line(path, 0, "")
     try:
         with open_bytes(path) as file:
             for number, raw in enumerate(file, start=1):
-                yield Line(path, number, _decoded(path, number, raw))
+                line = Line(path, number, "")
+                if (text := _decoded(line, raw)) or keep_empty:
+                    yield line._replace(text=text)
     except DAMAGE as error:
-        raise damaged(path, number + 1, error) from error
+        raise damaged(line, error) from error
 
 
 def open_bytes(path: Path) -> IO[bytes] | gzip.GzipFile:
@@ -201,18 +195,16 @@ def open_bytes(path: Path) -> IO[bytes] | gzip.GzipFile:
     return gzip.open(path)
 
 
-def damaged(path: Path, number: int, error: Exception) -> ValueError:
+def damaged(last: Line, error: Exception) -> ValueError:
     """The error to raise for a .gz file that cannot be read beyond a line."""
-    return Line(path, number, "").error(
-        f"damaged gzip file ({error})", "a whole .gz file", "copy or download it again"
-    )
+    after = last._replace(number=last.number + 1)
+    return after.error(f"damaged gzip file ({error})", "a whole .gz file", "copy or download it again")
 
 
-def _decoded(path: Path, number: int, raw: bytes) -> str:
+def _decoded(line: Line, raw: bytes) -> str:
     raw = raw.removesuffix(b"\n").rstrip(b"\r")
-    if number == 1:
+    if line.number == 1:
         raw = raw.removeprefix(codecs.BOM_UTF8)
-    line = Line(path, number, "")
     cure = "unpack or convert the file, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW"
     if b"\0" in raw:
         raise line.error("a NUL byte", "UTF-8", cure)

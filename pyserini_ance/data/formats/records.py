@@ -18,13 +18,11 @@ from pyserini_ance.data.formats.lines import (
     damaged,
     extension,
     open_bytes,
-    read_all_lines,
     read_lines,
     shown,
 )
 
-PIECE_BYTES = 1 << 20  # of a line that is longer
-BLANKS, BETWEEN_ITEMS = b" \t\r\n", b" \t\r\n,["
+BLANKS = b" \t\r\n"
 LIST_CURE = "correct the file, or write it again as one JSON list"
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 JSON = (".json", ".jsonl")
@@ -37,13 +35,13 @@ Row = tuple[Line, dict[str, Any]]
 def read_records(path: Path) -> Iterator[Row]:
     """Iterate over the objects of a JSON list, or of a file with one object per line.
 
-    Each object comes with the line at which it starts, without the line's text. Raises ValueError, with the
-    line, for anything other than one complete list of objects, or an object in each line.
+    Each object comes with its line, or its item of the list, without the text. Raises ValueError, with the
+    line or item, for anything other than one complete list of objects, or an object in each line.
     """
     if is_list(path):
         for line, record in _list(path):
             if not isinstance(record, dict):
-                raise line.error(f"{shown(record)} in a JSON list", "a JSON object", LIST_CURE)
+                raise line.error(shown(record), "a JSON object", LIST_CURE)
             yield line, record
     else:
         for line in read_lines(path):
@@ -58,40 +56,28 @@ def is_list(path: Path) -> bool:
             while not head.strip(BLANKS) and (piece := file.read(1)):
                 head = piece
     except DAMAGE as error:
-        raise damaged(path, 1, error) from error
+        raise damaged(Line(path, 0, ""), error) from error
     return head.strip(BLANKS).startswith(b"[")
 
 
 def _list(path: Path) -> Iterator[Row]:
     import ijson
 
-    records = ijson.sendable_list()
-    parser = ijson.items_coro(records, "item", use_float=True)
-    number, item = 1, 1
-    start = 0  # the line at which the next item starts; 0: not read yet
+    line = Line(path, 0, "", "item")
     try:
         with open_bytes(path) as file:
             if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
                 file.seek(0)
-            while raw := file.readline(PIECE_BYTES):
-                start = start or (number if raw.strip(BETWEEN_ITEMS) else 0)
-                parser.send(raw)
-                for record in records:
-                    yield Line(path, start, "", f", item {item}"), record
-                    item, start = item + 1, number
-                if records:
-                    records.clear()
-                    start = 0 if raw.rstrip(BETWEEN_ITEMS).endswith(b"}") else number
-                number += raw.endswith(b"\n")
-        parser.close()
+            for item, record in enumerate(ijson.items(file, "item", use_float=True), start=1):
+                line = line._replace(number=item)
+                yield line, record
     except DAMAGE as error:
-        raise damaged(path, number, error) from error
+        raise damaged(line, error) from error
     except (ijson.JSONError, *BEYOND) as error:
         text = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
         reason, _, near = text.partition("\n")
-        near = shown(near.partition("\n")[0].strip())
-        problem = f"malformed JSON in item {item + len(records)} ({reason}) near {near}"
-        raise Line(path, number, "").error(problem, "a JSON object", LIST_CURE) from error
+        problem = f"malformed JSON ({reason}) near {shown(near.partition(chr(10))[0].strip())}"
+        raise line._replace(number=line.number + 1).error(problem, "a JSON object", LIST_CURE) from error
 
 
 def is_supported(path: Path) -> bool:
@@ -130,7 +116,9 @@ def _objects(path: Path) -> Iterator[Any]:
 
 def _table(path: Path, delimiter: str) -> Iterator[Any]:
     """Yield the header, then the rows. A quoted cell may hold line ends."""
-    reader = csv.reader((f"{line.text}\n" for line in read_all_lines(path)), delimiter=delimiter, strict=True)
+    reader = csv.reader(
+        (f"{line.text}\n" for line in read_lines(path, keep_empty=True)), delimiter=delimiter, strict=True
+    )
     header: list[str] = []
     start = Line(path, 1, "")
     try:

@@ -3,8 +3,9 @@
 A file is one JSON list of records, or has one record per line. Each format describes its records by a Layout.
 """
 
+import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -12,7 +13,7 @@ from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line, LineOrigins, find_file, shown
 from pyserini_ance.data.formats.records import read_records
-from pyserini_ance.data.trec import Judgment
+from pyserini_ance.data.trec import Hit, Judgment
 
 
 class Layout(NamedTuple):
@@ -81,12 +82,31 @@ def judged_questions(path: Path, layout: Layout) -> tuple[list[Entry], list[Judg
     return entries, judgments
 
 
-def listed_negatives(path: Path, layout: Layout) -> Iterator[tuple[int, str, str]]:
-    """Iterate over line numbers, query and document ids of the listed negatives, in order."""
+def listed_hits(path: Path, layout: Layout, keys: Sequence[str], scored: bool = False) -> Iterator[Hit]:
+    """The passages listed under `keys`, in order; `scored`: with scores, where a record has the key."""
     for index, (line, record) in enumerate(read_records(path)):
         query = layout.question(line, index, record).id
-        for passage in listed_passages(line, record, layout, layout.negatives):
-            yield line.number, query, passage.id
+        for key in keys:
+            if scored and key not in record:
+                continue
+            passages = listed_passages(line, record, layout, key)
+            scores = _scores(line, record, layout, key) if scored else [0.0] * len(passages)
+            for passage, score in zip(passages, scores, strict=True):
+                yield line.number, query, passage.id, score
+
+
+def _scores(line: Line, record: dict[str, Any], layout: Layout, key: str) -> list[float]:
+    """The scores of the passages that a record lists under `key`."""
+    name = f"{key}_scores" if layout.bare else f"{key}: score"
+    scores = record.get(name) if layout.bare else [passage.get("score") for passage in record[key]]
+    if (
+        not isinstance(scores, list)
+        or len(scores) != len(record[key])
+        or not all(type(score) in (int, float) and math.isfinite(score) for score in scores)
+    ):
+        expected = f"a finite number for each of its {len(record[key])} passages"
+        raise line.error(f"{name} {shown(scores)}", expected, "add the scores, or pass a TREC run")
+    return [float(score) for score in scores]
 
 
 def _listed(paths: Iterable[Path], layout: Layout) -> Iterator[Entry]:

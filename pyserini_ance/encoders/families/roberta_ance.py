@@ -14,16 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.encoders import released
-from pyserini_ance.encoders.family import (
-    Family,
-    Switch,
-    Tower,
-    at,
-    attention_mask,
-    longest_input,
-    quiet_transformers,
-)
+from pyserini_ance.encoders import family, released
+from pyserini_ance.encoders.family import Family, Switch, Tower, at
 from pyserini_ance.encoders.layer_reduction import Layers, reduce_layers
 
 if TYPE_CHECKING:
@@ -34,18 +26,16 @@ TOKEN_TYPES = "roberta.embeddings.token_type_embeddings.weight"
 
 
 class RobertaAnceTower(Tower):
-    """RoBERTa with ANCE's head."""
-
     needs_mask = False
 
     def __init__(self, model: Any, layer_norm: Switch, normalize: Switch):
         super().__init__()
         self.model, self.layer_norm, self.normalize = model, layer_norm, normalize
         self.dimension = model.config.head_dimension
-        self.longest_input = longest_input(model)
+        self.longest_input = family.longest_input(model)
 
     def forward(self, side: Side, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        masked = attention_mask(self.model, mask)
+        masked = family.attention_mask(self.model, mask)
         hidden = self.model.roberta(input_ids=ids, attention_mask=masked).last_hidden_state
         vectors = self.model.embeddingHead(hidden[:, 0].float())
         vectors = (self.model.norm(vectors) if at(side, self.layer_norm) else vectors).float()
@@ -90,7 +80,11 @@ class RobertaAnce(Family):
         model = self._read(source, form, head_required=self.head == "load").model
         tower = RobertaAnceTower(reduce_layers(model, self.layers, source), self.layer_norm, self.normalize)
         if self.head == "new":
-            _draw_head(tower.model, generator)
+            with torch.no_grad():  # as microsoft/ANCE does, with the LayerNorm as the identity
+                tower.model.embeddingHead.weight.normal_(0.0, 0.02, generator=generator)
+                tower.model.embeddingHead.bias.zero_()
+                tower.model.norm.weight.fill_(1.0)
+                tower.model.norm.bias.zero_()
         return tower
 
     def load(self, folder: Path) -> Tower:
@@ -105,23 +99,15 @@ class RobertaAnce(Family):
         torch.save(state, folder / "pytorch_model.bin")
 
     def _read(self, source: str, form: released.Form | None, head_required: bool) -> RobertaAnceTower:
-        quiet_transformers()
-        config, names = self._config(source, form), dict(form.names) if form else {}
+        family.quiet_transformers()
         model_class: Any = _model_class()
-        model, report = model_class.from_pretrained(
-            source,
-            config=config,
-            dtype=torch.float32,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            key_mapping=names,
-        )
+        options: dict[str, Any] = {"dtype": torch.float32, "config": self._config(source, form)}
+        options |= {"key_mapping": dict(form.names) if form else {}}
+        options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
+        model, report = model_class.from_pretrained(source, **options)
         mismatched = {key[0] if isinstance(key, tuple) else key for key in report["mismatched_keys"]}
-        missing = {
-            key
-            for key in {*report["missing_keys"], *mismatched}
-            if ".pooler." not in key and (head_required or key not in HEAD)
-        }
+        lacked = (key for key in {*report["missing_keys"], *mismatched} if ".pooler." not in key)
+        missing = {key for key in lacked if head_required or key not in HEAD}
         if form is released.SEED and TOKEN_TYPES in missing:
             missing.remove(TOKEN_TYPES)
             model.roberta.embeddings.token_type_embeddings.weight.data.zero_()
@@ -146,14 +132,10 @@ class RobertaAnce(Family):
         else:
             raise ValueError(
                 f"{source} is a {model_type} model; encoder.kind roberta_ance needs a RoBERTa or "
-                "SEED-Encoder; "
-                "for any other model that Hugging Face's AutoModel supports, set encoder.kind=transformer"
+                "SEED-Encoder; for any other model of AutoModel set encoder.kind=transformer"
             )
-        if (
-            form is released.STAR
-            and self.head == "load"
-            and (size := written.get("output_embedding_size", config.hidden_size)) != self.dimension
-        ):
+        size = written.get("output_embedding_size", config.hidden_size)
+        if form is released.STAR and self.head == "load" and size != self.dimension:
             raise ValueError(
                 f"{source} gives vectors of {size} numbers, but encoder.dimension is {self.dimension}; set "
                 f"it to {size}"
@@ -181,15 +163,6 @@ def _model_class() -> "type[PreTrainedModel]":
             self.post_init()
 
     return AnceModel
-
-
-def _draw_head(model: Any, generator: torch.Generator) -> None:
-    """Initialize the head as microsoft/ANCE does: N(0, 0.02), zero bias, the LayerNorm as the identity."""
-    with torch.no_grad():
-        model.embeddingHead.weight.normal_(0.0, 0.02, generator=generator)
-        model.embeddingHead.bias.zero_()
-        model.norm.weight.fill_(1.0)
-        model.norm.bias.zero_()
 
 
 def _seed_shape(written: dict[str, Any]) -> dict[str, Any]:

@@ -14,27 +14,10 @@ from torch import nn
 from torch.nn import functional
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.encoders import released
-from pyserini_ance.encoders.family import (
-    SIDE_FILE,
-    Family,
-    Switch,
-    Tower,
-    at,
-    attention_mask,
-    completed,
-    longest_input,
-    pool,
-    quiet_transformers,
-    resolve_model,
-)
-from pyserini_ance.encoders.foreign_formats import read_dpr_file, read_pooler
+from pyserini_ance.encoders import family, hub, released
+from pyserini_ance.encoders import sentence_transformers_import as st
+from pyserini_ance.encoders.family import SIDE_FILE, Family, Switch, Tower, at
 from pyserini_ance.encoders.layer_reduction import Layers, reduce_layers
-from pyserini_ance.encoders.sentence_transformers_import import (
-    check_similarity,
-    read_dense,
-    sentence_transformers_settings,
-)
 
 PROJECTION = "projection.safetensors"
 
@@ -49,12 +32,12 @@ class TransformerTower(Tower):
         self.backbone, self.projection = backbone, projection
         self.pooling, self.normalize = pooling, normalize
         self.dimension = projection.out_features if projection else backbone.config.hidden_size
-        self.longest_input = longest_input(backbone)
+        self.longest_input = family.longest_input(backbone)
 
     def forward(self, side: Side, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        masked = attention_mask(self.backbone, mask)
+        masked = family.attention_mask(self.backbone, mask)
         hidden = self.backbone(input_ids=ids, attention_mask=masked).last_hidden_state.float()
-        vectors = pool(hidden, mask, self.pooling)
+        vectors = family.pool(hidden, mask, self.pooling)
         vectors = self.projection(vectors).float() if self.projection else vectors
         return functional.normalize(vectors, dim=-1) if at(side, self.normalize) else vectors
 
@@ -79,20 +62,17 @@ class Transformer(Family):
             return values
         documents = values.get("document_model")
         try:
-            source = resolve_model(model)
-            documents = resolve_model(documents) if isinstance(documents, str) else None
+            source = hub.resolve_model(model)
+            documents = hub.resolve_model(documents) if isinstance(documents, str) else None
         except FileNotFoundError:  # said when the weights are loaded
             return values
         if (Path(source) / SIDE_FILE).exists():
             return values
-        settings = sentence_transformers_settings(source, documents=documents, given=_keys(values))
-        made = completed(values, settings)
+        settings = st.sentence_transformers_settings(source, documents=documents, given=_keys(values))
+        made = family.completed(values, settings)
         known = get_args(cls.model_fields["pooling"].annotation)
         if "pooling" not in values and made.get("pooling", "cls") not in known:
-            raise ValueError(
-                f"{model} pools by {made['pooling']!r}, which this package lacks; set pooling to cls or "
-                "mean for other vectors"
-            )
+            raise ValueError(f"{model} pools by {made['pooling']!r}; set pooling to cls or mean")
         return made
 
     def build(self, source: str, side: Side, generator: torch.Generator) -> Tower:
@@ -100,18 +80,17 @@ class Transformer(Family):
 
         Vectors do not use the pooler, but the hash of the weights includes it.
         """
+        is_saved = (Path(source) / SIDE_FILE).exists()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(generator.initial_seed())
-            backbone = (
-                self._saved(source) if (Path(source) / SIDE_FILE).exists() else self._released(source, side)
-            )
+            backbone = self._saved(source) if is_saved else self._released(source, side)
         backbone = reduce_layers(backbone, self.layers, source)
         projection = self._linear(backbone)
         if (file := Path(source) / PROJECTION).exists():
             _set_projection(projection, load_file(file), file)
-        elif head := read_pooler(Path(source), side, self.tied):
+        elif head := released.read_pooler(Path(source), side, self.tied):
             _set_projection(projection, head, f"pooler.pt of {source}")
-        elif head := read_dense(model := resolve_model(self.model_of(side)), side):
+        elif head := st.read_dense(model := hub.resolve_model(self.model_of(side)), side):
             _set_projection(projection, head, f"the Dense layer of {model}")
         elif projection:
             _draw(projection, generator)
@@ -119,8 +98,7 @@ class Transformer(Family):
 
     def load(self, folder: Path) -> Tower:
         backbone = self._saved(str(folder))
-        projection = self._linear(backbone)
-        if projection:
+        if projection := self._linear(backbone):
             if not (file := folder / PROJECTION).exists():
                 raise RuntimeError(
                     f"{file} is missing, and encoder.projection is {self.projection}; fetch the checkpoint "
@@ -144,7 +122,7 @@ class Transformer(Family):
         return linear
 
     def _saved(self, source: str) -> Any:
-        """A backbone as `save` wrote it, or as a run exported it (`dpr_export.py`)."""
+        """A backbone as `save` wrote it, or as a run exported it (`exports.py`)."""
         from transformers import PreTrainedConfig
 
         written = PreTrainedConfig.get_config_dict(source)[0]
@@ -163,31 +141,27 @@ class Transformer(Family):
 
         if Path(source).is_file():
             return self._dpr_file(source, side)
-        model = resolve_model(self.model_of(side))
+        model = hub.resolve_model(self.model_of(side))
         self._check_left_out(model)
         if side == "query":
-            check_similarity(model, at(side, self.normalize))
+            st.check_similarity(model, at(side, self.normalize))
         written = PreTrainedConfig.get_config_dict(source)[0]
         if released.form_of(released.SEED.kind, source, written) is released.SEED:
-            raise ValueError(
-                f"{source} is a SEED-Encoder, which Hugging Face does not support; "
-                "set encoder.kind=roberta_ance, and for a pretrained one also encoder.head=new"
-            )
+            cure = "set encoder.kind=roberta_ance, and for a pretrained one also encoder.head=new"
+            raise ValueError(f"{source} is a SEED-Encoder, which Hugging Face does not support; {cure}")
         form = released.form_of("transformer", source, written)
         if form is not None:
             released.warn_about_settings(form, source, self)
         if form is not released.DPR:
             return self._backbone(source, form)
         if (saved_side := released.DPR_FOLDER.get((written.get("architectures") or [""])[0], side)) != side:
-            raise ValueError(
-                f"{source} is a DPR encoder of the {saved_side} side; set encoder.tied=false, "
-                "with the question encoder as model and the context encoder as document_model"
-            )
+            cure = "set encoder.tied=false, model to the question encoder, document_model to the other"
+            raise ValueError(f"{source} is a DPR encoder of the {saved_side} side; {cure}")
         return self._dpr(source, written)
 
     def _check_left_out(self, source: str) -> None:
         """Raise ValueError if the settings were read before the files that say what they leave out."""
-        if Path(source).exists() or not sentence_transformers_settings(source, download=True):
+        if Path(source).exists() or not st.sentence_transformers_settings(source, download=True):
             return
         now = type(self).model_validate(self.model_dump(exclude_unset=True, by_alias=True))
         if now != self:
@@ -204,37 +178,22 @@ class Transformer(Family):
             raise ValueError(f"{source} contains two towers; set encoder.tied=false")
         released.warn_about_settings(released.DPR, source, self)
         assert self.base is not None, "a DPR file without `base` has no tokenizer, which is loaded first"
-        config = BertConfig.from_pretrained(resolve_model(self.base))
-        return self._backbone(
-            source, released.DPR, config=config, state_dict=read_dpr_file(Path(source), side)
-        )
+        config = BertConfig.from_pretrained(hub.resolve_model(self.base))
+        weights = released.read_dpr_file(Path(source), side)
+        return self._backbone(source, released.DPR, config=config, state_dict=weights)
 
-    def _backbone(
-        self,
-        source: str,
-        form: released.Form | None = None,
-        state_dict: dict[str, torch.Tensor] | None = None,
-        **options: Any,
-    ) -> Any:
-        """Load the weights of `source`, or `state_dict`.
-
-        Raises RuntimeError for missing or unexpected weights.
-        """
+    def _backbone(self, source: str, form: released.Form | None = None, **options: Any) -> Any:
+        """Load the weights of `source`, or `state_dict`. Raises RuntimeError for missing or unexpected
+        weights."""
         from transformers import AutoModel, BertModel
 
-        quiet_transformers()
+        family.quiet_transformers()
         loader: Any = BertModel if "config" in options else AutoModel
-        path = source if state_dict is None else None
-        if state_dict is not None:
-            options["state_dict"] = state_dict
-        backbone, report = loader.from_pretrained(
-            path, dtype=torch.float32, output_loading_info=True, **options
-        )
-        missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
-        if missing:
-            raise RuntimeError(
-                f"{source} lacks {len(missing)} weights of the encoder, first {', '.join(missing[:3])}"
-            )
+        path = None if "state_dict" in options else source
+        options |= {"dtype": torch.float32, "output_loading_info": True}
+        backbone, report = loader.from_pretrained(path, **options)
+        if missing := sorted(key for key in report["missing_keys"] if not key.startswith("pooler.")):
+            raise RuntimeError(f"{source} lacks {len(missing)} weights of the encoder, first {missing[0]}")
         if any("embeddingHead." in key for key in report["unexpected_keys"]):
             raise RuntimeError(
                 f"{source} has an ANCE head, which kind: transformer would ignore; set "
@@ -253,10 +212,9 @@ def _keys(values: Mapping[str, Any], before: str = "") -> set[str]:
 def _set_projection(projection: nn.Linear | None, saved: dict[str, torch.Tensor], source: Path | str) -> None:
     size, hidden = saved["weight"].shape
     if projection is None or saved["weight"].shape != projection.weight.shape:
-        expected = projection and projection.out_features
         raise ValueError(
-            f"{source} projects {hidden} numbers to {size}, but encoder.projection is {expected}; set it "
-            f"to {size}"
+            f"{source} projects {hidden} numbers to {size}, but encoder.projection is "
+            f"{projection and projection.out_features}; set it to {size}"
         )
     projection.load_state_dict(saved)
 

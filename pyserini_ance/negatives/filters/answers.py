@@ -35,14 +35,14 @@ class Answers(Filter):
     def mask(self, candidates: Candidates) -> np.ndarray:
         queries, documents = candidates.anchor_set.split.queries, candidates.snapshot.collection.documents
         if FIELD not in documents.columns:
-            fields = ", ".join(documents.columns)
             raise ValueError(
-                f"filter `answers` searches the field {FIELD!r}, but documents have {fields}; remove the "
-                "filter"
+                f"filter `answers` searches the field {FIELD!r}, but documents have "
+                f"{', '.join(documents.columns)}; remove the filter"
             )
 
         def contain(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
             matchers = {row: Tokens(read_answers(queries, row)) for row in np.unique(query_rows).tolist()}
-            return contain_answers(matchers, documents.columns[FIELD], query_rows, document_rows)
+            texts = documents.columns[FIELD]
+            return contain_answers(matchers, texts.__getitem__, query_rows, document_rows)
 
         return candidates.mask_pairs(contain)

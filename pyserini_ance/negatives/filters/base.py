@@ -46,12 +46,7 @@ class Candidates:
 
     @cached_property
     def positive_scores(self) -> np.ndarray:
-        """The result of `score_positives`. Raises ValueError if the source cannot score positives."""
-        if self.score_positives is None:
-            raise ValueError(
-                "a filter compares scores with the positive's, but this source gives positives no score; "
-                "remove the filter"
-            )
+        assert self.score_positives is not None, "the source checks `needs_positive_scores` of its filters"
         return self.score_positives()
 
     def masked(self, mask: np.ndarray) -> "Candidates":
@@ -134,11 +129,12 @@ def _masks(filters: Sequence[Filter], candidates: Candidates) -> dict[str, np.nd
     for filter in filters:
         with naming_own(filter.kind, "mask"):
             mask = filter.mask(candidates)
-        if not (isinstance(mask, np.ndarray) and mask.dtype == bool and mask.shape == candidates.rows.shape):
-            got = f"{mask.dtype} {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
+        expected = f"bool {candidates.rows.shape}"
+        got = f"{mask.dtype} {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
+        if got != expected:
             raise ValueError(
                 f"mask of filter {filter.kind} returned {got}; expected a numpy array of one truth value per "
-                f"candidate: bool {candidates.rows.shape}, the shape of candidates.rows"
+                f"candidate: {expected}, the shape of candidates.rows"
             )
         mask, name = mask & (candidates.rows != PADDING), filter.removal
         masks[name] = masks[name] | mask if name in masks else mask

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.filters.base import Candidates, Filter
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.negatives.teachers.base import Teacher, TeacherContext, score_keys
+from pyserini_ance.negatives.teachers.base import Teacher, TeacherContext, check_one_of, score_keys
 from pyserini_ance.recipe.components import component_of
 
 
@@ -35,15 +35,8 @@ class TeacherFilter(Filter):
     expensive: ClassVar[bool] = True
 
     @model_validator(mode="after")
-    def has_one_threshold(self) -> "TeacherFilter":
-        if (self.max_score is None) == (self.margin is None):
-            given = (
-                "neither" if self.margin is None else f"max_score: {self.max_score}, margin: {self.margin}"
-            )
-            raise ValueError(
-                "filter `teacher` takes one of `max_score` (on the teacher's scale) and `margin` (a share of "
-                f"the positive's score), found {given}; list the filter twice to apply both"
-            )
+    def check_one_threshold(self) -> "TeacherFilter":
+        check_one_of(self, "max_score", "margin", cure="list the filter twice to apply both")
         return self
 
     @property
@@ -77,11 +70,7 @@ class TeacherFilter(Filter):
         mask = np.zeros(candidates.rows.shape, bool)
         if not len(every):
             return mask
-        if snapshot.recipe is None:
-            raise ValueError(
-                "filter `teacher`: this snapshot knows no recipe, which says where scores are cached and how "
-                "BM25 ranks; pass `recipe` to Snapshot, or remove the filter"
-            )
+        assert snapshot.recipe is not None, "a teacher reads the recipe: pass it to Snapshot"
         context = TeacherContext(snapshot.recipe, snapshot, snapshot.judges)
         scores = score_keys(self.teacher, every, anchor_set, context)
         if not chosen.any():

@@ -8,6 +8,7 @@ import hashlib
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -85,6 +86,14 @@ class Teacher(Component):
         """
 
 
+def check_one_of(component: Component, *names: str, cure: str = "set the other to null") -> None:
+    """Raise ValueError unless one of two settings is given."""
+    given = [name for name in names if getattr(component, name) is not None]
+    if len(given) != 1:
+        found = " and ".join(given) or "neither"
+        raise ValueError(f"{component.kind} takes one of `{'` and `'.join(names)}`, found {found}; {cure}")
+
+
 @dataclass(frozen=True, eq=False)
 class TeacherScores:
     """A teacher's scores of all pairs of an anchor and a candidate that a term can draw from its tables.
@@ -119,9 +128,9 @@ class TeacherScores:
 def score_tables(
     teacher: Teacher, tables: Sequence[NegativeTable], anchor_set: AnchorSet, context: TeacherContext
 ) -> TeacherScores:
-    """The teacher's scores of the candidates in `tables` and of the known positives of their anchors.
+    """The teacher's scores of the candidates in `tables` and of the known positives of their anchors,
+    promoted pairs of `anchor_set` included.
 
-    With promoted pairs in `anchor_set`, they are among the known positives.
     With `query_chunks`, tables may have different anchors; those that all of them have are scored, because a
     step draws no others. All processes make the call.
     """
@@ -139,10 +148,7 @@ def score_tables(
 def score_keys(
     teacher: Teacher, keys: np.ndarray, anchor_set: AnchorSet, context: TeacherContext
 ) -> TeacherScores:
-    """The teacher's scores of the pairs with these `pair_keys` (P,), ascending.
-
-    All processes make the call.
-    """
+    """The teacher's scores of the pairs with these `pair_keys` (P,), ascending; all processes call it."""
     rows, others = (part.astype(np.int32) for part in np.divmod(keys, anchor_set.candidates))
     groups = np.unique(rows, return_inverse=True)[1]
     queries, documents = (rows, others) if anchor_set.anchor == "query" else (others, rows)
@@ -172,25 +178,21 @@ def scored_once(
     scores = find_scores(*read_cache(folder, names), keys)
     missing = np.flatnonzero(np.isnan(scores))
     context.new_pairs[label] += len(missing)
-    bar = progress_bar(
-        total=len(missing), desc=f"{label} scores", unit="pair", leave=False, disable=not world.is_main
-    )
-    with bar:
-        for start in range(0, len(missing), PAIRS_PER_BLOCK):
-            block = missing[start : start + PAIRS_PER_BLOCK]
-            own = np.array_split(block, world.size)[world.rank]
-            part = score(pairs.queries[own], pairs.documents[own]).astype(np.float32)
-            scores[block] = torch.cat(world.gather(torch.from_numpy(part))).numpy()
-            if len(wrong := block[~np.isfinite(scores[block])]):
-                query, document = pairs.queries[wrong[0]], pairs.documents[wrong[0]]
-                raise RuntimeError(
-                    f"the {label} scores {len(wrong)} of {len(block)} pairs with no finite number, first "
-                    f"query {snapshot.split.queries.ids[query]} with document "
-                    f"{snapshot.collection.documents.ids[document]}: {scores[wrong[0]]}; its weights are "
-                    "damaged: use another model, or train it again"
-                )
-            world.on_main(partial(write_block, folder, keys[block], scores[block]))
-            bar.update(len(block))
+    blocks = np.split(missing, range(PAIRS_PER_BLOCK, len(missing), PAIRS_PER_BLOCK))
+    bar = {"desc": f"{label} scores", "unit": "block", "leave": False, "disable": not world.is_main}
+    for block in progress_bar(iterable=blocks if len(missing) else [], **bar):
+        own = np.array_split(block, world.size)[world.rank]
+        part = score(pairs.queries[own], pairs.documents[own]).astype(np.float32)
+        scores[block] = torch.cat(world.gather(torch.from_numpy(part))).numpy()
+        if len(wrong := block[~np.isfinite(scores[block])]):
+            query, document = pairs.queries[wrong[0]], pairs.documents[wrong[0]]
+            raise RuntimeError(
+                f"the {label} scores {len(wrong)} of {len(block)} pairs with no finite number, first "
+                f"query {snapshot.split.queries.ids[query]} with document "
+                f"{snapshot.collection.documents.ids[document]}: {scores[wrong[0]]}; its weights are "
+                "damaged: use another model, or train it again"
+            )
+        world.on_main(partial(write_block, folder, keys[block], scores[block]))
     return scores
 
 
@@ -201,10 +203,9 @@ def read_cache(folder: Path, names: Iterable[str]) -> tuple[np.ndarray, np.ndarr
     """
     stored = [np.empty(0, BLOCK)]
     for path in (folder / name for name in names):
-        try:
+        block = None
+        with suppress(ValueError, EOFError):
             block = np.load(path)
-        except (ValueError, EOFError):
-            block = None
         if block is None or _name(block) != path.name:
             raise RuntimeError(
                 f"{path}, with scores of a teacher, is damaged; remove it, and its pairs are scored again"

@@ -8,14 +8,9 @@ import numpy as np
 from pydantic import PositiveInt
 
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.encoders.cross_encoder_model import (
-    CrossEncoderModel,
-    record_text,
-    require_sentence_transformers,
-)
-from pyserini_ance.encoders.family import resolve_model
+from pyserini_ance.encoders import cross_encoder_model
 from pyserini_ance.encoders.hardware import Precision
-from pyserini_ance.encoders.hub import model_file
+from pyserini_ance.encoders.hub import model_file, resolve_model
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, scored_once
 from pyserini_ance.recipe.teacher_training import TRAINED
@@ -52,7 +47,7 @@ class CrossEncoderTeacher(Teacher):
         return frozenset({"model"})
 
     def check_data(self, anchor_set: AnchorSet) -> None:
-        require_sentence_transformers()
+        cross_encoder_model.require_sentence_transformers()
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         snapshot = context.snapshot
@@ -67,7 +62,8 @@ class CrossEncoderTeacher(Teacher):
         def score(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
             model = _load(name, snapshot.device, self.length_tokens, precision, identity)
             rows = zip(query_rows.tolist(), document_rows.tolist(), strict=True)
-            return model.logits([(queries[query], record_text(documents[row])) for query, row in rows])
+            text = cross_encoder_model.record_text
+            return model.logits([(queries[query], text(documents[row])) for query, row in rows])
 
         return scored_once(pairs, identity, context, score, "cross-encoder")
 
@@ -89,16 +85,12 @@ def config_file(model: str) -> Path:
 
     Raises FileNotFoundError if neither has it, and RuntimeError without sentence-transformers.
     """
-    require_sentence_transformers()
-    cure = "a run with `teachers` trains cross-encoders: RUN/teachers/NAME"
-    try:
-        found = model_file(resolve_model(model, KEY), CONFIG, download=True)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error}; {cure}") from None
-    if found is None:
+    cross_encoder_model.require_sentence_transformers()
+    if (found := model_file(resolve_model(model, KEY), CONFIG, download=True)) is None:
         raise FileNotFoundError(
             f"{KEY} {model!r}: no folder with {CONFIG}, and no model of that name in the hub's cache or on "
-            f"the hub; check the name and the connection; {cure}"
+            "the hub; check the name and the connection; a run with `teachers` trains cross-encoders: "
+            "RUN/teachers/NAME"
         )
     return found
 
@@ -114,13 +106,14 @@ def model_digest(name: str) -> str:
 
 
 def forget_model() -> None:
-    """Free the model that was loaded last."""
     _load.cache_clear()
 
 
 @lru_cache(maxsize=1)
 def _load(
     model: str, device: str, length_tokens: int | None, precision: Precision, identity: str
-) -> CrossEncoderModel:
+) -> cross_encoder_model.CrossEncoderModel:
     """Load the model once; later refreshes use it again, unless `identity` says that its files changed."""
-    return CrossEncoderModel(model, device, length_tokens=length_tokens, precision=precision)
+    return cross_encoder_model.CrossEncoderModel(
+        model, device, length_tokens=length_tokens, precision=precision
+    )

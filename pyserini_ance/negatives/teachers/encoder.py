@@ -1,6 +1,7 @@
 """Another dense retriever as teacher: a larger one, or the same one before layers were taken from it."""
 
 import hashlib
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,13 +15,13 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import SIDE_FILE, Family
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.encoders.tokenization import token_folder, token_store
-from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
-from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
+from pyserini_ance.negatives.snapshot import PAIRS_PER_BLOCK, TEACHER_VECTORS
+from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, check_one_of
 from pyserini_ance.recipe.components import component_of
-from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some
+from pyserini_ance.vectors.encoding import ShardedVectors
 
-PAIRS_PER_BLOCK = 65_536
 RUN_MODEL = "model"  # the encoder in a run directory
+LABELS: dict[Side, str] = {"query": "queries of the teacher", "document": "documents of the teacher"}
 
 
 class EncoderTeacher(Teacher):
@@ -37,11 +38,8 @@ class EncoderTeacher(Teacher):
     """Any other encoder, with the settings of the recipe's `encoder:`."""
 
     @model_validator(mode="after")
-    def has_one_encoder(self) -> "EncoderTeacher":
-        if (self.folder is None) == (self.encoder is None):
-            raise ValueError(
-                "give `folder` (an encoder saved by this package, or a run) or `encoder`, one of them"
-            )
+    def check_one_encoder(self) -> "EncoderTeacher":
+        check_one_of(self, "folder", "encoder")
         return self
 
     @property
@@ -58,22 +56,12 @@ class EncoderTeacher(Teacher):
         documents = self._document_vectors(encoder, context)
         rows, positions = np.unique(pairs.queries, return_inverse=True)
         tokens = _tokens(encoder, "query", snapshot.split.queries, context)
-        queries = encode_some(
-            encoder,
-            tokens,
-            rows,
-            "query",
-            snapshot.precision,
-            snapshot.encoding.tokens_per_batch,
-            "queries of the teacher",
-            snapshot.world,
-        )
+        queries = snapshot.encode_some(encoder, tokens, rows, "query", LABELS["query"])
         scores = np.empty(len(pairs), np.float32)
         for start in range(0, len(pairs), PAIRS_PER_BLOCK):
             block = slice(start, start + PAIRS_PER_BLOCK)
-            scores[block] = np.einsum(
-                "pd,pd->p", queries[positions[block]], documents[pairs.documents[block]]
-            )
+            own, others = queries[positions[block]], documents[pairs.documents[block]]
+            scores[block] = np.einsum("pd,pd->p", own, others)
         return scores
 
     def _document_vectors(self, encoder: Encoder, context: TeacherContext) -> ShardedVectors:
@@ -85,17 +73,7 @@ class EncoderTeacher(Teacher):
         key = {"weights": weights, "texts": documents.digest, "precision": snapshot.precision}
         folder = snapshot.scratch / f"{TEACHER_VECTORS}-{weights[:16]}-{snapshot.precision}"
         tokens = _tokens(encoder, "document", documents, context)
-        return encode_shards(
-            folder,
-            key,
-            encoder,
-            tokens,
-            "document",
-            snapshot.precision,
-            snapshot.encoding.tokens_per_batch,
-            "documents of the teacher",
-            snapshot.world,
-        )
+        return snapshot.encode_all(encoder, tokens, folder, key, LABELS["document"])
 
     @staticmethod
     def _saved(folder: Path) -> Path:
@@ -111,7 +89,6 @@ class EncoderTeacher(Teacher):
 
 
 def weights_digest(encoder: Encoder) -> str:
-    """A digest of an encoder's settings and weights."""
     digest = hashlib.sha256(encoder.family.model_dump_json().encode())
     for name, tensor in sorted(encoder.towers.state_dict().items()):
         digest.update(name.encode() + tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
@@ -119,13 +96,7 @@ def weights_digest(encoder: Encoder) -> str:
 
 
 def _tokens(encoder: Encoder, side: Side, texts: Texts, context: TeacherContext) -> TokenStore:
-    tokenizer = encoder.tokenizer
-    folder = token_folder(context.recipe.cache, tokenizer.key(side), texts)
-    label = "documents of the teacher" if side == "document" else "queries of the teacher"
-    world = context.snapshot.world
-
-    def build() -> TokenStore:
-        return token_store(tokenizer, side, texts, folder, label)
-
-    world.on_main(lambda: build() and None)
+    folder = token_folder(context.recipe.cache, encoder.tokenizer.key(side), texts)
+    build = partial(token_store, encoder.tokenizer, side, texts, folder, LABELS[side])
+    context.snapshot.world.on_main(lambda: build() and None)
     return build()

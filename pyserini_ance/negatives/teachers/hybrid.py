@@ -40,7 +40,7 @@ class Hybrid(Teacher):
     def check_weights(self) -> "Hybrid":
         if self.weights and len(self.weights) != len(self.teachers):
             raise ValueError(
-                f"{len(self.weights)} weights for {len(self.teachers)} teachers; pass one for each teacher"
+                f"{len(self.weights)} weights for {len(self.teachers)} teachers; pass one for each"
             )
         return self
 

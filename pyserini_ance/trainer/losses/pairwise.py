@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 from pydantic import Field, PositiveInt
+from torch import Tensor
 from torch.nn.functional import pad, softplus
 
 from pyserini_ance.trainer.losses.base import DistillationLoss, Loss, Scaled, Scaling, mean_of
@@ -27,11 +28,11 @@ class Pairs:
     Source: Zhan et al. 2020, arXiv:2010.10469, Algorithm 1, line 7: all pairs with l_s > l_t.
     """
 
-    positives: torch.Tensor
-    mask: torch.Tensor
+    positives: Tensor
+    mask: Tensor
 
     @classmethod
-    def of(cls, labels: torch.Tensor, mask: torch.Tensor, max_positives: int | None = None) -> "Pairs":
+    def of(cls, labels: Tensor, mask: Tensor, max_positives: int | None = None) -> "Pairs":
         positive = (labels > 0) & mask
         if max_positives is None:
             max_positives = int(positive.sum(1).max())
@@ -40,15 +41,15 @@ class Pairs:
         lesser = labels[:, None, :] < labels.gather(1, columns)[:, :, None]
         return cls(columns, (is_positive > 0)[:, :, None] & lesser & mask[:, None, :])
 
-    def of_positives(self, values: torch.Tensor) -> torch.Tensor:
+    def of_positives(self, values: Tensor) -> Tensor:
         """(B, P, 1): the positives' values, of `values` (B, n)."""
         return values.gather(1, self.positives)[:, :, None]
 
-    def differences(self, values: torch.Tensor) -> torch.Tensor:
+    def differences(self, values: Tensor) -> Tensor:
         """(B, P, n): the positive's value minus the other document's, of `values` (B, n)."""
         return self.of_positives(values) - values[:, None, :]
 
-    def mean(self, values: torch.Tensor) -> torch.Tensor:
+    def mean(self, values: Tensor) -> Tensor:
         """(B,): the mean over an anchor's pairs of `values` (B, P, n); 0 for an anchor without pairs."""
         return mean_of(values, self.mask)
 
@@ -66,8 +67,8 @@ class Hinge(Pairwise, Loss):
     """The margin between positive and negative, in units of the score; far below 1 for cosines."""
 
     def __call__(
-        self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, max_positives: int | None = None
-    ) -> torch.Tensor:
+        self, scores: Tensor, labels: Tensor, mask: Tensor, max_positives: int | None = None
+    ) -> Tensor:
         pairs = Pairs.of(labels, mask, max_positives)
         return pairs.mean(torch.relu(self.margin - pairs.differences(scores)))
 
@@ -82,8 +83,8 @@ class RankNet(Pairwise, Scaled):
     kind: Literal["ranknet"] = "ranknet"
 
     def __call__(
-        self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, max_positives: int | None = None
-    ) -> torch.Tensor:
+        self, scores: Tensor, labels: Tensor, mask: Tensor, max_positives: int | None = None
+    ) -> Tensor:
         pairs = Pairs.of(labels, mask, max_positives)
         return pairs.mean(softplus(-self.scaled(pairs.differences(scores))))
 
@@ -98,13 +99,8 @@ class MarginMse(Pairwise, DistillationLoss, Scaling):
     kind: Literal["margin_mse"] = "margin_mse"
 
     def __call__(
-        self,
-        scores: torch.Tensor,
-        labels: torch.Tensor,
-        mask: torch.Tensor,
-        teacher: torch.Tensor,
-        max_positives: int | None = None,
-    ) -> torch.Tensor:
+        self, scores: Tensor, labels: Tensor, mask: Tensor, teacher: Tensor, max_positives: int | None = None
+    ) -> Tensor:
         pairs = Pairs.of((labels > 0).float(), mask, max_positives)
         teacher = teacher.masked_fill(~mask, 0.0)
         margins = self.scaled(pairs.differences(scores))
@@ -136,16 +132,14 @@ class LambdaRank(Pairwise, Scaled):
         return self.measure == "nDCG"
 
     def __call__(
-        self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, max_positives: int | None = None
-    ) -> torch.Tensor:
+        self, scores: Tensor, labels: Tensor, mask: Tensor, max_positives: int | None = None
+    ) -> Tensor:
         pairs = Pairs.of(labels, mask, max_positives)
         changes = {"RR": self._rr, "nDCG": self._ndcg, "adore_rr": self._sum_rr}[self.measure]
         weights = changes(pairs, ranks_of(scores.detach(), labels, mask), labels, mask)
         return pairs.mean(weights * softplus(-self.scaled(pairs.differences(scores))))
 
-    def _rr(
-        self, pairs: Pairs, ranks: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor
-    ) -> torch.Tensor:
+    def _rr(self, pairs: Pairs, ranks: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         """(B, P, n): the change of 1 / rank of the first relevant document when a pair swaps its ranks."""
         relevant = (labels > 0) & mask
         # One column more, because topk needs two.
@@ -155,33 +149,27 @@ class LambdaRank(Pairwise, Scaled):
         after = torch.minimum(rest, ranks[:, None, :])
         return (self._cut(1 / first, first) - self._cut(1 / after, after)).abs() * ~relevant[:, None, :]
 
-    def _sum_rr(
-        self, pairs: Pairs, ranks: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor
-    ) -> torch.Tensor:
+    def _sum_rr(self, pairs: Pairs, ranks: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         return pairs.differences(self._cut(1 / ranks, ranks)).abs() * (labels <= 0)[:, None, :]
 
-    def _ndcg(
-        self, pairs: Pairs, ranks: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor
-    ) -> torch.Tensor:
+    def _ndcg(self, pairs: Pairs, ranks: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         gains, discounts = (labels * mask).clamp(min=0), self._cut(1 / torch.log2(1 + ranks), ranks)
         # Ranks are a permutation: sorted, the best gain meets the largest discount.
-        ideal = (
-            gains.sort(dim=1, descending=True).values * discounts.sort(dim=1, descending=True).values
-        ).sum(1)
+        best = gains.sort(dim=1, descending=True).values
+        ideal = (best * discounts.sort(dim=1, descending=True).values).sum(1)
         return pairs.differences(gains) * pairs.differences(discounts).abs() / ideal[:, None, None]
 
-    def _cut(self, values: torch.Tensor, ranks: torch.Tensor) -> torch.Tensor:
+    def _cut(self, values: Tensor, ranks: Tensor) -> Tensor:
         return values if self.cutoff is None else values.masked_fill(ranks > self.cutoff, 0.0)
 
 
-def ranks_of(scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def ranks_of(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
     """(B, n) float32 ranks from 1 by descending score, masked columns after all others.
 
     Among equal scores the less relevant document ranks higher, so that neither chance nor the order of
     columns favours a positive.
     """
     by_label = labels.argsort(dim=1, stable=True)
-    by_score = (
-        scores.masked_fill(~mask, -torch.inf).gather(1, by_label).argsort(dim=1, descending=True, stable=True)
-    )
+    masked = scores.masked_fill(~mask, -torch.inf).gather(1, by_label)
+    by_score = masked.argsort(dim=1, descending=True, stable=True)
     return by_label.gather(1, by_score).argsort(dim=1) + 1.0

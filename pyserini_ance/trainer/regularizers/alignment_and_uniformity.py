@@ -36,6 +36,5 @@ class Uniformity(Regularizer):
     def _of(self, vectors: torch.Tensor) -> torch.Tensor:
         """The uniformity of the vectors (N, D) of one side; 0 for a single text."""
         exponents = -self.t * torch.pdist(vectors).square()
-        return (
-            torch.logsumexp(exponents, 0) - math.log(len(exponents)) if len(exponents) else vectors.sum() * 0
-        )
+        count = len(exponents)
+        return torch.logsumexp(exponents, 0) - math.log(count) if count else vectors.sum() * 0

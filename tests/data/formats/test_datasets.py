@@ -75,20 +75,6 @@ def test_local_files_are_known_and_hub_names_are_not(recipe, tmp_path):
     assert {key for key, _ in listed[2:]} == {"data.splits.train.path", "data.splits.dev.path"}
 
 
-def test_columns_may_have_other_names_and_cells_are_not_converted(recipe, tmp_path):
-    """pandas and Arrow would read 007 as 7, NA as a missing value, and 2020-01-01 as a date."""
-    (tmp_path / "other.csv").write_text("pid,passage\n007,NA\n8,2020-01-01\n")
-    (tmp_path / "qrels.csv").write_text("q,p\nq1,8\nq2,007\n")
-    columns = {"id": "pid", "text": "passage", "title": None}
-    documents = {"path": str(tmp_path / "other.csv"), "columns": columns}
-    columns = {"query": "q", "document": "p", "grade": None}
-    split = {"path": str(tmp_path / "qrels.csv"), "columns": columns}
-    collection = Datasets(documents=documents, queries=recipe["queries"], splits={"train": split}).read()
-    assert collection.documents.ids == ["007", "8"]
-    assert collection.documents.columns == {"text": ["NA", "2020-01-01"]}
-    assert collection.judgments("train") == {"q1": {"8": 1}, "q2": {"007": 1}}
-
-
 @pytest.mark.parametrize(
     ("part", "change", "message"),
     [

@@ -44,21 +44,6 @@ def answers(split) -> list[list[str]]:
     return [read_answers(split.queries, row) for row in range(len(split.queries))]
 
 
-def test_the_files_are_read(recipe):
-    collection = Dpr(**recipe).read()
-    train, test = collection.split("train"), collection.split("test")
-    assert collection.documents.ids == ["1", "2", "3"]
-    texts = ['Aaron ( or ; "Ahärôn") is\ta prophet.', "The year 1984.", "No title."]
-    assert collection.documents.columns == {"title": ["Aaron", '"1984"', ""], "text": texts}
-    assert (train.queries.ids, train.queries.columns["text"]) == (["0", "2"], ["which year", "who"])
-    assert [train.known_positives("query").of(row).tolist() for row in range(2)] == [[1, 0], [0]]
-    assert test.queries.ids == ["0", "1"]
-    assert test.queries.columns["text"] == ["which year", 'who is "Ahärôn"?']
-    assert answers(test) == [["1984", "it's 1984"], ["Aaron", "Moses' brother"]]
-    assert answers(train) == [["1984"], ["1984"]]
-    assert collection.skipped == {"train queries without positives": 1, "test queries without positives": 1}
-
-
 def test_questions_may_have_their_passages_in_another_file(recipe, tmp_path):
     """By text, whatever the blanks; `keep_unjudged` keeps the others, in the order of the questions."""
     (tmp_path / "all.csv").write_text("who\t['a']\nno one\t['b']\nwhich year\t['c']\nwho\t['d']\n")
@@ -125,29 +110,6 @@ def test_qrels_replace_the_positives_of_the_file(recipe, tmp_path):
     recipe["splits"]["train"]["qrels"] = tmp_path / "test.qrels"
     train = Dpr(**recipe).read().split("train")
     assert [train.known_positives("query").of(row).tolist() for row in range(2)] == [[1], [0]]
-
-
-LISTS = ["['a', 'b'", "['a', 1984]", "'a'", "['a' 'b']", "['a', {[]}]", "['\\x']", "Paris"]
-
-
-@pytest.mark.parametrize(
-    ("name", "line", "message"),
-    [
-        ("psgs_w100.tsv", "4\tno title", "line 5: 2 columns in .*; expected 3 columns separated by one tab"),
-        *(
-            ("test.qa.csv", f"q\t{one}", "line 4: answers .*; expected a Python list of strings")
-            for one in LISTS
-        ),
-        # U+001D differs from \\r in one bit. Pyserini, which evaluates the list, fails on it as well.
-        ("test.qa.csv", "q\t['a']\x1d", "line 4: answers .*; expected a Python list of strings"),
-        ("test.qa.csv", '{"question": "q", "answer": "a"}', "line 4: answer 'a'; expected a list of strings"),
-    ],
-)
-def test_malformed_input_is_an_error(recipe, tmp_path, name, line, message):
-    with (tmp_path / name).open("a") as file:
-        file.write(line)
-    with pytest.raises(ValueError, match=message):
-        Dpr(**recipe).read()
 
 
 @pytest.fixture

@@ -1,12 +1,10 @@
 """The checks that all adapters share, on entries that are made in memory."""
 
-import logging
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
-from pyserini_ance.data import collection, collection_cache
+from pyserini_ance.data import texts
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.collection_cache import open_collection, store_collection
 from pyserini_ance.data.formats import builder
@@ -45,21 +43,7 @@ QUERIES = entries("queries", ("q1", "first"), ("q2", "second"), ("q3", "third"))
 
 
 def assembled(documents=DOCUMENTS, queries=QUERIES, rows=(("q1", "d1", 1),), **settings):
-    """The collection in memory; documents in a file must give the same collection, or the same error."""
-    data = Given(documents, queries, rows, **settings)
-    with TemporaryDirectory() as folder:
-        try:
-            stored = data.read(Path(folder, "documents"))
-        except ValueError as error:
-            with pytest.raises(ValueError) as again:
-                data.read()
-            assert str(again.value) == str(error)
-            raise
-        read = data.read()
-        assert (stored.digest, stored.skipped) == (read.digest, read.skipped)
-        assert stored.documents.digest == Texts(stored.documents.ids, stored.documents.columns).digest
-        assert list(stored.documents.ids) == list(read.documents.ids)
-    return read
+    return Given(documents, queries, rows, **settings).read()
 
 
 class Splits(Format):
@@ -87,14 +71,6 @@ def test_a_split_without_judgments_keeps_all_its_queries():
     object.__setattr__(data, "given", RawData(DOCUMENTS, {"test": (QUERIES, None)}))
     with pytest.raises(ValueError, match="split 'test' has neither `qrels` nor questions with answers; exp"):
         data.read()
-
-
-def test_queries_without_positives_are_skipped_with_a_count(caplog):
-    with caplog.at_level(logging.WARNING):
-        collection = assembled(rows=[("q1", "d1", 1), ("q2", "d1", 0)])
-    counts = {"dev queries without positives": 2, "dev judgments of queries without positives": 1}
-    assert collection.skipped == counts and list(collection.split("dev").queries.ids) == ["q1"]
-    assert all(f"skipped: {count} {what}" in caplog.text for what, count in counts.items())
 
 
 def test_rows_follow_the_files_and_a_pair_has_one_grade():
@@ -131,11 +107,14 @@ def test_what_does_not_fit_is_an_error(given, message):
 
 
 @pytest.mark.parametrize("rows", [2, 5])
-def test_documents_of_several_blocks(monkeypatch, rows):
-    for module in (builder, collection, collection_cache):
+def test_documents_of_several_blocks(monkeypatch, tmp_path, rows):
+    for module in (builder, texts):
         monkeypatch.setattr(module, "ROWS_PER_BATCH", rows)
     given = entries("file", *((f"d{n}", f"text {n}") for n in range(5)))
-    documents = assembled(given, rows=[("q1", "d4", 1)]).documents
+    data = Given(given, QUERIES, [("q1", "d4", 1)])
+    mapped, read = data.read(tmp_path / "documents"), data.read()
+    documents = mapped.documents
+    assert mapped.digest == read.digest and documents.digest == Texts(documents.ids, documents.columns).digest
     assert list(documents.ids) == [f"d{n}" for n in range(5)] and documents[4] == {"text": "text 4"}
     with pytest.raises(ValueError, match="file, line 1: document id 'd3' was already given in file, line 4"):
         assembled([*given, *entries("file", ("d3", "x"))])

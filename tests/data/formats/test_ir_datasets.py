@@ -83,48 +83,27 @@ def test_without_a_text_field_the_default_text_is_used(package):
     assert collection.split("test").queries.columns == {"text": ["a topic"]}
 
 
+def broken(*records):
+    """Records, after which the parser of ir_datasets stops."""
+    yield from records
+    raise RuntimeError("expected 4 columns, got 3")
+
+
 @pytest.mark.parametrize(
-    ("documents", "split", "message"),
+    ("documents", "split", "part", "message"),
     [
-        ("beir/fewer", "beir/few/train", "data.documents: ir_datasets has no data set 'beir/fewer'"),
-        ("old/few", "beir/few/train", "ir_datasets/old/few/docs, line 1: a record with the fields doc_id"),
+        ("beir/fewer", "beir/few/train", {}, "data.documents: ir_datasets has no data set 'beir/fewer'"),
+        ("beir/few", "old/few", {}, "data.splits.train: ir_datasets has no queries in 'old/few'; see"),
+        ("old/few", "beir/few/train", {}, "ir_datasets/old/few/docs, line 1: a record with the fields doc"),
+        ("beir/few", "x", {"queries": [Query(None, "text")]}, "x/queries, line 1: id None; expected a str"),
+        ("beir/few", "x", {"qrels": [Judged("q1", "d1", 1.5, "0")]}, "x/qrels, line 1: relevance 1.5; expec"),
+        ("beir/few", "x", {"qrels": broken(QRELS[0])}, r"x/qrels, line 2: ir_datasets stops here \(RuntimeE"),
     ],
 )
-def test_missing_data_sets_and_records_are_errors(package, documents, split, message):
+def test_missing_and_malformed_data_is_named(package, documents, split, part, message):
+    package["x"] = dataset(**{"queries": [Query("q1", "which")], "qrels": QRELS, **part})
     with pytest.raises(ValueError, match=message):
         IrDatasets(documents=documents, splits={"train": split}).read()
-
-
-@pytest.mark.parametrize(
-    ("part", "record", "message"),
-    [
-        ("queries", Query(None, "text"), "few/queries, line 2: id None; expected a string under query_id"),
-        ("qrels", Judged("q1", "d1", 1.5, "0"), "few/qrels, line 2: relevance 1.5; expected a whole number"),
-        (
-            "qrels",
-            RuntimeError("expected 4 columns, got 3"),
-            r"few/qrels, line 2: ir_datasets stops here \(RuntimeError: expected 4",
-        ),
-    ],
-)
-def test_a_malformed_record_is_an_error(package, part, record, message):
-    """A record that is an exception stands for an error of ir_datasets' parser at that record."""
-
-    def records(good, bad):
-        yield from good
-        if isinstance(bad, Exception):
-            raise bad
-        yield bad
-
-    good = {
-        "docs": [Document("d1", "One.", "1", {})],
-        "queries": [Query("q1", "which")],
-        "qrels": [Judged("q1", "d1", 1, "0")],
-    }
-    package["few"] = dataset(**good)
-    setattr(package["few"], f"{part}_iter", lambda: records(good[part], record))
-    with pytest.raises(ValueError, match=message):
-        IrDatasets(documents="few", splits={"train": "few"}).read()
 
 
 def test_without_the_package_the_error_says_what_to_install(monkeypatch):

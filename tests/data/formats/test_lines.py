@@ -10,23 +10,6 @@ def write(path, content: bytes):
     return path
 
 
-@pytest.mark.parametrize("name", ["lines.txt", "lines.txt.gz"])
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"a\r\nb\r\n", [(1, "a"), (2, "b")]),
-        (b"a\r\r\nb\r\r\n\r\r\n", [(1, "a"), (2, "b")]),
-        (b"a\n\n\nb\n\n", [(1, "a"), (4, "b")]),
-        (b"\xef\xbb\xbfa\n", [(1, "a")]),
-        ("007\tna\u00efve\u2028text \n".encode(), [(1, "007\tna\u00efve\u2028text ")]),
-        (b"", []),
-    ],
-)
-def test_lines_and_their_numbers(tmp_path, name, content, expected):
-    path = write(tmp_path / name, content)
-    assert [(line.number, line.text) for line in read_lines(path)] == expected
-
-
 @pytest.mark.parametrize(
     ("name", "raw", "message"),
     [
@@ -61,8 +44,10 @@ def test_values_of_a_row(tmp_path):
     def line(text: str) -> Line:
         return Line(tmp_path, 1, text)
 
-    assert line("1\ta b").columns(("id", "text")) == ["1", "a b"]
-    assert line("1 0\td  2").columns(("query", "0", "document", "grade"), None) == ["1", "0", "d", "2"]
+    texts = ("0", "-1", "+2", " 3 ", "007", "999999999")
+    assert [grade_of(line(text), text) for text in texts] == [0, -1, 2, 3, 7, 999999999]
+    assert line("1\ta b").cells(("id", "text"), filled=True) == ["1", "a b"]
+    assert line("1 0\td  2").cells(("query", "0", "document", "grade"), None) == ["1", "0", "d", "2"]
     assert line('a\t\t "b"').cells(("id", "title", "text")) == ["a", "", ' "b"']
     for text, expected in (
         ("a\t", ["a", ""]),
@@ -74,7 +59,7 @@ def test_values_of_a_row(tmp_path):
 
 NAMES = ("id", "text")
 READERS = {
-    "columns": lambda line: line.columns(NAMES),
+    "columns": lambda line: line.cells(NAMES, filled=True),
     "quoted": lambda line: line.cells(NAMES, is_quoted=True),
     "json": Line.json,
     "grade": lambda line: grade_of(line, line.text),
@@ -86,7 +71,7 @@ READERS = {
     [
         ("columns", "1", "1 columns in '1'; expected 2 columns separated by one tab: id, text; "),
         ("columns", "1\ta\tb", "3 columns"),
-        ("columns", "1\t", "empty text"),
+        ("columns", "1\t", "an empty column"),
         ("columns", "x" * 200, "1 columns in '" + "x" * 60 + r"x*\.\.\.;"),
         ("quoted", "a", "1 columns in 'a'; expected 2 columns separated by one tab: id, text"),
         ("quoted", "a\t" + "b" * 200_000, "field larger than field limit .*; expected 2 columns"),
@@ -104,8 +89,3 @@ def test_a_line_of_another_layout_is_an_error(tmp_path, kind, text, message):
     with pytest.raises(ValueError, match=rf"t\.tsv, line 3: {message}") as error:
         READERS[kind](Line(tmp_path / "t.tsv", 3, text))
     assert len(str(error.value)) < 1000
-
-
-def test_whole_numbers(tmp_path):
-    texts = ("0", "-1", "+2", " 3 ", "007", "999999999")
-    assert [grade_of(Line(tmp_path, 1, ""), text) for text in texts] == [0, -1, 2, 3, 7, 999999999]

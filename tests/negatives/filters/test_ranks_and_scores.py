@@ -34,11 +34,6 @@ def test_a_margin_is_below_the_positive_and_nothing_without_its_score(rule, firs
     assert rule.mask(found).tolist() == [first, NONE, last]
 
 
-def test_a_source_without_positive_scores_is_rejected():
-    with pytest.raises(ValueError, match="gives positives no score; remove the filter"):
-        AbsoluteMargin(margin=1).mask(candidates_of([[0]], [[1]]))
-
-
 def test_candidates_above_the_score_are_removed_whatever_the_positive_scores():
     scores = np.array([[9.0, 7.5, 7.0], [7.6, 7.4, -3.0]])
     for positives in (None, [100, -100]):

@@ -165,7 +165,7 @@ def test_a_cross_encoder_whose_files_changed_is_loaded_again(monkeypatch, tmp_pa
             return np.full(len(pairs), self.value, np.float32)
 
     cross_encoder._load.cache_clear()
-    monkeypatch.setattr(cross_encoder, "CrossEncoderModel", Model)
+    monkeypatch.setattr(cross_encoder.cross_encoder_model, "CrossEncoderModel", Model)
     found = candidates_of([[0], [2]], [[1, 2, 3], [0, 1, PADDING]])
     found.snapshot.recipe = SimpleNamespace(cache=tmp_path)
     rule = TeacherFilter(teacher={"kind": "cross_encoder", "model": str(folder)}, max_score=0.5)

@@ -1,26 +1,8 @@
-import itertools
-import math
+"""What values that agree with loops (`test_objective.py`) leave open: equal vectors, and one alone."""
 
-import pytest
 import torch
 
-from pyserini_ance.trainer.regularizers.alignment_and_uniformity import Alignment, Uniformity
-
-
-def slow(vectors: torch.Tensor, t: float) -> float:
-    terms = [
-        math.exp(-t * sum((a - b) ** 2 for a, b in zip(x, y, strict=True)))
-        for x, y in itertools.combinations(vectors.tolist(), 2)
-    ]
-    return math.log(sum(terms) / len(terms))
-
-
-@pytest.mark.parametrize("t", [2, 5])
-def test_it_agrees_with_a_slow_loop_over_both_sides(t):
-    torch.manual_seed(0)
-    anchors, positives = (torch.nn.functional.normalize(torch.randn(count, 4), dim=1) for count in (6, 9))
-    found = Uniformity(t=t)(anchors, positives, torch.empty(0, 2).long())
-    assert found.item() == pytest.approx(slow(anchors, t) + slow(positives, t), rel=1e-5)
+from pyserini_ance.trainer.regularizers.alignment_and_uniformity import Uniformity
 
 
 def test_gradients_push_apart_and_stay_finite_where_vectors_are_equal():
@@ -34,9 +16,3 @@ def test_a_single_text_is_uniform():
     found = Uniformity()(vectors, vectors, torch.tensor([[0, 0]]))
     found.backward()
     assert found.item() == 0 and vectors.grad.abs().sum() == 0
-
-
-def test_alignment_is_the_mean_squared_distance_of_the_pairs():
-    anchors, positives = torch.tensor([[0.0, 0], [1, 1]]), torch.tensor([[3.0, 4], [1, 1], [1, 2]])
-    pairs = torch.tensor([[0, 0], [1, 1], [1, 2]])
-    assert Alignment()(anchors, positives, pairs).item() == pytest.approx((25 + 0 + 1) / 3)

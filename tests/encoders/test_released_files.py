@@ -26,18 +26,13 @@ POOLER = {"pooler.dense.weight": (32, 32), "pooler.dense.bias": (32,)}
 @pytest.fixture(scope="module")
 def towers(tiny_bert) -> dict[str, dict[str, torch.Tensor]]:
     """A BERT's weights for each side, under BERT's names; those of documents are a tenth smaller."""
-    weights = BertModel.from_pretrained(tiny_bert).state_dict()
-    return {
-        side: {name: weights[name] * scale for name in BERT}
-        for side, scale in (("queries", 1.0), ("documents", 0.9))
-    }
+    weights, scales = BertModel.from_pretrained(tiny_bert).state_dict(), {"queries": 1.0, "documents": 0.9}
+    return {side: {name: weights[name] * scale for name in BERT} for side, scale in scales.items()}
 
 
 @pytest.fixture(scope="module")
 def bert_folder(tiny_bert):
-    """Write a folder with these weights, settings of config.json and, unless it comes without, BERT's
-    tokenizer.
-    """
+    """Write a folder with these weights, settings of config.json, and BERT's tokenizer if wanted."""
 
     def write(folder, weights: dict[str, torch.Tensor], tokenizer: bool = True, **config):
         folder.mkdir(parents=True, exist_ok=True)
@@ -191,10 +186,8 @@ def test_a_file_that_is_no_dpr_checkpoint(towers, start_file, tmp_path, content,
     if content == "program":
         with zipfile.ZipFile(tmp_path / "x.cp", "w") as file:  # torch.load starts files with this member
             file.writestr("x/constants.pkl", b"")
-    elif isinstance(content, str):
-        dpr_file(towers, tmp_path / "x.cp", **{content + "encode_proj.bias": torch.zeros(8)})
     else:
-        torch.save(content, tmp_path / "x.cp")
+        dpr_file(towers, tmp_path / "x.cp", **{content + "encode_proj.bias": torch.zeros(8)})
     with pytest.raises(RuntimeError, match=message):
         start_file(tmp_path / "x.cp")
 
@@ -239,7 +232,7 @@ def test_a_pair_as_tevatron_and_ance_tele_write_it(tevatron, expected, start, re
     assert caplog.messages == []
     BertTokenizer.from_pretrained(tiny_bert).save_pretrained(tevatron)
     assert_same_vectors(start(tevatron, tied=False), expected, records)
-    with pytest.raises(ValueError, match="two towers, query_model and passage_model; set encoder.tied=false"):
+    with pytest.raises(ValueError, match="tevatron has two towers; set encoder.tied=false"):
         start(tevatron)
 
 

@@ -1,0 +1,225 @@
+"""Texts: the ids and fields of documents or queries, in memory or memory-mapped from an Arrow file."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyserini_ance.storage.files import path_in_errors
+
+ROWS_PER_BATCH = 4096
+
+
+class Strings(Sequence[str]):
+    """A read-only sequence of strings in an Arrow column of type `large_string`."""
+
+    def __init__(self, array: pa.ChunkedArray):
+        self.array = array
+
+    @classmethod
+    def of(cls, values: Sequence[str]) -> "Strings":
+        if isinstance(values, Strings):
+            return values
+        return cls(pa.chunked_array([pa.array(values, pa.large_string())]))
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[str]: ...
+
+    def __getitem__(self, row: int | slice) -> str | list[str]:
+        return self.array[row].to_pylist() if isinstance(row, slice) else self.array[row].as_py()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), ROWS_PER_BATCH):
+            yield from self[start : start + ROWS_PER_BATCH]
+
+    def rows_of(self, strings: Iterable[str]) -> np.ndarray:
+        """(n,) int64: the row of each of n strings, -1 for one that is not there. All rows are read once."""
+        # Half a surrogate pair, which is never a stored string, can be looked up as bytes.
+        wanted = pa.array([string.encode("utf-8", "surrogatepass") for string in strings], pa.large_binary())
+        distinct = wanted.dictionary_encode()
+        matches = pc.index_in(self.array.cast(pa.large_binary()), value_set=distinct.dictionary)
+        rows = np.flatnonzero(matches.is_valid().to_numpy())
+        row_of = np.full(len(distinct.dictionary), -1)
+        row_of[matches.drop_null().to_numpy()] = rows
+        return row_of[distinct.indices.to_numpy()]
+
+    def first_repeat(self) -> tuple[int, int] | None:
+        """The first row whose string occurs again, and the row of its next occurrence; None without any."""
+        order = pc.sort_indices(self.array)  # a stable sort
+        ordered = self.array.take(order)
+        repeats = np.flatnonzero(pc.equal(ordered[:-1], ordered[1:]).to_numpy())
+        rows = order.to_numpy()
+        return min(zip(rows[repeats].tolist(), rows[repeats + 1].tolist(), strict=True), default=None)
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """Documents or queries: each row has an id and a value of every field. Compare by `digest`.
+
+    stored_digest: the digest of texts that were hashed when they were stored. path: the file that they are
+    memory-mapped from.
+    """
+
+    ids: Sequence[str]
+    columns: Mapping[str, Sequence[str]]
+    stored_digest: str = ""
+    path: Path | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self):,} rows: {', '.join(self.columns)})"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """For `pickle`: another process maps texts that are in a file."""
+        if self.path is None:
+            return super().__reduce_ex__(protocol)
+        return open_texts, (self.path.absolute(), self.digest)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, row: int) -> dict[str, str]:
+        return {name: values[row] for name, values in self.columns.items()}
+
+    def take(self, rows: Iterable[int]) -> list[dict[str, str]]:
+        return [self[row] for row in rows]
+
+    def subset(self, rows: Sequence[int] | np.ndarray) -> "Texts":
+        """Select these rows and renumber them in the order given."""
+        columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
+        return Texts([self.ids[row] for row in rows], columns)
+
+    def between(self, first: int, stop: int) -> "Texts":
+        """The texts from row `first` to row `stop`, not copied if they are in Arrow columns."""
+        ids, *columns = (
+            Strings.of(values).array[first:stop] for values in (self.ids, *self.columns.values())
+        )
+        return Texts(Strings(ids), dict(zip(self.columns, map(Strings, columns), strict=True)))
+
+    def blocks(self, size: int) -> Iterator[list[dict[str, str]]]:
+        """Iterate over the texts in blocks of `size`."""
+        for start in range(0, len(self), size):
+            columns = [values[start : start + size] for values in self.columns.values()]
+            yield [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    @cached_property
+    def rows(self) -> Mapping[str, int]:
+        """The row of each id. It takes 100 bytes for each id; for many documents use `rows_of`."""
+        return {id: row for row, id in enumerate(self.ids)}
+
+    def rows_of(self, ids: Iterable[str]) -> np.ndarray:
+        """(n,) int64: the row of each of n ids, -1 for an unknown one."""
+        return Strings.of(self.ids).rows_of(ids)
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 over the field names, and over ids and fields, ROWS_PER_BATCH rows at a time."""
+        if self.stored_digest:
+            return self.stored_digest
+        sha = _new_digest(self.columns)
+        for start in range(0, len(self), ROWS_PER_BATCH):
+            for values in (self.ids, *self.columns.values()):
+                _add_strings(sha, pa.array(values[start : start + ROWS_PER_BATCH], pa.large_string()))
+        return sha.hexdigest()
+
+
+class TextsWriter:
+    """Write texts into a new Arrow file, or, without a path, into memory, in blocks of ROWS_PER_BATCH."""
+
+    def __init__(self, fields: Sequence[str], path: Path | None = None):
+        self.path = path
+        self._sha = _new_digest(fields)
+        self._schema = pa.schema([(name, pa.large_string()) for name in ("id", *fields)])
+        if path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = pa.OSFile(str(path), "wb") if path else pa.BufferOutputStream()
+        self._writer = pa.ipc.new_file(self._file, self._schema)
+
+    def append(self, columns: Sequence[Sequence[str | None]]) -> None:
+        """Append ROWS_PER_BATCH rows, or fewer at the end: ids, and for each field as many values."""
+        arrays = [pa.array(values, pa.large_string()) for values in columns]
+        with path_in_errors(self.path or Path()):
+            self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
+        for array in arrays if self.path else ():
+            _add_strings(self._sha, array)
+
+    def finish(self) -> Texts:
+        """The texts; those of a file are mapped from it."""
+        with path_in_errors(self.path or Path()):
+            self._writer.close()
+        if self.path is None:
+            return _opened(pa.BufferReader(self._file.getvalue()))
+        self.close()
+        return open_texts(self.path, self._sha.hexdigest())
+
+    def close(self) -> None:
+        """Close the file, which is complete only after `finish`."""
+        if not self._file.closed:
+            with path_in_errors(self.path or Path()):
+                self._file.close()
+
+
+def write_texts(path: Path, texts: Texts) -> None:
+    """Write `texts` into a new file. Texts of a file are hard-linked, or copied if links fail."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if texts.path is not None:
+        try:
+            os.link(texts.path, path)
+        except OSError:
+            shutil.copyfile(texts.path, path)
+        return
+    writer = TextsWriter(list(texts.columns), path)
+    for start in range(0, len(texts), ROWS_PER_BATCH):
+        block = slice(start, start + ROWS_PER_BATCH)
+        writer.append([values[block] for values in (texts.ids, *texts.columns.values())])
+    writer.finish()
+
+
+def open_texts(path: Path, digest: str) -> Texts:
+    """Map the texts in a file that `TextsWriter` wrote; `digest` is theirs."""
+    return _opened(pa.memory_map(str(path)), digest, path)
+
+
+def _opened(source: pa.NativeFile, digest: str = "", path: Path | None = None) -> Texts:
+    table = pa.ipc.open_file(source).read_all()
+    ids, *columns = map(Strings, table.columns)
+    return Texts(ids, dict(zip(table.column_names[1:], columns, strict=True)), digest, path)
+
+
+def _new_digest(fields: Iterable[str]) -> "hashlib._Hash":
+    """The hash of texts with these fields, to which `_add_strings` adds ids and fields, block by block."""
+    sha = hashlib.sha256()
+    names = [name.encode() for name in fields]
+    add_chunks(sha, [str(len(names)).encode(), *names])
+    return sha
+
+
+def add_chunks(sha: "hashlib._Hash", chunks: Iterable[bytes]) -> None:
+    """Add each chunk to the hash, preceded by its length."""
+    for chunk in chunks:
+        sha.update(len(chunk).to_bytes(8, "little") + chunk)
+
+
+def _add_strings(sha: "hashlib._Hash", array: pa.Array) -> None:
+    """Add the lengths in bytes, int64, and the UTF-8 text of an array of type `large_string` to a hash."""
+    _, offsets, text = array.buffers()
+    bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    sha.update(np.diff(bounds).tobytes())
+    if text:
+        sha.update(memoryview(text)[bounds[0] : bounds[-1]])
