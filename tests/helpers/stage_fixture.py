@@ -12,12 +12,10 @@ from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer.executors import SyncExecutor
 from pyserini_ance.trainer.trainer import StageTrainer
 
+NLL = {"kind": "nll", "scale": 0.1}
 MIXED = {
-    "query": {
-        "negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 2}],
-        "loss": {"kind": "nll", "scale": 0.1},
-    },
-    "batch": {"in_batch_negatives": True, "loss": {"kind": "nll", "scale": 0.1}, "weight": 0.5},
+    "query": {"negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 2}], "loss": NLL},
+    "batch": {"in_batch_negatives": True, "loss": NLL, "weight": 0.5},
 }
 
 
