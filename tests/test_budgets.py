@@ -33,7 +33,7 @@ ROOMS = {
     "pyserini_bridge": 1_370,
     "recipe": 2_152,
     "refresher": 350,
-    "reports": 2_008,
+    "reports": 2_009,
     "runs": 1_095,
     "storage": 780,
     "trainer": 2_851,
