@@ -51,7 +51,7 @@ def main(
         parsing.refuse("pass --corpus with --encoder, or --from-index alone, or --merge alone")
     if not corpus:
         reason = f"{'--from-index' if from_index else '--merge'} takes vectors as they are"
-        given = {"tokens_per_batch": tokens_per_batch, "shard": shard, "pooling": pooling}
+        given: dict[str, object] = {"tokens_per_batch": tokens_per_batch, "shard": shard, "pooling": pooling}
         given |= {"normalize": normalize is not None, "index_factory": merge and index_factory}
         parsing.refuse_options(reason, **given, query_length=query_length, document_length=document_length)
     if format != "faiss":

@@ -121,7 +121,6 @@ def open_collection(cache: Path, digest: str) -> Collection | None:
 
 
 def collection_folder(cache: Path, digest: str) -> Path:
-    """The folder of the cache that holds the collection with this digest."""
     return cache / COLLECTIONS_FOLDER / digest[:32]
 
 
@@ -131,8 +130,8 @@ def _write(folder: Path, collection: Collection) -> None:
     for number, (name, split) in enumerate(collection.splits.items()):
         write_texts(folder / f"queries-{number}.arrow", split.queries)
         qrels = split.qrels
-        arrays = {"offsets": qrels.offsets, "rows": qrels.rows, "grades": qrels.grades}
-        np.savez(folder / f"judgments-{number}.npz", **arrays)
+        file = folder / f"judgments-{number}.npz"
+        np.savez(file, offsets=qrels.offsets, rows=qrels.rows, grades=qrels.grades)
         splits.append({"name": name, "queries": split.queries.digest, "threshold": qrels.threshold})
     about = {"documents": collection.documents.digest, "splits": splits, "skipped": collection.skipped}
     write_json(folder / COLLECTION_FILE, about | {"left_out": sorted(collection.left_out)})

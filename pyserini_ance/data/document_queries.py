@@ -94,7 +94,8 @@ class DocumentQueries(Settings):
 
     def of_text(self, id: str, text: str) -> list[str]:
         """The queries that a document gives, repeated ones included; none if it has too few words."""
-        words, (least, most) = text.split(), self.words
+        words = text.split()
+        least, most = self.words
         if len(words) < least:
             return []
         if self.source == "crops":

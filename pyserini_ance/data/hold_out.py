@@ -29,7 +29,9 @@ def cut_dev(splits: dict[str, Split], count: int) -> dict[str, Split]:
     by_hash = np.array(sorted(range(len(hashes)), key=hashes.__getitem__))
     rows = {"train": np.sort(by_hash[count:]), "dev": np.sort(by_hash[:count])}
     log.info("held out %d of %d queries of split train as dev", count, len(whole.queries))
-    cut = {name: Split(name, whole.queries.subset(r), whole.qrels.subset(r)) for name, r in rows.items()}
+    cut = {
+        name: Split(name, whole.queries.subset(own), whole.qrels.subset(own)) for name, own in rows.items()
+    }
     new: dict[str, Split] = {}
     for name, split in splits.items():
         new |= cut if name == "train" else {name: split}

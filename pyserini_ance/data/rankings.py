@@ -85,13 +85,15 @@ def read_ranking(
             _append(block, is_relevant, ranked, counts, positives)
             continue
         merged = _with_ranked(block, ranked, scores)
-        for values in (merged.documents, merged.scores)[: 2 if has_ranks else 1]:
-            if (first := _first_repeat(merged, values)) is not None:
-                number, position, document, score = (column[first].item() for column in merged)
-                query, id = split.queries.ids[rows[position]], collection.documents.ids[document]
-                raise trec.repeated(
-                    Line(path, number, ""), query, id if values is merged.documents else None, score
-                )
+        document = None
+        if (first := _first_repeat(merged, merged.documents)) is not None:
+            document = collection.documents.ids[int(merged.documents[first])]
+        elif has_ranks:
+            first = _first_repeat(merged, merged.scores)
+        if first is not None:
+            line = Line(path, int(merged.numbers[first]), "")
+            query = split.queries.ids[int(rows[merged.queries[first]])]
+            raise trec.repeated(line, query, document, float(merged.scores[first]))
         _rank(merged, ranked, scores)
         np.fmax.at(positives, block.queries[is_relevant], block.scores[is_relevant].astype(np.float32))
     if in_order:
@@ -143,6 +145,7 @@ def hit_blocks(
         kept = np.flatnonzero(documents >= 0)
         numbers, queries = (np.fromiter((hit[i] for hit in block), np.int64, len(block)) for i in (0, 1))
         scores = np.fromiter((hit[3] for hit in block), np.float64, len(block))
+        del block  # before the next one is read
         yield HitBlock(numbers[kept], queries[kept], documents[kept], scores[kept])
     if not num_hits:
         raise ValueError(
@@ -231,7 +234,6 @@ def hits_of(path: Path, queries: Texts, documents: Texts) -> tuple[Iterator[Hit]
 
 
 def is_listed(path: Path) -> bool:
-    """Whether a file lists passages in JSON records."""
     return extension(path) in (".json", ".jsonl")
 
 

@@ -65,7 +65,9 @@ def training_batches(
     lengths: np.ndarray, setting: int | None, device: torch.device | str, texts_per_batch: int | None = None
 ) -> list[np.ndarray]:
     """The batches of a step's texts of one side: `length_sorted_batches` as they are fast on `device`.
-    setting: `encoding.tokens_per_batch`."""
+
+    setting: `encoding.tokens_per_batch`.
+    """
     cost = BATCH_COST_TOKENS["training"] if torch.device(device).type == "cpu" else None
     return length_sorted_batches(lengths, tokens_at_once(setting, device), texts_per_batch, cost)
 

@@ -59,8 +59,9 @@ class CrossEncoderModel:
             if name.endswith("position_embeddings")
         )
         if is_limited and (length_tokens or 0) > (longest := longest_input(self.model)):
-            most = f"{model} reads at most {longest}"
-            raise ValueError(f"length_tokens is {length_tokens}, but {most}; lower it")
+            raise ValueError(
+                f"length_tokens is {length_tokens}, but {model} reads at most {longest}; lower it"
+            )
         if precision != "fp32":
             for layer in self._layers_of_head():
                 layer.float().register_forward_pre_hook(_in_fp32)
@@ -84,13 +85,17 @@ class CrossEncoderModel:
 
     def _predict(self, pairs: Sequence[Pair], activation: torch.nn.Module | None) -> np.ndarray:
         """Scores in the order of the pairs; the library sorts pairs by length and batches them."""
+        if not pairs:
+            return np.zeros(0, np.float32)
         settings = {"batch_size": self.batch_pairs, "show_progress_bar": False, "activation_fn": activation}
-        scores = np.asarray(self.model.predict(list(pairs), **settings) if pairs else [], np.float32)
+        scores = np.asarray(self.model.predict(list(pairs), **settings))
         if activation is not None and scores.ndim > 1 and scores.shape[1] == 2:
             scores = scores[:, 1] - scores[:, 0]
         if scores.ndim > 1:
-            expected = "expected one (or two logits of a classifier); use another model"
-            raise ValueError(f"{self.name} gives {scores.shape[1]} scores per pair, {expected}")
+            raise ValueError(
+                f"{self.name} gives {scores.shape[1]} scores per pair, expected one (or two logits of a "
+                "classifier); use another model"
+            )
         return scores
 
     def _layers_of_head(self) -> Iterator[torch.nn.Module]:
@@ -105,7 +110,9 @@ class CrossEncoderModel:
 
 
 def _in_fp32(layer: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(x.float() if torch.is_tensor(x) and x.is_floating_point() else x for x in inputs)
+    return tuple(
+        each.float() if torch.is_tensor(each) and each.is_floating_point() else each for each in inputs
+    )
 
 
 def require_sentence_transformers() -> None:

@@ -217,9 +217,10 @@ class Encoder:
             raise ValueError(f"texts[{position}] is {shown(text)}, with {problem}")
         template = self.family.tokenization.side(side).template
         if not any(f"{{{name}}}" in template for name in fields):
-            found = f"texts[{position}] has only {', '.join(fields) or 'no fields'}"
-            reads = f"this encoder reads a {side} as {template!r}"
-            raise ValueError(f"{reads}, but {found}; pass dicts with these fields")
+            raise ValueError(
+                f"this encoder reads a {side} as {template!r}, but texts[{position}] has only "
+                f"{', '.join(fields) or 'no fields'}; pass dicts with these fields"
+            )
         return dict(fields)
 
     def encode_rows(

@@ -109,8 +109,8 @@ def _write_tower(
         _write_layer(folder / paths["Dense"], about, linear)
     if "LayerNorm" in paths:
         _write_layer(folder / paths["LayerNorm"], {"dimension": size}, norm)
-    pooling = {f"pooling_mode_{name}": family.pooling == kind for name, kind in POOLINGS.items()}
-    pooling |= {"word_embedding_dimension": width}
+    pooling: dict[str, int] = {"word_embedding_dimension": width}
+    pooling |= {f"pooling_mode_{name}": family.pooling == kind for name, kind in POOLINGS.items()}
     files.write_json(folder / "1_Pooling" / "config.json", pooling)
     layers = [(path, kind) for kind, path in paths.items()]
     _write_modules(folder, layers, family, sides)

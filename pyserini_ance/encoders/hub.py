@@ -32,8 +32,10 @@ def resolve_model(model: str, key: str = "encoder.model") -> str:
         return model
     path = Path(model).expanduser()
     if not path.exists():
-        missing = f"no such folder{similar_name(path)}; the working directory is {Path.cwd()}"
-        raise FileNotFoundError(f"{key} {model!r}: {missing}; expected a model folder or a hub name")
+        raise FileNotFoundError(
+            f"{key} {model!r}: no such folder{similar_name(path)}; the working directory is {Path.cwd()}; "
+            "expected a model folder or a hub name"
+        )
     return str(path)
 
 

@@ -42,8 +42,10 @@ def tokenizer_source(family: Family, source: str) -> str:
     for folder in (path, path.parent) if path.name in TEVATRON_FOLDER.values() else (path,):
         if any(path for pattern in TOKENIZER_FILES for path in folder.glob(pattern)):
             return str(folder)
-    cure = "pass a folder or hub model that has it: encoder.base=NAME (of BERT releases: bert-base-uncased)"
-    raise FileNotFoundError(f"{source} has no tokenizer; {cure}")
+    raise FileNotFoundError(
+        f"{source} has no tokenizer; pass a folder or hub model that has it: encoder.base=NAME "
+        "(for BERT releases: bert-base-uncased)"
+    )
 
 
 def load_tokenizer(source: str) -> "PreTrainedTokenizerBase":
@@ -75,8 +77,10 @@ def initial_encoder(family: Family, seed: int, device: str = "cpu") -> Encoder:
     ]
     tokenizers = [load_tokenizer(source) for source in tokenizer_sources]
     if not have_equal_ids(*tokenizers):
-        differ = "have different tokenizers; two towers need one vocabulary"
-        raise ValueError(f"{family.model} and {family.document_model} {differ}")
+        raise ValueError(
+            f"{family.model} and {family.document_model} have different tokenizers; two towers need one "
+            "vocabulary"
+        )
     return Encoder(family, TwoTower(*towers), TextTokenizer(tokenizers[0], family.tokenization), device)
 
 
@@ -162,9 +166,10 @@ def read_side_file(folder: str | Path) -> dict[str, Any]:
     """The settings of a saved encoder. Raises FileNotFoundError, or RuntimeError for another format."""
     path = Path(folder) / SIDE_FILE
     if not path.exists():
-        cure = "Pass RUN/model or a checkpoint's model folder."
-        own = f"{folder} is not an encoder saved by pyserini_ance"
-        raise FileNotFoundError(f"{path} is missing: {own}. {cure}")
+        raise FileNotFoundError(
+            f"{path} is missing: {folder} is not an encoder saved by pyserini_ance. Pass RUN/model or a "
+            "checkpoint's model folder."
+        )
     side = read_json(path)
     if side.get("format") != SIDE_FORMAT:
         raise RuntimeError(f"{path} has format {side.get('format')!r}; this version reads {SIDE_FORMAT}")
@@ -234,7 +239,8 @@ def _check_settings(family: Family, source: Path, changes: Collection[str]) -> N
         cure = f"set encoder.tied=false, or start from {source / TOWERS['query']}"
         raise ValueError(f"{source} has two towers; {cure}")
     for key in [name for name in type(family).model_fields if name not in (*MAY_DIFFER, *changes)]:
-        given, expected = getattr(family, key), getattr(saved, key, None)
+        given: Any = getattr(family, key)
+        expected: Any = getattr(saved, key, None)
         if key == "tokenization":
             given, expected = given.without_lengths(), expected.without_lengths()
         if given != expected:

@@ -105,8 +105,9 @@ def warn_about_settings(
         given = attrgetter(key)(encoder)
         given = given.model_dump() if isinstance(given, Settings) else given
         if given > value if key.endswith("length_tokens") else given != value:
-            differs = f"encoder.{key} is {given!r}, and {source} was trained with {value!r}"
-            log.warning(f"{differs} [{form.description}]")
+            log.warning(
+                f"encoder.{key} is {given!r}, and {source} was trained with {value!r} [{form.description}]"
+            )
 
 
 def check_unexpected_weights(source: str, unexpected: Collection[str], form: Form | None) -> None:
@@ -164,11 +165,13 @@ def seed_tokenizer(source: str) -> "PreTrainedTokenizerBase | None":
         return None
     from transformers import BertTokenizer
 
-    as_seed = {"do_lower_case": False, "strip_accents": False, "mask_token": "<mask>"}
+    as_seed: dict[str, Any] = {"do_lower_case": False, "strip_accents": False, "mask_token": "<mask>"}
     tokenizer = BertTokenizer.from_pretrained(source, **as_seed)
     if tokenizer.pad_token_id != (padding := config["pad_token_id"]):
-        ids = f"vocab.txt has [PAD] at {tokenizer.pad_token_id}, its config.json pad_token_id {padding}"
-        raise ValueError(f"{source}: its {ids}; download both again")
+        raise ValueError(
+            f"{source}: its vocab.txt has [PAD] at {tokenizer.pad_token_id}, its config.json pad_token_id "
+            f"{padding}; download both again"
+        )
     return tokenizer
 
 

@@ -146,7 +146,9 @@ def check_similarity(source: str, normalized: bool) -> None:
 def _modules(files: _Files, side: Side) -> list[tuple[str, str]]:
     """The kinds and folders of a side's modules; empty for models of others, and for our own."""
     modules: list[tuple[str, str]] = []
-    for module in [] if (Path(files.source) / SIDE_FILE).exists() else files.read("modules.json"):
+    if (Path(files.source) / SIDE_FILE).exists():
+        return modules
+    for module in files.read("modules.json"):
         kind, path = _kind(module["type"]), module["path"]
         modules += _route(files, path, side) if kind in ("Router", "Asym") else [(kind, path)]
     return [(kind, path) for kind, path in modules if kind != "Dropout"]  # off in encoding

@@ -69,7 +69,9 @@ class DocumentTokenization(SideTokenization):
 
     @model_validator(mode="after")
     def check_passages(self) -> "DocumentTokenization":
-        for key in ("special_tokens", "pad_passages") if self.passages == 1 else ():
+        if self.passages > 1:
+            return self
+        for key in ("special_tokens", "pad_passages"):
             if (value := getattr(self, key)) != type(self).model_fields[key].default:
                 raise ValueError(
                     f"{key} is {value}, but documents have one passage; set passages, or remove {key}"
@@ -159,8 +161,10 @@ def _set_prefix_space(tokenizer: "PreTrainedTokenizerBase", value: bool) -> None
 
     splitter = tokenizer.backend_tokenizer.pre_tokenizer
     if not isinstance(splitter, ByteLevel):
-        kinds = "byte-level tokenizers (RoBERTa, GPT-2)"
-        raise ValueError(f"tokenization.prefix_space is for {kinds}; set it to null for this one")
+        raise ValueError(
+            "tokenization.prefix_space is for byte-level tokenizers (RoBERTa, GPT-2); set it to null for "
+            "this one"
+        )
     splitter.add_prefix_space = value
     tokenizer.backend_tokenizer.pre_tokenizer = splitter
     tokenizer.add_prefix_space = value
@@ -223,7 +227,8 @@ def count_cut(lengths: np.ndarray, specials: Specials, settings: SideTokenizatio
     lengths: (N,) the tokens of N whole texts, without special tokens. `max_characters` cuts before texts
     become tokens, and is not counted.
     """
-    passages, enclosed = 1, len(specials.before) + len(specials.after)
+    passages = 1
+    enclosed = len(specials.before) + len(specials.after)
     capacity = settings.length_tokens - enclosed
     if isinstance(settings, DocumentTokenization):
         passages = settings.passages

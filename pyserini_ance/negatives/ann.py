@@ -30,8 +30,10 @@ class Ann(SearchedSource):
     def check_data(self, anchor_set: AnchorSet) -> None:
         super().check_data(anchor_set)
         if self.top_k_unit == "passage" and anchor_set.anchor == "document":
-            queries = "a term with `anchor: document` retrieves queries; remove the key there"
-            raise ValueError(f"top_k_unit: passage counts passages of documents, but {queries}")
+            raise ValueError(
+                "top_k_unit: passage counts passages of documents, but a term with `anchor: document` "
+                "retrieves queries; remove the key there"
+            )
 
     def mine(
         self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()

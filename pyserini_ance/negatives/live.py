@@ -37,8 +37,10 @@ class Live(Source):
 
     def check_data(self, anchor_set: AnchorSet) -> None:
         if anchor_set.anchor != "query":
-            cannot = "it cannot serve a term with `anchor: document`"
-            raise ValueError(f"a `live` source searches documents for queries; {cannot}")
+            raise ValueError(
+                "a `live` source searches documents for queries; it cannot serve a term with `anchor: "
+                "document`"
+            )
 
     def draw(
         self, rows: np.ndarray, table: NegativeTable | None, anchor_set: AnchorSet, rng: np.random.Generator

@@ -38,10 +38,14 @@ class Lookahead(SearchedSource):
         positives, of_anchor = np.unique(first, return_inverse=True)
         scores, rows = snapshot.search(side, positives, side, top_k + self.extra_candidates(anchor_set))
         neighbours = rows[of_anchor]
-        positives_of = cache(lambda: snapshot.positive_scores(anchor_set))
-        anchors_of = cache(lambda: _anchor_scores(snapshot, anchor_set, neighbours))
-        of_anchors = scores[of_anchor]
-        candidates = Candidates(snapshot, anchor_set, neighbours, of_anchors, positives_of, anchors_of)
+        candidates = Candidates(
+            snapshot,
+            anchor_set,
+            neighbours,
+            scores[of_anchor],
+            cache(lambda: snapshot.positive_scores(anchor_set)),
+            cache(lambda: _anchor_scores(snapshot, anchor_set, neighbours)),
+        )
         return self.table_of(candidates, top_k)
 
 

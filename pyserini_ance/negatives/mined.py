@@ -55,8 +55,9 @@ class MinedSource(TableSource):
             raise ValueError(f"rolling draws in a random order, but {chosen}; remove one of them")
         given = [key for key in ("a", "b") if getattr(self, key) != type(self).model_fields[key].default]
         if given and self.sampling_strategy != "ambiguous":
-            setting = f"{given[0]} is a setting of sampling_strategy: ambiguous"
-            raise ValueError(f"{setting}, but {chosen}; remove it")
+            raise ValueError(
+                f"{given[0]} is a setting of sampling_strategy: ambiguous, but {chosen}; remove it"
+            )
         return self
 
     @property
@@ -78,7 +79,7 @@ class MinedSource(TableSource):
         return sum(filter.extra_candidates for filter in self.filters) + bool(self.filters) * self.oversample
 
     def extra_candidates(self, anchor_set: AnchorSet) -> int:
-        """As `filtered_candidates`, and because of known positives."""
+        """The number of candidates to retrieve beyond `top_k` because of filters and known positives."""
         return anchor_set.known_positives.largest[1] + self.filtered_candidates
 
     def table_of(self, candidates: Candidates, top_k: int) -> NegativeTable:
@@ -110,11 +111,15 @@ class MinedSource(TableSource):
 
     def draw_from(self, table: NegativeTable, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         n = self.num_negatives
-        if self.sampling_strategy == "top":
-            return table.first(rows, n)
-        if self.sampling_strategy == "ambiguous":
-            return table.draw_ambiguous(rows, n, rng, self.a, self.b)
-        return (table.draw_stratified if self.sampling_strategy == "stratified" else table.draw)(rows, n, rng)
+        match self.sampling_strategy:
+            case "random":
+                return table.draw(rows, n, rng)
+            case "top":
+                return table.first(rows, n)
+            case "ambiguous":
+                return table.draw_ambiguous(rows, n, rng, self.a, self.b)
+            case "stratified":
+                return table.draw_stratified(rows, n, rng)
 
 
 def auto_top_k(candidates: int) -> int:

@@ -51,8 +51,10 @@ def concatenate(
     first = tables[0]
     origins = tuple(dict.fromkeys(origin for table in tables for origin in table.origins))
     if len(origins) > MAX_ORIGINS:
-        most = f"at most {MAX_ORIGINS}. Start a stage without momentum."
-        raise ValueError(f"candidates of {len(origins)} origins in one table; {most}")
+        raise ValueError(
+            f"candidates of {len(origins)} origins in one table; at most {MAX_ORIGINS}. Start a stage "
+            "without momentum."
+        )
     # Each table's `origin` points into `origins`.
     numbers = [np.array([origins.index(one) for one in table.origins], np.uint8) for table in tables]
     renumbered = [number[table.origin] for number, table in zip(numbers, tables, strict=True)]
@@ -60,12 +62,12 @@ def concatenate(
         first.anchor_side,
         first.candidate_side,
         first.anchors,
-        np.concatenate([table.candidates for table in tables], axis=1),
-        np.concatenate([table.scores for table in tables], axis=1),
-        source,
-        dropped,
-        origins,
-        np.concatenate(renumbered, axis=1),
+        candidates=np.concatenate([table.candidates for table in tables], axis=1),
+        scores=np.concatenate([table.scores for table in tables], axis=1),
+        source=source,
+        dropped=dropped,
+        origins=origins,
+        origin=np.concatenate(renumbered, axis=1),
         promoted=None if all(table.promoted is None for table in tables) else promoted_in(tables),
     )
     width = int(world.gather_rows(np.array([whole.counts.max(initial=0)])).max())
@@ -83,9 +85,13 @@ def drop_duplicates(table: NegativeTable) -> NegativeTable:
 def _select(table: NegativeTable, mask: np.ndarray, width: int) -> NegativeTable:
     """The first `width` candidates of each anchor where `mask` (A, n) is true, in order."""
     assert table.origin is not None, "candidates of a mix have origins"
-    arrays = table.candidates, table.scores, table.origin
-    paddings = np.int32(PADDING), np.float32(-np.inf), np.uint8(0)
-    candidates, scores, origin = select(mask, width, *zip(arrays, paddings, strict=True))
+    candidates, scores, origin = select(
+        mask,
+        width,
+        (table.candidates, np.int32(PADDING)),
+        (table.scores, np.float32(-np.inf)),
+        (table.origin, np.uint8(0)),
+    )
     return replace(table, candidates=candidates, scores=scores, origin=origin)
 
 
@@ -136,8 +142,10 @@ class Mix(TableSource):
                 cure = "list it under `negatives:`, next to the mix"
                 raise ValueError(f"sources.{position}: `{source.kind}` has no table to be mixed; {cure}")
             if source.draw_settings:
-                alone = "has no effect inside a mix: the mix draws for all its sources. Remove it."
-                raise ValueError(f"sources.{position}.{source.draw_settings[0]} {alone}")
+                raise ValueError(
+                    f"sources.{position}.{source.draw_settings[0]} has no effect inside a mix: the mix draws "
+                    "for all its sources. Remove it."
+                )
         if (self.weights is None) != (self.top_k is None):
             raise ValueError("set both `weights` and `top_k`, or neither (take all candidates)")
         if self.weights and len(self.weights) != len(self.sources):

@@ -40,5 +40,7 @@ def check_enough_candidates(n: int, anchor_set: "AnchorSet") -> None:
     else:
         anchor = f"the document of row {row}"
     plural = PLURALS[anchor_set.candidate]
-    few = f"{anchor} has only {total - most}: {most} of the {total} {plural} are its positives"
-    raise SettingError(f"num_negatives={n} negatives, but {few}. Lower num_negatives.")
+    raise SettingError(
+        f"num_negatives={n} negatives, but {anchor} has only {total - most}: {most} of the {total} {plural} "
+        "are its positives. Lower num_negatives."
+    )

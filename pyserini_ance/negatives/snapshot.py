@@ -129,10 +129,16 @@ class Snapshot:
     @cached_property
     def document_vectors(self) -> ShardedVectors:
         """(N, D) float32 of all passages, memory-mapped. An interrupted encoding is continued."""
-        key, tokens = {**self._vectors_key, "side": "document"}, self.data.documents
+        key = {**self._vectors_key, "side": "document"}
         with self.timed("encode_documents"):
-            folder, hold = self.vectors_folder, not self._on_cpu
-            return self.encode_all(self.encoder, tokens, folder, key, "documents", hold)
+            return self.encode_all(
+                self.encoder,
+                self.data.documents,
+                self.vectors_folder,
+                key,
+                "documents",
+                hold=not self._on_cpu,
+            )
 
     @property
     def _vectors_key(self) -> dict[str, str]:

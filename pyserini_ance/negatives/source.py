@@ -129,13 +129,15 @@ class TableSource(Source):
     def without_short_anchors(self, table: NegativeTable) -> NegativeTable:
         """The table of the anchors that have `min_candidates`. Raises SettingError if none has."""
         enough = table.counts >= self.min_candidates
+        if enough.all():
+            return table
         if not enough.any():
             raise SettingError(
                 f"negatives {self.kind}: none of {len(table.anchors)} {PLURALS[table.anchor_side]} has "
                 f"min_candidates={self.min_candidates} candidates, so there is nothing to train on. Lower "
                 "min_candidates, or loosen filters."
             )
-        return table if enough.all() else table.of_anchors(table.anchors[enough])
+        return table.of_anchors(table.anchors[enough])
 
     def check(self, table: NegativeTable, collection: Collection, split: Split) -> int:
         """Count anchors with fewer than `num_negatives` candidates; ValueError with `on_shortage: error`."""

@@ -143,9 +143,10 @@ class Experiment:
     def _begin(
         self, data: PreparedData, stack: ExitStack, overwrite: bool, resume: bool, replay: Path | None
     ) -> dict[str, tuple[str, str]]:
-        """Open the run directory on the main process and publish the initial checkpoints.
+        """Open the run directory on the main process, and publish the initial checkpoints.
 
-        Returns the weight hashes of each initial checkpoint, the untrained encoder first.
+        `stack` holds it, records how the run ends, and ends the refresher, if the recipe needs one. Returns
+        the weight hashes of each initial checkpoint, the untrained encoder first.
         """
         if resume:
             check_same_run(self.run_dir, self.recipe, data.collection)
@@ -156,8 +157,29 @@ class Experiment:
         origins, encoders = initial_weights.read_initial_weights(self.recipe, self.run_dir, untrained, resume)
         provenance = environment(self.world.device, self.world.size, data.collection)
         provenance |= {"initial_weights": {name: origin.as_json() for name, origin in origins.items()}}
-        stack.enter_context(self._opened(provenance, overwrite, resume, replay))
-        stack.enter_context(tracking(self.recipe, self.run_dir))
+        run, decisions = self.run_dir, read_replay(replay, self.recipe) if replay else None
+        if not resume:
+            run.check_creatable(overwrite)
+            run.folder.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(run.trainer.held())
+        if resume:
+            run.reopen()
+            self.previous_refresher = run.refresher.read()
+        else:
+            run.create(dump(absolute(self.recipe)), overwrite)
+            write_json(run.environment, provenance)
+            if decisions is not None:
+                write_whole(run.replay, decisions)
+        # The refresher subprocess may work beyond the end of the run, whose record it waits for.
+        stack.callback(clean_up_finished, run, self.recipe)
+        self.subprocess_failure = stack.enter_context(
+            refresher_process.refresher_subprocess(self.recipe, run)
+        )
+        stack.enter_context(run.trainer.recording_the_end())
+        stack.enter_context(self.advising())
+        if resume:
+            self.log.decide("resume", environment=provenance)
+        stack.enter_context(tracking(self.recipe, run))
         cut = ["dev"] if preparation.recipe_data(self.recipe).hold_out else []  # from the training queries
         tested = [*self.recipe.final_evaluation.split, *cut]
         for split in map(data.collection.split, dict.fromkeys(tested)):
@@ -165,37 +187,6 @@ class Experiment:
                 write_qrels(data.collection, split.name, self.run_dir.qrels(split.name))
         external = initial_weights.publish_initial_weights(self.recipe, self.run_dir, encoders)
         return {initial_weights.INITIAL.stage: self.publish_untrained(untrained), **external}
-
-    @contextmanager
-    def _opened(
-        self, provenance: dict[str, Any], overwrite: bool, resume: bool, replay: Path | None
-    ) -> Iterator[None]:
-        """Hold the run directory and record how the run ends; start a refresher if the recipe needs one."""
-        run = self.run_dir
-        decisions = read_replay(replay, self.recipe) if replay else None
-        if not resume:
-            run.check_creatable(overwrite)
-            run.folder.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as stack:
-            stack.enter_context(run.trainer.held())
-            if resume:
-                run.reopen()
-                self.previous_refresher = run.refresher.read()
-            else:
-                run.create(dump(absolute(self.recipe)), overwrite)
-                write_json(run.environment, provenance)
-                if decisions is not None:
-                    write_whole(run.replay, decisions)
-            # The refresher subprocess may work beyond the end of the run.
-            stack.callback(clean_up_finished, run, self.recipe)
-            self.subprocess_failure = stack.enter_context(
-                refresher_process.refresher_subprocess(self.recipe, run)
-            )
-            stack.enter_context(run.trainer.recording_the_end())  # the refresher waits for the record
-            stack.enter_context(self.advising())
-            if resume:
-                self.log.decide("resume", environment=provenance)
-            yield
 
     @contextmanager
     def advising(self) -> Iterator[None]:

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.collection import Collection, Side, Texts
 from pyserini_ance.data.formats.format import DOCUMENTS
 from pyserini_ance.data.token_store import token_lengths
 from pyserini_ance.encoders.load_save import initial_tokenizer
-from pyserini_ance.encoders.tokenization import count_cut, token_folder
+from pyserini_ance.encoders.tokenization import SideTokenization, count_cut, token_folder
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.pipeline import bm25_rankings, preparation
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
@@ -51,6 +51,7 @@ def prepare_data(recipe: Recipe) -> str:
         with timed("BM25"):
             bm25_rankings.cached_rankings(bm25, recipe.cache, collection, requests)
     tokenizer, tokenization = initial_tokenizer(recipe.encoder), recipe.encoder.tokenization
+    stores: dict[str, tuple[Side, Texts, SideTokenization]]
     stores = {"documents": ("document", collection.documents, tokenization.document)}
     stores |= {name: ("query", one.queries, tokenization.query) for name, one in collection.splits.items()}
     rows, warnings = [], []

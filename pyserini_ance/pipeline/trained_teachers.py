@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -103,25 +102,23 @@ def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: Wo
     environment = subprocess_environment(recipe.threads and recipe.threads * local)
     if world.size > 1 and not recipe.threads:
         environment.pop("OMP_NUM_THREADS", None)  # torchrun sets it to 1
-    with tempfile.TemporaryFile() as answer:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=answer,
-            start_new_session=True,  # Ctrl-C reaches training alone, which then ends the subprocess
-            env=environment,
-        )
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C reaches training alone, which then ends the subprocess
+        env=environment,
+    ) as process:
+        assert process.stdout is not None
         try:
-            process.wait()
+            reason = process.stdout.read().strip()[-MOST_LAST_WORDS:]
+            code = process.wait()
         finally:
             process.kill()  # after an error or Ctrl-C in this process; no effect on one that has ended
-            process.communicate()
-        if process.returncode:
-            answer.seek(0)
-            reason = answer.read().decode(errors="replace").strip()[-MOST_LAST_WORDS:]
-            code = process.returncode
-            ended = f"killed by signal {-code}" if code < 0 else f"exit code {code}, see its messages above"
-            raise RuntimeError(f"teachers.{name} could not be trained: {reason or ended}")
+    if code:
+        ended = reason or f"exit code {code}, see its messages above"
+        raise RuntimeError(f"teachers.{name} could not be trained: {ended}")
 
 
 def teacher_command() -> list[str]:

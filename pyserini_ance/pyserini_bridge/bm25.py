@@ -87,8 +87,9 @@ def _index(documents: Iterable[tuple[str, str]], folder: Path, settings: "Bm25",
     counts = {found[1]: int(found[2].replace(",", "")) for found in map(COUNTER.search, output) if found}
     if sum(counts.values()) < received:  # Anserini skips blank documents, and does not report errors
         indexed, given = counts.get("indexed", 0), received - counts.get("empty", 0)
-        blank = "documents that are not blank; is the disk full?"
-        raise RuntimeError(f"Lucene indexed {indexed:,} of {given:,} {blank}")
+        raise RuntimeError(
+            f"Lucene indexed {indexed:,} of {given:,} documents that are not blank; is the disk full?"
+        )
 
 
 def _search(index: str, rankings: Sequence[Bm25Job], settings: "Bm25") -> None:

@@ -95,8 +95,10 @@ class DocumentEncoder:
 def _check_flags(folder: str, refused: Mapping[str, object], ignored: Mapping[str, object]) -> None:
     """Raise ValueError for flags that would change vectors; warn of those that change nothing here."""
     if given := [flag for flag, value in refused.items() if value]:
-        flags = f"{', '.join(given)} cannot be used with {folder}"
-        raise ValueError(f"{flags}: its {SIDE_FILE} says how texts are read; remove the flag")
+        raise ValueError(
+            f"{', '.join(given)} cannot be used with {folder}: its {SIDE_FILE} says how texts are read; "
+            "remove the flag"
+        )
     if given := [flag for flag, value in ignored.items() if value]:
         flags = ", ".join(given)
         log.warning(f"{flags} is ignored: {SIDE_FILE} of {folder} determines lengths; vectors are float32")

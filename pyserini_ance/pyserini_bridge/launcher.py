@@ -87,8 +87,10 @@ def _warn_of_other_weights(encoders: list[str], indexes: list[str]) -> None:
         for index in indexes if is_saved(encoder) else []:
             about = read_json_object(Path(index) / ABOUT) or {}
             if (told := about.get("document_weights")) and told != document_weights_of(Path(encoder)):
-                other = f"--index {index} has vectors of {about.get('encoder')}, whose weights are not those"
-                log.warning(f"{other} of --encoder {encoder}: its scores mean nothing")
+                log.warning(
+                    f"--index {index} has vectors of {about.get('encoder')}, whose weights are not those of "
+                    f"--encoder {encoder}: its scores mean nothing"
+                )
 
 
 def with_class(module: str, argv: list[str]) -> list[str]:

@@ -148,8 +148,10 @@ def read_index(folder: Path) -> tuple[np.ndarray, Strings]:
     with open(path, "rb") as binary:
         header = binary.read(HEADER.size)
     if header[:4] != FLAT_NAME or len(header) < HEADER.size:
-        kind = f"is of another kind ({header[:4]!r}), which does not hold its vectors"
-        raise ValueError(f"{path} {kind}; expected a flat index of inner products, such as RUN/index")
+        raise ValueError(
+            f"{path} is of another kind ({header[:4]!r}), which does not hold its vectors; expected a flat "
+            "index of inner products, such as RUN/index"
+        )
     _, dimension, count, *_ = HEADER.unpack(header)
     if path.stat().st_size != HEADER.size + 4 * count * dimension:
         raise ValueError(f"{path} is damaged: it has not the size that it names; copy it again")

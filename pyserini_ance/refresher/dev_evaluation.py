@@ -1,6 +1,7 @@
 """The dev score of a checkpoint, on all or on sampled queries and documents."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -46,15 +47,15 @@ def evaluate_on_dev(snapshot: Snapshot, settings: Evaluate, seed: int) -> dict[s
     ranked = iter(zip(hits, scores, strict=True))
     ids = snapshot.collection.documents.ids
 
-    def named(rows: np.ndarray, values: np.ndarray) -> dict[str, float]:
+    def named(rows: np.ndarray, values: np.ndarray) -> dict[str, Any]:
         return {ids[row]: value for row, value in zip(rows.tolist(), values.tolist(), strict=True)}
 
     def values() -> dict[str, float]:
         found = {}
         for split, rows in sampled:
-            names = [split.queries.ids[row] for row in rows]
-            qrels = {name: named(*split.qrels.judged(row)) for name, row in zip(names, rows, strict=True)}
-            run = {name: named(*next(ranked)) for name in names}
+            asked = {split.queries.ids[row]: row for row in rows.tolist()}
+            qrels = {name: named(*split.qrels.judged(row)) for name, row in asked.items()}
+            run = {name: named(*next(ranked)) for name in asked}
             found[split.name] = evaluate(qrels, run, [measure])[str(measure)]
         return found
 

@@ -183,8 +183,10 @@ class Refresher:
         one."""
         checkpoint = Checkpoint(folder, *self.world.on_main(lambda: Checkpoint.open(folder).hashes))
         if checkpoint.weights != request.weights:
-            held = f"{checkpoint.folder} holds weights {checkpoint.weights[:12]}"
-            raise RuntimeError(f"{held}, but the request is for {request.weights[:12]}")
+            raise RuntimeError(
+                f"{checkpoint.folder} holds weights {checkpoint.weights[:12]}, but the request is for "
+                f"{request.weights[:12]}"
+            )
         if self._snapshot is None or self._snapshot.weights != checkpoint.weights:
             recipe = self.recipe
             self._snapshot = Snapshot.of(checkpoint, self.data, recipe.encoding, self.run, self.world, recipe)

@@ -42,9 +42,11 @@ class LiveSearchMetrics:
 
     def pop(self) -> dict:
         """Return the record of the finished step and reset; empty without live searches."""
-        each = self._values.items()
-        found = {name: {key: round(value, 6) for key, value in of.items()} for name, of in each}
-        record = {"found": found, "search_seconds": round(self._seconds, 4)} if found else {}
+        rounded = {
+            name: {measure: round(value, 6) for measure, value in measures.items()}
+            for name, measures in self._values.items()
+        }
+        record = {"found": rounded, "search_seconds": round(self._seconds, 4)} if rounded else {}
         self._values.clear()
         self._seconds = 0.0
         return record

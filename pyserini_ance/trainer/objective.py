@@ -95,9 +95,10 @@ def _loss_of_scores(
         of_anchors = loss(scores, targets, valid, *teachers)
     if not (isinstance(of_anchors, Tensor) and of_anchors.shape == scores.shape[:1]):
         got = tuple(of_anchors.shape) if isinstance(of_anchors, Tensor) else type(of_anchors).__name__
-        expected = f"one value per row of scores {tuple(scores.shape)}: {tuple(scores.shape[:1])}"
-        own = f"loss {term.loss.kind} of term {name}"
-        raise ValueError(f"{own} returned {got}; expected a tensor of {expected}")
+        raise ValueError(
+            f"loss {term.loss.kind} of term {name} returned {got}; expected a tensor of one value per row of "
+            f"scores {tuple(scores.shape)}: {tuple(scores.shape[:1])}"
+        )
     return of_anchors.mean()
 
 

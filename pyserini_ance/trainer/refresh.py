@@ -169,9 +169,10 @@ class RefreshQueue[T](ABC):
         if not self.schedule.is_requested(request.step):
             return
         if self.schedule.log.weights.get(request.step, request.weights) != request.weights:
-            where = f"stage {request.stage}, step {request.step}"
-            differ = "the weights differ from those of the recorded run"
-            log.warning(f"{where}: {differ}; its steps are repeated, but not bit by bit")
+            log.warning(
+                f"stage {request.stage}, step {request.step}: the weights differ from those of the recorded "
+                "run; its steps are repeated, but not bit by bit"
+            )
         request = replace(request, is_awaited=self.schedule.is_awaited(request.step))
         if not request.is_awaited and self.newest_suffices:
             self._cancel([pending for pending in self.pending[1:] if not self.executor.done(pending)])

@@ -87,8 +87,10 @@ def check_resumable(run: RunDir, recipe: Recipe) -> None:
     """Raise FileNotFoundError if `run` holds no run, ValueError if its recipe differs from the one given."""
     for path in (run.state, run.recipe, run.environment):
         if not path.exists():
-            missing = f"{run.folder} holds no run to resume ({path.name} is missing)"
-            raise FileNotFoundError(f"{missing}. Start a new one without resume (--resume)")
+            raise FileNotFoundError(
+                f"{run.folder} holds no run to resume ({path.name} is missing). Start a new one without "
+                "resume (--resume)"
+            )
     check_same_recipe(run, recipe, run.resume_command())
 
 

@@ -70,8 +70,9 @@ class StepReport:
                 ignored[name] = ignored.get(name, 0) + int(numbers.pop(0))
         loss = sum(term.weight * losses[name] for name, term in self.terms.items())
         if not (math.isfinite(loss) and (math.isfinite(grad_norm) or is_skipped)):
-            values = f"the loss is {loss} and the norm of its gradient {grad_norm}"
-            cure = f"lower stages.{stage}.optimizer.learning_rate or use precision: fp32"
-            raise LossNotFinite(f"stage {stage}, step {self.step}: {values}; {cure}")
+            raise LossNotFinite(
+                f"stage {stage}, step {self.step}: the loss is {loss} and the norm of its gradient "
+                f"{grad_norm}; lower stages.{stage}.optimizer.learning_rate or use precision: fp32"
+            )
         masked = {"false_negatives": ignored} if ignored else {}
         return losses, {"loss": loss, **gradient, **masked, **self.settings}

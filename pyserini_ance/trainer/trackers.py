@@ -81,8 +81,9 @@ class Trackers:
                 if name not in ids:
                     tracker.store_init_configuration(_named_for(tracker, config))
             except Exception as error:  # each package has its own kinds of errors
-                failed = f"log_with: {name} cannot be started: {error}"
-                raise RuntimeError(f"{failed}. {OFFLINE.get(name, '')}") from error
+                raise RuntimeError(
+                    f"log_with: {name} cannot be started: {error}. {OFFLINE.get(name, '')}"
+                ) from error
             own = {"wandb": "id", "mlflow": "info.run_id"}.get(name)
             ids[name] = str(attrgetter(own)(tracker.tracker)) if own else ""
             self.trackers.append(tracker)

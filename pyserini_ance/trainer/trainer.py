@@ -158,8 +158,9 @@ class StageTrainer:
         )
         for chunk in self.batch_encoder.encode(batch, step, self.anchor_sets["query"].known_positives):
             ignored: dict[str, Tensor] = {}
-            rows, vectors, passages = chunk.batch, chunk.vectors, chunk.passages
-            losses = term_losses(self.stage.terms, rows, self.anchor_sets, vectors, passages, ignored)
+            losses = term_losses(
+                self.stage.terms, chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages, ignored
+            )
             report.add(losses, ignored, chunk.share)
             chunk.backward(self.scaler.scale(weighted_sum(self.stage.terms, losses)))
         parameters = list(self.encoder.towers.parameters())

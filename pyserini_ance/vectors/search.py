@@ -63,12 +63,15 @@ def search_given(queries: Any, documents: Any, k: int, device: str) -> tuple[np.
         raise ValueError(f"k is {k!r}; expected a whole number from 1")
     queries, documents = _matrix("query_vectors", queries), _matrix("document_vectors", documents)
     if queries.shape[1] != documents.shape[1]:
-        sizes = f"query_vectors have {queries.shape[1]} dimensions, document_vectors {documents.shape[1]}"
-        raise ValueError(f"{sizes}; encode both with one encoder")
+        raise ValueError(
+            f"query_vectors have {queries.shape[1]} dimensions, document_vectors {documents.shape[1]}; "
+            "encode both with one encoder"
+        )
     scores, rows = exact_search(queries, documents, int(k), device=device)
     if len(infinite := np.flatnonzero(~np.isfinite(scores).all(1))):
-        beyond = "has scores beyond the range of float32; scale the vectors down"
-        raise ValueError(f"query_vectors: row {infinite[0]} {beyond}")
+        raise ValueError(
+            f"query_vectors: row {infinite[0]} has scores beyond the range of float32; scale the vectors down"
+        )
     return scores, rows
 
 
@@ -162,7 +165,8 @@ def _search_blocks(
     where = on_device.device
     query_blocks = [block.T.contiguous() for block in on_device.split(QUERIES_PER_BLOCK)]
     best = [DeviceTopK(block.shape[1], k, where) for block in query_blocks]
-    size, is_on_cpu = documents_per_block, where.type == "cpu"
+    size = documents_per_block
+    is_on_cpu = where.type == "cpu"
     if not is_on_cpu:
         # More for few queries on a GPU that holds all documents: the scores take the same memory.
         if isinstance(documents, torch.Tensor) and 0 < len(queries) < QUERIES_PER_BLOCK:
@@ -215,7 +219,9 @@ def _search_by_faiss(documents: np.ndarray, world: World, queries: torch.Tensor,
     k, asked = min(k, len(documents)), np.ascontiguousarray(queries.cpu().numpy(), np.float32)
     starts = range(0, max(1, len(asked)), QUERIES_PER_BLOCK)
     query_blocks = [asked[start : start + QUERIES_PER_BLOCK] for start in starts]
-    best = [(torch.empty(len(q), 0), torch.empty(len(q), 0, dtype=torch.int32)) for q in query_blocks]
+    best = [
+        (torch.empty(len(each), 0), torch.empty(len(each), 0, dtype=torch.int32)) for each in query_blocks
+    ]
     for first in _firsts(len(documents), FAISS_DOCUMENTS_PER_BLOCK, world):
         part = documents[first : first + FAISS_DOCUMENTS_PER_BLOCK]
         for place, block in enumerate(query_blocks):

@@ -28,8 +28,10 @@ class Shard(NamedTuple):
         """
         count = len(windows) - 1
         if self.of > count:
-            most = f"a corpus of {windows[-1]:,} documents has {count} shards at most"
-            raise ValueError(f"--shard {self}: {most} with this --tokens-per-batch")
+            raise ValueError(
+                f"--shard {self}: a corpus of {windows[-1]:,} documents has {count} shards at most with this "
+                "--tokens-per-batch"
+            )
         return windows[count * (self.number - 1) // self.of : count * self.number // self.of + 1]
 
     def __str__(self) -> str:

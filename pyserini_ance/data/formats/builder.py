@@ -38,8 +38,9 @@ def json_entry(
     fields: Mapping[str, str] = TITLE_AND_TEXT,
     answers: Sequence[str] = (),
 ) -> Entry:
-    """The entry of a JSON object, with the keys of its id and its answers, the first that it has, and the key
-    of each field.
+    """The entry of a JSON object.
+
+    ids, answers: keys, of which the first that the object has is read. fields: the key of each field.
     """
     texts = {name: lines.json_text(line, record, key) for name, key in fields.items()}
     return Entry(line, lines.json_id(line, record, *ids), texts, lines.json_answers(line, record, *answers))
@@ -61,8 +62,8 @@ def judged_only(queries: Iterable[Entry], judgments: list[Judgment]) -> tuple[li
 def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -> Texts:
     """Check all entries and return them as texts.
 
-    noun: what errors call an entry. path: a new Arrow file that texts are written to and memory-mapped from,
-    so that few of them are in memory at a time; None keeps them in memory.
+    noun: what errors call an entry; a `query` may have answers. path: a new Arrow file that texts are written
+    to and memory-mapped from, so that few of them are in memory at a time; None keeps them in memory.
 
     Raises ValueError for an id that is empty, holds blanks or occurs twice, and for a text that is empty or
     holds a NUL.
@@ -83,21 +84,24 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
                     expected = f"{', '.join(fields)}, like the entries before it"
                     raise entry.line.error(problem, expected, "add the missing fields, or remove the others")
                 origins.add(entry.line)
-            names = list(fields) if path else [*fields, ANSWERS]
+            names = [*fields, ANSWERS] if noun == "query" else list(fields)
             writer = writer or stack.enter_context(closing(TextsWriter(names, path)))
-            columns = [[entry.id for entry in block]]
+            columns: list[list[Any]] = [[entry.id for entry in block]]
             columns += [[entry.fields[name] for entry in block] for name in fields]
-            answers = [None if entry.answers is None else json.dumps(entry.answers) for entry in block]
-            writer.append(columns if path else [*columns, answers])
+            if noun == "query":
+                columns.append(
+                    [None if entry.answers is None else json.dumps(entry.answers) for entry in block]
+                )
+            writer.append(columns)
             bar.update(len(block))
         texts = writer.finish() if writer else Texts([], {})
-    if not path and writer:
+    if noun == "query" and writer:
         # Without the answers if no entry has any.
-        *columns, (_, answers) = texts.columns.items()
-        array = Strings.of(answers).array
-        has_answers = array.null_count < len(texts)
-        filled = {ANSWERS: Strings(array.fill_null("[]"))} if has_answers else {}
-        texts = Texts(texts.ids, dict(columns) | filled)
+        columns_of = dict(texts.columns)
+        answers_of = Strings.of(columns_of.pop(ANSWERS)).array
+        if answers_of.null_count < len(texts):
+            columns_of[ANSWERS] = Strings(answers_of.fill_null("[]"))
+        texts = Texts(texts.ids, columns_of)
     if isinstance(texts.ids, Strings) and (repeat := texts.ids.first_repeat()):
         first, again = map(origins.line, repeat)
         problem = f"{noun} id {shown(texts.ids[repeat[0]])} was already given in {first.place}"
@@ -106,7 +110,6 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
 
 
 def is_empty(entry: Entry) -> bool:
-    """Whether no field has more than blanks."""
     return all(not value or value.isspace() for value in entry.fields.values())
 
 

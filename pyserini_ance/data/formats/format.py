@@ -103,7 +103,8 @@ class Format(Component):
                 "use one of them, or add it under `data`"
             )
         is_cut = self.hold_out is not None and not selected.isdisjoint({"train", "dev"})
-        selected |= {"train"} if is_cut else set()
+        if is_cut:
+            selected.add("train")
         return self.model_copy(
             update={
                 "splits": {n: s for n, s in splits.items() if n in selected and n not in self._made},

@@ -74,7 +74,7 @@ def _is_folder(index: str) -> bool:
 
 
 def _is_file(path: Path) -> bool:
-    return "/" in str(path) or path.name.endswith(FILES)
+    return "/" in str(path) or path.name.endswith(FILES) or path.is_file()
 
 
 def _records(kind: str, name: str) -> Iterator[dict[str, Any]]:

@@ -86,7 +86,9 @@ def listed_hits(path: Path, layout: Layout, keys: Sequence[str], scored: bool = 
     """The passages listed under `keys`, in order; `scored`: with scores, where a record has the key."""
     for index, (line, record) in enumerate(read_records(path)):
         query = layout.question(line, index, record).id
-        for key in (key for key in keys if key in record or not scored):
+        for key in keys:
+            if scored and key not in record:
+                continue
             passages = listed_passages(line, record, layout, key)
             scores = _scores(line, record, layout, key) if scored else [0.0] * len(passages)
             for passage, score in zip(passages, scores, strict=True):

@@ -101,8 +101,9 @@ class RobertaAnce(Family):
     def _read(self, source: str, form: released.Form | None, head_required: bool) -> RobertaAnceTower:
         family.quiet_transformers()
         model_class: Any = _model_class()
-        options = {"config": self._config(source, form), "key_mapping": dict(form.names) if form else {}}
-        options |= {"dtype": torch.float32, "output_loading_info": True, "ignore_mismatched_sizes": True}
+        options: dict[str, Any] = {"dtype": torch.float32, "config": self._config(source, form)}
+        options |= {"key_mapping": dict(form.names) if form else {}}
+        options |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
         model, report = model_class.from_pretrained(source, **options)
         mismatched = {key[0] if isinstance(key, tuple) else key for key in report["mismatched_keys"]}
         lacked = (key for key in {*report["missing_keys"], *mismatched} if ".pooler." not in key)
@@ -135,8 +136,10 @@ class RobertaAnce(Family):
             )
         size = written.get("output_embedding_size", config.hidden_size)
         if form is released.STAR and self.head == "load" and size != self.dimension:
-            is_set = f"but encoder.dimension is {self.dimension}"
-            raise ValueError(f"{source} gives vectors of {size} numbers, {is_set}; set it to {size}")
+            raise ValueError(
+                f"{source} gives vectors of {size} numbers, but encoder.dimension is {self.dimension}; set "
+                f"it to {size}"
+            )
         config.head_dimension = self.dimension
         return config
 

@@ -100,8 +100,10 @@ class Transformer(Family):
         backbone = self._saved(str(folder))
         if projection := self._linear(backbone):
             if not (file := folder / PROJECTION).exists():
-                is_set = f"encoder.projection is {self.projection}"
-                raise RuntimeError(f"{file} is missing, and {is_set}; fetch the checkpoint again")
+                raise RuntimeError(
+                    f"{file} is missing, and encoder.projection is {self.projection}; fetch the checkpoint "
+                    "again"
+                )
             _set_projection(projection, load_file(file), file)
         return TransformerTower(backbone, self.pooling, self.normalize, projection)
 
@@ -193,8 +195,10 @@ class Transformer(Family):
         if missing := sorted(key for key in report["missing_keys"] if not key.startswith("pooler.")):
             raise RuntimeError(f"{source} lacks {len(missing)} weights of the encoder, first {missing[0]}")
         if any("embeddingHead." in key for key in report["unexpected_keys"]):
-            ignored = "has an ANCE head, which kind: transformer would ignore"
-            raise RuntimeError(f"{source} {ignored}; set encoder.kind=roberta_ance")
+            raise RuntimeError(
+                f"{source} has an ANCE head, which kind: transformer would ignore; set "
+                "encoder.kind=roberta_ance"
+            )
         released.check_unexpected_weights(source, report["unexpected_keys"], form)
         return backbone
 
@@ -208,8 +212,10 @@ def _keys(values: Mapping[str, Any], before: str = "") -> set[str]:
 def _set_projection(projection: nn.Linear | None, saved: dict[str, torch.Tensor], source: Path | str) -> None:
     size, hidden = saved["weight"].shape
     if projection is None or saved["weight"].shape != projection.weight.shape:
-        is_set = f"but encoder.projection is {projection and projection.out_features}"
-        raise ValueError(f"{source} projects {hidden} numbers to {size}, {is_set}; set it to {size}")
+        raise ValueError(
+            f"{source} projects {hidden} numbers to {size}, but encoder.projection is "
+            f"{projection and projection.out_features}; set it to {size}"
+        )
     projection.load_state_dict(saved)
 
 

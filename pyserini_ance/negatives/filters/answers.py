@@ -35,8 +35,10 @@ class Answers(Filter):
     def mask(self, candidates: Candidates) -> np.ndarray:
         queries, documents = candidates.anchor_set.split.queries, candidates.snapshot.collection.documents
         if FIELD not in documents.columns:
-            found = f"documents have {', '.join(documents.columns)}; remove the filter"
-            raise ValueError(f"filter `answers` searches the field {FIELD!r}, but {found}")
+            raise ValueError(
+                f"filter `answers` searches the field {FIELD!r}, but documents have "
+                f"{', '.join(documents.columns)}; remove the filter"
+            )
 
         def contain(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
             matchers = {row: Tokens(read_answers(queries, row)) for row in np.unique(query_rows).tolist()}

@@ -177,8 +177,9 @@ def apply_masks(
     for name, mask in masks.items():
         dropped[name] = int((remaining & mask).sum())
         remaining &= ~mask
-    padded = (candidates, np.int32(PADDING)), (scores, np.float32(-np.inf))
-    rows, row_scores = select(remaining, width, *padded)
+    rows, row_scores = select(
+        remaining, width, (candidates, np.int32(PADDING)), (scores, np.float32(-np.inf))
+    )
     return rows, row_scores, dropped
 
 

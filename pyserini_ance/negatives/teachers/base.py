@@ -203,12 +203,14 @@ def read_cache(folder: Path, names: Iterable[str]) -> tuple[np.ndarray, np.ndarr
     """
     stored = [np.empty(0, BLOCK)]
     for path in (folder / name for name in names):
+        block = None
         with suppress(ValueError, EOFError):
-            stored.append(np.load(path))
-            if _name(stored[-1]) == path.name:
-                continue
-        cure = "remove it, and its pairs are scored again"
-        raise RuntimeError(f"{path}, with scores of a teacher, is damaged; {cure}")
+            block = np.load(path)
+        if block is None or _name(block) != path.name:
+            raise RuntimeError(
+                f"{path}, with scores of a teacher, is damaged; remove it, and its pairs are scored again"
+            )
+        stored.append(block)
     blocks = np.concatenate(stored)
     blocks = blocks[np.argsort(blocks["key"], kind="stable")]
     return blocks["key"], blocks["score"]

@@ -73,9 +73,10 @@ class CrossEncoderTeacher(Teacher):
             return resolve_model(self.model, KEY)
         name = self.model.removeprefix(TRAINED)
         if snapshot.teachers is None:
-            cure = f"pass its folder instead: RUN/teachers/{name}"
-            needs = f"teacher `cross_encoder` with model: {self.model} needs the run that trains it"
-            raise ValueError(f"{needs}; {cure}")
+            raise ValueError(
+                f"teacher `cross_encoder` with model: {self.model} needs the run that trains it; pass its "
+                f"folder instead: RUN/teachers/{name}"
+            )
         return str(snapshot.teachers / name)
 
 
