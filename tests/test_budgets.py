@@ -24,16 +24,16 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
     "commands": 1_346,
-    "data": 4_503,
+    "data": 4_479,
     "distributed": 389,
     "encoders": 2_812,
-    "evaluation": 665,
+    "evaluation": 646,
     "negatives": 2_724,
     "pipeline": 3_845,
     "pyserini_bridge": 1_370,
     "recipe": 2_152,
     "refresher": 350,
-    "reports": 2_016,
+    "reports": 2_009,
     "runs": 1_095,
     "storage": 780,
     "trainer": 2_851,
@@ -41,14 +41,14 @@ ROOMS = {
     "top": 483,
 }
 WHOLE = {
-    "files": 223,
-    "classes": 235,
-    "short private functions used once": 23,
-    "lines of imports": 2_415,
+    "files": 224,
+    "classes": 234,
+    "short private functions used once": 22,
+    "lines of imports": 2_422,
     "lines of the reading path": 1_472,
     "modules that trainer/batch.py imports": 12,
-    "lines of benchmarks": 5_544,
-    "lines of tests": 32_725,
+    "lines of benchmarks": 5_451,
+    "lines of tests": 32_288,
 }
 
 

@@ -21,7 +21,6 @@ FIELD = "text"  # the field of documents that is searched; a title does not coun
 
 
 def read_answers(queries: Texts, row: int) -> list[str]:
-    """The answers of a question."""
     return json.loads(queries.columns[ANSWERS][row])
 
 
@@ -51,7 +50,6 @@ class Tokens:
         self.answers = [(answer, max(answer.split(), key=len)) for answer in spaced if answer.strip()]
 
     def match(self, text: "Text") -> bool:
-        """Whether the text contains one of the answers."""
         return any(text.may_have(longest) and answer in text.tokens for answer, longest in self.answers)
 
 
@@ -66,12 +64,10 @@ class Patterns:
         self.patterns = [re.compile(decomposed(answer), flags) for answer in answers]
 
     def match(self, text: "Text") -> bool:
-        """Whether the text contains one of the answers."""
         return any(pattern.search(text.plain) for pattern in self.patterns)
 
 
 def is_pattern(answer: str) -> bool:
-    """Whether the answer is a valid regular expression."""
     try:
         Patterns([answer])
     except re.error:
@@ -95,7 +91,6 @@ class Text:
 
     @cached_property
     def tokens(self) -> str:
-        """The spaced tokens of the text."""
         return spaced_tokens(self.plain)
 
 

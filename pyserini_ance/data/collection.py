@@ -64,7 +64,6 @@ class Qrels:
         return self.rows[judgments], self.grades[judgments]
 
     def relevant(self, query_row: int) -> np.ndarray:
-        """The rows of the documents that are relevant to a query."""
         return self.positives.of(query_row)
 
     @cached_property
@@ -103,7 +102,6 @@ class Split:
 
     @property
     def is_judged(self) -> bool:
-        """Whether the split has judgments."""
         return len(self.qrels.rows) > 0
 
     def with_positives(self, pairs: np.ndarray) -> "Split":
@@ -155,7 +153,6 @@ class Collection:
         return f"Collection({len(self.documents):,} documents{splits})"
 
     def log_skipped(self) -> None:
-        """Log a warning for each kind of skipped input."""
         for description, count in self.skipped.items():
             logger.warning("skipped: %d %s", count, description)
 

@@ -121,7 +121,6 @@ def open_collection(cache: Path, digest: str) -> Collection | None:
 
 
 def collection_folder(cache: Path, digest: str) -> Path:
-    """The folder of the cache that holds the collection with this digest."""
     return cache / COLLECTIONS_FOLDER / digest[:32]
 
 

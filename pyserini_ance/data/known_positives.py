@@ -27,7 +27,6 @@ class KnownPositives:
     grades: np.ndarray
 
     def of(self, row: int) -> np.ndarray:
-        """The relevant rows of one anchor."""
         return self.rows[self.offsets[row] : self.offsets[row + 1]]
 
     @property

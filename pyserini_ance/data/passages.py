@@ -34,17 +34,14 @@ class Passages:
 
     @classmethod
     def of_counts(cls, counts: np.ndarray) -> "Passages":
-        """Passages of documents that have counts[i] passages each."""
         return cls(offsets_of(counts))
 
     @cached_property
     def max_passages(self) -> int:
-        """The largest number of passages of a document."""
         return int(np.diff(self.offsets).max(initial=1))
 
     @property
     def empty(self) -> int:
-        """The number of empty passages."""
         return 0 if self.filled is None else int(self.offsets[-1] - self.filled.sum())
 
     def __len__(self) -> int:

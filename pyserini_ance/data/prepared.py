@@ -47,12 +47,10 @@ class AnchorSet:
 
     @property
     def candidate(self) -> Side:
-        """The side that candidates are on."""
         return "document" if self.anchor == "query" else "query"
 
     @property
     def known_positives(self) -> KnownPositives:
-        """The positives of the anchors."""
         return self.split.known_positives(self.anchor)
 
     def pair_keys(self, anchors: np.ndarray, candidates: np.ndarray) -> np.ndarray:
@@ -168,7 +166,6 @@ class PreparedData:
 
     @cached_property
     def anchor_sets(self) -> dict[Side, AnchorSet]:
-        """The anchor sets of the training split, by the anchors' side."""
         counts = {"query": len(self.collection.documents), "document": len(self.split.queries)}
         return {side: AnchorSet(self.split, side, counts[side]) for side in SIDES}
 

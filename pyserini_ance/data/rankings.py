@@ -234,7 +234,6 @@ def hits_of(path: Path, queries: Texts, documents: Texts) -> tuple[Iterator[Hit]
 
 
 def is_listed(path: Path) -> bool:
-    """Whether a file lists passages in JSON records."""
     return extension(path) in (".json", ".jsonl")
 
 

@@ -32,7 +32,6 @@ class ScoredPairs:
     width: int
 
     def save(self, folder: Path) -> None:
-        """Write the arrays into a folder."""
         for name, values in (("keys", self.keys), ("scores", self.scores)):
             with path_in_errors(folder / f"{name}.npy"):
                 np.save(folder / f"{name}.npy", values, allow_pickle=False)

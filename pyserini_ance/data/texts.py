@@ -26,7 +26,6 @@ class Strings(Sequence[str]):
 
     @classmethod
     def of(cls, values: Sequence[str]) -> "Strings":
-        """The strings of any sequence."""
         if isinstance(values, Strings):
             return values
         return cls(pa.chunked_array([pa.array(values, pa.large_string())]))
@@ -99,7 +98,6 @@ class Texts:
         return {name: values[row] for name, values in self.columns.items()}
 
     def take(self, rows: Iterable[int]) -> list[dict[str, str]]:
-        """The fields of some rows."""
         return [self[row] for row in rows]
 
     def subset(self, rows: Sequence[int] | np.ndarray) -> "Texts":

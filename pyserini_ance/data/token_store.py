@@ -50,7 +50,6 @@ class TokenStore:
 
     @classmethod
     def of_lists(cls, lists: Sequence[Sequence[int]], specials: Specials) -> "TokenStore":
-        """A store in memory of the token ids in `lists`."""
         offsets = offsets_of(np.fromiter(map(len, lists), np.int64, len(lists)))
         flat = np.fromiter((i for ids in lists for i in ids), np.uint32, int(offsets[-1]))
         return cls(flat, offsets, specials)

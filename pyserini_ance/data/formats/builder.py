@@ -110,7 +110,6 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
 
 
 def is_empty(entry: Entry) -> bool:
-    """Whether no field has more than blanks."""
     return all(not value or value.isspace() for value in entry.fields.values())
 
 

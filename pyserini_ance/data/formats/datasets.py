@@ -14,14 +14,15 @@ from pyserini_ance.data.formats.records import EXTENSIONS, check_columns, is_sup
 from pyserini_ance.data.trec import Judgment
 from pyserini_ance.recipe.components import Settings
 
+Columns = Mapping[str, str | None]
 _POINT = re.compile(r"\.0*\Z")
 SAVED = ("state.json", "dataset_dict.json")  # the files of a folder that save_to_disk wrote
 
 
 # The names of the columns, unless `columns` says otherwise, and those that a table need not have.
-DOCUMENTS = {"id": "_id", "title": "title", "text": "text"}
-QUERIES = {"id": "_id", "text": "text", "answers": None}
-JUDGMENTS = {"query": "query-id", "document": "corpus-id", "grade": "score"}
+DOCUMENTS: Columns = {"id": "_id", "title": "title", "text": "text"}
+QUERIES: Columns = {"id": "_id", "text": "text", "answers": None}
+JUDGMENTS: Columns = {"query": "query-id", "document": "corpus-id", "grade": "score"}
 OPTIONAL = ("title", "answers", "grade")
 
 
@@ -72,7 +73,7 @@ class Datasets(Format):
 
     @model_validator(mode="after")
     def _check_columns(self) -> Self:
-        tables: dict[str, tuple[Table, Mapping[str, str | None]]] = {
+        tables: dict[str, tuple[Table, Columns]] = {
             "documents": (self.documents, DOCUMENTS),
             "queries": (self.queries, QUERIES),
         }
@@ -108,7 +109,7 @@ class Datasets(Format):
 
 
 def _rows(
-    table: Table, key: str, defaults: Mapping[str, str | None], split: str
+    table: Table, key: str, defaults: Columns, split: str
 ) -> tuple[Iterator[tuple[Line, dict[str, Any]]], dict[str, str]]:
     """The rows, numbered from 1, and the columns that are read, by their names in the recipe.
 

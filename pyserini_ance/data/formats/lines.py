@@ -42,7 +42,6 @@ class Line(NamedTuple):
         return f"{self.path}, {self.unit} {self.number}" if self.number else str(self.path)
 
     def error(self, problem: str, expected: str, cure: str) -> ValueError:
-        """The error to raise for this line."""
         return ValueError(f"{self.place}: {problem}; expected {expected}; {cure}")
 
     def cells(
@@ -77,7 +76,6 @@ class Line(NamedTuple):
         return values
 
     def json(self) -> dict[str, Any]:
-        """The JSON object that the line consists of."""
         cure = "correct the line, or write the file again with one object per line"
         try:
             record = json.loads(self.text)
@@ -97,7 +95,6 @@ class LineOrigins:
         self._files: list[tuple[int, Line]] = []  # the first row of each file
 
     def add(self, line: Line) -> None:
-        """Add a row that was read from this line."""
         if not self._files or line.path is not self._files[-1][1].path:
             self._files.append((len(self._numbers), line))
         self._numbers.append(line.number)
