@@ -33,7 +33,7 @@ ROOMS = {
     "pyserini_bridge": 1_370,
     "recipe": 2_152,
     "refresher": 350,
-    "reports": 2_008,
+    "reports": 2_009,
     "runs": 1_095,
     "storage": 780,
     "trainer": 2_851,
@@ -47,8 +47,8 @@ WHOLE = {
     "lines of imports": 2_422,
     "lines of the reading path": 1_472,
     "modules that trainer/batch.py imports": 12,
-    "lines of benchmarks": 5_547,
-    "lines of tests": 32_691,
+    "lines of benchmarks": 5_451,
+    "lines of tests": 32_288,
 }
 
 

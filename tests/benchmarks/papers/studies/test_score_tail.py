@@ -3,13 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.papers.studies.score_tail import above_mean, study
-
-
-def test_scores_above_the_mean_document():
-    queries, documents = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[4.0, 1.0], [0.0, 3.0]])
-    scores = np.array([[4.0, 0.0], [6.0, 2.0]])
-    assert above_mean(queries, scores, documents.mean(0)).tolist() == [[2.0, -2.0], [2.0, -2.0]]
+from benchmarks.papers.studies.score_tail import study
 
 
 def test_a_run_against_all_scores(studied):
