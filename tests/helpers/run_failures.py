@@ -24,7 +24,7 @@ from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs import checkpoint
 from pyserini_ance.runs import run_log as runs_log
 from pyserini_ance.runs.generation import RefreshRequest
-from pyserini_ance.storage import publish
+from pyserini_ance.storage import files
 from pyserini_ance.trainer import trainer
 
 
@@ -148,7 +148,7 @@ def pause_in_moments(path: str, step: int) -> None:
     """Process 1 pauses for `step` seconds before it reads the moments that a manifest lists; the main process
     drops none before that, which file `path` shows.
     """
-    sha256_file = publish.sha256_file
+    sha256_file = files.sha256_file
 
     def late(file):
         if file.name == checkpoint.TRAINING:
@@ -164,7 +164,7 @@ def pause_in_moments(path: str, step: int) -> None:
     if os.environ["RANK"] == "0":
         drop_moments, experiment.drop_moments = experiment.drop_moments, drop_late
     else:
-        publish.sha256_file = late
+        files.sha256_file = late
 
 
 def small_files_only(stage: str, step: int) -> None:
