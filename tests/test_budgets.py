@@ -47,8 +47,8 @@ WHOLE = {
     "lines of imports": 2_422,
     "lines of the reading path": 1_473,
     "modules that trainer/batch.py imports": 12,
-    "lines of benchmarks": 5_451,
-    "lines of tests": 32_288,
+    "lines of benchmarks": 5_446,
+    "lines of tests": 32_276,
 }
 
 
