@@ -143,7 +143,8 @@ def hit_blocks(
                 raise line_of(path, number).error(problem, expected, "pass a file over this collection")
             num_left_out += 1
         kept = np.flatnonzero(documents >= 0)
-        numbers, queries = (np.fromiter((hit[i] for hit in block), np.int64, len(block)) for i in (0, 1))
+        numbers = np.fromiter((hit[0] for hit in block), np.int64, len(block))
+        queries = np.fromiter((hit[1] for hit in block), np.int64, len(block))
         scores = np.fromiter((hit[3] for hit in block), np.float64, len(block))
         del block  # before the next one is read
         yield HitBlock(numbers[kept], queries[kept], documents[kept], scores[kept])

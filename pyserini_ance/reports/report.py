@@ -157,7 +157,8 @@ def _page(histories: Histories, **values: Any) -> str:
     of_runs = {label: history.seconds(results[label]) for label, history in histories.items()}
     seconds = pd.DataFrame.from_dict(of_runs, orient="index").T.fillna(0.0)
     seconds = seconds.loc[seconds.max(axis=1).sort_values(ascending=False, kind="stable").index]
-    seconds.loc["all"] = seconds.sum()
+    if len(seconds):
+        seconds.loc["all"] = seconds.sum()
     peaks = {label: of["memory_bytes"] for label, of in results.items() if of and "memory_bytes" in of}
     memory = [
         {"run": label, **{kind: f"{value / GIB:.2f}" for kind, value in of.items() if value}}
