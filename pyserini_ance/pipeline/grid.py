@@ -58,8 +58,8 @@ class GridRuns:
     def check(self, overwrite: bool = False) -> dict[str, Recipe]:
         """The recipe of each combination.
 
-        Raises ValueError, before anything is trained, with the first invalid one, and, without `overwrite`,
-        for a folder with runs of other settings.
+        Raises ValueError, before anything is trained, with the first invalid one, for an override of a key of
+        the grid, and, without `overwrite`, for a folder with runs of other settings.
         """
         if "RANK" in os.environ:
             raise ValueError(
@@ -70,6 +70,11 @@ class GridRuns:
             raise FileExistsError(
                 f"{self.folder} holds a run; pass another --output, which holds nothing but the "
                 "runs of the grid"
+            )
+        if both := self.grid.labels.keys() & {override.partition("=")[0] for override in self.overrides}:
+            raise ValueError(
+                f"{', '.join(sorted(both))}: both a key of the --grid, whose values count, and an override; "
+                "remove the override"
             )
         recipes: dict[str, Recipe] = {}
         for name in self.grid.points:
