@@ -25,6 +25,19 @@ from helpers.small_set import (
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+# A recipe that loads; nobody reads its data.
+BASE = """
+data: {kind: beir, folder: some/where}
+encoder: {kind: transformer, model: some-model}
+stages:
+  only:
+    steps: 10
+    batch_queries: 4
+    optimizer: {learning_rate: 1e-3}
+    terms:
+      query: {negatives: [{kind: random}, {kind: bm25, top_k: 50}], loss: {kind: nll, scale: 2}}
+"""
+
 # Fixtures that start processes: our commands or Pyserini from end to end, or the processes of one torchrun.
 PROCESS_FIXTURES = {"server", "in_java", "child", "run_processes"}
 # Fixtures that make models, train, or read real data: seconds rather than milliseconds.
@@ -129,8 +142,6 @@ def tiny_roberta(tmp_path_factory) -> Path:
 @pytest.fixture
 def base(tmp_path) -> Path:
     """A small recipe in a file, to load and to make run directories of."""
-    from helpers.base_recipe import BASE
-
     (tmp_path / "base.yaml").write_text(BASE)
     return tmp_path / "base.yaml"
 

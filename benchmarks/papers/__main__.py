@@ -43,31 +43,24 @@ def analyze(
     """Make a figure of the papers' analyses: STUDY.json, STUDY.png and STUDY.svg."""
     from benchmarks.papers.studies.studied_run import NotKept, StudiedRun, StudySettings
     from pyserini_ance.distributed.process_group import device_of
-    from pyserini_ance.storage.files import read_json_object
 
     names = list(STUDIES) if study == ALL else [study]
     if names[0] not in STUDIES:
         raise ValueError(f"no study {study!r}; studies: {', '.join(STUDIES)}, {ALL}")
     folder = output or (runs[0] / OUTPUT if len(runs) == 1 else OUTPUT)
-    for file in (folder / f"{name}.json" for name in names):
-        known = (read_json_object(file) or {}).get("runs", {}).values()
-        if known and {Path(run).resolve() for run in known} != {run.resolve() for run in runs}:
-            raise FileExistsError(
-                f"{file} is of other runs ({', '.join(known)}); pass another --output, or remove it"
-            )
     console.log_to_stderr()
     short = [run.resolve().name for run in runs]
-    by_name = dict(zip(short if len(set(short)) == len(runs) else map(str, runs), runs, strict=True))
-    made = 0
-    with StudiedRun.open(by_name, StudySettings(device_of(device), queries, top_k, seed, query)) as studied:
-        for name in names:
-            try:
-                _make(name, studied, folder)
-                made += 1
-            except (NotKept, ImportError) as error:
-                if study != ALL:
-                    raise
-                logging.getLogger(__name__).warning("left out: %s: %s", name, error)
+    settings = StudySettings(device_of(device), queries, top_k, seed, query)
+    by_name = zip(short if len(set(short)) == len(runs) else map(str, runs), runs, strict=True)
+    studied, made = [StudiedRun(name, run, settings) for name, run in by_name], 0
+    for name in names:
+        try:
+            _make(name, studied, folder)
+            made += 1
+        except (NotKept, ImportError) as error:
+            if study != ALL:
+                raise
+            logging.getLogger(__name__).warning("left out: %s: %s", name, error)
     if not made:
         raise ValueError("no study was made: the runs lack what each of them reads; see the lines above")
 

@@ -25,9 +25,11 @@ def exact_match(prediction: str, answers: Sequence[str]) -> float:
 
 def f1(prediction: str, answers: Sequence[str]) -> float:
     """The harmonic mean of precision and recall of words, for the best answer; 0 for two empty texts."""
-    return max(
-        (_f1(normalized(prediction).split(), normalized(answer).split()) for answer in answers), default=0.0
-    )
+    words, best = normalized(prediction).split(), 0.0
+    for answer in (normalized(answer).split() for answer in answers):
+        shared = sum((Counter(words) & Counter(answer)).values())
+        best = max(best, 2 * shared / (len(words) + len(answer)) if shared else 0.0)
+    return best
 
 
 def pattern_match(prediction: str, patterns: Sequence[str]) -> float:
@@ -53,8 +55,3 @@ def measure_answers(
         name: sum(measure(predictions[q], gold[q]) for q in gold if q in predictions) / len(gold)
         for name, measure in measures.items()
     }
-
-
-def _f1(prediction: Sequence[str], answer: Sequence[str]) -> float:
-    shared = sum((Counter(prediction) & Counter(answer)).values())
-    return 2 * shared / (len(prediction) + len(answer)) if shared else 0.0

@@ -6,7 +6,7 @@ K of passages read.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,9 @@ class Answering:
         rows = []
         for position, cutoff in enumerate(self.cutoffs):
             answers = {question: record["answers"][position] for question, record in records.items()}
-            write_whole(self.folder / f"first-{cutoff}.jsonl", "".join(self._lines(answers)))
+            told = [{"id": id, "question": self._text(id), **answer} for id, answer in answers.items()]
+            lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in told)
+            write_whole(self.folder / f"first-{cutoff}.jsonl", "".join(lines))
             texts = {question: answer["answer"] for question, answer in answers.items()}
             rows.append({"passages": cutoff, **measure_answers(texts, gold, regular_expressions)})
         measures = {"questions": len(gold), "with passages": len(records), "rows": rows}
@@ -92,11 +94,6 @@ class Answering:
             for answer in reader.answers(self._text(question), passages, self.cutoffs)
         ]
         return {"query": question, "answers": answers}
-
-    def _lines(self, answers: dict[str, dict[str, Any]]) -> Iterator[str]:
-        for question, answer in answers.items():
-            record = {"id": question, "question": self._text(question), **answer}
-            yield json.dumps(record, ensure_ascii=False) + "\n"
 
     def _text(self, question: str) -> str:
         return self.ranked.queries.columns["text"][self.ranked.queries.rows[question]]

@@ -115,8 +115,17 @@ def read_tables(name: str, runs: Path) -> Tables:
                 f"{row.method!r}"
             )
     order = dict.fromkeys([*(row.method for row in published.rows if row.method), *methods, ""])
-    rows = [*_expected_rows(named), *_measured_rows(measured, named), *_published_rows(published)]
-    rows += _rows_to_come(rows, named)
+    rows: list[Row] = []
+    for method, recipe in named.items():
+        if expected := [_figure(s, m, of) for s, each in recipe.expect.items() for m, of in each.items()]:
+            head = {"figures": "expected", "source": "recipe", "runs": 0}
+            rows.append((Section.RESULTS, method, "", 0, head, expected))
+    rows += [*_measured_rows(measured, named), *_published_rows(published)]
+    # A row for each method that has published figures or a recipe, and that no run has measured.
+    results = {(row[1], row[3]) for row in rows if row[0] == Section.RESULTS}
+    to_come = ({method for method, _ in results} | {*named}) - {m for m, kind in results if kind == 1}
+    empty = {"figures": "measured", "source": "", "runs": 0}
+    rows += [(Section.RESULTS, method, "", 1, empty, []) for method in to_come if method]
     place = {method: number for number, method in enumerate(order)}
     parts: dict[tuple[Any, ...], None] = dict.fromkeys(
         row[:3] for kind in (2, 1) for row in rows if row[3] == kind
@@ -158,14 +167,6 @@ def _find_set(name: str) -> Path:
     return SHIPPED / folder
 
 
-def _expected_rows(recipes: Mapping[str, Recipe]) -> Iterator[Row]:
-    for method, recipe in recipes.items():
-        head = {"figures": "expected", "source": "recipe", "runs": 0}
-        figures = [_figure(s, m, value) for s, of in recipe.expect.items() for m, value in of.items()]
-        if figures:
-            yield Section.RESULTS, method, "", 0, head, figures
-
-
 def _published_rows(published: Published) -> Iterator[Row]:
     for row in published.rows:
         for (section, part), scores in row.by_section().items():
@@ -190,14 +191,6 @@ def _measured_rows(measured: pd.DataFrame, recipes: Mapping[str, Recipe]) -> Ite
             head = {"figures": f"measured [{config[:6]}]" if is_labelled else "measured"}
             head["source"] = runs[0] if len(runs) == 1 else f"{runs[0]} and {len(runs) - 1} more"
             yield section, method, part, 1, {**head, "runs": len(runs)}, figures
-
-
-def _rows_to_come(rows: Sequence[Row], recipes: Mapping[str, Recipe]) -> Iterator[Row]:
-    """A row for each method that has published figures or a recipe, and that no run has measured."""
-    results = [row for row in rows if row[0] == Section.RESULTS and row[1]]
-    methods = dict.fromkeys([*(row[1] for row in results), *recipes])
-    for method in methods.keys() - {row[1] for row in results if row[3] == 1}:
-        yield Section.RESULTS, method, "", 1, {"figures": "measured", "source": "", "runs": 0}, []
 
 
 def _figure(

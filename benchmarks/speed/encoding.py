@@ -104,7 +104,8 @@ def _contenders(side: Side) -> list[Contender]:
 
 
 def write_inputs(options: Mapping[str, Any], folder: Path, side: Side, count: int) -> list[str]:
-    """The encoder in a folder that all contenders read, and the texts; returns these.
+    """The encoder in a folder that all contenders read, and the texts; returns these: the first sentences of
+    documentation strings for queries, the rest for documents.
 
     Raises ValueError if there are fewer texts than `count`.
     """
@@ -117,17 +118,11 @@ def write_inputs(options: Mapping[str, Any], folder: Path, side: Side, count: in
     (folder / MODEL).mkdir()
     save_encoder(encoder, folder / MODEL)
     write_sentence_transformers(folder / MODEL)
-    texts = some_texts(side, count)
-    (folder / TEXTS).write_text(json.dumps(texts), encoding="utf-8")
-    return texts
-
-
-def some_texts(side: Side, count: int) -> list[str]:
-    """Documentation strings of transformers: the first sentences for queries, the rest for documents."""
     strings = islice(package_docstrings(PACKAGE), count)
     texts = [string.sentence if side == "query" else string.rest for string in strings]
     if len(texts) < count:
         raise ValueError(f"{PACKAGE} has {len(texts):,} documentation strings, not {count:,}; ask for fewer")
+    (folder / TEXTS).write_text(json.dumps(texts), encoding="utf-8")
     return texts
 
 

@@ -161,7 +161,7 @@ def contest(plan: Contest, folder: Path, rounds: int) -> list[Entry]:
                     try:
                         if number == -1:
                             workers[contender.name] = _Worker(contender, folder)
-                            workers[contender.name].wait_until_ready()
+                            workers[contender.name].receive()
                         elif not entry.missing:
                             entry.measurements += [workers[contender.name].work()] * (number > 0)
                     except ContenderError as error:
@@ -192,14 +192,11 @@ class _Worker:
         self._process.start()
         theirs.close()
 
-    def wait_until_ready(self) -> None:
-        self._receive()
-
     def work(self) -> Measurement:
-        with suppress(OSError):  # it was killed between its turns: `_receive` says so
+        with suppress(OSError):  # it was killed between its turns: `receive` says so
             self._connection.send(True)
-        measurement: Measurement = self._receive()
-        self._receive()  # ready for the next round
+        measurement: Measurement = self.receive()
+        self.receive()  # ready for the next round
         return measurement
 
     def let_end(self) -> None:
@@ -212,7 +209,7 @@ class _Worker:
         self._process.kill()
         self._process.join()
 
-    def _receive(self) -> Any:
+    def receive(self) -> Any:
         try:
             received = self._connection.recv()
         except (EOFError, OSError):

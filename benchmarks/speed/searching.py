@@ -27,7 +27,6 @@ def mine(options: Mapping[str, Any], folder: Path) -> Contest:
     contenders = [Contender("ours", ours, {"backend": "auto", **k})]
     if cpu_has_fast_bf16():
         contenders.append(Contender("ours, in fp32", ours, {"backend": "faiss", **k}))
-    contenders.append(Contender("ours, by torch", ours, {"backend": "torch", **k}))
     contenders.append(Contender("faiss IndexFlatIP", faiss, k, ("faiss",), against=True))
     contenders.append(Contender("torch.mm and topk by blocks", plain, k, against=True))
     flops = 2.0 * documents * queries * dimension

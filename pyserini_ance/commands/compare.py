@@ -45,7 +45,7 @@ def main(
     if improvement_over and len(runs) > 1:
         parsing.refuse("--improvement-over reads one grid: pass its folder alone")
     from pyserini_ance.evaluation.legends import table_with_legend
-    from pyserini_ance.reports import compare, plots
+    from pyserini_ance.reports import compare, plots, row_tests
     from pyserini_ance.reports.forgetting import forgetting as forgotten
 
     results = compare.read_distinct(compare.runs_in(runs))
@@ -62,7 +62,7 @@ def main(
         only = list(rows or ())
         cells, columns = compare.compare(results, only and [*only, *([significance] if significance else [])])
         if significance:
-            (tested, [_, *added]), note = compare.significance(results, significance, test or "t", only)
+            (tested, [_, *added]), note = row_tests.significance(results, significance, test or "t", only)
             shown = {row["recipe"]: row for row in tested}
             cells = [row | shown.get(row["recipe"], {}) for row in cells]
             columns += added

@@ -147,7 +147,7 @@ def recorded(
     files: Sequence[Path] | None,
     make: Callable[[], dict[str, Any] | None],
 ) -> dict[str, Any]:
-    """The JSON object that `make` makes of `files` as `settings` say.
+    """The JSON object that `make` makes from `files` with `settings`.
 
     It is recorded in the cache, and valid while the paths, sizes and times of the files are unchanged, as
     `make` and `git` check it. If `files` is None, nothing is recorded, because changes of the input cannot be

@@ -152,7 +152,8 @@ def hit_blocks(
         documents.append(document)
         if len(documents) == HITS_PER_BLOCK:
             yield block()
-            columns, documents = (array("q"), array("q"), array("d")), []
+            columns = array("q"), array("q"), array("d")
+            documents = []
     yield block()
     if not num_hits:
         raise ValueError(

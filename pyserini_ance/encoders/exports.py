@@ -1,4 +1,4 @@
-"""Exports of saved encoders, in folders that are not published yet, for programs of others.
+"""Exports of saved encoders, in folders that are not published yet, for other programs.
 
 For sentence-transformers: files that let it load an encoder with its layers, lengths and prompts. Without
 them it averages all tokens, does not normalize, and truncates documents at the length of queries:
@@ -6,8 +6,8 @@ them it averages all tokens, does not normalize, and truncates documents at the 
 Two towers are the two routes of its Router, each with its own length. One tower has one length there, the
 longer one.
 
-For Pyserini's stock class `dpr`: a pair that sentence-transformers cannot express in the format of Hugging
-Face's DPRQuestionEncoder and DPRContextEncoder; training and checkpoints use BERT's format. The two differ
+For Pyserini's stock class `dpr`: the format of Hugging Face's DPRQuestionEncoder and DPRContextEncoder, for a
+pair that sentence-transformers cannot express. Training and checkpoints use BERT's format. The two differ
 only by names in config.json and in the file of weights, so the conversion is exact, and both formats have the
 same hash. BERT's pooler is kept, as in DPR's own releases; vectors do not use it.
 """

@@ -185,8 +185,8 @@ def _specials(tokenizer: "PreTrainedTokenizerBase") -> Specials:
 
 def token_store(tokenizer: TextTokenizer, side: Side, texts: Texts, folder: Path, label: str) -> TokenStore:
     """The token ids of `texts`, written into `folder` unless it holds them."""
-    ids, vocabulary = partial(tokenizer.ids, side), len(tokenizer.tokenizer)
-    return open_or_build(folder, texts, ids, tokenizer.specials, vocabulary, label)
+    tokenize = partial(tokenizer.ids, side)
+    return open_or_build(folder, texts, tokenize, tokenizer.specials, len(tokenizer.tokenizer), label)
 
 
 def describe_blank(documents: Texts, rows: np.ndarray, template: str) -> str | None:

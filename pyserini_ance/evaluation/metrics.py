@@ -97,12 +97,7 @@ def holes(qrels: Qrels, run: Run, cutoffs: Sequence[int]) -> dict[str, dict[str,
     }
 
 
-CUTOFF = 100
-
-
-def overlap(
-    run: Run, other: Run, queries: Iterable[str], cutoff: int = CUTOFF
-) -> dict[str, dict[str, float]]:
+def overlap(run: Run, other: Run, queries: Iterable[str], cutoff: int = 100) -> dict[str, dict[str, float]]:
     """`Overlap@k`, by query with hits in `run`: the share of its first k documents that are in the first k of
     `other`.
 
@@ -115,14 +110,11 @@ def overlap(
             f"the other run has none of these queries ({with_hits[0]!r}, ...); pass a run over the "
             "same queries"
         )
-    return {
-        query: {f"Overlap@{cutoff}": _share(run[query], other.get(query, {}), cutoff)} for query in with_hits
-    }
-
-
-def _share(scores: dict[str, float], others: dict[str, float], cutoff: int) -> float:
-    top = best_first(scores)[:cutoff]
-    return len(set(top).intersection(best_first(others)[:cutoff])) / len(top)
+    shared = {}
+    for query in with_hits:
+        top, of_other = (best_first(one.get(query, {}))[:cutoff] for one in (run, other))
+        shared[query] = {f"Overlap@{cutoff}": len({*top} & {*of_other}) / len(top)}
+    return shared
 
 
 PERCENTILES = (50, 95, 99)

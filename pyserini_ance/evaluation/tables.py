@@ -34,13 +34,18 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
 
     Floats have 4 decimals, in columns `... seconds` and `... ms` 1; missing values are `-`.
     """
-    cells = [[_text(row.get(column), column) for column in columns] for row in rows]
+    cells = [[cell_text(row.get(column), column).replace("|", "\\|") for column in columns] for row in rows]
     widths = [max(map(len, texts)) for texts in zip(columns, *cells, strict=True)]
     right = [any(isinstance(row.get(column), int | float) for row in rows) for column in columns]
     rule = [
         f"{'-' * (width - 1)}:" if flush else "-" * width for width, flush in zip(widths, right, strict=True)
     ]
-    return "\n".join(_line(line, widths, right) for line in (columns, rule, *cells))
+    lines = []
+    for texts in (columns, rule, *cells):
+        sides = zip(texts, widths, right, strict=True)
+        padded = [text.rjust(width) if flush else text.ljust(width) for text, width, flush in sides]
+        lines.append(f"| {' | '.join(padded)} |")
+    return "\n".join(lines)
 
 
 def as_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
@@ -50,17 +55,6 @@ def as_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
-
-
-def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    cells = zip(texts, widths, right, strict=True)
-    return (
-        f"| {' | '.join(text.rjust(width) if flush else text.ljust(width) for text, width, flush in cells)} |"
-    )
-
-
-def _text(value: Any, column: str) -> str:
-    return cell_text(value, column).replace("|", "\\|")
 
 
 def cell_text(value: Any, column: str) -> str:
@@ -115,12 +109,6 @@ def last_stage(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 def expected_rows(recipe: Recipe, row: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The scores that the recipe expects, each beside that of the last stage's `row`; none for a variant."""
     columns = recipe.final_evaluation.columns
-    figures = [
-        (columns[split, name], value)
-        for split, scores in recipe.expect.items()
-        for name, value in scores.items()
-        if (split, name) in columns
-    ]
     return [
         {
             row["row"]: column,
@@ -128,8 +116,9 @@ def expected_rows(recipe: Recipe, row: Mapping[str, Any]) -> list[dict[str, Any]
             "measured": row[column],
             "difference": f"{row[column] - value:+.4f}",
         }
-        for column, value in figures
-        if column in row
+        for split, scores in recipe.expect.items()
+        for name, value in scores.items()
+        if (column := columns.get((split, name))) in row
     ]
 
 

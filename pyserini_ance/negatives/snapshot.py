@@ -180,9 +180,17 @@ class Snapshot:
         self, encoder: Encoder, tokens: TokenStore, folder: Path, key: dict, label: str, hold: bool = False
     ) -> ShardedVectors:
         """`encode_shards` of documents by any encoder, with the snapshot's settings."""
-        precision, budget = self.precision, self.encoding.tokens_per_batch
         return encode_shards(
-            folder, key, encoder, tokens, "document", precision, budget, label, self.world, hold=hold
+            folder,
+            key,
+            encoder,
+            tokens,
+            "document",
+            self.precision,
+            self.encoding.tokens_per_batch,
+            label,
+            self.world,
+            hold=hold,
         )
 
     def encode_some(
@@ -195,14 +203,15 @@ class Snapshot:
         precision: Precision | None = None,
     ) -> np.ndarray:
         """`encode_some` by any encoder, with the snapshot's settings."""
-        precision, budget = precision or self.precision, self.encoding.tokens_per_batch
+        precision = precision or self.precision
+        budget = self.encoding.tokens_per_batch
         return encode_some(encoder, tokens, rows, side, precision, budget, label, self.world)
 
     def encode_queries(self, split: str, rows: np.ndarray, precision: Precision | None = None) -> np.ndarray:
         """(R, D) float32 of the queries `rows` (R,) of a split, in `precision` (default: the snapshot's)."""
-        tokens, label = self.data.queries[split], f"{split} queries"
+        tokens = self.data.queries[split]
         with self.timed("encode_queries"):
-            return self.encode_some(self.encoder, tokens, rows, "query", label, precision)
+            return self.encode_some(self.encoder, tokens, rows, "query", f"{split} queries", precision)
 
     def encode_documents(self, rows: np.ndarray) -> tuple[np.ndarray, Passages | None]:
         """The vectors of all passages of the documents `rows`, and which passages belong to which document.
@@ -214,9 +223,9 @@ class Snapshot:
         # Another checkpoint with the same document tower may have encoded all documents.
         if "document_vectors" in vars(self) or self.world.on_main(lambda: has_shards(folder, self.world)):
             return self.document_vectors[rows], passages
-        tokens, label = self.data.documents, "sampled documents"
+        tokens = self.data.documents
         with self.timed("encode_documents"):
-            return self.encode_some(self.encoder, tokens, rows, "document", label), passages
+            return self.encode_some(self.encoder, tokens, rows, "document", "sampled documents"), passages
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:

@@ -93,7 +93,14 @@ def convert(
         places = {} if mined is None else {one: place for place, one in enumerate(mined.anchors.tolist())}
 
         def first(query: int) -> dict[int, float]:
-            return _first(mined, places[query], limit) if mined is not None and query in places else {}
+            """The first candidates of a query with their scores; a repeated one has its first score."""
+            scores: dict[int, float] = {}
+            if mined is not None and query in places:
+                found, of_found = mined.candidates[places[query]], mined.scores[places[query]]
+                for candidate, score in zip(found.tolist(), of_found.tolist(), strict=True):
+                    if candidate != PADDING:
+                        scores.setdefault(candidate, score)
+            return dict(islice(scores.items(), limit))
 
         if to == "tevatron":
             return _to_folder(collection, to, output, {training.name: lambda query: list(first(query))})
@@ -176,13 +183,3 @@ def mined_table(recipe: Recipe, run: RunDir, collection: Collection, name: str |
             "queries; pass another table"
         )
     return table
-
-
-def _first(table: NegativeTable, position: int, limit: int | None) -> dict[int, float]:
-    """The first `limit` candidates of an anchor with their scores; a repeated one has its first score."""
-    scores: dict[int, float] = {}
-    candidates = zip(table.candidates[position].tolist(), table.scores[position].tolist(), strict=True)
-    for candidate, score in candidates:
-        if candidate != PADDING:
-            scores.setdefault(candidate, score)
-    return dict(islice(scores.items(), limit))

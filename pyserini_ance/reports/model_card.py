@@ -13,8 +13,8 @@ from pyserini_ance.encoders.hub import is_local, model_file, resolve_model
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import last_stage, read_results, table
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.reports.compare import significance_in_run
 from pyserini_ance.reports.report import render
+from pyserini_ance.reports.row_tests import significance_in_run
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_object, write_whole
 

@@ -14,7 +14,7 @@ from pyserini_ance.evaluation.legends import legend
 from pyserini_ance.evaluation.tables import BM25, SECONDS, cell_text, expected_rows, last_stage
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.variant import differences
-from pyserini_ance.reports import compare
+from pyserini_ance.reports import compare, row_tests
 from pyserini_ance.reports.plots import line_plot
 from pyserini_ance.reports.run_history import WEIGHTED_SUM, RunHistory, Series
 from pyserini_ance.runs.run_log import RunLog
@@ -70,7 +70,7 @@ def run_report(history: RunHistory) -> str:
             "result": last_stage(rows)["row"],
             "warnings": results.get("warnings", ()),
             "expected": expected_rows(recipe, last_stage(rows)),
-            **_tests(partial(compare.significance_in_run, run, rows)),
+            **_tests(partial(row_tests.significance_in_run, run, rows)),
         }
     return _page(
         {recipe.name: history},
@@ -91,7 +91,7 @@ def comparison_report(folders: Sequence[Path], baseline: str | None = None, test
     """The page of several runs; `baseline` is the row that the others are tested against: by default the
     first run's.
 
-    Raises ValueError as `compare.compare` and `compare.significance` do; a default baseline that cannot be
+    Raises ValueError as `compare.compare` and `row_tests.significance` do; a default baseline that cannot be
     tested against is only noted.
     """
     parent = os.path.commonpath([folder.resolve() for folder in folders])
@@ -134,7 +134,7 @@ def _compared_results(finished: Sequence[Path], baseline: str | None, test: str)
         "warnings": (),
         "expected": None,
         "against": against,
-        **_tests(partial(compare.significance, results, against, test), is_asked=baseline is not None),
+        **_tests(partial(row_tests.significance, results, against, test), is_asked=baseline is not None),
     }
 
 
@@ -155,7 +155,8 @@ def _page(histories: Histories, **values: Any) -> str:
     of_runs = {label: history.seconds(results[label]) for label, history in histories.items()}
     seconds = pd.DataFrame.from_dict(of_runs, orient="index").T.fillna(0.0)
     seconds = seconds.loc[seconds.max(axis=1).sort_values(ascending=False, kind="stable").index]
-    seconds.loc["all"] = seconds.sum()
+    if len(seconds):
+        seconds.loc["all"] = seconds.sum()
     peaks = {label: of["memory_bytes"] for label, of in results.items() if of and "memory_bytes" in of}
     memory = [
         {"run": label, **{kind: f"{value / GIB:.2f}" for kind, value in of.items() if value}}
@@ -167,7 +168,7 @@ def _page(histories: Histories, **values: Any) -> str:
         cells=_cells,
         plot=partial(_plot, histories),
         scores=[record for history in histories.values() for record in history.of_event("dev")],
-        has_mined=any(history.tables for history in histories.values()),
+        has_mined=any(history.of_event("generation") for history in histories.values()),
         plots=sorted({plot for history in histories.values() for plot in history.lines}),
         seconds=seconds.map("{:.1f}".format).rename_axis("part").reset_index().to_dict("records"),
         memory=memory,

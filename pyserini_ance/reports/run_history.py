@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.generation import mined_sources
@@ -26,19 +26,6 @@ class Series:
 
     x: list[float] = field(default_factory=list)
     y: list[float] = field(default_factory=list)
-
-
-class MinedTable(NamedTuple):
-    """The report of one table of negatives (`values`: see `table_report`), and the record of its adoption.
-
-    `label` is its term and the kind of its source: `query: ann`.
-    """
-
-    stage: str
-    name: str
-    label: str
-    record: Record
-    values: Record
 
 
 class RunHistory:
@@ -130,29 +117,19 @@ class RunHistory:
             elif record["event"] == "generation":
                 x = self.position(record)
                 dropped = Counter[str]()
-                for table in self._tables_of(record):
-                    dropped.update(table.values["dropped"])
-                    if table.values["new_share"] is not None:
-                        yield "turnover", x, stage, {table.label: table.values["new_share"]}
-                    if "margin" in table.values:
-                        margin = table.values["margin"]["mean"]
-                        yield f"{MARGIN}{table.values['kind']}", x, stage, {table.label: margin}
+                for name, table in record["tables"].items():
+                    label = table_label(name, table)
+                    dropped.update(table["dropped"])
+                    if table["new_share"] is not None:
+                        yield "turnover", x, stage, {label: table["new_share"]}
+                    if "margin" in table:
+                        yield f"{MARGIN}{table['kind']}", x, stage, {label: table["margin"]["mean"]}
                 yield "dropped", x, stage, dropped
         for stage, (first, steps) in self.stages.items():
             adopted = [record for record in self.adoptions if record["stage"] == stage]
             for record, end in zip(adopted, [*(r["step"] for r in adopted[1:]), steps], strict=False):
                 for step in (record["step"], end):
                     yield "age", first + step, stage, {"age": step - record["checkpoint_step"]}
-
-    @cached_property
-    def tables(self) -> list[MinedTable]:
-        """The tables of all adoptions, in order."""
-        return [table for record in self.of_event("generation") for table in self._tables_of(record)]
-
-    def _tables_of(self, record: Record) -> Iterator[MinedTable]:
-        for name, values in record["tables"].items():
-            label = f"{name.rpartition('.')[0]}: {values['kind']}"
-            yield MinedTable(record["stage"], name, label, record, values)
 
     def seconds(self, results: Record | None) -> dict[str, float]:
         """Seconds of the run's processes by part; `results` is the content of `measures.json`, if any.
@@ -186,6 +163,11 @@ class RunHistory:
                 known = sum(seconds for seconds in parts.values() if seconds > 0)
                 parts["the rest"] = results["seconds"]["everything"] - known
         return {part: seconds for part, seconds in parts.items() if seconds >= 0.05}
+
+
+def table_label(name: str, table: Record) -> str:
+    """The term of a mined table and the kind of its source: `query: ann`."""
+    return f"{name.rpartition('.')[0]}: {table['kind']}"
 
 
 def dev_curve(records: Sequence[Record]) -> list[dict[str, Any]]:

@@ -115,11 +115,14 @@ class FrozenDocuments:
         passages. `known_positives` are those of the step's queries; None: the judged ones.
         """
         if self.live:
-            terms, known = dict(batch.terms), known_positives or self.known_positives
+            terms = dict(batch.terms)
+            known = known_positives or self.known_positives
             for name, retrieved in self._search(batch, queries.detach(), share).items():
                 rows = terms[name]
-                found = [s.candidates(hits, rows.anchors, rows.positives, known) for s, hits in retrieved]
-                negatives = np.concatenate([*found, rows.negatives], axis=1)
+                candidates = [
+                    source.candidates(hits, rows.anchors, rows.positives, known) for source, hits in retrieved
+                ]
+                negatives = np.concatenate([*candidates, rows.negatives], axis=1)
                 # Live candidates replace the drawn positives.
                 terms[name] = replace(rows, positives=rows.positives[:, :0], negatives=negatives)
             batch = replace(batch, terms=terms)

@@ -214,7 +214,8 @@ class StageTrainer:
     def _refresh(self, step: int) -> None:
         """Before step `step`: publish a checkpoint if due, request the products due from it, and adopt
         products."""
-        start, is_due = time.perf_counter(), any(queue.is_due(step) for queue in self.refreshes.queues)
+        start = time.perf_counter()
+        is_due = any(queue.is_due(step) for queue in self.refreshes.queues)
         tables_before, published = dict(self.negatives.table_steps), self.resumable
         checkpoint: Checkpoint | None = None
         if is_due or self.checkpoints.are_due(step):

@@ -19,15 +19,12 @@ def test_findings_with_their_cures(monkeypatch, capsys, state, code, end):
 
 @pytest.fixture
 def installed(monkeypatch):
-    """A machine that has just these packages: distribution -> (version, modules)."""
+    """A machine that has just these distributions: the version of each; those named faiss own its module."""
 
-    def install(**distributions):
-        versions = {name.replace("_", "-"): version for name, (version, *_) in distributions.items()}
-        owners: dict[str, list[str]] = {}
-        for name, (_, *modules) in distributions.items():
-            for module in modules:
-                owners.setdefault(module, []).append(name.replace("_", "-"))
-        monkeypatch.setattr(doctor, "_installed", versions.get)
+    def install(**versions: str):
+        named = {name.replace("_", "-"): version for name, version in versions.items()}
+        owners = {"faiss": [name for name in named if name.startswith("faiss")]}
+        monkeypatch.setattr(doctor, "_installed", named.get)
         monkeypatch.setattr(metadata, "packages_distributions", lambda: owners)
 
     return install
@@ -45,7 +42,7 @@ def installed(monkeypatch):
 )
 def test_each_package_that_no_extra_needs(installed, monkeypatch, needed, version, state, words):
     monkeypatch.setattr(metadata, "requires", lambda name: [needed, 'faiss-gpu>=1.15; extra == "gpu"'])
-    installed(**({needed.partition(">")[0]: (version,)} if version else {}))
+    installed(**({needed.partition(">")[0]: version} if version else {}))
     _, _, found = doctor.packages()
     cure = f"pip install '{needed}'" if state == "missing" else found[-1]
     assert found == (state, needed.partition(">")[0], words, cure)
@@ -54,16 +51,16 @@ def test_each_package_that_no_extra_needs(installed, monkeypatch, needed, versio
 @pytest.mark.parametrize(
     ("packages", "has_files", "value", "cure"),
     [
-        ({"faiss_cpu": ("1.15.1", "faiss"), "numpy": ("2.5.5", "numpy")}, True, "faiss-cpu 1.15.1", ""),
+        ({"faiss_cpu": "1.15.1", "numpy": "2.5.5"}, True, "faiss-cpu 1.15.1", ""),
         (
-            {"faiss_gpu": ("1.15.1", "faiss"), "faiss_cpu": ("1.15.0", "faiss")},
+            {"faiss_gpu": "1.15.1", "faiss_cpu": "1.15.0"},
             True,
             "faiss-cpu 1.15.0, faiss-gpu 1.15.1 are both installed and own the same module",
             "pip uninstall -y faiss-cpu faiss-gpu && pip install faiss-cpu (or faiss-gpu)",
         ),
         ({}, True, "not installed", "pip install faiss-cpu (with an NVIDIA GPU: faiss-gpu)"),
         (  # they went with the other package
-            {"faiss_gpu": ("1.15.1", "faiss")},
+            {"faiss_gpu": "1.15.1"},
             False,
             "faiss-gpu 1.15.1, its files are gone",
             "pip install --force-reinstall --no-deps faiss-gpu",

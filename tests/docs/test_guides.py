@@ -8,17 +8,11 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from helpers.pages import ROOT, environment
+from helpers.pages import BLOCK, ROOT, environment
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
-BLOCK = re.compile(
-    r"^(?P<comment><!-- not run: .+ -->\n)?```(?P<language>\w+)(?: "
-    r'title="(?P<title>\S+)")?\n(?P<code>.*?)^```$',
-    re.MULTILINE | re.DOTALL,
-)
 # Runs the steps of a page, a JSON list of (language, code, place), in one process.
 DRIVER = """
 import json, subprocess, sys
@@ -32,26 +26,20 @@ for language, code, place in json.load(open(sys.argv[1])):
 """
 
 
-class Block(NamedTuple):
-    """One fenced block of a page; `line` is that of its fence."""
-
-    line: int
-    language: str
-    title: str | None
-    code: str
-
-
-def blocks(page: Path) -> list[Block]:
+def blocks(page: Path) -> list[re.Match[str]]:
     """The blocks that run: Python and bash without a comment, and files."""
-    text = page.read_text(encoding="utf-8")
+    found = BLOCK.finditer(page.read_text(encoding="utf-8"))
+    languages = ("python", "bash")
     return [
-        Block(text.count("\n", 0, match.start("code")), match["language"], match["title"], match["code"])
-        for match in BLOCK.finditer(text)
-        if not match["comment"] and (match["language"] in ("python", "bash") or match["title"])
+        each for each in found if not each["comment"] and (each["language"] in languages or each["title"])
     ]
 
 
-RUN = [page for page in PAGES if any(block.language in ("python", "bash") for block in blocks(page))]
+def place(page: Path, block: re.Match[str]) -> str:
+    return f"{page.name}:{block.string.count(chr(10), 0, block.start('code'))}"
+
+
+RUN = [page for page in PAGES if any(block["language"] in ("python", "bash") for block in blocks(page))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -59,11 +47,12 @@ def test_python_compiles_and_the_text_names_the_file_of_a_block(page):
     """A rendered page does not show titles."""
     text = page.read_text(encoding="utf-8")
     for match in BLOCK.finditer(text):
-        place = f"{page.name}:{text.count(chr(10), 0, match.start('code'))}"
         if match["language"] == "python":
-            compile(match["code"], place, "exec")
+            compile(match["code"], place(page, match), "exec")
         before = text[: match.start()].rpartition("```")[2]
-        assert not match["title"] or f"`{match['title']}`" in before, f"{place}: name {match['title']}"
+        assert not match["title"] or f"`{match['title']}`" in before, (
+            f"{place(page, match)}: name {match['title']}"
+        )
 
 
 def test_every_page_with_unmarked_blocks_is_run():
@@ -75,10 +64,10 @@ def test_every_page_with_unmarked_blocks_is_run():
 def test_blocks_run(page, forked_python, tmp_path):
     steps = []
     for block in blocks(page):
-        if block.title:
-            (tmp_path / block.title).write_text(block.code, encoding="utf-8")
+        if block["title"]:
+            (tmp_path / block["title"]).write_text(block["code"], encoding="utf-8")
         else:
-            steps.append((block.language, block.code, f"{page.name}:{block.line}"))
+            steps.append((block["language"], block["code"], place(page, block)))
     (tmp_path / "driver.py").write_text(DRIVER)
     (tmp_path / "steps.json").write_text(json.dumps(steps))
     command, variables = [*forked_python, "driver.py", "steps.json"], environment(tmp_path, forked_python)

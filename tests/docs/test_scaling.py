@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-import pyarrow.parquet
 import pytest
 import yaml
 from helpers.pages import blocks, environment, files, guide
@@ -126,35 +124,6 @@ def test_the_machines_of_a_cloud(whole, tmp_path):
     merge = ["pyserini-ance", "encode", "--merge", *map(str, sorted((data / "shards").glob("?")))]
     said_by(start(*merge, "--output", "merged", whole=whole, cwd=tmp_path))
     assert_equal(tmp_path / "merged", whole)
-
-
-WITH_LITTLE_MEMORY = """
-import runpy, sys, ray
-ray.init(num_cpus=2, object_store_memory=100 << 20, include_dashboard=False)
-runpy.run_path(sys.argv[1], run_name="__main__")
-"""
-
-
-@pytest.mark.long
-def test_actors_of_ray(whole, tmp_path):
-    """Only where Ray is installed. More actors are allowed than there are CPUs."""
-    pytest.importorskip("ray")
-    (tmp_path / "encode_ray.py").write_text(FILES["encode_ray.py"])
-    command = [sys.executable, "-c", WITH_LITTLE_MEMORY, "encode_ray.py"]
-    said_by(start(*command, whole=whole, cwd=tmp_path, FOLDER=tmp_path / "ray"))
-    made = ["--corpus", "corpus.jsonl", "--encoder", "model", "--format", "parquet"]
-    output = ["--output", str(tmp_path / "ours")]
-    said_by(start("pyserini-ance", "encode", *made, *output, whole=whole, cwd=whole))
-    ray, ours = ({}, {})
-    for vectors, name in ((ray, "ray"), (ours, "ours")):
-        for file in (tmp_path / name).iterdir():
-            table = pyarrow.parquet.read_table(file)
-            assert pyarrow.types.is_fixed_size_list(table.schema.field("vector").type)
-            rows = np.stack(table["vector"].to_numpy())
-            vectors |= dict(zip(table["docid"].to_pylist(), rows, strict=True))
-    assert ray.keys() == ours.keys() and len(ours) == 100
-    for id, vector in ours.items():
-        np.testing.assert_allclose(ray[id], vector, atol=1e-5)
 
 
 def test_the_set_of_the_lab_note_on_two_groups_is_a_recipe_that_loads(tmp_path):

@@ -1,8 +1,9 @@
+import gzip
 import math
 import shutil
+from pathlib import Path
 
 import pytest
-from helpers.slow_measures import ranking_of
 
 from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.evaluation.metrics import LATENCY, evaluate, holes, latency, means, overlap, per_query
@@ -102,6 +103,16 @@ def test_a_grade_of_0_is_judged_and_short_rankings_count_all_hits():
         "q1": {"Hole@1": 0.0, "Hole@3": pytest.approx(1 / 3), "Hole@10": 0.5},
         "q2": {"Hole@1": 1.0, "Hole@3": 1.0, "Hole@10": 1.0},
     }
+
+
+def ranking_of(path: Path) -> dict[str, list[str]]:
+    """Reads a run file without code of the package: the documents of each query by score, ties by descending
+    id as in trec_eval. RepLLaMA's scores have three decimals and many ties."""
+    rows = [line.split() for line in gzip.open(path, "rt")]
+    ranking: dict[str, list[str]] = {}
+    for query, _, document, *_ in sorted(rows, key=lambda of: (float(of[4]), of[2]), reverse=True):
+        ranking.setdefault(query, []).append(document)
+    return ranking
 
 
 def test_the_holes_of_real_runs_against_a_loop(shared_data):

@@ -1,47 +1,80 @@
-"""Python programs, forked from a process that has imported what they import.
+"""Python programs, forked from a process that has imported what they import: multiprocessing's fork server.
 
     with forked_programs(folder) as python:
         subprocess.run([*python, "-m", "pyserini_ance", "doctor"], capture_output=True)
 
 `python` is a command in the interpreter's place: -c SOURCE, -m MODULE or FILE, and arguments follow. It
-starts a small client, which hands its environment, working directory and standard files to the forking
+starts a small client, which hands its environment, working directory and standard files to a thread of this
 process, and ends as the program ends. It passes signals on; when it is killed, the program is killed a moment
 later.
 """
 
 import atexit
 import contextlib
-import importlib
 import json
 import os
 import runpy
 import select
 import signal
 import socket
-import subprocess
 import sys
 import threading
-import traceback
 import types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-SERVE = "--serve"
 POLL_SECONDS = 0.01
 
 
 @contextlib.contextmanager
 def forked_programs(folder: Path) -> Iterator[list[str]]:
-    """The command; the forking process ends with the block. `folder` holds its socket."""
+    """The command; `folder` holds its socket."""
     address = str(folder / "s")
-    with subprocess.Popen([sys.executable, __file__, SERVE, address], stdout=subprocess.PIPE) as process:
-        process.stdout.readline()  # it listens
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen()
+        threading.Thread(target=_serve, args=(listening,), daemon=True).start()
         yield [sys.executable, "-IS", __file__, address]
-        process.terminate()
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def _serve(listening: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it was shut down
+        while True:
+            threading.Thread(target=_attend, args=listening.accept()[:1], daemon=True).start()
+
+
+def _attend(connection: socket.socket) -> None:
+    """Start the program of a client, and wait for the end of either."""
+    from multiprocessing.reduction import DupFd
+
+    from helpers.processes import forkserver
+
+    class Files:
+        """Duplicates file descriptors for the process that it is handed to."""
+
+        def __reduce__(self) -> tuple:
+            return tuple, ([DupFd(file) for file in files],)
+
+    with connection:
+        _, files, _, _ = socket.recv_fds(connection, 1, 3)
+        request = json.loads(connection.makefile().readline())
+        process = forkserver().Process(target=_run, args=(request, Files()))
+        process.start()
+        for file in files:
+            os.close(file)  # a reader of the program's output waits for the last one
+        connection.sendall(b"%d\n" % process.pid)
+        while process.exitcode is None:
+            if select.select([connection], [], [], POLL_SECONDS)[0]:  # the client was killed
+                process.kill()
+                process.join()
+        with contextlib.suppress(OSError):
+            connection.sendall(b"%d\n" % process.exitcode)
 
 
 def call(address: str, arguments: list[str]) -> int:
-    """Run a program in the forking process; returns its exit code, or dies of the signal that ended it."""
+    """Run a program in a forked process; returns its exit code, or dies of the signal that ended it."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
         socket.send_fds(connection, [b"\n"], [0, 1, 2])
@@ -59,104 +92,35 @@ def call(address: str, arguments: list[str]) -> int:
     return code
 
 
-def serve(address: str) -> None:
-    """Fork a process for each client: it forks the program, and waits for the end of program and client."""
-    own_folder, *given = sys.path
-    path = [folder for folder in given if folder not in os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    sys.path[0] = str(Path(own_folder).parents[1])  # whether or not the package is installed
-    sys.path.append(str(Path(own_folder).parent))
-    from helpers.processes import PRELOADED
-
-    for name in PRELOADED:
-        importlib.import_module(name)
-    sys.path.pop()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends pytest, which ends this process
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(address)
-        listening.listen()
-        print("listening", flush=True)
-        while True:
-            connection, _ = listening.accept()
-            if os.fork() == 0:
-                listening.close()
-                _attend(connection, path)
-            connection.close()
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
-
-
-def _attend(connection: socket.socket, path: list[str]) -> None:
-    """The process of one client; does not return."""
-    try:
-        _, files, _, _ = socket.recv_fds(connection, 1, 3)
-        request = json.loads(connection.makefile().readline())
-        pid = os.fork()
-        if pid == 0:
-            connection.close()
-            for number, file in enumerate(files):
-                os.dup2(file, number)
-                os.close(file)
-            _run(request, path)
-        for file in files:
-            os.close(file)  # a reader of the program's output waits for the last one
-        devnull = os.open(os.devnull, os.O_RDWR)
-        for number in range(3):
-            os.dup2(devnull, number)
-        connection.sendall(b"%d\n" % pid)
-        while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
-            if select.select([connection], [], [], POLL_SECONDS)[0]:  # the client was killed
-                os.kill(pid, signal.SIGKILL)
-        connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(ended[1]))
-    finally:
-        os._exit(0)
-
-
-def _run(request: dict, path: list[str]) -> None:
-    """Run the program as `python` would; does not return."""
-    code = 1
-    try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.chdir(request["folder"])
-        os.environ.clear()
-        os.environ.update(request["environment"])
-        code = _exit_code(
-            request["arguments"], [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *path]
-        )
-        threading._shutdown()
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-    finally:
-        os._exit(code)
-
-
-def _exit_code(arguments: list[str], path: list[str]) -> int:
-    kind, name, sys.argv = arguments[0], arguments[1] if len(arguments) > 1 else "", arguments
+def _run(request: dict, files: tuple[Any, ...]) -> None:
+    """Run the program as `python` would; multiprocessing gives the process its exit code."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, file in enumerate(files):
+        os.dup2(file.detach(), number)
+    sys.stdin = open(0, closefd=False)  # multiprocessing has replaced it
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    named = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    path = [folder for folder in sys.path if folder not in ("", str(Path(__file__).parents[1]))]
+    kind, *sys.argv = request["arguments"]
     try:
         if kind == "-m":
-            sys.path[:] = [os.getcwd(), *path]
-            sys.argv = arguments[1:]
-            runpy.run_module(name, run_name="__main__", alter_sys=True)
+            sys.path[:] = [os.getcwd(), *named, *path]
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
         elif kind == "-c":
-            sys.path[:] = ["", *path]
-            sys.argv = ["-c", *arguments[2:]]
+            sys.path[:] = ["", *named, *path]
+            source, sys.argv[0] = sys.argv[0], "-c"
             sys.modules["__main__"] = main = types.ModuleType("__main__")
-            exec(compile(name, "<string>", "exec"), vars(main))
+            exec(compile(source, "<string>", "exec"), vars(main))
         else:
-            sys.path[:] = [str(Path(kind).resolve().parent), *path]
+            sys.argv.insert(0, kind)
+            sys.path[:] = [str(Path(kind).resolve().parent), *named, *path]
             runpy.run_path(kind, run_name="__main__")
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return end.code or 0
-        print(end.code, file=sys.stderr)
-        return 1
-    except BaseException:
-        traceback.print_exc()
-        return 1
-    return 0
+    finally:
+        threading._shutdown()
+        atexit._run_exitfuncs()
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == SERVE:
-        serve(sys.argv[2])
     sys.exit(call(sys.argv[1], sys.argv[2:]))

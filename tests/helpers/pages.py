@@ -6,6 +6,11 @@ import shlex
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(
+    r"^(?P<comment><!-- not run: [^\n]+ -->\n)?```(?P<language>\w+)(?: "
+    r'title="(?P<title>\S+)")?\n(?P<code>.*?)^```$',
+    re.MULTILINE | re.DOTALL,
+)
 
 
 def guide(name: str) -> str:
@@ -14,12 +19,12 @@ def guide(name: str) -> str:
 
 def blocks(text: str, language: str) -> list[str]:
     """The code of all blocks of a language, with a title or without."""
-    return re.findall(rf"^```{language}\b[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [block["code"] for block in BLOCK.finditer(text) if block["language"] == language]
 
 
 def files(text: str) -> dict[str, str]:
     """The code of blocks with a title, by title."""
-    return dict(re.findall(r'^```\w+ title="(\S+)"\n(.*?)^```$', text, re.MULTILINE | re.DOTALL))
+    return {block["title"]: block["code"] for block in BLOCK.finditer(text) if block["title"]}
 
 
 def first_cells(text: str) -> set[str]:

@@ -15,7 +15,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from multiprocessing.context import ForkServerProcess
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,11 +34,15 @@ PRELOADED = [
 PORTS = range(15000, 30000)
 
 
-def start(folder: Path, work: Callable, *arguments: Any) -> ForkServerProcess:
-    """Start `work(*arguments)` in a process whose output goes to `stdout` and `stderr` in `folder`."""
+def forkserver() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    process = context.Process(target=_redirected, args=(folder, work, *arguments))
+    return context
+
+
+def start(folder: Path, work: Callable, *arguments: Any) -> ForkServerProcess:
+    """Start `work(*arguments)` in a process whose output goes to `stdout` and `stderr` in `folder`."""
+    process = forkserver().Process(target=_redirected, args=(folder, work, *arguments))
     process.start()
     return process
 

@@ -1,40 +1,22 @@
 """Read report pages: their tables, and the points of their plots."""
 
+import html
 import re
-from html.parser import HTMLParser
 
 
-class _Tables(HTMLParser):
-    """Collects the cells of all tables."""
-
-    def __init__(self):
-        super().__init__()
-        self.tables: list[list[list[str]]] = []
-        self._cell: list[str] | None = None
-
-    def handle_starttag(self, tag, attributes):
-        if tag == "table":
-            self.tables.append([])
-        elif tag == "tr":
-            self.tables[-1].append([])
-        elif tag in ("td", "th"):
-            self._cell = []
-
-    def handle_endtag(self, tag):
-        if tag in ("td", "th"):
-            self.tables[-1][-1].append("".join(self._cell))
-            self._cell = None
-
-    def handle_data(self, data):
-        if self._cell is not None:
-            self._cell.append(data)
+def _inside(tag: str, page: str) -> list[str]:
+    return re.findall(rf"<{tag}\b[^>]*>(.*?)</{tag}>", page, re.DOTALL)
 
 
 def tables(page: str) -> list[list[list[str]]]:
     """The texts of the cells of each table, header first."""
-    parser = _Tables()
-    parser.feed(page)
-    return parser.tables
+    return [
+        [
+            [html.unescape(re.sub("<[^>]+>", "", cell)) for cell in _inside("t[dh]", row)]
+            for row in _inside("tr", table)
+        ]
+        for table in _inside("table", page)
+    ]
 
 
 def plot(page: str, title: str) -> str:
@@ -64,10 +46,3 @@ def _axis(svg: str, axis: str) -> tuple[float, float]:
     ]
     scale = (last[1] - first[1]) / (last[0] - first[0])
     return scale, first[1] - first[0] * scale
-
-
-def external_references(page: str) -> list[str]:
-    """What a browser would fetch, or could be led to, other than parts of the page."""
-    links = re.findall(r'(?:src|href|action|data|poster)="([^"]*)"', page)
-    links += re.findall(r"url\(([^)]*)\)", page)
-    return [link for link in links if not link.startswith(("#", "data:,"))] + re.findall("@import", page)

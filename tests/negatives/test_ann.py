@@ -9,10 +9,8 @@ from pyserini_ance.negatives.table import PADDING
 def test_table_agrees_with_brute_force(split_of, snapshot_of, top_k):
     rng = np.random.default_rng(0)
     positives = [rng.choice(60, count, replace=False).tolist() for count in (1, 2, 25, 1, 58)]
-    queries, documents = (
-        rng.integers(-2, 3, (5, 3)),
-        rng.integers(-2, 3, (60, 3)),
-    )  # small integers: many scores tie
+    # small integers: many scores tie
+    queries, documents = (rng.integers(-2, 3, (count, 3)) for count in (5, 60))
     snapshot = snapshot_of(split_of(*positives), queries, documents)
     table = Ann(top_k=top_k).mine(snapshot, snapshot.anchor_set("query"))
     dropped = 0
@@ -29,8 +27,7 @@ def test_table_agrees_with_brute_force(split_of, snapshot_of, top_k):
 def test_filters_remove_candidates_and_more_are_retrieved(split_of, snapshot_of):
     queries, documents = [[1, 0], [0, 1]], [[10, 0], [9.8, 1], [9.4, 2], [1, 3], [0, 4], [-1, 5], [-2, 6]]
     snapshot = snapshot_of(split_of([0], [5, 2]), queries, documents)
-    table = Ann(top_k=2, filters=[{"kind": "relative_margin", "margin": 0.05}], oversample=1).mine(
-        snapshot, snapshot.anchor_set("query")
-    )
+    source = Ann(top_k=2, filters=[{"kind": "relative_margin", "margin": 0.05}], oversample=1)
+    table = source.mine(snapshot, snapshot.anchor_set("query"))
     assert table.candidates.tolist() == [[2, 3], [4, 3]]
     assert table.dropped == {"known positives": 3, "relative_margin": 2}

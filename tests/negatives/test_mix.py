@@ -24,9 +24,8 @@ def snapshot(split_of, snapshot_of):
 @pytest.fixture(scope="module")
 def context(snapshot) -> MiningContext:
     """The context of a second episode; the first episode's table has all ANN and lookahead candidates."""
-    first = Mix.model_validate(NEW).mine(
-        snapshot, snapshot.anchor_set("query"), MiningContext("a-00000000", (), (42, 0, 0))
-    )
+    before = MiningContext("a-00000000", (), (42, 0, 0))
+    first = Mix.model_validate(NEW).mine(snapshot, snapshot.anchor_set("query"), before)
     return MiningContext("b-00000000", (first,), (42, 1, 0))
 
 
@@ -57,9 +56,8 @@ def test_weights_are_the_shares_of_samples(snapshot, context):
     pools["momentum"] = found(context.previous_stage[0])
     for place in range(40):
         parts = {"ann of b-00000000": [], "lookahead of b-00000000": [], "momentum": []}
-        for candidate, origin in zip(
-            table.candidates[place].tolist(), table.origin[place].tolist(), strict=True
-        ):
+        line = zip(table.candidates[place].tolist(), table.origin[place].tolist(), strict=True)
+        for candidate, origin in line:
             name = str(table.origins[origin])
             parts[name if name in parts else "momentum"].append(candidate)
         assert [len(part) for part in parts.values()] == [6, 2, 8]
@@ -96,9 +94,8 @@ def table(source: str, *candidates: list[int], generation: str = "a-00000000") -
     rows = np.array(candidates, np.int32)
     scores = np.where(rows == PADDING, -np.inf, np.arange(rows.shape[1])).astype(np.float32)
     anchors = np.arange(len(rows), dtype=np.int32)
-    return NegativeTable(
-        "query", "document", anchors, rows, scores, source, {"known positives": 2}
-    ).of_generation(generation)
+    made = NegativeTable("query", "document", anchors, rows, scores, source, {"known positives": 2})
+    return made.of_generation(generation)
 
 
 def test_a_sample_is_uniform_and_in_rank_order():
@@ -113,9 +110,8 @@ def test_a_sample_is_uniform_and_in_rank_order():
 def entries(mixed: NegativeTable) -> list[list[tuple]]:
     """(candidate, score, origin) of each anchor; padding must come last."""
     found = []
-    for row, scores, origin in zip(
-        mixed.candidates.tolist(), mixed.scores.tolist(), mixed.origin.tolist(), strict=True
-    ):
+    arrays = (part.tolist() for part in (mixed.candidates, mixed.scores, mixed.origin))
+    for row, scores, origin in zip(*arrays, strict=True):
         each = list(zip(row, scores, origin, strict=True))
         count = sum(candidate != PADDING for candidate in row)
         assert each[count:] == [(PADDING, -np.inf, 0)] * (len(row) - count)

@@ -76,7 +76,7 @@ def test_when_the_refresher_dies_training_goes_on_to_its_bound_and_says_what_it_
     runs, undisturbed, tmp_path
 ):
     run = tmp_path / "run"
-    refresher = runs.start("refresh", runs.recipe(), run, fault="kill_in_request", stage="tables", step=12)
+    refresher = runs.start("refresh", runs.recipe(), run, fault="kill_in_mining", stage="ance", step=12)
     ended = runs.server.wait(runs.start("train", runs.recipe({**PATIENT, "timeout_seconds": 8}), run))
     assert runs.server.wait(refresher)["code"] == -9
     assert (

@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from helpers.base_recipe import recipe_of_stages
 from helpers.stages import make_stage
 from helpers.waiting import until
 
@@ -38,7 +37,15 @@ SAYS = (
 
 
 def recipe(*stages: dict, **refresher) -> Recipe:
-    return recipe_of_stages(*stages, refresher=refresher)
+    """The stages `s0`, `s1`, ... over data that nobody reads."""
+    settings = {
+        "name": "r",
+        "data": {"kind": "docstrings"},
+        "encoder": {"kind": "transformer", "model": "m"},
+        "bm25": None,
+        "stages": {f"s{i}": made for i, made in enumerate(stages)},
+    }
+    return Recipe.model_validate({**settings, "refresher": refresher})
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.mined_run import lists_of, make_mined_run
+from helpers.stages import make_stage
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForSequenceClassification, CLIPConfig
 
@@ -15,16 +15,36 @@ from pyserini_ance.data.collection import Qrels, Split, Texts
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
-from pyserini_ance.pipeline import teacher_training
+from pyserini_ance.pipeline import experiment, teacher_training
 from pyserini_ance.pipeline.data_checks import check_before_reading
 from pyserini_ance.pipeline.teacher_training import MinedLists, TeacherSettings, train_teacher
 from pyserini_ance.recipe.load import load
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.reports.ranking_inputs import collection_of
+from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.runs.rundir import RunDir
+
+ANN = {"kind": "ann", "top_k": 8, "num_negatives": 3}
+
+
+def train(recipe: Recipe, folder: Path) -> None:
+    experiment.train(recipe, folder)
 
 
 @pytest.fixture(scope="module")
 def run(small_recipe, run_processes, tmp_path_factory) -> RunDir:
-    return make_mined_run(small_recipe, run_processes, tmp_path_factory.mktemp("runs") / "run")
+    """A finished run; its two generations are those before steps 0 and 2."""
+    folder, every = tmp_path_factory.mktemp("runs") / "run", {"every_steps": 2}
+    stage = make_stage(refresh=every, evaluate=every, terms={"query": {"negatives": [ANN]}})
+    run_processes(1, train, small_recipe({"ance": stage}), folder, join=False)
+    return RunDir(folder)
+
+
+def lists_of(run: RunDir) -> MinedLists:
+    """The lists of the last generation."""
+    collection, last = collection_of(run), open_generation(run.generation("ance", 2), {})
+    weights = {last.folder.name: last.weights}
+    return MinedLists(collection, collection.split("train"), list(last.tables.values()), weights)
 
 
 @pytest.fixture(scope="module")

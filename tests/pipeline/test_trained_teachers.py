@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from helpers.mined_run import ANN, STAGE
 from helpers.run_outcome import outcome
 from helpers.stages import make_stage
 from helpers.waiting import until
@@ -41,9 +40,10 @@ def taught_by(name: str) -> dict:
     """A stage that follows a cross-encoder, and leaves out what it finds relevant."""
     teacher = {"kind": "cross_encoder", "model": f"teachers.{name}"}
     left_out = {"kind": "teacher", "teacher": teacher, "margin": 0.0}
-    negatives = {**ANN, "on_shortage": "fill_random", "filters": [left_out]}
+    ann = {"kind": "ann", "top_k": 8, "num_negatives": 3}
+    negatives = {**ann, "on_shortage": "fill_random", "filters": [left_out]}
     terms = {"query": {"negatives": [negatives], "teacher": teacher, "loss": {"kind": "kl"}}}
-    return {**STAGE, "steps": 2, "terms": terms}
+    return make_stage(steps=2, refresh={"every_steps": 2}, terms=terms)
 
 
 STAGES = {"warm": WARM, "taught": taught_by("first"), "again": taught_by("second")}

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pyserini_ance.recipe.load import load
+
 
 @pytest.fixture
 def write(tmp_path) -> Callable[[str, str], Path]:
@@ -16,3 +18,10 @@ def write(tmp_path) -> Callable[[str, str], Path]:
         return path
 
     return write
+
+
+def refused(*arguments) -> str:
+    """The error message of an invalid recipe."""
+    with pytest.raises(ValueError) as error:
+        load(*arguments)
+    return str(error.value)

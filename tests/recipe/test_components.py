@@ -3,7 +3,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.recipe_errors import refused
+from helpers.stages import make_stage
 
 from pyserini_ance.recipe.components import (
     COMPONENT_GROUPS,
@@ -15,6 +15,8 @@ from pyserini_ance.recipe.components import (
 )
 from pyserini_ance.recipe.load import dump, load, read_component
 from pyserini_ance.recipe.models import Recipe
+
+from .conftest import refused
 
 OWN_CLASSES = """
 from pyserini_ance.negatives.filters.base import Filter
@@ -109,30 +111,25 @@ def test_a_class_of_another_group_is_rejected_in_every_group(own_classes, room):
         read_component(room, own, "here")
 
 
-NEGATIVES = [{"kind": "ranking", "file": "runs/bm25.trec"}, {"kind": "random"}]
-
-
-def recipe(**more) -> Recipe:
-    stage = {
-        "steps": 4,
-        "batch_queries": 1,
-        "optimizer": {"learning_rate": 1.0},
-        "terms": {"query": {"negatives": NEGATIVES}},
-        "init_from": {"folder": "start"},
-    }
-    settings = {
+RECIPE = Recipe.model_validate(
+    {
         "name": "r",
         "data": {"kind": "beir", "folder": "data/mine"},
         "encoder": {"kind": "transformer", "model": "bert"},
         "cache": "cache",
-        "stages": {"a": stage},
+        "stages": {
+            "a": {
+                **make_stage({"kind": "ranking", "file": "runs/bm25.trec"}, {"kind": "random"}),
+                "init_from": {"folder": "start"},
+            }
+        },
     }
-    return Recipe.model_validate({**settings, **more})
+)
 
 
 def test_paths_start_at_the_root_wherever_the_recipe_is_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    made = absolute(recipe())
+    made = absolute(RECIPE)
     assert made.cache == tmp_path / "cache" and made.data.folder == tmp_path / "data" / "mine"
     assert made.stages["a"].init_from.folder == tmp_path / "start"
     assert made.sources[0].file == tmp_path / "runs" / "bm25.trec"
@@ -144,6 +141,6 @@ def test_paths_start_at_the_root_wherever_the_recipe_is_read(tmp_path, monkeypat
 def test_a_name_is_a_path_where_there_is_such_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "build").mkdir()  # by chance: `bm25.index: build` is no folder
-    assert absolute(recipe()).encoder.model == "bert" and absolute(recipe()).bm25.index == "build"
+    assert absolute(RECIPE).encoder.model == "bert" and absolute(RECIPE).bm25.index == "build"
     (tmp_path / "bert").mkdir()
-    assert absolute(recipe()).encoder.model == str(tmp_path / "bert")
+    assert absolute(RECIPE).encoder.model == str(tmp_path / "bert")

@@ -2,11 +2,12 @@
 cure."""
 
 import pytest
-from helpers.recipe_errors import refused
 
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.find import SHIPPED
 from pyserini_ance.recipe.load import load
+
+from .conftest import refused
 
 ANN = "stages.only.terms.query.negatives=[{kind: ann}]"
 STAGE = "steps: 1, batch_queries: 1, optimizer: {learning_rate: 1}"

@@ -21,23 +21,18 @@ def test_figures_are_not_inherited(base, write):
     assert load(write("three", "extends: one")).recipe.expect == {}
 
 
-@pytest.mark.parametrize("override", ["stages.only.steps=11", "data.relevance_threshold=2", "bm25.b=0.8"])
-def test_overrides_of_the_method_drop_the_figures(base, write, override):
-    one = write("one", "extends: base\nexpect: {dev: {RR@10: 0.3}}")
-    assert load(one, "seed=3", override).recipe.expect == {}
+CHANCE_MACHINE_PATHS_AND_NUMERICS = ["seed=7", "threads=1", "device=cpu", "encoding={precision: bf16}"]
+CHANCE_MACHINE_PATHS_AND_NUMERICS += ["cache=/elsewhere", "name=mine", "data.folder=/elsewhere"]
+CHANCE_MACHINE_PATHS_AND_NUMERICS += ["final_evaluation.split=dl19", "retention.save_total_limit=2"]
+AS_IN_THE_FILE = "stages.only.steps=10"
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        *("seed=7", "threads=1", "device=cpu", "encoding={precision: bf16}", "cache=/elsewhere", "name=mine"),
-        *("data.folder=/elsewhere", "final_evaluation.split=dl19", "retention.save_total_limit=2"),
-        "stages.only.steps=10",  # as in the file
-    ],
-)
-def test_chance_machine_paths_and_numerics_keep_the_figures(base, write, override):
+def test_overrides_of_the_method_drop_the_figures_and_others_keep_them(base, write):
     one = write("one", "extends: base\nexpect: {dev: {RR@10: 0.3}}")
-    assert load(one, override).recipe.expect == {"dev": {"RR@10": 0.3}}
+    for override in ("stages.only.steps=11", "data.relevance_threshold=2", "bm25.b=0.8"):
+        assert load(one, "seed=3", override).recipe.expect == {}
+    for override in (*CHANCE_MACHINE_PATHS_AND_NUMERICS, AS_IN_THE_FILE):
+        assert load(one, override).recipe.expect == {"dev": {"RR@10": 0.3}}, override
 
 
 @pytest.mark.parametrize("name", shipped())

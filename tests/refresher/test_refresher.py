@@ -211,9 +211,8 @@ def test_what_is_worked_on_is_not_removed(made, monkeypatch):
     made.tables(checkpoint)
     assert left == [(True, True)]
     prune_stage(made.run, "a", Retention(), (), (), ())
-    assert [path.name for path in made.run.checkpoints.iterdir()] == ["a-00000004"] and not list(
-        made.run.scratch.iterdir()
-    )
+    assert [path.name for path in made.run.checkpoints.iterdir()] == ["a-00000004"]
+    assert not list(made.run.scratch.iterdir())
 
 
 @pytest.mark.parametrize("kind", ["tables", "dev"])
@@ -228,9 +227,8 @@ def test_a_checkpoint_that_has_gone_is_named(made, kind):
 def test_too_few_candidates_stop_the_run_and_publish_nothing(small_recipe, tmp_path):
     terms = {"query": {"negatives": [{"kind": "ann", "top_k": 2, "num_negatives": 3}]}}
     made = Made(small_recipe({"a": {**STAGE, "terms": terms}}), tmp_path)
-    with pytest.raises(
-        ValueError, match=r"15 of 15 queries have fewer than num_negatives=3 candidates, first train-0 \(2\)"
-    ):
+    message = r"15 of 15 queries have fewer than num_negatives=3 candidates, first train-0 \(2\)"
+    with pytest.raises(ValueError, match=message):
         made.make("tables", made.checkpoint(0))
     assert not made.run.generation("a", 0).exists()
 
@@ -256,9 +254,8 @@ def products(world: World, recipe: Recipe, folder: Path) -> dict:
         for name in (*PER_ANCHOR, "promoted")
         if (array := getattr(table, name)) is not None
     }
-    ranks = {
-        table_name(key): read_positive_ranks(generation.folder, table_name(key)) for key in generation.tables
-    }
+    names = map(table_name, generation.tables)
+    ranks = {name: read_positive_ranks(generation.folder, name) for name in names}
     report = {
         name: {key: value for key, value in table.items() if key not in ("margin", "positives")}
         for name, table in generation.report["tables"].items()
@@ -287,10 +284,8 @@ def test_processes_make_what_one_makes_each_for_its_share_of_the_queries(
     lines = [f"train-{query} Q0 {hit} 1 {score} t\n" for query in range(15) for hit, score in hits]
     (tmp_path / "ranked.trec").write_text("".join(reversed(lines)))
     judging = {"kind": "teacher", "teacher": "student", "margin": 0.0, "then": then}
-    mixed = [
-        {"kind": "ann", "top_k": 6, "filters": ["duplicates", judging]},
-        {"kind": "lookahead", "top_k": 4},
-    ]
+    ann = {"kind": "ann", "top_k": 6, "filters": ["duplicates", judging]}
+    mixed = [ann, {"kind": "lookahead", "top_k": 4}]
     mix = {"kind": "mix", "weights": [0.5, 0.5], "top_k": 4, "sources": mixed, "on_shortage": "fill_random"}
     ranked = {"kind": "ranking", "file": str(tmp_path / "ranked.trec"), "top_k": 2}
     stage = {**STAGE, "terms": {"query": {"negatives": [mix, ranked]}, **more}}

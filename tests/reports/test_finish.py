@@ -1,19 +1,12 @@
 """The model card and the report of a finished run."""
 
 import pytest
+from helpers.small_set import ONE_STEP
 
 import pyserini_ance as pa
 from pyserini_ance.commands import train
 from pyserini_ance.reports import finish
 
-STAGES = {
-    "only": {
-        "steps": 1,
-        "batch_queries": 2,
-        "optimizer": {"learning_rate": 0.001},
-        "terms": {"query": {"negatives": [{"kind": "random", "num_negatives": 1}]}},
-    }
-}
 FILES = ("model/README.md", "report.html")
 
 
@@ -23,29 +16,30 @@ class Killed(BaseException):
 
 @pytest.fixture
 def killed(small_recipe, tmp_path, monkeypatch):
-    """A run that was killed after its pipeline, before card and report; (recipe, its folder)."""
-    recipe, folder = small_recipe(STAGES), tmp_path / "run"
+    """The folder of a run that was killed after its pipeline, before card and report."""
+
+    def kill(folder):
+        raise Killed
+
+    folder = tmp_path / "run"
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(finish, "write_card_and_report", _kill)
-        pa.train(recipe, folder)
+        patched.setattr(finish, "write_card_and_report", kill)
+        pa.train(small_recipe({"only": ONE_STEP}), folder)
     assert (folder / "measures.json").exists() and not any((folder / name).exists() for name in FILES)
-    return recipe, folder
+    return folder
 
 
-def _kill(folder):
-    raise Killed
-
-
-def test_resuming_in_python_writes_the_missing_card_and_report(killed):
-    _, folder = killed
-    assert pa.resume(folder).directory == folder
-    assert all((folder / name).exists() for name in FILES)
-
-
-def test_resuming_by_command_writes_the_missing_card_and_report(killed):
-    _, folder = killed
-    train.main([str(folder / "recipe.yaml"), "--output", str(folder), "--resume"])
-    assert all((folder / name).exists() for name in FILES)
+@pytest.mark.parametrize(
+    "resume",
+    [
+        pa.resume,
+        lambda folder: train.main([str(folder / "recipe.yaml"), "--output", str(folder), "--resume"]),
+    ],
+    ids=["python", "command"],
+)
+def test_resuming_writes_the_missing_card_and_report(killed, resume):
+    resume(killed)
+    assert all((killed / name).exists() for name in FILES)
 
 
 def test_a_run_is_finished_without_card_and_report_and_the_log_says_why(tmp_path, caplog):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from unittest.mock import Mock
 
 import huggingface_hub
 import pytest
@@ -82,33 +83,15 @@ def test_another_form_names_a_hub_model_and_no_sentence_transformers(base, tmp_p
     assert "paired t test" not in card.text
 
 
-class Hub:
-    """What huggingface_hub is asked to do."""
-
-    def __init__(self):
-        self.made, self.sent = [], []
-
-    def create_repo(self, name, private, exist_ok):
-        self.made.append((name, private, exist_ok))
-        return f"https://hub/{name}"
-
-    def upload_folder(self, repo_id, folder_path, commit_message):
-        self.sent.append((repo_id, folder_path, sorted(path.name for path in folder_path.iterdir())))
-
-
-class Session:
-    def head(self, url, timeout):
-        return None
-
-
 def test_publish_uploads_the_folder_with_its_card(run, monkeypatch, capsys):
-    hub = Hub()
-    for name, value in {"get_token": lambda: "t", "get_session": Session, "HfApi": lambda: hub}.items():
+    hub = Mock(**{"create_repo.return_value": "https://hub/me/mine"})
+    for name, value in {"get_token": lambda: "t", "get_session": Mock, "HfApi": lambda: hub}.items():
         monkeypatch.setattr(huggingface_hub, name, value)
     publish.main([str(run.folder), "me/mine", "--private"])
-    assert hub.made == [("me/mine", True, True)] and "https://hub/me/mine" in capsys.readouterr().out
-    files = ["README.md", "modules.json", "pyserini_ance.json"]
-    assert hub.sent == [("me/mine", run.model, files)]
+    hub.create_repo.assert_called_once_with("me/mine", private=True, exist_ok=True)
+    sent = hub.upload_folder.call_args.kwargs
+    assert (sent["repo_id"], sent["folder_path"]) == ("me/mine", run.model)
+    assert "https://hub/me/mine" in capsys.readouterr().out
     assert "SentenceTransformer('me/mine')" in (run.model / "README.md").read_text()
 
 

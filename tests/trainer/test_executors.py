@@ -46,10 +46,7 @@ def fail(run: RunDir, reason: str, kind: type[ValueError] = ValueError) -> None:
 
 def test_what_is_open_is_there_for_a_refresher_to_read(run):
     executor = background(run)
-    later, earlier = (
-        RefreshRequest("tables", "a", 8, "x"),
-        RefreshRequest("dev", "a", 2, "v", is_awaited=False),
-    )
+    later, earlier = RefreshRequest("tables", "a", 8, "x"), RefreshRequest("dev", "a", 2, "v", False)
     for request in (TABLES, later, DEV, earlier):
         executor.submit(request)
     assert read_requests(run) == [earlier, TABLES, DEV, later]
@@ -139,8 +136,6 @@ def test_processes_agree_on_what_is_made_and_end_together(run_processes, run):
     assert run_processes(2, waits, run.folder) == [DEV] * 2
     run.evaluation("a", 4).unlink()
     first, second = run_processes.ends(2, waits, run.folder)
-    assert "RuntimeError: training needs the generation of negatives of stage a" in first["error"]
-    assert (
-        "PeerError: process 0 of 2 failed: RuntimeError: training needs the generation of "
-        "negatives of stage a" in second["error"]
-    )
+    message = "RuntimeError: training needs the generation of negatives of stage a"
+    assert message in first["error"]
+    assert f"PeerError: process 0 of 2 failed: {message}" in second["error"]

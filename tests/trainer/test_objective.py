@@ -74,15 +74,12 @@ def random_case(seed: int):
     queries = [*rng.permutation(7), 3]
     positives = [known[query] + [NONE] * (4 - len(known[query])) for query in queries]
     allowed = [np.setdiff1d(np.arange(-1, 25), known[query]) for query in queries]
-    batch = batch_of(
-        queries, positives, [rng.choice(rows, 3) for rows in allowed]
-    )  # with repeats and padding
-    generator = torch.Generator().manual_seed(seed)
-    vectors = (
-        torch.randn(len(rows), 4, generator=generator)
-        for rows in (batch.unique("query"), batch.unique("document"))
+    batch = batch_of(queries, positives, [rng.choice(rows, 3) for rows in allowed])  # with repeats, padding
+    generator, counts = (
+        torch.Generator().manual_seed(seed),
+        map(len, map(batch.unique, ("query", "document"))),
     )
-    return batch, qrels_of(*known), *vectors
+    return batch, qrels_of(*known), *(torch.randn(count, 4, generator=generator) for count in counts)
 
 
 @pytest.mark.parametrize("margin", [None, -0.5, 0.0, 0.1, 2.0])
@@ -104,10 +101,8 @@ def test_false_negatives_are_counted_positives_are_not_among_them():
     anchor_sets = {"query": AnchorSet(Split("train", None, qrels_of([0, 1], [5])), "query", 100)}
     vectors = {"query": torch.ones(2, 1, requires_grad=True), "document": documents}
     settings = {"negatives": [RANDOM], "loss": {"kind": "nll", "scale": 1.0}}
-    terms = {
-        "query": Term.model_validate({**settings, "false_negative_margin": 0.1}),
-        "plain": Term.model_validate(settings),
-    }
+    both = {"query": {**settings, "false_negative_margin": 0.1}, "plain": settings}
+    terms = {name: Term.model_validate(term) for name, term in both.items()}
     batch.terms["plain"] = batch.terms["query"]
     ignored: dict[str, torch.Tensor] = {}
     losses = term_losses(terms, batch, anchor_sets, vectors, ignored=ignored)
@@ -133,9 +128,8 @@ def test_false_negatives_among_live_candidates_are_ignored():
 
     masked, ignored = loss(batch_of([0, 1], [[], []], candidates), false_negative_margin=0.1)
     assert int(ignored["query"]) == 2  # 2 above 0, and 4 above 5; not 6, which is within the margin
-    assert masked == pytest.approx(
-        loss(batch_of([0, 1], [[], []], [[NONE, 0, 3], [6, 5, NONE]]))[0], rel=1e-6
-    )
+    left = batch_of([0, 1], [[], []], [[NONE, 0, 3], [6, 5, NONE]])
+    assert masked == pytest.approx(loss(left)[0], rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -170,9 +164,8 @@ def test_ndcg_has_the_grades_of_the_judgments_as_gains():
     pairs = [(gains[s] - gains[t]) * abs(places[s] - places[t]) for s, t in swaps]
     second = [1 / math.log2(1 + rank) - 1 / math.log2(1 + 5) for rank in (1, 2, 3, 4)]
     expected = (sum(pairs) / len(pairs) / (2 + third) + sum(second) / 4) / 2 * math.log(2)
-    assert loss_of(
-        {"in_batch_negatives": True, "negatives": [RANDOM], "loss": loss}, step, GRADED
-    ) == pytest.approx(expected)
+    in_batch = {"in_batch_negatives": True, "negatives": [RANDOM], "loss": loss}
+    assert loss_of(in_batch, step, GRADED) == pytest.approx(expected)
 
 
 def test_the_dual_term_is_the_nll_of_each_positive_over_queries():

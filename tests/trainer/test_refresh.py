@@ -157,12 +157,8 @@ def test_when_ready_adopts_the_newest_as_soon_as_it_is_done():
 def test_no_step_is_staler_than_the_bound_and_pending_requests_stay_few(seed):
     draw = random.Random(seed)
     every = draw.randint(1, 6)
-    product = Refresh(
-        every_steps=every,
-        mode="async",
-        adopt="when_ready",
-        max_staleness_steps=draw.randint(every, 4 * every),
-    )
+    most = draw.randint(every, 4 * every)
+    product = Refresh(every_steps=every, mode="async", adopt="when_ready", max_staleness_steps=most)
     seen = []
     adopted, ages, executor = play(product, 80, takes=lambda: draw.randint(1, 20), seen=seen)
     assert max(ages) <= product.max_staleness_steps
@@ -196,11 +192,8 @@ def test_after_an_interruption_requests_are_submitted_again(first):
 
 def test_a_removed_checkpoint_that_is_needed_is_an_error():
     queue = queue_of(Refresh(every_steps=4, mode="async"), 20, SlowExecutor(lambda: 1))
-    with pytest.raises(
-        RuntimeError,
-        match="stage a cannot continue: its checkpoint of step 4 was removed, and the generation of "
-        "negatives made from it is missing",
-    ):
+    gone = "its checkpoint of step 4 was removed, and the generation of negatives made from it is missing"
+    with pytest.raises(RuntimeError, match=f"stage a cannot continue: {gone}"):
         queue.resubmit([(4, None)], {0})
 
 

@@ -16,10 +16,8 @@ from pyserini_ance.negatives.teachers import cross_encoder
 from pyserini_ance.negatives.teachers.encoder import weights_digest
 from pyserini_ance.runs.generation import open_generation
 
-QUERY = {
-    "negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 3}],
-    "loss": {"kind": "nll", "scale": 0.1},
-}
+ANN = [{"kind": "ann", "top_k": 8, "num_negatives": 3}]
+QUERY = {"negatives": ANN, "loss": {"kind": "nll", "scale": 0.1}}
 
 
 def training_with(small_recipe, folder, teacher: dict) -> Training:
@@ -36,6 +34,13 @@ def origins_of(training: Training) -> list[dict[str, str]]:
 def pairs_of(training: Training, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     scores = open_generation(training.run.generation("a", step), {}).teacher_scores["distil"]
     return *np.divmod(scores.keys, scores.width), scores.scores
+
+
+def texts_of(training: Training, queries: np.ndarray, documents: np.ndarray) -> list[tuple[str, str]]:
+    collection = training.data.collection
+    texts = collection.split("train").queries.columns["text"]
+    pairs = zip(queries.tolist(), documents.tolist(), strict=True)
+    return [(texts[query], record_text(collection.documents[row])) for query, row in pairs]
 
 
 @pytest.mark.parametrize("saved", [False, True])
@@ -55,9 +60,7 @@ def test_another_encoder_scores_with_its_own_settings(small_recipe, tmp_path, sa
     training.train()
     collection = training.data.collection
     queries = encoder.encode([collection.split("train").queries[row] for row in range(15)], "query")
-    documents = encoder.encode(
-        [collection.documents[row] for row in range(len(collection.documents))], "document"
-    )
+    documents = encoder.encode(collection.documents.take(range(len(collection.documents))), "document")
     for step in (0, 2):
         rows, others, scores = pairs_of(training, step)
         np.testing.assert_allclose(scores, (queries[rows] * documents[others]).sum(1), rtol=1e-4, atol=1e-5)
@@ -105,14 +108,11 @@ def test_a_cross_encoder_scores_each_pair_once(small_recipe, tmp_path, tiny_cros
     teacher = {"kind": "cross_encoder", "model": str(tiny_cross_encoder), "length_tokens": 32}
     training = training_with(small_recipe, tmp_path / "run", teacher)
     training.train()
-    collection = training.data.collection
-    texts = collection.split("train").queries.columns["text"]
     scored = set()
     for step in (0, 2):
         rows, others, scores = pairs_of(training, step)
-        rows_of_pairs = zip(rows.tolist(), others.tolist(), strict=True)
-        pairs = [(texts[query], record_text(collection.documents[row])) for query, row in rows_of_pairs]
-        np.testing.assert_allclose(scores, model.logits(pairs), rtol=0, atol=1e-5)
+        expected = model.logits(texts_of(training, rows, others))
+        np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-5)
         scored |= set(zip(rows.tolist(), others.tolist(), strict=True))
     assert len(asked) == len(scored)
     new = [metric["teachers"]["distil"]["new_pairs"] for metric in training.metrics("generation")]
@@ -135,14 +135,7 @@ def test_a_cross_encoder_scores_in_the_precision_of_encoding(small_recipe, tmp_p
         training.train()
         model = CrossEncoderModel(str(tiny_cross_encoder), "cpu", length_tokens=32, precision=precision)
         rows, others, found[precision] = pairs_of(training, 0)
-        texts = training.data.collection.split("train").queries.columns["text"]
-        documents = training.data.collection.documents
-        expected = model.logits(
-            [
-                (texts[q], record_text(documents[d]))
-                for q, d in zip(rows.tolist(), others.tolist(), strict=True)
-            ]
-        )
+        expected = model.logits(texts_of(training, rows, others))
         np.testing.assert_allclose(found[precision], expected, rtol=0, atol=1e-5)
     # Neither has found the other's scores in the cache.
     assert not np.intersect1d(found["fp32"], found["bf16"]).size

@@ -163,30 +163,15 @@ def promoting(folder: Path) -> dict:
     The file scores about a third of all pairs 1, chosen at random.
     """
     rng, things = np.random.default_rng(0), ("apple", "stone", "river", "cloud", "horse", "tiger")
-    colours = ("red", "green", "blue", "gray", "pink")
-    lines = [
-        f"train-{query} Q0 {colour}-{thing} 1 {int(rng.random() < 0.3)} t\n"
-        for query in range(15)
-        for colour, thing in itertools.product(colours, things)
-    ]
+    pairs = itertools.product(range(15), ("red", "green", "blue", "gray", "pink"), things)
+    lines = [f"train-{q} Q0 {colour}-{thing} 1 {int(rng.random() < 0.3)} t\n" for q, colour, thing in pairs]
     (folder / "relevant.trec").write_text("".join(lines))
     teacher = {"kind": "ranking", "file": str(folder / "relevant.trec")}
     promote = {"kind": "teacher", "teacher": teacher, "max_score": 0.5, "then": "promote"}
-    return {
-        "query": {
-            "negatives": [
-                {"kind": "ann", "top_k": 8, "num_negatives": 2, "filters": [promote]},
-                {"kind": "ann", "top_k": 20, "num_negatives": 1},
-            ],
-            "loss": {"kind": "nll", "scale": 0.1},
-        },
-        "batch": {
-            "negatives_from": "query",
-            "in_batch_negatives": True,
-            "false_negative_margin": 0.0,
-            "loss": {"kind": "nll", "scale": 0.1},
-        },
-    }
+    first = {"kind": "ann", "top_k": 8, "num_negatives": 2, "filters": [promote]}
+    loss = {"loss": {"kind": "nll", "scale": 0.1}}
+    batch = {"negatives_from": "query", "in_batch_negatives": True, "false_negative_margin": 0.0, **loss}
+    return {"query": {"negatives": [first, {"kind": "ann", "top_k": 20}], **loss}, "batch": batch}
 
 
 @pytest.mark.parametrize(

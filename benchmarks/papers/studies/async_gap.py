@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from benchmarks.papers.studies.figures import Line, Panel, lines, smooth
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
-from pyserini_ance.reports.run_history import Record, RunHistory, Series
+from pyserini_ance.reports.run_history import Record, RunHistory, Series, table_label
 
 TITLE = "The gap between the negatives in use and the model"
 
@@ -53,9 +53,12 @@ def gaps(history: RunHistory, run: str) -> list[Row]:
     """A row for each table and the one that replaces it, of tables for the same queries."""
     before: dict[tuple[str, str], Record] = {}
     rows = []
-    for table in history.tables:
-        key, record = (table.stage, table.name), table.record
-        overlap = table.values.get("new_share")
+    tables = (
+        (record, *each) for record in history.of_event("generation") for each in record["tables"].items()
+    )
+    for record, name, table in tables:
+        key = record["stage"], name
+        overlap = table.get("new_share")
         if key in before and overlap is not None:
             mined_at, next_mined_at = (
                 history.position(of, "checkpoint_step") for of in (before[key], record)
@@ -63,7 +66,7 @@ def gaps(history: RunHistory, run: str) -> list[Row]:
             rows.append(
                 {
                     "run": run,
-                    "table": f"{table.stage} {table.label}",
+                    "table": f"{record['stage']} {table_label(name, table)}",
                     "mined_at": mined_at,
                     "next_mined_at": next_mined_at,
                     "age": next_mined_at - mined_at,

@@ -41,13 +41,12 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
         summary += own[: min(SHOWN, difference.wins)] + own[len(own) - min(SHOWN, difference.losses) :]
     label = f"difference in {MEASURE}"
     panel = Panel("The largest win first", "test query", label, lines(curves, points=False))
-    return Findings(rows, [panel], [_shown(row) for row in summary], notes)
-
-
-def _shown(row: Row) -> Row:
-    """A row of the table: of the first documents the ids, of the text the beginning."""
-    ids = {key: value.get("first") if isinstance(value, dict) else value for key, value in row.items()}
-    return {**ids, "text": " ".join(row["text"].split())[:60]}
+    shown = [
+        {key: value["first"] if isinstance(value, dict) else value for key, value in row.items()}
+        | {"text": " ".join(row["text"].split())[:60]}
+        for row in summary
+    ]
+    return Findings(rows, [panel], shown, notes)
 
 
 def _columns(values: Iterable[float], firsts: Iterable[dict[str, str]]) -> Row:

@@ -107,20 +107,15 @@ def _negatives(
         in_batch.ravel(),
     ).reshape(in_batch.shape)
     hardest = np.where(is_own, -np.inf, scores).argmax(1)[:, None]
+    first = np.take_along_axis(in_batch, (~is_own).argmax(1)[:, None], 1)[:, 0]
     found = {
-        "in-batch": _first(in_batch, is_own),
+        "in-batch": np.where(is_own.all(1), PADDING, first),
         "NCE": np.where(is_own.all(1), PADDING, np.take_along_axis(in_batch, hardest, 1)[:, 0]),
         "random": fill_random(np.full((len(anchors), 1), PADDING, np.int32), anchors, anchor_set, rng)[:, 0],
     }
     if (of_bm25 := run.bm25_negatives(anchors)) is not None:
         found["BM25"] = _one_of(of_bm25, rng)
     return {**found, "ANN": _one_of(run.top_negatives(snapshot, anchors), rng)}
-
-
-def _first(rows: np.ndarray, left_out: np.ndarray) -> np.ndarray:
-    """(A,) the first of `rows` (A, n) that is not left out, PADDING if all are."""
-    first = np.take_along_axis(rows, (~left_out).argmax(1)[:, None], 1)[:, 0]
-    return np.where(left_out.all(1), PADDING, first)
 
 
 def _one_of(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -23,7 +23,11 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     Differs from LTRe's Figure 3: a run searches in each step only with live negatives; `training-retrieval`
     searches with the kept checkpoints of any run.
     """
-    series = {run.name: _series(run) for run in runs}
+    series: dict[str, dict[str, Series]] = {}
+    for run in runs:
+        dev = {f"dev {name}": line for name, line in run.history.lines["dev"].items()}
+        loss = {"loss": run.loss} if run.loss else {}
+        series[run.name] = {**loss, **dev, **run.history.lines["live searches"]}
     rows: list[Row] = [
         {"run": run, "series": name, "step": x, "value": y}
         for run, of_run in series.items()
@@ -41,11 +45,6 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     return Findings(
         rows, panels, [_summary(run, name, line) for run, of in series.items() for name, line in of.items()]
     )
-
-
-def _series(run: StudiedRun) -> dict[str, Series]:
-    dev = {f"dev {name}": line for name, line in run.history.lines["dev"].items()}
-    return {**({"loss": run.loss} if run.loss else {}), **dev, **run.history.lines["live searches"]}
 
 
 def _summary(run: str, name: str, line: Series) -> Row:

@@ -66,7 +66,9 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     notes: list[str] = []
     for run in runs:
         suffix = f": {run.name}" if len(runs) > 1 else ""
-        anchors = _anchors(run)
+        chosen = run.chosen_anchor(run.data.train_split)
+        sampled = run.sampled_anchors("study negative-swing")
+        anchors = sampled if chosen is None else np.array([chosen], np.int32)
         mined = _mined(run, anchors)
         each = [[generation.negatives[place] for generation in mined] for place in range(len(anchors))]
         found = sorted(
@@ -116,20 +118,6 @@ def case_of(query: int, generations: Sequence[Sequence[int]]) -> Case | None:
     found = swinging(generations)
     cases = [Case(query, place, (of, [*found, []][place + 1])) for place, of in enumerate(found) if of]
     return min(cases, key=lambda case: case.rank, default=None)
-
-
-def _anchors(run: StudiedRun) -> np.ndarray:
-    """(Q,) the sampled training queries, or the one of `--query`."""
-    wanted = run.settings.query
-    if wanted is None:
-        return run.sampled_anchors("study negative-swing")
-    anchors = run.data.anchor_sets["query"].known_positives.anchors
-    row = run.data.split.queries.rows.get(wanted)
-    if row is None or row not in anchors:
-        raise NotKept(
-            f"--query {wanted}: split {run.data.train_split} has no such query with a relevant document"
-        )
-    return np.array([row], np.int32)
 
 
 def _mined(run: StudiedRun, anchors: np.ndarray) -> list[Mined]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.papers.studies.figures import Panel, bars, heights
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
-from pyserini_ance.data.trec import Qrels, Run, best_first, read_qrels, read_run
+from pyserini_ance.data.trec import Run, best_first, read_qrels, read_run
 from pyserini_ance.evaluation.metrics import per_query
 from pyserini_ance.pipeline.final_evaluator import reversed_qrels
 from pyserini_ance.recipe.evaluation_settings import parse_measures
@@ -85,12 +85,13 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
         other = "query" if side == "document" else "document"
         # Documents are recalled by queries: in the rankings of queries.
         counts = recall_counts(rankings[other], run.settings.top_k)
+        values = per_query(judged[side], rankings[side], parse_measures([MEASURE]))
         yield from group_rows(
             {"run": run.name, "side": side},
             ids[side],
             counts,
             detaching_distances(vectors[side]),
-            ndcg(judged[side], rankings[side]),
+            {query: of[MEASURE] for query, of in values.items()},
         )
 
 
@@ -104,14 +105,6 @@ def detaching_distances(vectors: np.ndarray) -> np.ndarray:
     unit = vectors.astype(np.float64) / np.linalg.norm(vectors, axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):
         return 1 - (unit @ unit.sum(0) - 1) / (len(unit) - 1) if len(unit) > 1 else np.full(len(unit), np.nan)
-
-
-def ndcg(qrels: Qrels, ranking: Run) -> dict[str, float]:
-    """nDCG@10 of each judged query."""
-    return {
-        query: values[MEASURE]
-        for query, values in per_query(qrels, ranking, parse_measures([MEASURE])).items()
-    }
 
 
 def group_rows(

@@ -10,7 +10,6 @@ import numpy as np
 from benchmarks.papers.studies.figures import Panel, lines, lines_of
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
 from pyserini_ance.data.trec import PADDING
-from pyserini_ance.negatives.snapshot import Snapshot
 
 TITLE = "Long tail of retrieval scores"
 SHOWN_RANKS = (1, 10, 100, 1000)
@@ -38,10 +37,14 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
     total, count = len(run.data.collection.split(split).queries), run.settings.queries
     asked = np.unique(np.linspace(0, total - 1, min(total, count)).astype(int))
     queries = snapshot.encode_queries(split, asked, precision="fp32")
-    scores, hits = snapshot.rank(
-        queries, snapshot.document_vectors, 10 * run.settings.top_k, snapshot.passages
-    )
-    above = above_mean(queries, scores, mean_vector(snapshot))
+    depth = 10 * run.settings.top_k
+    scores, hits = snapshot.rank(queries, snapshot.document_vectors, depth, snapshot.passages)
+    vectors = snapshot.document_vectors
+    starts = range(0, len(vectors), DOCUMENTS_PER_BLOCK)
+    sums = [vectors[start : start + DOCUMENTS_PER_BLOCK].sum(0, dtype=np.float64) for start in starts]
+    mean = (np.sum(sums, axis=0) / len(vectors)).astype(np.float32)  # (D,) of documents or their passages
+    # A dot product with the mean vector is the mean of the dot products.
+    above = scores - (queries @ mean)[:, None]
     above[hits == PADDING] = np.nan
     for rank, of_rank in enumerate(above.T, start=1):
         p10, p90 = np.nanpercentile(of_rank, [10, 90])
@@ -53,19 +56,3 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
             "p90": float(p90),
             "queries": len(asked),
         }
-
-
-def above_mean(queries: np.ndarray, scores: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """(Q, k) the scores (Q, k) minus those that the mean document (D,) has for the queries (Q, D).
-
-    A dot product with the mean vector is the mean of the dot products.
-    """
-    return scores - (queries @ mean)[:, None]
-
-
-def mean_vector(snapshot: Snapshot) -> np.ndarray:
-    """(D,) float32: the mean of the document vectors (of their passages), read in blocks."""
-    vectors = snapshot.document_vectors
-    starts = range(0, len(vectors), DOCUMENTS_PER_BLOCK)
-    sums = [vectors[start : start + DOCUMENTS_PER_BLOCK].sum(0, dtype=np.float64) for start in starts]
-    return (np.sum(sums, axis=0) / len(vectors)).astype(np.float32)

@@ -1,9 +1,7 @@
 """A run that is studied, and what a study finds: numbers, a picture, and notes."""
 
-import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -71,10 +69,7 @@ class Findings:
 
 
 class StudiedRun:
-    """A run directory by name, with its history, its data and its models, each opened on first use.
-
-    `open` removes, at its end, the vectors that studies have encoded.
-    """
+    """A run directory by name, with its history, its data and its models, each opened on first use."""
 
     def __init__(self, name: str, folder: Path, settings: StudySettings):
         self.name, self.run, self.settings = name, RunDir(folder), settings
@@ -87,18 +82,6 @@ class StudiedRun:
         self.world = World(device=settings.device)
         self._snapshots: dict[str, Snapshot] = {}
 
-    @classmethod
-    @contextmanager
-    def open(cls, folders: Mapping[str, Path], settings: StudySettings) -> Iterator[list["StudiedRun"]]:
-        """The runs of these names."""
-        runs = [cls(name, folder, settings) for name, folder in folders.items()]
-        try:
-            yield runs
-        finally:
-            for run in runs:
-                if "scratch" in vars(run):
-                    shutil.rmtree(run.scratch, ignore_errors=True)
-
     @property
     def recipe(self) -> Recipe:
         return self.history.recipe
@@ -109,10 +92,12 @@ class StudiedRun:
         return list(self.recipe.stages)[-1]
 
     @cached_property
-    def scratch(self) -> Path:
-        """A folder for vectors, in the recipe's cache."""
+    def scratch(self) -> "tempfile.TemporaryDirectory[str]":
+        """A folder for vectors, in the recipe's cache; it goes with the run."""
         self.recipe.cache.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix="analysis-", dir=self.recipe.cache))
+        return tempfile.TemporaryDirectory(
+            prefix="analysis-", dir=self.recipe.cache, ignore_cleanup_errors=True
+        )
 
     @cached_property
     def data(self) -> PreparedData:
@@ -211,7 +196,7 @@ class StudiedRun:
             opened.weights,
             self.data,
             self.recipe.encoding.model_copy(update={"precision": precision}),
-            self.scratch,
+            Path(self.scratch.name),
             self.settings.device,
             self.world,
             opened.document_weights,
@@ -222,6 +207,17 @@ class StudiedRun:
             vectors = ShardedVectors.split(read_index(self.run.index)[0], self.world)
             vars(snapshot)["document_vectors"] = vectors
         return snapshot
+
+    def chosen_anchor(self, split: str) -> int | None:
+        """The row of `--query` in a split; None without the option. Raises NotKept if the split has no such
+        query with a relevant document."""
+        if (wanted := self.settings.query) is None:
+            return None
+        part = self.data.collection.split(split)
+        row = part.queries.rows.get(wanted)
+        if row is None or row not in part.known_positives("query").anchors:
+            raise NotKept(f"--query {wanted}: split {split} has no such query with a relevant document")
+        return int(row)
 
     def sampled_anchors(self, purpose: str) -> np.ndarray:
         """(Q,) int32, ascending: at most `queries` of the training queries that have a positive."""

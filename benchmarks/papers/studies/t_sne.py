@@ -13,7 +13,6 @@ from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, Studie
 from pyserini_ance.data.trec import best_first, read_run
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.random_streams import random_stream
-from pyserini_ance.recipe.components import did_you_mean
 
 TITLE = "A query among documents (t-SNE)"
 NEGATIVES, RANDOM = 10, 30  # as in DANCE's Figure 3
@@ -43,7 +42,11 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
 def _rows(run: StudiedRun) -> list[Row]:
     split = run.recipe.final_evaluation.split[0]
     test, documents = run.data.collection.split(split), run.data.collection.documents
-    query = _query_row(run, split)
+    anchors = test.known_positives("query").anchors
+    if not len(anchors):
+        raise NotKept(f"no query of split {split} of {run.run.folder} has a relevant document")
+    chosen_query = run.chosen_anchor(split)
+    query = int(anchors[0]) if chosen_query is None else chosen_query
     relevant = test.qrels.relevant(query).tolist()
     groups: dict[int, str] = dict.fromkeys(relevant, "relevant")
     query_id = test.queries.ids[query]
@@ -77,24 +80,6 @@ def _rows(run: StudiedRun) -> list[Row]:
         }
         for (id, group), (x, y), text in zip(names, places, texts, strict=True)
     ]
-
-
-def _query_row(run: StudiedRun, split: str) -> int:
-    """The row of the chosen test query. Raises NotKept if the split lacks it or it has no positive."""
-    test, wanted = run.data.collection.split(split), run.settings.query
-    anchors = test.known_positives("query").anchors
-    if not len(anchors):
-        raise NotKept(f"no query of split {split} of {run.run.folder} has a relevant document")
-    if wanted is None:
-        return int(anchors[0])
-    row = test.queries.rows.get(wanted)
-    if row is None or row not in anchors:
-        known = [test.queries.ids[anchor] for anchor in anchors]
-        raise NotKept(
-            f"--query {wanted}: split {split} has no such query with a relevant document"
-            f"{did_you_mean(wanted, known)}; the first are {', '.join(known[:3])}"
-        )
-    return int(row)
 
 
 def embed(vectors: np.ndarray, seed: int) -> np.ndarray:

@@ -3,9 +3,10 @@
 Sources: Xiong et al. 2021, arXiv:2007.00808, Table 6; Zhan et al. 2020, arXiv:2010.10469, Table 3.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
+
+import pandas as pd
 
 from benchmarks.papers.studies.figures import Panel, bars, heights
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
@@ -43,27 +44,20 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     for row in rows:
         if row["operation"] == "training":
             row["speedup"] = first / row["mean seconds"] if row["mean seconds"] else None
-    minutes = _largest({run.name: _minutes(run) for run in runs})
+    seconds = {run.name: run.history.seconds(read_json_object(run.run.measures)) for run in runs}
+    minutes = {name: {part: of / 60 for part, of in parts.items()} for name, parts in seconds.items()}
     each = heights([row for row in rows if row["each ms"] is not None], "operation", "run", "each ms")
     panels = [
-        Panel("The whole run", "run", "minutes", bars(minutes, stacked=True)),
+        Panel("The whole run", "run", "minutes", bars(_largest(minutes), stacked=True)),
         Panel("One document, query or batch", "operation", "milliseconds", bars(each, log_y=True)),
     ]
     return Findings(rows, panels)
 
 
-def _minutes(run: StudiedRun) -> dict[str, float]:
-    seconds = run.history.seconds(read_json_object(run.run.measures))
-    return {part: of_part / 60 for part, of_part in seconds.items()}
-
-
 def _largest(minutes: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """The minutes of each run's parts; all but the SHOWN parts that take longest are the rest."""
-    totals: Counter[str] = Counter()
-    for of_run in minutes.values():
-        totals.update(of_run)
-    del totals[REST]
-    shown = [part for part, _ in totals.most_common(SHOWN)]
+    totals = pd.DataFrame(minutes).sum(axis=1).drop(REST, errors="ignore")
+    shown = totals.nlargest(SHOWN).index
     return {
         run: {part: of_run.get(part, 0.0) for part in shown}
         | {REST: sum(of_part for part, of_part in of_run.items() if part not in shown)}

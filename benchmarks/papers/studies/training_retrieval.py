@@ -62,16 +62,13 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
 def _checkpoints(run: StudiedRun) -> Iterator[tuple[str, int]]:
     """The kept checkpoints in the order of training, each with its position; equal ones in a row once."""
     before = ""
-    positions = {name: _position(run, name) for name in run.kept_checkpoints}
+    firsts = {"initial": 0, **{name: first for name, (first, _) in run.history.stages.items()}}
+    positions = {}
+    for name in run.kept_checkpoints:  # initial weights are at the first step of their stage
+        stage, _, step = name.rpartition("-")
+        positions[name] = firsts.get(stage.removeprefix(START_PREFIX), run.history.steps) + int(step)
     for name, position in sorted(positions.items(), key=lambda item: item[1]):
         weights = Checkpoint.open(run.run.checkpoints / name, verify=False).weights
         if weights != before:
             yield name, position
         before = weights
-
-
-def _position(run: StudiedRun, checkpoint: str) -> int:
-    """The steps of all stages before a checkpoint; initial weights are at the first step of their stage."""
-    stage, _, step = checkpoint.rpartition("-")
-    first = {"initial": 0, **{name: first for name, (first, _) in run.history.stages.items()}}
-    return first.get(stage.removeprefix(START_PREFIX), run.history.steps) + int(step)

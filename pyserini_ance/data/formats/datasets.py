@@ -118,7 +118,8 @@ def _rows(
     from datasets.exceptions import DatasetsError
 
     columns = {name: column for name, column in {**defaults, **table.columns}.items() if column is not None}
-    path, named = Path(table.path).expanduser(), list(columns.values())
+    path = Path(table.path).expanduser()
+    named = list(columns.values())
     if path.is_file() and is_supported(path):
         return read_named_rows(path, named, key), columns
     table = table.model_copy(update={"split": table.split or split})

@@ -1,6 +1,5 @@
 """One small run that all tests of studies read."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,9 +37,8 @@ def small_run(small_recipe, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def studied(small_run) -> Iterator[StudiedRun]:
-    with StudiedRun.open({"run": small_run}, SETTINGS) as [run]:
-        yield run
+def studied(small_run) -> StudiedRun:
+    return StudiedRun("run", small_run, SETTINGS)
 
 
 @pytest.fixture

@@ -137,14 +137,9 @@ def test_a_source_keeps_what_was_promoted_apart(split_of, snapshot_of, tmp_path)
     documents = [[4, 0], [3, 1], [2, 2], [1, 3], [0, 4]]
     snapshot = snapshot_of(split_of([1], [4]), [[1, 0], [0, 1]], documents)
     snapshot.recipe = SimpleNamespace(cache=tmp_path)
-    teacher = {"kind": "ranking", "file": scores}
-    source = Ann(
-        top_k=5,
-        filters=[
-            {"kind": "teacher", "teacher": teacher, "max_score": 8},
-            {"kind": "teacher", "teacher": teacher, "max_score": 3, "then": "promote"},
-        ],
-    )
+    asks = {"kind": "teacher", "teacher": {"kind": "ranking", "file": scores}}
+    rules = [{**asks, "max_score": 8}, {**asks, "max_score": 3, "then": "promote"}]
+    source = Ann(top_k=5, filters=rules)
     assert source.promotes and not Ann(filters=source.filters[:1]).promotes
     table = source.mine(snapshot, snapshot.anchor_set("query"))
     assert table.candidates[:, :4].tolist() == [[3, 4, PADDING, PADDING], [3, 1, 0, PADDING]]
