@@ -23,17 +23,17 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "commands": 1_346,
-    "data": 4_481,
+    "commands": 1_391,
+    "data": 4_488,
     "distributed": 389,
     "encoders": 2_812,
     "evaluation": 646,
     "negatives": 2_733,
-    "pipeline": 3_845,
+    "pipeline": 3_859,
     "pyserini_bridge": 1_370,
     "recipe": 2_152,
     "refresher": 350,
-    "reports": 2_009,
+    "reports": 2_022,
     "runs": 1_095,
     "storage": 780,
     "trainer": 2_855,
@@ -47,8 +47,8 @@ WHOLE = {
     "lines of imports": 2_422,
     "lines of the reading path": 1_473,
     "modules that trainer/batch.py imports": 12,
-    "lines of benchmarks": 5_451,
-    "lines of tests": 32_288,
+    "lines of benchmarks": 5_446,
+    "lines of tests": 32_300,
 }
 
 

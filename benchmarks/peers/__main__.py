@@ -13,15 +13,6 @@ METHODS = ("in-batch", "mined", "mined-positives")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    args = _parse(arguments)
-    console.log_to_stderr()
-    # Imported only now: console.run has limited the spinning of OpenMP's threads before torch is imported.
-    from benchmarks.peers.sentence_transformers_training import train_rows
-
-    print(train_rows(args.recipe, args.overrides, args.method, args.output, args.overwrite).as_text())
-
-
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -30,7 +21,12 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--method", choices=METHODS, required=True)
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="the run directory")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing run")
-    return parser.parse_intermixed_args(arguments)
+    args = parser.parse_intermixed_args(arguments)
+    console.log_to_stderr()
+    # Imported only now: console.run has limited the spinning of OpenMP's threads before torch is imported.
+    from benchmarks.peers.sentence_transformers_training import train_rows
+
+    print(train_rows(args.recipe, args.overrides, args.method, args.output, args.overwrite).as_text())
 
 
 if __name__ == "__main__":

@@ -139,8 +139,7 @@ def main(
     quiet_transformers()
     with TemporaryDirectory(prefix="pyserini_ance.") as folder:
         bench = Bench(device, SMALL if small else Sizes(), Path(folder), 60 * minutes)
-        about = {"device": device, "precision": bench.precision, "peaks": bench.peaks}
-        machine = {**describe_machine(), **about}
+        machine = describe_machine() | {"device": device, "precision": bench.precision, "peaks": bench.peaks}
         machine |= {"gpu": str(torch.cuda.get_device_properties(device))} if bench.is_cuda else {}
         for name in parts or NAMES:
             bench.part, seconds = name, 60 * minutes * PARTS[NAMES[name]]

@@ -8,18 +8,20 @@ from typer import Argument
 from pyserini_ance.commands import parsing
 
 DETAILS = """\
---time-to-target counts seconds of training to a dev measure, `best` is the highest that all runs reach.
---improvement-over: the relative improvement of a grid's recipes over RECIPE, by its other settings and each
-of final_evaluation.indexes. With --rows, p values are corrected for the number of these rows.
 ROW is the name of a row of the table. --significance adds a column for each measure: the mean difference
-from ROW over the test queries, its p value, and the queries won, tied and lost."""
+from ROW over the test queries, its p value, and the queries won, tied and lost. With --rows, p values are
+corrected for the number of these rows.
+
+--time-to-target counts seconds of training to a dev measure; `best` is the highest that all runs reach.
+--improvement-over shows the gains of a grid's recipes over RECIPE, by the grid's other settings and each of
+final_evaluation.indexes."""
 EXAMPLE = "pyserini-ance compare runs/demo-ance runs/demo-rand --significance demo/rand --curve curve.svg"
 
 
 @parsing.command(EXAMPLE, DETAILS)
 def main(
     runs: Annotated[list[Path], Argument(metavar="RUN", help="finished run directories, or a grid's folder")],
-    significance: Annotated[str | None, parsing.option("ROW", "test the other rows against it")] = None,
+    significance: Annotated[str | None, parsing.option("ROW", "test the other rows against this one")] = None,
     test: parsing.Test = None,
     rows: Annotated[list[str] | None, parsing.option("ROW ...", "show and test these rows alone")] = None,
     time_to_target: Annotated[

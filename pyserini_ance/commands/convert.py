@@ -14,7 +14,7 @@ DETAILS = """Formats:
   trec      the mined negatives of a run, or one of its rankings, as a TREC run
   msmarco   the same as `qid docid rank`, for MS MARCO's leaderboards
 
-Of a run, mined negatives are written (default: the last generation's, and 30 of a query for tevatron, else
+A run's mined negatives are written (default: the last generation's, and 30 of a query for tevatron, else
 all), unless --split or RUN:ROW names a ranking."""
 
 

@@ -17,7 +17,7 @@ Shards: `--shard I/N` writes a part of the corpus, `--merge SHARD ...` joins all
 format, precision and batch size into the folder that `encode` writes without --shard, byte for byte.
 
 The lines of a corpus have id, and contents or title and text. --index-factory is for --format faiss,
---number-type (fp32 or fp16) for parquet."""
+--number-type for parquet. --from-index takes the vectors of an index as they are."""
 EXAMPLE = """pyserini-ance encode --corpus corpus.jsonl --encoder runs/demo-ance/model --output encoded
   pyserini-ance encode --from-index runs/demo-ance/index --format parquet --output parquet
   pyserini-ance encode --merge shards/* --output encoded"""
@@ -35,7 +35,9 @@ def main(
     ] = "refuse",
     format: Annotated[Literal["faiss", "parquet", "jsonl"], parsing.option("FORMAT", "see below")] = "faiss",
     index_factory: Annotated[str | None, parsing.option("FACTORY", "such as HNSW32 (default: flat)")] = None,
-    number_type: Annotated[Literal["fp32", "fp16"] | None, parsing.option("TYPE", "of parquet")] = None,
+    number_type: Annotated[
+        Literal["fp32", "fp16"] | None, parsing.option("TYPE", "of parquet: fp32 (default) or fp16")
+    ] = None,
     shard: Annotated[str | None, parsing.option("I/N", "encode part I of N of the corpus alone")] = None,
     precision: parsing.PrecisionOption = "fp32",
     tokens_per_batch: parsing.TokensPerBatch = None,
@@ -51,9 +53,16 @@ def main(
         parsing.refuse("pass --corpus with --encoder, or --from-index alone, or --merge alone")
     if not corpus:
         reason = f"{'--from-index' if from_index else '--merge'} takes vectors as they are"
-        given: dict[str, object] = {"tokens_per_batch": tokens_per_batch, "shard": shard, "pooling": pooling}
-        given |= {"normalize": normalize is not None, "index_factory": merge and index_factory}
-        parsing.refuse_options(reason, **given, query_length=query_length, document_length=document_length)
+        parsing.refuse_options(
+            reason,
+            tokens_per_batch=tokens_per_batch,
+            shard=shard,
+            pooling=pooling,
+            normalize=normalize is not None,
+            query_length=query_length,
+            document_length=document_length,
+            index_factory=merge and index_factory,
+        )
     if format != "faiss":
         parsing.refuse_options("--index-factory is for --format faiss", index_factory=index_factory)
     if format != "parquet":

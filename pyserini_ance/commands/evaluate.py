@@ -12,10 +12,11 @@ CUTOFFS = (5, 20, 100)
 COMPARED = "RR@10"
 SHOWN = 10
 CHARACTERS = 300  # of each text that --compare-queries shows
-OVERLAP_CUTOFF = 100
+OVERLAP_CUTOFF = 100  # of Overlap without @k
 ANSWERED = "Success@k: share of the questions with an answer in one of the first k passages"
 DETAILS = f"""Measures are those of ir-measures, and two of ANCE's: Hole@k, the share of the first k that is
-not judged, and Overlap@k (default: 100), both means over the judged queries with hits in the run. Default:
+not judged, and Overlap@k (default: {OVERLAP_CUTOFF}), the share that is in the first k of the run --overlap,
+too; both are means over the judged queries with hits in the run. Files may be .gz. Default measures:
 {" ".join(MEASURES)}; with --answers Success@k for k of {", ".join(map(str, CUTOFFS))}; with
 --compare-queries {COMPARED}.
 
@@ -33,9 +34,11 @@ EXAMPLE = """pyserini-ance evaluate --run run.trec --qrels qrels.txt --measures 
 
 @parsing.command(EXAMPLE, DETAILS)
 def main(
-    run: Annotated[list[Path] | None, parsing.option("FILE ...", "of TREC or MS MARCO, a row each")] = None,
+    run: Annotated[list[Path] | None, parsing.option("FILE ...", "TREC or MS MARCO runs, a row each")] = None,
     qrels: parsing.QrelsFile = None,
-    answers: Annotated[Path | None, parsing.option("RUN", "measure by its questions' answers")] = None,
+    answers: Annotated[
+        Path | None, parsing.option("RUN", "measure by the answers of this run's questions")
+    ] = None,
     compare_queries: Annotated[
         list[str] | None, parsing.option("RANKING RANKING", "compare two rankings query by query")
     ] = None,
@@ -43,7 +46,9 @@ def main(
     overlap: Annotated[Path | None, parsing.option("FILE", "add Overlap@k with this run")] = None,
     per_query: Annotated[bool, parsing.flag("per-query", "also show each judged query")] = False,
     output: Annotated[Path | None, parsing.output_file("FILE", "also write .json or .csv")] = None,
-    questions: Annotated[Path | None, parsing.option("FILE", "DPR's, with --answers --run")] = None,
+    questions: Annotated[
+        Path | None, parsing.option("FILE", "with --answers: DPR's file of questions (.csv, .txt, .json)")
+    ] = None,
     regular_expressions: Annotated[
         bool,
         parsing.flag("regular-expressions", "with --answers: they are regular expressions (CuratedTREC)"),
@@ -51,7 +56,7 @@ def main(
     split: parsing.Split = None,
     first: Annotated[int | None, parsing.count("N", f"show N queries of a side (default: {SHOWN})")] = None,
 ) -> None:
-    """Measure run files against judgments or answers, or compare by query."""
+    """Measure run files against judgments or answers, or compare two rankings query by query."""
     of_files = {"qrels": qrels, "overlap": overlap, "per_query": per_query, "output": output}
     of_answers = {"questions": questions, "regular_expressions": regular_expressions}
     if compare_queries:
@@ -113,11 +118,12 @@ def _measure_files(
         run = read_run(path)
         label = path.name if are_distinct else str(path)
         totals, by_query = report_on(qrels, run, measures, holes, other, (overlaps or [OVERLAP_CUTOFF])[0])
-        records.append(
-            {"run": str(path), "measures": totals} | ({"per_query": by_query} if per_query else {})
-        )
-        shown = {**(by_query if per_query else {}), "all": totals}
-        rows += [{"run": label, "query": query} | values for query, values in shown.items()]
+        record: dict[str, Any] = {"run": str(path), "measures": totals}
+        if per_query:
+            record["per_query"] = by_query
+            rows += [{"run": label, "query": query} | values for query, values in by_query.items()]
+        rows.append({"run": label, "query": "all"} | totals)
+        records.append(record)
         missing = len(qrels.keys() - run.keys())
         unjudged = len(run.keys() - qrels.keys())
         counts = f"{len(qrels)} judged queries, {missing} of them without any hit (they count as 0)"
@@ -129,10 +135,12 @@ def _measure_files(
     elif output:
         header = {"qrels": str(qrels_file), "queries": len(qrels)}
         write_json(output, header | ({"overlap": str(overlap)} if overlap else {}) | {"runs": records})
-    names = ["run"] * (len(runs) > 1) + ["query"] * (len(runs) == 1 or per_query)
+    first_columns = ["run"] if len(runs) > 1 else []
+    if len(runs) == 1 or per_query:
+        first_columns.append("query")
     distinct = set(notes.values())
     lines = distinct if len(distinct) == 1 else map(": ".join, notes.items())
-    print(table_with_legend(rows, [*names, *columns], *lines))
+    print(table_with_legend(rows, [*first_columns, *columns], *lines))
 
 
 def _cutoffs(names: Sequence[str], kind: str) -> list[int]:
@@ -166,12 +174,16 @@ def _measure_answers(
 
     run = RunDir(folder)
     check_run_directory(run, run.recipe)
+    tested = run.read_final_evaluation().split
     if runs:
+        if len(tested) > 1 and not (split or questions):
+            several = "the recipe has several test splits; pass that of these rankings"
+            parsing.refuse(f"{several}: --split {' or '.join(tested)}")
         opened = (({"run": str(file)}, open_ranking(str(folder), file, split, questions)) for file in runs)
     else:
         opened = (
             ({"row": row["row"], "split": one}, open_ranking(f"{folder}:{row['row']}", split=one))
-            for one in ([split] if split else run.read_final_evaluation().split)
+            for one in ([split] if split else tested)
             for row in read_results(folder)["rows"]
         )
     rows: list[dict[str, Any]] = []

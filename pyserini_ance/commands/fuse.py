@@ -9,6 +9,7 @@ from pyserini_ance.commands import parsing
 from pyserini_ance.pyserini_bridge.searchers import METHODS
 
 DETAILS = "Methods:\n" + "\n".join(f"  {name:<14}{method.description}" for name, method in METHODS.items())
+DETAILS += "\n\n--choose-on takes the weight with the highest first measure on a split of the recipe's."
 LEGEND = "the last row is the fusion, as written to --output; the rows above are what it fuses"
 EXAMPLE = "pyserini-ance fuse runs/demo-ance --method hybrid --choose-on dev --output fused.trec"
 
@@ -28,7 +29,7 @@ def main(
         parsing.option("METHOD", "see below"),
     ] = "rrf",
     weight: Annotated[float | None, parsing.option("W", "weight of the first ranking")] = None,
-    choose_on: Annotated[str | None, parsing.option("SPLIT", "choose the weight there")] = None,
+    choose_on: Annotated[str | None, parsing.option("SPLIT", "choose the weight by this split")] = None,
     split: parsing.Split = None,
     qrels: parsing.QrelsFile = None,
     measures: parsing.Measures = None,

@@ -12,9 +12,8 @@ EXAMPLE = """pyserini-ance mine --encoder runs/demo-ance --collection data.yaml 
       --filters duplicates relative_margin=0.05 --output negatives.jsonl"""
 
 
-DETAILS = (
-    """Filters are duplicates, relative_margin=0.05, range_min=10, ..., or YAML mappings, in this order."""
-)
+DETAILS = """A filter is a name such as duplicates, a name with a value such as relative_margin=0.05 or
+range_min=10, or a YAML mapping. Filters are applied in the order given."""
 
 
 @parsing.command(EXAMPLE, DETAILS)
@@ -27,7 +26,9 @@ def main(
         str, parsing.option("KIND", "ann, lookahead, bm25, ranking, random, or a YAML mapping as in a recipe")
     ] = "ann",
     top_k: Annotated[str | None, parsing.option("K", "candidates of a query, or auto")] = None,
-    num_negatives: Annotated[int | None, parsing.count("N", "negatives of a query (default: 8)")] = None,
+    num_negatives: Annotated[
+        int | None, parsing.count("N", "negatives of a query (default: the source's, or 8)")
+    ] = None,
     filters: Annotated[list[str] | None, parsing.option("KIND[=VALUE] ...", "see below")] = None,
     format: Annotated[
         Literal["sentence-transformers", "tevatron"],
@@ -37,7 +38,7 @@ def main(
     device: parsing.Device = "auto",
     precision: parsing.PrecisionOption = "auto",
     tokens_per_batch: parsing.TokensPerBatch = None,
-    cache: Annotated[Path | None, parsing.option("FOLDER", "default: the recipes'")] = None,
+    cache: Annotated[Path | None, parsing.option("FOLDER", "the cache (default: the recipes')")] = None,
     pooling: parsing.Pooling = None,
     normalize: parsing.Normalize = None,
     query_length: parsing.QueryLength = None,

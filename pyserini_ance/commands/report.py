@@ -20,7 +20,9 @@ def main(
         Path | None,
         parsing.output_file("FILE.html", f"default: RUN/{REPORT}, or {COMPARED} here for several runs"),
     ] = None,
-    significance: Annotated[str | None, parsing.option("ROW", "default: the first recipe's")] = None,
+    significance: Annotated[
+        str | None, parsing.option("ROW", "test against it (default: the first recipe's)")
+    ] = None,
     test: parsing.Test = None,
 ) -> None:
     """Write the report of a run, or of several on one page, as HTML.

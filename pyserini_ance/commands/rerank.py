@@ -22,8 +22,12 @@ def main(
     output: Annotated[Path, parsing.output_folder("FOLDER", "for first-K.trec, measures.json, ...")],
     run: Annotated[Path | None, parsing.option("FILE", "rerank this TREC run")] = None,
     split: parsing.Split = None,
-    first: Annotated[list[int] | None, parsing.count("K ...", f"the first K hits (default: {FIRST})")] = None,
-    length_tokens: Annotated[int | None, parsing.count("N", "tokens of a pair (default: all)")] = None,
+    first: Annotated[
+        list[int] | None, parsing.count("K ...", f"first hits, a row for each K (default: {FIRST})")
+    ] = None,
+    length_tokens: Annotated[
+        int | None, parsing.count("N", "tokens of a pair (default: the model's)")
+    ] = None,
     precision: parsing.PrecisionOption = "fp32",
     device: parsing.Device = "auto",
     measures: parsing.Measures = None,

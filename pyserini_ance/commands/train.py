@@ -30,16 +30,22 @@ def main(
     output: Annotated[Path | None, parsing.output_folder("RUN", "the run directory (see below)")] = None,
     overwrite: Annotated[bool, parsing.flag("overwrite", "overwrite existing runs")] = False,
     resume: Annotated[bool, parsing.flag("resume", "continue an existing run")] = False,
-    replay: Annotated[Path | None, parsing.option("FILE", "repeat a run's adoptions")] = None,
+    replay: Annotated[
+        Path | None, parsing.option("FILE", "repeat the adoptions of a decisions.jsonl")
+    ] = None,
     no_prerequisites: Annotated[
         bool, parsing.flag("no-prerequisites", "train no other recipe first")
     ] = False,
-    show: Annotated[bool, parsing.flag("print", "show the recipe and the plan")] = False,
+    show: Annotated[bool, parsing.flag("print", "show the recipe and the plan; train nothing")] = False,
     plan: Annotated[bool, parsing.flag("plan", "show the plan; train nothing")] = False,
-    dry_steps: Annotated[int | None, parsing.count("N", "measure N steps of each stage")] = None,
-    grid: Annotated[list[str] | None, parsing.option("KEY=A,B ...", "train all combinations")] = None,
-    jobs: Annotated[int | None, parsing.count("N", "runs of a grid at once")] = None,
-    only: Annotated[str | None, parsing.option("I/N", "part I of N of a grid's runs")] = None,
+    dry_steps: Annotated[
+        int | None, parsing.count("N", "measure N steps of each stage; train no run")
+    ] = None,
+    grid: Annotated[
+        list[str] | None, parsing.option("KEY=A,B ...", "train all combinations of values")
+    ] = None,
+    jobs: Annotated[int | None, parsing.count("N", "train N runs of a grid at once")] = None,
+    only: Annotated[str | None, parsing.option("I/N", "train part I of N of a grid's runs")] = None,
 ) -> int | None:
     """Train a recipe: from data to a trained model, its index and its results table.
 
@@ -88,9 +94,15 @@ def main(
     else:
         from pyserini_ance.reports.finish import train
 
-        folder, starts = output or run_folder(loaded.name), not no_prerequisites
         with logging_redirect_tqdm():
-            run = train(loaded, folder, starts, overwrite=overwrite, resume=resume, replay=replay)
+            run = train(
+                loaded,
+                output or run_folder(loaded.name),
+                prerequisites=not no_prerequisites,
+                overwrite=overwrite,
+                resume=resume,
+                replay=replay,
+            )
         if run:
             print(f"\n{run.as_text()}")
     return None

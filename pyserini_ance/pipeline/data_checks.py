@@ -76,16 +76,19 @@ def _check_measures(recipe: Recipe) -> None:
 
 def check_splits(recipe: Recipe, names: Iterable[str]) -> None:
     """Raise ValueError if the recipe trains, evaluates or tests on a split that is not one of `names`."""
-    names, dev = list(names), dev_splits(recipe)
+    names = list(names)
     wanted = [(split, "train_split") for split in recipe.train_split.splits]
     wanted += [(split, "final_evaluation.split") for split in recipe.final_evaluation.split]
-    wanted += [(split, "stages.<stage>.evaluate.split") for split in sorted(dev)]
+    of_dev = "stages.<stage>.evaluate.split"
+    wanted += [(split, of_dev) for split in sorted(dev_splits(recipe))]
     for split, key in wanted:
         if split not in names:
             cure = f"set {key} to one of them, or add {split!r} under `data`"
+            if key == of_dev:
+                cure = _dev_cures(recipe, split)
             raise ValueError(
                 f"{key} names {split!r}, but `data` has no such split{did_you_mean(split, names)}; splits: "
-                f"{', '.join(names) or 'none'}; {_dev_cures(recipe, split) if 'stages' in key else cure}"
+                f"{', '.join(names) or 'none'}; {cure}"
             )
 
 

@@ -157,7 +157,8 @@ class Experiment:
         origins, encoders = initial_weights.read_initial_weights(self.recipe, self.run_dir, untrained, resume)
         provenance = environment(self.world.device, self.world.size, data.collection)
         provenance |= {"initial_weights": {name: origin.as_json() for name, origin in origins.items()}}
-        run, decisions = self.run_dir, read_replay(replay, self.recipe) if replay else None
+        run = self.run_dir
+        decisions = read_replay(replay, self.recipe) if replay else None
         if not resume:
             run.check_creatable(overwrite)
             run.folder.mkdir(parents=True, exist_ok=True)
@@ -215,7 +216,8 @@ class Experiment:
         that the table shows the gain of training. With BM25, its hybrid with the last stage comes last.
         `final_evaluation.rows` may leave out all rows but that of the last stage.
         """
-        wanted, external = self.recipe.final_evaluation.rows, self.recipe.external_starts
+        wanted = self.recipe.final_evaluation.rows
+        external = self.recipe.external_starts
         evaluator = FinalEvaluator(self.recipe, data, self.run_dir, self.world)
         rows = self._bm25(data, evaluator) if self.recipe.bm25 else []
 
@@ -229,8 +231,9 @@ class Experiment:
         for name, checkpoint in initial.items():
             if ("start" if name in external else "untrained") in wanted:
                 row = name if name in external else UNTRAINED
+                more = {"init_from": str(external[name])} if name in external else {}
                 self._mark(f"the {row} encoder")
-                add(row, checkpoint, **({"init_from": str(external[name])} if name in external else {}))
+                add(row, checkpoint, **more)
         results: dict[str, Checkpoint] = {}
         last = list(self.recipe.stages)[-1]
         for name, stage in self.recipe.stages.items():

@@ -133,9 +133,12 @@ def tokenize_together(
     encoder: Family, cache: Path, training: TrainSplit, collection: Collection, world: World
 ) -> PreparedData:
     """`tokenize_for` on all processes of `world`, of which the main one fills the cache."""
-    given = (encoder, cache, training, collection)
-    world.on_main(lambda: tokenize_for(*given, warn=True) and None)
-    return tokenize_for(*given)
+
+    def tokenize_on_main() -> None:
+        tokenize_for(encoder, cache, training, collection, warn=True)
+
+    world.on_main(tokenize_on_main)
+    return tokenize_for(encoder, cache, training, collection)
 
 
 def tokenize_for(

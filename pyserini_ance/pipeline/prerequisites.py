@@ -155,17 +155,20 @@ def _plan(recipe: Recipe, folder: Path, overwrite: bool, resume: bool) -> list[d
         for each in (recipe, *(one.recipe for one in to_train)):
             check_tools(each)
             recipe_data(each).input_files()
-    return [
-        {
-            "recipe": one.recipe.model_dump(mode="json"),
-            "folder": str(one.folder),
-            # One that cannot be resumed died too early.
-            "resume": (can_resume := one.status == "unfinished" and RunDir(one.folder).can_resume),
-            "overwrite": RunDir(one.folder).state.exists() and not can_resume,
-            "line": one.describe(),
-        }
-        for one in to_train
-    ]
+    planned = []
+    for one in to_train:
+        its_run = RunDir(one.folder)
+        can_resume = one.status == "unfinished" and its_run.can_resume
+        planned.append(
+            {
+                "recipe": one.recipe.model_dump(mode="json"),
+                "folder": str(one.folder),
+                "overwrite": its_run.state.exists() and not can_resume,  # it died too early to be resumed
+                "resume": can_resume,
+                "line": one.describe(),
+            }
+        )
+    return planned
 
 
 def recipe_in_file(recipe: Recipe) -> Recipe | None:

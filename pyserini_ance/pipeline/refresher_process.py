@@ -91,7 +91,8 @@ def refresher_device(recipe: Recipe, gpus: int) -> str:
 
     For `device: auto` it is the first GPU that training leaves free, or GPU 0 if too few are free.
     """
-    settings, local_processes = recipe.refresher, int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    settings = recipe.refresher
+    local_processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if settings.device != "auto" or not gpus or recipe.device == "cpu":
         return settings.device
     return f"cuda:{local_processes if local_processes + settings.processes <= gpus else 0}"

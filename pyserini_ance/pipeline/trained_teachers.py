@@ -107,6 +107,7 @@ def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: Wo
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        errors="replace",
         start_new_session=True,  # Ctrl-C reaches training alone, which then ends the subprocess
         env=environment,
     ) as process:
@@ -117,8 +118,8 @@ def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: Wo
         finally:
             process.kill()  # after an error or Ctrl-C in this process; no effect on one that has ended
     if code:
-        ended = reason or f"exit code {code}, see its messages above"
-        raise RuntimeError(f"teachers.{name} could not be trained: {ended}")
+        ended = f"killed by signal {-code}" if code < 0 else f"exit code {code}, see its messages above"
+        raise RuntimeError(f"teachers.{name} could not be trained: {reason or ended}")
 
 
 def teacher_command() -> list[str]:

@@ -57,23 +57,28 @@ def convert(
     is_run, is_ranking = run.folder.is_dir(), bool(row or split)
     if is_run:
         check_run_directory(run, run.recipe)
-    refused = {
-        f"{source} is not a run directory: it has no rankings and no mined negatives; pass one, as FOLDER or "
-        "FOLDER:ROW, or write the recipe's data with --to beir or tevatron, without --table and --split": (
-            not is_run and (is_ranking or table or to in RUN_FORMATS)
-        ),
-        f"--num-negatives {negatives} limits the mined negatives of a run directory, but what is written has "
-        "none; remove it": negatives is not None and (not is_run or is_ranking or to == "beir"),
-        f"--table {table} names negatives, which the beir format cannot hold; remove it, or write tevatron, "
-        "trec or msmarco": table and to == "beir",
-        f"a ranking is written as it is, by --to {' or '.join(RUN_FORMATS)}, without overrides and --table; "
-        f"for negatives pass {run.folder} alone": is_ranking
-        and (overrides or table or to not in RUN_FORMATS),
-    }
-    for message, is_refused in refused.items():
-        if is_refused:
-            raise ValueError(message)
+    elif is_ranking or table or to in RUN_FORMATS:
+        raise ValueError(
+            f"{source} is not a run directory: it has no rankings and no mined negatives; pass one, as "
+            "FOLDER or FOLDER:ROW, or write the recipe's data with --to beir or tevatron, without --table "
+            "and --split"
+        )
+    if negatives is not None and (not is_run or is_ranking or to == "beir"):
+        raise ValueError(
+            f"--num-negatives {negatives} limits the mined negatives of a run directory, but what is written "
+            "has none; remove it"
+        )
+    if table and to == "beir":
+        raise ValueError(
+            f"--table {table} names negatives, which the beir format cannot hold; remove it, or write "
+            "tevatron, trec or msmarco"
+        )
     if is_ranking:
+        if overrides or table or to not in RUN_FORMATS:
+            raise ValueError(
+                f"a ranking is written as it is, by --to {' or '.join(RUN_FORMATS)}, without overrides and "
+                f"--table; for negatives pass {run.folder} alone"
+            )
         split = split or run.read_final_evaluation().split[0]
         ranking = read_run(ranking_file(run, row, split))
         hits = ((query, one, found[one]) for query, found in ranking.items() for one in best_first(found))

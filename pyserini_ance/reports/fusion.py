@@ -68,11 +68,13 @@ def fuse_rankings(
     ]
     tried: dict[float, float] = {}
     if choose_on:
-        judge, rankings = _judge(runs.values(), choose_on, measures[:1]), _read(names, choose_on)
+        rankings = _read(names, choose_on)
+        judge = _judge(runs.values(), choose_on, measures[:1])
         for one in METHODS[method].weights:
             (tried[one],) = judge(fuse(rankings, method, one)).values()
         weight = max(tried, key=lambda one: tried[one])  # the first of equal ones
-    judge, rankings = _judge(runs.values(), measured, measures, qrels), _read(names, measured)
+    rankings = _read(names, measured)  # a missing one is reported before a collection is read
+    judge = _judge(runs.values(), measured, measures, qrels)
     rows = [{"ranking": name, **judge(run)} for name, run in zip(names, rankings, strict=True)]
     fused = fuse(rankings, method, weight)
     hits = ((query, document, score) for query, of in fused.items() for document, score in of.items())

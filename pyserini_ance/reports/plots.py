@@ -59,14 +59,17 @@ def line_plot(
         for refresh in marks:
             axes.axvline(refresh, ymax=0.05, color="black", linewidth=1.4)
         for number, (name, line) in enumerate(lines.items()):
-            colour, y = COLOURS[number % len(COLOURS)], np.array(line.y, float)
-            drawn = slice(None, None, math.ceil(len(y) / MAX_POINTS))
+            colour = COLOURS[number % len(COLOURS)]
+            x, y = np.array(line.x, float), np.array(line.y, float)
+            every = math.ceil(len(y) / MAX_POINTS) or 1
+            drawn = np.isnan(y) | (np.arange(len(y)) % every == 0)  # the line stays interrupted at a NaN
             if smooth:
-                axes.plot(line.x[drawn], y[drawn], color=colour, linewidth=0.7, alpha=0.3)
+                axes.plot(x[drawn], y[drawn], color=colour, linewidth=0.7, alpha=0.3)
                 y = running_mean(y, max(1, len(y) // SMOOTH_SHARE))
             style: dict[str, Any] = {"marker": "o", "markersize": 3.4} if points else {}
             style |= {"linestyle": LINES[number % len(LINES)], "linewidth": 1.3}
-            axes.plot(line.x[drawn], y[drawn], color=colour, label=name[:NAME_CHARACTERS], **style)
+            label = name[:NAME_CHARACTERS] if line.x else None
+            axes.plot(x[drawn], y[drawn], color=colour, label=label, **style)
         if len(lines) > 1:
             figure.legend(loc="outside upper left", ncols=2)
         file = io.StringIO()

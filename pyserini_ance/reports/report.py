@@ -75,6 +75,7 @@ def run_report(history: RunHistory) -> str:
     return _page(
         {recipe.name: history},
         one=history,
+        marks=[history.position(record) for record in history.adoptions],
         title=recipe.name,
         lead=lead,
         state={"reason": None, **run.read_state()},
@@ -112,6 +113,7 @@ def comparison_report(folders: Sequence[Path], baseline: str | None = None, test
     return _page(
         histories,
         one=None,
+        marks=[],
         title="Runs compared",
         lead=f"{len(folders)} runs of {', '.join(names)}",
         runs=rows,
@@ -180,17 +182,18 @@ def _plot(histories: Histories, key: str, unit: str, **how: Any) -> str:
     """The plot of the lines `key` of the runs' histories; "" without lines. `how`: settings of `line_plot`.
 
     Lines of one run have their names; of several, the run's, and both for a run with several lines, of which
-    a weighted sum stands for all.
+    a weighted sum stands for all. A run without values has an empty line, so that each run has its colour in
+    all plots.
     """
     lines: dict[str, Series] = {}
     for run, history in histories.items():
-        own = history.lines.get(key, {})
+        own = history.lines.get(key) or {"": Series()}
         if len(histories) > 1 and WEIGHTED_SUM in own:
             own = {WEIGHTED_SUM: own[WEIGHTED_SUM]}
         for name, line in own.items():
             label = run if len(own) == 1 else f"{run} {name}"
             lines[name if len(histories) == 1 else label] = line
-    return line_plot(lines, unit, **how) if lines else ""
+    return line_plot(lines, unit, **how) if any(line.x for line in lines.values()) else ""
 
 
 def _cells(rows: Rows, columns: Sequence[str] = ()) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def significance(
     Returns a table with the columns `recipe` and `MEASURE against BASELINE`, and the meaning of its cells.
     A query's value is its mean over the row's runs. Raises ValueError for a baseline that is not a row.
     """
-    measured_rows(results, [baseline])
+    measured_rows(results, [baseline])  # raises for a baseline that is not a row
     systems = {
         str(label): [
             (RunDir(Path(results[run]["run"])), row) for run, row in zip(of.run, of.row, strict=True)

@@ -1,6 +1,7 @@
 """Report pages: of runs that lack results or mining, of several runs; escaping; what plots are made of."""
 
 import json
+import math
 import re
 
 import numpy as np
@@ -124,6 +125,20 @@ def test_an_unfinished_run_is_compared_by_its_curves(finished_run):
     assert ">two</text>" in report_pages.plot(shown, "Loss") and "set/two" in shown
     with pytest.raises(ValueError, match="'set/two' is not a row"):
         comparison_report(runs, "set/two")
+
+
+def test_a_run_without_values_keeps_its_colour_and_the_others_their_names(finished_run):
+    runs = [finished_run(name, f"set/{name}", {"a": 1, "b": 1, "c": 3}) for name in ("one", "two")]
+    (runs[0] / "metrics.jsonl").unlink()
+    loss = report_pages.plot(comparison_report(runs), "Loss")
+    assert ">two</text>" in loss and report_pages.points(loss, COLOURS[1])
+
+
+def test_a_long_line_is_interrupted_between_stages():
+    values = [1.0] * 451 + [math.nan] + [1.0] * 448
+    svg = line_plot({"a": Series(list(range(900)), values)}, "loss")
+    (line,) = re.findall(rf'<path d="([^"]*)"[^>]*stroke: {COLOURS[0].lower()}', svg)
+    assert line.count("M") == 2
 
 
 def test_the_first_of_equal_dev_measures_is_the_best(finished_run):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.papers.studies import distances, positive_neighbors
+from benchmarks.papers.studies import distances, negative_overlap, positive_neighbors, score_tail
 from benchmarks.papers.studies.studied_run import StudiedRun
 
 
@@ -58,3 +58,48 @@ def test_neighbours_of_the_positive_one_by_one(studied):
     assert rows[0]["all"] == pytest.approx(np.mean(shares))
     assert rows[0]["new"] == pytest.approx(np.mean(new_shares) if new_shares else None)
     assert rows[0]["by chance"] == pytest.approx(5 / 30)
+
+
+def test_overlaps_with_the_models_top_negatives_against_rankings_made_one_by_one(studied):
+    rows = negative_overlap.study([studied]).rows
+    encoder, data = studied.result.encoder, studied.data
+    documents = document_vectors(studied)
+    positives = data.anchor_sets["query"].known_positives
+    anchors = studied.sampled_anchors("study negative-overlap")
+    top = {}
+    for anchor in anchors.tolist():
+        scores = documents @ encoder.encode([data.split.queries[anchor]])[0]
+        ranked = np.argsort(-scores, kind="stable").tolist()
+        top[anchor] = [row for row in ranked if row not in positives.of(anchor)][:5]
+
+    assert [(row["source"], row["step"]) for row in rows] == [
+        ("random", None),
+        ("in-batch", None),
+        ("query: ann", 4),
+        ("query: ann", 6),
+        ("query: ann", 8),
+    ]
+    of_random = np.mean([5 / (30 - len(positives.of(anchor))) for anchor in top])
+    assert rows[0]["overlap"] == pytest.approx(of_random)
+    own = {anchor: int(positives.of(anchor)[0]) for anchor in top}
+    of_batch = [np.mean([own[b] in top[a] for b in top if own[b] != own[a]]) for a in top]
+    assert rows[1]["overlap"] == pytest.approx(np.mean(of_batch))
+    for row, (_, generation) in zip(rows[2:], studied.generations, strict=True):
+        table = generation.tables["query", 0]
+        mined = {a: table.candidates[table.positions(np.array([a]))][0, :5].tolist() for a in top}
+        assert row["overlap"] == pytest.approx(np.mean([len({*mined[a]} & {*top[a]}) / 5 for a in top]))
+
+
+def test_scores_above_the_corpus_mean_against_all_scores(studied):
+    findings = score_tail.study([studied])
+    encoder, data = studied.result.encoder, studied.data
+    documents = document_vectors(studied)
+    queries = encoder.encode([data.collection.split("test").queries[row] for row in range(5)])
+    scores = -np.sort(-(queries @ documents.T), axis=1)
+    above = scores - scores.mean(1, keepdims=True)
+    assert len(findings.rows) == 30  # of 50 ranks: there are no more documents
+    for row in findings.rows:
+        of_rank = above[:, row["rank"] - 1]
+        expected = [of_rank.mean(), *np.percentile(of_rank, [10, 90])]
+        assert [row["mean"], row["p10"], row["p90"]] == pytest.approx(expected, abs=1e-4)
+    assert [row["rank"] for row in findings.summary] == [1, 10]
