@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
     "commands": 1_391,
-    "data": 4_481,
+    "data": 4_488,
     "distributed": 389,
     "encoders": 2_812,
     "evaluation": 646,
@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_473,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_446,
-    "lines of tests": 32_300,
+    "lines of tests": 32_305,
 }
 
 
