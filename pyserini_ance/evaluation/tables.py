@@ -118,7 +118,7 @@ def expected_rows(recipe: Recipe, row: Mapping[str, Any]) -> list[dict[str, Any]
         }
         for split, scores in recipe.expect.items()
         for name, value in scores.items()
-        if (column := columns.get((split, name))) in row
+        if (column := columns.get((split, name), "")) in row
     ]
 
 
