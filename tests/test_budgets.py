@@ -24,12 +24,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
     "commands": 1_391,
-    "data": 4_481,
+    "data": 4_488,
     "distributed": 389,
     "encoders": 2_812,
     "evaluation": 646,
     "negatives": 2_733,
-    "pipeline": 3_859,
+    "pipeline": 3_864,
     "pyserini_bridge": 1_370,
     "recipe": 2_152,
     "refresher": 350,
@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_473,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_446,
-    "lines of tests": 32_300,
+    "lines of tests": 32_418,
 }
 
 

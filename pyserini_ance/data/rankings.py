@@ -15,10 +15,10 @@ the negative rank.
 """
 
 import logging
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import batched
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ from pyserini_ance.data.trec import PADDING, Hit
 
 log = logging.getLogger(__name__)
 # Merging a block of this size takes 120 MB. If hits are grouped by query, larger blocks are not faster.
-HITS_PER_BLOCK = 1 << 19
+HITS_PER_BLOCK = 1 << 20
 LAYOUTS = (dpr.LAYOUT, tevatron.LAYOUT, flagembedding.LAYOUT)
 TRIPLES = "triples"
 FORMS = (
@@ -124,30 +124,37 @@ def hit_blocks(
     positions = dict.fromkeys(ids, -1)  # -1: of the split, but not selected
     positions |= {ids[row]: position for position, row in enumerate(rows.tolist())}
     num_hits = num_left_out = 0
+    columns: tuple[array, ...] = array("q"), array("q"), array("d")  # tuples would take 100 MB more
+    documents: list[str] = []
 
-    def selected() -> Iterator[tuple[int, int, str, float]]:
-        nonlocal num_hits
-        for number, query, document, score in hits:
-            position = positions.get(query)
-            num_hits += position is not None
-            if position is not None and position >= 0:
-                yield number, position, document, score
-
-    for block in batched(selected(), HITS_PER_BLOCK):
-        documents = collection.documents.rows_of(document for _, _, document, _ in block)
-        for number, position, document, _ in (block[i] for i in np.flatnonzero(documents < 0).tolist()):
-            if document not in collection.left_out:
-                query = shown(ids[rows[position]])
-                problem = f"document {shown(document)} for query {query}, which the collection lacks"
+    def block() -> HitBlock:
+        nonlocal num_left_out
+        numbers, queries, scores = map(np.asarray, columns)
+        found = collection.documents.rows_of(documents)
+        for index in np.flatnonzero(found < 0).tolist():
+            if documents[index] not in collection.left_out:
+                query = shown(ids[rows[queries[index]]])
+                problem = f"document {shown(documents[index])} for query {query}, which the collection lacks"
                 expected = f"one of its {len(collection.documents)} documents"
-                raise line_of(path, number).error(problem, expected, "pass a file over this collection")
+                line = line_of(path, int(numbers[index]))
+                raise line.error(problem, expected, "pass a file over this collection")
             num_left_out += 1
-        kept = np.flatnonzero(documents >= 0)
-        numbers = np.fromiter((hit[0] for hit in block), np.int64, len(block))
-        queries = np.fromiter((hit[1] for hit in block), np.int64, len(block))
-        scores = np.fromiter((hit[3] for hit in block), np.float64, len(block))
-        del block  # before the next one is read
-        yield HitBlock(numbers[kept], queries[kept], documents[kept], scores[kept])
+        kept = np.flatnonzero(found >= 0)
+        return HitBlock(numbers[kept], queries[kept], found[kept], scores[kept])
+
+    for number, query, document, score in hits:
+        position = positions.get(query)
+        num_hits += position is not None
+        if position is None or position < 0:
+            continue
+        for column, value in zip(columns, (number, position, score), strict=True):
+            column.append(value)
+        documents.append(document)
+        if len(documents) == HITS_PER_BLOCK:
+            yield block()
+            columns = array("q"), array("q"), array("d")
+            documents = []
+    yield block()
     if not num_hits:
         raise ValueError(
             f"{path} has documents for none of the {len(ids)} queries of split {split.name!r}; "

@@ -12,7 +12,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import remove, remove_leftovers, write_whole
 from pyserini_ance.storage.role import Role, Status
 
-LAYOUT = 4
+LAYOUT = 5
 RUNS = Path("runs")
 RECIPE = "recipe.yaml"
 TRAINING_RANKS_CUTOFF = 100  # of the ranks in training-queries.positive_ranks.npy

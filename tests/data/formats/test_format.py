@@ -50,6 +50,11 @@ class Splits(Format):
     splits: dict[str, str]
 
 
+def test_a_field_of_documents_may_be_called_answers():
+    document = Entry(Line(Path("corpus"), 1, ""), "d1", {"answers": "42", "text": "one"})
+    assert dict(assembled([document]).documents[0]) == {"answers": "42", "text": "one"}
+
+
 def test_some_splits_are_selected():
     data = Splits(kind="any", splits={"train": "a", "dev": "b", "dl20": "c"}, relevance_threshold=2)
     assert data.of_splits({"dl20", "train"}) == Splits(
