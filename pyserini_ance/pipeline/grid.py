@@ -29,7 +29,7 @@ from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.error_text import text_of
-from pyserini_ance.storage.files import write_json, write_whole
+from pyserini_ance.storage.files import read_json_object, write_json, write_whole
 from pyserini_ance.storage.progress import label_lines
 from pyserini_ance.trainer.resume import differing_settings
 from pyserini_ance.vectors.shards import Shard
@@ -59,7 +59,7 @@ class GridRuns:
         """The recipe of each combination.
 
         Raises ValueError, before anything is trained, with the first invalid one, for an override of a key of
-        the grid, and, without `overwrite`, for a folder with runs of other settings.
+        the grid, and, without `overwrite`, for a folder with runs of other settings or of another grid.
         """
         if "RANK" in os.environ:
             raise ValueError(
@@ -78,10 +78,19 @@ class GridRuns:
             )
         recipes: dict[str, Recipe] = {}
         for name in self.grid.points:
-            recipes[name] = recipe = self._load(name, recipes)
-            run = self._run(name)
-            has_begun = run.can_resume or _is_finished(run)  # one that died in its preparation is replaced
-            if not overwrite and has_begun and (differing := differing_settings(run, recipe)):
+            recipes[name] = self._load(name, recipes)
+        if overwrite:
+            return recipes
+        recorded = (read_json_object(self.folder / GRID_FILE) or {}).get("runs", ())
+        names = [run["run"] for run in recorded]
+        if others := [name for name in names if name not in recipes and _has_begun(self._run(name))]:
+            raise ValueError(
+                f"{self.folder} holds runs of another grid: {', '.join(others)}. List all combinations in "
+                "--grid, pass another --output, or use --overwrite to make tables of this grid alone; the "
+                "other runs stay"
+            )
+        for name, recipe in recipes.items():
+            if _has_begun(run := self._run(name)) and (differing := differing_settings(run, recipe)):
                 raise ValueError(
                     f"{run.folder} holds a run with other settings ({differing}); use "
                     "--overwrite to replace the runs there, or pass another --output"
@@ -225,6 +234,11 @@ class GridRuns:
 
 def _is_finished(run: RunDir) -> bool:
     return run.state.exists() and run.read_state()["status"] == "finished" and run.measures.exists()
+
+
+def _has_begun(run: RunDir) -> bool:
+    """Whether there is more than a run that died in its preparation, which is replaced."""
+    return run.can_resume or _is_finished(run)
 
 
 class _Job:

@@ -170,7 +170,7 @@ def test_a_grid_that_has_grown_continues_its_folder(recipe, tmp_path, trained):
     assert train_grid(runs_of(recipe, str(file)))[3:] == trained()[3:] == ["seed=1,steps=3"]
 
 
-def test_runs_of_other_settings_and_combinations_that_do_not_fit_are_refused_before_any_work(
+def test_runs_of_another_grid_and_combinations_that_do_not_fit_are_refused_before_any_work(
     recipe, small_recipe, tmp_path, trained
 ):
     train_grid(runs_of(recipe, "seed=1,2"))
@@ -180,6 +180,7 @@ def test_runs_of_other_settings_and_combinations_that_do_not_fit_are_refused_bef
     RunDir(tmp_path / "run").create("")
 
     for runs, fragment in (
+        (runs_of(recipe, "seed=2,3"), "runs holds runs of another grid: seed=1. List all combinations"),
         (runs_of(other, "seed=1,2"), "seed=1 holds a run with other settings (stages."),
         (runs_of(recipe, "stages.a.steps=2,-1"), "--grid, steps=-1: recipe "),
         (
