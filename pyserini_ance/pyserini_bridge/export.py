@@ -91,8 +91,10 @@ def stock_class(side_file: dict[str, Any], model_folder: Path, queries: Sequence
         )
     elif document_class != ENCODER_CLASS:
         notes.append(f"documents: {same}")
-    sided = [(PLURALS[side], why) for side, reasons in against.items() for why in reasons]
-    notes += [f"{texts}: {why}; use the class `{ENCODER_CLASS}`" for texts, why in sided]
+    sided = [(f"{PLURALS[side]}: ", why) for side, reasons in against.items() for why in reasons]
+    if against["query"] == against["document"]:
+        sided = [("", why) for why in against["query"]]
+    notes += [f"{texts}{why}; use the class `{ENCODER_CLASS}`" for texts, why in sided]
     flags = _auto_flags(side_file, "query") if query_class == "auto" else ()
     document_flags = ["--fields", *re.findall(r"\{(\w+)\}", documents.template)]
     document_flags += ["--max-length", str(documents.length_tokens)]

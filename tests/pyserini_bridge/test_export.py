@@ -4,8 +4,9 @@ import json
 import shutil
 
 import pytest
-from transformers import BertTokenizer
+from transformers import AutoTokenizer, BertTokenizer, DPRContextEncoderTokenizer
 
+from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 from pyserini_ance.pyserini_bridge.export import stock_class, write_topics
 
 ANCE = {"kind": "roberta_ance", "pooling": "cls", "normalize": False, "dimension": 768}
@@ -97,6 +98,24 @@ def test_dpr_cuts_no_query(folders):
     assert (longer.query_class, longer.document_class) == (OURS, "dpr")
     assert "'xxxxxxxxxxxxxxx' after 15 tokens" in longer.notes[-1]
     assert stock_class(side(AUTO), folders / "bert", ["x" * 100]).query_class == "auto"
+
+
+def test_dprs_pairs_are_read_as_here_but_for_long_titles(bert_tokenizer):
+    """What docs/guides/search-with-pyserini.md says: a title of more than half the tokens."""
+    settings = Tokenization.model_validate({"document": {"length_tokens": 65, "template": PAIR}})
+    ours = TextTokenizer(AutoTokenizer.from_pretrained(bert_tokenizer), settings)
+    theirs = DPRContextEncoderTokenizer.from_pretrained(bert_tokenizer)
+
+    def alike(title: int, text: int) -> bool:
+        record = {"title": "t " * title, "text": "x " * text}
+        [ids] = ours.ids("document", [record])
+        before, after, _ = ours.specials
+        pair = theirs([record["title"]], [record["text"]], max_length=65, truncation=True)["input_ids"]
+        return [[*before, *ids[:63], *after]] == pair
+
+    assert all(alike(title, text) for title in (0, 1, 10, 30, 31) for text in (0, 1, 31, 32, 50, 200))
+    assert alike(40, 22)
+    assert not any(alike(title, text) for title, text in [(32, 31), (32, 40), (32, 200), (40, 23)])
 
 
 def test_flags(folders):
