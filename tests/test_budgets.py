@@ -30,7 +30,7 @@ ROOMS = {
     "evaluation": 646,
     "negatives": 2_733,
     "pipeline": 3_878,
-    "pyserini_bridge": 1_370,
+    "pyserini_bridge": 1_372,
     "recipe": 2_152,
     "refresher": 350,
     "reports": 2_022,
@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_473,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_446,
-    "lines of tests": 32_419,
+    "lines of tests": 32_438,
 }
 
 
