@@ -22,7 +22,7 @@ def cut_dev(splits: dict[str, Split], count: int) -> dict[str, Split]:
         judged = len(whole.queries) if whole and whole.is_judged else 0
         raise ValueError(
             f"data.hold_out is {count}, but split 'train' has {judged} queries with a relevant document; "
-            f"splits: {', '.join(splits) or 'none'}; lower it, or call the split to cut from 'train'"
+            f"splits: {', '.join(splits) or 'none'}; lower it, or name the split that it is cut from 'train'"
         )
     # "0 " was the default of a seed: the choice stays that of runs with it.
     hashes = [hashlib.sha256(f"0 {id}".encode()).digest() for id in whole.queries.ids]

@@ -41,6 +41,23 @@ def check_before_reading(recipe: Recipe) -> None:
         candidates_file(rerank, split)
 
 
+def odd_values(recipe: Recipe, training_queries: int) -> list[str]:
+    """Lines on values that are allowed, but hardly meant: they have no effect, or repeat queries."""
+    lines = []
+    for name, stage in recipe.stages.items():
+        if stage.refresh and stage.refresh.every_steps > stage.steps:
+            lines.append(
+                f"stages.{name}.refresh.every_steps is {stage.refresh.every_steps:,}, but the stage has "
+                f"{stage.steps:,} steps: its negatives are mined at its start and never refreshed"
+            )
+        if stage.batch_queries > training_queries:
+            lines.append(
+                f"stages.{name}.batch_queries is {stage.batch_queries:,}, but there are {training_queries:,} "
+                "training queries: a batch has the same query more than once"
+            )
+    return lines
+
+
 def _check_measures(recipe: Recipe) -> None:
     """Raise ValueError for measures that would be wrong.
 

@@ -19,6 +19,7 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
 from pyserini_ance.pipeline import bm25_rankings, initial_weights, preparation, refresher_process
+from pyserini_ance.pipeline.data_checks import odd_values
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_command
 from pyserini_ance.pipeline.model_export import export, write_qrels
 from pyserini_ance.pipeline.results import Run, results_record
@@ -150,6 +151,8 @@ class Experiment:
         """
         if resume:
             check_same_run(self.run_dir, self.recipe, data.collection)
+        for text in odd_values(self.recipe, len(data.split.queries)):
+            log.warning(text)
         untrained = initial_encoder(self.recipe.encoder, self.recipe.seed)
         live = {getattr(source, "index", FLAT) for source in self.recipe.sources if source.live}
         for index in {*self.recipe.final_evaluation.indexes, *live} - {FLAT}:

@@ -19,6 +19,7 @@ from pyserini_ance.encoders.hardware import Precision, resolve_precision
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import table
+from pyserini_ance.pipeline.data_checks import odd_values
 from pyserini_ance.pipeline.initial_weights import INITIAL, describe_initial_weights
 from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize
 from pyserini_ance.recipe.init_from import InitFrom
@@ -106,8 +107,9 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
         *teachers,
         "",
         table_with_legend(rows, list(rows[0]), EPOCHS),
-        *_warnings(recipe, len(data.split.queries)),
     ]
+    if odd := odd_values(recipe, len(data.split.queries)):
+        lines += ["", *(f"WARNING: {text}" for text in odd)]
     return "\n".join(lines)
 
 
@@ -123,23 +125,6 @@ def _sizes(recipe: Recipe, data: PreparedData) -> str:
         "its moments while its stage runs": 2 * weights,
     }
     return "sizes: " + ", ".join(f"{name} {size / GIB:.2f} GiB" for name, size in sizes.items())
-
-
-def _warnings(recipe: Recipe, training_queries: int) -> list[str]:
-    """Lines on values that are allowed, but hardly meant: they have no effect, or repeat queries."""
-    lines = []
-    for name, stage in recipe.stages.items():
-        if stage.refresh and stage.refresh.every_steps > stage.steps:
-            lines.append(
-                f"WARNING: stages.{name}.refresh.every_steps is {stage.refresh.every_steps:,}, but the stage "
-                f"has {stage.steps:,} steps: its negatives are mined at its start and never refreshed"
-            )
-        if stage.batch_queries > training_queries:
-            lines.append(
-                f"WARNING: stages.{name}.batch_queries is {stage.batch_queries:,}, but there are "
-                f"{training_queries:,} training queries: a batch has the same query more than once"
-            )
-    return ["", *lines] if lines else []
 
 
 def refresh_steps(stage: Stage) -> set[int]:

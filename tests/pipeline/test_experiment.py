@@ -91,6 +91,12 @@ def test_device_cpu_leaves_a_gpu_alone(small_recipe, tmp_path, monkeypatch):
     assert load_encoder(tmp_path / "run" / "model").encode(["a text"], precision="bf16").shape[0] == 1
 
 
+def test_training_warns_of_what_is_hardly_meant_as_the_plan_does(small_recipe, tmp_path, caplog):
+    stage = make_stage(RANDOM, steps=1, batch_queries=16)
+    experiment.train(small_recipe({"warm": stage}), tmp_path / "run")
+    assert "stages.warm.batch_queries is 16, but there are 15 training queries" in caplog.text
+
+
 def test_a_run_without_bm25_needs_neither_pyserini_nor_java(train, undisturbed, tmp_path):
     """As docs/guides/scaling.md says."""
     done = train(tmp_path / "run", fault="without_pyserini_and_java")

@@ -268,10 +268,10 @@ class Format(Component):
         if unknown and "unknown_ids" not in self.skip:
             raise ValueError(
                 f"{skipped[f'{name} judgments of unknown ids']} judgments of split {name!r} refer to a query "
-                f"or a document that does not exist; the first: {'; '.join(unknown)}; the queries are "
-                f"{shown(queries.ids[:SHOWN])}, the documents {shown(documents.ids[:SHOWN])}; correct the "
-                "ids (a number has no leading zeros), add what is missing, or skip such judgments: "
-                "unknown_ids in data.skip"
+                f"or a document that does not exist; the first: {'; '.join(unknown)}; the "
+                f"first ids of queries are {shown(queries.ids[:SHOWN])}, of documents "
+                f"{shown(documents.ids[:SHOWN])}; correct the ids (a number has no leading zeros), add what "
+                "is missing, or skip such judgments: unknown_ids in data.skip"
             )
         pairs = np.fromiter(positions, np.int64, len(positions))
         return Qrels.of(
