@@ -29,7 +29,7 @@ ROOMS = {
     "encoders": 2_812,
     "evaluation": 646,
     "negatives": 2_733,
-    "pipeline": 3_878,
+    "pipeline": 3_883,
     "pyserini_bridge": 1_372,
     "recipe": 2_152,
     "refresher": 350,
@@ -44,11 +44,11 @@ WHOLE = {
     "files": 224,
     "classes": 234,
     "short private functions used once": 22,
-    "lines of imports": 2_422,
+    "lines of imports": 2_424,
     "lines of the reading path": 1_473,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_446,
-    "lines of tests": 32_438,
+    "lines of tests": 32_444,
 }
 
 
