@@ -56,9 +56,12 @@ def remove(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what processes that were killed have left unfinished in `folder` and its subfolders."""
+    """Remove what processes that were killed have left unfinished in `folder` and its subfolders.
+
+    What lies inside an unfinished folder goes, or stays, with it: its writer may be at work.
+    """
     for kind, leftover in LEFTOVERS.items():
-        for lock in [*folder.glob(f".*.{kind}"), *folder.glob(f"*/.*.{kind}")]:
+        for lock in [*folder.glob(f".*.{kind}"), *folder.glob(f"[!.]*/.*.{kind}")]:
             with suppress(LockHeld, FileNotFoundError), locked(lock, patience_seconds=0):
                 if leftover and (path := lock.with_suffix(f".{leftover}")).exists():
                     log.info("removing %s, left by a process that was killed", path)

@@ -121,8 +121,11 @@ def test_a_folder_that_another_process_makes_is_waited_for(folder, writer):
 
 
 def test_what_killed_processes_leave_is_removed_and_what_living_ones_hold_is_not(tmp_path, folder, writer):
+    inside = beside(beside(folder, "unfinished") / "manifest.json", "writing")
+    inside.touch()  # taking and removing this lock would pull a file from under the writer's hands
     remove_leftovers(folder.parent)
     assert sorted(os.listdir(folder.parent)) == [".published.unfinished", ".published.writing"]
+    assert inside.exists()
     writer.kill(), writer.wait()
     for kind in ("reading", "held"):
         beside(tmp_path / "run", kind).touch()
