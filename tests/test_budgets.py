@@ -35,7 +35,7 @@ ROOMS = {
     "refresher": 350,
     "reports": 2_022,
     "runs": 1_095,
-    "storage": 780,
+    "storage": 783,
     "trainer": 2_855,
     "vectors": 1_341,
     "top": 483,
@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_473,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_446,
-    "lines of tests": 32_444,
+    "lines of tests": 32_447,
 }
 
 
