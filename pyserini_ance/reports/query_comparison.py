@@ -77,7 +77,8 @@ class QueryComparison:
         columns = ["ranking", str(self.measure), "first", "grade", "text"]
         wins, losses = queries[: min(most, found.wins)], queries[::-1][: min(most, found.losses)]
         for winner, shown in ((first, wins), (second, losses)):
-            parts += [f"## {winner} wins"] * bool(shown)
+            if shown:
+                parts.append(f"## {winner} wins")
             for query in shown:
                 rows = [
                     {"ranking": name, str(self.measure): value, **self.first(query, run)}

@@ -178,7 +178,8 @@ def dev_curve(records: Sequence[Record]) -> list[dict[str, Any]]:
     """
     points = []
     reached: dict[tuple[str, int], dict[str, float]] = {}
-    steps, seconds = 0, 0.0
+    steps = 0
+    seconds = 0.0
     for record in records:
         match record["event"]:
             case "step" | "refresh":  # saving checkpoints, sync refreshes, and waiting for async ones

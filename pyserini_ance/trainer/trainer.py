@@ -106,7 +106,8 @@ class StageTrainer:
         self.checkpoints = StageCheckpoints(recipe, name, run, world, self.log, self.refreshes, *saved)
         in_fp32 = precision == "fp32"
         autocast = nullcontext if in_fp32 else partial(torch.autocast, device.type, DTYPES[precision])
-        budget, key = recipe.encoding.tokens_per_batch, (recipe.seed, self.number)
+        budget = recipe.encoding.tokens_per_batch
+        key = recipe.seed, self.number
         self.batch_encoder = BatchEncoder(
             self.stage, data, self.encoder, autocast, budget, key, world, self.documents
         )
