@@ -27,6 +27,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.encoders.tokenization import stripped
 from pyserini_ance.pipeline.experiment import Experiment
 from pyserini_ance.pipeline.results import Run
 from pyserini_ance.recipe.models import Recipe
@@ -165,7 +166,7 @@ def documents_of(data: PreparedData, encoder: Encoder) -> list[str]:
 
 
 def _texts(texts: Any, encoder: Encoder, side: Side) -> list[str]:
-    return [encoder.tokenizer.settings.text(side, texts[row]) for row in range(len(texts))]
+    return [encoder.tokenizer.settings.text(side, stripped(texts[row])) for row in range(len(texts))]
 
 
 def query_pairs(
