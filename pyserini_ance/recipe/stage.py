@@ -190,6 +190,12 @@ class Stage(Settings):
                 raise ValueError(
                     f"terms.{name}.negatives_from is {term.negatives_from!r}; terms with negatives: {others}"
                 )
+            if self.batch_queries == 1 and not (drawing.negatives or term.regularizer):
+                raise ValueError(
+                    f"batch_queries is 1, but terms.{name} has no other negatives than those of the other "
+                    "queries in the batch: nothing would be trained; raise batch_queries, or list a source "
+                    f"under terms.{name}.negatives"
+                )
             if drawing.anchor != term.anchor:
                 raise ValueError(
                     f"terms.{name}: its anchors are of side {term.anchor}, those of "

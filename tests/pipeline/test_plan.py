@@ -14,15 +14,18 @@ STATIC = make_stage(RANDOM, steps=20, batch_queries=2)
 
 
 def test_what_has_no_effect_or_repeats_queries_is_warned_of(small_recipe):
-    rare = {**STAGE, "refresh": {"every_steps": 21}, "batch_queries": 16}
-    assert plan(small_recipe({"b": rare})).splitlines()[-3:] == [
+    rare = {**STAGE, "refresh": {"every_steps": 21}, "batch_queries": 16, "lr_schedule": {"warmup_steps": 21}}
+    assert plan(small_recipe({"b": rare})).splitlines()[-4:] == [
         "",
         "WARNING: stages.b.refresh.every_steps is 21, but the stage has 20 steps: its negatives are mined at "
         "its start and never refreshed",
+        "WARNING: stages.b.lr_schedule.warmup_steps is 21, but the schedule has 20 steps: the rate never "
+        "rises to optimizer.learning_rate",
         "WARNING: stages.b.batch_queries is 16, but there are 15 training queries: a batch has the same "
         "query more than once",
     ]
     limits = {**STAGE, "refresh": {"every_steps": 20}, "batch_queries": 15}
+    limits["lr_schedule"] = {"warmup_steps": 20}
     assert "WARNING" not in plan(small_recipe({"b": limits}))
 
 

@@ -10,7 +10,7 @@ from pyserini_ance.recipe.load import load
 from .conftest import refused
 
 ANN = "stages.only.terms.query.negatives=[{kind: ann}]"
-STAGE = "steps: 1, batch_queries: 1, optimizer: {learning_rate: 1}"
+STAGE = "steps: 1, batch_queries: 2, optimizer: {learning_rate: 1}"
 IN_BATCH = "terms: {q: {in_batch_negatives: true}}"
 NEXT = f"stages.next={{{STAGE}, {IN_BATCH}"
 FIRST = "{kind: ann}], refresh: {every_steps: 10}"
@@ -61,6 +61,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (refresh("query_chunks: 2, positives_top_k: 3"), "remove one of them"),
     ("stages.only.evaluate={every_steps: 4, patience: 2, keep_best: false}", "it needs keep_best: true"),
     ("stages.only.evaluate={every_steps: 4, adopt: when_ready}", "only: evaluate.adopt is set, but a sync "),
+    (f"{NEXT.replace('queries: 2', 'queries: 1')}}}", "next: batch_queries is 1, but terms.q has no other"),
     (f"{DISTIL}.teacher=hybrid", "loss `nll` uses no teacher; set loss: kl or margin_mse"),
     (f"{DISTIL}.loss=kl", "loss `kl` follows a teacher's scores; name one: `teacher: {kind: hybrid}`"),
     # stages that follow one another
