@@ -6,6 +6,7 @@ from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.pipeline import plan as plan_module
 from pyserini_ance.pipeline.plan import documents_encoded, evaluation_steps, plan, refresh_steps
 from pyserini_ance.pipeline.preparation import prepare
+from pyserini_ance.recipe.refresh_settings import Refresh
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.run_log import RunLog
 
@@ -60,6 +61,14 @@ def stage(steps: int, refresh: int | None = None, evaluate: int | None = None, *
         (stage(8, refresh=4, evaluate=4), {0, 4}, {0, 4, 8}, 300),  # steps 0 and 4 are encoded once
         # Step 4 finds its sample among the refresh's.
         (stage(8, refresh=4, evaluate=4, sample_documents=50), {0, 4}, {0, 4, 8}, 250),
+        (
+            stage(8, refresh=4, evaluate=4, sample_documents=50).model_copy(
+                update={"refresh": Refresh(every_steps=4, mode="async", adopt="when_ready")}
+            ),
+            {0, 4},
+            {0, 4, 8},
+            350,
+        ),  # its tables may be skipped
         (stage(8, evaluate=4, sample_documents=500), set(), {0, 4, 8}, 300),  # a sample of all
         (
             stage(8, refresh=4, evaluate=4).model_copy(update={"trainable": "query_tower"}),
