@@ -88,12 +88,11 @@ class Datasets(Format):
         return self
 
     def files(self) -> list[tuple[str, Path]]:
-        """The local files, and the folders with those inside them; files of hub data sets are not known."""
+        """The local files and folders; files of hub data sets are not known."""
         splits = {f"data.splits.{name}": table for name, table in self.splits.items()}
         tables = {"data.documents": self.documents, "data.queries": self.queries, **splits}
         paths = [(f"{key}.path", Path(table.path).expanduser()) for key, table in tables.items()]
-        folders = ((key, folder) for key, path in paths for folder in sorted(path.glob("*/**/")))
-        return [(key, path) for key, path in paths if path.exists()] + [*folders]
+        return [(key, path) for key, path in paths if path.exists()]
 
     def raw_data(self) -> RawData:
         rows, fields = _rows(self.queries, "data.queries", QUERIES, "queries")
