@@ -47,6 +47,14 @@ def test_the_table_shows_what_was_read(recipe):
     assert "warning" not in report
 
 
+def test_texts_that_characters_cut_are_counted(recipe):
+    tokenization = recipe.encoder.tokenization.model_copy(update={"max_characters": 35})
+    encoder = recipe.encoder.model_copy(update={"tokenization": tokenization})
+    report = prepare_data(recipe.model_copy(update={"encoder": encoder}))
+    assert cells(report, "train")[6] == "0.0 % at 24"
+    assert cells(report, "documents")[6] == "0.0 % at 32, 40.0 % at 35 characters (max_characters)"
+
+
 def test_counts_that_differ_from_the_published_ones_are_warned_of(recipe):
     other = with_official(recipe, {"documents": 31, "train queries": 14, "train judgments": 16})
     warnings = [line for line in prepare_data(other).splitlines() if line.startswith("warning")]
