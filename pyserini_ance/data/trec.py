@@ -52,12 +52,11 @@ def beir_judgments(path: Path) -> Iterator[Judgment]:
     another order."""
     columns = list(BEIR_COLUMNS)
     for index, line in enumerate(read_lines(path)):
-        names = line.text.split("\t")
-        if index == 0 and "grade" in (roles := column_roles(names)) and not any(map(str.isdigit, names)):
-            if sorted(map(str, roles)) != sorted(BEIR_COLUMNS):
-                expected = "a header that names query-id, corpus-id and score, in any order"
-                raise line.error(f"the header {shown(line.text)}", expected, "correct or delete the line")
-            columns = [str(role) for role in roles]
+        if index == 0 and line.is_header():
+            columns = [str(role) for role in column_roles(line.text.split("\t"))]
+            if sorted(columns) != sorted(BEIR_COLUMNS):
+                expected = "the names query-id, corpus-id and score, in any order"
+                raise line.error(f"a header {shown(line.text)}", expected, "correct or delete the line")
             continue
         cells = dict(zip(columns, line.cells(columns, filled=True), strict=True))
         yield Judgment(line, cells["query"], cells["document"], grade_of(line, cells["grade"]))

@@ -80,7 +80,7 @@ RUN, QRELS, BEIR = b"q1 Q0 d1 1 2.5 t\n", b"q1 0 d1 1\n", b"q1\td1\t1\n"
             (
                 read_qrels,
                 header + b"\n" + BEIR,
-                ["line 1: the header", "query-id, corpus-id and score, in any"],
+                ["is a header; expected the names query-id, corpus-id and score"],
             )
             for header in (b"mine\tcorpus-id\tscore", b"score\tquery-id\tbody_of")
         ),

@@ -82,11 +82,12 @@ class Line(NamedTuple):
         return ValueError(f"{self.place}: {problem}; expected {expected}; {cure}")
 
     def is_header(self) -> bool:
-        """Whether the line has the names of columns alone."""
-        return any(
-            len(names) > 1 and all(column_roles(names))
-            for names in (self.text.split("\t"), self.text.split())
-        )
+        """Whether the line has names of columns, at most one of them unknown, and no number."""
+        for names in (self.text.split("\t"), self.text.split()):
+            num_known = sum(role is not None for role in column_roles(names))
+            if num_known >= max(2, len(names) - 1) and not any(map(str.isdigit, names)):
+                return True
+        return False
 
     def cells(
         self,
