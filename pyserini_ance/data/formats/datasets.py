@@ -143,7 +143,9 @@ def _load(table: Table, path: Path) -> Any:
     if path.is_file():
         expected = f"{', '.join(EXTENSIONS)}, text files plain or .gz"
         raise ValueError(f"extension {path.suffix!r}; expected {expected}")
-    return datasets.load_dataset(table.path, table.name, split=table.split)
+    # The package's own cache knows local files by their times alone.
+    mode = "force_redownload" if path.is_dir() else None
+    return datasets.load_dataset(table.path, table.name, split=table.split, download_mode=mode)
 
 
 def _judgment(line: Line, row: dict[str, Any], columns: Mapping[str, str]) -> Judgment:

@@ -47,6 +47,8 @@ def test_values_of_a_row(tmp_path):
     texts = ("0", "-1", "+2", " 3 ", "007", "999999999")
     assert [grade_of(line(text), text) for text in texts] == [0, -1, 2, 3, 7, 999999999]
     assert line("1\ta b").cells(("id", "text"), filled=True) == ["1", "a b"]
+    with pytest.raises(ValueError, match=r"line 1: 'qid\\ttext' is a header; .* id, text; delete the line"):
+        line("qid\ttext").cells(("id", "text"))
     assert line("1 0\td  2").cells(("query", "0", "document", "grade"), None) == ["1", "0", "d", "2"]
     assert line('a\t\t "b"').cells(("id", "title", "text")) == ["a", "", ' "b"']
     for text, expected in (
