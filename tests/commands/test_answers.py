@@ -1,5 +1,3 @@
-"""The command on a run directory whose passages and questions are DPR's, with rankings written by hand."""
-
 import json
 
 import pytest

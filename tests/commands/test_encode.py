@@ -48,7 +48,6 @@ def encoder(tiny_bert, tmp_path_factory):
 
 @pytest.fixture
 def encode(forked_python):
-    """Run `pyserini-ance encode` with flags."""
 
     def run(*flags) -> subprocess.CompletedProcess:
         command = [*forked_python, "-m", "pyserini_ance", "encode", *map(str, flags)]

@@ -1,5 +1,3 @@
-"""`pyserini-ance mine` as a user runs it, with a small collection and a random model."""
-
 import json
 import re
 

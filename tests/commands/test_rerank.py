@@ -1,5 +1,3 @@
-"""The command with a random cross-encoder, against one pair at a time."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""World: collectives, barriers and broadcasts between real gloo processes on one machine."""
-
 import os
 import signal
 import time

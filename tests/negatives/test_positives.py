@@ -1,5 +1,3 @@
-"""New positives for questions without judgments, against a slow loop over the retrieved documents' words."""
-
 import json
 from pathlib import Path
 

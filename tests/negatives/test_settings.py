@@ -1,5 +1,3 @@
-"""Settings of sources, filters and teachers that make no sense are refused, with the cure."""
-
 import numpy as np
 import pytest
 

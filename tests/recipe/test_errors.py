@@ -1,6 +1,3 @@
-"""What a recipe refuses: each problem is named once, at its key, with the value, what was expected, and the
-cure."""
-
 import pytest
 
 from pyserini_ance.recipe.evaluation_settings import parse_measures

@@ -1,6 +1,3 @@
-"""What is ordered of a checkpoint, on a small model: tables, reports and dev measure against slow loops over
-its vectors."""
-
 import statistics
 from pathlib import Path
 

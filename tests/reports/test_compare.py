@@ -1,5 +1,3 @@
-"""Tables of finished runs: seeds, repetitions, variants, and the folders that are compared."""
-
 import json
 
 import pytest
@@ -92,7 +90,6 @@ def test_recorded_commits_are_shown():
 
 @pytest.fixture
 def make_run(base, tmp_path):
-    """A finished run with that RR@10."""
 
     def make(name: str, value: float, *overrides: str):
         return finished(tmp_path / name, base, {"bm25": 0.5, "only": value}, overrides)

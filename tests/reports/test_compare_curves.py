@@ -1,5 +1,3 @@
-"""Gains of a grid over a baseline, and dev curves."""
-
 import json
 
 import pandas as pd

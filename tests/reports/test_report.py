@@ -1,5 +1,3 @@
-"""Report pages: of runs that lack results or mining, of several runs; escaping; what plots are made of."""
-
 import json
 import math
 import re
@@ -31,7 +29,6 @@ def steps(count: int, loss: float = 1.0) -> str:
 
 @pytest.fixture
 def finished_run(base, tmp_path):
-    """A finished run whose rows have rankings of three queries."""
 
     def make(name: str, recipe: str, places: dict[str, int], *overrides: str):
         folder = ranked(tmp_path / name, base, recipe, places, *overrides)

@@ -1,5 +1,3 @@
-"""Significance tests between rows of a table of finished runs."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""Encoders by any name: runs, folders of ours, and models of sentence-transformers, with its own vectors."""
-
 import json
 import shutil
 from types import SimpleNamespace

@@ -8,7 +8,6 @@ from pyserini_ance.data.known_positives import grades_of, is_known_positive
 
 @pytest.mark.parametrize(("most", "lines"), [(0, 7), (5, 3), (16, 4096)])
 def test_known_positive_agrees_with_a_slow_loop(split_of, most, lines, monkeypatch):
-    """Anchors with few and with many positives, in blocks of lines."""
     monkeypatch.setattr(module, "MOST_COMPARED", most)
     monkeypatch.setattr(module, "LINES_PER_BLOCK", lines)
     rng = np.random.default_rng(0)
