@@ -221,15 +221,6 @@ def test_a_checkpoint_that_has_gone_is_named(made, kind):
         made.make(kind, checkpoint)
 
 
-def test_too_few_candidates_stop_the_run_and_publish_nothing(small_recipe, tmp_path):
-    terms = {"query": {"negatives": [{"kind": "ann", "top_k": 2, "num_negatives": 3}]}}
-    made = Made(small_recipe({"a": {**STAGE, "terms": terms}}), tmp_path)
-    message = r"15 of 15 queries have fewer than num_negatives=3 candidates, first train-0 \(2\)"
-    with pytest.raises(ValueError, match=message):
-        made.make("tables", made.checkpoint(0))
-    assert not made.run.generation("a", 0).exists()
-
-
 def products(world: World, recipe: Recipe, folder: Path) -> dict:
     """What the processes of a world make of the checkpoint in `folder`; a missing one is missed by all of
     them."""

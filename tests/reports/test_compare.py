@@ -18,16 +18,6 @@ def result(recipe: str, value: float, config_hash: str = "a1b2c3d4", bm25: float
     return {**head, "rows": rows, "commits": ()}
 
 
-def test_seeds_of_a_recipe_share_a_row():
-    rows, columns = compare([result("demo/ance", 0.5), result("demo/rand", 0.45), result("demo/ance", 0.6)])
-    assert columns == ["recipe", "runs", "RR@10", "seconds"]
-    assert rows == [
-        {"recipe": "bm25", "runs": None, "RR@10": "0.400", "seconds": None, "commit": None},
-        {"recipe": "demo/ance", "runs": 2, "RR@10": "0.550 (0.500-0.600)", "seconds": 21, "commit": None},
-        {"recipe": "demo/rand", "runs": 1, "RR@10": "0.450", "seconds": 21, "commit": None},
-    ]
-
-
 @pytest.mark.parametrize(
     ("results", "rows"),
     [

@@ -68,18 +68,6 @@ def test_a_split_judged_by_answers_is_skipped(ranked_run, capsys, caplog):
     assert set(caplog.messages) == {f"{folder} has no judgments of asked: --significance skips it"}
 
 
-def test_the_table_has_a_column_more_for_each_measure_and_says_how_p_is_corrected(ranked_run, capsys):
-    runs = [str(ranked_run("1", "good", [1, 1, 1, 2])), str(ranked_run("2", "bad", [4, 4, 4, 3]))]
-    command.main([*runs, "--significance", "bm25", "--test", "permutation"])
-    header, _, bm25, _, good, _, *lines = capsys.readouterr().out.splitlines()
-    assert header.endswith("| RR@10 against bm25      |") and bm25.endswith("| -                       |")
-    assert good.endswith("| +0.375, p 0.250 (3/1/0) |")
-    assert lines[-1] == (
-        "- against bm25: mean difference over the test queries, p value of a paired permutation test (Holm "
-        "over 2 rows, per measure), and queries (won/tied/lost) against bm25"
-    )
-
-
 def test_what_cannot_be_tested_is_refused(ranked_run):
     runs = [ranked_run("1", "good", [1, 1, 1, 2]), ranked_run("2", "other", [1, 1, 2, 4])]
     with pytest.raises(ValueError, match=r"'god' is not a row .* \(did you mean 'good'\?\); rows: bm25"):
