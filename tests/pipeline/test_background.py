@@ -11,7 +11,7 @@ from pipeline.fault_injection import strike, write_recipe
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.storage.files import read_json_lines
 
-LATE = {"every_steps": 6, "mode": "async", "adopt": {"after_steps": 4}}
+LATE = {"every_steps": 6, "mode": "async", "adopt": 4}
 STAGE = make_stage(ANN, steps=30, refresh=LATE, evaluate={"every_steps": 10})
 READY = {"every_steps": 6, "mode": "async", "adopt": "when_ready", "max_staleness_steps": 14}
 PATIENT = {"launch": "external", "timeout_seconds": 60}
@@ -128,7 +128,7 @@ def test_a_stage_that_mines_nothing_is_measured_in_the_background_and_ends_when_
     runs, tmp_path
 ):
     terms = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
-    evaluate = {"every_steps": 3, "mode": "async", "adopt": {"after_steps": 2}, "patience": 2}
+    evaluate = {"every_steps": 3, "mode": "async", "adopt": 2, "patience": 2}
     trainer, refresher = runs.both(
         runs.recipe(terms=terms, refresh=None, evaluate=evaluate, steps=60), tmp_path / "run"
     )

@@ -40,7 +40,7 @@ BACKGROUND = {
     "ance": {
         **STAGE,
         "terms": OWN,
-        "refresh": {"every_steps": 3, "mode": "async", "adopt": {"after_steps": 2}},
+        "refresh": {"every_steps": 3, "mode": "async", "adopt": 2},
         "evaluate": {"every_steps": 4, "keep_best": False},
     }
 }

@@ -10,7 +10,7 @@ from pyserini_ance.negatives import snapshot as snapshots
 from pyserini_ance.negatives.filters.duplicates import Duplicates
 from pyserini_ance.negatives.table import PER_ANCHOR
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
-from pyserini_ance.recipe.models import Recipe, Retention
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.refresher import CheckpointRemoved, Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.generation import (
@@ -199,7 +199,7 @@ def test_what_is_worked_on_is_not_removed(made, monkeypatch):
 
     def pruned_meanwhile(folder, *rest, **hold):
         encode_shards(folder, *rest)
-        prune_stage(made.run, "a", Retention(), (), (), ())
+        prune_stage(made.run, "a", made.recipe, (), (), ())
         left.append((made.run.checkpoint("a", 2).exists(), folder.exists()))
         return encode_shards(folder, *rest)
 
@@ -207,7 +207,7 @@ def test_what_is_worked_on_is_not_removed(made, monkeypatch):
     checkpoint, _ = made.checkpoint(2), made.checkpoint(4, change=0.05)
     made.tables(checkpoint)
     assert left == [(True, True)]
-    prune_stage(made.run, "a", Retention(), (), (), ())
+    prune_stage(made.run, "a", made.recipe, (), (), ())
     assert [path.name for path in made.run.checkpoints.iterdir()] == ["a-00000004"]
     assert not list(made.run.scratch.iterdir())
 

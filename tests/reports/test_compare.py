@@ -105,7 +105,7 @@ def test_a_repeated_seed_counts_once(make_run, caplog, value, overrides, counts)
 def test_runs_that_start_from_other_seeds_are_no_repetition(make_run, caplog):
     starts = [make_run("warm", 0.1), make_run("warm-43", 0.1, "seed=43")]
     runs = [
-        make_run(f"from-{run.name}", 0.4, f"stages.only.init_from={{run: {run}, stage: only}}")
+        make_run(f"from-{run.name}", 0.4, f"stages.only.init_from={{folder: {run}, stage: only}}")
         for run in starts
     ]
     assert names(read_distinct(runs)) == [str(run) for run in runs] and not caplog.messages
