@@ -28,15 +28,15 @@ ROOMS = {
     "distributed": 389,
     "encoders": 2_810,
     "evaluation": 646,
-    "negatives": 2_733,
-    "pipeline": 3_877,
+    "negatives": 2_748,
+    "pipeline": 3_887,
     "pyserini_bridge": 1_373,
     "recipe": 2_127,
     "refresher": 350,
     "reports": 2_024,
     "runs": 1_095,
     "storage": 783,
-    "trainer": 2_855,
+    "trainer": 2_860,
     "vectors": 1_341,
     "top": 483,
 }
@@ -44,11 +44,11 @@ WHOLE = {
     "files": 224,
     "classes": 231,
     "short private functions used once": 22,
-    "lines of imports": 2_429,
+    "lines of imports": 2_437,
     "lines of the reading path": 1_474,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_446,
-    "lines of tests": 31_930,
+    "lines of tests": 31_965,
 }
 
 
