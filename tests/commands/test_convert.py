@@ -1,5 +1,3 @@
-"""`pyserini-ance convert` as a user runs it, with a run directory made by hand."""
-
 import numpy as np
 import pytest
 import yaml
@@ -46,7 +44,6 @@ def table(first: int, anchor: str = "query") -> NegativeTable:
 
 
 def convert(capsys, *arguments) -> dict:
-    """The recipe key that the command prints."""
     main([str(argument) for argument in arguments])
     return yaml.safe_load(capsys.readouterr().out.split("\n")[1])
 
@@ -64,7 +61,6 @@ def test_a_recipes_collection_as_beir_and_tevatron(recipe, tmp_path, capsys):
 
 @pytest.mark.parametrize("layout", ["beir", "tevatron"])
 def test_what_a_format_cannot_hold_is_named(recipe, tmp_path, capsys, caplog, layout):
-    """A split with answers alone."""
     asked, path = tmp_path / "data" / "asked.jsonl", tmp_path / "recipe.yaml"
     asked.write_text('{"id": "1", "title": "who", "answers": ["a"]}\n')
     path.write_text(dump(recipe))

@@ -66,15 +66,6 @@ def test_measures_are_written_to_standard_output_and_the_table_to_standard_error
     assert json.loads(said.out)["queries"] == 2 and "| 0.2500 |" in said.err
 
 
-def test_a_query_may_be_called_all(capsys, tmp_path):
-    (tmp_path / "qrels.txt").write_text("all 0 d1 1\nq2 0 d1 1\n")
-    (tmp_path / "run.txt").write_text("all Q0 d1 1 2.0 t\n")
-    files = ["--run", str(tmp_path / "run.txt"), "--qrels", str(tmp_path / "qrels.txt")]
-    evaluate.main([*files, "--per-query", "--measures", "RR@10"])
-    out = capsys.readouterr().out
-    assert "| all   | 1.0000 |\n| q2    | 0.0000 |\n| all   | 0.5000 |" in out
-
-
 def test_several_runs_are_rows_with_holes_and_overlap(flags, capsys, tmp_path):
     """`other` has the same two documents for q1 and a third, which is the only judged one of its first
     two.

@@ -141,7 +141,7 @@ def test_vectors_are_those_of_the_cpu(device, tiny_bert, precision, lowest):
 
 STAGE = {"steps": 24, "batch_queries": 4, "optimizer": {"learning_rate": 1e-5}, "terms": MINED}
 REFRESH = {"every_steps": 8}
-BACKGROUND = {**REFRESH, "mode": "async", "adopt": {"after_steps": 8}}
+BACKGROUND = {**REFRESH, "mode": "async", "adopt": 8}
 
 
 def recipe_file(small_recipe, folder, device: str, **stage):

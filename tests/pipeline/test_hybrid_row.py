@@ -1,6 +1,3 @@
-"""The row `hybrid`, against the formula worked out slowly and against the command of Pyserini that the run
-prints."""
-
 import json
 import shlex
 import subprocess

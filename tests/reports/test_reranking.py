@@ -1,5 +1,3 @@
-"""The first hits in a new order, by a scorer that counts letters; a killed one goes on."""
-
 import json
 
 import numpy as np

@@ -1,6 +1,3 @@
-"""When the product of a checkpoint is adopted: the schedule as a table, then every policy with a slow
-executor."""
-
 import math
 import random
 from pathlib import Path
@@ -14,7 +11,7 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.refresh import AdoptionLog, RefreshQueue, RefreshSchedule
 
 SYNC = Refresh(every_steps=4)
-AFTER_6 = Refresh(every_steps=4, mode="async", adopt={"after_steps": 6})
+AFTER_6 = Refresh(every_steps=4, mode="async", adopt=6)
 WHEN_READY = Refresh(every_steps=4, mode="async", adopt="when_ready", max_staleness_steps=10)
 RECORDS = [{"step": 7, "checkpoint_step": 4, "weights": "w"}]
 FREE, RESUMED, REPLAY = AdoptionLog(), AdoptionLog.of(RECORDS, "resumed"), AdoptionLog.of(RECORDS, "replay")
@@ -139,7 +136,7 @@ def play(settings, steps, takes, kind="tables", log=FREE, first=0, taken=(), see
 
 @pytest.mark.parametrize("takes", [1, 3, 50])
 def test_after_steps_is_adopted_exactly_then_however_long_it_took(takes):
-    product = Refresh(every_steps=4, mode="async", adopt={"after_steps": 6})
+    product = Refresh(every_steps=4, mode="async", adopt=6)
     adopted, ages, executor = play(product, 20, takes=lambda: takes)
     assert adopted == [(0, 0), (10, 4), (14, 8), (18, 12)]
     assert max(ages) == product.staleness_steps == 9
@@ -183,7 +180,7 @@ def test_a_replay_repeats_all_adoptions(seed):
 
 @pytest.mark.parametrize("first", range(4, 20))
 def test_after_an_interruption_requests_are_submitted_again(first):
-    product = Refresh(every_steps=4, mode="async", adopt={"after_steps": 6})
+    product = Refresh(every_steps=4, mode="async", adopt=6)
     whole, *_ = play(product, 20, takes=lambda: 3)
     before = [of for step, of in whole if step < first]
     adopted, *_ = play(product, 20, takes=lambda: 3, first=first, taken=before)
@@ -201,7 +198,7 @@ def test_a_removed_checkpoint_that_is_needed_is_an_error():
     ("adopt", "expected"),
     [
         (None, [(6, 3), (9, 6), (12, 9), (13, 12), (13, 13)]),
-        ({"after_steps": 2}, [(5, 3), (8, 6), (11, 9), (13, 12), (13, 13)]),
+        (2, [(5, 3), (8, 6), (11, 9), (13, 12), (13, 13)]),
     ],
 )
 def test_all_dev_scores_are_adopted_by_the_end(adopt, expected):
