@@ -9,8 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.collection_cache import documents_file
 from pyserini_ance.data.collection_files import NegativesOf, write_beir, write_tevatron
@@ -19,6 +17,7 @@ from pyserini_ance.data.trec import PADDING, Rows, best_first, read_run, write_r
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pipeline.preparation import recipe_data
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.yaml_text import to_yaml
 from pyserini_ance.reports.ranking_inputs import check_run_directory, parse_ranking_name, ranking_file
 from pyserini_ance.runs.generation import open_generation, table_name
 from pyserini_ance.runs.rundir import RunDir, load_recipe
@@ -149,10 +148,7 @@ def _to_folder(
 
 def _one_line(value: dict[str, Any]) -> str:
     """`value` as YAML in flow style."""
-    text: str = yaml.safe_dump(
-        value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf
-    )
-    return text.strip()
+    return to_yaml(value, default_flow_style=True, width=math.inf).strip()
 
 
 def mined_table(recipe: Recipe, run: RunDir, collection: Collection, name: str | None) -> NegativeTable:

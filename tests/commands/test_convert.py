@@ -89,7 +89,7 @@ def test_the_relevance_threshold_is_printed_for_beir_only(recipe, tmp_path, caps
 def test_mined_negatives_of_a_chosen_table(recipe, run, tmp_path, capsys, chosen, first):
     ids = recipe.data.read().documents.ids
     lines = {
-        "trec": f"train-0 Q0 {ids[first]} 1 2.500000 pyserini_ance\n",
+        "trec": f"train-0 Q0 {ids[first]} 1 2.5 pyserini_ance\n",
         "msmarco": f"train-0\t{ids[first]}\t1\ntrain-0\t{ids[29]}\t2\n",
     }
     for layout, begin in lines.items():
