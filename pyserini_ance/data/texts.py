@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyserini_ance.data.same_texts import SameTexts
 from pyserini_ance.storage.files import path_in_errors
 
 ROWS_PER_BATCH = 4096
@@ -128,6 +129,13 @@ class Texts:
         return Strings.of(self.ids).rows_of(ids)
 
     @cached_property
+    def same(self) -> SameTexts:
+        """The texts that occur several times; a file's, stored next to it, are not looked for again."""
+        if self.path is not None and (stored := _same_file(self.path)).exists():
+            return SameTexts(*np.load(stored))
+        return SameTexts.among(self)
+
+    @cached_property
     def digest(self) -> str:
         """sha256 over the field names, and over ids and fields, ROWS_PER_BATCH rows at a time."""
         if self.stored_digest:
@@ -176,8 +184,12 @@ class TextsWriter:
 
 
 def write_texts(path: Path, texts: Texts) -> None:
-    """Write `texts` into a new file. Texts of a file are hard-linked, or copied if links fail."""
+    """Write `texts` into a new file, and which of them occur several times into another one.
+
+    Texts of a file are hard-linked, or copied if links fail.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    np.save(_same_file(path), np.stack([texts.same.rows, texts.same.firsts]))
     if texts.path is not None:
         try:
             os.link(texts.path, path)
@@ -189,6 +201,10 @@ def write_texts(path: Path, texts: Texts) -> None:
         block = slice(start, start + ROWS_PER_BATCH)
         writer.append([values[block] for values in (texts.ids, *texts.columns.values())])
     writer.finish()
+
+
+def _same_file(path: Path) -> Path:
+    return path.with_suffix(".same.npy")
 
 
 def open_texts(path: Path, digest: str) -> Texts:
