@@ -1,13 +1,23 @@
 """Texts that occur under several ids: the same query asked twice, copies of a document."""
 
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from pyserini_ance.data.texts import Texts
+
+
+def compared_fields(fields: Sequence[str]) -> list[str]:
+    """The fields that are equal in equal texts: title and text, or, where there is no text, all."""
+    return [name for name in ("title", "text") if name in fields] if "text" in fields else list(fields)
+
+
+def hashes_of(columns: Sequence[Iterable[str | None]], count: int) -> np.ndarray:
+    """(n,) int64: a hash of each of n texts, whose fields are in `columns`; other processes have others."""
+    return np.fromiter(map(hash, zip(*columns, strict=True)), np.int64, count if columns else 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,15 +32,15 @@ class SameTexts:
     firsts: np.ndarray
 
     @classmethod
-    def among(cls, texts: "Texts", hash_of: Callable[[Any], int] = hash) -> "SameTexts":
-        """Find the texts that have the same title and text, or, without a text, the same fields.
+    def among(cls, texts: "Texts", hashes: np.ndarray | None = None) -> "SameTexts":
+        """Find the texts that agree in all `compared_fields`.
 
-        In memory are a hash of each text and its position. Texts with equal hashes are compared.
+        hashes: (n,) int64, of the texts, as `hashes_of` gives them; None: of all texts, which are read. Texts
+        with equal hashes are compared.
         """
-        named = [texts.columns[name] for name in ("title", "text") if name in texts.columns]
-        columns = named if "text" in texts.columns else list(texts.columns.values())
-        hashed = map(hash_of, zip(*columns, strict=True))
-        hashes = np.fromiter(hashed, np.int64, len(texts) if columns else 0)
+        columns = [texts.columns[name] for name in compared_fields(list(texts.columns))]
+        if hashes is None:
+            hashes = hashes_of(columns, len(texts))
         order = np.argsort(hashes, kind="stable")
         repeated = np.flatnonzero(np.diff(hashes[order]) == 0)
         rows = order[np.union1d(repeated, repeated + 1)]  # by hash, then ascending

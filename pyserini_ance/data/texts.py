@@ -4,7 +4,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyserini_ance.data.same_texts import SameTexts
+from pyserini_ance.data.same_texts import SameTexts, compared_fields, hashes_of
 from pyserini_ance.storage.files import path_in_errors
 
 ROWS_PER_BATCH = 4096
@@ -75,13 +75,14 @@ class Texts:
     """Documents or queries: each row has an id and a value of every field. Compare by `digest`.
 
     stored_digest: the digest of texts that were hashed when they were stored. path: the file that they are
-    memory-mapped from.
+    memory-mapped from. found_same: those that occur several times, if they were looked for before.
     """
 
     ids: Sequence[str]
     columns: Mapping[str, Sequence[str]]
     stored_digest: str = ""
     path: Path | None = None
+    found_same: SameTexts | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self):,} rows: {', '.join(self.columns)})"
@@ -130,7 +131,9 @@ class Texts:
 
     @cached_property
     def same(self) -> SameTexts:
-        """The texts that occur several times; a file's, stored next to it, are not looked for again."""
+        """The texts that occur several times; those of a file are stored next to it."""
+        if self.found_same is not None:
+            return self.found_same
         if self.path is not None and (stored := _same_file(self.path)).exists():
             return SameTexts(*np.load(stored))
         return SameTexts.among(self)
@@ -153,6 +156,9 @@ class TextsWriter:
     def __init__(self, fields: Sequence[str], path: Path | None = None):
         self.path = path
         self._sha = _new_digest(fields)
+        # Hashed here, since reading all texts of a file again would take memory for its pages.
+        self._compared = [1 + list(fields).index(name) for name in compared_fields(fields)]
+        self._hashes: list[np.ndarray] = []
         self._schema = pa.schema([(name, pa.large_string()) for name in ("id", *fields)])
         if path:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -164,8 +170,10 @@ class TextsWriter:
         arrays = [pa.array(values, pa.large_string()) for values in columns]
         with path_in_errors(self.path or Path()):
             self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
-        for array in arrays if self.path else ():
-            _add_strings(self._sha, array)
+        if self.path:
+            for array in arrays:
+                _add_strings(self._sha, array)
+            self._hashes.append(hashes_of([columns[position] for position in self._compared], len(arrays[0])))
 
     def finish(self) -> Texts:
         """The texts; those of a file are mapped from it."""
@@ -174,7 +182,9 @@ class TextsWriter:
         if self.path is None:
             return _opened(pa.BufferReader(self._file.getvalue()))
         self.close()
-        return open_texts(self.path, self._sha.hexdigest())
+        texts = open_texts(self.path, self._sha.hexdigest())
+        hashes = np.concatenate([np.empty(0, np.int64), *self._hashes])
+        return replace(texts, found_same=SameTexts.among(texts, hashes))
 
     def close(self) -> None:
         """Close the file, which is complete only after `finish`."""
