@@ -1,9 +1,9 @@
 """`pyserini-ance COMMAND`, the same as `python -m pyserini_ance COMMAND`."""
 
 import importlib
+import os
 import sys
-
-from pyserini_ance.commands import console
+from contextlib import suppress
 
 COMMANDS = {
     "train": "train a recipe: run directory, model, index and results table",
@@ -42,9 +42,15 @@ def main() -> int | None:
 
 
 def run() -> None:
-    """The console script. Like `python -m`, it finds modules in the working directory."""
+    """The console script. The working directory comes last in the module search path: own classes are found
+    there, but a user's `tokenizers.py` does not replace the library."""
     if not sys.flags.safe_path:
-        sys.path[0:0] = [""]
+        with suppress(FileNotFoundError):  # a working directory that was removed
+            if sys.path[0] == os.getcwd():  # `python -m` puts it first
+                del sys.path[0]
+        sys.path.append("")
+    from pyserini_ance.commands import console
+
     console.run(main)
 
 

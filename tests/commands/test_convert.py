@@ -1,5 +1,3 @@
-"""`pyserini-ance convert` as a user runs it, with a run directory made by hand."""
-
 import pytest
 import yaml
 from helpers.small_set import ONE_STEP, make_small_collection, small_settings
@@ -28,7 +26,6 @@ def run(recipe, tmp_path) -> RunDir:
 
 
 def convert(capsys, *arguments) -> dict:
-    """The recipe key that the command prints."""
     main([str(argument) for argument in arguments])
     return yaml.safe_load(capsys.readouterr().out.split("\n")[1])
 
@@ -46,7 +43,6 @@ def test_a_recipes_collection_as_beir_and_tevatron(recipe, tmp_path, capsys):
 
 @pytest.mark.parametrize("layout", ["beir", "tevatron"])
 def test_what_a_format_cannot_hold_is_named(recipe, tmp_path, capsys, caplog, layout):
-    """A split with answers alone."""
     asked, path = tmp_path / "data" / "asked.jsonl", tmp_path / "recipe.yaml"
     asked.write_text('{"id": "1", "title": "who", "answers": ["a"]}\n')
     path.write_text(dump(recipe))

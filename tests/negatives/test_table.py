@@ -80,7 +80,6 @@ def known_positives_of(*pairs: tuple[int, int]) -> KnownPositives:
 
 @pytest.mark.parametrize("block", [3, 4096])
 def test_rows_in_their_line_agree_with_a_slow_loop(block, monkeypatch):
-    """With repeats, PADDING anywhere, and lines of padding alone."""
     monkeypatch.setattr(table_module.known, "LINES_PER_BLOCK", block)
     rng = np.random.default_rng(0)
     rows, among = rng.integers(-1, 9, (20, 5), np.int32), rng.integers(-1, 9, (20, 4), np.int32)

@@ -1,7 +1,3 @@
-"""A trainer and a refresher in processes of their own, which meet only in the run directory: in peace,
-killed, and alone.
-"""
-
 import os
 from pathlib import Path
 
@@ -22,8 +18,6 @@ PATIENT = {"launch": "external", "timeout_seconds": 60}
 
 
 class Runs:
-    """Starts both commands on one recipe."""
-
     def __init__(self, server: CommandServer, small_recipe, folder: Path):
         self.server, self.small_recipe, self.folder = server, small_recipe, folder
 

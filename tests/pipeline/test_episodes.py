@@ -1,7 +1,3 @@
-"""Whole runs of two episodes from the initial model, the second with momentum: in peace, killed, and with a
-refresher beside.
-"""
-
 from pathlib import Path
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""The final evaluation and the export, by one process and by several."""
-
 import json
 from pathlib import Path
 

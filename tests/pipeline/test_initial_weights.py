@@ -1,5 +1,3 @@
-"""Initial weights from outside a run: found, checked, copied, resumed."""
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,3 @@
-"""Whole runs on two processes: the same as on one; killed, failed and told to end, and taken up again; under
-torchrun.
-"""
-
 import json
 import re
 import subprocess
@@ -59,7 +55,6 @@ ELSEWHERE = {"launch": "external", "timeout_seconds": 30}
 
 @pytest.fixture(scope="module")
 def recipe(small_recipe, tmp_path_factory):
-    """The file of a recipe of these stages."""
     folder = tmp_path_factory.mktemp("recipes")
 
     def write(stages: dict, dropout: float | None = None, **more) -> Path:

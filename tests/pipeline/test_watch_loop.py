@@ -1,5 +1,3 @@
-"""The watch loop with a stub refresher: the order in which it serves requests, and when it ends."""
-
 from contextlib import ExitStack
 
 import pytest

@@ -1,6 +1,3 @@
-"""What a recipe refuses: each problem is named once, at its key, with the value, what was expected, and the
-cure."""
-
 import pytest
 
 from pyserini_ance.recipe.evaluation_settings import parse_measures
@@ -53,6 +50,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     ("stages.only.refresh={every_steps: 5}", "only: `refresh:` is set, but no source of negatives is"),
     (ANN, "stages.only: a source of negatives is mined with the model; set how often"),
     (f"{DISTIL}.negatives=[]", "stages.only.terms.query: a term needs negatives: list a source"),
+    (f"{DISTIL}.negatives=[live]", "document vectors that do not change; set trainable: query_tower"),
     ("encoder.document_model=other", "encoder: document_model is set, but the towers share their weights"),
     ("encoder.tokenization.query={length_tokens: 5, template: none}", "a template needs at least one field"),
     (refresh("mode: async, adopt: soon"), ".adopt: expected `when_ready` or a number of steps from 1, got"),

@@ -1,5 +1,3 @@
-"""What the closing table measures: of all splits alike, or of each."""
-
 from pyserini_ance.recipe.load import dump, load
 
 GRADED = "final_evaluation.measures={dev: [RR@10, MRR@5], test: ['R(rel=2)@50']}"

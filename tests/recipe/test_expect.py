@@ -1,5 +1,3 @@
-"""What a recipe should come to: figures of measures of splits."""
-
 import pytest
 
 from pyserini_ance.recipe.find import SHIPPED, shipped

@@ -38,16 +38,6 @@ def test_another_checkpoint_replaces_init_from_and_a_key_changes_it(two, write):
     assert start(two, "stages.only.init_from.stage=z", stage="only") == InitFrom(folder="runs/x", stage="z")
 
 
-@pytest.mark.parametrize("folder", ["demo", "medquad", "nfcorpus", "msmarco-passage"])
-@pytest.mark.parametrize("method", ["ance-cyclic", "ance-standard"])
-def test_every_episode_ends_with_its_last_step(folder, method):
-    stages = load(f"{folder}/{method}").recipe.stages.values()
-    assert not any(stage.evaluate and stage.evaluate.keep_best for stage in stages)
-    offsets = [stage.lr_schedule.offset_steps for stage in stages]
-    each = next(iter(stages)).steps
-    assert offsets == [each * number if method == "ance-standard" else 0 for number in range(5)]
-
-
 def test_stages_with_the_same_initial_checkpoint_share_a_row(two):
     def starts(*overrides: str) -> dict:
         return load(two, *overrides).recipe.external_starts

@@ -1,6 +1,3 @@
-"""What is ordered of a checkpoint, on a small model: tables, reports and dev measure against slow loops over
-its vectors."""
-
 import statistics
 from pathlib import Path
 
@@ -222,15 +219,6 @@ def test_a_checkpoint_that_has_gone_is_named(made, kind):
     message = f"a-00000002 was removed before its {PRODUCT_NAMES[kind]} was made"
     with pytest.raises(CheckpointRemoved, match=message):
         made.make(kind, checkpoint)
-
-
-def test_too_few_candidates_stop_the_run_and_publish_nothing(small_recipe, tmp_path):
-    terms = {"query": {"negatives": [{"kind": "ann", "top_k": 2, "num_negatives": 3}]}}
-    made = Made(small_recipe({"a": {**STAGE, "terms": terms}}), tmp_path)
-    message = r"15 of 15 queries have fewer than num_negatives=3 candidates, first train-0 \(2\)"
-    with pytest.raises(ValueError, match=message):
-        made.make("tables", made.checkpoint(0))
-    assert not made.run.generation("a", 0).exists()
 
 
 def products(world: World, recipe: Recipe, folder: Path) -> dict:

@@ -1,5 +1,3 @@
-"""config_hash: runs that differ by chance or machine alone share it."""
-
 import shutil
 import subprocess
 

@@ -1,5 +1,3 @@
-"""Retention: checkpoints, vectors and tables stay when they are new, needed or being read."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Terms with a teacher: what they draw, what their loss is, and what a resumed stage does."""
-
 import numpy as np
 import pytest
 import torch
@@ -36,7 +34,6 @@ class Losses(TrainerCallback):
 
 @pytest.fixture
 def without_dropout(small_recipe):
-    """The small recipe, with an encoder whose scores in a step are those of its checkpoint."""
 
     def make(stages: dict, **settings):
         encoder = small_recipe(stages, **settings).encoder.model_dump(mode="json")

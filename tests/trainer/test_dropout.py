@@ -1,5 +1,3 @@
-"""Dropout on a CPU, against attention and dropout written out in float64 with the same masks."""
-
 import math
 
 import numpy as np

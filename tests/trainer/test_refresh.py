@@ -1,6 +1,3 @@
-"""When the product of a checkpoint is adopted: the schedule as a table, then every policy with a slow
-executor."""
-
 import math
 import random
 from pathlib import Path
