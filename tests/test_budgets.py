@@ -23,8 +23,8 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "commands": 1_402,
-    "data": 4_490,
+    "commands": 1_399,
+    "data": 4_489,
     "distributed": 389,
     "encoders": 2_810,
     "evaluation": 646,
@@ -33,7 +33,7 @@ ROOMS = {
     "pyserini_bridge": 1_372,
     "recipe": 2_127,
     "refresher": 350,
-    "reports": 2_025,
+    "reports": 1_928,
     "runs": 1_095,
     "storage": 818,
     "trainer": 2_860,
@@ -44,11 +44,11 @@ WHOLE = {
     "files": 224,
     "classes": 231,
     "short private functions used once": 22,
-    "lines of imports": 2_442,
+    "lines of imports": 2_437,
     "lines of the reading path": 1_474,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_446,
-    "lines of tests": 32_061,
+    "lines of tests": 31_979,
 }
 
 
