@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_474,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_446,
-    "lines of tests": 31_979,
+    "lines of tests": 31_800,
 }
 
 
