@@ -1,6 +1,7 @@
 """Mine negatives with one encoder over one collection, without training: no recipe, no run directory."""
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,13 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.negatives.mix import Mix
 from pyserini_ance.negatives.rankings import Bm25 as Bm25Source
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.source import MiningContext, Source, TableSource, mine_in_shares
+from pyserini_ance.negatives.source import (
+    MiningContext,
+    Source,
+    TableSource,
+    mine_in_shares,
+    warning_of_random_negatives,
+)
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pipeline.bm25_rankings import Bm25Request, cached_rankings
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives
@@ -31,6 +38,7 @@ from pyserini_ance.recipe.teacher_training import TRAINED
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.storage.publish import leased, remove_unless_leased
 
+log = logging.getLogger(__name__)
 GENERATION = "mined"
 
 
@@ -232,6 +240,8 @@ def mine_negatives(
         if isinstance(source, Mix):  # another of its sources may have found what one promotes
             table = table.excluding(table.anchors, anchor_set)
     num_short = 0 if choose_all else source.check(table, collection, chosen)
+    if world.is_main and (warning := warning_of_random_negatives(table, num_short)):
+        log.warning(warning)
     rows = table.candidates if choose_all else source.draw(table.anchors, table, anchor_set, draw_rng)
     world.barrier()  # NFS removes no folder in which a process still has a file open
     world.on_main(lambda: remove_unless_leased(scratch))

@@ -22,7 +22,7 @@ NULLABLE = (("stages",), ("teachers",), ("data", "splits"))  # mappings from whi
 # `expect` holds if overrides change nothing but these: chance, machine, paths, shown splits and measures.
 KEEPS_EXPECT = (
     *("name", "description", "expect", "seed", "device", "threads", "precision", "cache", "log_with"),
-    *("encoding", "refresher", "retention", "data.folder", "bm25.index", "bm25.threads"),
+    *("encoding", "refresher", "save_total_limit", "keep_negatives", "data.folder", "bm25.index"),
     *("final_evaluation.split", "final_evaluation.measures", "final_evaluation.query_measures"),
 )
 SHOWN_CHARACTERS = 200

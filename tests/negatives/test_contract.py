@@ -1,5 +1,3 @@
-"""The contract of every kind of negatives: known positives, and what has their text, are never drawn."""
-
 import numpy as np
 import pytest
 

@@ -75,7 +75,6 @@ def test_turnover_is_the_share_of_new_candidates(new, old, share):
 
 @pytest.mark.parametrize("block", [3, 4096])
 def test_rows_in_their_line_agree_with_a_slow_loop(block, monkeypatch):
-    """With repeats, PADDING anywhere, and lines of padding alone."""
     monkeypatch.setattr(table_module.known, "LINES_PER_BLOCK", block)
     rng = np.random.default_rng(0)
     rows, among = rng.integers(-1, 9, (20, 5), np.int32), rng.integers(-1, 9, (20, 4), np.int32)

@@ -162,18 +162,6 @@ def test_copies_of_a_query_or_of_its_positive_do_not_compete(term, side, competi
     assert found == pytest.approx(sum(map(math.log, competing)) / 3)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"negatives": [{"kind": "ann"}], "loss": "kl", "teacher": "hybrid"}, "false_negative_margin"),
-        ({"regularizer": "alignment"}, "a regularizer applies to all anchors and positives of the step"),
-    ],
-)
-def test_a_margin_needs_a_contrastive_loss(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Term.model_validate({**settings, "false_negative_margin": 0.1})
-
-
 GRADED = Qrels.of([0, 0, 1], [0, 1, 3], [2, 1, 1], 2)
 
 
@@ -199,8 +187,6 @@ def test_ndcg_has_the_grades_of_the_judgments_as_gains():
 
 
 def test_the_dual_term_is_the_nll_of_each_positive_over_queries():
-    """DANCE: the step's loss is that of queries over documents, plus that of documents over queries, of
-    vectors encoded once."""
     queries, positives = np.array([0, 2]), np.array([[4], [1]])
     rows = {
         "query": TermRows("query", queries, positives, np.array([[5], [5]])),
@@ -274,7 +260,6 @@ def test_a_regularizer_sees_passages_and_pairs_of_the_best_ones(anchor, seed):
 @pytest.mark.parametrize("anchor", ["query", "document"])
 @pytest.mark.parametrize("in_batch_negatives", [False, True])
 def test_a_document_scores_as_its_best_passage_for_each_query(anchor, in_batch_negatives):
-    """The loss of passages is that of documents whose vector, for each query, is that of its best passage."""
     batch, qrels, _, _ = random_case(0)
     if anchor == "document":
         queries, others = np.array([[0], [2], [1]], np.int32), np.array([[4, 3], [3, 5], [5, 5]], np.int32)

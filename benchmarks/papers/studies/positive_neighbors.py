@@ -34,7 +34,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     if not rows:
         raise NotKept(
             "none of these runs has kept a checkpoint that negatives were mined with and whose next "
-            "negatives are kept; train with retention.save_total_limit=100"
+            "negatives are kept; train with save_total_limit=100"
         )
     groups = {
         f"{row['next']}" + (f", {row['run']}" if len(runs) > 1 else ""): {

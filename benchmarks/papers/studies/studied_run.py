@@ -144,7 +144,7 @@ class StudiedRun:
         if kept < adopted:
             raise NotKept(
                 f"{self.run.folder} has kept the tables of {kept} of {adopted} refreshes; train with "
-                "retention.keep_negatives=all"
+                "keep_negatives=all"
             )
 
     @property

@@ -1,5 +1,3 @@
-"""Several filters together, compared with a slow loop."""
-
 from typing import ClassVar
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""The filter that asks a teacher, compared with a slow loop over the pairs that a file scores."""
-
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -81,7 +79,6 @@ class Comparing(Counting):
 
 
 def filter_of(teacher, **settings) -> TeacherFilter:
-    """A filter whose teacher is of a class of this file."""
     plain = TeacherFilter(teacher={"kind": "ranking", "file": teacher.file}, **settings)
     return plain.model_copy(update={"teacher": teacher})
 
