@@ -23,22 +23,22 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "commands": 1_391,
-    "data": 4_488,
+    "commands": 1_399,
+    "data": 4_489,
     "distributed": 389,
     "encoders": 2_810,
     "evaluation": 646,
     "negatives": 2_748,
     "pipeline": 3_887,
-    "pyserini_bridge": 1_373,
+    "pyserini_bridge": 1_372,
     "recipe": 2_127,
     "refresher": 350,
-    "reports": 2_024,
+    "reports": 1_928,
     "runs": 1_095,
-    "storage": 783,
+    "storage": 818,
     "trainer": 2_860,
     "vectors": 1_341,
-    "top": 483,
+    "top": 489,
 }
 WHOLE = {
     "files": 224,
@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_474,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_446,
-    "lines of tests": 31_965,
+    "lines of tests": 31_800,
 }
 
 

@@ -219,10 +219,8 @@ class FinalEvaluator:
                     yield from ((query, document, score) for document, score in documents.items())
 
         def write() -> None:
-            from pyserini_ance.pyserini_bridge.searchers import DECIMALS
-
             for split in self.recipe.final_evaluation.split:
-                write_run(self.run.ranking(HYBRID, split), fused(split), HYBRID, DECIMALS)
+                write_run(self.run.ranking(HYBRID, split), fused(split), HYBRID)
 
         self.world.on_main(write)
         return self.measure(HYBRID, time.perf_counter() - start)

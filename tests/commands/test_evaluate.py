@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 
@@ -56,6 +57,13 @@ def test_each_query_and_json(flags, capsys, tmp_path):
             }
         ],
     }
+
+
+def test_measures_are_written_to_standard_output_and_the_table_to_standard_error(flags, capfd, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    evaluate.main([*flags, "--output", "/dev/stdout"])
+    said = capfd.readouterr()
+    assert json.loads(said.out)["queries"] == 2 and "| 0.2500 |" in said.err
 
 
 def test_several_runs_are_rows_with_holes_and_overlap(flags, capsys, tmp_path):

@@ -132,18 +132,6 @@ def test_false_negatives_among_live_candidates_are_ignored():
     assert masked == pytest.approx(loss(left)[0], rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"negatives": [{"kind": "ann"}], "loss": "kl", "teacher": "hybrid"}, "false_negative_margin"),
-        ({"regularizer": "alignment"}, "a regularizer applies to all anchors and positives of the step"),
-    ],
-)
-def test_a_margin_needs_a_contrastive_loss(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Term.model_validate({**settings, "false_negative_margin": 0.1})
-
-
 GRADED = Qrels.of([0, 0, 1], [0, 1, 3], [2, 1, 1], 2)
 
 
