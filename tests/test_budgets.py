@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
     "commands": 1_399,
-    "data": 4_489,
+    "data": 4_505,
     "distributed": 389,
     "encoders": 2_810,
     "evaluation": 646,
@@ -44,11 +44,11 @@ WHOLE = {
     "files": 224,
     "classes": 231,
     "short private functions used once": 22,
-    "lines of imports": 2_437,
+    "lines of imports": 2_439,
     "lines of the reading path": 1_474,
     "modules that trainer/batch.py imports": 12,
-    "lines of benchmarks": 5_446,
-    "lines of tests": 31_800,
+    "lines of benchmarks": 5_521,
+    "lines of tests": 31_872,
 }
 
 
