@@ -17,7 +17,7 @@ COMMANDS = {
     "report": "write the report of a run, or of several on one page, as HTML",
     "rerank": "rerank the first hits of a ranking with a cross-encoder",
     "fuse": "combine rankings, for example dense and BM25",
-    "convert": "write a collection, mined negatives or rankings in other formats",
+    "convert": "write a collection or a ranking in other formats",
     "refresh": "mine new negatives for a training run with mode: async",
     "doctor": "report versions, Java, Faiss and devices, and what is missing",
 }

@@ -23,32 +23,32 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "commands": 1_402,
-    "data": 4_490,
+    "commands": 1_399,
+    "data": 4_652,
     "distributed": 389,
     "encoders": 2_810,
     "evaluation": 646,
-    "negatives": 2_748,
-    "pipeline": 3_887,
+    "negatives": 2_756,
+    "pipeline": 3_889,
     "pyserini_bridge": 1_372,
     "recipe": 2_127,
     "refresher": 350,
-    "reports": 2_025,
+    "reports": 1_928,
     "runs": 1_095,
     "storage": 818,
-    "trainer": 2_860,
+    "trainer": 2_861,
     "vectors": 1_341,
     "top": 489,
 }
 WHOLE = {
-    "files": 224,
-    "classes": 231,
+    "files": 225,
+    "classes": 232,
     "short private functions used once": 22,
-    "lines of imports": 2_442,
-    "lines of the reading path": 1_474,
+    "lines of imports": 2_448,
+    "lines of the reading path": 1_475,
     "modules that trainer/batch.py imports": 12,
-    "lines of benchmarks": 5_446,
-    "lines of tests": 32_061,
+    "lines of benchmarks": 5_518,
+    "lines of tests": 31_976,
 }
 
 

@@ -151,16 +151,6 @@ def test_a_stage_that_mines_nothing_is_measured_in_the_background_and_ends_when_
     assert not (tmp_path / "run" / "negatives").exists()
 
 
-def test_training_starts_a_refresher_of_its_own(runs, undisturbed, tmp_path):
-    recipe, run = runs.recipe({"launch": "subprocess"}), tmp_path / "run"
-    ended = runs.server.wait(runs.start("train", recipe, run))
-    assert ended["code"] == 0, ended["stderr"] + (run / "refresher.log").read_text()
-    assert "the refresher exits: the run has finished" in (run / "refresher.log").read_text()
-    found = outcome(run)
-    del found["files"]["refresher.log"]
-    assert found == outcome(undisturbed)
-
-
 def test_ten_kills_change_nothing(server, tmp_path):
     struck = strike(
         server, tmp_path, write_recipe(tmp_path), kills=10, seed=int(os.environ.get("FAULT_SEED", "1"))

@@ -72,14 +72,6 @@ def test_what_is_ordered_meanwhile_is_made_next(run):
     assert refresher.made == [tables(4), tables(8), dev(4)]
 
 
-def test_what_a_stopped_training_left_open_is_made_before_it_leaves(run):
-    run.mark("stopped", "stage a, step 5")
-    write_requests(run, [tables(4), dev(4)])
-    refresher = StubRefresher(run)
-    assert watch(run, refresher).startswith("no training for 5 seconds (process ")
-    assert refresher.made == [tables(4), dev(4)]
-
-
 def test_as_long_as_training_lives_it_stays(run, clock):
     start, training = clock.now, ExitStack()
     training.enter_context(RunDir(run.folder).trainer.held())

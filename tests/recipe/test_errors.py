@@ -22,6 +22,20 @@ def refresh(settings: str) -> list[str]:
     return [ANN, f"stages.only.refresh={{every_steps: 4, {settings}}}"]
 
 
+def source(settings: str) -> str:
+    return f"{DISTIL}.negatives=[{settings}]"
+
+
+def mix(sources: str, more: str = "") -> str:
+    return source(f"{{kind: mix, sources: [{sources}]{more}}}")
+
+
+def distil(settings: str) -> str:
+    """A term that follows a teacher."""
+    return f"stages.only.terms.d={{teacher: student, loss: kl, {settings}}}"
+
+
+AMBIGUOUS = "is a setting of sampling_strategy: ambiguous, but sampling_strategy is"
 CHUNKED = ", refresh: {every_steps: 5, query_chunks: 2}"
 MOMENTUM = drawn("next", "{kind: momentum}")
 
@@ -47,6 +61,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     ("data.splits.dve=null", "(did you mean 'dev'?); inherited: train, dev, test"),
     # a stage and its terms
     ("stages.only.lr_schedule.total_steps=5", "only: lr_schedule.total_steps 5 ends before steps 10"),
+    ("stages.only.lr_schedule={offset_steps: 3, total_steps: 7}", "lr_schedule.offset_steps + steps 13"),
     ("stages.only.refresh={every_steps: 5}", "only: `refresh:` is set, but no source of negatives is"),
     (ANN, "stages.only: a source of negatives is mined with the model; set how often"),
     (f"{DISTIL}.negatives=[]", "stages.only.terms.query: a term needs negatives: list a source"),
@@ -61,6 +76,34 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     ("stages.only.evaluate={every_steps: 4, adopt: when_ready}", "only: evaluate.adopt is set, but a sync "),
     (f"{DISTIL}.teacher=hybrid", "loss `nll` uses no teacher; set loss: kl or margin_mse"),
     (f"{DISTIL}.loss=kl", "loss `kl` follows a teacher's scores; name one: `teacher: {kind: hybrid}`"),
+    (distil("in_batch_negatives: true"), "give the in-batch negatives a term of their own"),
+    (distil("negatives_from: quary"), "terms.d.negatives_from is 'quary'; terms with negatives: query"),
+    (distil("negatives_from: query, negatives: [random]"), "negatives of its own or those of another term"),
+    (distil("negatives_from: query"), "scores the candidates of tables, but `random` has none"),
+    (distil("negatives_from: query, anchor: document"), "terms.d: its anchors are of side document"),
+    (distil("negatives: [ann], false_negative_margin: 0.1"), "false_negative_margin is 0.1, but the teacher"),
+    ("stages.only.terms.d={regularizer: alignment, num_hardest: 1}", "a regularizer applies to all anchors"),
+    # sources, filters and teachers
+    (source("{kind: ann, top_k: all}"), "expected `auto` or a number"),
+    (source("{kind: live, num_negatives: 20}"), "set top_k=20, and remove num_negatives"),
+    (source("{kind: ann, a: 2}"), f"a {AMBIGUOUS} random"),
+    (source("{kind: ann, sampling_strategy: stratified, b: 1}"), f"b {AMBIGUOUS} stratified"),
+    (source("{kind: lookahead, sampling_strategy: ambiguous}"), "no score; use stratified"),
+    (source("{kind: ann, rolling: true, sampling_strategy: top}"), "is top"),
+    (mix("ann, random"), "sources.1: `random` has no table"),
+    (mix("{kind: ann, num_negatives: 3}"), "sources.0.num_negatives has no effect"),
+    (mix("ann, {kind: ann, sampling_strategy: top}"), "sources.1.sampling_strategy"),
+    (mix("{kind: ann, on_shortage: fill_random}"), "sources.0.on_shortage has no"),
+    (mix("{kind: ann, rolling: true}"), "sources.0.rolling has no effect inside a"),
+    (mix("ann", ", filters: [duplicates]"), "unknown key 'filters'"),
+    (mix("ann", ", weights: [1]"), "set both `weights` and `top_k`"),
+    (mix("ann", ", weights: [1, 2], top_k: 5"), "2 weights for 1 sources; pass one for"),
+    (source("{kind: ann, filters: [{kind: teacher, teacher: student}]}"), "found neither"),
+    (
+        source("{kind: ann, filters: [{kind: teacher, teacher: student, max_score: 1, margin: 0}]}"),
+        "found max_score and margin",
+    ),
+    (f"{DISTIL}.teacher={{kind: hybrid, weights: [1]}}", "1 weights for 2 teachers; pass one for each"),
     # stages that follow one another
     ("stages.only.keep_optimizer=true", "stages.only.keep_optimizer: this is the first stage"),
     (f"{NEXT}, trainable: query_tower, keep_optimizer: true}}", "next.keep_optimizer: stages.only has anoth"),
