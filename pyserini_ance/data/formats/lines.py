@@ -23,7 +23,7 @@ DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
 BEYOND = (ValueError, RecursionError)
 
 _WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,9}")
-_SEPARATORS = re.compile(r"[\W_]+")
+_SEPARATORS = re.compile('[-_ "]+')
 JSON = (".json", ".jsonl", ".ndjson")
 
 # What a column holds, by its name in the header of a table, without case and separators.
