@@ -63,7 +63,7 @@ class Patterns:
 
     def __init__(self, answers: Sequence[str]):
         self.skipped: dict[str, str] = {}
-        self._patterns = {}
+        self._patterns: dict[str, regex.Pattern[str]] = {}
         for answer in answers:
             plain = decomposed(answer)
             try:
@@ -73,15 +73,19 @@ class Patterns:
                 self.skipped[answer] = "is not a regular expression"
 
     def match(self, text: "Text") -> bool:
-        return any(self._matches(answer, text) for answer in list(self._patterns))
+        return self.match_decomposed(text.plain)
 
-    def _matches(self, answer: str, text: "Text") -> bool:
-        try:
-            return self._patterns[answer].search(text.plain, timeout=SECONDS) is not None
-        except TimeoutError:
-            del self._patterns[answer]
-            self.skipped[answer] = f"needs more than {SECONDS} s for a text"
-            return False
+    def match_decomposed(self, text: str, at_start: bool = False) -> bool:
+        """Whether an expression matches in a decomposed text, or at its start."""
+        for answer, pattern in list(self._patterns.items()):
+            find = pattern.match if at_start else pattern.search
+            try:
+                if find(text, timeout=SECONDS):
+                    return True
+            except TimeoutError:
+                del self._patterns[answer]
+                self.skipped[answer] = f"needs more than {SECONDS} s for a text"
+        return False
 
 
 class Text:
