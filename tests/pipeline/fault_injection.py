@@ -33,10 +33,7 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.vectors.vector_store import KEY, written_windows
 
-REFRESH = {
-    "async": {"every_steps": 10, "mode": "async", "adopt": {"after_steps": 5}},
-    "sync": {"every_steps": 10},
-}
+REFRESH = {"async": {"every_steps": 10, "mode": "async", "adopt": 5}, "sync": {"every_steps": 10}}
 IN_BATCH = {"query": {"in_batch_negatives": True, "negatives": [ANN], "loss": LOSS}}
 REFRESHER = {"launch": "external", "timeout_seconds": 60}
 VICTIMS = (["trainer"], ["trainer"], ["refresher"], ["refresher"], ["trainer", "refresher"])

@@ -1,10 +1,3 @@
-"""`prepare_data`: the data is counted, compared with published counts, and used by training from the
-cache.
-"""
-
-import os
-import time
-
 import pytest
 from helpers.small_set import ONE_STEP
 
@@ -20,10 +13,7 @@ PUBLISHED = {"documents": 30, "train queries": 15, "train used": 15, "train judg
 
 @pytest.fixture
 def recipe(small_recipe, tmp_path):
-    made = small_recipe({"a": ONE_STEP}, cache=str(tmp_path / "cache"))
-    for path in made.data.input_files():
-        os.utime(path, (time.time() - 60,) * 2)
-    return made
+    return small_recipe({"a": ONE_STEP}, cache=str(tmp_path / "cache"))
 
 
 def with_official(recipe, official):
@@ -53,6 +43,14 @@ def test_the_table_shows_what_was_read(recipe):
     assert "warning" not in report
 
 
+def test_texts_that_characters_cut_are_counted(recipe):
+    tokenization = recipe.encoder.tokenization.model_copy(update={"max_characters": 35})
+    encoder = recipe.encoder.model_copy(update={"tokenization": tokenization})
+    report = prepare_data(recipe.model_copy(update={"encoder": encoder}))
+    assert cells(report, "train")[6] == "0.0 % at 24"
+    assert cells(report, "documents")[6] == "0.0 % at 32, 40.0 % at 35 characters (max_characters)"
+
+
 def test_counts_that_differ_from_the_published_ones_are_warned_of(recipe):
     other = with_official(recipe, {"documents": 31, "train queries": 14, "train judgments": 16})
     warnings = [line for line in prepare_data(other).splitlines() if line.startswith("warning")]
@@ -74,8 +72,6 @@ def test_skipped_data_counts_as_read_and_is_reported_again(recipe, tmp_path, cap
     raw = with_official(recipe, {"documents": 31}).model_dump(mode="json")
     raw["data"] |= {"skip": ["unknown_ids", "empty_documents"], "corpus": str(corpus)}
     raw["data"]["splits"]["train"] |= {"topics": str(topics), "qrels": str(qrels)}
-    for path in (topics, qrels, corpus):
-        os.utime(path, (time.time() - 60,) * 2)
     changed = Recipe.model_validate(raw)
     report = prepare_data(changed)
     left = "1 judgments of unknown ids, 1 queries without positives, 1 judgments of queries without positives"

@@ -39,7 +39,7 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
     checkpoints = list(_checkpoints(run))
     if len(checkpoints) < 2:
         raise NotKept(
-            f"{run.run.folder} has kept one checkpoint; train with retention.save_total_limit=100, and "
+            f"{run.run.folder} has kept one checkpoint; train with save_total_limit=100, and "
             "save_every_steps in its stages"
         )
     data, anchors = run.data, run.sampled_anchors("study training-retrieval")

@@ -60,7 +60,7 @@ def names(small_recipe, tiny_cross_encoder, tiny_reader, tmp_path_factory) -> di
     live["terms"]["query"]["negatives"] = [{"kind": "live", "top_k": 9, "index": "SQ8"}]
     swinging = {**ance, "optimizer": {"learning_rate": 0.1}, "refresh": {"every_steps": 1}}
     for name, of_stage in {"RUN": swinging, "OTHER": ance, "LTRE": live}.items():
-        recipe = small_recipe({"main": of_stage}, final_evaluation=FINAL, retention={"save_total_limit": 9})
+        recipe = small_recipe({"main": of_stage}, final_evaluation=FINAL, save_total_limit=9)
         experiment.train(recipe, folder / name)
     passages = "id\ttext\ttitle\n1\tAaron is a prophet.\tA\n2\tThe year 1984.\tB\n3\tIt was 1985.\tC\n"
     (folder / "psgs.tsv").write_text(passages)
