@@ -104,11 +104,8 @@ def test_what_an_encoder_computes_may_change_only_if_the_stage_allows_it(made, s
     place = {"folder": str(made.folder), "stage": "warm"}
     recipe = recipe_from(small_recipe, place)
     by_title = "encoder.tokenization.document.template='{title}'"
-    changes = {
-        "pooling": "encoder.pooling=cls",
-        "normalize": "encoder.normalize=true",
-        "tokenization": by_title,
-    }
+    normalized = "encoder.normalize=true"
+    changes = {"pooling": "encoder.pooling=cls", "normalize": normalized, "tokenization": by_title}
     for key, change in changes.items():
         cure = "" if key == "pooling" else rf".* `allow_changes: \[{key}\]` under the stage's `init_from:`"
         with pytest.raises(ValueError, match=rf"b.init_from: encoder.{key} is .* was trained with .*{cure}"):

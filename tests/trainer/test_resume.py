@@ -53,12 +53,13 @@ class Stopped:
 
     def mined(self, *steps: int) -> None:
         for step in steps:
-            arrays, report = (np.arange(2), np.full((2, 1), step), np.ones((2, 1))), {"short_queries": 0}
+            arrays, report = (np.arange(2), np.full((2, 1), step), np.ones((2, 1))), {"candidates": 2}
             tables = {
                 key: NegativeTable("query", "document", *arrays, source.kind)
                 for key, source in mined_sources(self.stage, dynamic_only=step > 0).items()
             }
-            reports = {table_name(key): {**report, "new_share": None, "dropped": {}} for key in tables}
+            report |= {"short_queries": 0, "new_share": None, "dropped": {}}
+            reports = {table_name(key): report for key in tables}
             about = {"stage": "a", "step": step, "weights": self.weights[step], **IDENTITY}
             folder = self.run.generation("a", step)
             publish_generation(folder, tables, reports, {"search": 0.5}, about, {}, {})

@@ -14,7 +14,7 @@ from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.document_queries import DocumentQueries
 from pyserini_ance.data.formats.builder import Entry, build_texts, is_empty
-from pyserini_ance.data.formats.lines import find_file, shown
+from pyserini_ance.data.formats.lines import files_in, find_file, shown
 from pyserini_ance.data.hold_out import cut_dev
 from pyserini_ance.data.trec import Judgment, two_grades
 from pyserini_ance.recipe.components import Component, Settings
@@ -61,7 +61,7 @@ class Format(Component):
     """The split `train` made from the documents, in place of the data's own; null: that of the data."""
     hold_out: PositiveInt | None = None
     """How many judged queries are cut from the split `train` and become the split `dev`, for data without
-    one; null: none."""
+    one, or a few less: queries with the same relevant document stay together; null: none."""
 
     @model_validator(mode="after")
     def _check_names_of_splits(self) -> Self:
@@ -126,7 +126,7 @@ class Format(Component):
         return _paths_in(self, "data")
 
     def input_files(self) -> list[Path]:
-        """The files that `files` lists, as they exist on disk: plain or .gz; for a folder, all its files.
+        """The files that `files` lists, as they exist on disk: plain or .gz; for a folder, all in it.
 
         Raises FileNotFoundError that lists every missing file and its published source.
         """
@@ -135,7 +135,7 @@ class Format(Component):
         for key, path in self.files():
             try:
                 if (folder := path.expanduser()).is_dir():
-                    files += sorted(one for one in folder.iterdir() if one.is_file())
+                    files += files_in(folder)
                 else:
                     files.append(find_file(path, key))
             except FileNotFoundError:
@@ -182,7 +182,7 @@ class Format(Component):
             made = self.train_queries.make_split(corpus, self.relevance_threshold, skipped)
             checked = {made.name: made, **checked}
         if self.hold_out:
-            checked = cut_dev(checked, self.hold_out)
+            checked = cut_dev(checked, self.hold_out, corpus.ids)
         collection = Collection(corpus, checked, {**+skipped}, frozenset(left_out))
         collection.log_skipped()
         return collection
