@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 
 from pyserini_ance.data.answer_matching import ANSWERS, FIELD
-from pyserini_ance.data.collection import Collection, Side, Split
+from pyserini_ance.data.collection import SIDES, Collection, Side, Split
 from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.passages import check_delimiter
 from pyserini_ance.data.prepared import AnchorSet
@@ -196,11 +196,12 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
     for split, ranking in test.reranked.items():
         if isinstance(ranking, Path):
             read_candidates(ranking, collection.split(split), collection)
+    anchor_sets = {side: AnchorSet.of(collection, collection.split(training.name), side) for side in SIDES}
     for anchor, source in recipe.anchored_sources:
-        source.check_data(AnchorSet.of(collection, training.name, anchor))
+        source.check_data(anchor_sets[anchor])
     for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
         if term.teacher is not None:
-            term.teacher.check_data(AnchorSet.of(collection, training.name, term.anchor))
+            term.teacher.check_data(anchor_sets[term.anchor])
 
 
 def dev_splits(recipe: Recipe) -> set[str]:

@@ -7,6 +7,7 @@ import torch
 from pyserini_ance.data.collection import Qrels, Split
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.data.same_texts import SameTexts
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.term import Term
 from pyserini_ance.trainer.batch import Batch, TermRows
@@ -130,6 +131,35 @@ def test_false_negatives_among_live_candidates_are_ignored():
     assert int(ignored["query"]) == 2  # 2 above 0, and 4 above 5; not 6, which is within the margin
     left = batch_of([0, 1], [[], []], [[NONE, 0, 3], [6, 5, NONE]])
     assert masked == pytest.approx(loss(left)[0], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("term", "side", "competing"),
+    [
+        ({"in_batch_negatives": True}, "query", [2, 2, 6]),
+        ({"in_batch_negatives": True}, "document", [2, 2, 3]),
+        ({"negatives": [{"kind": "live", "top_k": 3}]}, "query", [2, 2, 3]),
+    ],
+)
+def test_copies_of_a_query_or_of_its_positive_do_not_compete(term, side, competing):
+    """Queries 0 and 1 have one text, and so have documents 6 and 7; scores are equal."""
+    same = {
+        "query": SameTexts(np.array([0, 1]), np.array([0, 0])),
+        "document": SameTexts(np.array([6, 7]), np.array([6, 6])),
+    }
+    split, others = Split("train", None, qrels_of([5], [6], [8])), {"query": 100, "document": 3}
+    anchors, positives = np.arange(3), np.array([[5], [6], [8]])
+    if side == "document":
+        anchors, positives = positives[:, 0], anchors[:, None]
+    negatives = np.array([[7], [7], [7]] if side == "query" else [[NONE]] * 3)
+    if "in_batch_negatives" not in term:
+        positives, negatives = positives[:, :0], np.array([[5, 6, 9], [7, 6, 9], [8, 7, 9]])
+    batch = Batch(np.arange(3), {"it": TermRows(side, anchors, positives, negatives)})
+    vectors = {one: torch.zeros(len(batch.unique(one)), 4) for one in ("query", "document")}
+    terms = {"it": Term.model_validate({"anchor": side, "negatives": [RANDOM], **term})}
+    anchor_sets = {side: AnchorSet(split, side, others[side], same=same)}
+    found = term_losses(terms, batch, anchor_sets, vectors)["it"].item()
+    assert found == pytest.approx(sum(map(math.log, competing)) / 3)
 
 
 GRADED = Qrels.of([0, 0, 1], [0, 1, 3], [2, 1, 1], 2)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.papers.studies.figures import Panel
-from pyserini_ance.data.known_positives import KnownPositives, is_known_positive
-from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.data.trec import PADDING
 from pyserini_ance.distributed.world import World
@@ -238,27 +237,25 @@ class StudiedRun:
     def top_negatives(self, snapshot: Snapshot, anchors: np.ndarray) -> np.ndarray:
         """(A, top_k) the documents that a model ranks first for the training queries `anchors` (A,), without
         known positives, then PADDING."""
-        positives, k = self.data.anchor_sets["query"].known_positives, self.settings.top_k
+        anchor_set, k = self.data.anchor_sets["query"], self.settings.top_k
         queries = snapshot.encode_queries(self.data.train_split, anchors)
-        depth = k + positives.largest[1]
+        depth = k + anchor_set.most_excluded[1]
         hits = snapshot.rank(queries, snapshot.document_vectors, depth, snapshot.passages)[1]
-        return first_negatives(positives, anchors, hits, k)
+        return first_negatives(anchor_set, anchors, hits, k)
 
     def bm25_negatives(self, anchors: np.ndarray) -> np.ndarray | None:
         """(A, top_k) BM25's first documents for the same queries; None if the run has no such ranking."""
         if (path := self.data.run_files.get("bm25")) is None:
             return None
-        positives, k = self.data.anchor_sets["query"].known_positives, self.settings.top_k
-        depth = k + positives.largest[1]
+        anchor_set, k = self.data.anchor_sets["query"], self.settings.top_k
+        depth = k + anchor_set.most_excluded[1]
         ranked = read_ranking(path, self.data.split, self.data.collection, depth, anchors)
-        return first_negatives(positives, anchors, ranked.rows, k)
+        return first_negatives(anchor_set, anchors, ranked.rows, k)
 
 
-def first_negatives(
-    known_positives: KnownPositives, anchors: np.ndarray, rows: np.ndarray, k: int
-) -> np.ndarray:
-    """(A, k) the first k of `rows` (A, n) that are no known positives of their anchor, then PADDING."""
-    kept = (rows != PADDING) & ~is_known_positive(known_positives, anchors, rows)
+def first_negatives(anchor_set: AnchorSet, anchors: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
+    """(A, k) the first k of `rows` (A, n) that may be negatives of their anchor, then PADDING."""
+    kept = (rows != PADDING) & ~anchor_set.never_negative(anchors, rows)
     order = np.argsort(~kept, axis=1, kind="stable")[:, :k]
     chosen = np.where(
         np.take_along_axis(kept, order, 1), np.take_along_axis(rows, order, 1), np.int32(PADDING)
