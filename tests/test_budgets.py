@@ -28,7 +28,7 @@ ROOMS = {
     "distributed": 389,
     "encoders": 2_820,
     "evaluation": 641,
-    "negatives": 2_756,
+    "negatives": 2_765,
     "pipeline": 3_914,
     "pyserini_bridge": 1_393,
     "recipe": 2_253,
@@ -47,8 +47,8 @@ WHOLE = {
     "lines of imports": 2_481,
     "lines of the reading path": 1_475,
     "modules that trainer/batch.py imports": 13,
-    "lines of benchmarks": 5_516,
-    "lines of tests": 32_220,
+    "lines of benchmarks": 5_589,
+    "lines of tests": 32_107,
 }
 
 
