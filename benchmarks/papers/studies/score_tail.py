@@ -9,11 +9,13 @@ import numpy as np
 
 from benchmarks.papers.studies.figures import Panel, lines, lines_of
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
+from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.trec import PADDING
+from pyserini_ance.vectors.encoding import ShardedVectors
 
 TITLE = "Long tail of retrieval scores"
 SHOWN_RANKS = (1, 10, 100, 1000)
-DOCUMENTS_PER_BLOCK = 65_536
+DOCUMENTS_PER_BLOCK = 8192
 
 
 def study(runs: Sequence[StudiedRun]) -> Findings:
@@ -39,12 +41,7 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
     queries = snapshot.encode_queries(split, asked, precision="fp32")
     depth = 10 * run.settings.top_k
     scores, hits = snapshot.rank(queries, snapshot.document_vectors, depth, snapshot.passages)
-    vectors = snapshot.document_vectors
-    starts = range(0, len(vectors), DOCUMENTS_PER_BLOCK)
-    sums = [vectors[start : start + DOCUMENTS_PER_BLOCK].sum(0, dtype=np.float64) for start in starts]
-    mean = (np.sum(sums, axis=0) / len(vectors)).astype(np.float32)  # (D,) of documents or their passages
-    # A dot product with the mean vector is the mean of the dot products.
-    above = scores - (queries @ mean)[:, None]
+    above = scores - mean_scores(queries, snapshot.document_vectors, snapshot.passages)[:, None]
     above[hits == PADDING] = np.nan
     for rank, of_rank in enumerate(above.T, start=1):
         p10, p90 = np.nanpercentile(of_rank, [10, 90])
@@ -56,3 +53,19 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
             "p90": float(p90),
             "queries": len(asked),
         }
+
+
+def mean_scores(
+    queries: np.ndarray, vectors: ShardedVectors | np.ndarray, passages: Passages | None
+) -> np.ndarray:
+    """(Q,) the mean score of all documents for each of `queries` (Q, D).
+
+    A document of several passages, rows of `vectors`, scores as its best one.
+    """
+    bounds = np.arange(len(vectors) + 1) if passages is None else passages.offsets
+    total = np.zeros(len(queries))
+    for start in range(0, len(bounds) - 1, DOCUMENTS_PER_BLOCK):
+        block = bounds[start : start + DOCUMENTS_PER_BLOCK + 1]
+        scores = queries @ vectors[block[0] : block[-1]].T
+        total += np.maximum.reduceat(scores, block[:-1] - block[0], axis=1).sum(1, dtype=np.float64)
+    return total / (len(bounds) - 1)

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.papers.studies import distances, negative_overlap, positive_neighbors, score_tail
 from benchmarks.papers.studies.studied_run import StudiedRun
+from pyserini_ance.data.passages import Passages
 
 
 def document_vectors(studied: StudiedRun) -> np.ndarray:
@@ -88,6 +89,17 @@ def test_overlaps_with_the_models_top_negatives_against_rankings_made_one_by_one
         table = generation.tables["query", 0]
         mined = {a: table.candidates[table.positions(np.array([a]))][0, :5].tolist() for a in top}
         assert row["overlap"] == pytest.approx(np.mean([len({*mined[a]} & {*top[a]}) / 5 for a in top]))
+
+
+@pytest.mark.parametrize("counts", [None, [1, 3, 2, 1, 3]])
+def test_a_document_counts_as_its_best_passage(monkeypatch, counts):
+    monkeypatch.setattr(score_tail, "DOCUMENTS_PER_BLOCK", 2)
+    queries, vectors = np.split(np.random.default_rng(0).normal(size=(13, 4)).astype(np.float32), [3])
+    scores = queries @ vectors.T
+    if counts:
+        scores = np.stack([part.max(1) for part in np.split(scores, np.cumsum(counts)[:-1], axis=1)], axis=1)
+    passages = Passages.of_counts(np.array(counts)) if counts else None
+    assert score_tail.mean_scores(queries, vectors, passages) == pytest.approx(scores.mean(1), abs=1e-6)
 
 
 def test_scores_above_the_corpus_mean_against_all_scores(studied):
