@@ -113,9 +113,10 @@ def _negatives(
         "NCE": np.where(is_own.all(1), PADDING, np.take_along_axis(in_batch, hardest, 1)[:, 0]),
         "random": fill_random(np.full((len(anchors), 1), PADDING, np.int32), anchors, anchor_set, rng)[:, 0],
     }
-    if (of_bm25 := run.bm25_negatives(anchors)) is not None:
+    queries = run.training_queries
+    if (of_bm25 := run.bm25_negatives(queries, anchors)) is not None:
         found["BM25"] = _one_of(of_bm25, rng)
-    return {**found, "ANN": _one_of(run.top_negatives(snapshot, anchors), rng)}
+    return {**found, "ANN": _one_of(run.top_negatives(snapshot, queries, anchors), rng)}
 
 
 def _one_of(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
