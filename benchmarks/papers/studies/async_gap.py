@@ -7,7 +7,7 @@ Figure 3(d).
 import math
 from collections.abc import Sequence
 
-from benchmarks.papers.studies.figures import Line, Panel, lines, smooth
+from benchmarks.papers.studies.figures import Line, Panel, lines
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
 from pyserini_ance.reports.run_history import Record, RunHistory, Series, table_label
 
@@ -33,7 +33,6 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
         line.x += [row["mined_at"], row["next_mined_at"], row["next_mined_at"]]
         line.y += [100.0, 100 * row["overlap"], math.nan]  # the line is interrupted
     ages = {run.name: Line(age.x, age.y) for run in runs if (age := run.history.lines["age"].get("age"))}
-    losses = {run.name: smooth(loss) for run in runs if (loss := run.loss) is not None}
     panels = [
         Panel(
             "Negatives that the model itself would mine",
@@ -43,9 +42,6 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
         ),
         Panel("Age of the negatives in use", "step of all stages", "steps", lines(ages, points=False)),
     ]
-    if losses:
-        drawn = lines(losses, points=False)
-        panels.append(Panel("Loss (running mean)", "step of all stages", "loss", drawn))
     return Findings(rows, panels)
 
 

@@ -63,7 +63,8 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
     yield {"run": run.name, "quantity": "alignment", "value": float(aligned), "pairs": len(anchors)}
     for name, own in (("queries", of_anchors), ("documents", unit(vectors[sampled]))):
         about = {"run": run.name, "quantity": f"uniformity of {name}"}
-        yield {**about, "value": uniformity(own), "pairs": len(own) * (len(own) - 1) // 2}
+        value = float(Uniformity(t=EXPONENT)._of(torch.from_numpy(own)))
+        yield {**about, "value": value, "pairs": len(own) * (len(own) - 1) // 2}
 
 
 class Moments(NamedTuple):
@@ -100,8 +101,3 @@ class Moments(NamedTuple):
 def unit(vectors: np.ndarray) -> np.ndarray:
     """(N, D) the vectors at length 1."""
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def uniformity(vectors: np.ndarray) -> float:
-    """log mean exp(-2 d^2) over all pairs of unit vectors (N, D)."""
-    return float(Uniformity(t=EXPONENT)._of(torch.from_numpy(np.ascontiguousarray(vectors))))

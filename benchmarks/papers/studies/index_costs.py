@@ -42,22 +42,22 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
 
 
 def _row(run: StudiedRun) -> Row:
-    index, results = training_index(run), run.results
-    by_name = {str(row["row"]): row for row in results["rows"]}
-    result, measures = last_stage(results["rows"])["row"], results["measures"]
-    models = [name for name in by_name if name != BM25 and "+" not in name]
-    start = models[models.index(result) - 1] if models.index(result) else ""
-    quality = by_name.get(start if index == EXACT else f"{start}+{index}", {})
+    index = training_index(run)
+    by_name = {str(row["row"]): row for row in run.results["rows"]}
+    result, measures = last_stage(run.results["rows"]), run.results["measures"]
+    models = ["", *(name for name in by_name if name != BM25 and "+" not in name)]
+    start = models[models.index(result["row"]) - 1]  # its row, which comes before
+    quality = by_name.get(f"{start}+{index}".removesuffix(f"+{EXACT}"), {})
     size, hours, speedup = PUBLISHED.get(index, (None, None, None))
     return {
         "run": run.name,
         "index": index,
         "index GB": _index_bytes(run, index) / GB,
-        "GPU GB": results.get("memory_bytes", {}).get("GPU", 0) / GB or None,
+        "GPU GB": run.results.get("memory_bytes", {}).get("GPU", 0) / GB or None,
         f"{measures[0]} before": quality.get(measures[0]),
         "hours": training_seconds(run) / SECONDS_PER_HOUR,
         "speedup": None,
-        **{measure: by_name[result][measure] for measure in measures},
+        **{measure: result[measure] for measure in measures},
         "LTRe GB": size,
         "LTRe hours": hours,
         "LTRe speedup": speedup,

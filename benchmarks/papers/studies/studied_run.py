@@ -228,18 +228,11 @@ class StudiedRun:
         if checkpoint in self._snapshots:
             return self._snapshots[checkpoint]
         opened = Checkpoint.open(self.run.checkpoints / checkpoint, verify=False)
-        precision = self.recipe.final_evaluation.precision
-        snapshot = self._snapshots[checkpoint] = Snapshot(
-            opened.encoder,
-            opened.weights,
-            self.data,
-            self.recipe.encoding.model_copy(update={"precision": precision}),
-            Path(self.scratch.name),
-            self.settings.device,
-            self.world,
-            opened.document_weights,
-            self.recipe,
-        )
+        precision = {"precision": self.recipe.final_evaluation.precision}
+        encoding = self.recipe.encoding.model_copy(update=precision)
+        snapshot = Snapshot.of(opened, self.data, encoding, self.run, self.world, self.recipe)
+        snapshot.scratch = Path(self.scratch.name)
+        self._snapshots[checkpoint] = snapshot
         about = self.run.index / INDEX_ABOUT
         if about.exists() and read_json(about).get("weights") == opened.weights:
             vectors = ShardedVectors.split(read_index(self.run.index)[0], self.world)

@@ -1,6 +1,5 @@
 """Studies that use the model, against slow references on the vectors of a small run."""
 
-import math
 from collections import Counter
 
 import numpy as np
@@ -13,13 +12,6 @@ from benchmarks.papers.studies.studied_run import StudiedRun
 def document_vectors(studied: StudiedRun) -> np.ndarray:
     documents = studied.data.collection.documents
     return studied.result.encoder.encode([documents[row] for row in range(30)], side="document")
-
-
-def test_uniformity_by_hand():
-    """Unit vectors at 0, 90 and 180 degrees: squared distances 2, 4, 2."""
-    vectors = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], np.float32)
-    mean = (2 * math.exp(-4) + math.exp(-8)) / 3
-    assert distances.uniformity(vectors) == pytest.approx(math.log(mean), abs=1e-5)
 
 
 def test_distances_of_all_queries_and_documents_pair_by_pair(studied, monkeypatch):
@@ -43,7 +35,9 @@ def test_distances_of_all_queries_and_documents_pair_by_pair(studied, monkeypatc
     positives = [int(data.anchor_sets["query"].known_positives.of(anchor)[0]) for anchor in anchors]
     squared = [np.square(queries[q] - documents[p]).sum() for q, p in zip(anchors, positives, strict=True)]
     assert found["alignment"]["value"] == pytest.approx(np.mean(squared), abs=1e-4)
-    assert found["uniformity of queries"]["pairs"] == 45
+    own = [np.exp(-2 * np.square(queries[i] - queries[j]).sum()) for i in anchors for j in anchors if i < j]
+    assert found["uniformity of queries"]["value"] == pytest.approx(np.log(np.mean(own)), abs=1e-4)
+    assert found["uniformity of queries"]["pairs"] == len(own) == 45
 
 
 def test_neighbours_of_the_positive_one_by_one(studied):
