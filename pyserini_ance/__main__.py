@@ -1,9 +1,9 @@
 """`pyserini-ance COMMAND`, the same as `python -m pyserini_ance COMMAND`."""
 
 import importlib
+import os
 import sys
-
-from pyserini_ance.commands import console
+from contextlib import suppress
 
 COMMANDS = {
     "train": "train a recipe: run directory, model, index and results table",
@@ -17,7 +17,7 @@ COMMANDS = {
     "report": "write the report of a run, or of several on one page, as HTML",
     "rerank": "rerank the first hits of a ranking with a cross-encoder",
     "fuse": "combine rankings, for example dense and BM25",
-    "convert": "write a collection, mined negatives or rankings in other formats",
+    "convert": "write a collection or a ranking in other formats",
     "refresh": "mine new negatives for a training run with mode: async",
     "doctor": "report versions, Java, Faiss and devices, and what is missing",
 }
@@ -42,9 +42,15 @@ def main() -> int | None:
 
 
 def run() -> None:
-    """The console script. Like `python -m`, it finds modules in the working directory."""
+    """The console script. The working directory comes last in the module search path: own classes are found
+    there, but a user's `tokenizers.py` does not replace the library."""
     if not sys.flags.safe_path:
-        sys.path[0:0] = [""]
+        with suppress(FileNotFoundError):  # a working directory that was removed
+            if sys.path[0] == os.getcwd():  # `python -m` puts it first
+                del sys.path[0]
+        sys.path.append("")
+    from pyserini_ance.commands import console
+
     console.run(main)
 
 

@@ -143,10 +143,11 @@ import sys, pyserini_ance, pyserini_ance.commands.train
 heavy = {"torch", "transformers", "faiss", "pyserini", "jnius", "pyserini_ance.api"}
 print(sorted(heavy & sys.modules.keys()))
 """
-# As a console script begins: the working directory is not on the path.
+# As a console script begins: the working directory is not on the path. A library's name there has no effect.
 OWN_CLASS = """
 import sys
 from pathlib import Path
+Path("ir_measures.py").write_text("raise RuntimeError")
 Path("own_filters.py").write_text('''
 from pyserini_ance.negatives.filters.base import Filter
 class Nothing(Filter):
@@ -155,10 +156,15 @@ class Nothing(Filter):
 ''')
 sys.path[:] = [entry for entry in sys.path if entry not in ("", str(Path.cwd()))]
 from pyserini_ance import __main__
-from pyserini_ance.recipe.components import component_class
-__main__.main = lambda: print(component_class("filters", "own_filters:Nothing").__name__)
+def main():
+    import ir_measures
+    from pyserini_ance.recipe.components import component_class
+    print(component_class("filters", "own_filters:Nothing").__name__)
+__main__.main = main
 __main__.run()
 """
+# As `python -m` begins: the working directory is first.
+AS_MODULE = OWN_CLASS.replace("sys.path[:] = [", "sys.path[:] = [str(Path.cwd())] + [")
 SPINS = "import os, pyserini_ance; print(os.environ['GOMP_SPINCOUNT'])"
 
 
@@ -169,6 +175,7 @@ SPINS = "import os, pyserini_ance; print(os.environ['GOMP_SPINCOUNT'])"
         pytest.param(LIGHT, {}, "[]", id="the package imports no heavy library"),
         pytest.param(TRAIN, {}, "True pyserini_ance.commands.train", id="train stays the function"),
         pytest.param(OWN_CLASS, {}, "Nothing", id="classes of the working directory are found"),
+        pytest.param(AS_MODULE, {}, "Nothing", id="by `python -m`, too"),
         pytest.param(SPINS, {}, "1000", id="threads spin less"),
         pytest.param(SPINS, {"GOMP_SPINCOUNT": "5"}, "5", id="unless they are told otherwise"),
     ],

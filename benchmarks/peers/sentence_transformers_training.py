@@ -3,7 +3,9 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 from sentence_transformers.util import mine_hard_negatives
+from transformers import TrainerCallback
 
 from pyserini_ance import load_recipe
 from pyserini_ance.data.collection import Side
@@ -27,10 +30,12 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.experiment import Experiment
 from pyserini_ance.pipeline.results import Run
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.refresher.dev_evaluation import evaluate_on_dev
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 
 log = logging.getLogger("pyserini_ance.benchmarks")
@@ -88,17 +93,74 @@ class PeerExperiment(Experiment):
                 corpus = documents_of(data, encoder) if self.method == "mined" else None
                 dataset = with_mined_negatives(dataset, judged, corpus, model)
             self.log.metric("refresh", stage=name, step=0, seconds=time.perf_counter() - start)
+        checkpoints = DevCheckpoints(self, name, data, encoder, model)
         start = time.perf_counter()
-        train(model, dataset, self.recipe, stage, self.run_dir.scratch / STAGE)
-        self.log.metric("step", stage=name, step=0, seconds=time.perf_counter() - start)
-        ours: Any = encoder.towers.queries
-        theirs: Any = model[0]
+        train(model, dataset, self.recipe, stage, self.run_dir.scratch / STAGE, checkpoints)
+        seconds = time.perf_counter() - start - checkpoints.seconds
+        self.log.metric("step", stage=name, step=0, seconds=seconds)
+        self.log.metric("refresh", stage=name, step=stage.steps, seconds=checkpoints.seconds)
+        return checkpoints.result()
+
+
+class DevCheckpoints(TrainerCallback):
+    """Measures the model on dev at the steps, and by the code, of our own stages, and chooses as they do.
+
+    The start is measured too. Training goes on with the same weights and random numbers as without.
+    """
+
+    def __init__(
+        self,
+        experiment: PeerExperiment,
+        name: str,
+        data: PreparedData,
+        encoder: Encoder,
+        model: SentenceTransformer,
+    ):
+        self.experiment, self.data, self.encoder, self.model = experiment, data, encoder, model
+        self.stage = experiment.recipe.stages[name]
+        self.progress = TrainingProgress(name, 0)
+        self.seconds = 0.0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.measure(0)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.measure(state.global_step)
+
+    def measure(self, step: int) -> None:
+        """Publish the checkpoint before step `step` and measure it, if our own stages would."""
+        evaluate, name = self.stage.evaluate, self.progress.stage
+        self.progress = replace(self.progress, step=step)
+        if not self.stage.evaluation_is_due(step) and step != self.stage.steps:
+            return
+        start = time.perf_counter()
+        ours: Any = self.encoder.towers.queries
+        theirs: Any = self.model[0]
         ours.backbone.load_state_dict(theirs.model.state_dict())
-        return publish_checkpoint(self.run_dir, encoder, None, TrainingProgress(name, stage.steps))
+        of = self.experiment
+        with torch.random.fork_rng():
+            checkpoint = publish_checkpoint(of.run_dir, self.encoder, None, self.progress)
+            if evaluate is not None:
+                snapshot = Snapshot.of(checkpoint, self.data, of.recipe.encoding, of.run_dir, of.world)
+                value = fmean(evaluate_on_dev(snapshot, evaluate, of.recipe.seed).values())
+                self.progress = self.progress.after_evaluation(step, value)
+                of.log.metric("dev", stage=name, step=step, measure=evaluate.measure, value=value)
+                log.info("stage %s, step %d: dev %s %.4f", name, step, evaluate.measure, value)
+        self.seconds += time.perf_counter() - start
+
+    def result(self) -> Checkpoint:
+        """The best checkpoint by dev with `keep_best`, else the last."""
+        keeps_best = self.stage.evaluate is not None and self.stage.evaluate.keep_best
+        step = self.progress.best_step if keeps_best else self.progress.step
+        assert step is not None, "the last checkpoint is always evaluated"
+        result = Checkpoint.open(self.experiment.run_dir.checkpoint(self.progress.stage, step))
+        end = {"result": result.folder.name, "weights": result.weights}
+        self.experiment.log.decide("stage_end", stage=self.progress.stage, step=self.progress.step, **end)
+        return result
 
 
 def peer_recipe(recipe: Recipe, method: str) -> Recipe:
-    """The recipe under the name of the peer's method, with its one stage renamed, and without dev evaluation.
+    """The recipe under the name of the peer's method, with its one stage renamed.
 
     Raises ValueError for what sentence-transformers would train otherwise than the recipe says.
     """
@@ -108,7 +170,7 @@ def peer_recipe(recipe: Recipe, method: str) -> Recipe:
         update={
             "name": f"{recipe.name.rpartition('/')[0] or recipe.name}/{STAGE}-{method}",
             "description": f"{STAGE} ({method}), with the data, steps and rates of {recipe.name}",
-            "stages": {STAGE: stage.model_copy(update={"evaluate": None})},
+            "stages": {STAGE: stage},
             "expect": {},
         }
     )
@@ -132,6 +194,7 @@ def _check(recipe: Recipe) -> None:
         f"stages.{name}.optimizer.kind": (stage.optimizer.kind, "adamw"),
         f"stages.{name}.lr_schedule.kind": (stage.lr_schedule.kind, "linear"),
         f"stages.{name}.terms": (len(stage.terms), 1),
+        f"stages.{name}.evaluate.patience": (stage.evaluate and stage.evaluate.patience, None),
     }
     for key, (given, needed) in expected.items():
         if given != needed:
@@ -188,7 +251,8 @@ def with_mined_negatives(
 ) -> Dataset:
     """Add column `negative`, mined once with `model` in `corpus`; None: among the positives, its default.
 
-    Queries without a candidate in the range are left out, as mine_hard_negatives leaves them out.
+    Queries without a candidate in the range are left out, as mine_hard_negatives leaves them out. Raises
+    ValueError if that leaves none.
     """
     mined = mine_hard_negatives(
         judged,
@@ -201,11 +265,20 @@ def with_mined_negatives(
     )
     negatives = dict(zip(mined["anchor"], mined["negative_1"], strict=True))
     kept = [{**row, "negative": negatives[row["anchor"]]} for row in dataset if row["anchor"] in negatives]
+    if not kept:
+        raise ValueError(f"no training query has a candidate within {MINING}; train with --method in-batch")
     log.info("mined: %d of %d training queries have a negative", len(kept), len(dataset))
     return Dataset.from_list(kept)
 
 
-def train(model: SentenceTransformer, dataset: Dataset, recipe: Recipe, stage: Stage, scratch: Path) -> None:
+def train(
+    model: SentenceTransformer,
+    dataset: Dataset,
+    recipe: Recipe,
+    stage: Stage,
+    scratch: Path,
+    callback: TrainerCallback,
+) -> None:
     """Train `model` with the stage's steps, batch, rate, warm-up and linear decay, and the recipe's seed."""
     [term] = stage.terms.values()
     optimizer = stage.optimizer
@@ -229,4 +302,6 @@ def train(model: SentenceTransformer, dataset: Dataset, recipe: Recipe, stage: S
         report_to="none",
     )
     loss = MultipleNegativesRankingLoss(model, scale=getattr(term.loss, "scale", 1.0))
-    SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, loss=loss).train()
+    SentenceTransformerTrainer(
+        model=model, args=arguments, train_dataset=dataset, loss=loss, callbacks=[callback]
+    ).train()

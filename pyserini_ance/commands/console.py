@@ -1,5 +1,6 @@
 """What all commands share: logging, and an outcome as one clear message and a defined exit code."""
 
+import io
 import json
 import logging
 import os
@@ -41,7 +42,11 @@ def run(main: Callable[[], int | None]) -> None:
     ValueError, OSError and RuntimeError are for users: `error: ...` on stderr, exit code 1 (2 is argparse's,
     for wrong arguments). Any other exception is a bug and keeps its traceback. PYSERINI_ANCE_DEBUG=1 shows
     every traceback. If several processes of torchrun end for one reason, one of each host reports it.
+    A character that the console cannot show is printed as its code, such as `\\u2026`.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = main() or 0
         sys.stdout.flush()

@@ -96,10 +96,10 @@ def _measure_files(
     from pyserini_ance.evaluation.metrics import report_on
     from pyserini_ance.evaluation.tables import as_csv
     from pyserini_ance.recipe.evaluation_settings import parse_measures
-    from pyserini_ance.storage.files import check_not_input, write_json, write_whole
+    from pyserini_ance.storage.files import check_not_input, is_written_in_place, write_json, write_whole
 
     if output:
-        if output.suffix not in (".json", ".csv"):
+        if output.suffix not in (".json", ".csv") and not is_written_in_place(output):
             parsing.refuse(f"--output {output}: measures are written as .json or .csv")
         check_not_input(output, [*runs, qrels_file, *([overlap] if overlap else [])])
     holes, overlaps = _cutoffs(names, "Hole@"), _cutoffs(names, "Overlap@")

@@ -81,13 +81,19 @@ def refuse_options(reason: str, **options: object) -> None:
 
 
 def check_output(path: Path | None) -> Path | None:
-    """Raise FileExistsError for a name of a run directory's own files."""
+    """Raise FileExistsError for a name of a run directory's own files.
+
+    If the file is standard output, such as /dev/stdout, what the command prints goes to standard error.
+    """
     from pyserini_ance.runs.rundir import owner_of
+    from pyserini_ance.storage.files import standard_stream
 
     if path and (run := owner_of(path)):
         raise FileExistsError(
             f"{path} is a name for the own files of the run directory {run.folder}; pass another --output"
         )
+    if path and standard_stream(path) is sys.__stdout__ and not path.is_char_device():
+        sys.stdout = sys.stderr
     return path
 
 

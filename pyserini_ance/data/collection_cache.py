@@ -1,7 +1,8 @@
 """Collection cache: stored collections, memory-mapped by every process, and the input files behind them.
 
-The folder of a collection holds `documents.arrow`, `queries-N.arrow` and `judgments-N.npz` for a split, and
-the rest, such as the names of splits, in `collection.json`.
+The folder of a collection holds `documents.arrow`, `queries-N.arrow` and `judgments-N.npz` for a split, which
+texts occur several times in `.same.npy` next to both, and the rest, such as the names of splits, in
+`collection.json`.
 """
 
 import os
@@ -28,7 +29,7 @@ from pyserini_ance.storage.files import (
 from pyserini_ance.storage.publish import is_complete, publish_once, read_manifest
 
 COLLECTION_FILE = "collection.json"
-COLLECTIONS_FOLDER = "collections-3"  # another name for another layout
+COLLECTIONS_FOLDER = "collections-4"  # another name for another layout
 
 
 def cached_collection(
@@ -137,7 +138,7 @@ def _write(folder: Path, collection: Collection) -> None:
     write_json(folder / COLLECTION_FILE, about | {"left_out": sorted(collection.left_out)})
 
 
-READER_VERSION = 4  # to be incremented when readers produce something else from the same files
+READER_VERSION = 5  # to be incremented when readers produce something else from the same files
 SETTLED_SECONDS = 2  # a file younger than this may change again without changing its modification time
 
 

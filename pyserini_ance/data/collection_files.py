@@ -1,7 +1,7 @@
-"""A collection, perhaps with negatives, in the files of BEIR and of Tevatron."""
+"""A collection in the files of BEIR and of Tevatron."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +34,12 @@ def write_beir(collection: Collection, folder: Path) -> None:
                 )
 
 
-def write_tevatron(collection: Collection, folder: Path, negatives: Mapping[str, NegativesOf]) -> None:
-    """Write corpus.jsonl and a training file SPLIT.jsonl for each split, with `negatives` by split."""
+def write_tevatron(collection: Collection, folder: Path) -> None:
+    """Write corpus.jsonl and a training file SPLIT.jsonl, without negatives, for each split."""
     documents = collection.documents
     _write_corpus(folder, documents, "docid")
     for name, split in collection.splits.items():
-        negatives_of = negatives.get(name, lambda query: ())
-        _write_lines(folder / f"{name}.jsonl", tevatron_records(split, documents, negatives_of))
+        _write_lines(folder / f"{name}.jsonl", tevatron_records(split, documents, lambda query: ()))
 
 
 def tevatron_records(split: Split, documents: Texts, negatives_of: NegativesOf) -> Iterator[dict[str, Any]]:

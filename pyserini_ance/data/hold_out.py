@@ -2,6 +2,8 @@
 
 import hashlib
 import logging
+from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,12 +12,14 @@ from pyserini_ance.data.collection import Split
 log = logging.getLogger(__name__)
 
 
-def cut_dev(splits: dict[str, Split], count: int) -> dict[str, Split]:
+def cut_dev(splits: dict[str, Split], count: int, document_ids: Sequence[str]) -> dict[str, Split]:
     """`splits` with `count` judged queries cut from `train`, and the split `dev` of them after it.
 
-    They are the queries with the smallest hashes of their ids. The choice therefore depends neither on the
-    order of the file nor on the machine, and a query that is added to the data moves at most one other query
-    between the two splits. Raises ValueError if `train` does not exist, has no judgments or too few queries.
+    Queries with the same relevant document stay together, so that dev asks for documents that no training
+    query asks for: whole groups, as many as `count` has room for. Of several relevant documents, that with
+    the smallest hash of its id counts, and groups are taken in the order of these hashes: the choice depends
+    neither on the order of the files nor on the machine. Raises ValueError if `train` does not exist, has no
+    judgments or too few queries, and if each document has more than `count` queries.
     """
     whole = splits.get("train")
     if whole is None or not whole.is_judged or count >= len(whole.queries):
@@ -24,11 +28,23 @@ def cut_dev(splits: dict[str, Split], count: int) -> dict[str, Split]:
             f"data.hold_out is {count}, but split 'train' has {judged} queries with a relevant document; "
             f"splits: {', '.join(splits) or 'none'}; lower it, or name the split that it is cut from 'train'"
         )
-    # "0 " was the default of a seed: the choice stays that of runs with it.
-    hashes = [hashlib.sha256(f"0 {id}".encode()).digest() for id in whole.queries.ids]
-    by_hash = np.array(sorted(range(len(hashes)), key=hashes.__getitem__))
-    rows = {"train": np.sort(by_hash[count:]), "dev": np.sort(by_hash[:count])}
-    log.info("held out %d of %d queries of split train as dev", count, len(whole.queries))
+    groups: dict[bytes, list[int]] = defaultdict(list)
+    for row in range(len(whole.queries)):
+        relevant = [document_ids[document] for document in whole.qrels.relevant(row).tolist()]
+        if relevant:
+            groups[min(hashlib.sha256(f"0 {id}".encode()).digest() for id in relevant)].append(row)
+    held_out: list[int] = []
+    for key in sorted(groups):
+        if len(held_out) + len(groups[key]) <= count:
+            held_out += groups[key]
+    if not held_out:
+        fewest = min(len(group) for group in groups.values())
+        raise ValueError(
+            f"data.hold_out is {count}, but each document of split 'train' has {fewest} queries or more, "
+            f"which stay together; set it to {fewest} or more"
+        )
+    rows = {"train": np.setdiff1d(np.arange(len(whole.queries)), held_out), "dev": np.sort(held_out)}
+    log.info("held out %d of %d queries of split train as dev", len(held_out), len(whole.queries))
     cut = {
         name: Split(name, whole.queries.subset(own), whole.qrels.subset(own)) for name, own in rows.items()
     }

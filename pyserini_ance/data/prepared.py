@@ -10,8 +10,9 @@ from typing import Literal
 import numpy as np
 
 from pyserini_ance.data.collection import SIDES, Collection, Qrels, Side, Split, Texts
-from pyserini_ance.data.known_positives import KnownPositives
+from pyserini_ance.data.known_positives import KnownPositives, is_known_positive, offsets_of
 from pyserini_ance.data.passages import Passages
+from pyserini_ance.data.same_texts import SameTexts
 from pyserini_ance.data.token_store import TokenStore
 
 
@@ -23,7 +24,8 @@ class AnchorSet:
     these rows of the queries, or to the documents that are relevant to them. `judged` is the split as its
     judgments are, if pairs were promoted to positives in `split`; else None. `share`, (i, n), restricts the
     anchors to the i-th of n consecutive parts of about the same size: what one process mines for. `drawn`,
-    (D,) ascending, are the anchors that steps draw from; None: all.
+    (D,) ascending, are the anchors that steps draw from; None: all. `same` are the texts of each side that
+    occur several times.
     """
 
     split: Split
@@ -33,12 +35,14 @@ class AnchorSet:
     judged: Split | None = None
     share: tuple[int, int] = (0, 1)
     drawn: np.ndarray | None = None
+    same: dict[Side, SameTexts] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, collection: Collection, split: str, anchor: Side) -> "AnchorSet":
-        """The anchor set of one side of a split. Raises ValueError if the split does not exist."""
-        chosen = collection.split(split)
-        return cls(chosen, anchor, len(collection.documents if anchor == "query" else chosen.queries))
+    def of(cls, collection: Collection, split: Split, anchor: Side) -> "AnchorSet":
+        """The anchor set of one side of a split."""
+        texts = {"query": split.queries, "document": collection.documents}
+        candidates = len(texts["document" if anchor == "query" else "query"])
+        return cls(split, anchor, candidates, same={side: texts[side].same for side in SIDES})
 
     def with_positives(self, pairs: np.ndarray) -> "AnchorSet":
         """The same anchor set with more positives, pairs (P, 2) of a query's row and a document's."""
@@ -52,6 +56,50 @@ class AnchorSet:
     @property
     def known_positives(self) -> KnownPositives:
         return self.split.known_positives(self.anchor)
+
+    def never_negative(
+        self, anchors: np.ndarray, candidates: np.ndarray, known: np.ndarray | None = None
+    ) -> np.ndarray:
+        """(B, n) bool: whether candidates[i, j] (B, n) is no negative of anchors[i], judged or not.
+
+        These are the known positives of the anchor and of all anchors with its text, and every candidate with
+        the text of one of them. known: which candidates are known positives, if the caller has asked.
+        """
+        if known is not None and self.by_text is self.known_positives:
+            return known
+        firsts = self.first_of(self.anchor, anchors), self.first_of(self.candidate, candidates)
+        return is_known_positive(self.by_text, *firsts)
+
+    @cached_property
+    def most_excluded(self) -> tuple[int, int]:
+        """An anchor with the most candidates that are never its negatives, and their number."""
+        by_text = self.by_text
+        if by_text is self.known_positives:
+            return by_text.largest
+        copies = self.same[self.candidate].counts(by_text.rows)
+        counts = np.bincount(np.repeat(np.arange(len(by_text.counts)), by_text.counts), copies)
+        row = int(counts.argmax())
+        return row, int(counts[row])
+
+    def first_of(self, side: Side, rows: np.ndarray) -> np.ndarray:
+        """The first row with the text of each of `rows` of a side, of any shape."""
+        return self.same[side].first_of(rows) if side in self.same else rows
+
+    @cached_property
+    def by_text(self) -> KnownPositives:
+        """The known positives, with the first row of a text in place of all rows that have it, on both sides.
+
+        Listing all copies instead could take the square of their number.
+        """
+        known = self.known_positives
+        if not any(map(len, self.same.values())):
+            return known
+        anchors = np.repeat(np.arange(len(known.counts)), known.counts)
+        first_anchors = self.first_of(self.anchor, anchors)
+        keys = np.unique(self.pair_keys(first_anchors, self.first_of(self.candidate, known.rows)))
+        first_anchors, first_rows = np.divmod(keys, self.candidates)
+        offsets = offsets_of(np.bincount(first_anchors, minlength=len(known.counts)))
+        return KnownPositives(offsets, first_rows.astype(np.int32), np.zeros(len(keys), np.int32))
 
     def pair_keys(self, anchors: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         """int64: a number for each pair of an anchor's row and a candidate's, ordered as the pairs are."""
@@ -166,8 +214,7 @@ class PreparedData:
 
     @cached_property
     def anchor_sets(self) -> dict[Side, AnchorSet]:
-        counts = {"query": len(self.collection.documents), "document": len(self.split.queries)}
-        return {side: AnchorSet(self.split, side, counts[side]) for side in SIDES}
+        return {side: AnchorSet.of(self.collection, self.split, side) for side in SIDES}
 
     def rows_of(self, documents: np.ndarray) -> tuple[np.ndarray, Passages | None]:
         """The token and vector rows of some documents for a search, and their grouping by document."""

@@ -4,7 +4,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyserini_ance.data.same_texts import SameTexts, compared_fields, hashes_of
 from pyserini_ance.storage.files import path_in_errors
 
 ROWS_PER_BATCH = 4096
@@ -74,13 +75,14 @@ class Texts:
     """Documents or queries: each row has an id and a value of every field. Compare by `digest`.
 
     stored_digest: the digest of texts that were hashed when they were stored. path: the file that they are
-    memory-mapped from.
+    memory-mapped from. found_same: those that occur several times, if they were looked for before.
     """
 
     ids: Sequence[str]
     columns: Mapping[str, Sequence[str]]
     stored_digest: str = ""
     path: Path | None = None
+    found_same: SameTexts | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self):,} rows: {', '.join(self.columns)})"
@@ -128,6 +130,15 @@ class Texts:
         return Strings.of(self.ids).rows_of(ids)
 
     @cached_property
+    def same(self) -> SameTexts:
+        """The texts that occur several times; those of a file are stored next to it."""
+        if self.found_same is not None:
+            return self.found_same
+        if self.path is not None and (stored := _same_file(self.path)).exists():
+            return SameTexts(*np.load(stored))
+        return SameTexts.among(self)
+
+    @cached_property
     def digest(self) -> str:
         """sha256 over the field names, and over ids and fields, ROWS_PER_BATCH rows at a time."""
         if self.stored_digest:
@@ -145,6 +156,9 @@ class TextsWriter:
     def __init__(self, fields: Sequence[str], path: Path | None = None):
         self.path = path
         self._sha = _new_digest(fields)
+        # Hashed here, since reading all texts of a file again would take memory for its pages.
+        self._compared = [1 + list(fields).index(name) for name in compared_fields(fields)]
+        self._hashes: list[np.ndarray] = []
         self._schema = pa.schema([(name, pa.large_string()) for name in ("id", *fields)])
         if path:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,8 +170,10 @@ class TextsWriter:
         arrays = [pa.array(values, pa.large_string()) for values in columns]
         with path_in_errors(self.path or Path()):
             self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
-        for array in arrays if self.path else ():
-            _add_strings(self._sha, array)
+        if self.path:
+            for array in arrays:
+                _add_strings(self._sha, array)
+            self._hashes.append(hashes_of([columns[position] for position in self._compared], len(arrays[0])))
 
     def finish(self) -> Texts:
         """The texts; those of a file are mapped from it."""
@@ -166,7 +182,9 @@ class TextsWriter:
         if self.path is None:
             return _opened(pa.BufferReader(self._file.getvalue()))
         self.close()
-        return open_texts(self.path, self._sha.hexdigest())
+        texts = open_texts(self.path, self._sha.hexdigest())
+        hashes = np.concatenate([np.empty(0, np.int64), *self._hashes])
+        return replace(texts, found_same=SameTexts.among(texts, hashes))
 
     def close(self) -> None:
         """Close the file, which is complete only after `finish`."""
@@ -176,8 +194,12 @@ class TextsWriter:
 
 
 def write_texts(path: Path, texts: Texts) -> None:
-    """Write `texts` into a new file. Texts of a file are hard-linked, or copied if links fail."""
+    """Write `texts` into a new file, and which of them occur several times into another one.
+
+    Texts of a file are hard-linked, or copied if links fail.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    np.save(_same_file(path), np.stack([texts.same.rows, texts.same.firsts]))
     if texts.path is not None:
         try:
             os.link(texts.path, path)
@@ -189,6 +211,10 @@ def write_texts(path: Path, texts: Texts) -> None:
         block = slice(start, start + ROWS_PER_BATCH)
         writer.append([values[block] for values in (texts.ids, *texts.columns.values())])
     writer.finish()
+
+
+def _same_file(path: Path) -> Path:
+    return path.with_suffix(".same.npy")
 
 
 def open_texts(path: Path, digest: str) -> Texts:

@@ -165,12 +165,13 @@ def _no_lines(path: Path, columns: tuple[str, ...]) -> ValueError:
     return ValueError(f"{path} has no lines; expected lines of {len(columns)} columns: {', '.join(columns)}")
 
 
-def write_run(path: str | Path, rows: Rows, tag: str, decimals: int = 6) -> None:
+def write_run(path: str | Path, rows: Rows, tag: str) -> None:
     """Write (query id, document id, score) rows in Pyserini's text form, atomically.
 
+    Scores are written with the digits that tell each float32 from its neighbours: trec_eval ranks by float32.
     Rows must be ordered best first within a query. Raises ValueError for a score that is not finite.
     """
-    _write(path, rows, lambda q, d, rank, score: f"{q} Q0 {d} {rank} {score:.{decimals}f} {tag}")
+    _write(path, rows, lambda q, d, rank, score: f"{q} Q0 {d} {rank} {score!s} {tag}")
 
 
 def write_ranks(path: str | Path, rows: Rows) -> None:
@@ -178,12 +179,13 @@ def write_ranks(path: str | Path, rows: Rows) -> None:
     _write(path, rows, lambda q, d, rank, score: f"{q}\t{d}\t{rank}")
 
 
-def _write(path: str | Path, rows: Rows, format_line: Callable[[str, str, int, float], str]) -> None:
+def _write(path: str | Path, rows: Rows, format_line: Callable[[str, str, int, np.float32], str]) -> None:
     ranks: Counter[str] = Counter()
-    with whole_file(Path(path)) as file:
-        for query, document, score in rows:
+    with whole_file(Path(path)) as file, np.errstate(over="ignore"):
+        for query, document, given in rows:
+            score = np.float32(given)
             if not math.isfinite(score):
                 pair = f"document {shown(document)} for query {shown(query)}"
-                raise ValueError(f"{path}: score {score} of {pair} is not a finite number")
+                raise ValueError(f"{path}: score {given} of {pair} is not a finite number in float32")
             ranks[query] += 1
             file.write(f"{format_line(query, document, ranks[query], score)}\n".encode())

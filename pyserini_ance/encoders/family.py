@@ -16,6 +16,7 @@ from torch.func import functional_call
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.hub import resolve_model
+from pyserini_ance.encoders.layer_reduction import Layers
 from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.components import Component, expected
 from pyserini_ance.storage.files import read_json_object
@@ -125,6 +126,9 @@ class Family(Component):
     """The initial weights of the document tower with `tied: false`; null: those of `model`."""
     base: str | None = None
     """A model with the tokenizer, and for a .cp file the configuration, of a release that lacks them."""
+    layers: Layers = None
+    """Layers of the initial weights that the encoder consists of, such as `[0, 2, 4]`, counted from 0; null:
+    all. A saved encoder has these layers alone, and is loaded whole."""
     dropout: float | None = Field(default=None, ge=0, lt=1)
     """The probability of all dropouts in training; null: those of the model."""
     pooling: Literal["cls", "mean"] = "cls"

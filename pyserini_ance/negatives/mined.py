@@ -15,6 +15,7 @@ from pyserini_ance.recipe.components import component_of
 
 AUTO = "auto"
 LEAST, MOST = 20, 200
+MOST_COPIES = 100  # of positives; a page that was crawled 10,000 times must not make every search so deep
 PAPERS_CANDIDATES = 8_800_000  # passages of MS MARCO, from whose top 200 the papers sample
 
 
@@ -79,8 +80,9 @@ class MinedSource(TableSource):
         return sum(filter.extra_candidates for filter in self.filters) + bool(self.filters) * self.oversample
 
     def extra_candidates(self, anchor_set: AnchorSet) -> int:
-        """The number of candidates to retrieve beyond `top_k` because of filters and known positives."""
-        return anchor_set.known_positives.largest[1] + self.filtered_candidates
+        """The number of candidates to retrieve beyond `top_k`, to replace positives and filtered ones."""
+        known, all_excluded = anchor_set.known_positives.largest[1], anchor_set.most_excluded[1]
+        return min(all_excluded, known + MOST_COPIES) + self.filtered_candidates
 
     def table_of(self, candidates: Candidates, top_k: int) -> NegativeTable:
         """The first `top_k` candidates of each anchor that are not known positives and pass all filters."""

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyserini_ance.data.known_positives import PADDING, PLURALS, is_known_positive, repeats
+from pyserini_ance.data.known_positives import PADDING, PLURALS, repeats
 from pyserini_ance.recipe.components import SettingError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ def fill_random(
 ) -> np.ndarray:
     """`drawn` (B, n) with each PADDING replaced by a random candidate of the anchor in `rows` (B,).
 
-    Random candidates are uniform, differ from all others in their line, and are never known positives.
+    Random candidates are uniform, differ from all others in their line, and are never positives.
     Entries that were drawn stay, repeats included, because repeats carry weight. Raises ValueError if an
     anchor has too few candidates.
     """
@@ -26,13 +26,13 @@ def fill_random(
     drawn = drawn.astype(np.int64)
     while bad.any():
         drawn[bad] = rng.integers(0, anchor_set.candidates, int(bad.sum()))
-        bad = empty & (is_known_positive(anchor_set.known_positives, rows, drawn) | repeats(drawn))
+        bad = empty & (anchor_set.never_negative(rows, drawn) | repeats(drawn))
     return drawn.astype(np.int32)
 
 
 def check_enough_candidates(n: int, anchor_set: "AnchorSet") -> None:
-    """Raises ValueError if an anchor has fewer than `n` candidates that are not its known positives."""
-    (row, most), total = anchor_set.known_positives.largest, anchor_set.candidates
+    """Raises ValueError if an anchor has fewer than `n` candidates that may be its negatives."""
+    (row, most), total = anchor_set.most_excluded, anchor_set.candidates
     if total - most >= n:
         return
     if anchor_set.anchor == "query":
@@ -42,5 +42,5 @@ def check_enough_candidates(n: int, anchor_set: "AnchorSet") -> None:
     plural = PLURALS[anchor_set.candidate]
     raise SettingError(
         f"num_negatives={n} negatives, but {anchor} has only {total - most}: {most} of the {total} {plural} "
-        "are its positives. Lower num_negatives."
+        "are its positives or have their text. Lower num_negatives."
     )

@@ -19,6 +19,7 @@ from pyserini_ance.storage.error_text import naming_own
 
 DRAW_KEYS = ("num_negatives", "on_shortage", "min_candidates", "sampling_strategy", "rolling")
 FILLINGS = {"candidates": PADDING, "scores": -np.inf, "origin": 0}  # of a share's narrower table, by array
+MOST_FILLED = 0.1  # share of the anchors that may get random negatives without a warning
 CURES = {"top_k": "raise top_k", "filters": "loosen filters or raise oversample"}  # of a shortage, by key
 
 
@@ -163,6 +164,20 @@ class TableSource(Source):
     def draw_from(self, table: NegativeTable, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """(B, num_negatives) candidates of the anchors `rows` (B,), PADDING where the table has too few."""
         return table.draw(rows, self.num_negatives, rng)
+
+
+def warning_of_random_negatives(table: NegativeTable, num_short: int) -> str | None:
+    """What to tell if more than `MOST_FILLED` of a table's anchors are filled up with random negatives."""
+    total = len(table.anchors)
+    if num_short <= MOST_FILLED * total:
+        return None
+    anchors = PLURALS[table.anchor_side]
+    dropped = ", ".join(f"{name} {count:,}" for name, count in table.dropped.items() if count)
+    return (
+        f"negatives {table.source}: {num_short:,} of {total:,} {anchors} ({num_short / total:.0%}) have too "
+        f"few candidates and get random negatives (dropped: {dropped or 'none'}). Loosen the filter that "
+        f"drops most, raise top_k or oversample, or leave these {anchors} out with min_candidates."
+    )
 
 
 def mine_in_shares(

@@ -3,15 +3,18 @@
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyserini_ance.data import known_positives as known
 from pyserini_ance.data.known_positives import PADDING as PADDING  # read together with negatives
-from pyserini_ance.data.known_positives import KnownPositives, Side
+from pyserini_ance.data.known_positives import Side
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.storage.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from pyserini_ance.data.prepared import AnchorSet
 
 ABOUT = "table.json"
 ARRAYS = {
@@ -149,10 +152,10 @@ class NegativeTable:
         assert (self.anchors[positions] == rows).all(), f"the table of {self.source} lacks anchors"
         return positions
 
-    def excluding(self, rows: np.ndarray, known_positives: KnownPositives) -> "NegativeTable":
-        """The table of the anchors `rows` (B,) alone, without candidates that are `known_positives`."""
+    def excluding(self, rows: np.ndarray, anchor_set: "AnchorSet") -> "NegativeTable":
+        """The table of the anchors `rows` (B,) alone, without what `anchor_set` says is never negative."""
         own = replace(self.of_anchors(np.unique(rows)), origins=(), origin=None)
-        is_positive = known.is_known_positive(known_positives, own.anchors, own.candidates)
+        is_positive = anchor_set.never_negative(own.anchors, own.candidates)
         kept = (own.candidates != PADDING) & ~is_positive
         order = np.argsort(~kept, axis=1, kind="stable")
         candidates = np.where(kept, own.candidates, np.int32(PADDING))

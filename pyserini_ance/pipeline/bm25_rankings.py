@@ -18,7 +18,7 @@ from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.data.texts import ROWS_PER_BATCH
 from pyserini_ance.evaluation.tables import BM25
-from pyserini_ance.recipe.evaluation_settings import Rerank
+from pyserini_ance.recipe.evaluation_settings import RERANK_HITS
 from pyserini_ance.recipe.models import Bm25, Recipe
 from pyserini_ance.storage.files import beside, copy_whole, remove_leftovers, sha256_json
 from pyserini_ance.storage.locks import locked
@@ -141,19 +141,11 @@ def _path(bm25: Bm25, cache: Path, collection: Collection, request: Bm25Request)
     return cache / BM25 / RANKINGS / f"{sha256_json(key)[:32]}.trec"
 
 
-def candidates_file(rerank: Rerank, split: str) -> Path | None:
-    """The ranking file that the recipe names; None for BM25's ranking.
+def read_candidates(ranking: Path, split: Split, collection: Collection) -> np.ndarray:
+    """The first documents of the ranking for each query of the split: (Q, 100) int32, PADDING after the last.
 
-    Raises FileNotFoundError if it is missing.
+    Raises FileNotFoundError if the file is missing, ValueError if the collection lacks a document, or if the
+    ranking has none of the queries.
     """
-    return find_file(rerank.file, f"final_evaluation.rerank.{split}.file") if rerank.file else None
-
-
-def read_candidates(rerank: Rerank, split: Split, collection: Collection, bm25: Path) -> np.ndarray:
-    """The first documents of the ranking for each query of the split: (Q, hits) int32, PADDING after the
-    last.
-
-    `bm25` is BM25's ranking. Raises ValueError if the collection lacks a document, or if the ranking has none
-    of the queries.
-    """
-    return read_ranking(candidates_file(rerank, split.name) or bm25, split, collection, rerank.hits).rows
+    file = find_file(ranking, f"final_evaluation.rerank.{split.name}")
+    return read_ranking(file, split, collection, RERANK_HITS).rows

@@ -3,16 +3,18 @@
 import re
 from collections.abc import Iterable
 from itertools import product
+from pathlib import Path
 
 from pyserini_ance.data.answer_matching import ANSWERS, FIELD
-from pyserini_ance.data.collection import Collection, Side, Split
+from pyserini_ance.data.collection import SIDES, Collection, Side, Split
+from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.passages import check_delimiter
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.encoders.cross_encoder_model import require_sentence_transformers
 from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.evaluation.answer_measures import CUTOFFS, is_of_answers, success_at
-from pyserini_ance.pipeline.bm25_rankings import candidates_file, read_candidates
+from pyserini_ance.pipeline.bm25_rankings import read_candidates
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.models import Recipe
@@ -37,8 +39,9 @@ def check_before_reading(recipe: Recipe) -> None:
         for name, trained in recipe.teachers.items():
             if trained.init_from != "initial" and not trained.init_from.startswith(TRAINED):
                 check_start(find_model(trained.init_from, f"teachers.{name}.init_from"))
-    for split, rerank in recipe.final_evaluation.reranked.items():
-        candidates_file(rerank, split)
+    for split, ranking in recipe.final_evaluation.reranked.items():
+        if isinstance(ranking, Path):
+            find_file(ranking, f"final_evaluation.rerank.{split}")
 
 
 def odd_values(recipe: Recipe, training_queries: int) -> list[str]:
@@ -68,10 +71,6 @@ def _check_measures(recipe: Recipe) -> None:
     measured = [
         ("final_evaluation.hits", test.hits, test.measures_of(split) + test.query_measures_of(split))
         for split in test.split
-    ]
-    measured += [
-        (f"final_evaluation.rerank.{split}.hits", rerank.hits, parse_measures(rerank.measures))
-        for split, rerank in test.reranked.items()
     ]
     for key, hits, measures in measured:
         for measure in measures:
@@ -160,8 +159,7 @@ def _check_unjudged(recipe: Recipe, collection: Collection) -> None:
                 f"final_evaluation.query_measures need judgments, but split {name!r} has none; list other "
                 "splits: {SPLIT: [...]}"
             )
-        reranked = parse_measures(test.rerank[name].measures) if name in test.reranked else []
-        others = [measure for measure in [*test.measures_of(name), *reranked] if not is_of_answers(measure)]
+        others = [measure for measure in test.measures_of(name) if not is_of_answers(measure)]
         if others:
             raise ValueError(
                 f"split {name!r} has no judgments: its passages are judged by the answers they contain, and "
@@ -195,14 +193,15 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
                     f"refresh.positives_top_k looks for documents that contain an answer, but {what} have "
                     f"no field {field!r} (they have {', '.join(texts.columns)}); remove positives_top_k"
                 )
-    for split, rerank in test.reranked.items():
-        if rerank.file:
-            read_candidates(rerank, collection.split(split), collection, rerank.file)
+    for split, ranking in test.reranked.items():
+        if isinstance(ranking, Path):
+            read_candidates(ranking, collection.split(split), collection)
+    anchor_sets = {side: AnchorSet.of(collection, collection.split(training.name), side) for side in SIDES}
     for anchor, source in recipe.anchored_sources:
-        source.check_data(AnchorSet.of(collection, training.name, anchor))
+        source.check_data(anchor_sets[anchor])
     for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
         if term.teacher is not None:
-            term.teacher.check_data(AnchorSet.of(collection, training.name, term.anchor))
+            term.teacher.check_data(anchor_sets[term.anchor])
 
 
 def dev_splits(recipe: Recipe) -> set[str]:

@@ -23,7 +23,7 @@ from pyserini_ance.evaluation.tables import BM25, HYBRID
 from pyserini_ance.negatives.positives import positive_ranks
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.bm25_rankings import read_candidates
-from pyserini_ance.recipe.evaluation_settings import RERANK_SUFFIX, parse_measures
+from pyserini_ance.recipe.evaluation_settings import RERANK_SUFFIX
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.run_log import RunLog
@@ -97,10 +97,12 @@ class FinalEvaluator:
 
     def _rerank(self, row: str, split: Split, snapshot: Snapshot, queries: np.ndarray) -> None:
         """Rerank the split's candidates with the same scores; `queries`: (Q, D) float32."""
-        rerank, bm25 = self.recipe.final_evaluation.rerank[split.name], self.run.ranking(BM25, split.name)
+        ranking = self.recipe.final_evaluation.rerank[split.name]
+        if ranking == BM25:
+            ranking = self.run.ranking(BM25, split.name)
 
         def write() -> None:
-            candidates = read_candidates(rerank, split, self.data.collection, bm25)
+            candidates = read_candidates(Path(ranking), split, self.data.collection)
             pairs = np.nonzero(candidates != PADDING)
             scores = np.full(candidates.shape, -np.inf, np.float32)
             scores[pairs] = snapshot.score(queries, pairs[0], candidates[pairs])
@@ -178,7 +180,7 @@ class FinalEvaluator:
         test, name = self.recipe.final_evaluation, split.name
         rankings = [(name, self.run.ranking(row, name), test.measures_of(name))]
         if name in test.reranked and (reranked := self.reranked_file(row, name)).exists():
-            rankings.append((f"{name}{RERANK_SUFFIX}", reranked, parse_measures(test.rerank[name].measures)))
+            rankings.append((f"{name}{RERANK_SUFFIX}", reranked, test.rerank_measures_of(name)))
         values: dict[str, float] = {}
         for column, path, measures in rankings:
             run = read_run(path)
@@ -217,10 +219,8 @@ class FinalEvaluator:
                     yield from ((query, document, score) for document, score in documents.items())
 
         def write() -> None:
-            from pyserini_ance.pyserini_bridge.searchers import DECIMALS
-
             for split in self.recipe.final_evaluation.split:
-                write_run(self.run.ranking(HYBRID, split), fused(split), HYBRID, DECIMALS)
+                write_run(self.run.ranking(HYBRID, split), fused(split), HYBRID)
 
         self.world.on_main(write)
         return self.measure(HYBRID, time.perf_counter() - start)

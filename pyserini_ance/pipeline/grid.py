@@ -163,7 +163,9 @@ class GridRuns:
                     raise ValueError(
                         f"stages.{stage} starts from {other}, which comes later in the grid; list it first"
                     )
-                changed = start.model_dump(mode="json", exclude={"recipe"}) | {"run": str(self.folder / run)}
+                changed = start.model_dump(mode="json", exclude={"recipe"}) | {
+                    "folder": str(self.folder / run)
+                }
                 starts.append(f"stages.{stage}.init_from={json.dumps(changed)}")
             started = load_recipe(source, *overrides, *starts).recipe
             # A start from the same recipe's run in this grid makes no variant.
@@ -173,7 +175,7 @@ class GridRuns:
 
     def _required_runs(self, recipe: Recipe) -> set[str]:
         origins = (settings.init_from for settings in recipe.stages.values())
-        runs = (Path(origin.run) for origin in origins if isinstance(origin, InitFrom) and origin.run)
+        runs = (Path(origin.folder) for origin in origins if isinstance(origin, InitFrom) and origin.folder)
         return {run.name for run in runs if run.parent == self.folder}
 
     def _part(self, recipes: Mapping[str, Recipe], only: Shard) -> list[str]:

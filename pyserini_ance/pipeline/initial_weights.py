@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.load_save import continue_encoder, read_side_file
+from pyserini_ance.encoders.family import SIDE_FILE
+from pyserini_ance.encoders.load_save import continue_encoder
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.find import shipped
 from pyserini_ance.recipe.init_from import InitFrom
@@ -50,24 +51,23 @@ class WeightsOrigin:
 def find_weights(init_from: InitFrom) -> WeightsOrigin:
     """The encoder that `init_from` names, verified by its manifest and the run's decisions.
 
-    It is the folder `RUN/model`, the encoder of a checkpoint, or the result of a run's stage. Raises
+    It is a saved encoder (`RUN/model`, or that of a checkpoint), or the result of a run's stage. Raises
     FileNotFoundError if it does not exist, with the command that makes it; RuntimeError if it is unfinished
     or damaged.
     """
-    if folder := init_from.folder:
-        if not folder.is_dir():
-            raise FileNotFoundError(
-                f"{folder} is not a folder; expected RUN/model, or the encoder folder of a checkpoint"
-            )
-        read_side_file(folder)
+    folder = init_from.folder
+    if folder and (folder / SIDE_FILE).exists():
+        if init_from.stage:
+            raise ValueError(f"{folder} is a saved encoder, which has no stages; remove `stage`")
         if folder.name == checkpoint.ENCODER and is_complete(folder.parent):
             return WeightsOrigin(folder, Checkpoint.open(folder.parent).weights)
         return WeightsOrigin(folder, checkpoint.weights_of(folder))
     run = source_run(init_from)
     if not (run.state.exists() and run.recipe.exists()):
-        of_folder = (name for name in shipped() if run_folder(name) == init_from.run)
-        recipe = init_from.recipe or next(of_folder, None) or f"RECIPE --output {init_from.run}"
-        raise NoRun(f"{run.folder} holds no run; make it with: pyserini-ance train {recipe}")
+        of_folder = (name for name in shipped() if run_folder(name) == folder)
+        recipe = init_from.recipe or next(of_folder, None) or f"RECIPE --output {folder}"
+        no_encoder = "" if init_from.recipe else " and no saved encoder"
+        raise NoRun(f"{run.folder} holds no run{no_encoder}; make it with: pyserini-ance train {recipe}")
     stages = list(run.read_recipe().stages)
     stage = init_from.stage or stages[-1]
     if stage not in stages:
@@ -91,7 +91,7 @@ def describe_initial_weights(recipe: Recipe, trained_first: Container[Path] = ()
     it; none for those of the run directories `trained_first`."""
     lines = []
     for external in recipe.external_starts.values():
-        if external.folder or source_run(external).folder not in trained_first:
+        if source_run(external).folder not in trained_first:
             try:
                 found = find_weights(external).describe()
             except (ValueError, OSError, RuntimeError) as error:

@@ -1,6 +1,7 @@
 """Mine negatives with one encoder over one collection, without training: no recipe, no run directory."""
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,21 +16,30 @@ from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.negatives.mix import Mix
+from pyserini_ance.negatives.rankings import Bm25 as Bm25Source
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.source import MiningContext, Source, TableSource, mine_in_shares
+from pyserini_ance.negatives.source import (
+    MiningContext,
+    Source,
+    TableSource,
+    mine_in_shares,
+    warning_of_random_negatives,
+)
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pipeline.bm25_rankings import Bm25Request, cached_rankings
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives
 from pyserini_ance.pipeline.preparation import tokenize_together
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_class
-from pyserini_ance.recipe.load import merge, read_component, read_yaml
+from pyserini_ance.recipe.load import merge, read_component
 from pyserini_ance.recipe.models import Bm25, Encoding
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.teacher_training import TRAINED
+from pyserini_ance.recipe.yaml_text import read_yaml
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.storage.publish import leased, remove_unless_leased
 
+log = logging.getLogger(__name__)
 GENERATION = "mined"
 
 
@@ -194,7 +204,7 @@ def mine_negatives(
             f"split {split!r} has no judgments, so its positives cannot be removed from its negatives; add "
             "qrels to it"
         )
-    anchor_set = AnchorSet.of(collection, split, "query")
+    anchor_set = AnchorSet.of(collection, chosen, "query")
     source.check_data(anchor_set)
     context = MiningContext(GENERATION, key=(seed, 0, 0, 0, 0))
     draw_rng = random_stream("negatives", seed, 0, 0, 0, 1)  # stages count their terms from 1
@@ -211,11 +221,10 @@ def mine_negatives(
     data = tokenize_together(encoder.family, cache, TrainSplit(splits=(split,)), collection, world)
     if "bm25" in source.needs:
         # Hits that leave `top_k` candidates after positives and filters; a filter's teacher has the default.
-        most_positives = anchor_set.known_positives.largest[1]
         hits = [
-            part.max_candidates(0) + most_positives + getattr(part, "filtered_candidates", 0)
+            part.top_k + part.extra_candidates(anchor_set)
             for part in source.components
-            if part.kind == "bm25"
+            if isinstance(part, Bm25Source)
         ]
         bm25 = bm25.model_copy(update={"hits": max(hits, default=bm25.hits)})
         requests = [Bm25Request(split, bm25.hits)]
@@ -230,8 +239,10 @@ def mine_negatives(
         anchor_set = anchor_set.with_positives(table.promoted)
         chosen = anchor_set.split
         if isinstance(source, Mix):  # another of its sources may have found what one promotes
-            table = table.excluding(table.anchors, anchor_set.known_positives)
+            table = table.excluding(table.anchors, anchor_set)
     num_short = 0 if choose_all else source.check(table, collection, chosen)
+    if world.is_main and (warning := warning_of_random_negatives(table, num_short)):
+        log.warning(warning)
     rows = table.candidates if choose_all else source.draw(table.anchors, table, anchor_set, draw_rng)
     world.barrier()  # NFS removes no folder in which a process still has a file open
     world.on_main(lambda: remove_unless_leased(scratch))

@@ -93,7 +93,7 @@ def read_rankings(recipe: Recipe, collection: Collection) -> None:
     for anchor, of_anchor in recipe.anchored_sources:
         for source in (component for component in of_anchor.components if component.files):
             settings = {"negatives": source.model_dump(mode="json"), "data": data}
-            anchor_set = AnchorSet.of(collection, training, anchor)
+            anchor_set = AnchorSet.of(collection, collection.split(training), anchor)
             check = partial(source.read_ahead, collection, anchor_set)
             recorded(recipe.cache, settings, source.files, check)
 

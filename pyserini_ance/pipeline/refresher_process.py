@@ -167,11 +167,13 @@ def refresher_command(recipe: Recipe, run: RunDir) -> list[str]:
 def subprocess_environment(threads: int | None) -> dict[str, str]:
     """The environment of a subprocess: this process's without torchrun's variables, and `threads` for torch.
 
-    PYTHONPATH is this process's sys.path: the subprocess finds the modules of own classes as training does.
+    PYTHONPATH is this process's sys.path: the subprocess finds the modules of own classes as training does,
+    and `-m` does not put the working directory before it.
     """
     inherited = {name: value for name, value in os.environ.items() if not TORCHRUN.fullmatch(name)}
     paths = [os.path.abspath(path) for path in sys.path]
     inherited["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(os.path.exists, paths)))
+    inherited["PYTHONSAFEPATH"] = "1"
     return {**inherited, "OMP_NUM_THREADS": str(threads)} if threads else inherited
 
 

@@ -20,6 +20,7 @@ from pydantic import PositiveInt
 
 from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.data.known_positives import is_known_positive
+from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.encoders.cross_encoder_model import record_text, require_sentence_transformers
 from pyserini_ance.encoders.family import longest_input, quiet_transformers
 from pyserini_ance.encoders.hardware import resolve_precision
@@ -65,8 +66,8 @@ class MinedLists:
         known = is_known_positive(split.known_positives("query"), pairs[:, 0], pairs[:, 1:])[:, 0]
         self.collection, self.generations = collection, generations
         self.split = split.with_positives(pairs[~known])
-        positives = self.split.known_positives("query")
-        self.tables = [table.excluding(table.anchors, positives) for table in tables]
+        anchor_set = AnchorSet.of(collection, self.split, "query")
+        self.tables = [table.excluding(table.anchors, anchor_set) for table in tables]
 
     @property
     def queries(self) -> np.ndarray:

@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyserini_ance.encoders.hardware import usable_cores
 from pyserini_ance.pyserini_bridge.java import java_command
 from pyserini_ance.storage.files import whole_file
 from pyserini_ance.storage.progress import progress_bar
@@ -73,7 +74,7 @@ def _index(documents: Iterable[tuple[str, str]], folder: Path, settings: "Bm25",
     progress = progress_bar(iterable=documents, total=total, desc="BM25 documents", unit=" documents")
     with ExitStack() as stack:
         # A thread of Anserini reads a file. ASCII, so that no text depends on Java's encoding.
-        paths = [texts / f"{number}.jsonl" for number in range(settings.threads)]
+        paths = [texts / f"{number}.jsonl" for number in range(usable_cores())]
         files = [stack.enter_context(open(path, "w", encoding="ascii")) for path in paths]
         for id, contents in progress:
             files[received % len(files)].write(json.dumps({"id": id, "contents": contents}) + "\n")
@@ -81,7 +82,7 @@ def _index(documents: Iterable[tuple[str, str]], folder: Path, settings: "Bm25",
     # RM3 takes terms from document vectors, which BM25 does not need.
     more = ["-storeDocvectors"] if settings.rm3 else []
     kinds = ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator"]
-    places = ["-input", texts, "-index", folder, "-threads", settings.threads]
+    places = ["-input", texts, "-index", folder, "-threads", usable_cores()]
     output = _run(INDEX, *kinds, *places, *more)
     shutil.rmtree(texts)
     counts = {found[1]: int(found[2].replace(",", "")) for found in map(COUNTER.search, output) if found}
@@ -94,7 +95,7 @@ def _index(documents: Iterable[tuple[str, str]], folder: Path, settings: "Bm25",
 
 def _search(index: str, rankings: Sequence[Bm25Job], settings: "Bm25") -> None:
     """Write the rankings. Topics go by their numbers, so that ids never pass through Java."""
-    shared = ["-index", index, "-topicReader", "TsvString", "-threads", settings.threads]
+    shared = ["-index", index, "-topicReader", "TsvString", "-threads", usable_cores()]
     shared += ["-bm25", "-bm25.k1", settings.k1, "-bm25.b", settings.b]
     with tempfile.TemporaryDirectory(prefix="pyserini_ance.") as name:
         topics, run = Path(name) / "topics.tsv", Path(name) / "run"

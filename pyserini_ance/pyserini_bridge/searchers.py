@@ -39,7 +39,6 @@ def _timed(search: Callable[[str], object], queries: Sequence[str]) -> list[floa
 
 POOL = 1000  # hits of each ranking that are used, as in Pyserini
 RRF_K = 60
-DECIMALS = 9  # of fused scores: reciprocal ranks of neighbours differ by 1e-6 at rank 1,000
 Fused = tuple[str, str, float]  # query, document, score
 
 

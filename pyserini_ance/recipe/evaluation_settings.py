@@ -96,6 +96,7 @@ Score = Annotated[float, Field(ge=0, le=1)]
 Expect = Annotated[dict[Split, dict[MeasureName, Score]], BeforeValidator(lambda value: value or {})]
 
 RERANK_SUFFIX = "-rerank"  # `dev-rerank` is the ranking of split `dev`, reranked
+RERANK_HITS = 100  # as in TREC DL's reranking task
 PER_SPLIT_KEYS = ("measures", "query_measures", "rerank")  # the keys with a value for each split
 
 Row = Literal["bm25", "untrained", "start", "stages", "hybrid"]
@@ -109,17 +110,6 @@ Measures = Annotated[
     dict[str, tuple[str, ...]] | tuple[str, ...],
     expected("a list of measures, or one for each split, for example {dev: [RR@10], dl19: [nDCG@10]}"),
 ]
-
-
-class Rerank(Settings):
-    """Reranking: the first documents of a ranking in the order of the model's scores."""
-
-    file: Path | None = None
-    """The ranking, in any format of data/rankings.py; null: BM25's ranking of the split."""
-    hits: PositiveInt = 100
-    """Documents of each query that are reranked."""
-    measures: tuple[str, ...] = ("nDCG@10",)
-    """The measures of the reranked ranking."""
 
 
 class FinalEvaluation(Settings):
@@ -139,8 +129,9 @@ class FinalEvaluation(Settings):
     query_measures: Measures = ()
     """Measures of query retrieval, for all splits or for each: every relevant document of the split ranks the
     split's queries (Li et al. 2021, DANCE)."""
-    rerank: dict[str, Rerank] = Field(default={})
-    """By split, the ranking that each model also reranks."""
+    rerank: dict[str, Literal["bm25"] | Path] = Field(default={})
+    """By split, the ranking whose first 100 documents each model also ranks, measured by the split's measures
+    of so many: `bm25`, or a file in any format of data/rankings.py."""
     hits: PositiveInt = 100
     """Documents that are retrieved for each query."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
@@ -166,11 +157,19 @@ class FinalEvaluation(Settings):
     def measures_of(self, split: str) -> list[Measure]:
         return parse_measures(_of_split(self.measures, split))
 
+    def rerank_measures_of(self, split: str) -> list[Measure]:
+        """The split's measures that look at no more documents than are reranked."""
+        return [
+            measure
+            for measure in self.measures_of(split)
+            if measure.params.get("cutoff", RERANK_HITS + 1) <= RERANK_HITS
+        ]
+
     def query_measures_of(self, split: str) -> list[Measure]:
         return parse_measures(_of_split(self.query_measures, split))
 
     @property
-    def reranked(self) -> dict[str, Rerank]:
+    def reranked(self) -> dict[str, Literal["bm25"] | Path]:
         """`rerank`, limited to the splits that are evaluated."""
         return {split: self.rerank[split] for split in self.split if split in self.rerank}
 
@@ -184,8 +183,8 @@ class FinalEvaluation(Settings):
         measures = [(split, measure) for split in self.split for measure in self.measures_of(split)]
         measures += [
             (f"{split}{RERANK_SUFFIX}", measure)
-            for split, rerank in self.reranked.items()
-            for measure in parse_measures(rerank.measures)
+            for split in self.reranked
+            for measure in self.rerank_measures_of(split)
         ]
         return {(split, str(measure)): self.column(split, measure) for split, measure in measures}
 

@@ -8,8 +8,8 @@ from pydantic import SerializerFunctionWrapHandler, field_validator, model_seria
 from pyserini_ance.recipe.components import Settings
 
 EXPECTED = (
-    "`initial`, `previous`, `{stage: NAME}`, `{run: FOLDER}` or `{recipe: NAME}` (either with `stage: NAME` "
-    "for the result of that stage instead of the last), or `{folder: ENCODER}`"
+    "`initial`, `previous`, `{stage: NAME}`, `{folder: RUN or ENCODER}` or `{recipe: NAME}` (a run also with "
+    "`stage: NAME` for the result of that stage instead of the last)"
 )
 
 Change = Literal["normalize", "layer_norm", "tokenization"]
@@ -19,14 +19,12 @@ class InitFrom(Settings):
     """Initial weights from an earlier stage of the recipe (`stage` alone), from another run, or from a saved
     encoder."""
 
-    run: Path | None = None
-    """A run directory; the result of its last stage, or of `stage`."""
+    folder: Path | None = None
+    """A run directory, for the result of its last stage or of `stage`; or the folder of a saved encoder."""
     recipe: str | None = None
     """A recipe whose run is in its default directory; the result of its last stage, or of `stage`."""
-    folder: Path | None = None
-    """A folder that holds a saved encoder."""
     stage: str | None = None
-    """A stage of `run` or `recipe`; without either, an earlier stage of this recipe."""
+    """A stage of the run in `folder`, or of `recipe`; without either, an earlier stage of this recipe."""
     allow_changes: tuple[Change, ...] = ()
     """Encoder settings that may differ from those the weights were trained with: DANCE starts to normalize
     vectors that ANCE trained without (Li et al. 2021), and ANCE reads documents by a template of their own
@@ -35,7 +33,7 @@ class InitFrom(Settings):
     @property
     def is_external(self) -> bool:
         """Whether the weights were made before this run."""
-        return bool(self.run or self.recipe or self.folder)
+        return bool(self.folder or self.recipe)
 
     def __str__(self) -> str:
         values = self.model_dump(mode="json")
@@ -44,17 +42,16 @@ class InitFrom(Settings):
             for key, value in values.items()
         )
 
-    @field_validator("run", "folder")
+    @field_validator("folder")
     @classmethod
     def expand_home(cls, path: Path | None) -> Path | None:
         return path and path.expanduser()
 
     @model_validator(mode="after")
     def check_one_origin(self) -> "InitFrom":
-        origins = [key for key in ("run", "recipe", "folder") if getattr(self, key)]
-        if len(origins) > 1 or (self.folder and self.stage) or not (origins or self.stage):
+        if (self.folder and self.recipe) or not (self.is_external or self.stage):
             raise ValueError(f"expected one origin: {EXPECTED}")
-        if self.allow_changes and not origins:
+        if self.allow_changes and not self.is_external:
             raise ValueError("`allow_changes` is for encoders from outside the recipe; remove it")
         return self
 

@@ -70,19 +70,6 @@ class RefresherProcess(Settings):
     after this many without training."""
 
 
-class Retention(Settings):
-    """Which files a run directory keeps.
-
-    Files that training still needs, or that another process reads, are always kept, as are each stage's best
-    checkpoint and the newest document vectors.
-    """
-
-    save_total_limit: PositiveInt = 1
-    """The number of newest checkpoints to keep of each stage, besides its best."""
-    keep_negatives: Annotated[PositiveInt | Literal["all"], expected("`all` or a number from 1")] = "all"
-    """The number of newest tables of negatives to keep, or `all`."""
-
-
 class Bm25(Settings):
     """BM25 by Pyserini: two rows of the results table (alone, and fused with the result), and the ranking of
     `bm25` negatives."""
@@ -91,8 +78,6 @@ class Bm25(Settings):
     """The saturation of term frequency."""
     b: float = Field(default=0.4, ge=0, le=1)
     """The strength of length normalization."""
-    threads: PositiveInt = 2
-    """CPU threads of indexing and search."""
     index: str = "build"
     """`build` (from the collection), a Lucene index folder, or the name of a prebuilt index."""
     hits: PositiveInt = 200
@@ -131,8 +116,11 @@ class Recipe(Settings):
     """The split, or the splits, to train on."""
     refresher: RefresherProcess = RefresherProcess()
     """The refresher process of `mode: async`."""
-    retention: Retention = Retention()
-    """Which files the run directory keeps."""
+    save_total_limit: PositiveInt = 1
+    """The number of newest checkpoints to keep of each stage, besides its best and those that are still
+    needed or read."""
+    keep_negatives: Annotated[PositiveInt | Literal["all"], expected("`all` or a number from 1")] = "all"
+    """The number of newest tables of negatives to keep, besides those that are still needed or read."""
     threads: PositiveInt | None = None
     """CPU threads of each training process, and of the refresher's; null: torch's choice."""
     seed: int = Field(default=42, ge=0)

@@ -9,14 +9,6 @@ from pyserini_ance.recipe.components import Settings, expected
 from pyserini_ance.recipe.splits import Splits
 
 
-class AfterSteps(Settings):
-    """Adopt the result of checkpoint S exactly at step S + `after_steps`: asynchronous, and yet the same in
-    every run."""
-
-    after_steps: PositiveInt
-    """Steps between the checkpoint and the adoption of its result."""
-
-
 class Product(Settings):
     """A result that is made from a checkpoint every `every_steps` steps: negatives, or a dev score."""
 
@@ -25,10 +17,11 @@ class Product(Settings):
     mode: Literal["sync", "async"] | None = "sync"
     """Made by the training processes, which wait for it (`sync`), or by a refresher process (`async`)."""
     adopt: Annotated[
-        AfterSteps | Literal["when_ready"] | None, expected("`when_ready` or `{after_steps: N}`", AfterSteps)
+        PositiveInt | Literal["when_ready"] | None, expected("`when_ready` or a number of steps from 1")
     ] = None
     """With `mode: async`, when the result is adopted: at the first step that finds it ready (`when_ready`),
-    or a fixed number of steps after its checkpoint; null: after `every_steps` steps."""
+    or exactly this many steps after its checkpoint, which gives the same weights in every run; null: after
+    `every_steps` steps."""
 
     @property
     def lag_steps(self) -> int | None:
@@ -37,7 +30,7 @@ class Product(Settings):
             return 0
         if self.adopt == "when_ready":
             return None
-        return self.adopt.after_steps if self.adopt else self.every_steps
+        return self.adopt or self.every_steps
 
     @property
     def staleness_steps(self) -> int | None:

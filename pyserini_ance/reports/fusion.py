@@ -11,7 +11,7 @@ from pyserini_ance.data.trec import Qrels, Run, read_run, write_run
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import BM25
-from pyserini_ance.pyserini_bridge.searchers import DECIMALS, METHODS, fuse
+from pyserini_ance.pyserini_bridge.searchers import METHODS, fuse
 from pyserini_ance.recipe.components import similar_name
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.reports import ranking_inputs
@@ -79,9 +79,9 @@ def fuse_rankings(
     fused = fuse(rankings, method, weight)
     hits = ((query, document, score) for query, of in fused.items() for document, score in of.items())
     output.parent.mkdir(parents=True, exist_ok=True)
-    write_run(output, hits, method, DECIMALS)
+    write_run(output, hits, method)
     label = method if weight is None else f"{method}, weight {weight:g}"
-    return [*rows, {"ranking": label, **judge(read_run(output))}], tried
+    return [*rows, {"ranking": label, **judge(fused)}], tried
 
 
 def _judge(

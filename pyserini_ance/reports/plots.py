@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pyserini_ance.reports.run_history import Series
+from pyserini_ance.storage.files import whole_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +100,8 @@ def plot_curves(curves: "Mapping[str, pd.DataFrame]", path: Path) -> None:
     for axes in (by_steps, by_minutes):
         axes.grid(alpha=0.3)
     figure.legend(*by_steps.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
-    figure.savefig(path)
+    with whole_file(path) as file:
+        figure.savefig(file, format=path.suffix[1:] or "svg")
 
 
 def running_mean(y: np.ndarray, width: int) -> np.ndarray:

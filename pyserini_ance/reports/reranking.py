@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from ir_measures import Measure
 
-from pyserini_ance.data.trec import Qrels, best_first, read_run, write_run
+from pyserini_ance.data.trec import Qrels, best_first, write_run
 from pyserini_ance.encoders.cross_encoder_model import Pair, record_text
 from pyserini_ance.evaluation.metrics import latency, row_of
 from pyserini_ance.evaluation.tables import BM25
@@ -25,7 +25,6 @@ from pyserini_ance.storage.progress import progress_bar
 
 Scorer = Callable[[Sequence[Pair]], np.ndarray]  # (P,) float32
 FIRST_STAGE = "first stage"  # the row of `measures.json` before reranking
-DECIMALS = 6  # of the scores in TREC runs
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ def rerank(
         }
         hits = ((query, document, score) for query, of in reranked.items() for document, score in of.items())
         write_run(path, hits, "pyserini_ance")
-        measured = ranked.measure(read_run(path), measures, qrels)
+        measured = ranked.measure(reranked, measures, qrels)
         spent = latency([sum(record["ms"][:position]) for record in records.values()])
         rows.append({"ranking": f"first {cutoff}", **measured, **spent})
     files.write_json(folder / "measures.json", {"queries": len(records), "rows": rows})
@@ -163,7 +162,7 @@ def merge_reranked(hits: dict[str, float], scores: Sequence[float]) -> dict[str,
     stage.
     """
     order = best_first(hits)
-    new = {document: round(score, DECIMALS) for document, score in zip(order, scores, strict=False)}
+    new = dict(zip(order, scores, strict=False))
     floor = np.floor(min(new.values()))
     rest = {document: float(floor - rank) for rank, document in enumerate(order[len(new) :], start=1)}
     return {document: new[document] for document in best_first(new)} | rest

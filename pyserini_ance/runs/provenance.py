@@ -16,7 +16,7 @@ from pyserini_ance.recipe.components import absolute
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.variant import DESCRIPTIVE_KEYS
+from pyserini_ance.recipe.variant import DESCRIPTIVE_KEYS, RETENTION_KEYS
 from pyserini_ance.runs.rundir import RunDir, run_folder
 from pyserini_ance.storage.files import sha256_json
 
@@ -138,7 +138,7 @@ def config_hash(recipe: Recipe) -> str:
 
 def hashed_settings(recipe: Recipe) -> dict[str, Any]:
     """The settings that `config_hash` is a digest of, as JSON values."""
-    irrelevant = dict.fromkeys(("seed", "retention", *DESCRIPTIVE_KEYS, *RUNTIME_KEYS), True)
+    irrelevant = dict.fromkeys(("seed", *RETENTION_KEYS, *DESCRIPTIVE_KEYS, *RUNTIME_KEYS), True)
     exclude: dict[str, Any] = {**irrelevant, "encoding": EXACT_SEARCH_KEYS}
     settings: dict[str, Any] = absolute(recipe).model_dump(mode="json", exclude=exclude)
     for name, init_from in source_runs(recipe).items():
@@ -159,11 +159,12 @@ def seeds_of(recipe: Recipe) -> tuple[int, ...]:
 
 
 def source_run(init_from: InitFrom) -> RunDir:
-    """The run that a stage takes its initial weights from: `run`, or the default directory of `recipe`."""
+    """The run that a stage takes its initial weights from: `folder`, unless that is a saved encoder's, or the
+    default directory of `recipe`."""
     if init_from.recipe:
         return RunDir(run_folder(load(init_from.recipe).recipe.name))
-    assert init_from.run is not None, "initial weights from a folder have no run"
-    return RunDir(init_from.run)
+    assert init_from.folder is not None, "initial weights from an earlier stage have no run"
+    return RunDir(init_from.folder)
 
 
 def source_runs(recipe: Recipe) -> dict[str, InitFrom]:
@@ -171,7 +172,5 @@ def source_runs(recipe: Recipe) -> dict[str, InitFrom]:
     return {
         name: stage.init_from
         for name, stage in recipe.stages.items()
-        if isinstance(stage.init_from, InitFrom)
-        and stage.starts_from_checkpoint
-        and not stage.init_from.folder
+        if isinstance(stage.init_from, InitFrom) and stage.init_from.is_external
     }

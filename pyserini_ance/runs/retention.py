@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
-from pyserini_ance.recipe.models import Recipe, Retention
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import in_use
 from pyserini_ance.runs.run_log import RunLog
@@ -19,18 +19,19 @@ from pyserini_ance.storage.publish import is_complete, remove_unless_leased
 def prune_stage(
     run: RunDir,
     stage: str,
-    keep: Retention,
+    recipe: Recipe,
     checkpoints: Collection[int],
     vectors: Collection[int],
     tables: Collection[int],
 ) -> None:
-    """Remove checkpoints, vectors and tables of `stage` that are not needed, read or kept by `keep`.
+    """Remove checkpoints, vectors and tables of `stage` that are neither needed, nor read, nor kept by
+    the recipe.
 
     `checkpoints`, `vectors` and `tables` are the steps whose checkpoints, vectors and tables training still
     needs.
     """
     complete = _complete(run.checkpoints, stage)
-    needed = {run.checkpoint(stage, step) for step in checkpoints} | set(complete[-keep.save_total_limit :])
+    needed = {run.checkpoint(stage, step) for step in checkpoints} | set(complete[-recipe.save_total_limit :])
     read = {run.checkpoint(stage, step) for step in vectors}
     needed_vectors = {Checkpoint.open(f, verify=False).document_weights[:16] for f in complete if f in read}
     if vectors:  # a teacher's vectors serve all refreshes
@@ -39,9 +40,9 @@ def prune_stage(
     unneeded += [
         f for f in sorted(run.scratch.glob("[!.]*")) if f.name.partition("-")[0] not in needed_vectors
     ]
-    if keep.keep_negatives != "all":
+    if recipe.keep_negatives != "all":
         generations = _complete(run.negatives, stage)
-        needed = {run.generation(stage, step) for step in tables} | set(generations[-keep.keep_negatives :])
+        needed = {run.generation(stage, step) for step in tables} | set(generations[-recipe.keep_negatives :])
         unneeded += [folder for folder in generations if folder not in needed]
     for folder in unneeded:
         remove_unless_leased(folder)
@@ -59,7 +60,7 @@ def clean_up(run: RunDir, recipe: Recipe) -> None:
         name = ended["stage"]
         adopted = log.decisions("adopt", name)
         tables = {record["checkpoint_step"] for record in in_use(recipe.stages[name], adopted)}
-        prune_stage(run, name, recipe.retention, {step_of(ended["result"])}, set(), tables)
+        prune_stage(run, name, recipe, {step_of(ended["result"])}, set(), tables)
         for folder in _complete(run.negatives, name):
             if step_of(folder.name) not in {record["checkpoint_step"] for record in adopted}:
                 remove_unless_leased(folder)

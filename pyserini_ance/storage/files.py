@@ -1,6 +1,7 @@
 """Durable writes: files are replaced as a whole, and a full disk is an error, never half a file.
 
-Whoever writes NAME holds the lock `.NAME.writing` and writes to `.NAME.unfinished`.
+Whoever writes NAME holds the lock `.NAME.writing` and writes to `.NAME.unfinished`. Symbolic links are
+followed. Pipes, devices and the streams of this process are written to, and never replaced.
 """
 
 import errno
@@ -11,10 +12,11 @@ import logging
 import math
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TextIO, cast
 
 from pyserini_ance.storage.locks import LockHeld, locked
 
@@ -94,7 +96,12 @@ def write_whole(path: Path, content: str | bytes) -> None:
     Readers see either the old file or the new one.
     """
     with whole_file(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+        file.write(_encoded(content) if isinstance(content, str) else content)
+
+
+def _encoded(text: str) -> bytes:
+    """UTF-8. The bytes of a path that are not UTF-8 become `\\udc..`, which JSON and YAML read again."""
+    return text.encode(errors="backslashreplace")
 
 
 @contextmanager
@@ -103,24 +110,51 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
     A path that ends in .gz is compressed: by this name it is unpacked when it is read.
     """
-    with path_in_errors(path), unfinished(path) as temporary:
-        with open(temporary, "wb") as file:
-            if path.suffix == ".gz":  # neither name nor time in it: equal texts are equal files
-                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
-                    yield cast(BinaryIO, packed)
-            else:
-                yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+    with path_in_errors(path), ExitStack() as stack:
+        stream = standard_stream(path)
+        if stream is not None:
+            stream.flush()  # what was printed before comes first
+            file = stack.enter_context(open(os.dup(stream.fileno()), "wb"))
+        elif is_written_in_place(path):
+            file = stack.enter_context(open(path, "wb"))
+        else:
+            file = stack.enter_context(open(stack.enter_context(_replacing(path)), "wb"))
+        if path.suffix == ".gz":  # neither name nor time in it: equal texts are equal files
+            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+                yield cast(BinaryIO, packed)
+        else:
+            yield file
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Yield the name of a temporary file, which is synced and replaces `path`, or what `path` links to."""
+    target = Path(os.path.realpath(path))
+    with unfinished(target) as temporary:
+        yield temporary
+        sync(temporary)
+        os.replace(temporary, target)
+
+
+def is_written_in_place(path: Path) -> bool:
+    """Whether `path` is a pipe, a device, a folder, or this process's standard output or error."""
+    return path.exists() and (not path.is_file() or standard_stream(path) is not None)
+
+
+def standard_stream(path: Path) -> TextIO | None:
+    """Standard output or error, if `path` is the same file, such as /dev/stdout or /dev/fd/2."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None:
+            with suppress(OSError, ValueError):  # closed; or there is no file `path`
+                if os.path.samestat(os.stat(path), os.fstat(stream.fileno())):
+                    return stream
+    return None
 
 
 def copy_whole(source: Path, path: Path) -> None:
     """Copy `source` to `path` with the guarantees of `write_whole`, whatever its size."""
-    with path_in_errors(path), unfinished(path) as temporary:
-        shutil.copyfile(source, temporary)
-        sync(temporary)
-        os.replace(temporary, path)
+    with open(source, "rb") as original, whole_file(path) as file:
+        shutil.copyfileobj(original, file)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -170,7 +204,7 @@ def append_json_line(path: Path, value: Any, durable: bool = False) -> None:
         if file.read(1) not in (b"", b"\n"):
             file.seek(0)
             file.truncate(file.read().rfind(b"\n") + 1)
-        file.write(json.dumps(value, ensure_ascii=False).encode() + b"\n")
+        file.write(_encoded(json.dumps(value, ensure_ascii=False)) + b"\n")
         if durable:
             file.flush()
             os.fsync(file.fileno())
@@ -204,7 +238,7 @@ def sha256_file(path: Path) -> str:
 
 def sha256_json(value: Any) -> str:
     """Hex digest of a JSON value; the order of keys does not matter."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    return hashlib.sha256(_encoded(json.dumps(value, sort_keys=True, ensure_ascii=False))).hexdigest()
 
 
 def reset_mode(path: Path) -> None:

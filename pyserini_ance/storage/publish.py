@@ -28,8 +28,9 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
     Another process that makes `folder` is waited for. Raises FileExistsError when `folder` is then not empty.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with files.unfinished(folder) as temporary:
+    target = Path(os.path.realpath(folder))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with files.unfinished(target) as temporary:
         if folder.exists() and any(folder.iterdir()):
             raise FileExistsError(f"{folder} exists and is not empty; remove it or pass another folder")
         temporary.mkdir()
@@ -41,8 +42,8 @@ def whole_folder(folder: Path) -> Iterator[Path]:
             if path.is_file():
                 files.reset_mode(path)
             files.sync(path)
-        os.rename(temporary, folder)
-        files.sync(folder.parent)
+        os.rename(temporary, target)
+        files.sync(target.parent)
 
 
 def is_complete(folder: Path) -> bool:

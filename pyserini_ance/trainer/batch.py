@@ -142,7 +142,7 @@ def plan_batch(
             anchor_set, table = anchor_sets[term.anchor], tables.get((name, position))
             if table is not None and anchor_set.judged is not None:
                 # Without candidates that another table promoted to positives of these anchors.
-                table = table.excluding(anchors, anchor_set.known_positives)
+                table = table.excluding(anchors, anchor_set)
             rng = random_stream("negatives", seed, stage_index, step, index, position)
             if getattr(source, "rolling", False) and table is not None:
                 key = (seed, stage_index, index, position)

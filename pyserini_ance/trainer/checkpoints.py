@@ -83,7 +83,7 @@ class StageCheckpoints:
         best = {p.best_step for p in (published, progress)}
         checkpoints = {published.step, *pending, *(step for step in best if step is not None)}
         vectors = {published.step, *pending}
-        prune_stage(self.run, self.name, self.recipe.retention, checkpoints, vectors, tables)
+        prune_stage(self.run, self.name, self.recipe, checkpoints, vectors, tables)
 
     def result(self, progress: TrainingProgress) -> Checkpoint:
         """End the stage; return its result: with `keep_best` the best checkpoint by dev, else the last."""
@@ -98,6 +98,5 @@ class StageCheckpoints:
         end = {"result": result.folder.name, "weights": result.weights}
         self.log.decide("stage_end", stage=self.name, step=progress.step, **end)
         tables = set(self.refreshes.negatives.table_steps.values())
-        retention = self.recipe.retention
-        self.world.on_main(lambda: prune_stage(self.run, self.name, retention, {step}, {step}, tables))
+        self.world.on_main(lambda: prune_stage(self.run, self.name, self.recipe, {step}, {step}, tables))
         return result

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.data.known_positives import KnownPositives, grades_of, is_known_positive
+from pyserini_ance.data.known_positives import grades_of, is_known_positive
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.encoders.encoder import to_device
@@ -37,13 +37,14 @@ def term_losses(
     """
     losses = {}
     for name, term in terms.items():
-        rows, known_positives = batch.terms[name], anchor_sets[term.anchor].known_positives
+        rows, anchor_set = batch.terms[name], anchor_sets[term.anchor]
         if term.regularizer is not None:
             losses[name] = term.regularizer(*_regularized(batch, rows, vectors, passages))
             continue
-        columns, labels, mask = _pool(rows, known_positives, term.in_batch_negatives)
+        columns, labels, mask = _pool(rows, anchor_set, term.in_batch_negatives)
         if term.loss.graded:
-            labels = labels * grades_of(known_positives, rows.anchors, np.broadcast_to(columns, labels.shape))
+            known_positives, all_columns = anchor_set.known_positives, np.broadcast_to(columns, labels.shape)
+            labels = labels * grades_of(known_positives, rows.anchors, all_columns)
         anchors = batch.positions(rows.anchor, rows.anchors)
         columns = batch.positions(rows.candidate, columns)
         if passages is None:
@@ -155,23 +156,23 @@ def _best_scores(
     return scores.masked_fill(~to_device(scores.device, mask)[0], -torch.inf).max(-1).values
 
 
-def _pool(
-    rows: TermRows, known_positives: KnownPositives, in_batch: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _pool(rows: TermRows, anchor_set: AnchorSet, in_batch: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows (columns,) or (B, columns), labels (B, columns) bool, and mask (B, columns) bool.
 
     Each anchor's own positives (B, P), then its own negatives (B, n); known positives are labelled in both.
     In batch: all candidates drawn for any anchor of the batch, as many times as they were drawn. The
-    positives of an anchor are then those in its own pool; their copies elsewhere and its other known
-    positives are masked.
+    positives of an anchor are then those in its own pool; what else may not be its negative is masked.
     """
     columns = np.concatenate([rows.positives, rows.negatives], axis=1)
-    if not in_batch:
-        return columns, is_known_positive(known_positives, rows.anchors, columns), columns != PADDING
-    own = np.repeat(np.eye(len(columns), dtype=bool), columns.shape[1], axis=1)
-    columns = columns.ravel()
-    known = is_known_positive(known_positives, rows.anchors, np.broadcast_to(columns, own.shape))
-    return columns, own & known, (columns != PADDING) & (own | ~known)
+    candidates, own = columns, np.ones(columns.shape, bool)
+    if in_batch:
+        own = np.repeat(np.eye(len(columns), dtype=bool), columns.shape[1], axis=1)
+        columns = columns.ravel()
+        candidates = np.broadcast_to(columns, own.shape)
+    known = is_known_positive(anchor_set.known_positives, rows.anchors, candidates)
+    labels = own & known
+    never = anchor_set.never_negative(rows.anchors, candidates, known)
+    return columns, labels, (columns != PADDING) & (labels | ~never)
 
 
 def _false_negatives(scores: Tensor, targets: Tensor, valid: Tensor, margin: float) -> Tensor:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyserini_ance.distributed.world import World
+from pyserini_ance.negatives.source import warning_of_random_negatives
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.negatives.teachers.base import TeacherScores
 from pyserini_ance.recipe import refresh_settings
@@ -68,6 +69,10 @@ class NegativeTables(RefreshQueue[Generation]):
         self._use(generation, step)
         about = {"age_steps": step - request.step, "waited_seconds": round(waited_seconds, 3)}
         self.log.metric("generation", **adoption, **about, **generation.report)
+        for key, table in generation.tables.items() if self.world.is_main else ():
+            num_short = generation.report["tables"][published.table_name(key)]["short_queries"]
+            if warning := warning_of_random_negatives(table, num_short):
+                log.warning("stage %s, step %d: %s", self.stage_name, request.step, warning)
         log.debug(
             f"stage {self.stage_name}, step {step}: negatives of step {request.step}; "
             f"waited {waited_seconds:.1f} s; {generation.describe()}"

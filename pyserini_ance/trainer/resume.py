@@ -9,7 +9,7 @@ from pyserini_ance.data.collection import Collection
 from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.components import absolute
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.variant import DESCRIPTIVE_KEYS, differences
+from pyserini_ance.recipe.variant import DESCRIPTIVE_KEYS, RETENTION_KEYS, differences
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, newest_progress
 from pyserini_ance.runs.generation import ProductKind
 from pyserini_ance.runs.provenance import RUNTIME_KEYS
@@ -153,7 +153,7 @@ def read_replay(decisions: Path, recipe: Recipe) -> str:
     if missing := ", ".join(sorted(recipe.stages.keys() - ended)):
         raise ValueError(f"{given} it records no end of stage {missing}; replay a finished run")
     run = RunDir(decisions.parent)
-    if run.recipe.exists() and differing_settings(run, recipe, "name", "retention"):
+    if run.recipe.exists() and differing_settings(run, recipe, "name", *RETENTION_KEYS):
         cure = f"replay it with: pyserini-ance train {run.recipe}"
         raise ValueError(f"{given} that run has another recipe; {cure}")
     return decisions.read_text(encoding="utf-8")

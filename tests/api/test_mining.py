@@ -93,11 +93,12 @@ def by_teacher(teacher, then: str) -> dict:
     return {"kind": "teacher", "teacher": teacher, "max_score": 2.5, "then": then}
 
 
-def test_filters_report_what_they_removed(mine):
+def test_filters_report_what_they_removed(mine, caplog):
     filters = ["duplicates", {"kind": "relative_margin", "margin": 0.05}]
     mined = mine({"kind": "ann", "top_k": 8, "on_shortage": "fill_random"}, filters, num_negatives=8)
     assert mined.dropped.keys() == {"known positives", "duplicates", "relative_margin"}
     assert mined.dropped["known positives"] == 16 and (mined.rows != PADDING).all()
+    assert caplog.text.count(f"{mined.num_short} of 15 queries") == caplog.text.count("random negatives") == 1
     described = mined.describe()
     assert "| relative_margin" in described and "| ann " in described
     assert "\n- candidates per query: " in described and "\n- candidates removed: " in described

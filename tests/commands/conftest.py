@@ -1,5 +1,3 @@
-"""Finished runs for commands that read runs."""
-
 import pytest
 
 

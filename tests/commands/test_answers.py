@@ -1,52 +1,24 @@
-"""The command on a run directory whose passages and questions are DPR's, with rankings written by hand."""
-
-import json
-
 import pytest
-from helpers.small_set import ONE_STEP
+from helpers.asked_set import make_asked_recipe
+from helpers.small_set import ONE_STEP, make_finished_run
 
 from pyserini_ance.commands.evaluate import main
-from pyserini_ance.data.formats.dpr import Dpr
-from pyserini_ance.recipe.load import dump
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json
-
-PASSAGES = "id\ttext\ttitle\n1\tAaron is a prophet.\tA\n2\tThe year 1984.\tB\n3\tIt was 1985.\tC\n"
 
 
 @pytest.fixture
 def run(small_recipe, tmp_path) -> RunDir:
-    """The dev question is relevant to passage 2; bm25 ranks it second, the trained row first."""
-    (tmp_path / "psgs.tsv").write_text(PASSAGES)
-    record = {
-        "question": "which year",
-        "answers": ["1984"],
-        "positive_ctxs": [{"passage_id": "2"}],
-        "hard_negative_ctxs": [],
+    """BM25 ranks answers to two of the four test questions second, the trained row to one of them first."""
+    recipe = make_asked_recipe(small_recipe, tmp_path, {"only": ONE_STEP}, {"measures": ["Success@2"]})
+    rankings = {
+        "runs/bm25.test.trec": "0 Q0 p1 1 2.0 t\n0 Q0 p4 2 1.0 t\n1 Q0 p1 1 2.0 t\n1 Q0 p3 2 1.0 t\n",
+        "runs/only.test.trec": "0 Q0 p4 1 2.0 t\n0 Q0 p1 2 1.0 t\n",
     }
-    (tmp_path / "dev.json").write_text(json.dumps([record]))
-    splits = {name: {"questions": str(tmp_path / "dev.json")} for name in ("train", "dev")}
-    data = {"kind": "dpr", "passages": str(tmp_path / "psgs.tsv"), "splits": splits}
-    recipe = small_recipe(
-        {"only": ONE_STEP},
-        data=data,
-        final_evaluation={"split": "dev", "measures": ["Success@2"]},
-        cache=str(tmp_path / "cache"),
-    )
-    made = RunDir(tmp_path / "run")
-    made.create(dump(recipe))
-    write_json(made.environment, {"data": {"digest": Dpr.model_validate(data).read().digest}})
-    made.run_files.mkdir()
-    made.ranking("bm25", "dev").write_text("0 Q0 3 1 2.0 t\n0 Q0 2 2 1.0 t\n")
-    made.ranking("only", "dev").write_text("0 Q0 2 1 2.0 t\n0 Q0 3 2 1.0 t\n")
+    made = make_finished_run(tmp_path / "run", recipe, {}, rankings)
+    rows = [{"row": "bm25"}, {"row": "only"}]
     write_json(
-        made.measures,
-        {
-            "recipe": "small",
-            "config_hash": "v",
-            "measures": ["Success@2"],
-            "rows": [{"row": "bm25"}, {"row": "only"}],
-        },
+        made.measures, {"recipe": "small", "config_hash": "v", "measures": ["Success@2"], "rows": rows}
     )
     return made
 
@@ -56,18 +28,18 @@ def test_rows_of_the_results_table(run, capsys):
     assert capsys.readouterr().out == (
         "| row  | split | questions | Success@1 | Success@2 |\n"
         "| ---- | ----- | --------: | --------: | --------: |\n"
-        "| bm25 | dev   |         1 |    0.0000 |    1.0000 |\n"
-        "| only | dev   |         1 |    1.0000 |    1.0000 |\n"
+        "| bm25 | test  |         4 |    0.0000 |    0.5000 |\n"
+        "| only | test  |         4 |    0.2500 |    0.2500 |\n"
         "\n"
         "- Success@k: share of the questions with an answer in one of the first k passages\n"
     )
 
 
 def test_any_ranking_of_unjudged_questions(run, tmp_path, capsys):
-    (tmp_path / "test.csv").write_text("which year\t['1985']\nwho\t['Aaron']\n")
-    ranking = tmp_path / "test.trec"
-    ranking.write_text("0 Q0 2 1 2.0 t\n0 Q0 3 2 1.0 t\n1 Q0 1 1 1.0 t\n")
-    asked = ["--run", str(ranking), "--questions", str(tmp_path / "test.csv")]
+    (tmp_path / "other.csv").write_text("which year\t['1985']\nwho\t['Apple']\n")
+    ranking = tmp_path / "other.trec"
+    ranking.write_text("0 Q0 p4 1 2.0 t\n0 Q0 p5 2 1.0 t\n1 Q0 p1 1 1.0 t\n")
+    asked = ["--run", str(ranking), "--questions", str(tmp_path / "other.csv")]
     main(["--answers", str(run.folder), *asked, "--measures", "Success@1", "Success@2"])
     last = capsys.readouterr().out.splitlines()[2]
     assert [cell.strip() for cell in last.split("|")[1:-1]] == [str(ranking), "2", "0.5000", "1.0000"]

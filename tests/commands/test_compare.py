@@ -51,14 +51,6 @@ def test_a_curve_for_each_row(runs, capsys, tmp_path, monkeypatch):
     assert path == tmp_path / "curve.svg" and capsys.readouterr().out.endswith(f"drawn: {path}\n")
 
 
-def test_an_unfinished_run_is_named(runs, tmp_path):
-    (tmp_path / "3" / "measures.json").unlink()
-    with pytest.raises(FileNotFoundError, match=f"{tmp_path}/3 is not a finished run"):
-        compare.main(runs)
-    with pytest.raises(FileNotFoundError, match="runs/typo: no such folder; pass a run directory"):
-        compare.main(["runs/typo"])
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -1,5 +1,3 @@
-"""The command on two run directories over the small collection, with rankings written by hand."""
-
 import pytest
 from helpers.small_set import ONE_STEP, make_finished_run
 

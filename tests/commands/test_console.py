@@ -1,3 +1,4 @@
+import io
 import subprocess
 import sys
 
@@ -55,6 +56,16 @@ def test_one_process_per_host_reports_the_error_of_all(local_rank, error, said, 
     with pytest.raises(SystemExit, match="1"):
         console.run(lambda: _raise(error))
     assert (f"error: {error}" in capsys.readouterr().err) == said
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+def test_a_character_that_the_console_cannot_show_is_no_error(monkeypatch, encoding):
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding)
+    monkeypatch.setattr(sys, "stdout", stdout)
+    with pytest.raises(SystemExit, match="0"):
+        console.run(lambda: print("é 検 \udce9"))
+    printed = stdout.buffer.getvalue().decode(encoding)
+    assert printed.replace(r"\xe9", "é").replace(r"\u691c", "検") == "é 検 \\udce9\n"
 
 
 def test_torchrun_gets_the_reason(tmp_path, monkeypatch):

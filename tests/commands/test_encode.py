@@ -48,7 +48,6 @@ def encoder(tiny_bert, tmp_path_factory):
 
 @pytest.fixture
 def encode(forked_python):
-    """Run `pyserini-ance encode` with flags."""
 
     def run(*flags) -> subprocess.CompletedProcess:
         command = [*forked_python, "-m", "pyserini_ance", "encode", *map(str, flags)]
@@ -95,38 +94,12 @@ def test_processes_write_one_folder(run_processes, read_index, encoder, tmp_path
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("format", ["faiss", "parquet", "jsonl"])
-def test_a_shard_that_is_killed_is_not_there_and_is_made_by_the_next_call(encoder, tmp_path, capsys, format):
-    corpus, output = tmp_path / "corpus.jsonl", tmp_path / "shards"
-    records = ({"id": f"d{i}", "contents": f"Text {i} " * (i % 7 + 1)} for i in range(4000))
-    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
-    shared = [str(flag) for flag in ("--corpus", corpus, "--encoder", encoder, "--format", format)]
-    command = [*shared, "--shard", "1/2", "--output", str(output / "1")]
-    process = subprocess.Popen([sys.executable, "-m", "pyserini_ance", "encode", *command])
-    until(lambda: list(output.glob(".*/vectors")), seconds=200)
-    process.kill()
-    assert process.wait() == -9
-    assert {path.name for path in output.iterdir()} == {".1.scratch.unfinished", ".1.scratch.writing"}
-
-    main(command)
-    assert [path.name for path in output.iterdir()] == ["1"]
-    main([*shared, "--shard", "2/2", "--output", str(output / "2")])
-    main([*shared, "--output", str(tmp_path / "whole")])
-    capsys.readouterr()
-    main(["--merge", str(output / "2"), str(output / "1"), "--output", str(tmp_path / "merged")])
-    assert capsys.readouterr().out == f"{tmp_path}/merged: 4,000 rows of 2 shards\n"
-    whole, merged = (
-        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("whole", "merged")
-    )
-    assert merged == whole
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
-    ("format", "glob"), [("parquet", ".1.*/part-*"), ("jsonl", ".1.*/.embeddings.jsonl*")]
+    ("format", "glob"),
+    [("faiss", ".*/vectors"), ("parquet", ".1.*/part-*"), ("jsonl", ".1.*/.embeddings.jsonl*")],
 )
-def test_a_shard_that_is_killed_while_its_file_is_written(encoder, tmp_path, format, glob):
-    """The files are on their way when it is killed: the first is there, the folder not yet."""
+def test_a_shard_that_is_killed_is_not_there_and_is_made_by_the_next_call(encoder, tmp_path, format, glob):
+    """While it encodes, and while its files are written."""
     corpus, output = tmp_path / "corpus.jsonl", tmp_path / "shards"
     corpus.write_text(CORPUS_LINES)
     flags = ["--corpus", corpus, "--encoder", encoder, "--format", format, "--shard", "1/2"]

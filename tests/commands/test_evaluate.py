@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 
@@ -58,13 +59,11 @@ def test_each_query_and_json(flags, capsys, tmp_path):
     }
 
 
-def test_a_query_may_be_called_all(capsys, tmp_path):
-    (tmp_path / "qrels.txt").write_text("all 0 d1 1\nq2 0 d1 1\n")
-    (tmp_path / "run.txt").write_text("all Q0 d1 1 2.0 t\n")
-    files = ["--run", str(tmp_path / "run.txt"), "--qrels", str(tmp_path / "qrels.txt")]
-    evaluate.main([*files, "--per-query", "--measures", "RR@10"])
-    out = capsys.readouterr().out
-    assert "| all   | 1.0000 |\n| q2    | 0.0000 |\n| all   | 0.5000 |" in out
+def test_measures_are_written_to_standard_output_and_the_table_to_standard_error(flags, capfd, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    evaluate.main([*flags, "--output", "/dev/stdout"])
+    said = capfd.readouterr()
+    assert json.loads(said.out)["queries"] == 2 and "| 0.2500 |" in said.err
 
 
 def test_several_runs_are_rows_with_holes_and_overlap(flags, capsys, tmp_path):

@@ -74,8 +74,10 @@ def test_files_and_rows(run, tmp_path, capsys):
     qrels, file = tmp_path / "qrels.txt", tmp_path / "own.trec"
     qrels.write_text("test-1 0 green 1\n")
     file.write_text(BM25.format("test"))
-    flags = f"--output {tmp_path}/fused.trec --method hybrid --weight 0.1 --measures P@1".split()
+    (tmp_path / "link").symlink_to("fused.trec")
+    flags = f"--output {tmp_path}/link --method hybrid --weight 0.1 --measures P@1".split()
     fuse.main([str(file), str(file.with_name("run")), "--qrels", str(qrels), *flags])
+    assert (tmp_path / "link").is_symlink() and "test-1 Q0 " in (tmp_path / "fused.trec").read_text()
     assert cells(table_lines(capsys.readouterr().out)[-1]) == ["hybrid, weight 0.1", "1.0000"]
 
 

@@ -1,5 +1,3 @@
-"""`pyserini-ance mine` as a user runs it, with a small collection and a random model."""
-
 import json
 import re
 
@@ -48,20 +46,6 @@ def test_the_command_writes_what_the_function_mines(files, tiny_bert, tmp_path):
         encoder, collection, source, num_negatives=2, seed=3, encoding={"precision": "fp32"}, cache=files[7]
     )
     assert lines(tmp_path) == mined.to_dataset().to_list()
-
-
-@pytest.mark.parametrize("source", ["lookahead", "random", "{kind: mix, sources: [{kind: ann, top_k: 9}]}"])
-def test_other_sources(files, tmp_path, source):
-    mine.main([*files, "--source", source, "--num-negatives", "1", "--format", "tevatron"])
-    assert {len(line["negative_passages"]) for line in lines(tmp_path)} == {1}
-
-
-def test_the_number_of_negatives_is_given_once(files, tmp_path):
-    source = ["--source", "{kind: ann, top_k: 10, num_negatives: 2}"]
-    mine.main([*files, *source])
-    assert [*lines(tmp_path)[0]] == ["anchor", "positive", "negative_1", "negative_2"]
-    with pytest.raises(ValueError, match="num_negatives is 8, but 2 in the settings of the source"):
-        mine.main([*files, *source, "--num-negatives", "8"])
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-"""The command with a random cross-encoder, against one pair at a time."""
-
 import json
 
 import pytest
@@ -8,8 +6,7 @@ from helpers.small_set import ONE_STEP, make_finished_run
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from pyserini_ance.commands import rerank
-from pyserini_ance.data.trec import best_first, read_run
-from pyserini_ance.recipe.load import dump
+from pyserini_ance.data.trec import read_run
 from pyserini_ance.reports.ranking_inputs import open_ranking
 
 COLOURS = ["red", "green", "blue", "gray", "pink"]
@@ -76,32 +73,3 @@ def test_what_it_is_asked_to_tell_is_checked_before_a_model_is_loaded(
     with pytest.raises(error, match=message):
         rerank.main([*asked, *flags])
     assert not (tmp_path / "out").exists()
-
-
-def test_a_public_ranking_of_real_passages(small_recipe, shared_data, tiny_cross_encoder, tmp_path, capsys):
-    """BM25 of TREC DL 2019, its first three reordered: as published before, and no other passage among the
-    first three after.
-    """
-    pool = shared_data / "msmarco-passage-dl19-pool"
-    ranking, qrels = pool / "runs" / "bm25.dl19.top100.trec.gz", pool / "qrels.dl19-passage.txt"
-    files = {"topics": str(pool / "queries.dl19.tsv.gz"), "qrels": str(qrels)}
-    data = {
-        "kind": "msmarco_passage",
-        "corpus": str(pool / "collection.tsv.gz"),
-        "splits": {"train": files, "test": files},
-        "skip": ["unknown_ids"],
-    }
-    (tmp_path / "dl19.yaml").write_text(dump(small_recipe({"only": ONE_STEP}, data=data)))
-    flags = f"--model {tiny_cross_encoder} --first 3 --length-tokens 64 --device cpu".split()
-    flags += ["--output", str(tmp_path / "out")]
-    measures = ["--qrels", str(qrels), "--measures", "RR(rel=2)@10", "nDCG@10", "P(rel=2)@3"]
-    rerank.main([str(tmp_path / "dl19.yaml"), "--run", str(ranking), *flags, *measures])
-    first, three = (
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()[2:4]
-    )
-    assert first[1:3] == ["0.7024", "0.5058"]  # docs/guides/evaluating.md
-    assert three[1] != first[1] and three[3] == first[3]
-    before, after = read_run(ranking), read_run(tmp_path / "out" / "first-3.trec")
-    assert len(after) == 43 and all(
-        best_first(after[query])[3:] == best_first(before[query])[3:] for query in before
-    )

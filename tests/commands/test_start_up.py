@@ -1,5 +1,3 @@
-"""Commands start fast: they import the heavy libraries only when they need them."""
-
 import subprocess
 import sys
 from typing import get_args

@@ -32,7 +32,7 @@ def test_the_queries_are_those_of_the_slow_reference(folder, count):
     collection = Beir(folder=folder, hold_out=count).read()
     assert list(collection.splits) == ["train", "dev", "test"]
     dev, train = collection.split("dev"), collection.split("train")
-    hashes = {f"q{n}": hashlib.sha256(f"0 q{n}".encode()).hexdigest() for n in range(11)}
+    hashes = {f"q{n}": hashlib.sha256(f"0 d{n}".encode()).hexdigest() for n in range(11)}
     assert set(dev.queries.ids) == set(sorted(hashes, key=lambda id: hashes[id])[:count])
     assert sorted([*dev.queries.ids, *train.queries.ids]) == sorted(f"q{n}" for n in range(11))
     for split in (dev, train):
@@ -41,6 +41,24 @@ def test_the_queries_are_those_of_the_slow_reference(folder, count):
             assert split.queries[row] == {"text": f"query {number}"}
             assert sorted(split.qrels.judged(row)[0].tolist()) == sorted([number, (number + 1) % QUERIES])
             assert split.qrels.relevant(row).tolist() == [number]
+
+
+@pytest.mark.parametrize(("count", "documents"), [(2, 1), (3, 1), (4, 2), (5, 2)])
+def test_no_document_is_relevant_to_queries_of_both_splits(folder, count, documents):
+    """Each of three has two queries; whole groups are taken, in the order of hashes."""
+    order = sorted(["d0", "d3", "d7"], key=lambda id: hashlib.sha256(f"0 {id}".encode()).digest())
+    rows = [f"q{n}\t{order[n // 2 % 3]}\t1\n" for n in range(6)] + ["q6\td11\t0\n"]
+    (folder / "qrels/train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
+    collection = Beir(folder=folder, hold_out=count).read()
+    ids = collection.documents.ids
+    asked = {
+        name: {ids[row] for query in range(len(split.queries)) for row in split.qrels.relevant(query)}
+        for name, split in collection.splits.items()
+        if name != "test"
+    }
+    assert asked["dev"] == {*order[:documents]} and asked["train"] == {*order[documents:]}
+    with pytest.raises(ValueError, match="each document of split 'train' has 2 queries or more"):
+        Beir(folder=folder, hold_out=1).read()
 
 
 @pytest.mark.parametrize(

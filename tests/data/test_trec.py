@@ -1,9 +1,10 @@
 import gzip
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from pyserini_ance.data.trec import read_hits, read_qrels, read_run, write_ranks, write_run
+from pyserini_ance.data.trec import best_first, read_hits, read_qrels, read_run, write_ranks, write_run
 
 WHOLE = "expected a whole number of at most nine digits"
 
@@ -85,16 +86,26 @@ def test_runs_are_written_as_pyserini_writes_them(tmp_path):
     rows = [("q2", "d9", 12.3456789), ("q1", "d1", 1.0), ("q2", "d1", -0.5)]
     path = tmp_path / "run.txt"
     write_run(path, rows, tag="ance")
-    assert (
-        path.read_text() == "q2 Q0 d9 1 12.345679 ance\nq1 Q0 d1 1 1.000000 ance\nq2 Q0 d1 2 -0.500000 ance\n"
-    )
+    assert path.read_text() == "q2 Q0 d9 1 12.345679 ance\nq1 Q0 d1 1 1.0 ance\nq2 Q0 d1 2 -0.5 ance\n"
     assert read_run(path) == {"q2": {"d9": 12.345679, "d1": -0.5}, "q1": {"d1": 1.0}}
     write_ranks(path, rows)
     assert path.read_text() == "q2\td9\t1\nq1\td1\t1\nq2\td1\t2\n"
     assert read_run(path) == {"q2": {"d9": -1, "d1": -2}, "q1": {"d1": -1}}
 
 
-def test_a_score_that_is_not_a_number_leaves_no_file(tmp_path):
-    with pytest.raises(ValueError, match="run.txt: score nan of document 'd1' for query 'q1'"):
-        write_run(tmp_path / "run.txt", [("q0", "d0", 1.0), ("q1", "d1", float("nan"))], tag="ance")
+@pytest.mark.parametrize("scale", [1e-30, 1e-7, 1, 700, 1e30])
+def test_neighbouring_scores_stay_apart_in_a_run(tmp_path, scale):
+    scores = [np.float32(scale)]
+    for _ in range(20):
+        scores.append(np.nextafter(scores[-1], np.float32(0)))
+    write_run(tmp_path / "run", [("q", f"d{rank}", float(score)) for rank, score in enumerate(scores)], "t")
+    read = read_run(tmp_path / "run")["q"]
+    assert best_first(read) == list(read) and [np.float32(score) for score in read.values()] == scores
+
+
+@pytest.mark.parametrize("score", [float("nan"), 1e39])
+def test_a_score_that_is_not_a_number_leaves_no_file(tmp_path, score):
+    message = rf"run.txt: score {score} of document 'd1' for query 'q1'".replace("+", r"\+")
+    with pytest.raises(ValueError, match=message):
+        write_run(tmp_path / "run.txt", [("q0", "d0", 1.0), ("q1", "d1", score)], tag="ance")
     assert list(tmp_path.iterdir()) == []

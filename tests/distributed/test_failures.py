@@ -1,5 +1,3 @@
-"""Work that a signal does not interrupt."""
-
 import os
 import signal
 

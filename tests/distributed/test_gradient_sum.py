@@ -1,5 +1,3 @@
-"""sum_gradients in real gloo processes."""
-
 import os
 import signal
 

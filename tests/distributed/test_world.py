@@ -1,5 +1,3 @@
-"""World: collectives, barriers and broadcasts between real gloo processes on one machine."""
-
 import os
 import signal
 import time
@@ -11,20 +9,6 @@ from accelerate import PartialState
 from pyserini_ance.distributed import process_group
 from pyserini_ance.distributed.process_group import device_of
 from pyserini_ance.distributed.world import World
-
-
-def fail_on_rank_1(world):
-    print("said before")
-    if world.rank == 1:
-        raise ValueError("seven is odd")
-
-
-def test_the_harness_reports_a_failing_rank(run_processes):
-    broken = run_processes.ends(2, fail_on_rank_1)[1]
-    assert (broken["code"], "said before" in broken["output"]) == (1, True)
-    assert "ValueError: seven is odd" in broken["error"]
-    with pytest.raises(AssertionError, match="seven is odd"):
-        run_processes(2, fail_on_rank_1)
 
 
 def gather_rows(world, rows, dtype):
@@ -119,21 +103,6 @@ def test_one_process_needs_no_process_group(run_processes):
     [(facts, agreed, [gathered], has_group)] = run_processes(1, alone, part, join=False)
     assert facts == (0, 1, True, "cpu") and agreed == (True, False, {"rows": [1, 2]})
     assert torch.equal(gathered, part) and not has_group
-
-
-def one_after_another():
-    values = []
-    for value in range(3):
-        with World.join("cpu").session() as world:
-            values.append(
-                [world.on_main(lambda value=value: value), int(sum(world.gather(torch.tensor([value]))))]
-            )
-            world.barrier()
-    return values
-
-
-def test_a_process_can_join_again_after_it_has_left(run_processes):
-    assert run_processes(3, one_after_another, join=False) == [[[0, 0], [1, 3], [2, 6]]] * 3
 
 
 def with_accelerate(world):

@@ -1,5 +1,3 @@
-"""Lab notes name the commit that they were measured at and the code that they are about."""
-
 import re
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""The reading path in README.md names functions in order, each with the file that defines it."""
-
 import ast
 import re
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The recipe reference: every key has a row, in words."""
-
 import importlib.util
 import re
 from pathlib import Path

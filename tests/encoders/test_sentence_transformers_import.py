@@ -122,6 +122,19 @@ def test_lengths_and_prompts_by_side(modules, transformer, save):
     assert load_any_encoder(folder).family.tokenization.document.template == "title: {title} {text}"
 
 
+def test_a_default_prompt_is_that_of_both_sides(modules, transformer, save):
+    prompt = {"prompts": {"all": "all of "}, "default_prompt_name": "all"}
+    assert_its_vectors(save(transformer(), modules.Pooling(32, "mean"), **prompt))
+
+
+def test_older_files_say_the_same(modules, transformer, save):
+    folder = save(transformer(None), modules.Pooling(32, "cls"))
+    old = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(old))
+    assert assert_its_vectors(folder).family.pooling == "cls"
+    assert load_any_encoder(folder, given={"pooling": "mean"}).family.pooling == "mean"
+
+
 def test_a_length_beyond_the_models_positions_is_theirs(modules, save, tiny_roberta):
     """sentence-transformers writes all of RoBERTa's 514 positions, and fails for texts that need the last."""
     folder = save(modules.Transformer(str(tiny_roberta)), modules.Pooling(32, "mean"))
@@ -212,3 +225,10 @@ def test_what_this_package_lacks_is_refused(modules, transformer, save, layers, 
         change(folder, name, **changed)
     with pytest.raises(ValueError, match=message):
         load_any_encoder(folder)
+
+
+def test_a_pooling_that_this_package_lacks_is_refused_unless_another_is_given(modules, transformer, save):
+    folder = save(transformer(), modules.Pooling(32, "lasttoken"))
+    with pytest.raises(ValueError, match="pools by 'lasttoken'; set pooling to cls or mean"):
+        Transformer(model=str(folder))
+    assert Transformer(model=str(folder), pooling="mean").pooling == "mean"

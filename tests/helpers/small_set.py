@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--asked", type=int, default=0, help="training queries for as many of them")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    refresh = {"every_steps": 20, "mode": "async", "adopt": {"after_steps": 10}}
+    refresh = {"every_steps": 20, "mode": "async", "adopt": 10}
     ance = make_stage(ANN, steps=400, refresh=refresh, evaluate={"every_steps": 40})
     stages = {"warm": make_stage(RANDOM, steps=20), "ance": ance}
     collection = make_small_collection(args.folder, args.others)

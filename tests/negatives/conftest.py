@@ -22,12 +22,11 @@ class GivenVectors(Snapshot):
 def split_of():
     """A split whose query q0, q1, ... has the document rows given as positives."""
 
-    def make(*positives: list[int]) -> Split:
+    def make(*positives: list[int], texts: list[str] | None = None) -> Split:
         pairs = [(query, document) for query, rows in enumerate(positives) for document in rows]
         qrels = Qrels.of(*zip(*pairs, strict=True), [1] * len(pairs), len(positives))
-        return Split(
-            "train", Texts([f"q{i}" for i in range(len(positives))], {"text": ["?"] * len(positives)}), qrels
-        )
+        ids = [f"q{i}" for i in range(len(positives))]
+        return Split("train", Texts(ids, {"text": texts or [f"{id}?" for id in ids]}), qrels)
 
     return make
 
@@ -36,9 +35,10 @@ def split_of():
 def snapshot_of():
     """A snapshot of a split with given vectors of its queries and of documents d0, d1, ..."""
 
-    def make(split: Split, queries, documents, **run_files) -> Snapshot:
-        texts = Texts([f"d{i}" for i in range(len(documents))], {"text": ["!"] * len(documents)})
-        data = PreparedData(Collection(texts, {"train": split}), None, {}, "train", "", run_files)
+    def make(split: Split, queries, documents, texts: list[str] | None = None, **run_files) -> Snapshot:
+        ids = [f"d{i}" for i in range(len(documents))]
+        corpus = Texts(ids, {"text": texts or [f"{id}!" for id in ids]})
+        data = PreparedData(Collection(corpus, {"train": split}), None, {}, "train", "", run_files)
         return GivenVectors(data, np.asarray(queries, np.float32), np.asarray(documents, np.float32))
 
     return make

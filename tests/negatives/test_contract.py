@@ -1,5 +1,3 @@
-"""The contract of every kind of negatives: known positives are never drawn."""
-
 import numpy as np
 import pytest
 
@@ -10,20 +8,33 @@ from pyserini_ance.recipe.components import component_class, kinds
 
 DOCUMENTS, QUERIES = 40, 6
 POSITIVES = [[0], [1, 2], list(range(20, 37)), [3], [39], [0, 39, 7]]
+# Where query 3 has the text of query 4, and document 5 that of document 1.
+WITH_COPIES = [[0], [1, 2, 5], POSITIVES[2], [3, 39], [3, 39], [0, 39, 7]]
 # Live sources retrieve positives, too.
 DRAWN = [kind for kind in kinds("negatives") if not component_class("negatives", kind).live]
 
 
+@pytest.fixture(params=[POSITIVES, WITH_COPIES], ids=["judged", "copies"])
+def excluded(request):
+    """The documents that are never negatives of each query."""
+    return request.param
+
+
 @pytest.fixture
-def snapshot(split_of, snapshot_of, tmp_path):
-    """The positives of each query are at the top of its ranking, both by vectors and in the BM25 file."""
+def snapshot(excluded, split_of, snapshot_of, tmp_path):
+    """They are at the top of each ranking, both by vectors and in the BM25 file."""
+    queries, texts = (
+        ["copy" if excluded is WITH_COPIES and row in copies else f"text {row}" for row in range(count)]
+        for copies, count in (((3, 4), QUERIES), ((1, 5), DOCUMENTS))
+    )
     vectors = np.eye(QUERIES, dtype=np.float32)
     documents = np.random.default_rng(0).random((DOCUMENTS, QUERIES), np.float32)
-    for query, rows in enumerate(POSITIVES):
+    for query, rows in enumerate(excluded):
         documents[rows, query] += 2
     ranked = [(q, int(d), documents[d, q]) for q in range(QUERIES) for d in np.argsort(-documents[:, q])]
     (tmp_path / "bm25").write_text("".join(f"q{q} Q0 d{d} 1 {score:.4f} t\n" for q, d, score in ranked))
-    return snapshot_of(split_of(*POSITIVES), vectors, documents, bm25=tmp_path / "bm25")
+    split = split_of(*POSITIVES, texts=queries)
+    return snapshot_of(split, vectors, documents, texts, bm25=tmp_path / "bm25")
 
 
 def source_of(kind: str, top_k: int, snapshot):
@@ -48,7 +59,7 @@ def mined(source, snapshot, anchor: str):
 
 @pytest.mark.parametrize("top_k", [5, 100])
 @pytest.mark.parametrize("kind", DRAWN)
-def test_tables_and_draws_hold_no_known_positives(kind, top_k, snapshot):
+def test_tables_and_draws_hold_no_known_positives(kind, top_k, snapshot, excluded):
     source = source_of(kind, top_k, snapshot)
     table = mined(source, snapshot, "query")
     if table:
@@ -56,7 +67,9 @@ def test_tables_and_draws_hold_no_known_positives(kind, top_k, snapshot):
         assert source.check(table, snapshot.collection, snapshot.split) == 0
         if kind in ("ann", "bm25", "ranking"):  # their rankings begin with the positives
             assert table.dropped["known positives"] == sum(map(len, POSITIVES))
-        for row, known in zip(table.candidates, POSITIVES, strict=True):
+            copies = sum(map(len, excluded)) - sum(map(len, POSITIVES))
+            assert table.dropped.get("copies of positives", 0) == copies
+        for row, known in zip(table.candidates, excluded, strict=True):
             found = row[row != PADDING].tolist()
             assert not set(found) & set(known)
             assert len(found) == len(set(found))
@@ -66,14 +79,14 @@ def test_tables_and_draws_hold_no_known_positives(kind, top_k, snapshot):
     assert drawn.shape == (len(rows), 4) and drawn.dtype == np.int32
     assert (drawn >= 0).all() and (drawn < DOCUMENTS).all()
     for row, line in zip(rows, drawn.tolist(), strict=True):
-        assert not set(line) & set(POSITIVES[row]) and len(set(line)) == 4
+        assert not set(line) & set(excluded[row]) and len(set(line)) == 4
 
 
 @pytest.mark.parametrize("kind", [kind for kind in DRAWN if kind not in ("bm25", "ranking")])
-def test_document_anchors_get_no_relevant_queries(kind, snapshot):
+def test_document_anchors_get_no_relevant_queries(kind, snapshot, excluded):
     source, anchor_set = source_of(kind, 3, snapshot), snapshot.anchor_set("document")
     every = anchor_set.anchors.tolist()
-    relevant = {document: {q for q, rows in enumerate(POSITIVES) if document in rows} for document in every}
+    relevant = {document: {q for q, rows in enumerate(excluded) if document in rows} for document in every}
     assert set(relevant) == set().union(*POSITIVES)
     table = mined(source, snapshot, "document")
     if table:

@@ -1,5 +1,3 @@
-"""`top_k: auto`: the rule, and where its number is used and recorded."""
-
 import numpy as np
 import pytest
 

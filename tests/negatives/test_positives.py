@@ -1,11 +1,10 @@
-"""New positives for questions without judgments, against a slow loop over the retrieved documents' words."""
-
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.saved_model import save_model, view
+from helpers.stages import make_stage
 
 import pyserini_ance as pa
 from pyserini_ance.distributed.world import World
@@ -33,14 +32,8 @@ POOLS = {"epi-1": NEW, "epi-2": {"kind": "mix", "sources": [NEW, {"kind": "momen
 def stages(**refresh) -> dict:
     made = {}
     for name, pool in POOLS.items():
-        made[name] = {
-            "init_from": "initial",
-            "steps": 6,
-            "batch_queries": 4,
-            "optimizer": {"learning_rate": 1e-2},
-            "terms": {"query": {"negatives": [{**pool, "num_negatives": 3, "on_shortage": "fill_random"}]}},
-            "refresh": {"every_steps": 6, **refresh},
-        }
+        start = {"init_from": "initial", "refresh": {"every_steps": 6, **refresh}}
+        made[name] = make_stage({**pool, "num_negatives": 3, "on_shortage": "fill_random"}, steps=6, **start)
     made["epi-2"]["refresh"]["initial_model"] = "previous_stage"
     return made
 
@@ -82,8 +75,8 @@ def slow_positives(folder: Path, collection, top_k: int) -> dict[int, int]:
     return found
 
 
-def found_together(world: World, recipe: Recipe, folder: Path, top_k: int) -> list:
-    return find_positives(view(world, recipe, folder), top_k).tolist()
+def found_together(world: World, recipe: Recipe, folder: Path) -> list:
+    return find_positives(view(world, recipe, folder), TOP_K).tolist()
 
 
 @pytest.fixture
@@ -102,10 +95,8 @@ def test_the_first_retrieved_document_with_an_answer_is_the_positive(answered, m
 
 
 def test_processes_find_what_one_finds(answered, model, run_processes):
-    recipe = answered()
-    slow = slow_positives(model / "model", read_collection(recipe), TOP_K)
-    expected = sorted(map(list, slow.items()))
-    assert run_processes(2, found_together, recipe, model, TOP_K) == [expected] * 2
+    expected = found_together(World(), answered(), model)
+    assert run_processes(2, found_together, answered(), model) == [expected] * 2
 
 
 def test_lookahead_searches_with_a_new_positive(answered, model):
@@ -120,7 +111,7 @@ def test_lookahead_searches_with_a_new_positive(answered, model):
 
 
 def test_two_episodes_train_with_the_positives_that_each_finds(answered, tmp_path):
-    recipe = answered(retention={"keep_negatives": 2, "save_total_limit": 9})
+    recipe = answered(keep_negatives=2, save_total_limit=9)
     pa.train(recipe, run := tmp_path / "run")
     data = tokenize(recipe, read_collection(recipe))
     models = {"epi-1": "initial-00000000", "epi-2": "epi-1-00000006"}

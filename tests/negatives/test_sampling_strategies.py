@@ -1,5 +1,3 @@
-"""Draws by `sampling_strategy`, against the exact probabilities of each candidate or sequence."""
-
 from collections import Counter
 from itertools import permutations, product
 from math import exp, prod

@@ -1,4 +1,4 @@
-from pathlib import Path
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -6,7 +6,6 @@ import torch
 from helpers.saved_model import save_model, view
 from helpers.small_set import ONE_STEP
 
-from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders import hardware
 from pyserini_ance.encoders.load_save import load_encoder
@@ -47,47 +46,64 @@ def test_rankings_are_those_of_the_checkpoint(snapshot):
 CHOICES = [(around, empty) for around in ("per_passage", "per_document") for empty in (False, True)]
 
 
-@pytest.mark.parametrize(("around", "empty"), CHOICES)
-def test_a_document_scores_as_its_best_passage(small_recipe, tmp_path, around, empty):
-    snapshot, pieces, each = of_passages(small_recipe, tmp_path, around, empty)
+@pytest.fixture(scope="module", params=CHOICES, ids=str)
+def in_passages(small_recipe, tmp_path_factory, request) -> tuple[Snapshot, np.ndarray, np.ndarray]:
+    """A snapshot of documents in up to three passages of 10 tokens.
+
+    Returns also the document of each passage, and the passages' scores (15, passages) for the queries.
+    """
+    around, empty = request.param
+    plain, folder = small_recipe({"a": ONE_STEP}), tmp_path_factory.mktemp("in_passages")
+    encoder = plain.encoder.model_dump(mode="json")
+    settings = {"length_tokens": 10, "passages": 3, "special_tokens": around, "pad_passages": empty}
+    encoder["tokenization"]["document"] |= settings
+    recipe = save_model(small_recipe({"a": ONE_STEP}, encoder=encoder, encoding=ENCODING), folder)
+    snapshot = view(World(), recipe, folder)
+    tokens, pieces = tokenize(plain, snapshot.collection).documents, []
+    (before,), (after,), pad = tokens.specials
+    for first, last in pairwise(tokens.offsets):
+        ids = tokens.ids[first:last].tolist()
+        if around == "per_passage":
+            passages = [[before, *ids[start : start + 8], after] for start in range(0, min(24, len(ids)), 8)]
+        else:
+            whole = [before, *ids[:28], after]
+            passages = [whole[start : start + 10] for start in range(0, len(whole), 10)]
+        pieces.append(passages + [[pad]] * (3 - len(passages)) * empty)
     assert {len(document) for document in pieces} == ({2, 3} if not empty else {3})
+    backbone = load_encoder(snapshot.model).towers.documents.backbone.eval()
+    with torch.inference_mode():
+        hidden = [backbone(input_ids=torch.tensor([piece]))[0][0] for each in pieces for piece in each]
+    vectors = torch.stack([states.mean(0) for states in hidden]).numpy()
     of = np.repeat(np.arange(30), [len(document) for document in pieces])
+    return snapshot, of, snapshot.query_vectors @ vectors.T
+
+
+def test_a_document_scores_as_its_best_passage_in_both_directions(in_passages):
+    snapshot, of, each = in_passages
     expected = np.stack([each[:, of == document].max(1) for document in range(30)], axis=1)
-    for k in (7, 30):
-        scores, rows = search(snapshot, k)
-        assert np.allclose(scores, -np.sort(-expected, axis=1)[:, :k], atol=1e-4)
-        assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
+    anchors = snapshot.anchor_set("document").anchors
+    for arguments, scores_of in (
+        (("query", np.arange(15), "document"), expected),
+        (("document", anchors, "query"), expected.T[anchors]),
+    ):
+        for k in (4, 30, 1000):
+            scores, rows = snapshot.search(*arguments, k)
+            assert rows.shape == (len(scores_of), min(k, scores_of.shape[1]))
+            assert all(len(set(row)) == len(row) for row in rows.tolist())
+            assert np.allclose(scores, -np.sort(-scores_of, axis=1)[:, :k], atol=1e-4)
+            assert np.allclose(np.take_along_axis(scores_of, rows, 1), scores, atol=1e-4)
+        known = snapshot.split.known_positives(arguments[0])
+        positives = [max(scores_of[place, known.of(row)]) for place, row in enumerate(arguments[1])]
+        found = snapshot.positive_scores(snapshot.anchor_set(arguments[0]))
+        assert np.allclose(found, positives, atol=1e-4)
     some, passages = snapshot.encode_documents(np.array([4, 29, 0]))
     best = snapshot.rank(snapshot.query_vectors, some, 3, passages)[0].max(1)
     assert np.allclose(best, expected[:, [4, 29, 0]].max(1), atol=1e-4)
-    positives = [max(expected[query, snapshot.split.qrels.relevant(query)]) for query in range(15)]
-    assert np.allclose(snapshot.positive_scores(snapshot.anchor_set("query")), positives, atol=1e-4)
 
 
-@pytest.mark.parametrize(("around", "empty"), CHOICES)
-def test_document_anchors_rank_queries_by_the_same_scores(small_recipe, tmp_path, around, empty):
-    snapshot, pieces, each = of_passages(small_recipe, tmp_path, around, empty)
-    of = np.repeat(np.arange(30), [len(document) for document in pieces])
-    anchors = snapshot.anchor_set("document").anchors
-    expected = np.stack([each[:, of == document].max(1) for document in anchors])
-    for k in (4, 1000):
-        scores, rows = snapshot.search("document", anchors, "query", k)
-        assert rows.shape == (len(anchors), min(k, 15))
-        assert all(len(set(row)) == len(row) for row in rows.tolist())
-        assert np.allclose(scores, -np.sort(-expected, axis=1)[:, :k], atol=1e-4)
-        assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
-    relevant = snapshot.split.known_positives("document")
-    positives = [max(expected[place, relevant.of(document)]) for place, document in enumerate(anchors)]
-    assert np.allclose(snapshot.positive_scores(snapshot.anchor_set("document")), positives, atol=1e-4)
-
-
-@pytest.mark.parametrize(("around", "empty"), CHOICES)
-def test_a_depth_in_passages_gives_the_documents_of_the_nearest_passages(
-    small_recipe, tmp_path, around, empty
-):
+def test_a_depth_in_passages_gives_the_documents_of_the_nearest_passages(in_passages):
     """As in microsoft/ANCE: the positives' passages count, and what is left of the documents is mined."""
-    snapshot, pieces, each = of_passages(small_recipe, tmp_path, around, empty)
-    of = np.repeat(np.arange(30), [len(document) for document in pieces])
+    snapshot, of, each = in_passages
     anchor_set = snapshot.anchor_set("query")
     for top_k in (5, 12, 9, 1000):  # 9: from the ranking of 12 passages, which is kept
         table = Ann(top_k=top_k, top_k_unit="passage").mine(snapshot, anchor_set)
@@ -103,37 +119,6 @@ def test_a_depth_in_passages_gives_the_documents_of_the_nearest_passages(
             assert surely.difference(known) <= set(found) <= perhaps.difference(known)
             assert len(set(found)) == len(found)
         assert table.counts.min() < top_k
-
-
-def of_passages(small_recipe, folder: Path, around: str, empty: bool) -> tuple[Snapshot, list, np.ndarray]:
-    """A snapshot of documents in up to three passages of 10 tokens.
-
-    Returns also the tokens of each passage, and the passages' scores (15, passages) for the queries.
-    """
-    plain = small_recipe({"a": ONE_STEP})
-    encoder = plain.encoder.model_dump(mode="json")
-    in_passages = {"length_tokens": 10, "passages": 3, "special_tokens": around, "pad_passages": empty}
-    encoder["tokenization"]["document"] |= in_passages
-    recipe = save_model(small_recipe({"a": ONE_STEP}, encoder=encoder, encoding=ENCODING), folder)
-    snapshot = view(World(), recipe, folder)
-    tokens, pieces = tokenize(plain, snapshot.collection).documents, []
-    for ids in (tokens.ids[one].tolist() for one in slices(tokens)):
-        (before,), (after,), pad = tokens.specials
-        if around == "per_passage":
-            passages = [[before, *ids[start : start + 8], after] for start in range(0, min(24, len(ids)), 8)]
-        else:
-            whole = [before, *ids[:28], after]
-            passages = [whole[start : start + 10] for start in range(0, len(whole), 10)]
-        pieces.append(passages + [[pad]] * (3 - len(passages)) * empty)
-    backbone = load_encoder(snapshot.model).towers.documents.backbone.eval()
-    with torch.inference_mode():
-        hidden = [backbone(input_ids=torch.tensor([piece]))[0][0] for each in pieces for piece in each]
-    vectors = torch.stack([states.mean(0) for states in hidden]).numpy()
-    return snapshot, pieces, snapshot.query_vectors @ vectors.T
-
-
-def slices(tokens: TokenStore) -> list[slice]:
-    return [slice(start, stop) for start, stop in zip(tokens.offsets, tokens.offsets[1:], strict=False)]
 
 
 def test_documents_are_not_encoded_again_when_only_the_query_tower_differs(snapshot):

@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -8,7 +9,12 @@ from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.mix import Mix
 from pyserini_ance.negatives.random import Random
-from pyserini_ance.negatives.source import MiningContext, TableSource, mine_in_shares
+from pyserini_ance.negatives.source import (
+    MiningContext,
+    TableSource,
+    mine_in_shares,
+    warning_of_random_negatives,
+)
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.components import SettingError
 
@@ -54,6 +60,15 @@ def test_queries_with_too_few_candidates_are_listed(split_of):
         Ann(num_negatives=2).check(short, None, split)
     assert Ann(num_negatives=2, on_shortage="fill_random").check(short, None, split) == 2
     assert Ann(num_negatives=2).check(table([1, 2]), None, split_of([0])) == 0
+
+
+@pytest.mark.parametrize(
+    ("num_short", "said"), [(0, None), (1, None), (2, "2 of 10 queries (20%) have too few")]
+)
+def test_more_than_a_tenth_of_random_negatives_is_told_with_what_dropped_most(num_short, said):
+    mined = replace(table(*[[1, 2]] * 10), dropped={"known positives": 0, "relative_margin": 1234})
+    warning = warning_of_random_negatives(mined, num_short)
+    assert (warning and said in warning and "dropped: relative_margin 1,234)" in warning) == (said and True)
 
 
 @pytest.mark.parametrize(("least", "kept"), [(0, [0, 1, 2]), (1, [0, 1, 2]), (2, [0, 1]), (3, [1])])

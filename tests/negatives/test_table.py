@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data.collection import Qrels, Split
-from pyserini_ance.data.known_positives import KnownPositives
+from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives import table as table_module
 from pyserini_ance.negatives.table import PADDING, NegativeTable, is_in_line, turnover
 
@@ -73,14 +73,8 @@ def test_turnover_is_the_share_of_new_candidates(new, old, share):
     assert turnover(table(*new), table(*old)) == pytest.approx(share)
 
 
-def known_positives_of(*pairs: tuple[int, int]) -> KnownPositives:
-    queries, documents = zip(*pairs, strict=True)
-    return Split("train", None, Qrels.of(queries, documents, [1] * len(pairs), 3)).known_positives("query")
-
-
 @pytest.mark.parametrize("block", [3, 4096])
 def test_rows_in_their_line_agree_with_a_slow_loop(block, monkeypatch):
-    """With repeats, PADDING anywhere, and lines of padding alone."""
     monkeypatch.setattr(table_module.known, "LINES_PER_BLOCK", block)
     rng = np.random.default_rng(0)
     rows, among = rng.integers(-1, 9, (20, 5), np.int32), rng.integers(-1, 9, (20, 4), np.int32)
@@ -98,7 +92,9 @@ def test_rows_in_their_line_agree_with_a_slow_loop(block, monkeypatch):
 def test_excluded_pairs_leave_the_others_in_rank_order():
     made = table([4, 5, 6, 4], [4, 5, 6, 7], [8, 4, PADDING, PADDING])
     made = replace(made, positive_scores=np.array([0.3, 0.2, 0.1], np.float32)).of_generation("a-00000000")
-    left = made.excluding(np.array([2, 0, 2]), known_positives_of((0, 4), (1, 5), (2, 4)))
+    judged = Qrels.of([0, 1, 2], [4, 5, 4], [1, 1, 1], 3)
+    anchor_set = AnchorSet(Split("train", None, judged), "query", 9)
+    left = made.excluding(np.array([2, 0, 2]), anchor_set)
     assert left.anchors.tolist() == [0, 2] and left.origin_counts() == {}
     assert left.candidates.tolist() == [[5, 6, PADDING, PADDING], [8, PADDING, PADDING, PADDING]]
     scores, infinite = made.scores.tolist(), -np.inf

@@ -28,7 +28,7 @@ from helpers.stages import ANN, LOSS, RANDOM, make_stage
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 
-ASYNC = {"mode": "async", "adopt": {"after_steps": 5}}
+ASYNC = {"mode": "async", "adopt": 5}
 IN_BATCH = {"query": {"in_batch_negatives": True, "negatives": [ANN], "loss": LOSS}}
 STAGES = {
     "warm": make_stage(RANDOM, steps=40, save_every_steps=15),

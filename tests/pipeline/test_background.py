@@ -1,7 +1,3 @@
-"""A trainer and a refresher in processes of their own, which meet only in the run directory: in peace,
-killed, and alone.
-"""
-
 import os
 from pathlib import Path
 
@@ -15,15 +11,13 @@ from pipeline.fault_injection import strike, write_recipe
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.storage.files import read_json_lines
 
-LATE = {"every_steps": 6, "mode": "async", "adopt": {"after_steps": 4}}
+LATE = {"every_steps": 6, "mode": "async", "adopt": 4}
 STAGE = make_stage(ANN, steps=30, refresh=LATE, evaluate={"every_steps": 10})
 READY = {"every_steps": 6, "mode": "async", "adopt": "when_ready", "max_staleness_steps": 14}
 PATIENT = {"launch": "external", "timeout_seconds": 60}
 
 
 class Runs:
-    """Starts both commands on one recipe."""
-
     def __init__(self, server: CommandServer, small_recipe, folder: Path):
         self.server, self.small_recipe, self.folder = server, small_recipe, folder
 
@@ -134,7 +128,7 @@ def test_a_stage_that_mines_nothing_is_measured_in_the_background_and_ends_when_
     runs, tmp_path
 ):
     terms = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
-    evaluate = {"every_steps": 3, "mode": "async", "adopt": {"after_steps": 2}, "patience": 2}
+    evaluate = {"every_steps": 3, "mode": "async", "adopt": 2, "patience": 2}
     trainer, refresher = runs.both(
         runs.recipe(terms=terms, refresh=None, evaluate=evaluate, steps=60), tmp_path / "run"
     )
@@ -155,16 +149,6 @@ def test_a_stage_that_mines_nothing_is_measured_in_the_background_and_ends_when_
     result = records(tmp_path / "run", "stage_end", "decisions.jsonl")[0]["result"]
     assert result == f"ance-{best:08d}"
     assert not (tmp_path / "run" / "negatives").exists()
-
-
-def test_training_starts_a_refresher_of_its_own(runs, undisturbed, tmp_path):
-    recipe, run = runs.recipe({"launch": "subprocess"}), tmp_path / "run"
-    ended = runs.server.wait(runs.start("train", recipe, run))
-    assert ended["code"] == 0, ended["stderr"] + (run / "refresher.log").read_text()
-    assert "the refresher exits: the run has finished" in (run / "refresher.log").read_text()
-    found = outcome(run)
-    del found["files"]["refresher.log"]
-    assert found == outcome(undisturbed)
 
 
 def test_ten_kills_change_nothing(server, tmp_path):

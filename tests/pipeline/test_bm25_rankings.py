@@ -22,7 +22,6 @@ from pyserini_ance.pipeline.bm25_rankings import (
 )
 from pyserini_ance.pipeline.preparation import read_collection
 from pyserini_ance.pyserini_bridge import bm25
-from pyserini_ance.recipe.evaluation_settings import Rerank
 
 RUN = {"a": make_stage({"kind": "bm25"}, steps=1)}
 TRAIN, TEST = Bm25Request("train", 5), Bm25Request("test", 3)
@@ -108,13 +107,14 @@ def test_other_settings_are_other_rankings(recipe, asked, change, tmp_path, monk
     assert ranked(recipe, collection, requests)[0] not in places and len(asked) == 3
 
 
-def test_the_first_documents_of_each_query_by_a_file_or_else_by_bm25(tmp_path):
+def test_the_first_documents_of_each_query_by_a_ranking(tmp_path):
     documents = Texts(["a", "b", "c"], {"text": ["one", "two", "three"]})
     queries = Texts(["1", "2", "3"], {"text": ["x", "y", "z"]})
     split = Split("dl19", queries, Qrels.of([0, 1, 2], [0, 1, 2], [1, 1, 1], 3))
     run, collection = tmp_path / "run", Collection(documents, {})
     run.write_text("1 Q0 c 1 2.0 t\n1 Q0 a 2 1.0 t\n1 Q0 b 3 0.5 t\n3 Q0 a 1 1.0 t\n")
     (tmp_path / "file").write_text("2 b 1\n")
-    found = read_candidates(Rerank(hits=2), split, collection, run)
-    assert found.tolist() == [[2, 0], [PADDING, PADDING], [0, PADDING]] and found.dtype == np.int32
-    assert read_candidates(Rerank(file=tmp_path / "file"), split, collection, run)[1, 0] == 1
+    found = read_candidates(run, split, collection)
+    assert found[:, :3].tolist() == [[2, 0, 1], [PADDING] * 3, [0, PADDING, PADDING]]
+    assert found.shape == (3, 100) and found.dtype == np.int32
+    assert read_candidates(tmp_path / "file", split, collection)[1, 0] == 1

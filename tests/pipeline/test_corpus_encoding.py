@@ -1,5 +1,3 @@
-"""A corpus that is encoded in shards, and the same corpus as a whole."""
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,3 @@
-"""Whole runs of two episodes from the initial model, the second with momentum: in peace, killed, and with a
-refresher beside.
-"""
-
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +34,7 @@ def stages(**refresh) -> dict:
 @pytest.fixture(scope="module")
 def recipe(small_recipe, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("recipe") / "small.yaml"
-    path.write_text(dump(small_recipe(stages(), retention={"keep_negatives": 1})))
+    path.write_text(dump(small_recipe(stages(), keep_negatives=1)))
     return path
 
 

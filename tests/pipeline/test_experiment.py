@@ -1,7 +1,3 @@
-"""Whole runs of the train command in processes of their own: undisturbed, killed, interrupted, and on a full
-disk.
-"""
-
 import json
 import os
 import shlex
@@ -106,7 +102,6 @@ def test_a_run_without_bm25_needs_neither_pyserini_nor_java(train, undisturbed, 
 
 @pytest.mark.core
 def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
-    """One run killed at six moments, each time taken up by the next process."""
     folder = tmp_path / "run"
     moments = [
         ("kill_in_step", "4", 2),

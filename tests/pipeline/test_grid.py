@@ -1,5 +1,3 @@
-"""Grids of the train command: one run per combination, resumed, and in parts for a job array."""
-
 import json
 import os
 import signal
@@ -86,7 +84,6 @@ def runs_of(recipe: Path, *grid: str) -> GridRuns:
 
 
 def test_recipes_of_a_grid_start_from_runs_of_the_grid(server, small_recipe, tmp_path):
-    """Each seed has a warm-up of its own."""
     warm, cold = tmp_path / "warm.yaml", tmp_path / "cold.yaml"
     warm.write_text(dump(small_recipe({"a": STAGE})))
     cold.write_text(
@@ -153,7 +150,6 @@ def trained(monkeypatch, tmp_path) -> Callable[[], list[str]]:
 
 
 def train_grid(runs: GridRuns, overwrite: bool = False, **settings) -> list[str]:
-    """The rows of the tables that the command leaves."""
     assert runs.run(runs.check(overwrite), overwrite, **settings)
     return list(status(runs.folder))
 

@@ -1,7 +1,3 @@
-"""A run whose dev split is cut from the training queries, and recipes whose dev split is missing or the test
-split.
-"""
-
 import pytest
 from helpers.stages import RANDOM, make_stage
 

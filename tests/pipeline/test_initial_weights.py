@@ -1,5 +1,3 @@
-"""Initial weights from outside a run: found, checked, copied, resumed."""
-
 import json
 import shutil
 from pathlib import Path
@@ -54,7 +52,7 @@ def with_encoder(recipe: Recipe, **changes) -> Recipe:
 def test_weights_are_found_by_run_and_stage_by_folder_and_by_recipe(made, monkeypatch):
     encoder = made.checkpoint("warm", 2) / "encoder"
     weights = sha256_file(encoder / "model.safetensors")
-    found = find_weights(InitFrom(run=made.folder, stage="warm"))
+    found = find_weights(InitFrom(folder=made.folder, stage="warm"))
     assert (found.encoder, found.weights, found.stage) == (encoder, weights, "warm")
     shutil.copytree(encoder, made.model)  # without a manifest
     for folder in (encoder, made.model):
@@ -70,18 +68,25 @@ def test_weights_are_found_by_run_and_stage_by_folder_and_by_recipe(made, monkey
     ("start", "message"),
     [
         (
-            {"run": "runs/demo-bm25"},
-            r"stages.b.init_from: runs/demo-bm25 holds no run; make it with: pyserini-ance train demo/bm25$",
+            {"folder": "runs/demo-bm25"},
+            r"stages.b.init_from: runs/demo-bm25 holds no run and no saved encoder; make it with: "
+            r"pyserini-ance train demo/bm25$",
         ),
         ({"recipe": "small.yaml"}, r"runs/small holds no run; make it with: pyserini-ance train small.yaml$"),
-        ({"run": "made", "stage": "wram"}, r"no stage 'wram' \(did you mean 'warm'\?\); stages: warm, more"),
         (
-            {"run": "made"},
+            {"folder": "made", "stage": "wram"},
+            r"no stage 'wram' \(did you mean 'warm'\?\); stages: warm, more",
+        ),
+        (
+            {"folder": "made"},
             r"a run that stopped at stage more, step 0: stage more has not ended. Continue it with: "
             r".* --output made --resume",
         ),
-        ({"folder": "made/checkpoints"}, "is not an encoder saved by pyserini_ance"),
-        ({"run": "damaged", "stage": "warm"}, "is not what .*manifest.json says was written"),
+        (
+            {"folder": "made/checkpoints"},
+            "made/checkpoints holds no run and no saved encoder; make it with: pyserini-ance train RECIPE",
+        ),
+        ({"folder": "damaged", "stage": "warm"}, "is not what .*manifest.json says was written"),
     ],
 )
 def test_missing_and_damaged_weights_are_reported_with_the_command_that_makes_them(
@@ -100,7 +105,7 @@ def test_missing_and_damaged_weights_are_reported_with_the_command_that_makes_th
 
 
 def test_what_an_encoder_computes_may_change_only_if_the_stage_allows_it(made, small_recipe, tmp_path):
-    place = {"run": str(made.folder), "stage": "warm"}
+    place = {"folder": str(made.folder), "stage": "warm"}
     recipe = recipe_from(small_recipe, place)
     tokenization = recipe.encoder.tokenization
     document, query = tokenization.document, tokenization.query
@@ -127,7 +132,7 @@ def test_what_an_encoder_computes_may_change_only_if_the_stage_allows_it(made, s
 
 
 def test_another_tokenizer_is_refused(made, small_recipe, tiny_bert, tmp_path):
-    recipe = recipe_from(small_recipe, {"run": str(made.folder), "stage": "warm"})
+    recipe = recipe_from(small_recipe, {"folder": str(made.folder), "stage": "warm"})
     other = shutil.copytree(tiny_bert, tmp_path / "other")
     tokens = json.loads((other / "tokenizer.json").read_text())
     vocab = tokens["model"]["vocab"]
@@ -140,7 +145,7 @@ def test_another_tokenizer_is_refused(made, small_recipe, tiny_bert, tmp_path):
 
 
 def test_a_run_goes_on_with_its_copy_of_the_weights(made, small_recipe, tmp_path):
-    recipe = recipe_from(small_recipe, {"run": str(made.folder), "stage": "warm"})
+    recipe = recipe_from(small_recipe, {"folder": str(made.folder), "stage": "warm"})
     run = RunDir(tmp_path / "run")
     origins, encoders = read(recipe, run.folder)
     weights = publish_initial_weights(recipe, run, encoders)

@@ -1,7 +1,3 @@
-"""Whole runs over two splits whose questions have the same numbers: trained on together, measured on each, in
-peace and stopped.
-"""
-
 import json
 from pathlib import Path
 from statistics import fmean

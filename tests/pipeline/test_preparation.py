@@ -54,11 +54,6 @@ CHECKS = [
     ),
     (
         {},
-        {"final_evaluation": {"rerank": {"test": {"hits": 5}}}, "bm25": {}},
-        "measure nDCG@10 looks at 10 documents, but final_evaluation.rerank.test.hits is 5",
-    ),
-    (
-        {},
         {"data": {"relevance_threshold": 2}},
         r"relevance_threshold is 2, but measure .* counts grade 1 as relevant; write .*\(rel=2\)",
     ),
@@ -125,7 +120,7 @@ def test_the_documents_template_is_checked_when_the_first_is_read(small_recipe, 
 
 def test_a_ranking_to_put_in_another_order_is_checked_before_training(small_recipe, tmp_path):
     run = tmp_path / "run.trec"
-    recipe = small_recipe({"a": STAGE}, final_evaluation={"rerank": {"test": {"file": str(run)}}})
+    recipe = small_recipe({"a": STAGE}, final_evaluation={"rerank": {"test": str(run)}})
     wrong = {
         "test-0 Q0 no-such 1 1.0 t\n": "run.trec, line 1: document 'no-such' for query 'test-0', which",
         "dev-0 Q0 red-apple 1 1.0 t\n": "none of the 5 ",

@@ -1,7 +1,3 @@
-"""`prepare_data`: the data is counted, compared with published counts, and used by training from the
-cache.
-"""
-
 import os
 import time
 

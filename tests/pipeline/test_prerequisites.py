@@ -1,5 +1,3 @@
-"""The runs that a recipe starts from are trained first, used or resumed: whole runs of three tiny recipes."""
-
 import logging
 import os
 from pathlib import Path

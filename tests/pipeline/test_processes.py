@@ -1,7 +1,3 @@
-"""Whole runs on two processes: the same as on one; killed, failed and told to end, and taken up again; under
-torchrun.
-"""
-
 import json
 import re
 import subprocess
@@ -44,14 +40,8 @@ BACKGROUND = {
     "ance": {
         **STAGE,
         "terms": OWN,
-        "refresh": {"every_steps": 3, "mode": "async", "adopt": {"after_steps": 2}},
+        "refresh": {"every_steps": 3, "mode": "async", "adopt": 2},
         "evaluate": {"every_steps": 4, "keep_best": False},
-    }
-}
-READY = {
-    "ance": {
-        **BACKGROUND["ance"],
-        "refresh": {"every_steps": 3, "mode": "async", "adopt": "when_ready", "max_staleness_steps": 5},
     }
 }
 ELSEWHERE = {"launch": "external", "timeout_seconds": 30}
@@ -59,7 +49,6 @@ ELSEWHERE = {"launch": "external", "timeout_seconds": 30}
 
 @pytest.fixture(scope="module")
 def recipe(small_recipe, tmp_path_factory):
-    """The file of a recipe of these stages."""
     folder = tmp_path_factory.mktemp("recipes")
 
     def write(stages: dict, dropout: float | None = None, **more) -> Path:
@@ -279,13 +268,3 @@ def test_a_refresher_that_loses_a_process_says_so_and_goes_on_when_started_again
     expected = outcome(under_torchrun[0])
     del expected["files"]["refresher.log"]
     assert outcome(run) == expected
-
-
-def test_processes_take_together_what_is_ready(both, recipe, tmp_path):
-    succeeded(both(2, recipe(READY, refresher=ELSEWHERE), tmp_path / "run"))
-    adopted = [
-        (r["step"], r["checkpoint_step"])
-        for r in read_json_lines(tmp_path / "run" / "decisions.jsonl")
-        if r["event"] == "adopt"
-    ]
-    assert adopted[0] == (0, 0) and all(step - of <= 5 for step, of in adopted) and len(adopted) > 1

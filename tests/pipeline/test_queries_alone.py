@@ -1,5 +1,3 @@
-"""A whole run that ends with a stage of queries alone: LTRe, on documents, vectors and index that stay."""
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,3 @@
-"""The refresher subprocess of training: when it is started, how, and how it ends. Small programs replace
-it.
-"""
-
 import logging
 import os
 import sys

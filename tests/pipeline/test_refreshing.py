@@ -1,5 +1,3 @@
-"""The refresher's job in this process: it waits, checks, mines, and records its state."""
-
 import json
 
 import pytest

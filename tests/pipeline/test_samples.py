@@ -1,7 +1,3 @@
-"""Whole runs of the papers' paths on real samples, from recipe to table, with a random encoder: MS MARCO
-passages and documents, TREC DL, NQ.
-"""
-
 import importlib.util
 import json
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Cross-encoders that are trained on a run's positives and mined negatives."""
-
 import os
 import signal
 from pathlib import Path
@@ -41,7 +39,6 @@ def run(small_recipe, run_processes, tmp_path_factory) -> RunDir:
 
 
 def lists_of(run: RunDir) -> MinedLists:
-    """The lists of the last generation."""
     collection, last = collection_of(run), open_generation(run.generation("ance", 2), {})
     weights = {last.folder.name: last.weights}
     return MinedLists(collection, collection.split("train"), list(last.tables.values()), weights)
@@ -119,7 +116,6 @@ def settings_of(loss: str, steps: int, size: int, learning_rate: float) -> Teach
 
 
 def train_by(folder: Path, output: Path, settings: TeacherSettings, source: str | None = None) -> float:
-    """Train, and return the margin."""
     without_torchrun()
     run = RunDir(folder)
     lists = lists_of(run)

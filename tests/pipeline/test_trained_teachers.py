@@ -1,5 +1,3 @@
-"""Cross-encoders that a run trains between its stages."""
-
 import os
 import signal
 import threading

@@ -1,5 +1,3 @@
-"""The watch loop with a stub refresher: the order in which it serves requests, and when it ends."""
-
 from contextlib import ExitStack
 
 import pytest
@@ -72,14 +70,6 @@ def test_what_is_ordered_meanwhile_is_made_next(run):
     refresher = StubRefresher(run, ordered)
     watch(run, refresher, 60)
     assert refresher.made == [tables(4), tables(8), dev(4)]
-
-
-def test_what_a_stopped_training_left_open_is_made_before_it_leaves(run):
-    run.mark("stopped", "stage a, step 5")
-    write_requests(run, [tables(4), dev(4)])
-    refresher = StubRefresher(run)
-    assert watch(run, refresher).startswith("no training for 5 seconds (process ")
-    assert refresher.made == [tables(4), dev(4)]
 
 
 def test_as_long_as_training_lives_it_stays(run, clock):

@@ -1,5 +1,3 @@
-"""A way to write recipes into one folder, where `base` is, too."""
-
 import textwrap
 from collections.abc import Callable
 from pathlib import Path

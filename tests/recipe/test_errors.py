@@ -1,6 +1,3 @@
-"""What a recipe refuses: each problem is named once, at its key, with the value, what was expected, and the
-cure."""
-
 import pytest
 
 from pyserini_ance.recipe.evaluation_settings import parse_measures
@@ -25,6 +22,20 @@ def refresh(settings: str) -> list[str]:
     return [ANN, f"stages.only.refresh={{every_steps: 4, {settings}}}"]
 
 
+def source(settings: str) -> str:
+    return f"{DISTIL}.negatives=[{settings}]"
+
+
+def mix(sources: str, more: str = "") -> str:
+    return source(f"{{kind: mix, sources: [{sources}]{more}}}")
+
+
+def distil(settings: str) -> str:
+    """A term that follows a teacher."""
+    return f"stages.only.terms.d={{teacher: student, loss: kl, {settings}}}"
+
+
+AMBIGUOUS = "is a setting of sampling_strategy: ambiguous, but sampling_strategy is"
 CHUNKED = ", refresh: {every_steps: 5, query_chunks: 2}"
 MOMENTUM = drawn("next", "{kind: momentum}")
 
@@ -38,7 +49,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (f"{DISTIL}.negatives.1={{kind: bm25, filters: [answer]}}", "(did you mean 'answers'?)"),
     ("stages.only.terms=null", "stages.only.terms: Input should be a valid dictionary, got None"),
     (f"{NEXT.replace('next', 'bm25', 1)}}}", "stage name 'bm25': use small letters"),
-    ("retention.keep_negatives=some", "retention.keep_negatives: expected `all` or a number from 1, got 's"),
+    ("keep_negatives=some", "keep_negatives: expected `all` or a number from 1, got 's"),
     # overrides
     ("seed", "override 'seed': expected dotted.key=value, for example"),
     ("seed=[1", "override 'seed=[1' is not YAML"),
@@ -50,12 +61,14 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     ("data.splits.dve=null", "(did you mean 'dev'?); inherited: train, dev, test"),
     # a stage and its terms
     ("stages.only.lr_schedule.total_steps=5", "only: lr_schedule.total_steps 5 ends before steps 10"),
+    ("stages.only.lr_schedule={offset_steps: 3, total_steps: 7}", "lr_schedule.offset_steps + steps 13"),
     ("stages.only.refresh={every_steps: 5}", "only: `refresh:` is set, but no source of negatives is"),
     (ANN, "stages.only: a source of negatives is mined with the model; set how often"),
     (f"{DISTIL}.negatives=[]", "stages.only.terms.query: a term needs negatives: list a source"),
+    (f"{DISTIL}.negatives=[live]", "document vectors that do not change; set trainable: query_tower"),
     ("encoder.document_model=other", "encoder: document_model is set, but the towers share their weights"),
     ("encoder.tokenization.query={length_tokens: 5, template: none}", "a template needs at least one field"),
-    (refresh("mode: async, adopt: soon"), ".adopt: expected `when_ready` or `{after_steps: N}`, got 'soon'"),
+    (refresh("mode: async, adopt: soon"), ".adopt: expected `when_ready` or a number of steps from 1, got"),
     (refresh("adopt: when_ready"), "refresh: mode: sync adopts at once; remove `adopt`, or set mode: async"),
     (refresh("max_staleness_steps: 2"), "to 3 steps old; raise it to 3, or refresh more often"),
     (refresh("query_chunks: 2, positives_top_k: 3"), "remove one of them"),
@@ -63,13 +76,41 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     ("stages.only.evaluate={every_steps: 4, adopt: when_ready}", "only: evaluate.adopt is set, but a sync "),
     (f"{DISTIL}.teacher=hybrid", "loss `nll` uses no teacher; set loss: kl or margin_mse"),
     (f"{DISTIL}.loss=kl", "loss `kl` follows a teacher's scores; name one: `teacher: {kind: hybrid}`"),
+    (distil("in_batch_negatives: true"), "give the in-batch negatives a term of their own"),
+    (distil("negatives_from: quary"), "terms.d.negatives_from is 'quary'; terms with negatives: query"),
+    (distil("negatives_from: query, negatives: [random]"), "negatives of its own or those of another term"),
+    (distil("negatives_from: query"), "scores the candidates of tables, but `random` has none"),
+    (distil("negatives_from: query, anchor: document"), "terms.d: its anchors are of side document"),
+    (distil("negatives: [ann], false_negative_margin: 0.1"), "false_negative_margin is 0.1, but the teacher"),
+    ("stages.only.terms.d={regularizer: alignment, num_hardest: 1}", "a regularizer applies to all anchors"),
+    # sources, filters and teachers
+    (source("{kind: ann, top_k: all}"), "expected `auto` or a number"),
+    (source("{kind: live, num_negatives: 20}"), "set top_k=20, and remove num_negatives"),
+    (source("{kind: ann, a: 2}"), f"a {AMBIGUOUS} random"),
+    (source("{kind: ann, sampling_strategy: stratified, b: 1}"), f"b {AMBIGUOUS} stratified"),
+    (source("{kind: lookahead, sampling_strategy: ambiguous}"), "no score; use stratified"),
+    (source("{kind: ann, rolling: true, sampling_strategy: top}"), "is top"),
+    (mix("ann, random"), "sources.1: `random` has no table"),
+    (mix("{kind: ann, num_negatives: 3}"), "sources.0.num_negatives has no effect"),
+    (mix("ann, {kind: ann, sampling_strategy: top}"), "sources.1.sampling_strategy"),
+    (mix("{kind: ann, on_shortage: fill_random}"), "sources.0.on_shortage has no"),
+    (mix("{kind: ann, rolling: true}"), "sources.0.rolling has no effect inside a"),
+    (mix("ann", ", filters: [duplicates]"), "unknown key 'filters'"),
+    (mix("ann", ", weights: [1]"), "set both `weights` and `top_k`"),
+    (mix("ann", ", weights: [1, 2], top_k: 5"), "2 weights for 1 sources; pass one for"),
+    (source("{kind: ann, filters: [{kind: teacher, teacher: student}]}"), "found neither"),
+    (
+        source("{kind: ann, filters: [{kind: teacher, teacher: student, max_score: 1, margin: 0}]}"),
+        "found max_score and margin",
+    ),
+    (f"{DISTIL}.teacher={{kind: hybrid, weights: [1]}}", "1 weights for 2 teachers; pass one for each"),
     # stages that follow one another
     ("stages.only.keep_optimizer=true", "stages.only.keep_optimizer: this is the first stage"),
     (f"{NEXT}, trainable: query_tower, keep_optimizer: true}}", "next.keep_optimizer: stages.only has anoth"),
     (f"{NEXT.replace('1}', '1, kind: lamb}')}, keep_optimizer: true}}", "make them equal, or remove "),
     (f"{NEXT}, keep_optimizer: true, init_from: {{folder: a}}}}", "have no moments; use init_from: previous"),
-    (f"{NEXT}, init_from: last}}", "init_from: expected `initial`, `previous`, `{stage: NAME}`, `{run: FOLD"),
-    (f"{NEXT}, init_from: {{folder: a, stage: b}}}}", "next.init_from: expected one origin: "),
+    (f"{NEXT}, init_from: last}}", "init_from: expected `initial`, `previous`, `{stage: NAME}`, `{folder: R"),
+    (f"{NEXT}, init_from: {{folder: a, recipe: b}}}}", "next.init_from: expected one origin: "),
     (f"{NEXT}, init_from: {{stage: onyl}}}}", "init_from.stage: no stage 'onyl' before 'next' (did you mean"),
     (drawn("only", "{kind: momentum}"), "only.terms.query.negatives: momentum draws from the tables of the "),
     ([f"{DISTIL}.negatives=[random]", MOMENTUM], "no term 'query' with `anchor: query` and a source that is"),
@@ -86,7 +127,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     ("train_split={splits: ['n q', a]}", "train_split: merged splits have names without blanks and colons"),
     ("train_split={splits: nq, sampling: equal}", "sampling: equal, but 'nq' is the only split; list more"),
     ("train_split={splits: [a, b, c], sampling: equal}", "only.batch_queries: 4 is not a multiple of 3"),
-    ("final_evaluation.split=5", "final_evaluation.split: expected the name of a split, or a list of diff"),
+    ("final_evaluation.split={}", "final_evaluation.split: expected the name of a split, or a list of diff"),
     ("final_evaluation.split=dl/19", "split 'dl/19': files are named after splits"),
     ("data.keep_unjudged=[dev]", "keep_unjudged: split 'dev' is evaluated, held out from, or not trained on"),
     (["data.keep_unjudged=[train]", *refresh("query_chunks: 2")], "query_chunks: data.keep_unjudged kee"),
@@ -95,9 +136,8 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     ("final_evaluation.measures=RR@10", "measures: expected a list of measures, or one for each split, for "),
     ("final_evaluation.measures={dev: [RR@10]}", "measures: split 'test' is evaluated, but has no measures"),
     ("final_evaluation.query_measures={dv: [RR]}", "query_measures: no split 'dv' (did you mean 'dev'?); sp"),
-    ("final_evaluation.rerank={tests: {}}", "rerank: no split 'tests' (did you mean 'test'?); splits of `da"),
-    ("final_evaluation.rerank={test: {hits: 200}}", "rerank.test.hits: 200, but BM25 ranks 100 documents; s"),
-    (["final_evaluation.rows=[]", "final_evaluation.rerank={test: {}}"], "rerank.test: reranks the row bm25"),
+    ("final_evaluation.rerank={tests: bm25}", "rerank: no split 'tests' (did you mean 'test'?); splits of"),
+    (["final_evaluation.rows=[]", "final_evaluation.rerank={test: bm25}"], "rerank.test: reranks the row b"),
     ("final_evaluation.rows=[bm25, x]", "rows.1: Input should be 'bm25', 'untrained', 'start', 'stages' or "),
     ("final_evaluation.rows=[hybrid]", "rows: `hybrid` fuses the ranking of the row `bm25`; add it, or remo"),
     ("expect={dev: {MRR@10: 0.3}}", "expect.dev.MRR@10: tables call MRR@10 RR@10; write RR@10"),

@@ -1,9 +1,8 @@
-"""What a recipe should come to: figures of measures of splits."""
-
 import pytest
 
 from pyserini_ance.recipe.find import SHIPPED, shipped
-from pyserini_ance.recipe.load import dump, load, read_yaml
+from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.yaml_text import read_yaml
 
 
 def test_expected_scores_survive_a_dump(base, write):
@@ -23,7 +22,7 @@ def test_figures_are_not_inherited(base, write):
 
 CHANCE_MACHINE_PATHS_AND_NUMERICS = ["seed=7", "threads=1", "device=cpu", "encoding={precision: bf16}"]
 CHANCE_MACHINE_PATHS_AND_NUMERICS += ["cache=/elsewhere", "name=mine", "data.folder=/elsewhere"]
-CHANCE_MACHINE_PATHS_AND_NUMERICS += ["final_evaluation.split=dl19", "retention.save_total_limit=2"]
+CHANCE_MACHINE_PATHS_AND_NUMERICS += ["final_evaluation.split=dl19", "save_total_limit=2"]
 AS_IN_THE_FILE = "stages.only.steps=10"
 
 

@@ -1,6 +1,7 @@
 """The recipes of the papers' own sets: what the papers say, written down once more, and what hangs together
 in them."""
 
+import math
 import re
 import shlex
 from functools import cache
@@ -133,6 +134,7 @@ STAR = {
 }
 # Zhan et al. 2020, sections 5.3, 6.4.1 and 6.1.
 RATE = {"optimizer__learning_rate": 5e-6, "optimizer__weight_decay": 0.01, "lr_schedule__warmup_steps": 2000}
+FIGURE_3 = {"trainable": "query_tower", "batch_queries": 32, "lr_schedule__warmup_steps": 2000, **LAMB}
 ONE_PRECISION = {"encoding.precision": "fp32", "final_evaluation.precision": "fp32"}
 LTRE = ONE_PRECISION | of(
     "ltre", {"kind": "live"}, trainable="query_tower", steps=60_000, batch_queries=32, **ADAMW, **RATE
@@ -545,14 +547,10 @@ SAID = {
         **of("ltre", {}, terms__query__loss__kind="lambdarank", **FROM_BM25),
     },
     "msmarco-doc/ltre-ance": {**LTRE, "stages.ltre.init_from": {"recipe": "msmarco-doc/ance-firstp"}},
-    "msmarco-doc/ltre-lamb": of("ltre", {"kind": "live"}, trainable="query_tower", **FROM_BM25, **LAMB),
-    "msmarco-doc/query-rand": of("query-rand", RAND, trainable="query_tower", **FROM_BM25, **LAMB),
-    "msmarco-doc/query-bm25": of(
-        "query-bm25", {"kind": "bm25"}, trainable="query_tower", **FROM_BM25, **LAMB
-    ),
-    "msmarco-doc/query-ann": of(
-        "query-ann", ANN, trainable="query_tower", refresh__every_steps=10_000, **FROM_BM25, **LAMB
-    ),
+    "msmarco-doc/ltre-lamb": of("ltre", {"kind": "live"}, **FROM_BM25, **FIGURE_3),
+    "msmarco-doc/query-rand": of("query-rand", RAND, **FROM_BM25, **FIGURE_3),
+    "msmarco-doc/query-bm25": of("query-bm25", {"kind": "bm25"}, **FROM_BM25, **FIGURE_3),
+    "msmarco-doc/query-ann": of("query-ann", ANN, refresh__every_steps=10_000, **FROM_BM25, **FIGURE_3),
     "nq/dpr": {**DPR, "stages.dpr.steps": 40 * 58_880 // 128},
     "nq/ance": {**OPENQA_ANCE, "stages.ance.init_from": {"recipe": "nq/dpr"}, "stages.ance.steps": 136_000},
     "nq/ance-reference": {
@@ -715,6 +713,18 @@ def test_a_cross_encoder_learns_from_the_retriever_that_it_teaches_next(name):
     assert list(dict.fromkeys(taught)) == [f"teachers.{name}" for name in whole.teachers]
     for former, teacher in pairwise(whole.teachers.values()):
         assert whole.teachers[teacher.init_from.removeprefix(TRAINED)] is former
+
+
+def test_rocketqas_thresholds_are_logits_of_the_class_weighted_cross_encoder():
+    found = set()
+    for name in TAUGHT:
+        whole = recipe(name)
+        sources = [one for stage in whole.stages.values() for one in stage.components]
+        for rule in [rule for source in sources for rule in getattr(source, "filters", ()) if rule.needs]:
+            trained = whole.teachers[rule.teacher.model.removeprefix(TRAINED)]
+            logit = rule.max_score - math.log(trained.num_negatives)  # the weight of its positives
+            found.add((trained.loss, rule.then, round(1 / (1 + math.exp(-logit)), 2)))
+    assert found == {("bce", "promote", 0.9), ("bce", "drop", 0.1)}
 
 
 # --- what hangs together

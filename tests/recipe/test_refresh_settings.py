@@ -18,7 +18,7 @@ def stage(refresh: dict | None = None, evaluate: dict | None = None, steps: int 
 
 
 def after(steps: int) -> dict:
-    return {"mode": "async", "adopt": {"after_steps": steps}}
+    return {"mode": "async", "adopt": steps}
 
 
 def how(product) -> tuple:
@@ -73,7 +73,7 @@ def test_dev_is_measured_at_the_end_whatever_the_lag():
         ({}, READY, ("async", 8, None)),
         (BACKGROUND, {}, ("async", 8, 8)),
         (after(3), BACKGROUND, ("async", 8, 3)),
-        (after(3), {"adopt": {"after_steps": 5}}, ("async", 8, 5)),
+        (after(3), {"adopt": 5}, ("async", 8, 5)),
         (READY, {}, ("async", 8, None)),
         (READY, {"mode": "sync"}, ("sync", 8, 0)),
     ],

@@ -1,5 +1,3 @@
-"""Cross-encoders that a recipe trains: what is refused, and with which words."""
-
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.teacher_training import TrainedTeacher
 

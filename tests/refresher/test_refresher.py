@@ -1,6 +1,3 @@
-"""What is ordered of a checkpoint, on a small model: tables, reports and dev measure against slow loops over
-its vectors."""
-
 import statistics
 from pathlib import Path
 
@@ -13,7 +10,7 @@ from pyserini_ance.negatives import snapshot as snapshots
 from pyserini_ance.negatives.filters.duplicates import Duplicates
 from pyserini_ance.negatives.table import PER_ANCHOR
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
-from pyserini_ance.recipe.models import Recipe, Retention
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.refresher import CheckpointRemoved, Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.generation import (
@@ -202,7 +199,7 @@ def test_what_is_worked_on_is_not_removed(made, monkeypatch):
 
     def pruned_meanwhile(folder, *rest, **hold):
         encode_shards(folder, *rest)
-        prune_stage(made.run, "a", Retention(), (), (), ())
+        prune_stage(made.run, "a", made.recipe, (), (), ())
         left.append((made.run.checkpoint("a", 2).exists(), folder.exists()))
         return encode_shards(folder, *rest)
 
@@ -210,7 +207,7 @@ def test_what_is_worked_on_is_not_removed(made, monkeypatch):
     checkpoint, _ = made.checkpoint(2), made.checkpoint(4, change=0.05)
     made.tables(checkpoint)
     assert left == [(True, True)]
-    prune_stage(made.run, "a", Retention(), (), (), ())
+    prune_stage(made.run, "a", made.recipe, (), (), ())
     assert [path.name for path in made.run.checkpoints.iterdir()] == ["a-00000004"]
     assert not list(made.run.scratch.iterdir())
 
@@ -222,15 +219,6 @@ def test_a_checkpoint_that_has_gone_is_named(made, kind):
     message = f"a-00000002 was removed before its {PRODUCT_NAMES[kind]} was made"
     with pytest.raises(CheckpointRemoved, match=message):
         made.make(kind, checkpoint)
-
-
-def test_too_few_candidates_stop_the_run_and_publish_nothing(small_recipe, tmp_path):
-    terms = {"query": {"negatives": [{"kind": "ann", "top_k": 2, "num_negatives": 3}]}}
-    made = Made(small_recipe({"a": {**STAGE, "terms": terms}}), tmp_path)
-    message = r"15 of 15 queries have fewer than num_negatives=3 candidates, first train-0 \(2\)"
-    with pytest.raises(ValueError, match=message):
-        made.make("tables", made.checkpoint(0))
-    assert not made.run.generation("a", 0).exists()
 
 
 def products(world: World, recipe: Recipe, folder: Path) -> dict:

@@ -1,5 +1,3 @@
-"""Rankings of unjudged questions are measured by the answers that passages contain."""
-
 from functools import partial
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Tables of finished runs: seeds, repetitions, variants, and the folders that are compared."""
-
 import json
 
 import pytest
@@ -18,16 +16,6 @@ def result(recipe: str, value: float, config_hash: str = "a1b2c3d4", bm25: float
     ]
     head = {"run": f"runs/{recipe}", "recipe": recipe, "config_hash": config_hash, "measures": ["RR@10"]}
     return {**head, "rows": rows, "commits": ()}
-
-
-def test_seeds_of_a_recipe_share_a_row():
-    rows, columns = compare([result("demo/ance", 0.5), result("demo/rand", 0.45), result("demo/ance", 0.6)])
-    assert columns == ["recipe", "runs", "RR@10", "seconds"]
-    assert rows == [
-        {"recipe": "bm25", "runs": None, "RR@10": "0.400", "seconds": None, "commit": None},
-        {"recipe": "demo/ance", "runs": 2, "RR@10": "0.550 (0.500-0.600)", "seconds": 21, "commit": None},
-        {"recipe": "demo/rand", "runs": 1, "RR@10": "0.450", "seconds": 21, "commit": None},
-    ]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +80,6 @@ def test_recorded_commits_are_shown():
 
 @pytest.fixture
 def make_run(base, tmp_path):
-    """A finished run with that RR@10."""
 
     def make(name: str, value: float, *overrides: str):
         return finished(tmp_path / name, base, {"bm25": 0.5, "only": value}, overrides)
@@ -118,7 +105,7 @@ def test_a_repeated_seed_counts_once(make_run, caplog, value, overrides, counts)
 def test_runs_that_start_from_other_seeds_are_no_repetition(make_run, caplog):
     starts = [make_run("warm", 0.1), make_run("warm-43", 0.1, "seed=43")]
     runs = [
-        make_run(f"from-{run.name}", 0.4, f"stages.only.init_from={{run: {run}, stage: only}}")
+        make_run(f"from-{run.name}", 0.4, f"stages.only.init_from={{folder: {run}, stage: only}}")
         for run in starts
     ]
     assert names(read_distinct(runs)) == [str(run) for run in runs] and not caplog.messages

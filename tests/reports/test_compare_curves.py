@@ -1,5 +1,3 @@
-"""Gains of a grid over a baseline, and dev curves."""
-
 import json
 
 import pandas as pd
@@ -63,41 +61,28 @@ def test_by_setting_and_index_with_means_over_seeds(grid):
     ]
 
 
-@pytest.mark.parametrize(
-    ("key", "recipe"),
-    [
-        ("projection", "s/bm25"),  # a setting of one recipe alone, as in the grid ltre-against-ance
-        ("projection", None),
-        ("recipe", "s/bm25"),
-    ],
-)
-def test_settings_that_runs_lack(grid, key, recipe):
+def test_combinations_without_a_recipe_use_the_grids(grid):
+    expected, record = improvements(grid, "s/bm25"), json.loads((grid / "grid.json").read_text())
+    record["recipe"] = "s/bm25"
+    for run in record["runs"]:
+        if run["recipe"] == "s/bm25":
+            del run["recipe"]
+    (grid / "grid.json").write_text(json.dumps(record))
+    assert improvements(grid, "s/bm25") == expected
+
+
+def test_a_setting_that_one_recipe_lacks_is_no_column(grid):
+    """As in the grid ltre-against-ance."""
     record = json.loads((grid / "grid.json").read_text())
-    if key == "recipe":  # combinations without a recipe use the grid's
-        record["recipe"] = recipe
-        record["runs"] = [{k: v for k, v in r.items() if (k, v) != (key, recipe)} for r in record["runs"]]
-    elif recipe:
-        for run in record["runs"]:
-            run["projection"] = "64"
-            if run["recipe"] == recipe:
-                del run["projection"]
-    else:
-        record["runs"] = [{k: v for k, v in r.items() if v != "null"} for r in record["runs"]]
+    for run in record["runs"]:
+        run["projection"] = "64"
+        if run["recipe"] == "s/bm25":
+            del run["projection"]
     (grid / "grid.json").write_text(json.dumps(record))
     rows, columns = improvements(grid, "s/bm25")
-    exact = [
-        (row.get("projection"), row["recipe"], row.get("RR@10 gain"))
-        for row in rows
-        if row["index"] == "exact"
-    ]
-    if key == "projection" and recipe:
-        gain = f"{((0.63 + 0.15) / 2 / ((0.40 + 0.44 + 0.20) / 3) - 1) * 100:+.1f} %"
-        assert columns[0] == "index" and exact == [(None, "s/bm25", None), (None, "s/ance", gain)]
-    else:
-        first = None if key == "projection" else "null"
-        ance = [row[-1] for row in exact if row[1] == "s/ance"]
-        assert columns[0] == "projection" and ance == ["+50.0 %", "-25.0 %"]
-        assert [row[0] for row in exact] == [first, first, "64", "64"]
+    exact = [(row["recipe"], row.get("RR@10 gain")) for row in rows if row["index"] == "exact"]
+    gain = f"{((0.63 + 0.15) / 2 / ((0.40 + 0.44 + 0.20) / 3) - 1) * 100:+.1f} %"
+    assert columns[0] == "index" and exact == [("s/bm25", None), ("s/ance", gain)]
 
 
 def test_a_grid_that_has_no_such_table_is_refused(grid):

@@ -1,5 +1,3 @@
-"""The model card and the report of a finished run."""
-
 import pytest
 from helpers.small_set import ONE_STEP
 

@@ -1,5 +1,3 @@
-"""Forgetting between generations, from ranks whose reciprocals are compared by hand."""
-
 import json
 import shutil
 

@@ -1,5 +1,3 @@
-"""The model card of a run, as huggingface_hub reads it, and its upload without a network."""
-
 import json
 import re
 from unittest.mock import Mock

@@ -1,5 +1,3 @@
-"""The collection of a run: from the cache, or read again and compared."""
-
 from shutil import rmtree
 
 import pytest

@@ -1,5 +1,3 @@
-"""Report pages: of runs that lack results or mining, of several runs; escaping; what plots are made of."""
-
 import json
 import math
 import re
@@ -31,7 +29,6 @@ def steps(count: int, loss: float = 1.0) -> str:
 
 @pytest.fixture
 def finished_run(base, tmp_path):
-    """A finished run whose rows have rankings of three queries."""
 
     def make(name: str, recipe: str, places: dict[str, int], *overrides: str):
         folder = ranked(tmp_path / name, base, recipe, places, *overrides)
@@ -118,20 +115,15 @@ def test_runs_are_compared_by_row_setting_and_curve(finished_run):
         ]
 
 
-def test_an_unfinished_run_is_compared_by_its_curves(finished_run):
-    runs = [finished_run(name, f"set/{name}", {"a": 1, "b": 1, "c": 3}) for name in ("one", "two")]
-    (runs[1] / "measures.json").unlink()
-    shown = comparison_report(runs)
-    assert ">two</text>" in report_pages.plot(shown, "Loss") and "set/two" in shown
-    with pytest.raises(ValueError, match="'set/two' is not a row"):
-        comparison_report(runs, "set/two")
-
-
-def test_a_run_without_values_keeps_its_colour_and_the_others_their_names(finished_run):
+def test_an_unfinished_run_is_compared_by_its_curves_and_one_without_values_keeps_its_colour(finished_run):
     runs = [finished_run(name, f"set/{name}", {"a": 1, "b": 1, "c": 3}) for name in ("one", "two")]
     (runs[0] / "metrics.jsonl").unlink()
-    loss = report_pages.plot(comparison_report(runs), "Loss")
-    assert ">two</text>" in loss and report_pages.points(loss, COLOURS[1])
+    (runs[1] / "measures.json").unlink()
+    shown = comparison_report(runs)
+    loss = report_pages.plot(shown, "Loss")
+    assert ">two</text>" in loss and report_pages.points(loss, COLOURS[1]) and "set/two" in shown
+    with pytest.raises(ValueError, match="'set/two' is not a row"):
+        comparison_report(runs, "set/two")
 
 
 def test_a_long_line_is_interrupted_between_stages():

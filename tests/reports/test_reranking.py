@@ -1,5 +1,3 @@
-"""The first hits in a new order, by a scorer that counts letters; a killed one goes on."""
-
 import json
 
 import numpy as np
@@ -95,11 +93,11 @@ def test_what_cannot_be_reranked_is_refused_before_it_is_scored(
             [0.5, 2.0, -3.25],
             {"d1": 2.0, "d0": 0.5, "d2": -3.25, "d3": -5.0, "d4": -6.0, "d5": -7.0},
         ),
-        # trec_eval reads c before b, and these scores are one to six decimals.
+        # trec_eval reads c before b, and these scores are one in float32.
         (
             {"a": 3.0, "b": 2.0, "c": 2.0, "d": 1.0},
             [1.0, 1.00000004],
-            {"c": 1.0, "a": 1.0, "b": 0.0, "d": -1.0},
+            {"c": 1.00000004, "a": 1.0, "b": 0.0, "d": -1.0},
         ),
     ],
 )

@@ -1,5 +1,3 @@
-"""Significance tests between rows of a table of finished runs."""
-
 import json
 
 import pytest
@@ -68,18 +66,6 @@ def test_a_split_judged_by_answers_is_skipped(ranked_run, capsys, caplog):
         -3:-1
     ] == ["+0.375, p 0.058 (3/1/0)", "-"]
     assert set(caplog.messages) == {f"{folder} has no judgments of asked: --significance skips it"}
-
-
-def test_the_table_has_a_column_more_for_each_measure_and_says_how_p_is_corrected(ranked_run, capsys):
-    runs = [str(ranked_run("1", "good", [1, 1, 1, 2])), str(ranked_run("2", "bad", [4, 4, 4, 3]))]
-    command.main([*runs, "--significance", "bm25", "--test", "permutation"])
-    header, _, bm25, _, good, _, *lines = capsys.readouterr().out.splitlines()
-    assert header.endswith("| RR@10 against bm25      |") and bm25.endswith("| -                       |")
-    assert good.endswith("| +0.375, p 0.250 (3/1/0) |")
-    assert lines[-1] == (
-        "- against bm25: mean difference over the test queries, p value of a paired permutation test (Holm "
-        "over 2 rows, per measure), and queries (won/tied/lost) against bm25"
-    )
 
 
 def test_what_cannot_be_tested_is_refused(ranked_run):

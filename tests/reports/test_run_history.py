@@ -1,5 +1,3 @@
-"""The history of a run, against records whose positions, ages and seconds are worked by hand."""
-
 import json
 import math
 

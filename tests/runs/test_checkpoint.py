@@ -1,5 +1,3 @@
-"""Checkpoints: weights and moments come back bitwise, and hashes cover every tower."""
-
 import copy
 
 import pytest

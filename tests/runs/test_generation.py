@@ -1,5 +1,3 @@
-"""Generations: tables come back verified, with their keys and their report."""
-
 import numpy as np
 import pytest
 

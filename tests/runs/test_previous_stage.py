@@ -1,5 +1,3 @@
-"""PreviousStage: result and tables of the previous stage, looked up in the decisions and verified."""
-
 import numpy as np
 import pytest
 
@@ -38,7 +36,6 @@ def adopted(stage: str, step: int) -> dict:
 
 
 def publish(run: RunDir, stage: str, step: int, positions: list[int], **more) -> None:
-    """Publish tables whose candidates equal the step."""
     table = NegativeTable("query", "document", np.arange(2), np.full((2, 1), step), np.ones((2, 1)), "x")
     about = {"stage": stage, "step": step, "weights": weights(step), **IDENTITY, **more}
     publish_generation(run.generation(stage, step), {("query", p): table for p in positions}, {}, {}, about)

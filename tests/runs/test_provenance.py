@@ -1,5 +1,3 @@
-"""config_hash: runs that differ by chance or machine alone share it."""
-
 import shutil
 import subprocess
 
@@ -16,7 +14,8 @@ from pyserini_ance.runs.rundir import RunDir
         "seed=7",
         "threads=3",
         "refresher={launch: external}",
-        "retention={save_total_limit: 3, keep_negatives: 1}",
+        "save_total_limit=3",
+        "keep_negatives=1",
         "device=cpu",
         "cache=/elsewhere",
         "encoding={search: torch}",
@@ -47,7 +46,7 @@ def test_runs_that_start_from_seeds_of_one_recipe_share_a_hash(tmp_path):
     def started(warm_up: str, *overrides: str) -> str:
         folder = tmp_path / "-".join([warm_up, *overrides]).replace("/", "-")
         RunDir(folder).create(dump(load(warm_up, *overrides).recipe))
-        return config_hash(load("demo/bm25-rand", f"stages.rand.init_from={{run: {folder}}}").recipe)
+        return config_hash(load("demo/bm25-rand", f"stages.rand.init_from={{folder: {folder}}}").recipe)
 
     assert started("demo/warmup", "seed=1") == started("demo/warmup", "seed=2")
     of_recipe = config_hash(load("demo/bm25-rand").recipe)

@@ -1,12 +1,10 @@
-"""Retention: checkpoints, vectors and tables stay when they are new, needed or being read."""
-
 from pathlib import Path
 
 import pytest
 from helpers.elsewhere import elsewhere
 from safetensors.numpy import save_file
 
-from pyserini_ance.recipe.models import Recipe, Retention
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint
 from pyserini_ance.runs.generation import publish_evaluation
 from pyserini_ance.runs.retention import clean_up, clean_up_finished, prune_stage
@@ -58,8 +56,8 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def prune(run: RunDir, keep: Retention | None = None, checkpoints=(), vectors=(), tables=()) -> None:
-    prune_stage(run, "a", keep or Retention(), checkpoints, vectors, tables)
+def prune(run: RunDir, checkpoints=(), vectors=(), tables=(), **keep) -> None:
+    prune_stage(run, "a", Recipe.model_validate(RECIPE | keep), checkpoints, vectors, tables)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +65,7 @@ def prune(run: RunDir, keep: Retention | None = None, checkpoints=(), vectors=()
     [(2, (), (3, 4)), (1, (2,), (2, 4)), (2, (1, 3), (1, 3, 4)), (9, (), (1, 2, 3, 4))],
 )
 def test_the_newest_and_the_needed_checkpoints_stay(run, keep, needed, steps):
-    prune(run, Retention(save_total_limit=keep), checkpoints=needed)
+    prune(run, checkpoints=needed, save_total_limit=keep)
     assert names(run.checkpoints) == [f"a-{step:08d}" for step in steps]
 
 
@@ -85,7 +83,7 @@ def test_vectors_of_every_precision_belong_to_their_weights(run):
     [("all", (), (1, 2, 3, 4)), (1, (), (4,)), (3, (), (2, 3, 4)), (1, (2,), (2, 4)), (2, (1, 4), (1, 3, 4))],
 )
 def test_all_tables_stay_unless_the_recipe_limits_them(run, keep, needed, steps):
-    prune(run, Retention(keep_negatives=keep), tables=needed)
+    prune(run, tables=needed, keep_negatives=keep)
     assert names(run.negatives) == [f"a-{step:08d}" for step in steps]
 
 
@@ -94,7 +92,7 @@ def test_other_stages_and_unfinished_folders_stay(run):
     publish(run, "b", 9)
     for directory in (run.checkpoint("a", 2), run.generation("a", 2)):
         (directory / MANIFEST).unlink()
-    prune(run, Retention(keep_negatives=1))
+    prune(run, keep_negatives=1)
     for directory in (run.checkpoints, run.negatives):
         assert names(directory) == ["a-00000002", "a-00000004", "a-b-00000001", "b-00000009"]
 
@@ -103,13 +101,13 @@ def test_folders_stay_while_they_are_read(run):
     """A killed reader keeps nothing; its leases are removed with the folders."""
     read = [run.checkpoint("a", 1), vectors(run, 1), run.generation("a", 2)]
     with reading(*read):
-        prune(run, Retention(keep_negatives=1))
+        prune(run, keep_negatives=1)
         assert all(folder.exists() for folder in read)
         assert [
             sorted(name for name in names(directory) if name[0] != ".")
             for directory in (run.checkpoints, run.scratch, run.negatives)
         ] == [["a-00000001", "a-00000004"], [read[1].name], ["a-00000002", "a-00000004"]]
-    prune(run, Retention(keep_negatives=1))
+    prune(run, keep_negatives=1)
     kept = [names(directory) for directory in (run.checkpoints, run.scratch, run.negatives)]
     assert kept == [["a-00000004"], [], ["a-00000004"]]
 

@@ -1,5 +1,3 @@
-"""RunLog: metrics and decisions come back, and a resumed run drops what it makes again."""
-
 import os
 
 import pytest

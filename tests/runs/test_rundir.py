@@ -1,5 +1,3 @@
-"""RunDir: creating, overwriting and resuming runs, whoever has worked or still works in the directory."""
-
 import json
 import os
 from pathlib import Path

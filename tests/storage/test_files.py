@@ -1,8 +1,10 @@
 """Atomic writes, JSON files and block files, and what they do on a full disk."""
 
 import errno
+import gzip
 import json
 import os
+import stat
 import subprocess
 import sys
 
@@ -12,6 +14,7 @@ from pyserini_ance.storage.files import (
     append_json_line,
     read_json_lines,
     read_json_object,
+    sha256_json,
     write_json,
     write_whole,
 )
@@ -29,6 +32,52 @@ def test_a_file_is_written_whole(tmp_path):
     write_json(path, {"é": [1, 2.5, None]})
     assert json.loads(path.read_text(encoding="utf-8")) == {"é": [1, 2.5, None]}
     assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("kind", ["link to a file", "link to no file", "pipe", "device"])
+def test_links_are_followed_and_what_is_no_file_is_written_to(tmp_path, kind):
+    path, target = tmp_path / "given.gz", tmp_path / "inner" / "target"
+    target.parent.mkdir()
+    pipe = None
+    if kind == "pipe":
+        os.mkfifo(path)
+        pipe = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    elif kind == "device":
+        try:
+            os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))  # a /dev/null of its own
+        except PermissionError:
+            pytest.skip("only root makes devices")
+    else:
+        path.symlink_to("inner/target")
+        if kind == "link to a file":
+            target.write_text("old")
+    before = stat.S_IFMT(path.lstat().st_mode)
+    write_whole(path, "new")
+    assert stat.S_IFMT(path.lstat().st_mode) == before
+    assert sorted(os.listdir(tmp_path)) == ["given.gz", "inner"]
+    if kind == "pipe":
+        assert gzip.decompress(os.read(pipe, 1000)) == b"new"
+        os.close(pipe)
+    elif kind != "device":
+        assert gzip.decompress(target.read_bytes()) == b"new" and os.listdir(target.parent) == ["target"]
+
+
+def test_standard_output_is_written_to_after_what_was_printed(tmp_path):
+    program = "import sys; from pathlib import Path; from pyserini_ance.storage.files import write_whole\n"
+    program += "print('first'); write_whole(Path(sys.argv[1]), 'second\\n'); print('third')"
+    log = tmp_path / "log"
+    log.write_text("old\n")
+    with open(log, "ab") as file:  # a file: it is neither replaced nor cut
+        subprocess.run([sys.executable, "-c", program, "/dev/stdout"], stdout=file, check=True)
+    assert log.read_text() == "old\nfirst\nsecond\nthird\n" and os.listdir(tmp_path) == ["log"]
+
+
+def test_a_path_that_is_not_utf_8_is_written_and_read_again(tmp_path):
+    value = {"folder": os.fsdecode(b"jos\xe9"), "other": r"\udce9", "é": 1}
+    write_json(tmp_path / "object.json", value)
+    append_json_line(tmp_path / "log.jsonl", value)
+    assert read_json_object(tmp_path / "object.json") == value == read_json_lines(tmp_path / "log.jsonl")[0]
+    assert sha256_json(value) != sha256_json(value | {"folder": r"jos\udce9"})
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])

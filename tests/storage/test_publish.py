@@ -65,6 +65,14 @@ def fill(temporary):
     (temporary / "part").write_text("mine")
 
 
+def test_a_link_to_a_folder_is_followed(tmp_path, folder):
+    link = tmp_path / "link"
+    link.symlink_to("parent/published")
+    with whole_folder(link) as temporary:
+        (temporary / "a").touch()
+    assert link.is_symlink() and os.listdir(folder) == ["a"] and os.listdir(folder.parent) == ["published"]
+
+
 def test_the_manifest_tells_what_was_written(published):
     manifest = read_manifest(published)
     assert manifest["step"] == 7

@@ -1,5 +1,3 @@
-"""Terms with a teacher: what they draw, what their loss is, and what a resumed stage does."""
-
 import numpy as np
 import pytest
 import torch
@@ -7,7 +5,6 @@ from helpers.stage_fixture import Training
 
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.trainer.batch import plan_batch
 from pyserini_ance.trainer.callbacks import TrainerCallback
@@ -19,11 +16,6 @@ DISTIL = {
     "loss": {"kind": "kl", "scale": 0.5, "teacher_temperature": 3.0},
     "weight": 0.5,
 }
-STAGE = {"steps": 1, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}}
-
-
-def stage_of(terms: dict, **settings) -> Stage:
-    return Stage.model_validate({**STAGE, "terms": terms, "refresh": {"every_steps": 1}, **settings})
 
 
 class Losses(TrainerCallback):
@@ -36,7 +28,6 @@ class Losses(TrainerCallback):
 
 @pytest.fixture
 def without_dropout(small_recipe):
-    """The small recipe, with an encoder whose scores in a step are those of its checkpoint."""
 
     def make(stages: dict, **settings):
         encoder = small_recipe(stages, **settings).encoder.model_dump(mode="json")
@@ -109,29 +100,3 @@ def test_a_candidate_without_a_score_does_not_count(small_recipe, tmp_path):
     teacher = drawn(training, 0, 0).terms["distil"].teacher
     assert np.isnan(teacher).sum(1).min() >= 4 and np.isfinite(teacher[:, :1]).all()
     assert all(np.isfinite(terms["distil"]) for terms, _ in losses.terms)
-
-
-@pytest.mark.parametrize(
-    ("terms", "message"),
-    [
-        ({"query": {**DRAW, "loss": "kl"}}, "loss `kl` follows a teacher's scores; name one"),
-        ({"query": {**DRAW, "teacher": "student"}}, "loss `nll` uses no teacher; set loss: kl or margin_mse"),
-        (
-            {"query": {**DRAW, "teacher": "student", "loss": "kl", "in_batch_negatives": True}},
-            "give the in-batch negatives a term of their own",
-        ),
-        ({"query": DRAW, "distil": {**DISTIL, "negatives_from": "quary"}}, "terms with negatives: query"),
-        (
-            {"query": DRAW, "distil": {**DISTIL, "negatives": [{"kind": "random"}]}},
-            "negatives of its own or those of another term",
-        ),
-        (
-            {"query": {**DRAW, "negatives": [{"kind": "ann"}, {"kind": "random"}]}, "distil": DISTIL},
-            "`random` has none",
-        ),
-        ({"query": DRAW, "distil": {**DISTIL, "anchor": "document"}}, "anchors are of side document"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(terms, message):
-    with pytest.raises(ValueError, match=message):
-        stage_of(terms)

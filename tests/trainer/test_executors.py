@@ -1,6 +1,3 @@
-"""Where products are ordered: what a refresher reads, and how long, and with what words, training waits for
-it."""
-
 from contextlib import ExitStack
 
 import pytest
@@ -97,7 +94,6 @@ def test_what_ends_the_waiting_says_what_is_needed_and_what_to_type(run, clock):
 
 
 def test_a_failure_before_this_training_began_is_no_news(run, clock):
-    """A refresher that is started again needs a while before it says so."""
     fail(run, "disk full")
     executor = background(run, previous_refresher=run.refresher.read())
     clock.after(10, lambda: measure(run))

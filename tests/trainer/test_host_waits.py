@@ -27,7 +27,6 @@ def own_pool(loss: str, **settings) -> dict:
 
 
 def counted_step(training: Training, tokens_per_batch: int = 256) -> DeviceCounts:
-    """The counts of a stage's first step, with the weights and the attention of a GPU."""
     stage = training.stage()
     stage.batch_encoder = replace(stage.batch_encoder, tokens_per_batch=tokens_per_batch)
     stage._refresh(0)

@@ -7,6 +7,7 @@ import torch
 from pyserini_ance.data.collection import Qrels, Split
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.data.same_texts import SameTexts
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.term import Term
 from pyserini_ance.trainer.batch import Batch, TermRows
@@ -133,15 +134,32 @@ def test_false_negatives_among_live_candidates_are_ignored():
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("term", "side", "competing"),
     [
-        ({"negatives": [{"kind": "ann"}], "loss": "kl", "teacher": "hybrid"}, "false_negative_margin"),
-        ({"regularizer": "alignment"}, "a regularizer applies to all anchors and positives of the step"),
+        ({"in_batch_negatives": True}, "query", [2, 2, 6]),
+        ({"in_batch_negatives": True}, "document", [2, 2, 3]),
+        ({"negatives": [{"kind": "live", "top_k": 3}]}, "query", [2, 2, 3]),
     ],
 )
-def test_a_margin_needs_a_contrastive_loss(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Term.model_validate({**settings, "false_negative_margin": 0.1})
+def test_copies_of_a_query_or_of_its_positive_do_not_compete(term, side, competing):
+    """Queries 0 and 1 have one text, and so have documents 6 and 7; scores are equal."""
+    same = {
+        "query": SameTexts(np.array([0, 1]), np.array([0, 0])),
+        "document": SameTexts(np.array([6, 7]), np.array([6, 6])),
+    }
+    split, others = Split("train", None, qrels_of([5], [6], [8])), {"query": 100, "document": 3}
+    anchors, positives = np.arange(3), np.array([[5], [6], [8]])
+    if side == "document":
+        anchors, positives = positives[:, 0], anchors[:, None]
+    negatives = np.array([[7], [7], [7]] if side == "query" else [[NONE]] * 3)
+    if "in_batch_negatives" not in term:
+        positives, negatives = positives[:, :0], np.array([[5, 6, 9], [7, 6, 9], [8, 7, 9]])
+    batch = Batch(np.arange(3), {"it": TermRows(side, anchors, positives, negatives)})
+    vectors = {one: torch.zeros(len(batch.unique(one)), 4) for one in ("query", "document")}
+    terms = {"it": Term.model_validate({"anchor": side, "negatives": [RANDOM], **term})}
+    anchor_sets = {side: AnchorSet(split, side, others[side], same=same)}
+    found = term_losses(terms, batch, anchor_sets, vectors)["it"].item()
+    assert found == pytest.approx(sum(map(math.log, competing)) / 3)
 
 
 GRADED = Qrels.of([0, 0, 1], [0, 1, 3], [2, 1, 1], 2)
@@ -169,8 +187,6 @@ def test_ndcg_has_the_grades_of_the_judgments_as_gains():
 
 
 def test_the_dual_term_is_the_nll_of_each_positive_over_queries():
-    """DANCE: the step's loss is that of queries over documents, plus that of documents over queries, of
-    vectors encoded once."""
     queries, positives = np.array([0, 2]), np.array([[4], [1]])
     rows = {
         "query": TermRows("query", queries, positives, np.array([[5], [5]])),
@@ -244,7 +260,6 @@ def test_a_regularizer_sees_passages_and_pairs_of_the_best_ones(anchor, seed):
 @pytest.mark.parametrize("anchor", ["query", "document"])
 @pytest.mark.parametrize("in_batch_negatives", [False, True])
 def test_a_document_scores_as_its_best_passage_for_each_query(anchor, in_batch_negatives):
-    """The loss of passages is that of documents whose vector, for each query, is that of its best passage."""
     batch, qrels, _, _ = random_case(0)
     if anchor == "document":
         queries, others = np.array([[0], [2], [1]], np.int32), np.array([[4, 3], [3, 5], [5, 5]], np.int32)

@@ -38,14 +38,6 @@ def test_learning_rates_of_all_steps(settings, rates):
     assert [learning_rate(made, step) for step in range(made.steps)] == pytest.approx(rates)
 
 
-def test_schedules_that_would_waste_steps_are_refused():
-    message = "lr_schedule.total_steps 4 ends before steps 5: the rest would train at rate 0"
-    with pytest.raises(ValueError, match=message):
-        stage(5, horizon=4)
-    with pytest.raises(ValueError, match=r"total_steps 7 ends before lr_schedule.offset_steps \+ steps 8"):
-        stage(5, horizon=7, offset_steps=3)
-
-
 @pytest.mark.parametrize(("kind", "cls"), [("adamw", AdamW), ("lamb", Lamb)])
 def test_biases_and_norms_are_not_decayed_and_frozen_weights_left_out(kind, cls):
     module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))

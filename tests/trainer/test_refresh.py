@@ -1,6 +1,3 @@
-"""When the product of a checkpoint is adopted: the schedule as a table, then every policy with a slow
-executor."""
-
 import math
 import random
 from pathlib import Path
@@ -11,50 +8,9 @@ import pytest
 from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.refresh_settings import Evaluate, Refresh
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.trainer.refresh import AdoptionLog, RefreshQueue, RefreshSchedule
+from pyserini_ance.trainer.refresh import AdoptionLog, RefreshQueue
 
-SYNC = Refresh(every_steps=4)
-AFTER_6 = Refresh(every_steps=4, mode="async", adopt={"after_steps": 6})
-WHEN_READY = Refresh(every_steps=4, mode="async", adopt="when_ready", max_staleness_steps=10)
-RECORDS = [{"step": 7, "checkpoint_step": 4, "weights": "w"}]
-FREE, RESUMED, REPLAY = AdoptionLog(), AdoptionLog.of(RECORDS, "resumed"), AdoptionLog.of(RECORDS, "replay")
-
-
-def adopt(*checkpoints: int, choose: str = "all") -> tuple:
-    return choose, checkpoints
-
-
-def schedule_of(settings, steps: int, log: AdoptionLog) -> RefreshSchedule:
-    return RefreshSchedule(steps, settings.lag_steps, settings.staleness_steps, log=log)
-
-
-@pytest.mark.parametrize(
-    ("settings", "log", "step", "pending", "adopted", "expected"),
-    [
-        (SYNC, FREE, 0, [0], 0, adopt(0)),
-        (SYNC, FREE, 4, [4], 0, adopt(4)),
-        (AFTER_6, FREE, 0, [0], 0, adopt(0)),
-        (AFTER_6, FREE, 9, [4, 8], 0, adopt()),
-        (AFTER_6, FREE, 10, [4, 8], 0, adopt(4)),
-        (AFTER_6, FREE, 14, [8, 12], 4, adopt(8)),
-        (AFTER_6, FREE, 20, [12, 16], 8, adopt()),
-        (WHEN_READY, FREE, 0, [0], 0, adopt(0)),
-        (WHEN_READY, FREE, 5, [4], 0, adopt(4, choose="newest_done")),
-        (WHEN_READY, FREE, 10, [4, 8], 0, adopt(4, 8, choose="newest_done")),
-        (WHEN_READY, FREE, 11, [4, 8], 0, adopt(4, 8, choose="first_done")),
-        (WHEN_READY, FREE, 20, [16], 12, adopt()),
-        (WHEN_READY, RESUMED, 5, [4], 0, adopt()),
-        (WHEN_READY, RESUMED, 7, [4], 0, adopt(4)),
-        (WHEN_READY, RESUMED, 8, [8], 4, adopt(8, choose="newest_done")),
-        (WHEN_READY, REPLAY, 5, [4], 0, adopt()),
-        (WHEN_READY, REPLAY, 7, [4], 0, adopt(4)),
-        (WHEN_READY, REPLAY, 15, [4], 4, adopt()),
-        (WHEN_READY, REPLAY, 20, [4], 4, adopt()),
-    ],
-)
-def test_the_schedule_is_a_pure_function(settings, log, step, pending, adopted, expected):
-    schedule = schedule_of(settings, 20, log)
-    assert schedule.adoptions(step, pending, adopted) == expected
+FREE = AdoptionLog()
 
 
 class Tables(RefreshQueue):
@@ -139,7 +95,7 @@ def play(settings, steps, takes, kind="tables", log=FREE, first=0, taken=(), see
 
 @pytest.mark.parametrize("takes", [1, 3, 50])
 def test_after_steps_is_adopted_exactly_then_however_long_it_took(takes):
-    product = Refresh(every_steps=4, mode="async", adopt={"after_steps": 6})
+    product = Refresh(every_steps=4, mode="async", adopt=6)
     adopted, ages, executor = play(product, 20, takes=lambda: takes)
     assert adopted == [(0, 0), (10, 4), (14, 8), (18, 12)]
     assert max(ages) == product.staleness_steps == 9
@@ -183,7 +139,7 @@ def test_a_replay_repeats_all_adoptions(seed):
 
 @pytest.mark.parametrize("first", range(4, 20))
 def test_after_an_interruption_requests_are_submitted_again(first):
-    product = Refresh(every_steps=4, mode="async", adopt={"after_steps": 6})
+    product = Refresh(every_steps=4, mode="async", adopt=6)
     whole, *_ = play(product, 20, takes=lambda: 3)
     before = [of for step, of in whole if step < first]
     adopted, *_ = play(product, 20, takes=lambda: 3, first=first, taken=before)
@@ -201,7 +157,7 @@ def test_a_removed_checkpoint_that_is_needed_is_an_error():
     ("adopt", "expected"),
     [
         (None, [(6, 3), (9, 6), (12, 9), (13, 12), (13, 13)]),
-        ({"after_steps": 2}, [(5, 3), (8, 6), (11, 9), (13, 12), (13, 13)]),
+        (2, [(5, 3), (8, 6), (11, 9), (13, 12), (13, 13)]),
     ],
 )
 def test_all_dev_scores_are_adopted_by_the_end(adopt, expected):

@@ -26,7 +26,7 @@ from pyserini_ance.trainer.resume import resume_stage
 IDENTITY = {"collection": "c" * 64, "tokenization": "t" * 64}
 STATIC, KEY = ("query", 0), ("query", 1)
 SOURCES = [{"kind": "ranking", "file": "ranked.trec"}, {"kind": "ann"}]
-LATE = {"mode": "async", "adopt": {"after_steps": 6}}
+LATE = {"mode": "async", "adopt": 6}
 READY = {"mode": "async", "adopt": "when_ready", "max_staleness_steps": 99}
 
 
@@ -193,7 +193,7 @@ def test_the_tables_in_use_at_the_checkpoint_are_taken_up_not_later_ones(stopped
 
 
 def test_orders_that_were_open_are_open_again(stopped):
-    made = stopped(LATE, {"every_steps": 3, "mode": "async", "adopt": {"after_steps": 5}})
+    made = stopped(LATE, {"every_steps": 3, "mode": "async", "adopt": 5})
     made.checkpoints(0, 3, 4, 6, 8, 9)
     made.mined(0)
     made.adopted((0, 0))
@@ -209,7 +209,7 @@ def test_orders_that_were_open_are_open_again(stopped):
 
 def test_what_was_made_of_a_checkpoint_serves_when_the_checkpoint_has_been_removed(stopped):
     """Its adoption stands after the newest checkpoint: until then the trainer had no more need of it."""
-    made = stopped(LATE, {"every_steps": 4, "mode": "async", "adopt": {"after_steps": 7}})
+    made = stopped(LATE, {"every_steps": 4, "mode": "async", "adopt": 7})
     made.checkpoints(0, 4, 8, 9)
     made.mined(0, 4)
     made.adopted((0, 0), (10, 4))

@@ -151,28 +151,18 @@ def assert_whole(step: tuple[dict, dict, list[int]], recipe, changes: dict) -> N
     torch.testing.assert_close(step[1], whole, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("pool", "chunk_queries", "tokens"),
-    [(pool, size, 1000) for pool in TERMS for size in (1, 4, 6)]
-    + [("own", None, tokens) for tokens in (200, 100, 1)],
-)
-def test_chunks_add_up_to_the_whole_step(made, pool, chunk_queries, tokens):
-    recipe = made[0]
-    changes = {"chunk_queries": chunk_queries, "terms": {pool: recipe.stages["a"].terms[pool]}}
+@pytest.mark.parametrize("tokens", [200, 100, 1])
+def test_chunks_of_tokens_add_up_to_the_whole_step(made, tokens):
+    recipe, changes = made[0], {"terms": {"own": made[0].stages["a"].terms["own"]}}
     assert_whole(step_in_world(World(), recipe, changes, tokens), recipe, changes)
 
 
-@pytest.mark.parametrize(
-    ("pool", "changes", "tokens", "size"),
-    [
-        ("own", {}, 60, 2),  # chunks of tokens
-        # One query and three documents on five processes: some have no text.
-        *((pool, {"batch_queries": 1, "chunk_queries": c}, 128, 5) for pool in TERMS for c in (None, 1)),
-    ],
-)
-def test_processes_add_up_to_the_whole_step(made, run_processes, pool, changes, tokens, size):
-    recipe, changes = made[0], {**changes, "terms": {pool: made[0].stages["a"].terms[pool]}}
-    for step in run_processes(size, step_in_world, recipe, changes, tokens):
+@pytest.mark.parametrize(("pool", "chunk_queries"), [(pool, size) for pool in TERMS for size in (None, 1)])
+def test_one_query_and_three_documents_on_five_processes_add_up_too(made, run_processes, pool, chunk_queries):
+    """Some have no text."""
+    recipe, terms = made[0], {pool: made[0].stages["a"].terms[pool]}
+    changes = {"batch_queries": 1, "chunk_queries": chunk_queries, "terms": terms}
+    for step in run_processes(5, step_in_world, recipe, changes):
         assert_whole(step, recipe, changes)
 
 

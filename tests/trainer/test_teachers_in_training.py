@@ -1,5 +1,3 @@
-"""Teachers that read the texts: another encoder, with another tokenizer setting, and a cross-encoder."""
-
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +25,6 @@ def training_with(small_recipe, folder, teacher: dict) -> Training:
 
 
 def origins_of(training: Training) -> list[dict[str, str]]:
-    """What the scores of each refresh come from, with digests, as the metrics have it."""
     return [metric["teachers"]["distil"]["origins"] for metric in training.metrics("generation")]
 
 

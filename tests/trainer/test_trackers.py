@@ -1,5 +1,3 @@
-"""Trackers get what metrics.jsonl has, also when a run is killed and resumed."""
-
 import importlib.util
 
 import pytest

@@ -30,6 +30,15 @@ def training(small_recipe, tmp_path):
     return lambda terms, **stage: Training(small_recipe, tmp_path, terms, **stage)
 
 
+def test_each_refresh_that_fills_up_at_random_says_so_once(training, caplog):
+    filters = [{"kind": "max_score", "max_score": -1e9}]
+    source = {"kind": "ann", "top_k": 5, "filters": filters, "on_shortage": "fill_random"}
+    term = {"negatives": [source], "loss": {"kind": "nll", "scale": 0.1}}
+    training({"query": term}, refresh={"every_steps": 4}).train()
+    warned = [message for message in caplog.messages if "random negatives" in message]
+    assert [message.split(": ")[0] for message in warned] == [f"stage a, step {step}" for step in (0, 4, 8)]
+
+
 def test_refreshed_negatives_are_adopted_at_their_steps(training, monkeypatch):
     optimizer, drawn = {"learning_rate": 1e-3, "max_grad_norm": 1e-3}, []
     made = training(MIXED, refresh={"every_steps": 4}, optimizer=optimizer)

@@ -15,7 +15,6 @@ import torch
 
 from benchmarks.papers.studies.figures import Panel, bars, heights, lines, lines_of, points, smooth
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
-from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.trec import PADDING
 from pyserini_ance.negatives.random_filling import fill_random
@@ -100,7 +99,7 @@ def _negatives(
     batch = run.recipe.stages[run.last_stage].batch_queries
     others = np.stack([rng.permutation(len(anchors))[:batch] for _ in anchors])
     in_batch = positives[others]  # (A, batch) positives of the queries of a random batch
-    is_own = is_known_positive(anchor_set.known_positives, anchors, in_batch)
+    is_own = anchor_set.never_negative(anchors, in_batch)
     scores = snapshot.score(
         snapshot.encode_queries(run.data.train_split, anchors),
         np.repeat(np.arange(len(anchors)), in_batch.shape[1]),

@@ -12,7 +12,7 @@ from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun, sha
 from pyserini_ance.data.trec import PADDING
 
 TITLE = "Negatives among the top negatives of the model in training"
-NOT_KEPT = "no ANN: the checkpoints that mined are not kept; train with retention.save_total_limit=100"
+NOT_KEPT = "no ANN: the checkpoints that mined are not kept; train with save_total_limit=100"
 
 
 def study(runs: Sequence[StudiedRun]) -> Findings:

@@ -88,7 +88,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
             summary.append(about | beginnings)
         placed = _points(run, int(anchors[found[0].query]), mined, found[0])
         if not placed:
-            missing = "no checkpoint that mined is kept; train with retention.save_total_limit=100"
+            missing = "no checkpoint that mined is kept; train with save_total_limit=100"
             notes.append(f"{run.name}: {missing}")
         rows += placed
         panels += _panels(suffix, mined, found[0], placed, _ranks(run, int(anchors[found[0].query])))

@@ -34,7 +34,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     if not rows:
         raise NotKept(
             "none of these runs has kept a checkpoint that negatives were mined with and whose next "
-            "negatives are kept; train with retention.save_total_limit=100"
+            "negatives are kept; train with save_total_limit=100"
         )
     groups = {
         f"{row['next']}" + (f", {row['run']}" if len(runs) > 1 else ""): {
@@ -72,12 +72,13 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
 def _neighbours(run: StudiedRun, checkpoint: str, anchors: np.ndarray) -> np.ndarray:
     """(A, top_k) the documents nearest to each query's first positive, without its known positives."""
     snapshot, k = run.snapshot(checkpoint), run.settings.top_k
-    known = run.data.anchor_sets["query"].known_positives
+    anchor_set = run.data.anchor_sets["query"]
+    known = anchor_set.known_positives
     positives, of_anchor = np.unique(known.rows[known.offsets[anchors]], return_inverse=True)
-    depth = k + known.largest[1]
+    depth = k + anchor_set.most_excluded[1]
     passages = snapshot.passages
     hits = snapshot.rank_for_documents(positives, snapshot.document_vectors, depth, passages)[1]
-    return first_negatives(known, anchors, hits[of_anchor], k)
+    return first_negatives(anchor_set, anchors, hits[of_anchor], k)
 
 
 def _mean(shares: np.ndarray) -> float | None:

@@ -12,8 +12,8 @@ import numpy as np
 
 from benchmarks.papers.studies.figures import Panel
 from pyserini_ance.data.collection import Split
-from pyserini_ance.data.known_positives import KnownPositives, is_known_positive
-from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.data.known_positives import KnownPositives
+from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.data.trec import PADDING
 from pyserini_ance.distributed.world import World
@@ -78,12 +78,19 @@ class Mined(NamedTuple):
 
 
 class StudiedQueries(NamedTuple):
-    """The queries of a split: its name, the split, the known positives, and BM25's ranking if any."""
+    """The queries of the split `name`, with their positives, and BM25's ranking of them if there is one."""
 
     name: str
-    split: Split
-    known_positives: KnownPositives
+    anchor_set: AnchorSet
     bm25: Path | None
+
+    @property
+    def split(self) -> Split:
+        return self.anchor_set.split
+
+    @property
+    def known_positives(self) -> KnownPositives:
+        return self.anchor_set.known_positives
 
 
 @dataclass(frozen=True)
@@ -178,7 +185,7 @@ class StudiedRun:
         if kept < adopted:
             raise NotKept(
                 f"{self.run.folder} has kept the tables of {kept} of {adopted} refreshes; train with "
-                "retention.keep_negatives=all"
+                "keep_negatives=all"
             )
 
     @property
@@ -259,16 +266,18 @@ class StudiedRun:
 
     @cached_property
     def training_queries(self) -> StudiedQueries:
-        known, bm25 = self.data.anchor_sets["query"].known_positives, self.data.run_files.get("bm25")
-        return StudiedQueries(self.data.train_split, self.data.split, known, bm25)
+        bm25 = self.data.run_files.get("bm25")
+        return StudiedQueries(self.data.train_split, self.data.anchor_sets["query"], bm25)
 
     @cached_property
     def test_queries(self) -> StudiedQueries:
         """Those of the first split of the final evaluation."""
-        split = self.data.collection.split(self.recipe.final_evaluation.split[0])
-        bm25 = self.run.ranking(BM25, split.name)
-        known = split.known_positives("query")
-        return StudiedQueries(split.name, split, known, bm25 if bm25.exists() else None)
+        collection, name = self.data.collection, self.recipe.final_evaluation.split[0]
+        anchor_set, bm25 = (
+            AnchorSet.of(collection, collection.split(name), "query"),
+            self.run.ranking(BM25, name),
+        )
+        return StudiedQueries(name, anchor_set, bm25 if bm25.exists() else None)
 
     def sampled_anchors(self, purpose: str, queries: StudiedQueries | None = None) -> np.ndarray:
         """(Q,) int32, ascending: at most `settings.queries` of the queries (default: of training) that have a
@@ -289,26 +298,24 @@ class StudiedRun:
     def top_negatives(self, snapshot: Snapshot, queries: StudiedQueries, anchors: np.ndarray) -> np.ndarray:
         """(A, top_k) the documents that a model ranks first for the queries `anchors` (A,), without known
         positives, then PADDING."""
-        positives, k = queries.known_positives, self.settings.top_k
-        vectors, depth = snapshot.encode_queries(queries.name, anchors), k + positives.largest[1]
+        anchor_set, k = queries.anchor_set, self.settings.top_k
+        vectors, depth = snapshot.encode_queries(queries.name, anchors), k + anchor_set.most_excluded[1]
         hits = snapshot.rank(vectors, snapshot.document_vectors, depth, snapshot.passages)[1]
-        return first_negatives(positives, anchors, hits, k)
+        return first_negatives(anchor_set, anchors, hits, k)
 
     def bm25_negatives(self, queries: StudiedQueries, anchors: np.ndarray) -> np.ndarray | None:
         """(A, top_k) BM25's first documents for the same queries; None if the run has no such ranking."""
         if queries.bm25 is None:
             return None
-        positives, k = queries.known_positives, self.settings.top_k
-        depth = k + positives.largest[1]
+        anchor_set, k = queries.anchor_set, self.settings.top_k
+        depth = k + anchor_set.most_excluded[1]
         ranked = read_ranking(queries.bm25, queries.split, self.data.collection, depth, anchors)
-        return first_negatives(positives, anchors, ranked.rows, k)
+        return first_negatives(anchor_set, anchors, ranked.rows, k)
 
 
-def first_negatives(
-    known_positives: KnownPositives, anchors: np.ndarray, rows: np.ndarray, k: int
-) -> np.ndarray:
-    """(A, k) the first k of `rows` (A, n) that are no known positives of their anchor, then PADDING."""
-    kept = (rows != PADDING) & ~is_known_positive(known_positives, anchors, rows)
+def first_negatives(anchor_set: AnchorSet, anchors: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
+    """(A, k) the first k of `rows` (A, n) that may be negatives of their anchor, then PADDING."""
+    kept = (rows != PADDING) & ~anchor_set.never_negative(anchors, rows)
     order = np.argsort(~kept, axis=1, kind="stable")[:, :k]
     chosen = np.where(
         np.take_along_axis(kept, order, 1), np.take_along_axis(rows, order, 1), np.int32(PADDING)

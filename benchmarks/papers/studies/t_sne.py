@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.papers.studies.figures import Panel, lines_of, points
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun, first_negatives
 from pyserini_ance.data.collection import Texts
+from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.trec import PADDING, best_first, read_run
 from pyserini_ance.random_streams import random_stream
 
@@ -58,11 +59,11 @@ def _groups(runs: Sequence[StudiedRun], key: Callable[[StudiedRun], Hashable]) -
 def _among_documents(runs: Sequence[StudiedRun]) -> list[Row]:
     """The picture of runs with the same document vectors."""
     first, query = runs[0], _query(runs[0])
-    name, split, known, bm25 = first.test_queries
-    documents, relevant = first.data.collection.documents, known.of(query).tolist()
+    queries, split = first.test_queries, first.test_queries.split
+    documents, relevant = first.data.collection.documents, queries.known_positives.of(query).tolist()
     rankings = {_of("negative of the model", run, runs): run.final_ranking for run in runs}
     groups: dict[int, str] = dict.fromkeys(relevant, "relevant")
-    for group, path in {**rankings, "negative of BM25": bm25}.items():
+    for group, path in {**rankings, "negative of BM25": queries.bm25}.items():
         ranked = best_first(read_run(path).get(split.queries.ids[query], {})) if path else []
         rows = [row for id in ranked if (row := documents.rows[id]) not in relevant]
         for row in rows[:NEGATIVES]:
@@ -74,7 +75,7 @@ def _among_documents(runs: Sequence[StudiedRun]) -> list[Row]:
     points = [_point(_of("query", run, runs), split.queries, query) for run in runs]
     points += [_point(group, documents, row) for row, group in groups.items()]
     asked = np.array([query])
-    vectors = [run.result.encode_queries(name, asked, precision="fp32") for run in runs]
+    vectors = [run.result.encode_queries(queries.name, asked, precision="fp32") for run in runs]
     vectors.append(first.document_vectors(np.array(list(groups), np.int32)))
     picture = {"picture": ", ".join(run.name for run in runs)}
     return [picture | row for row in placed(points, np.concatenate(vectors), first.settings.seed)]
@@ -85,12 +86,12 @@ def _among_queries(runs: Sequence[StudiedRun]) -> list[Row]:
     points: list[Row] = []
     vectors: list[np.ndarray] = []
     for run in runs:
-        name, split, known, _ = run.test_queries
+        name, split = run.test_queries.name, run.test_queries.split
         query = _query(run)
-        document = known.of(query)[:1]
+        document = run.test_queries.known_positives.of(query)[:1]
         queries = run.result.encode_queries(name, np.arange(len(split.queries)), precision="fp32")
-        of_documents = split.known_positives("document")
-        depth = QUERIES + of_documents.largest[1]
+        of_documents = AnchorSet.of(run.data.collection, split, "document")
+        depth = QUERIES + of_documents.most_excluded[1]
         hits = run.result.rank_for_documents(document, queries, depth)[1]
         negatives = first_negatives(of_documents, document, hits, QUERIES)[0]
         negatives = negatives[negatives != PADDING]

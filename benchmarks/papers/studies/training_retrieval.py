@@ -36,17 +36,18 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
 def _rows(run: StudiedRun) -> Iterator[Row]:
     if len(run.checkpoints) < 2:
         raise NotKept(
-            f"{run.run.folder} has kept one checkpoint; train with retention.save_total_limit=100, and "
+            f"{run.run.folder} has kept one checkpoint; train with save_total_limit=100, and "
             "save_every_steps in its stages"
         )
     collection, anchors = run.data.collection, run.sampled_anchors("study training-retrieval")
-    name, split, known, path = run.training_queries
+    queries_of, known = run.training_queries, run.training_queries.known_positives
     k = min(run.settings.top_k, len(collection.documents))
-    bm25 = None if path is None else read_ranking(path, split, collection, k, anchors).rows
+    path = queries_of.bm25
+    bm25 = None if path is None else read_ranking(path, queries_of.split, collection, k, anchors).rows
     before: np.ndarray | None = None
     for kept in run.checkpoints:
         snapshot = run.snapshot(kept.name)
-        queries = snapshot.encode_queries(name, anchors)
+        queries = snapshot.encode_queries(queries_of.name, anchors)
         found = snapshot.rank(queries, snapshot.document_vectors, k, snapshot.passages)[1]
         measured = {key: float(of.mean()) for key, of in search_measures(known, anchors, found, bm25).items()}
         stayed = None if before is None else float(shared_share(found, before).mean())

@@ -61,7 +61,7 @@ class Format(Component):
     """The split `train` made from the documents, in place of the data's own; null: that of the data."""
     hold_out: PositiveInt | None = None
     """How many judged queries are cut from the split `train` and become the split `dev`, for data without
-    one; null: none."""
+    one, or a few less: queries with the same relevant document stay together; null: none."""
 
     @model_validator(mode="after")
     def _check_names_of_splits(self) -> Self:
@@ -182,7 +182,7 @@ class Format(Component):
             made = self.train_queries.make_split(corpus, self.relevance_threshold, skipped)
             checked = {made.name: made, **checked}
         if self.hold_out:
-            checked = cut_dev(checked, self.hold_out)
+            checked = cut_dev(checked, self.hold_out, corpus.ids)
         collection = Collection(corpus, checked, {**+skipped}, frozenset(left_out))
         collection.log_skipped()
         return collection

@@ -83,7 +83,7 @@ def _records(kind: str, name: str) -> Iterator[dict[str, Any]]:
     A subprocess reads them, so that this process starts no Java. Raises RuntimeError with the end of its
     error output if it fails.
     """
-    command = [sys.executable, "-m", WORKER, kind, name]
+    command = [sys.executable, "-P", "-m", WORKER, kind, name]
     with (
         tempfile.TemporaryFile() as errors,  # not a pipe: nobody reads the errors while records are read
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors) as process,

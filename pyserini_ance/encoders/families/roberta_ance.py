@@ -16,7 +16,7 @@ from torch.nn import functional
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders import family, released
 from pyserini_ance.encoders.family import Family, Switch, Tower, at
-from pyserini_ance.encoders.layer_reduction import Layers, reduce_layers
+from pyserini_ance.encoders.layer_reduction import reduce_layers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, RobertaConfig
@@ -53,9 +53,6 @@ class RobertaAnce(Family):
     weight_files: ClassVar[int] = 2
     eager_on_cpu: ClassVar[bool] = True
     kind: Literal["roberta_ance"] = "roberta_ance"
-    layers: Layers = None
-    """Layers of the initial weights that the encoder consists of, such as `[0, 2, 4]`, counted from 0; null:
-    all. A saved encoder has these layers alone, and is loaded whole."""
     pooling: Literal["cls"] = "cls"
     """Always the first token."""
     dimension: PositiveInt = 768

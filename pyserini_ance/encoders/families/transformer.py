@@ -17,7 +17,7 @@ from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders import family, hub, released
 from pyserini_ance.encoders import sentence_transformers_import as st
 from pyserini_ance.encoders.family import SIDE_FILE, Family, Switch, Tower, at
-from pyserini_ance.encoders.layer_reduction import Layers, reduce_layers
+from pyserini_ance.encoders.layer_reduction import reduce_layers
 
 PROJECTION = "projection.safetensors"
 
@@ -46,9 +46,6 @@ class Transformer(Family):
     """Any encoder that AutoModel supports. A projection is saved in a file next to the model's."""
 
     kind: Literal["transformer"] = "transformer"
-    layers: Layers = None
-    """Layers of the initial weights that the encoder consists of, such as `[0, 2, 4]`, counted from 0; null:
-    all. A saved encoder has these layers alone, and is loaded whole."""
     projection: PositiveInt | None = None
     """The size of vectors after a linear layer on the pooled vector; null: no such layer."""
 

@@ -17,6 +17,7 @@ from pyserini_ance.storage.error_text import naming_own
 
 # Names of removals, in counts of dropped candidates.
 KNOWN_POSITIVES = "known positives"  # the removal that always applies
+COPIES = "copies of positives"  # and where texts occur several times, that of their copies
 PROMOTED = "promoted"  # of candidates that become positives
 
 
@@ -107,9 +108,11 @@ def filter_masks(candidates: Candidates, filters: Sequence[Filter], width: int) 
     """
     anchor_set = candidates.anchor_set
     known = is_known_positive(anchor_set.known_positives, anchor_set.anchors, candidates.rows)
+    never = anchor_set.never_negative(anchor_set.anchors, candidates.rows, known)
     cheap = [filter for filter in filters if not filter.expensive]
     expensive = [filter for filter in filters if filter.expensive]
-    masks = {KNOWN_POSITIVES: known, **_masks(cheap, candidates)}
+    masks = {KNOWN_POSITIVES: known, **({} if never is known else {COPIES: never & ~known})}
+    masks |= _masks(cheap, candidates)
     if not expensive:
         return masks
     if any(filter.compares_candidates for filter in expensive):

@@ -19,7 +19,7 @@ class Duplicates(Filter):
 
     def mask(self, candidates: Candidates) -> np.ndarray:
         anchor_set, snapshot = candidates.anchor_set, candidates.snapshot
-        known_positives, side = anchor_set.known_positives, anchor_set.candidate
+        known_positives, side = anchor_set.by_text, anchor_set.candidate
         texts = snapshot.collection.documents if side == "document" else anchor_set.split.queries
         present = candidates.rows != PADDING
         rows = np.unique(np.concatenate([candidates.rows[present], known_positives.rows]))
@@ -33,4 +33,5 @@ class Duplicates(Filter):
         positives = replace(known_positives, rows=text_ids[np.searchsorted(rows, known_positives.rows)])
         candidate_ids = np.full(candidates.rows.shape, PADDING)
         candidate_ids[present] = text_ids[np.searchsorted(rows, candidates.rows[present])]
-        return is_known_positive(positives, anchor_set.anchors, candidate_ids)
+        anchors = anchor_set.first_of(anchor_set.anchor, anchor_set.anchors)
+        return is_known_positive(positives, anchors, candidate_ids)

@@ -5,7 +5,6 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.negatives.filters.base import Candidates, Filter
 from pyserini_ance.negatives.table import PADDING
 
@@ -44,8 +43,8 @@ class RangeMax(Filter):
 
     def mask(self, candidates: Candidates) -> np.ndarray:
         anchor_set, rows = candidates.anchor_set, candidates.rows
-        known = is_known_positive(anchor_set.known_positives, anchor_set.anchors, rows)
-        return np.cumsum((rows != PADDING) & ~known, axis=1, dtype=np.int32) > self.ranks
+        never = anchor_set.never_negative(anchor_set.anchors, rows)
+        return np.cumsum((rows != PADDING) & ~never, axis=1, dtype=np.int32) > self.ranks
 
 
 class MaxScore(Filter):

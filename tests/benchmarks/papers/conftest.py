@@ -31,7 +31,7 @@ def small_run(small_recipe, tmp_path_factory) -> Path:
     }
     folder = tmp_path_factory.mktemp("studied") / "run"
     final = {"hits": 20, "measures": ["RR@10", "R@20"], "query_measures": ["RR@10"]}
-    recipe = small_recipe(stages, final_evaluation=final, retention={"save_total_limit": 9})
+    recipe = small_recipe(stages, final_evaluation=final, save_total_limit=9)
     experiment.train(recipe, folder)
     return folder
 

@@ -71,7 +71,7 @@ def names(small_recipe, tiny_cross_encoder, tiny_reader, tmp_path_factory) -> di
     for name, of_stage in {"RUN": swinging, "OTHER": ance, "LTRE": live}.items():
         rows = ["bm25", "untrained"] if name == "RUN" else ["untrained", "start"]
         more = {"bm25": {}} if name == "RUN" else {}
-        more |= {"final_evaluation": {**FINAL, "rows": rows}, "retention": {"save_total_limit": 9}}
+        more |= {"final_evaluation": {**FINAL, "rows": rows}, "save_total_limit": 9}
         experiment.train(small_recipe({"main": of_stage}, **more), folder / name)
     passages = "id\ttext\ttitle\n1\tAaron is a prophet.\tA\n2\tThe year 1984.\tB\n3\tIt was 1985.\tC\n"
     (folder / "psgs.tsv").write_text(passages)

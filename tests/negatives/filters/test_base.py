@@ -1,5 +1,3 @@
-"""Several filters together, compared with a slow loop."""
-
 from typing import ClassVar
 
 import numpy as np
@@ -51,7 +49,7 @@ def test_apply_filters_agrees_with_a_slow_loop(width):
     positives = [rng.choice(200, rng.integers(1, 9), replace=False).tolist() for _ in range(25)]
     rows = np.stack([rng.choice(200, 30, replace=False) for _ in positives])
     rows[3:9, 20:] = PADDING
-    found = candidates_of(positives, rows, documents=["x"] * 200)
+    found = candidates_of(positives, rows, documents=list(map(str, range(200))))
     rules = [Multiples(of=7), ExpensiveMultiples(of=2), Multiples(of=5), ExpensiveMultiples(of=3)]
     candidates, scores, dropped = apply_filters(found, rules, width)
     expected, counts = filtered_slowly(found, positives, [7, 5], [2, 3], width)

@@ -1,5 +1,3 @@
-"""The filter that asks a teacher, compared with a slow loop over the pairs that a file scores."""
-
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -33,7 +31,9 @@ class Case:
             anchors, others = len({row for known in self.positives for row in known}), QUERIES
         rows = np.stack([rng.permutation(others)[:20] for _ in range(anchors)])
         rows[0, 3:], rows[1] = PADDING, PADDING
-        self.candidates = candidates_of(self.positives, rows, anchor=anchor, documents=["x"] * DOCUMENTS)
+        self.candidates = candidates_of(
+            self.positives, rows, anchor=anchor, documents=list(map(str, range(DOCUMENTS)))
+        )
         self.candidates.snapshot.recipe = SimpleNamespace(cache=folder)
 
     def score(self, anchor: int, candidate: int) -> float | None:
@@ -79,7 +79,6 @@ class Comparing(Counting):
 
 
 def filter_of(teacher, **settings) -> TeacherFilter:
-    """A filter whose teacher is of a class of this file."""
     plain = TeacherFilter(teacher={"kind": "ranking", "file": teacher.file}, **settings)
     return plain.model_copy(update={"teacher": teacher})
 

@@ -1,5 +1,3 @@
-"""What every loss that ships must keep to."""
-
 import pytest
 import torch
 

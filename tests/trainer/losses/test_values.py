@@ -1,5 +1,3 @@
-"""The value of each loss: worked by hand, and as a slow loop over the documents of an anchor computes it."""
-
 import math
 
 import pytest

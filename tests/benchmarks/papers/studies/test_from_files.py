@@ -234,8 +234,8 @@ def test_cases_are_those_of_compare_queries(studied):
 
 def test_what_a_run_lacks_is_named(studied):
     vars(studied)["generations"] = studied.generations[1:]
-    with pytest.raises(NotKept, match=r"2 of 3 refreshes; train with retention\.keep_negatives=all"):
+    with pytest.raises(NotKept, match=r"2 of 3 refreshes; train with keep_negatives=all"):
         composition.study([studied])
     vars(studied)["checkpoints"] = studied.checkpoints[:1]
-    with pytest.raises(NotKept, match=r"retention\.save_total_limit=100, and save_every_steps"):
+    with pytest.raises(NotKept, match=r"save_total_limit=100, and save_every_steps"):
         training_retrieval.study([studied])

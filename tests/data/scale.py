@@ -1,6 +1,6 @@
 """Measure reading, encoding, searching, mining and training on generated passages of MS MARCO's shape.
 
-    python benchmarks/speed/passages.py FOLDER --passages 100000 1000000
+    python tests/data/scale.py FOLDER --passages 100000 1000000
 
 Prints seconds, peak memory and disk of each part. A part is a process of its own, with one thread:
 
