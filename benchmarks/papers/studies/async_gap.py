@@ -33,14 +33,11 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
         line.x += [row["mined_at"], row["next_mined_at"], row["next_mined_at"]]
         line.y += [100.0, 100 * row["overlap"], math.nan]  # the line is interrupted
     ages = {run.name: Line(age.x, age.y) for run in runs if (age := run.history.lines["age"].get("age"))}
+    shares = lines({name: Line(line.x, line.y) for name, line in overlaps.items()})
+    x_label = "step of all stages"
     panels = [
-        Panel(
-            "Negatives that the model itself would mine",
-            "step of all stages",
-            "share (%)",
-            lines({name: Line(line.x, line.y) for name, line in overlaps.items()}),
-        ),
-        Panel("Age of the negatives in use", "step of all stages", "steps", lines(ages, points=False)),
+        Panel("Negatives that the model itself would mine", x_label, "share (%)", shares),
+        Panel("Age of the negatives in use", x_label, "steps", lines(ages, points=False)),
     ]
     return Findings(rows, panels)
 

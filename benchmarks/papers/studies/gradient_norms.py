@@ -55,14 +55,9 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
         Panel("Each query", "L2 norm at the last layer", "L2 norm over all weights", points(pairs, log=True)),
     ]
     if trained:
-        panels.append(
-            Panel(
-                "During training, before clipping (running mean)",
-                "step of all stages",
-                "L2 norm of a step",
-                lines(trained, points=False),
-            )
-        )
+        title = "During training, before clipping (running mean)"
+        drawn = lines(trained, points=False)
+        panels.append(Panel(title, "step of all stages", "L2 norm of a step", drawn))
     return Findings(rows, panels, summary)
 
 

@@ -23,9 +23,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     mined the tables of the step before.
     """
     rows = [row for run in runs for row in _rows(run)]
-    shown = [
-        {**row, "name": f"{row['run']}: {row['source']}" if len(runs) > 1 else row["source"]} for row in rows
-    ]
+    shown = [{**row, "name": f"{row['run']}: " * (len(runs) > 1) + row["source"]} for row in rows]
     panel = Panel(
         f"First {runs[0].settings.top_k} negatives of each source",
         "step of all stages",
