@@ -24,31 +24,31 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
     "commands": 1_399,
-    "data": 4_652,
+    "data": 4_861,
     "distributed": 389,
-    "encoders": 2_810,
-    "evaluation": 646,
-    "negatives": 2_756,
-    "pipeline": 3_890,
-    "pyserini_bridge": 1_372,
+    "encoders": 2_820,
+    "evaluation": 641,
+    "negatives": 2_765,
+    "pipeline": 3_914,
+    "pyserini_bridge": 1_393,
     "recipe": 2_253,
     "refresher": 350,
     "reports": 1_925,
     "runs": 1_096,
-    "storage": 818,
+    "storage": 827,
     "trainer": 2_861,
     "vectors": 1_341,
     "top": 489,
 }
 WHOLE = {
     "files": 226,
-    "classes": 236,
-    "short private functions used once": 22,
-    "lines of imports": 2_456,
+    "classes": 237,
+    "short private functions used once": 23,
+    "lines of imports": 2_481,
     "lines of the reading path": 1_475,
     "modules that trainer/batch.py imports": 13,
-    "lines of benchmarks": 5_518,
-    "lines of tests": 32_016,
+    "lines of benchmarks": 5_589,
+    "lines of tests": 32_107,
 }
 
 

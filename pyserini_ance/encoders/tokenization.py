@@ -12,6 +12,7 @@ from pydantic import PositiveInt, field_validator, model_validator
 
 from pyserini_ance.data.collection import Side, Texts
 from pyserini_ance.data.passages import Passages, pad_passages, split_passages
+from pyserini_ance.data.texts import ROWS_PER_BATCH
 from pyserini_ance.data.token_store import Specials, TokenStore, open_or_build
 from pyserini_ance.recipe.components import Settings
 from pyserini_ance.storage.files import sha256_json
@@ -86,8 +87,8 @@ class Tokenization(Settings):
     """Lower-case texts first; transformers 5 ignores `do_lower_case` of RoBERTa tokenizers."""
     prefix_space: bool | None = None
     """Put a blank before a text (ANCE: false; STAR, ADORE: true; null: as the byte-level tokenizer does)."""
-    max_characters: PositiveInt = 10_000
-    """The number of characters of a text that are tokenized."""
+    max_characters: PositiveInt | None = None
+    """The number of characters of a text that are tokenized; null: all."""
     query: QueryTokenization = QueryTokenization()
     """The tokenization of queries."""
     document: DocumentTokenization = DocumentTokenization()
@@ -99,7 +100,8 @@ class Tokenization(Settings):
     def without_lengths(self) -> dict[str, Any]:
         """All settings but lengths and passages, which may change between stages."""
         document_keys = {"length_tokens", "passages", "special_tokens", "pad_passages"}
-        return self.model_dump(exclude={"query": {"length_tokens"}, "document": document_keys})
+        excluded = {"max_characters": True, "query": {"length_tokens"}, "document": document_keys}
+        return self.model_dump(exclude=excluded)
 
     def text(self, side: Side, record: Mapping[str, str]) -> str:
         template = self.side(side).template
@@ -224,8 +226,7 @@ def token_folder(cache: Path, key: str, texts: Texts) -> Path:
 def count_cut(lengths: np.ndarray, specials: Specials, settings: SideTokenization) -> tuple[int, str]:
     """How many texts are cut, because tokens at their end are not encoded, and at how many tokens.
 
-    lengths: (N,) the tokens of N whole texts, without special tokens. `max_characters` cuts before texts
-    become tokens, and is not counted.
+    lengths: (N,) the tokens of N whole texts, without special tokens.
     """
     passages = 1
     enclosed = len(specials.before) + len(specials.after)
@@ -236,3 +237,12 @@ def count_cut(lengths: np.ndarray, specials: Specials, settings: SideTokenizatio
         capacity = settings.length_tokens * passages - enclosed * (passages if per_passage else 1)
     limit = f"{passages} passages of " * (passages > 1) + f"{settings.length_tokens}"
     return int((lengths > capacity).sum()), limit
+
+
+def count_cut_characters(texts: Texts, side: Side, settings: Tokenization) -> int:
+    """How many texts `max_characters` cuts before they become tokens."""
+    if settings.max_characters is None:
+        return 0
+    template = settings.side(side).template
+    lengths = (len(fill_template(template, text)) for block in texts.blocks(ROWS_PER_BATCH) for text in block)
+    return sum(length > settings.max_characters for length in lengths)

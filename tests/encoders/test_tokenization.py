@@ -6,12 +6,14 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.token_store import Specials, TokenStore
 from pyserini_ance.encoders.tokenization import (
     DocumentTokenization,
     TextTokenizer,
     Tokenization,
     count_cut,
+    count_cut_characters,
     split_into_passages,
 )
 
@@ -37,16 +39,20 @@ def test_a_record_becomes_one_text(template, record, text):
 
 def test_lower_case_and_the_limit_on_characters_are_ours():
     assert tokenization(lowercase=True).text("query", {"text": "ÜBER the TOP"}) == "über the top"
-    assert tokenization(max_characters=4).text("query", {"text": "  Übermäßig"}) == "Über"
+    settings = tokenization(max_characters=4, document={"template": "d: {text}"})
+    assert settings.text("query", {"text": "  Übermäßig"}) == "Über"
+    texts = Texts(list("abc"), {"text": ["four", " four ", "fünf5"]})
+    assert [count_cut_characters(texts, side, settings) for side in ("query", "document")] == [1, 3]
+    assert count_cut_characters(texts, "query", tokenization()) == 0
 
 
 def test_ids_are_the_tokenizers_without_special_tokens(tiny_bert):
     plain = AutoTokenizer.from_pretrained(tiny_bert)
     tokenizer = TextTokenizer(AutoTokenizer.from_pretrained(tiny_bert), Tokenization())
-    texts = ["The query, 007!", "", "of " * 500]
+    texts = ["The query, 007!", "", "of " * 500, f"of{' ' * 200_000}of", "internationalization " * 3000]
     expected = [plain(text, add_special_tokens=False)["input_ids"] for text in texts]
     assert tokenizer.ids("query", [{"text": text} for text in texts]) == expected
-    assert len(expected[2]) == 500
+    assert len(expected[2]) == 500 and len(expected[3]) == 2
     assert tokenizer.ids("query", []) == []
     assert tokenizer.specials == ((plain.cls_token_id,), (plain.sep_token_id,), plain.pad_token_id)
 
