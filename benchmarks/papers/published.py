@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import canonical_name
-from pyserini_ance.recipe.load import read_yaml
+from pyserini_ance.recipe.yaml_text import read_yaml
 
 FILE = "_published.yaml"
 MILLISECONDS = "mean ms"

@@ -51,12 +51,12 @@ def main(
     from pyserini_ance.distributed.process_group import device_of
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.mining import NUM_NEGATIVES, collection_files, mine_negatives, read_source
-    from pyserini_ance.recipe.load import read_yaml
     from pyserini_ance.recipe.models import Bm25, Encoding
+    from pyserini_ance.recipe.yaml_text import read_argument
     from pyserini_ance.runs.any_encoder import load_any_encoder
     from pyserini_ance.storage.files import check_not_input
 
-    settings = read_yaml(source, "--source") if source.startswith("{") else {"kind": source}
+    settings = read_argument(source, "--source") if source.startswith("{") else {"kind": source}
     if top_k is not None:  # `auto`: the sources ann and lookahead have it
         settings["top_k"] = int(top_k) if top_k.isdecimal() else top_k
     chosen = read_source(
@@ -92,10 +92,10 @@ def filter_settings(text: str) -> Any:
     Raises ValueError for an unknown kind, and for a value where the kind has no setting or several.
     """
     from pyserini_ance.recipe.components import Component, component_class
-    from pyserini_ance.recipe.load import read_yaml
+    from pyserini_ance.recipe.yaml_text import read_argument
 
     if text.startswith("{"):
-        return read_yaml(text, "--filters")
+        return read_argument(text, "--filters")
     kind, equals, value = text.partition("=")
     if not equals:
         return kind
@@ -104,4 +104,4 @@ def filter_settings(text: str) -> Any:
         has = f"the settings {', '.join(own)}" if own else "no settings"
         cure = f"{{kind: {kind}, NAME: VALUE}}" if own else kind
         raise ValueError(f"--filters {text}: {kind} has {has}; write {cure}")
-    return {"kind": kind, own[0]: read_yaml(value, f"--filters {text}")}
+    return {"kind": kind, own[0]: read_argument(value, f"--filters {text}")}

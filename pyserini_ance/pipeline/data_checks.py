@@ -47,13 +47,20 @@ def check_before_reading(recipe: Recipe) -> None:
 
 
 def odd_values(recipe: Recipe, training_queries: int) -> list[str]:
-    """Lines on values that are allowed, but hardly meant: they have no effect, or repeat queries."""
+    """Lines on values that are allowed, but hardly meant: they have no effect, or
+    repeat queries."""
     lines = []
     for name, stage in recipe.stages.items():
         if stage.refresh and stage.refresh.every_steps > stage.steps:
             lines.append(
                 f"stages.{name}.refresh.every_steps is {stage.refresh.every_steps:,}, but the stage has "
                 f"{stage.steps:,} steps: its negatives are mined at its start and never refreshed"
+            )
+        if stage.lr_schedule.warmup_steps > stage.horizon_steps:
+            lines.append(
+                f"stages.{name}.lr_schedule.warmup_steps is {stage.lr_schedule.warmup_steps:,}, but the "
+                f"schedule has {stage.horizon_steps:,} steps: the rate never rises to "
+                "optimizer.learning_rate"
             )
         if stage.batch_queries > training_queries:
             lines.append(

@@ -145,7 +145,7 @@ class Experiment:
         """Raise what would stop the run before anything is read: missing tools or GPUs, a file system without
         locks, another process that trains the run."""
         preparation.check_tools(self.recipe)
-        refresher_process.check_refresher(self.recipe)
+        refresher_process.check_subprocesses(self.recipe)
         for folder in (self.run_dir.folder, self.recipe.cache):
             check_file_system(folder)
         if resume:

@@ -31,10 +31,11 @@ from pyserini_ance.pipeline.mined_negatives import MinedNegatives
 from pyserini_ance.pipeline.preparation import tokenize_together
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_class
-from pyserini_ance.recipe.load import merge, read_component, read_yaml
+from pyserini_ance.recipe.load import merge, read_component
 from pyserini_ance.recipe.models import Bm25, Encoding
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.teacher_training import TRAINED
+from pyserini_ance.recipe.yaml_text import read_yaml
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.storage.publish import leased, remove_unless_leased
 

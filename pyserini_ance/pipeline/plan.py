@@ -141,15 +141,19 @@ def evaluation_steps(stage: Stage) -> set[int]:
 def documents_encoded(stage: Stage, documents: int) -> int:
     """The number of documents that all refreshes and dev evaluations of a stage encode.
 
-    An evaluation at the step of a refresh uses its vectors. If only the query tower trains, all documents are
-    encoded once, before the first step.
+    An evaluation at the step of a refresh uses its vectors, with `when_ready` if it searches all documents.
+    If only the query tower trains, all documents are encoded once, before the first step.
     """
     if stage.trainable == "query_tower":
         return documents
     refreshes = refresh_steps(stage)
-    sample = (stage.evaluate and stage.evaluate.sample_documents) or documents
-    between = evaluation_steps(stage) - refreshes
-    return len(refreshes) * documents + len(between) * min(documents, sample)
+    sample = min(documents, (stage.evaluate and stage.evaluate.sample_documents) or documents)
+    steps = evaluation_steps(stage)
+    if sample == documents:
+        between = steps - refreshes
+    else:
+        between = {step for step in steps if not stage.encodes_all_documents(step)}
+    return len(refreshes) * documents + len(between) * sample
 
 
 def evaluation_encodings(recipe: Recipe) -> int:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -14,6 +13,7 @@ from pyserini_ance.recipe.components import Component, Settings, component_class
 from pyserini_ance.recipe.find import find_recipe
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.variant import differences
+from pyserini_ance.recipe.yaml_text import copy_of, read_argument, read_yaml, to_yaml
 
 # Keys whose mappings merge even if their `kind` differs: it does not change the meaning of their other keys.
 SAME_KEYS = {"lr_schedule"}
@@ -47,7 +47,7 @@ def load(name: str | Path, *overrides: str) -> LoadedRecipe:
     path = find_recipe(str(name))
     files: list[Path] = []
     raw = _read_chain(path, files, ())
-    in_file = _copy(raw)
+    in_file = copy_of(raw)
     for override in overrides:
         _apply(raw, override)
     empty: dict = {"bm25": {}, "final_evaluation": {}}
@@ -59,7 +59,7 @@ def load(name: str | Path, *overrides: str) -> LoadedRecipe:
     stages = raw["stages"] if isinstance(raw.get("stages"), dict) else {}
     for stage_name, stage in stages.items():  # every stage is complete by itself
         if isinstance(stage, dict):
-            stages[stage_name] = merge(_copy(defaults), stage)
+            stages[stage_name] = merge(copy_of(defaults), stage)
     bases = f" (extends {', '.join(map(str, files[:-1]))})" if len(files) > 1 else ""
     overridden = f", with {' '.join(overrides)}" if overrides else ""
     with _explained(f"recipe {path}", bases + overridden):
@@ -72,44 +72,7 @@ def load(name: str | Path, *overrides: str) -> LoadedRecipe:
 
 def dump(recipe: Recipe) -> str:
     """The whole recipe as YAML, every value written out; loading it gives an equal recipe."""
-    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML that rejects a repeated key; plain YAML would silently use the last."""
-
-
-def _construct_mapping(loader: yaml.Loader, node: yaml.MappingNode) -> dict:
-    seen = set()
-    for key, _ in node.value:
-        if key.value in seen:
-            raise ValueError(
-                f"{loader.name}:{key.start_mark.line + 1}: key {key.value!r} is written twice in one "
-                "mapping; keep one"
-            )
-        seen.add(key.value)
-    return loader.construct_mapping(node, deep=True)
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)
-
-
-def read_yaml(text: str | bytes, origin: str) -> Any:
-    """The parsed YAML. Raises ValueError naming `origin`, the file or argument that the text comes from."""
-    try:
-        loader = _Loader(text)
-        loader.name = origin  # shown in errors
-        return _copy(loader.get_single_data())
-    except yaml.YAMLError as error:
-        raise ValueError(f"{origin} is not YAML: {error}") from error
-
-
-def _copy(value: Any) -> Any:
-    """A deep copy that also separates YAML aliases, which are one object in two places: merging writes in
-    place."""
-    if isinstance(value, dict):
-        return {key: _copy(inner) for key, inner in value.items()}
-    return [_copy(inner) for inner in value] if isinstance(value, list) else value
+    return to_yaml(recipe.model_dump(mode="json"), width=120)
 
 
 def _read_chain(path: Path, files: list[Path], above: tuple[Path, ...]) -> dict:
@@ -182,7 +145,7 @@ def _apply(raw: dict, override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise ValueError(f"{where}: expected dotted.key=value, for example stages.ance.steps=500")
-    value = read_yaml(text, where)
+    value = read_argument(text, where)
     *parents, last = key.split(".")
     target: Any = raw
     for depth, word in enumerate(parents):

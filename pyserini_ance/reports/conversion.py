@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.collection_cache import documents_file
 from pyserini_ance.data.collection_files import write_beir, write_tevatron
 from pyserini_ance.data.trec import Rows, best_first, read_run, write_ranks, write_run
 from pyserini_ance.pipeline.preparation import recipe_data
+from pyserini_ance.recipe.yaml_text import to_yaml
 from pyserini_ance.reports.ranking_inputs import check_run_directory, parse_ranking_name, ranking_file
 from pyserini_ance.runs.rundir import load_recipe
 from pyserini_ance.storage.files import check_not_input
@@ -87,7 +86,4 @@ def _to_folder(collection: Collection, to: str, output: Path, threshold: int) ->
 
 def _one_line(value: dict[str, Any]) -> str:
     """`value` as YAML in flow style."""
-    text: str = yaml.safe_dump(
-        value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf
-    )
-    return text.strip()
+    return to_yaml(value, default_flow_style=True, width=math.inf).strip()

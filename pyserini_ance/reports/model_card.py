@@ -13,6 +13,7 @@ from pyserini_ance.encoders.hub import is_local, model_file, resolve_model
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import last_stage, read_results, table
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.yaml_text import to_yaml
 from pyserini_ance.reports.report import render
 from pyserini_ance.reports.row_tests import significance_in_run
 from pyserini_ance.runs.rundir import RunDir
@@ -59,7 +60,7 @@ def write_model_card(run: RunDir, name: str = MODEL) -> Path:
         titled="{title}" in tokenization.get("document", {}).get("template", ""),
         tied=side.get("tied", True),
         lengths=[tokenization.get(key, {}).get("length_tokens") for key in ("query", "document")],
-        recipe=yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
+        recipe=to_yaml(settings),
     )
     write_whole(run.model / CARD, text)
     return run.model / CARD

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.recipe.evaluation_settings import FinalEvaluation
-from pyserini_ance.recipe.load import LoadedRecipe, load, read_settings, read_yaml
+from pyserini_ance.recipe.load import LoadedRecipe, load, read_settings
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.yaml_text import read_yaml
 from pyserini_ance.storage.files import remove, remove_leftovers, write_whole
 from pyserini_ance.storage.role import Role, Status
 

@@ -1,7 +1,8 @@
 import pytest
 
 from pyserini_ance.recipe.find import SHIPPED, shipped
-from pyserini_ance.recipe.load import dump, load, read_yaml
+from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.yaml_text import read_yaml
 
 
 def test_expected_scores_survive_a_dump(base, write):

@@ -120,6 +120,38 @@ def test_an_override_sets_what_it_names(base, override, value):
     assert load(base, "seed=1", override, "seed=2").recipe.seed == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("010", 10), ("08", 8), ("0o17", 15), ("0x10", 16), ("1_000", 1000), ("1e3", 1000), ("+7", 7)],
+)
+def test_a_number_is_that_of_yaml_1_2_and_keeps_its_text_where_text_is_meant(base, write, text, number):
+    assert load(base, f"seed={text}").recipe.seed == number
+    names = (f"name={text}", f"data.folder={text}", f"data.splits.{text}={text}", f"train_split={text}")
+    recipe = load(base, *names).recipe
+    assert (recipe.name, str(recipe.data.folder), recipe.train_split.splits) == (text, text, (text,))
+    assert str(recipe.data.splits[text]) == text
+    assert load(write("dumped", dump(recipe))).recipe == recipe
+    same = yaml.safe_load(dump(recipe))  # readers of version 1.1 read the same
+    assert (same["name"], same["data"]["folder"], same["data"]["splits"][text]) == (text, text, text)
+
+
+@pytest.mark.parametrize(
+    "text", ["1:30", "on", "no", "2026-01-01", "a #2", "#2", "'a #2'", "0b11", "1e", "._1"]
+)
+def test_what_is_no_number_in_yaml_1_2_is_text(base, text):
+    assert load(base, f"name={text}").recipe.name == text.strip("'")
+    with pytest.raises(ValueError, match="seed: Input should be a valid integer"):
+        load(base, f"seed={text}")
+
+
+@pytest.mark.parametrize("text", ["{a: 1, a: 2}", "{{seed}}", "{[a]: 1}"])
+def test_a_key_is_one_name(base, text):
+    with pytest.raises(
+        ValueError, match="override 'bm25=.*':1: (key 'a' is written twice|a key is a list or map)"
+    ):
+        load(base, f"bm25={text}")
+
+
 def test_an_alias_is_a_value_of_its_own(write, base):
     text = base.read_text().replace("stages:\n  only:", "stages:\n  only: &only").rstrip()
     overrides = ("stages.again.steps=3", "stages.again.terms.query.negatives.1.top_k=7")

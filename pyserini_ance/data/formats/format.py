@@ -15,7 +15,7 @@ from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.document_queries import DocumentQueries
 from pyserini_ance.data.formats.builder import Entry, build_texts, is_empty
-from pyserini_ance.data.formats.lines import find_file, shown
+from pyserini_ance.data.formats.lines import files_in, find_file, shown
 from pyserini_ance.data.hold_out import cut_dev
 from pyserini_ance.data.trec import Judgment, two_grades
 from pyserini_ance.recipe.components import Component, Settings
@@ -127,7 +127,7 @@ class Format(Component):
         return _paths_in(self, "data")
 
     def input_files(self) -> list[Path]:
-        """The files that `files` lists, as they exist on disk: plain or .gz; for a folder, all its files.
+        """The files that `files` lists, as they exist on disk: plain or .gz; for a folder, all in it.
 
         Raises FileNotFoundError that lists every missing file and its published source.
         """
@@ -136,7 +136,7 @@ class Format(Component):
         for key, path in self.files():
             try:
                 if (folder := path.expanduser()).is_dir():
-                    files += sorted(one for one in folder.iterdir() if one.is_file())
+                    files += files_in(folder)
                 else:
                     files.append(find_file(path, key))
             except FileNotFoundError:

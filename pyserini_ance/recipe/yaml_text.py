@@ -1,0 +1,129 @@
+"""YAML as version 1.2 reads it (its core schema), for recipes, overrides and grids.
+
+010 is ten, not eight; 1:30, on and 2026-01-01 are text. Two things of version 1.1 stay: `<<` merges, and
+110_000 is a number.
+"""
+
+import re
+from typing import Any, ClassVar
+
+import yaml
+
+TAG = "tag:yaml.org,2002:"
+CORE = (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9]+(_[0-9]+)*|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
+    ("merge", "<<", ["<"]),
+)
+HASH = "\ue000"  # stands for `#` while an argument is parsed
+
+
+class WholeNumber(int):
+    """A whole number that keeps its text: a setting that is a name reads 007 as it is written."""
+
+    text = ""
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+class Number(float):
+    """Like WholeNumber, for numbers such as 1.50."""
+
+    text = ""
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def as_names(value: Any) -> Any:
+    """`value` with the text of its numbers in their place."""
+    if isinstance(value, dict):
+        return {key: as_names(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [as_names(inner) for inner in value]
+    return value.text if isinstance(value, WholeNumber | Number) else value
+
+
+class _Loader(yaml.SafeLoader):
+    """Rejects a repeated key, of which plain YAML silently uses the last. Keys are text."""
+
+    yaml_implicit_resolvers: ClassVar[dict] = {}
+
+    def construct_whole_number(self, node: yaml.ScalarNode) -> WholeNumber:
+        text = node.value
+        number = WholeNumber(int(text, 0 if text[1:2] in ("o", "x") else 10))
+        number.text = text
+        return number
+
+    def construct_number(self, node: yaml.ScalarNode) -> Number:
+        number = Number(re.sub(r"\.(?=[in])", "", node.value.lower()))
+        number.text = node.value
+        return number
+
+    def construct_text_mapping(self, node: yaml.MappingNode) -> dict:
+        seen = set()
+        for key, _ in node.value:
+            line = f"{self.name}:{key.start_mark.line + 1}"
+            if not isinstance(key, yaml.ScalarNode):
+                raise ValueError(f"{line}: a key is a list or mapping; quote text in brackets")
+            if key.value in seen:
+                raise ValueError(f"{line}: key {key.value!r} is written twice in one mapping; keep one")
+            seen.add(key.value)
+            if key.tag != f"{TAG}merge":
+                key.tag = f"{TAG}str"
+        return self.construct_mapping(node, deep=True)
+
+
+class _ArgumentLoader(_Loader):
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        node: yaml.ScalarNode = super().compose_scalar_node(anchor)
+        node.value = node.value.replace(HASH, "#")
+        return node
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that version 1.1 or 1.2 reads as something else."""
+
+
+for _tag, _pattern, _first in CORE:
+    for _class in (_Loader, _Dumper):
+        _class.add_implicit_resolver(TAG + _tag, re.compile(rf"(?:{_pattern})\Z"), _first)
+_Loader.add_constructor(f"{TAG}int", _Loader.construct_whole_number)
+_Loader.add_constructor(f"{TAG}float", _Loader.construct_number)
+_Loader.add_constructor(f"{TAG}map", _Loader.construct_text_mapping)
+
+
+def read_yaml(text: str | bytes, origin: str, loader_class: type[_Loader] = _Loader) -> Any:
+    """The parsed YAML. Raises ValueError naming `origin`, the file or argument that the text comes from."""
+    try:
+        loader = loader_class(text)
+        loader.name = origin  # shown in errors
+        return copy_of(loader.get_single_data())
+    except yaml.YAMLError as error:
+        raise ValueError(f"{origin} is not YAML: {error}") from error
+
+
+def read_argument(text: str, origin: str) -> Any:
+    """The parsed YAML of an argument, in which `#` begins no comment: a folder may be called `x #2`."""
+    return read_yaml(text.replace("#", HASH), origin, _ArgumentLoader)
+
+
+def copy_of(value: Any) -> Any:
+    """A deep copy that also separates YAML aliases, which are one object in two places: merging writes in
+    place."""
+    if isinstance(value, dict):
+        return {key: copy_of(inner) for key, inner in value.items()}
+    return [copy_of(inner) for inner in value] if isinstance(value, list) else value
+
+
+def to_yaml(value: Any, **style: Any) -> str:
+    """`value` as YAML, which `read_yaml` and readers of version 1.1 read alike."""
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, **style)
+    return text
