@@ -24,12 +24,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
     "commands": 1_399,
-    "data": 4_861,
+    "data": 4_892,
     "distributed": 389,
     "encoders": 2_916,
     "evaluation": 641,
     "negatives": 2_769,
-    "pipeline": 3_934,
+    "pipeline": 4_026,
     "pyserini_bridge": 1_393,
     "recipe": 2_266,
     "refresher": 354,
@@ -44,11 +44,11 @@ WHOLE = {
     "files": 227,
     "classes": 238,
     "short private functions used once": 24,
-    "lines of imports": 2_502,
+    "lines of imports": 2_508,
     "lines of the reading path": 1_499,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_584,
-    "lines of tests": 32_373,
+    "lines of tests": 32_492,
 }
 
 

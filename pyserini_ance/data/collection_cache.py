@@ -139,8 +139,8 @@ def _write(folder: Path, collection: Collection) -> None:
     write_json(folder / COLLECTION_FILE, about | {"left_out": sorted(collection.left_out)})
 
 
-READER_VERSION = 6  # to be incremented when readers produce something else from the same files
-SETTLED_SECONDS = 2  # a file younger than this may change again without changing its times
+READER_VERSION = 7  # to be incremented when readers produce something else from the same files
+SETTLED_SECONDS = 2  # a file younger than this may change again without changing its modification time
 
 
 def recorded(
