@@ -67,7 +67,7 @@ def names(small_recipe, tiny_cross_encoder, tiny_reader, tmp_path_factory) -> di
     live = {**stage("live", 4, evaluate=DEV), "trainable": "query_tower"}
     live["terms"]["query"]["negatives"] = [{"kind": "live", "top_k": 9, "index": "SQ8"}]
     swinging = {**ance, "optimizer": {"learning_rate": 0.1}, "refresh": {"every_steps": 1}}
-    live["init_from"] = {"run": str(folder / "OTHER")}
+    live["init_from"] = {"folder": str(folder / "OTHER")}
     for name, of_stage in {"RUN": swinging, "OTHER": ance, "LTRE": live}.items():
         rows = ["bm25", "untrained"] if name == "RUN" else ["untrained", "start"]
         more = {"bm25": {}} if name == "RUN" else {}
