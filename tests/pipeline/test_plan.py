@@ -14,15 +14,18 @@ STATIC = make_stage(RANDOM, steps=20, batch_queries=2)
 
 
 def test_what_has_no_effect_or_repeats_queries_is_warned_of(small_recipe):
-    rare = {**STAGE, "refresh": {"every_steps": 21}, "batch_queries": 16}
-    assert plan(small_recipe({"b": rare})).splitlines()[-3:] == [
+    rare = {**STAGE, "refresh": {"every_steps": 21}, "batch_queries": 16, "lr_schedule": {"warmup_steps": 21}}
+    assert plan(small_recipe({"b": rare})).splitlines()[-4:] == [
         "",
         "WARNING: stages.b.refresh.every_steps is 21, but the stage has 20 steps: its negatives are mined at "
         "its start and never refreshed",
+        "WARNING: stages.b.lr_schedule.warmup_steps is 21, but the schedule has 20 steps: the rate never "
+        "rises to optimizer.learning_rate",
         "WARNING: stages.b.batch_queries is 16, but there are 15 training queries: a batch has the same "
         "query more than once",
     ]
     limits = {**STAGE, "refresh": {"every_steps": 20}, "batch_queries": 15}
+    limits["lr_schedule"] = {"warmup_steps": 20}
     assert "WARNING" not in plan(small_recipe({"b": limits}))
 
 
@@ -37,9 +40,9 @@ def test_one_line_of_sizes(small_recipe, monkeypatch, trainable, towers):
     assert f"sizes: vectors 30.00 GiB, {sizes}" in plan(recipe).splitlines()
 
 
-def stage_of(steps: int, refresh=None, evaluate=None, sample_documents=None, **more) -> Stage:
+def stage_of(steps: int, refresh=None, evaluate=None, sample_documents=None, adopt=None, **more) -> Stage:
     due = {
-        "refresh": refresh and {"every_steps": refresh},
+        "refresh": refresh and {"every_steps": refresh, "mode": "async" if adopt else "sync", "adopt": adopt},
         "evaluate": evaluate and {"every_steps": evaluate, "sample_documents": sample_documents},
     }
     kind = {"kind": "ann" if refresh else "random"}
@@ -58,6 +61,8 @@ def stage_of(steps: int, refresh=None, evaluate=None, sample_documents=None, **m
         ({"steps": 8, "refresh": 4, "evaluate": 4}, 300),  # steps 0 and 4 are encoded once
         # Step 4 finds its sample among the refresh's.
         ({"steps": 8, "refresh": 4, "evaluate": 4, "sample_documents": 50}, 250),
+        # Tables that are adopted when ready may be skipped.
+        ({"steps": 8, "refresh": 4, "evaluate": 4, "sample_documents": 50, "adopt": "when_ready"}, 350),
         ({"steps": 8, "evaluate": 4, "sample_documents": 500}, 300),  # a sample of all
         ({"steps": 8, "refresh": 4, "evaluate": 4, "trainable": "query_tower"}, 100),  # and never again
     ],
