@@ -4,6 +4,7 @@ import pytest
 import torch
 from helpers.stages import RANDOM, make_stage
 
+from pyserini_ance.evaluation import metrics
 from pyserini_ance.pipeline.data_checks import check_template_fields
 from pyserini_ance.pipeline.experiment import check_device
 from pyserini_ance.pipeline.preparation import read_collection, stored_collection
@@ -75,6 +76,20 @@ def test_what_a_recipe_asks_for_is_checked_with_its_data(small_recipe, stage, mo
         return
     with pytest.raises(ValueError, match=message):
         read()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"final_evaluation": {"measures": ["RR@10", "ERR@10"]}},
+        {"stages": {"a": {"evaluate": {"split": "test", "measure": "ERR@10", "every_steps": 1}}}},
+    ],
+)
+def test_grades_are_checked_with_the_measures(small_recipe, monkeypatch, more):
+    monkeypatch.setattr(metrics, "GDEVAL_MAX_GRADE", 0)
+    recipe = Recipe.model_validate(merged(small_recipe({"a": STAGE}).model_dump(mode="json"), more))
+    with pytest.raises(ValueError, match="ERR@10 takes grades up to 0, but split 'test' has grade 1"):
+        read_collection(recipe)
 
 
 def test_a_missing_ranking_is_reported_before_the_data_is_read(small_recipe, monkeypatch):
