@@ -6,7 +6,7 @@ import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pyserini_ance.data.answer_matching import Patterns, decomposed, is_pattern
+from pyserini_ance.data.answer_matching import Patterns, decomposed
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -38,9 +38,7 @@ def pattern_match(prediction: str, patterns: Sequence[str]) -> float:
     Case is ignored; `^` and `$` match at line breaks. A malformed expression matches nothing. Source: Chen et
     al. 2017, arXiv:1704.00051.
     """
-    text = decomposed(prediction)
-    valid = Patterns([pattern for pattern in patterns if is_pattern(pattern)])
-    return float(any(pattern.match(text) for pattern in valid.patterns))
+    return float(Patterns(patterns).match_decomposed(decomposed(prediction), at_start=True))
 
 
 def measure_answers(

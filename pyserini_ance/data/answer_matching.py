@@ -17,6 +17,7 @@ import regex
 from pyserini_ance.data.collection import Texts
 
 ANSWERS = "answers"  # a column of queries: a JSON list of strings in each row
+SECONDS = 1  # for a pattern and a text; 20 us is usual
 FIELD = "text"  # the field of documents that is searched; a title does not count, as in DPR
 
 
@@ -56,23 +57,35 @@ class Tokens:
 class Patterns:
     """Answers as regular expressions (CuratedTREC), ignoring case; `^` and `$` match at line ends.
 
-    Raises re.error for an invalid expression.
+    skipped: the answers that are not used, each with the reason: an invalid expression, and one that takes
+    longer than SECONDS for one text, as `(a+)+b` may take years.
     """
 
     def __init__(self, answers: Sequence[str]):
-        flags = re.IGNORECASE | re.MULTILINE
-        self.patterns = [re.compile(decomposed(answer), flags) for answer in answers]
+        self.skipped: dict[str, str] = {}
+        self._patterns: dict[str, regex.Pattern[str]] = {}
+        for answer in answers:
+            plain = decomposed(answer)
+            try:
+                re.compile(plain)  # what Pyserini compiles; `regex` has a limit of time
+                self._patterns[answer] = regex.compile(plain, regex.IGNORECASE | regex.MULTILINE)
+            except (re.error, regex.error, OverflowError, RecursionError):
+                self.skipped[answer] = "is not a regular expression"
 
     def match(self, text: "Text") -> bool:
-        return any(pattern.search(text.plain) for pattern in self.patterns)
+        return self.match_decomposed(text.plain)
 
-
-def is_pattern(answer: str) -> bool:
-    try:
-        Patterns([answer])
-    except re.error:
+    def match_decomposed(self, text: str, at_start: bool = False) -> bool:
+        """Whether an expression matches in a decomposed text, or at its start."""
+        for answer, pattern in list(self._patterns.items()):
+            find = pattern.match if at_start else pattern.search
+            try:
+                if find(text, timeout=SECONDS):
+                    return True
+            except TimeoutError:
+                del self._patterns[answer]
+                self.skipped[answer] = f"needs more than {SECONDS} s for a text"
         return False
-    return True
 
 
 class Text:

@@ -19,6 +19,7 @@ import numpy as np
 from pyserini_ance.data.collection import Collection, Qrels, Split
 from pyserini_ance.data.texts import open_texts, write_texts
 from pyserini_ance.storage.files import (
+    file_state,
     read_json,
     read_json_object,
     remove_leftovers,
@@ -138,7 +139,7 @@ def _write(folder: Path, collection: Collection) -> None:
     write_json(folder / COLLECTION_FILE, about | {"left_out": sorted(collection.left_out)})
 
 
-READER_VERSION = 5  # to be incremented when readers produce something else from the same files
+READER_VERSION = 7  # to be incremented when readers produce something else from the same files
 SETTLED_SECONDS = 2  # a file younger than this may change again without changing its modification time
 
 
@@ -150,19 +151,18 @@ def recorded(
 ) -> dict[str, Any]:
     """The JSON object that `make` makes from `files` with `settings`.
 
-    It is recorded in the cache, and valid while the paths, sizes and times of the files are unchanged, as
-    `make` and `git` check it. If `files` is None, nothing is recorded, because changes of the input cannot be
-    detected; nor while a file is so young that it may change again without a change of its time.
+    It is recorded in the cache, and valid while the paths and states of the files are unchanged, as `git`
+    checks it. If `files` is None, nothing is recorded, because changes of the input cannot be detected; nor
+    while a file is so young that it may change again without a change of its times.
     """
 
     def current_path() -> Path | None:
         if files is None:
             return None
-        statuses = [(path.resolve(), path.stat()) for path in files]
-        newest = max((status.st_mtime_ns for _, status in statuses), default=0)
+        states: list[list[Any]] = [[str(path.resolve()), *file_state(path)] for path in files]
+        newest = max((time for _, _, *times, _ in states for time in times), default=0)
         if newest >= time.time_ns() - SETTLED_SECONDS * 10**9:
             return None
-        states = [[str(path), status.st_size, status.st_mtime_ns] for path, status in statuses]
         return cache / "inputs" / f"{sha256_json([READER_VERSION, settings, states])[:32]}.json"
 
     path = current_path()

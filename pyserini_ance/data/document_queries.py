@@ -9,14 +9,22 @@ import re
 from typing import Literal, Self
 
 import numpy as np
+import regex
 from pydantic import ConfigDict, Field, PositiveInt, model_validator
 
 from pyserini_ance.data.collection import Qrels, Split, Texts
 from pyserini_ance.recipe.components import Settings
 
 # The end of a sentence: a mark (also of Devanagari and Arabic), perhaps closing quotes, and then no
-# lower-case word ("wrt. the", "e.g. a").
-SENTENCE_END = re.compile(r"""[.!?।؟]["'`)\]*]*(?=\s+[^\sa-z]|\Z)|\Z""")
+# lower-case word ("wrt. the", "e.g. a"); after a mark of Chinese, Japanese, Burmese or Khmer anything.
+SENTENCE_END = re.compile(r"""[.!?।؟]["'`)\]*]*(?=\s+[^\sa-z]|\Z)|[。！？｡．။។៕]["'`)\]*」』）”’]*|\Z""")  # noqa: RUF001
+
+# Scripts that put no blank between words, and the mark of long vowels, which Hiragana and Katakana share.
+_UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}ー]"
+_CHARACTER = regex.compile(_UNSPACED)
+_LETTER = regex.compile(r"\w")
+# A character with its marks and the punctuation after it, or a word of another script.
+_WORD = regex.compile(rf"(?={_UNSPACED})\X[^\w\s]*|(?:(?!{_UNSPACED})\S)+")
 
 
 class DocumentQueries(Settings):
@@ -38,7 +46,8 @@ class DocumentQueries(Settings):
     source: Literal["crops", "titles", "first_sentences"] = Field(alias="from")
     """The part of a document that becomes a query."""
     words: tuple[PositiveInt, PositiveInt] = (4, 16)
-    """The minimum and the maximum number of words, which blanks separate."""
+    """The minimum and the maximum number of words, which blanks separate; in texts that are mostly Chinese,
+    Japanese, Thai or of another script without blanks, of characters."""
     per_document: PositiveInt = 1
     """The number of crops of a document; a document has one title, and one beginning."""
 
@@ -94,7 +103,7 @@ class DocumentQueries(Settings):
 
     def of_text(self, id: str, text: str) -> list[str]:
         """The queries that a document gives, repeated ones included; none if it has too few words."""
-        words = text.split()
+        words = split_words(text)
         least, most = self.words
         if len(words) < least:
             return []
@@ -102,9 +111,9 @@ class DocumentQueries(Settings):
             return [self._crop(id, number, words) for number in range(self.per_document)]
         if self.source == "first_sentences":
             # The fewest sentences that have enough words together: an abbreviation is no sentence.
-            sentences = (text[: match.end()].split() for match in SENTENCE_END.finditer(text))
-            words = next(one for one in sentences if len(one) >= least)  # the text itself has
-        return [" ".join(words[:most])]
+            sentences = (split_words(text[: match.end()]) for match in SENTENCE_END.finditer(text))
+            words = next((one for one in sentences if len(one) >= least), words)
+        return ["".join(words[:most]).rstrip()]
 
     def _crop(self, id: str, number: int, words: list[str]) -> str:
         # "0 " was the default of a seed: the crops stay those of runs with it.
@@ -113,4 +122,16 @@ class DocumentQueries(Settings):
         least, most = self.words
         length = least + first % (min(most, len(words)) - least + 1)
         start = second % (len(words) - length + 1)
-        return " ".join(words[start : start + length])
+        return "".join(words[start : start + length]).rstrip()
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text, each with a blank if one is between it and the next word.
+
+    A text of which more than half the letters are of scripts without blanks has a word for each of these.
+    """
+    words = text.split()
+    if not text.isascii() and 2 * len(_CHARACTER.findall(text)) > len(_LETTER.findall(text)):
+        split = (_WORD.findall(word) for word in words)
+        return [piece for *pieces, last in split for piece in (*pieces, f"{last} ")]
+    return [f"{word} " for word in words]

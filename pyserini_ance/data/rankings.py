@@ -27,9 +27,9 @@ import numpy as np
 from pyserini_ance.data import trec
 from pyserini_ance.data.collection import Collection, Split, Texts
 from pyserini_ance.data.formats import dpr, flagembedding, tevatron
-from pyserini_ance.data.formats.lines import Line, extension, read_lines, shown
+from pyserini_ance.data.formats.lines import JSON, Line, extension, read_lines, shown
 from pyserini_ance.data.formats.records import is_list, read_records
-from pyserini_ance.data.formats.training_files import Layout, listed_hits
+from pyserini_ance.data.formats.training_files import Layout, listed_hits, listed_passages
 from pyserini_ance.data.known_positives import is_in_sorted
 from pyserini_ance.data.trec import PADDING, Hit
 
@@ -134,7 +134,8 @@ def hit_blocks(
         for index in np.flatnonzero(found < 0).tolist():
             if documents[index] not in collection.left_out:
                 query = shown(ids[rows[queries[index]]])
-                problem = f"document {shown(documents[index])} for query {query}, which the collection lacks"
+                document = _shown_document(path, documents[index])
+                problem = f"document {document} for query {query}, which the collection lacks"
                 expected = f"one of its {len(collection.documents)} documents"
                 line = line_of(path, int(numbers[index]))
                 raise line.error(problem, expected, "pass a file over this collection")
@@ -242,7 +243,7 @@ def hits_of(path: Path, queries: Texts, documents: Texts) -> tuple[Iterator[Hit]
 
 
 def is_listed(path: Path) -> bool:
-    return extension(path) in (".json", ".jsonl")
+    return extension(path) in JSON
 
 
 def line_of(path: Path, number: int) -> Line:
@@ -260,6 +261,18 @@ def layout_of(path: Path) -> Layout:
     layouts = ", ".join(f"{layout.positives} ({layout.name})" for layout in LAYOUTS)
     problem = f"a record with the keys {shown(list(record))}"
     raise line.error(problem, f"one that lists passages under {layouts}", "pass such a file")
+
+
+def _shown_document(path: Path, id: str) -> str:
+    """The id of a document for a message, or, in files without ids, the beginning of its text."""
+    if not is_listed(path) or not (layout := layout_of(path)).bare:
+        return shown(id)
+    return next(
+        shown(passage["text"])
+        for line, record in read_records(path)
+        for passage in listed_passages(line, record, layout, layout.negatives)
+        if layout.passage_id(line, passage) == id
+    )
 
 
 def _ids(path: Path, columns: tuple[str, ...], document: int) -> Iterator[Hit]:

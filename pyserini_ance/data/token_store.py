@@ -6,8 +6,9 @@ interrupted tokenization continues.
 
 import logging
 import shutil
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from pyserini_ance.data.passages import Passages
 
 TEXTS_PER_SHARD = 1 << 15  # the most work that a killed process loses; of long documents, 300 MB in memory
-# For 1,024 of MS MARCO's documents, of 10,000 characters each, a tokenizer needs 0.3 GB before the ids are
-# extracted.
 TEXTS_PER_CALL = 1024
+# For 10 million characters, a tokenizer needs 0.3 GB before the ids are extracted.
+CHARACTERS_PER_CALL = 10_000_000
 BAR_DELAY_SECONDS = 2
 
 log = logging.getLogger(__name__)
@@ -173,9 +174,18 @@ def _write_shard(
 ) -> None:
     """Write the token ids (`kind`) and the lengths of some texts."""
     ids, lengths = [], []
-    for records in texts.blocks(TEXTS_PER_CALL):
+    for records in _calls(texts):
         lists = tokenize(records)
         lengths.append(np.fromiter(map(len, lists), np.uint32, len(lists)))
         ids.append(np.fromiter(chain.from_iterable(lists), kind, int(lengths[-1].sum())))
     with whole_file(path) as file:
         np.savez(file, ids=np.concatenate(ids), lengths=np.concatenate(lengths))
+
+
+def _calls(texts: Texts) -> Iterator[list[dict[str, str]]]:
+    """The texts in the blocks that a tokenizer gets; a longer text than CHARACTERS_PER_CALL is one alone."""
+    for records in texts.blocks(TEXTS_PER_CALL):
+        ends = np.cumsum([sum(map(len, record.values())) for record in records])
+        parts = (ends // CHARACTERS_PER_CALL).tolist()
+        for _, part in groupby(zip(parts, records, strict=True), key=itemgetter(0)):
+            yield [record for _, record in part]

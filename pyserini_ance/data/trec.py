@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pyserini_ance.data.formats.lines import Line, grade_of, read_lines, shown
+from pyserini_ance.data.formats.lines import Line, column_roles, grade_of, read_lines, shown
 from pyserini_ance.data.known_positives import PADDING as PADDING  # rankings are read together with it
 from pyserini_ance.storage.files import whole_file
 
@@ -22,7 +22,6 @@ RANK_COLUMNS = ("query", "document", "rank")
 RUN_COLUMNS = ("query", "Q0", "document", "rank", "score", "tag")
 QRELS_COLUMNS = ("query", "0", "document", "grade")
 BEIR_COLUMNS = ("query", "document", "grade")
-BEIR_HEADER = "score"  # the third name of BEIR's header
 _RANK = re.compile("0{0,8}[1-9][0-9]{0,8}")
 
 
@@ -49,11 +48,18 @@ def trec_judgments(path: Path) -> Iterator[Judgment]:
 
 
 def beir_judgments(path: Path) -> Iterator[Judgment]:
-    """Judgments of BEIR: three columns separated by tabs. A first line that ends in `score` is the header."""
+    """Judgments of BEIR: three columns separated by tabs: query, document, grade; a header may name them in
+    another order."""
+    columns = list(BEIR_COLUMNS)
     for index, line in enumerate(read_lines(path)):
-        query, document, grade = line.cells(BEIR_COLUMNS, filled=True)
-        if index > 0 or grade != BEIR_HEADER:
-            yield Judgment(line, query, document, grade_of(line, grade))
+        if index == 0 and line.is_header():
+            columns = [str(role) for role in column_roles(line.text.split("\t"))]
+            if sorted(columns) != sorted(BEIR_COLUMNS):
+                expected = "the names query-id, corpus-id and score, in any order"
+                raise line.error(f"a header {shown(line.text)}", expected, "correct or delete the line")
+            continue
+        cells = dict(zip(columns, line.cells(columns, filled=True), strict=True))
+        yield Judgment(line, cells["query"], cells["document"], grade_of(line, cells["grade"]))
 
 
 def first_line(path: Path) -> Line:
@@ -69,8 +75,9 @@ def read_qrels(path: str | Path) -> Qrels:
     that is not a whole number, and two grades for one pair.
     """
     path = Path(path)
-    first = first_line(path).text
-    is_beir = len(first.split()) != len(QRELS_COLUMNS) and len(first.split("\t")) == len(BEIR_COLUMNS)
+    first = first_line(path)
+    is_trec = len(first.text.split()) == len(QRELS_COLUMNS) and not first.is_header()
+    is_beir = not is_trec and len(first.text.split("\t")) == len(BEIR_COLUMNS)
     read = beir_judgments if is_beir else trec_judgments
     qrels: Qrels = {}
     for judgment in read(path):

@@ -21,6 +21,7 @@ from pyserini_ance.encoders.family import Family, Tower, TwoTower
 from pyserini_ance.encoders.hardware import DTYPES, Precision, cpu_prefers_eager_attention
 from pyserini_ance.encoders.inference_copy import encoding_tower, faster_copy, transformers_in
 from pyserini_ance.encoders.tokenization import TextTokenizer
+from pyserini_ance.encoders.weights import check_vocabulary
 
 ALIGNMENT_BYTES = 8  # of an array in a transfer
 
@@ -120,8 +121,8 @@ class Encoder:
     In this mode threads may encode at once. While a trainer has set `towers.train()`, encoding switches to
     evaluation mode and back at its end.
 
-    Raises ValueError if the towers give vectors of different sizes, or if a maximum length does not fit its
-    tower.
+    Raises ValueError if the towers give vectors of different sizes, or if a maximum length or the tokenizer's
+    ids do not fit a tower.
     """
 
     def __init__(self, family: Family, towers: TwoTower, tokenizer: TextTokenizer, device: str = "cpu"):
@@ -148,6 +149,7 @@ class Encoder:
             raise ValueError(f"the two towers give vectors of {sizes} numbers, which cannot be compared")
         count = len(tokenizer.specials.before) + len(tokenizer.specials.after)
         for side in SIDES:
+            check_vocabulary(tokenizer.tokenizer, transformers_in(towers.tower(side)), family.model_of(side))
             length, longest = self.length_tokens(side), towers.tower(side).longest_input
             where = f"encoder.tokenization.{side}.length_tokens is {length}"
             if length > longest:

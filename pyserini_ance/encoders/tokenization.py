@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +11,7 @@ from pydantic import PositiveInt, field_validator, model_validator
 
 from pyserini_ance.data.collection import Side, Texts
 from pyserini_ance.data.passages import Passages, pad_passages, split_passages
+from pyserini_ance.data.texts import ROWS_PER_BATCH
 from pyserini_ance.data.token_store import Specials, TokenStore, open_or_build
 from pyserini_ance.recipe.components import Settings
 from pyserini_ance.storage.files import sha256_json
@@ -86,8 +86,8 @@ class Tokenization(Settings):
     """Lower-case texts first; transformers 5 ignores `do_lower_case` of RoBERTa tokenizers."""
     prefix_space: bool | None = None
     """Put a blank before a text (ANCE: false; STAR, ADORE: true; null: as the byte-level tokenizer does)."""
-    max_characters: PositiveInt = 10_000
-    """The number of characters of a text that are tokenized."""
+    max_characters: PositiveInt | None = None
+    """The number of characters of a text that are tokenized; null: all."""
     query: QueryTokenization = QueryTokenization()
     """The tokenization of queries."""
     document: DocumentTokenization = DocumentTokenization()
@@ -99,7 +99,12 @@ class Tokenization(Settings):
     def without_lengths(self) -> dict[str, Any]:
         """All settings but lengths and passages, which may change between stages."""
         document_keys = {"length_tokens", "passages", "special_tokens", "pad_passages"}
-        return self.model_dump(exclude={"query": {"length_tokens"}, "document": document_keys})
+        excluded: dict[str, Any] = {
+            "max_characters": True,
+            "query": {"length_tokens"},
+            "document": document_keys,
+        }
+        return self.model_dump(exclude=excluded)
 
     def text(self, side: Side, record: Mapping[str, str]) -> str:
         template = self.side(side).template
@@ -114,8 +119,22 @@ class Tokenization(Settings):
 
 
 def fill_template(template: str, record: Mapping[str, str]) -> str:
-    """`template` with the record's values (empty if missing) for `{field}`s, without outer blanks."""
-    return re.sub(r"\{(\w+)\}", lambda field: record.get(field[1], ""), template).strip()
+    """`template` with the record's values (empty if missing) for `{field}`s. Blanks between two fields are
+    left out where one of them is empty."""
+
+    def joined(fields: re.Match[str]) -> str:
+        text = ""
+        for blanks, name in re.findall(r"(\s*)\{(\w+)\}", fields[0]):
+            value = record.get(name, "")
+            text += f"{blanks}{value}" if text and value else value
+        return text
+
+    return re.sub(r"\{\w+\}(\s+\{\w+\})*", joined, template)
+
+
+def stripped(record: Mapping[str, str]) -> dict[str, str]:
+    """A record of a collection without the outer blanks of its values, which Pyserini removes, too."""
+    return {name: value.strip() for name, value in record.items()}
 
 
 class TextTokenizer:
@@ -143,7 +162,8 @@ class TextTokenizer:
         import tokenizers
 
         settings, template = self.settings, self.settings.side(side).template
-        values = [settings.lowercase, settings.prefix_space, settings.max_characters, template]
+        values = ["stripped fields", settings.lowercase, settings.prefix_space, settings.max_characters]
+        values.append(template)
         if settings.lowercase and SPECIAL.search(template):
             values.append("special tokens keep their case")
         return sha256_json([*values, self.tokenizer.backend_tokenizer.to_str(), tokenizers.__version__])
@@ -184,8 +204,11 @@ def _specials(tokenizer: "PreTrainedTokenizerBase") -> Specials:
 
 
 def token_store(tokenizer: TextTokenizer, side: Side, texts: Texts, folder: Path, label: str) -> TokenStore:
-    """The token ids of `texts`, written into `folder` unless it holds them."""
-    tokenize = partial(tokenizer.ids, side)
+    """The token ids of `texts`, `stripped`, written into `folder` unless it holds them."""
+
+    def tokenize(records: Sequence[Mapping[str, str]]) -> list[list[int]]:
+        return tokenizer.ids(side, list(map(stripped, records)))
+
     return open_or_build(folder, texts, tokenize, tokenizer.specials, len(tokenizer.tokenizer), label)
 
 
@@ -226,8 +249,7 @@ def token_folder(cache: Path, key: str, texts: Texts) -> Path:
 def count_cut(lengths: np.ndarray, specials: Specials, settings: SideTokenization) -> tuple[int, str]:
     """How many texts are cut, because tokens at their end are not encoded, and at how many tokens.
 
-    lengths: (N,) the tokens of N whole texts, without special tokens. `max_characters` cuts before texts
-    become tokens, and is not counted.
+    lengths: (N,) the tokens of N whole texts, without special tokens.
     """
     passages = 1
     enclosed = len(specials.before) + len(specials.after)
@@ -238,3 +260,16 @@ def count_cut(lengths: np.ndarray, specials: Specials, settings: SideTokenizatio
         capacity = settings.length_tokens * passages - enclosed * (passages if per_passage else 1)
     limit = f"{passages} passages of " * (passages > 1) + f"{settings.length_tokens}"
     return int((lengths > capacity).sum()), limit
+
+
+def count_cut_characters(texts: Texts, side: Side, settings: Tokenization) -> int:
+    """How many texts `max_characters` cuts before they become tokens."""
+    if settings.max_characters is None:
+        return 0
+    template = settings.side(side).template
+    lengths = (
+        len(fill_template(template, stripped(text)))
+        for block in texts.blocks(ROWS_PER_BATCH)
+        for text in block
+    )
+    return sum(length > settings.max_characters for length in lengths)

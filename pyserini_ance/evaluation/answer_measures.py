@@ -5,20 +5,12 @@ passages judged by the answers they contain. Source: Karpukhin et al. 2020 (DPR)
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from ir_measures import Measure
 
-from pyserini_ance.data.answer_matching import (
-    ANSWERS,
-    FIELD,
-    Patterns,
-    Tokens,
-    contain_answers,
-    is_pattern,
-    read_answers,
-)
+from pyserini_ance.data.answer_matching import ANSWERS, FIELD, Patterns, Tokens, contain_answers, read_answers
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.trec import Qrels, Run, best_first
 from pyserini_ance.evaluation.metrics import evaluate, row_of
@@ -90,8 +82,8 @@ def judge_by_answers(
     Pyserini's `evaluate_dpr_retrieval` reads that line alone, because it separates titles by a line end.
 
     Malformed regular expressions are skipped with a warning, as by Pyserini; 3 questions of CuratedTREC have
-    one. Raises ValueError for questions without answers, and for a document of the run that the collection
-    lacks.
+    one. So are those that need more than a second for a text. Raises ValueError for questions without
+    answers, and for a document of the run that the collection lacks.
     """
     if ANSWERS not in questions.columns:
         raise ValueError(
@@ -108,13 +100,17 @@ def judge_by_answers(
     )
     order = np.argsort(document_rows, kind="stable")
     has_answer = np.empty(len(order), bool)
-    answers = {
-        row: _answers(questions, row, regular_expressions) for row in np.unique(question_rows).tolist()
-    }
+    matcher = Patterns if regular_expressions else Tokens
+    answers = {row: matcher(read_answers(questions, row)) for row in np.unique(question_rows).tolist()}
     texts = documents.columns[FIELD]
-    has_answer[order] = contain_answers(
-        answers, lambda row: texts[row].partition("\n")[0], question_rows[order], document_rows[order]
-    )
+    skipped: list[tuple[int, str, str]] | None = None
+    while skipped != (found := _skipped(answers)):  # a pattern that is skipped at one document matches none
+        skipped = found
+        has_answer[order] = contain_answers(
+            answers, lambda row: texts[row].partition("\n")[0], question_rows[order], document_rows[order]
+        )
+    for row, answer, reason in skipped:
+        logger.warning("skipped: answer %r of question %s %s", answer, questions.ids[row], reason)
     grades = iter(has_answer.tolist())
     return {
         question: {document: int(next(grades)) for document in top}
@@ -122,12 +118,11 @@ def judge_by_answers(
     }
 
 
-def _answers(questions: Texts, row: int, regular_expressions: bool) -> Tokens | Patterns:
-    answers = read_answers(questions, row)
-    if not regular_expressions:
-        return Tokens(answers)
-    for malformed in (answer for answer in answers if not is_pattern(answer)):
-        logger.warning(
-            "skipped: answer %r of question %s is not a regular expression", malformed, questions.ids[row]
-        )
-    return Patterns([answer for answer in answers if is_pattern(answer)])
+def _skipped(answers: Mapping[int, Tokens | Patterns]) -> list[tuple[int, str, str]]:
+    """The answers that are not used: the row of their question, the answer and the reason."""
+    return [
+        (row, answer, reason)
+        for row, patterns in answers.items()
+        if isinstance(patterns, Patterns)
+        for answer, reason in patterns.skipped.items()
+    ]

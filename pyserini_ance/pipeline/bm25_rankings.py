@@ -20,7 +20,7 @@ from pyserini_ance.data.texts import ROWS_PER_BATCH
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.recipe.evaluation_settings import RERANK_HITS
 from pyserini_ance.recipe.models import Bm25, Recipe
-from pyserini_ance.storage.files import beside, copy_whole, remove_leftovers, sha256_json
+from pyserini_ance.storage.files import beside, copy_whole, file_state, remove_leftovers, sha256_json
 from pyserini_ance.storage.locks import locked
 
 RANKINGS = "rankings"
@@ -127,7 +127,7 @@ def _path(bm25: Bm25, cache: Path, collection: Collection, request: Bm25Request)
     if bm25.index == "build":
         index = [collection.documents.digest]
     elif folder.is_dir():
-        files = ((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in folder.iterdir())
+        files = ([file.name, *file_state(file)] for file in folder.iterdir())
         index = [str(folder.absolute()), *sorted(files)]
     key = {
         "index": index,

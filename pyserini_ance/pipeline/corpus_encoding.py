@@ -16,7 +16,12 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.batching import tokens_at_once
 from pyserini_ance.encoders.family import SIDE_FILE, Family
 from pyserini_ance.encoders.hardware import resolve_precision
-from pyserini_ance.encoders.tokenization import describe_blank, split_into_passages, token_store
+from pyserini_ance.encoders.tokenization import (
+    count_cut_characters,
+    describe_blank,
+    split_into_passages,
+    token_store,
+)
 from pyserini_ance.pipeline.mining import encoder_digest
 from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.pyserini_bridge.shards import SHARD, documents_in_shard
@@ -125,11 +130,17 @@ def encode_corpus(
         documents, windows = documents.between(*windows[[0, -1]].tolist()), windows - windows[0]
         provenance[SHARD].update(documents=len(documents), documents_of_all=total)
     whole = token_store(model.tokenizer, "document", documents, scratch / "tokens", "documents")
-    template = model.family.tokenization.document.template
-    blank = describe_blank(documents, whole.rows_of(model.tokenizer.blank("document")), template)
-    if blank and world.is_main:
-        log.warning("%s", blank)
-    tokens, passages = split_into_passages(whole, model.family.tokenization)
+    tokenization = model.family.tokenization
+    blank_rows = whole.rows_of(model.tokenizer.blank("document"))
+    if world.is_main:
+        if blank := describe_blank(documents, blank_rows, tokenization.document.template):
+            log.warning("%s", blank)
+        if cut := count_cut_characters(documents, "document", tokenization):
+            log.warning(
+                "%s of %s documents are cut at %s characters: the encoder's tokenization.max_characters",
+                *(f"{count:,}" for count in (cut, len(documents), tokenization.max_characters or 0)),
+            )
+    tokens, passages = split_into_passages(whole, tokenization)
     if passages:
         check_delimiter(documents.ids)
         windows = passages.offsets[windows]

@@ -10,9 +10,15 @@ from pyserini_ance.data.collection import Collection, Side, Texts
 from pyserini_ance.data.formats.format import DOCUMENTS
 from pyserini_ance.data.token_store import token_lengths
 from pyserini_ance.encoders.load_save import initial_tokenizer
-from pyserini_ance.encoders.tokenization import SideTokenization, count_cut, token_folder
+from pyserini_ance.encoders.tokenization import (
+    SideTokenization,
+    count_cut,
+    count_cut_characters,
+    token_folder,
+)
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.pipeline import bm25_rankings, preparation
+from pyserini_ance.pipeline.data_checks import odd_data
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
 from pyserini_ance.recipe.models import Recipe
 
@@ -59,7 +65,10 @@ def prepare_data(recipe: Recipe) -> str:
         counts = _counts(recipe, collection, name)
         lengths = token_lengths(token_folder(recipe.cache, tokenizer.key(side), texts))
         cut, limit = count_cut(lengths, tokenizer.specials, settings)
-        percent = f"{100 * cut / len(lengths):.1f}"
+        parts = [f"{_percent(cut, len(texts))} at {limit}"]
+        if at_characters := count_cut_characters(texts, side, tokenization):
+            share = _percent(at_characters, len(texts))
+            parts.append(f"{share} at {tokenization.max_characters:,} characters (max_characters)")
         numbers = [f"{count:,}" for count, _ in counts.values()]
         prefix = "" if name == "documents" else f"{name} "
         skipped = [
@@ -75,7 +84,7 @@ def prepare_data(recipe: Recipe) -> str:
                 "judgments": numbers[2] if prefix else None,
                 "tokens": f"{lengths.sum():,}",
                 "median tokens": f"{int(np.median(lengths)) + sum(map(len, tokenizer.specials[:2])):,}",
-                "cut": f"{'below 0.1' if cut and percent == '0.0' else percent} % at {limit}",
+                "cut": ", ".join(parts),
                 "skipped": ", ".join(skipped) or None,
                 "published": ", ".join(f"{n:,} {what}" for what, (_, n) in counts.items() if n is not None)
                 or None,
@@ -94,9 +103,18 @@ def prepare_data(recipe: Recipe) -> str:
     warnings += describe_initial_weights(recipe)
     if blank := preparation.blank_warning(recipe.encoder, data):
         warnings.append(f"warning: documents: {blank}")
-    table = table_with_legend(rows, COLUMNS, *LEGEND)
+    warnings += [f"warning: {line}" for line in odd_data(recipe, collection)]
+    repeated = {name: len(texts.same) for name, (_, texts, _) in stores.items()}
+    several = [f"{count:,} of {name}" for name, count in repeated.items() if count]
+    copies = f"texts that occur several times: {', '.join(several) or 'none'}"
+    table = table_with_legend(rows, COLUMNS, *LEGEND, copies)
     done = f"seconds: {', '.join(seconds)}; runs take the data from {recipe.cache}"
     return "\n\n".join(filter(None, [table, done, "\n".join(warnings)]))
+
+
+def _percent(count: int, total: int) -> str:
+    percent = f"{100 * count / total:.1f}"
+    return f"{'below 0.1' if count and percent == '0.0' else percent} %"
 
 
 def _counts(recipe: Recipe, collection: Collection, name: str) -> dict[str, tuple[int, int | None]]:
@@ -112,7 +130,7 @@ def _counts(recipe: Recipe, collection: Collection, name: str) -> dict[str, tupl
     kept = len(split.queries)
     used = len(split.known_positives("query").anchors) if split.is_judged else kept
     left_out = sum(count for what, count in skipped.items() if what.startswith(f"{name} judgments of "))
-    without = skipped.get(f"{name} queries without positives", 0)
+    without = sum(skipped.get(f"{name} queries without {what}", 0) for what in ("positives", "judgments"))
     return {
         "queries": (kept + without, published("queries", name)),
         "queries with a relevant document": (used, published("used", name)),

@@ -3,6 +3,7 @@
 They are written, and flat Faiss folders and Parquet read, block by block.
 """
 
+import codecs
 import json
 import struct
 import tempfile
@@ -13,8 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pyserini_ance.data.formats.lines import Line
 from pyserini_ance.data.texts import Strings
 from pyserini_ance.encoders.encoder import check_finite
 from pyserini_ance.pyserini_bridge.export import check_ids
@@ -151,8 +154,8 @@ def _blocks(
 def read_index(folder: Path) -> tuple[np.ndarray, Strings]:
     """The vectors (N, D) float32 of a flat Faiss folder, a memory map, and its document ids.
 
-    Raises FileNotFoundError for a folder without `index` or `docid`, ValueError for another kind of index and
-    for files that do not match.
+    Raises FileNotFoundError for a folder without `index` or `docid`, ValueError for another kind of index,
+    for files that do not match, and as `_read_ids` does.
     """
     path = folder / "index"
     for file in (path, folder / "docid"):
@@ -168,13 +171,31 @@ def read_index(folder: Path) -> tuple[np.ndarray, Strings]:
     _, dimension, count, *_ = HEADER.unpack(header)
     if path.stat().st_size != HEADER.size + 4 * count * dimension:
         raise ValueError(f"{path} is damaged: it has not the size that it names; copy it again")
-    raw = np.fromfile(folder / "docid", np.uint8)
+    ids = _read_ids(folder / "docid")
+    _check_count(len(ids), count)
+    return np.memmap(path, np.float32, "r", HEADER.size, (count, dimension)), ids
+
+
+def _read_ids(path: Path) -> Strings:
+    """The ids in a file, one in a line, without the blanks that end a line, as Pyserini reads them.
+
+    Raises ValueError for a byte order mark, which would be part of an id, and for ids that repeat.
+    """
+    content = path.read_bytes()
+    if content.startswith(codecs.BOM_UTF8):
+        raise Line(path, 1, "").error("a byte order mark", "an id", "remove the first 3 bytes")
+    raw = np.frombuffer(content.removesuffix(b"\n") + b"\n", np.uint8)
     ends = np.flatnonzero(raw == ord("\n"))
-    _check_count(len(ends), count)
     bounds = np.concatenate([[0], ends - np.arange(len(ends))])
     buffers = [pa.py_buffer(bounds), pa.py_buffer(raw[raw != ord("\n")])]
-    ids = Strings(pa.chunked_array([pa.LargeStringArray.from_buffers(len(ends), *buffers)]))
-    return np.memmap(path, np.float32, "r", HEADER.size, (count, dimension)), ids
+    lines = pa.LargeStringArray.from_buffers(len(ends), *buffers)
+    ids = Strings(pa.chunked_array([pc.utf8_rtrim_whitespace(lines)]))
+    check_ids(ids, "document")
+    if repeat := ids.first_repeat():
+        first, again = repeat
+        problem = f"id {ids[first]!r} was already given in line {first + 1}"
+        raise Line(path, again + 1, "").error(problem, "each id once", "copy the folder again")
+    return ids
 
 
 def parquet_file(path: Path) -> pq.ParquetFile:

@@ -162,6 +162,15 @@ def write_json(path: Path, value: Any) -> None:
     write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def file_state(path: Path) -> list[int]:
+    """What changes with the content of a file: its size, both times, and its number.
+
+    Programs set the time of modification (`tar`, `rsync -t`); the time of change is the system's own.
+    """
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.document_queries import DocumentQueries
+from pyserini_ance.data.document_queries import DocumentQueries, split_words
 from pyserini_ance.data.formats.beir import Beir
 
 DOCUMENTS = {
@@ -80,6 +80,26 @@ def test_first_sentences_are_as_few_as_have_the_words(min_words, expected):
     long = " ".join(f"w{number}" for number in range(12))
     assert [text for _, text, _ in found] == [*expected, long]
     assert sum(skipped.values()) == len(DOCUMENTS) - len(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "sentence"),
+    [
+        ("北京是中国的首都。它很大。", "北 京 是 中 国 的 首 都。 它 很 大。", "北京是中国的首都。"),
+        ("PyTorch 2 は「速い」ライブラリー。", "PyTorch_ 2_ は「 速 い」 ラ イ ブ ラ リ ー。", None),
+        ("กินข้าวที่บ้าน ดี", "กิ น ข้ า ว ที่ บ้ า น_ ดี", None),
+        ("ខ្ញុំទៅ។ គាត់", "ខ្ញុំ ទៅ។_ គា ត់", "ខ្ញុំទៅ។"),
+        ("Tokyo (東京) is a city.", "Tokyo_ (東京)_ is_ a_ city.", None),
+    ],
+)
+def test_scripts_without_blanks_have_a_word_in_each_character(text, words, sentence):
+    """`_` is the blank between two words; a mark stays with its character."""
+    found = split_words(text)
+    assert [word.replace(" ", "_") for word in found] == [*words.split()[:-1], f"{words.split()[-1]}_"]
+    assert "".join(found).rstrip() == text
+    assert queries("first_sentences", words=(2, 99)).of_text("d", text) == [sentence or text]
+    [crop] = queries("crops", words=(3, 3)).of_text("d", text)
+    assert crop in text and len(split_words(crop)) == 3
 
 
 def test_titles_end_after_the_most_words_and_sentences_with_the_marks_of_other_scripts():

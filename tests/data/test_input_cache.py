@@ -1,11 +1,11 @@
 """Files are not read again unless a file or a setting of the reader has changed."""
 
 import os
-import time
 
 import pytest
 from helpers.small_set import ONE_STEP
 
+from pyserini_ance.data import collection_cache
 from pyserini_ance.data.formats import builder
 from pyserini_ance.pipeline import preparation as prepare
 from pyserini_ance.pipeline.preparation import stored_collection
@@ -24,15 +24,9 @@ def read(monkeypatch):
 
 
 @pytest.fixture
-def recipe(small_recipe, tmp_path):
-    small = small_recipe({"a": ONE_STEP}, cache=str(tmp_path / "cache"))
-    age(small, 60)
-    return small
-
-
-def age(recipe, seconds: int) -> None:
-    for _, path in recipe.data.files():
-        os.utime(path, (time.time() - seconds,) * 2)
+def recipe(small_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(collection_cache, "SETTLED_SECONDS", 0)
+    return small_recipe({"a": ONE_STEP}, cache=str(tmp_path / "cache"))
 
 
 def test_unchanged_files_are_read_once(recipe, read):
@@ -60,22 +54,25 @@ def test_an_interrupted_reading_starts_anew(recipe, read, monkeypatch):
     assert seen[10 : 10 + len(collection.documents)] == list(collection.documents.ids) and len(read) == 2
 
 
-def test_a_changed_file_is_read_again(recipe, read):
+@pytest.mark.parametrize("unpacked", [False, True], ids=["in place", "as a new file"])
+def test_other_content_of_the_same_size_and_time_is_read(recipe, read, unpacked):
+    """As `tar`, `rsync -t` and `cp -p` leave it."""
     before = stored_collection(recipe)
-    age(recipe, 30)
-    assert stored_collection(recipe).digest == before.digest and len(read) == 2
     corpus = recipe.data.corpus
-    text = corpus.read_text()
+    text, times = corpus.read_text(), corpus.stat()
+    changed = corpus.with_name("new") if unpacked else corpus
     try:
-        corpus.write_text(text.replace("the apple is red", "the apple is RED"))
-        age(recipe, 10)
-        assert stored_collection(recipe).digest != before.digest and len(read) == 3
+        changed.write_text(text.replace("the apple is red", "the apple is RED"))
+        os.utime(changed, ns=(times.st_atime_ns, times.st_mtime_ns))
+        changed.replace(corpus)
+        assert (corpus.stat().st_size, corpus.stat().st_mtime_ns) == (times.st_size, times.st_mtime_ns)
+        assert stored_collection(recipe).digest != before.digest and len(read) == 2
     finally:
         corpus.write_text(text)
 
 
-def test_recently_written_files_are_read_again(recipe, read):
-    age(recipe, 0)
+def test_recently_written_files_are_read_again(recipe, read, monkeypatch):
+    monkeypatch.setattr(collection_cache, "SETTLED_SECONDS", 3600)
     stored_collection(recipe), stored_collection(recipe)
     assert len(read) == 2
 

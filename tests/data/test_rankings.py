@@ -86,11 +86,7 @@ def test_questions_without_ids_are_numbered(tmp_path):
         ("a.tsv", RANKS + "1\t8\t1\n", "line 4: rank 1 again for query '1'; .* must have 'triples'"),
         ("a.tsv", "1\t8\t9\n1\t7\t8\n", "line 1: a file without any rank 1; .* must have 'triples'"),
         ("triples.tsv", TEXTS + "who\tx\tnowhere\n", "line 5: negative 'nowhere'"),
-        (
-            "a.jsonl",
-            listed(neg=[["7"], []]).replace("[]}", '[], "neg": 8}'),
-            "line 1: neg 8; expected a list",
-        ),
+        ("a.jsonl", listed(neg=[[], []]).replace('"neg": []', '"neg": 8'), "line 1: neg 8; expected a list"),
     ],
 )
 def test_malformed_input_is_an_error(read, name, text, message):

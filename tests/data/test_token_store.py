@@ -86,6 +86,15 @@ def test_batches_equal_plain_calls_of_the_tokenizer(tokenizer, in_memory, tmp_pa
         np.testing.assert_array_equal(store.lengths(length)[rows], expected["attention_mask"].sum(1))
 
 
+def test_long_texts_are_tokenized_few_at_a_time(tmp_path, monkeypatch):
+    expected = store_in(tmp_path / "whole", Counting(wordpiece()))
+    monkeypatch.setattr(token_store, "CHARACTERS_PER_CALL", 50)
+    tokenize = Counting(wordpiece())
+    assert (
+        store_in(tmp_path / "parts", tokenize).ids.tolist() == expected.ids.tolist() and tokenize.calls == 4
+    )
+
+
 @pytest.mark.parametrize(
     ("vocabulary", "kind", "largest"), [(1 << 16, "uint16", 65_535), ((1 << 16) + 1, "uint32", 65_536)]
 )

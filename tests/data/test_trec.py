@@ -28,9 +28,14 @@ def test_run_is_read_by_query_and_document(tmp_path, name):
     [
         (b"\xef\xbb\xbfq1 0 d1 2\r\nq1\tQ0 d2\t-1\r\nq1 0 d1 2\n", {"q1": {"d1": 2, "d2": -1}}),
         (b"q1\td1\t2\nq1\t0\t0\n007\tscore\t1\n", {"q1": {"d1": 2, "0": 0}, "007": {"score": 1}}),
-        (b"\n\nq\td\tscore\nq1\td1\t2\n", {"q1": {"d1": 2}}),
+        *(
+            (f"\n\n{header}\nq1\td1\t2\n".encode(), {"q1": {"d1": 2}})
+            for header in ("q\td\tscore", "Query ID\tdoc_id\tRelevance", '"query-id"\t"corpus-id"\t"label"')
+        ),
+        (b"corpus-id\tquery-id\trel\n1\t3\t2\n", {"3": {"1": 2}}),
+        (b"grade\tcorpus-id\tquery-id\n2\t1\t3\n", {"3": {"1": 2}}),
+        (b"query\t0\t1\nscore\t0\t1\n", {"query": {"0": 1}, "score": {"0": 1}}),
     ],
-    ids=["trec", "beir", "beir with header"],
 )
 def test_qrels_are_read(tmp_path, text, expected):
     assert read_qrels(write(tmp_path / "qrels.txt", text)) == expected
@@ -72,6 +77,24 @@ RUN, QRELS, BEIR = b"q1 Q0 d1 1 2.5 t\n", b"q1 0 d1 1\n", b"q1\td1\t1\n"
             QRELS + b"q1 0 d1 2",
             ["line 2: grade 2 for query 'q1' and document 'd1'", "line 1 gave 1"],
         ),
+        *(
+            (
+                read_qrels,
+                header + b"\n" + BEIR,
+                ["is a header; expected the names query-id, corpus-id and score"],
+            )
+            for header in (b"mine\tcorpus-id\tscore", b"score\tquery-id\tbody_of")
+        ),
+        (read_qrels, b"query\tdocument\trank\n" + BEIR, ["line 1", "is a header; expected", "delete the"]),
+        (read_qrels, b"qid iter docno rel\n" + QRELS, ["line 1: 'qid iter docno rel' is a header", "delete"]),
+        (read_qrels, QRELS + b"query 0 document grade\n", ["line 2: grade 'grade'", WHOLE]),
+        (read_qrels, b"q1 0 d1 1\rq2 0 d1 1\r", ["line 1: 8 columns", "as on old Macs"]),
+        (
+            read_run,
+            b"qid Q0 docid rank score tag\n" + RUN,
+            ["line 1: 'qid Q0 docid rank score tag' is a head"],
+        ),
+        (read_run, b"query\tdocument\trank\nq1\td1\t1\n", ["line 1", "is a header"]),
         (read_qrels, BEIR + b"q1 0 d2 1", ["line 2: 1 columns", "3 columns separated by one tab"]),
     ],
 )

@@ -68,7 +68,10 @@ def test_star_and_adore_have_a_size_of_their_own(ance, release, start, records, 
 def test_dance_is_ances_weights_and_other_vectors(ance, release, start, records, caplog):
     """As thunlp/DANCE computes `query_emb` and `body_emb`; families/test_roberta_ance.py writes them out."""
     documents = {"length_tokens": 48, "template": "{url}<sep>{title}<sep>{text}"}
-    settings = {"tokenization": {**LOWER, "prefix_space": False, "document": documents}, **LIKE_DANCE}
+    settings = {
+        "tokenization": {**LOWER, **LIMIT, "prefix_space": False, "document": documents},
+        **LIKE_DANCE,
+    }
     folder = release(ance_weights(ance), "DANCE", architectures=[FIRSTP])
     started = start("roberta_ance", folder, dimension=16, **settings)
     assert caplog.messages == []
@@ -104,7 +107,8 @@ LIKE_ANCE, LIKE_STAR = (
     {"lowercase": True, "prefix_space": blank, "query": {"length_tokens": 64}} for blank in (False, True)
 )
 LITERAL = {"template": "{url}<sep>{title}<sep>{text}"}
-IN_FULL = {**LIKE_ANCE, "document": LITERAL}
+LIMIT = {"max_characters": 10_000}
+IN_FULL = {**LIKE_ANCE, **LIMIT, "document": LITERAL}
 NO_SEP = re.escape("document.template is '{title} {text}', and") + ".* with '{url}<sep>{title}<sep>{text}'"
 NO_PASSAGES = ["passages is 1, .* with 4", "special_tokens is 'per_passage', .* with 'per_document'"]
 MAXP = {"passages": 4, "special_tokens": "per_document"}
@@ -119,10 +123,10 @@ NOT_UNIT = [
     [
         ("ance-msmarco-passage", "AnceEncoder", {"prefix_space": False}, ["lowercase is False, .* True"]),
         ("star", "RobertaDot", {**LIKE_STAR, "query": {"length_tokens": 65}}, ["length_tokens is 65, .* 64"]),
-        ("Document ANCE(FirstP) Checkpoint", FIRSTP, LIKE_ANCE, [NO_SEP]),
+        ("Document ANCE(FirstP) Checkpoint", FIRSTP, LIKE_ANCE, [NO_SEP, "max_characters is None, .* 10000"]),
         ("passage/trained_models/adore-star", "RobertaDot_InBatch", LIKE_STAR, []),
         ("any", MULTI_CHUNK, IN_FULL, NO_PASSAGES),
-        ("ance-msmarco-doc-maxp", "AnceEncoder", LIKE_ANCE, [NO_SEP, *NO_PASSAGES]),
+        ("ance-msmarco-doc-maxp", "AnceEncoder", LIKE_ANCE | LIMIT, [NO_SEP, *NO_PASSAGES]),
         ("DANCE/checkpoint-80000", FIRSTP, IN_FULL, NOT_UNIT),
     ],
 )

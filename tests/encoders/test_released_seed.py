@@ -77,7 +77,7 @@ def test_its_vocabulary_has_no_capitals(ance, seed_release, start, caplog):
 
     def tokenizer(**settings):
         caplog.clear()
-        tokenization = {**UNCASED, "document": documents, **settings}
+        tokenization = {**UNCASED, "max_characters": 10_000, "document": documents, **settings}
         return start("roberta_ance", folder, dimension=16, tokenization=tokenization).tokenizer
 
     found, record = tokenizer(), {"url": "A", "title": "THE", "text": "Fox"}

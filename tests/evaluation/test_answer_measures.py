@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pyserini_ance.data import answer_matching
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.evaluation.answer_measures import coverage, judge_by_answers
 
@@ -51,7 +52,18 @@ def test_malformed_regular_expressions_are_passed_over_and_named(caplog):
         "Success@1": 1 / 3,
         "Success@5": 2 / 3,
     }
-    assert [record.args for record in caplog.records] == [(r"Sn\ežka", "q1"), ("f(ee", "q2")]
+    assert [record.args[:2] for record in caplog.records] == [(r"Sn\ežka", "q1"), ("f(ee", "q2")]
+
+
+def test_patterns_that_do_not_end_match_nothing_and_are_named(caplog, monkeypatch):
+    """The pattern matches d0 at once, and never ends on the others."""
+    monkeypatch.setattr(answer_matching, "SECONDS", 0.01)
+    texts = ["aabb", "a" * 5000 + "c", "a" * 6000 + "c"]
+    documents = Texts(["d0", "d1", "d2"], {"text": texts})
+    run = {"q0": {"d0": 3.0, "d1": 2.0, "d2": 1.0}}
+    grades = judge_by_answers(run, questions([r"(a|a|b)+\1$", "a{6000}"]), documents, 3, True)
+    assert grades == {"q0": {"d0": 0, "d1": 0, "d2": 1}}
+    assert [record.args[:2] for record in caplog.records] == [(r"(a|a|b)+\1$", "q0")]
 
 
 def test_texts_that_cannot_be_judged_are_rejected():

@@ -108,9 +108,9 @@ def make_finished_run(folder: Path, recipe, qrels: dict[str, str], rankings: dic
     return run
 
 
-def make_small_collection(folder: Path, others: int = 0) -> Path:
-    """30 documents of a colour and a thing each, and `others`; 15 training queries, for things 1-3 of a
-    colour, the first with two positives; 5 dev and 5 test queries.
+def make_small_collection(folder: Path, others: int = 0, longest: int = 5) -> Path:
+    """30 documents of a colour and a thing each, and `others` with up to `longest` words more; 15 training
+    queries, for things 1-3 of a colour, the first with two positives; 5 dev and 5 test queries.
     """
     colours = ["red", "green", "blue", "gray", "pink"]
     things = ["apple", "stone", "river", "cloud", "horse", "tiger"]
@@ -119,7 +119,8 @@ def make_small_collection(folder: Path, others: int = 0) -> Path:
         for i, (c, t) in enumerate(itertools.product(colours, things))
     ]
     documents += [
-        (f"other-{i}", f"{'very ' * (i % 5)}different from document {i} of {others}") for i in range(others)
+        (f"other-{i}", f"{'very ' * (i % longest)}different from document {i} of {others}")
+        for i in range(others)
     ]
     lines = [json.dumps({"id": id, "contents": text}) + "\n" for id, text in documents]
     (folder / "corpus.jsonl").write_text("".join(lines))

@@ -6,6 +6,7 @@ from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.pipeline import plan as plan_module
 from pyserini_ance.pipeline.plan import documents_encoded, evaluation_steps, plan, refresh_steps
 from pyserini_ance.pipeline.preparation import prepare
+from pyserini_ance.recipe.refresh_settings import Refresh
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.run_log import RunLog
 
@@ -14,15 +15,18 @@ STATIC = make_stage(RANDOM, steps=20, batch_queries=2)
 
 
 def test_what_has_no_effect_or_repeats_queries_is_warned_of(small_recipe):
-    rare = {**STAGE, "refresh": {"every_steps": 21}, "batch_queries": 16}
-    assert plan(small_recipe({"b": rare})).splitlines()[-3:] == [
+    rare = {**STAGE, "refresh": {"every_steps": 21}, "batch_queries": 16, "lr_schedule": {"warmup_steps": 21}}
+    assert plan(small_recipe({"b": rare})).splitlines()[-4:] == [
         "",
         "WARNING: stages.b.refresh.every_steps is 21, but the stage has 20 steps: its negatives are mined at "
         "its start and never refreshed",
+        "WARNING: stages.b.lr_schedule.warmup_steps is 21, but the schedule has 20 steps: the rate never "
+        "rises to optimizer.learning_rate",
         "WARNING: stages.b.batch_queries is 16, but there are 15 training queries: a batch has the same "
         "query more than once",
     ]
     limits = {**STAGE, "refresh": {"every_steps": 20}, "batch_queries": 15}
+    limits["lr_schedule"] = {"warmup_steps": 20}
     assert "WARNING" not in plan(small_recipe({"b": limits}))
 
 
@@ -57,6 +61,14 @@ def stage(steps: int, refresh: int | None = None, evaluate: int | None = None, *
         (stage(8, refresh=4, evaluate=4), {0, 4}, {0, 4, 8}, 300),  # steps 0 and 4 are encoded once
         # Step 4 finds its sample among the refresh's.
         (stage(8, refresh=4, evaluate=4, sample_documents=50), {0, 4}, {0, 4, 8}, 250),
+        (
+            stage(8, refresh=4, evaluate=4, sample_documents=50).model_copy(
+                update={"refresh": Refresh(every_steps=4, mode="async", adopt="when_ready")}
+            ),
+            {0, 4},
+            {0, 4, 8},
+            350,
+        ),  # its tables may be skipped
         (stage(8, evaluate=4, sample_documents=500), set(), {0, 4, 8}, 300),  # a sample of all
         (
             stage(8, refresh=4, evaluate=4).model_copy(update={"trainable": "query_tower"}),

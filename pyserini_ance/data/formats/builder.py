@@ -22,13 +22,19 @@ TITLE_AND_TEXT = {"title": "title", **TEXT}
 class Entry(NamedTuple):
     """A document or query as it was read.
 
-    All entries of one kind have the same fields; questions have `answers`.
+    All entries of one kind have the same fields; questions have `answers`. has_id: the file gives the id.
     """
 
     line: Line
     id: str
     fields: dict[str, str]
     answers: list[str] | None = None
+    has_id: bool = True
+
+    @property
+    def label(self) -> str:
+        """The entry in messages: its id, or, in files without ids, the beginning of its text."""
+        return shown(self.id) if self.has_id else f"with the text {shown(' '.join(self.fields.values()))}"
 
 
 def json_entry(
@@ -40,9 +46,12 @@ def json_entry(
 ) -> Entry:
     """The entry of a JSON object.
 
-    ids, answers: keys, of which the first that the object has is read. fields: the key of each field.
+    ids, answers: keys, of which the first that the object has is read. fields: the key of each field; only a
+    title may be missing.
     """
-    texts = {name: lines.json_text(line, record, key) for name, key in fields.items()}
+    texts = {
+        name: lines.json_text(line, record, key, required=name != "title") for name, key in fields.items()
+    }
     return Entry(line, lines.json_id(line, record, *ids), texts, lines.json_answers(line, record, *answers))
 
 
@@ -80,7 +89,7 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
                 _check(entry, noun)
                 fields = fields or entry.fields
                 if entry.fields.keys() != fields.keys():
-                    problem = f"{noun} {shown(entry.id)} has the fields {', '.join(entry.fields)}"
+                    problem = f"{noun} {entry.label} has the fields {', '.join(entry.fields)}"
                     expected = f"{', '.join(fields)}, like the entries before it"
                     raise entry.line.error(problem, expected, "add the missing fields, or remove the others")
                 origins.add(entry.line)
@@ -122,8 +131,8 @@ def _check(entry: Entry, noun: str) -> None:
         if noun == "document":
             cure += ", or leave such documents out: empty_documents in data.skip"
         expected = f"a text in {' or '.join(entry.fields)}"
-        raise entry.line.error(f"{noun} {shown(entry.id)} is empty", expected, cure)
+        raise entry.line.error(f"{noun} {entry.label} is empty", expected, cure)
     written = "".join((entry.id, *entry.fields.values(), *(entry.answers or ())))
     if "\0" in written or not lines.is_utf8(written):
-        problem = f"{noun} {shown(entry.id)} holds a NUL character or half a surrogate pair"
+        problem = f"{noun} {entry.label} holds a NUL character or half a surrogate pair"
         raise entry.line.error(problem, "text that can be written as UTF-8", "remove the character")

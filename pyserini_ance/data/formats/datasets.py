@@ -88,12 +88,11 @@ class Datasets(Format):
         return self
 
     def files(self) -> list[tuple[str, Path]]:
-        """The local files, and the folders with those inside them; files of hub data sets are not known."""
+        """The local files and folders; files of hub data sets are not known."""
         splits = {f"data.splits.{name}": table for name, table in self.splits.items()}
         tables = {"data.documents": self.documents, "data.queries": self.queries, **splits}
         paths = [(f"{key}.path", Path(table.path).expanduser()) for key, table in tables.items()]
-        folders = ((key, folder) for key, path in paths for folder in sorted(path.glob("*/**/")))
-        return [(key, path) for key, path in paths if path.exists()] + [*folders]
+        return [(key, path) for key, path in paths if path.exists()]
 
     def raw_data(self) -> RawData:
         rows, fields = _rows(self.queries, "data.queries", QUERIES, "queries")
@@ -144,7 +143,9 @@ def _load(table: Table, path: Path) -> Any:
     if path.is_file():
         expected = f"{', '.join(EXTENSIONS)}, text files plain or .gz"
         raise ValueError(f"extension {path.suffix!r}; expected {expected}")
-    return datasets.load_dataset(table.path, table.name, split=table.split)
+    # The package's own cache knows local files by their times alone.
+    mode = "force_redownload" if path.is_dir() else None
+    return datasets.load_dataset(table.path, table.name, split=table.split, download_mode=mode)
 
 
 def _judgment(line: Line, row: dict[str, Any], columns: Mapping[str, str]) -> Judgment:

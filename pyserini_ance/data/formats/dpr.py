@@ -22,6 +22,7 @@ from pyserini_ance.data.formats.lines import (
     extension,
     find_file,
     json_answers,
+    json_id,
     json_text,
     read_lines,
     shown,
@@ -31,6 +32,7 @@ from pyserini_ance.data.trec import Judgment, trec_judgments
 from pyserini_ance.recipe.components import Settings
 
 PASSAGE = ["id", "text", "title"]
+PASSAGE_IDS = ("passage_id", "psg_id")
 
 _STRING = r"""[uU]?(?:'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")"""
 _LIST = re.compile(rf"\[\s*(?:{_STRING}\s*(?:,\s*{_STRING}\s*)*+,?\s*)?\]")
@@ -44,11 +46,15 @@ def _question(line: Line, index: int, record: dict[str, Any]) -> Entry:
     return Entry(line, str(index), {"text": json_text(line, record, "question")}, answers)
 
 
-def _passage(line: Line, record: dict[str, Any]) -> Entry:
-    return json_entry(line, record, ["passage_id", "psg_id"])
-
-
-LAYOUT = Layout("DPR", "positive_ctxs", "hard_negative_ctxs", _question, _passage)
+LAYOUT = Layout(
+    "DPR",
+    "positive_ctxs",
+    "hard_negative_ctxs",
+    lambda line, index, record: str(index),
+    lambda line, record: json_id(line, record, *PASSAGE_IDS),
+    _question,
+    lambda line, record: json_entry(line, record, PASSAGE_IDS),
+)
 
 
 class Questions(Settings):
@@ -127,9 +133,9 @@ def _judged(files: Questions, key: str) -> tuple[Iterable[Entry], Iterable[Judgm
 
 def _passages(path: Path) -> Iterator[Entry]:
     for index, line in enumerate(read_lines(path)):
-        id, text, title = cells = line.cells(PASSAGE, is_quoted=True)
-        if index == 0 and cells == PASSAGE:
+        if index == 0 and line.text.replace('"', "").split("\t") == PASSAGE:
             continue
+        id, text, title = cells = line.cells(PASSAGE, is_quoted=True)
         if id == "id" or cells[1:] == PASSAGE[1:]:
             # The columns differ (text and title may be swapped), or two tables were concatenated.
             expected = f"the header {' TAB '.join(PASSAGE)} in the first line, or none"

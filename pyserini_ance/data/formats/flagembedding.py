@@ -21,20 +21,32 @@ def _question(line: Line, index: int, record: dict[str, Any]) -> Entry:
     return Entry(line, str(index), {"text": json_text(line, record, "query")})
 
 
+def _passage_id(line: Line, record: dict[str, Any]) -> str:
+    return text_id(json_text(line, record, "text"))
+
+
 def _passage(line: Line, record: dict[str, Any]) -> Entry:
-    text = json_text(line, record, "text")
-    return Entry(line, text_id(text), {"text": text})
+    return Entry(line, _passage_id(line, record), {"text": record["text"] or ""}, has_id=False)
 
 
-LAYOUT = Layout("FlagEmbedding", "pos", "neg", _question, _passage, bare=True)
+LAYOUT = Layout(
+    "FlagEmbedding",
+    "pos",
+    "neg",
+    lambda line, index, record: str(index),
+    _passage_id,
+    _question,
+    _passage,
+    bare=True,
+)
 
 
 class FlagEmbedding(TrainingFileFormat):
     """FlagEmbedding's training files and, optionally, its candidate pool.
 
     A record has `query`, and the lists of texts `pos` and optionally `neg`. A line of `corpus` (the candidate
-    pool) is {"text"}. Scores, ids and prompts are ignored; set prompts by
-    `encoder.tokenization.query.template`.
+    pool) is {"text"}; the documents are those of the pool, and the listed texts that it lacks. Scores, ids
+    and prompts are ignored; set prompts by `encoder.tokenization.query.template`.
 
     Source: Xiao et al. 2023, arXiv:2309.07597.
     """

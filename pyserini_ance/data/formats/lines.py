@@ -7,6 +7,7 @@ import codecs
 import csv
 import gzip
 import json
+import os
 import re
 import zlib
 from array import array
@@ -22,6 +23,38 @@ DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
 BEYOND = (ValueError, RecursionError)
 
 _WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,9}")
+_SEPARATORS = re.compile('[-_ "]+')
+JSON = (".json", ".jsonl", ".ndjson")
+
+# What a column holds, by its name in the header of a table, without case and separators.
+_ROLES = {
+    "query": "q qid query queryid topic topicid question questionid",
+    "document": "d did doc docid docno document documentid corpus corpusid pid passage passageid",
+    "grade": "score relevance relevancescore rel label grade judgment",
+    "other": "id iter iteration q0 rank tag run runid runname url title body text contents content answer "
+    "answers querytext questiontext documenttext passagetext positive negative",
+}
+_ROLE_OF = {name: role for role, names in _ROLES.items() for name in names.split()}
+
+
+def column_roles(names: Sequence[str]) -> list[str | None]:
+    """What each column of a header holds: `query`, `document`, `grade` or `other`; None of another name."""
+    return [_ROLE_OF.get(_SEPARATORS.sub("", name).lower()) for name in names]
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise repeated_key(next(key for key in keys if keys.count(key) > 1))
+    return record
+
+
+def repeated_key(key: str) -> ValueError:
+    return ValueError(f"the key {shown(key)} is repeated")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_each_once)
 
 
 class Line(NamedTuple):
@@ -42,7 +75,19 @@ class Line(NamedTuple):
         return f"{self.path}, {self.unit} {self.number}" if self.number else str(self.path)
 
     def error(self, problem: str, expected: str, cure: str) -> ValueError:
+        if self.is_header():
+            problem, cure = f"{shown(self.text)} is a header", "delete the line"
+        if "\r" in self.text:
+            cure += r"; if \r ends its lines, as on old Macs: tr '\r' '\n' < OLD > NEW"
         return ValueError(f"{self.place}: {problem}; expected {expected}; {cure}")
+
+    def is_header(self) -> bool:
+        """Whether the line has names of columns, at most one of them unknown, and no number."""
+        for names in (self.text.split("\t"), self.text.split()):
+            num_known = sum(role is not None for role in column_roles(names))
+            if num_known >= max(2, len(names) - 1) and not any(map(str.isdigit, names)):
+                return True
+        return False
 
     def cells(
         self,
@@ -64,6 +109,8 @@ class Line(NamedTuple):
                 problem = f"{len(values)} columns"
             elif filled and not all(map(str.strip, values)):
                 problem = "an empty column"
+            elif self.number == 1 and all(column_roles(values)):
+                problem = "names of columns"
         except csv.Error as error:
             problem = f"{error},"
         if problem:
@@ -76,12 +123,14 @@ class Line(NamedTuple):
         return values
 
     def json(self) -> dict[str, Any]:
+        """The object of the line. Raises ValueError for anything else, and if an object repeats a key."""
         cure = "correct the line, or write the file again with one object per line"
         try:
-            record = json.loads(self.text)
+            record = _DECODER.decode(self.text)
         except BEYOND as error:
             near = shown(self.text[max(0, getattr(error, "pos", 0) - SHOWN_CHARACTERS // 2) :])
-            raise self.error(f"malformed JSON ({error}) near {near}", "a JSON object", cure) from error
+            problem = f"malformed JSON ({error}) near {near}"
+            raise self.error(problem, "a JSON object with each key once", cure) from error
         if not isinstance(record, dict):
             raise self.error(f"JSON {type(record).__name__} {shown(self.text)}", "a JSON object", cure)
         return record
@@ -119,12 +168,20 @@ def json_id(line: Line, record: dict[str, Any], *keys: str) -> str:
     return str(value)
 
 
-def json_text(line: Line, record: dict[str, Any], key: str) -> str:
-    """The text under `key`; empty if the key is missing or null."""
+def json_text(line: Line, record: dict[str, Any], key: str, required: bool = True) -> str:
+    """The text under `key`; empty if it is null, or if the key is missing and not required."""
+    if required and key not in record:
+        raise without_text(line, record, f"`{key}`", "set `data.kind` to its layout")
     value = record.get(key)
     if not isinstance(value, str | None):
         raise line.error(f"{key} {shown(value)}", "a string", f"write `{key}` as one string")
     return value or ""
+
+
+def without_text(line: Line, record: dict[str, Any], keys: str, other_cure: str) -> ValueError:
+    """The error to raise for a record whose text is under none of `keys`."""
+    problem = f"a record with the keys {shown(', '.join(record))}"
+    return line.error(problem, f"its text under {keys}", f"rename the key of its text, or {other_cure}")
 
 
 def json_answers(line: Line, record: dict[str, Any], *keys: str) -> list[str] | None:
@@ -188,7 +245,7 @@ def open_bytes(path: Path) -> IO[bytes] | gzip.GzipFile:
     """Open a file to read its bytes, unpacked if its name ends in .gz. Reading may raise one of DAMAGE."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; expected a file")
-    if path.suffix != ".gz":
+    if path.suffix.lower() != ".gz":
         return open(path, "rb")
     if not path.stat().st_size:
         raise EOFError("it is empty")  # gzip reads an empty file as a file without lines
@@ -220,7 +277,8 @@ def _decoded(line: Line, raw: bytes) -> str:
 def names_of_file(path: Path) -> tuple[Path, Path]:
     """The path, and the same one with or without .gz."""
     path = path.expanduser()
-    return path, path.with_suffix("") if path.suffix == ".gz" else path.with_name(path.name + ".gz")
+    is_packed = path.suffix.lower() == ".gz"
+    return path, path.with_suffix("") if is_packed else path.with_name(path.name + ".gz")
 
 
 def find_file(path: Path, key: str) -> Path:
@@ -239,5 +297,11 @@ def find_file(path: Path, key: str) -> Path:
 
 
 def extension(path: Path) -> str:
-    """The extension of the unpacked file: `.tsv` for `queries.tsv.gz`."""
-    return Path(path.name.removesuffix(".gz")).suffix
+    """The extension of the unpacked file in lower case: `.tsv` for `queries.TSV.gz`."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The files of a folder and of its folders, also of linked ones, in the order of their paths."""
+    files = (Path(root, name) for root, _, names in os.walk(folder, followlinks=True) for name in names)
+    return sorted(file for file in files if file.is_file())

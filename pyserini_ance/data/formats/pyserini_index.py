@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.dpr import literal_list
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, find_file
+from pyserini_ance.data.formats.lines import JSON, Line, extension, find_file
 from pyserini_ance.data.formats.pyserini_jsonl import fields_of
 from pyserini_ance.data.formats.topics import Topics, topic_entries
 from pyserini_ance.data.trec import Judgment, trec_judgments
 
 WORKER = "pyserini_ance.pyserini_bridge.text_worker"
 LAST_BYTES = 3000
-FILES = (".tsv", ".txt", ".jsonl", ".json", ".tsv.gz", ".txt.gz", ".jsonl.gz")
+FILES = (".tsv", ".txt", *JSON)
 
 
 class PyseriniIndex(Format):
@@ -74,7 +74,7 @@ def _is_folder(index: str) -> bool:
 
 
 def _is_file(path: Path) -> bool:
-    return "/" in str(path) or path.name.endswith(FILES) or path.is_file()
+    return "/" in str(path) or extension(path) in FILES or path.is_file()
 
 
 def _records(kind: str, name: str) -> Iterator[dict[str, Any]]:

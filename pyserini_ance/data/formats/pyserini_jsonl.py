@@ -1,18 +1,30 @@
 """The files that Pyserini encodes and searches: a JSONL corpus, topics and TREC qrels."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pyserini_ance.data.formats.builder import Entry
-from pyserini_ance.data.formats.lines import Line, extension, json_id, json_text, shown
+from pyserini_ance.data.formats.lines import (
+    JSON,
+    Line,
+    extension,
+    files_in,
+    json_id,
+    json_text,
+    shown,
+    without_text,
+)
 from pyserini_ance.data.formats.topics import CorpusFormat
 
+log = logging.getLogger(__name__)
 ID_KEYS = ("id", "_id", "docid")
 
 
 class PyseriniJsonl(CorpusFormat):
-    """A JSONL corpus: one file, or a folder whose .jsonl and .json files are read in order of their names.
+    """A JSONL corpus: one file, or a folder whose .jsonl, .ndjson and .json files are read in order of their
+    names, also those of its folders.
 
     Hidden files of a folder are read too, as in Anserini.
 
@@ -34,10 +46,20 @@ class PyseriniJsonl(CorpusFormat):
         folder = self.corpus.expanduser()
         if not folder.is_dir():
             return super().corpus_files()
-        files = sorted(path for path in folder.iterdir() if extension(path) in (".jsonl", ".json"))
+        all_files = files_in(folder)
+        files = [path for path in all_files if extension(path) in JSON]
+        others = [path for path in all_files if extension(path) not in JSON]
         if not files:
             raise FileNotFoundError(
-                f"no .jsonl or .json file, plain or .gz, in {folder}; set `data.corpus` to another folder"
+                f"no {', '.join(JSON)} file, plain or .gz, in {folder}; set `data.corpus` to another folder"
+            )
+        if others:
+            log.warning(
+                "%s: %d files are left out, such as %s; JSON files end in %s, plain or .gz",
+                folder,
+                len(others),
+                others[0].relative_to(folder),
+                ", ".join(JSON),
             )
         return files
 
@@ -45,20 +67,22 @@ class PyseriniJsonl(CorpusFormat):
 def fields_of(line: Line, record: dict[str, Any], fields: Sequence[str]) -> dict[str, str]:
     """The fields of a record. As in Pyserini's own reader, separate keys take precedence over `contents`.
 
-    Raises ValueError for a record whose text is under other keys. One with an id alone has an empty text.
+    Raises ValueError for a record whose text is under none of these keys.
     """
-    if fields and not all(name in record for name in fields):
-        contents = json_text(line, record, "contents")
-        values = contents.split("\n", len(fields) - 1)  # the last field takes all remaining lines
-        if len(values) < len(fields):
-            problem = f"contents of {len(values)} lines: {shown(contents)}"
-            expected = f"a line each for {', '.join(fields)}"
-            raise line.error(problem, expected, "correct `data.fields`, or remove it")
-        return dict(zip(fields, values, strict=True))
-    if not fields and "text" not in record and "contents" not in record and record.keys() - set(ID_KEYS):
-        problem = f"a record with the keys {shown(', '.join(record))}"
-        cure = "rename the key of its text, or, in a recipe, name the keys in `data.fields`"
-        raise line.error(problem, "its text under `text` or `contents`", cure)
-    if fields or "text" in record:
-        return {name: json_text(line, record, name) for name in fields or ("title", "text")}
-    return {"title": "", "text": json_text(line, record, "contents")}
+    if fields and all(name in record for name in fields):
+        return {name: json_text(line, record, name) for name in fields}
+    if not fields and "text" in record:
+        return {name: json_text(line, record, name, required=name == "text") for name in ("title", "text")}
+    if "contents" not in record:
+        keys = ", ".join(f"`{name}`" for name in fields) or "`text`"
+        cure = "in a recipe, name the keys in `data.fields`"
+        raise without_text(line, record, f"{keys} or `contents`", cure)
+    contents = json_text(line, record, "contents")
+    if not fields:
+        return {"title": "", "text": contents}
+    values = contents.split("\n", len(fields) - 1)  # the last field takes all remaining lines
+    if len(values) < len(fields):
+        problem = f"contents of {len(values)} lines: {shown(contents)}"
+        expected = f"a line each for {', '.join(fields)}"
+        raise line.error(problem, expected, "correct `data.fields`, or remove it")
+    return dict(zip(fields, values, strict=True))

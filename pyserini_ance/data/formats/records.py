@@ -14,18 +14,19 @@ from typing import Any
 from pyserini_ance.data.formats.lines import (
     BEYOND,
     DAMAGE,
+    JSON,
     Line,
     damaged,
     extension,
     open_bytes,
     read_lines,
+    repeated_key,
     shown,
 )
 
 BLANKS = b" \t\r\n"
 LIST_CURE = "correct the file, or write it again as one JSON list"
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
-JSON = (".json", ".jsonl")
 PARQUET = ".parquet"
 EXTENSIONS = (PARQUET, *JSON, *DELIMITERS)
 
@@ -63,12 +64,24 @@ def is_list(path: Path) -> bool:
 def _list(path: Path) -> Iterator[Row]:
     import ijson
 
+    repeated: list[tuple[dict[str, Any], str]] = []  # objects with a key that they repeat
+
+    class Object(dict[str, Any]):
+        def __setitem__(self, key: str, value: Any) -> None:
+            if key in self:  # an error here would come before the items that ijson has read with this one
+                repeated.append((self, key))
+            super().__setitem__(key, value)
+
     line = Line(path, 0, "", "item")
     try:
         with open_bytes(path) as file:
             if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
                 file.seek(0)
-            for item, record in enumerate(ijson.items(file, "item", use_float=True), start=1):
+            items = ijson.items(file, "item", map_type=Object, use_float=True)
+            for item, record in enumerate(items, start=1):
+                for holder, key in repeated:
+                    if _holds(record, holder):
+                        raise repeated_key(key)
                 line = line._replace(number=item)
                 yield line, record
     except DAMAGE as error:
@@ -76,13 +89,22 @@ def _list(path: Path) -> Iterator[Row]:
     except (ijson.JSONError, *BEYOND) as error:
         text = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
         reason, _, near = text.partition("\n")
-        problem = f"malformed JSON ({reason}) near {shown(near.partition(chr(10))[0].strip())}"
-        raise line._replace(number=line.number + 1).error(problem, "a JSON object", LIST_CURE) from error
+        problem = f"malformed JSON ({reason})"
+        if near:
+            problem += f" near {shown(near.partition(chr(10))[0].strip())}"
+        expected = "a JSON object with each key once"
+        raise line._replace(number=line.number + 1).error(problem, expected, LIST_CURE) from error
+
+
+def _holds(value: Any, inner: dict[str, Any]) -> bool:
+    """Whether `inner` is a JSON value, or in it."""
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return value is inner or any(_holds(one, inner) for one in values)
 
 
 def is_supported(path: Path) -> bool:
     """Whether `read_named_rows` reads files of this extension; text files may be .gz."""
-    return path.suffix == PARQUET or extension(path) in (*JSON, *DELIMITERS)
+    return extension(path) == PARQUET or extension(path) in (*JSON, *DELIMITERS)
 
 
 def read_named_rows(path: Path, columns: Sequence[str], key: str) -> Iterator[Row]:
@@ -91,7 +113,7 @@ def read_named_rows(path: Path, columns: Sequence[str], key: str) -> Iterator[Ro
     Raises ValueError, before any row is returned, if the header or the first object lacks one of `columns`;
     `key` is the recipe key that defines them.
     """
-    if path.suffix == PARQUET:
+    if extension(path) == PARQUET:
         rows = _parquet(path, columns)
     else:
         rows = _objects(path) if extension(path) in JSON else _table(path, DELIMITERS[extension(path)])

@@ -13,10 +13,10 @@ from pyserini_ance.recipe.components import Settings
 class Topics(Settings):
     """The topics and TREC qrels of a split.
 
-    Topics are lines `qid TAB text` (.tsv, .txt) or {"id", "title"} (.jsonl, where questions have "answers").
-    Questions with answers need no qrels; such a split can be evaluated by the answers that passages contain
-    (Success@k). For kind `pyserini_index`, both may be names that Pyserini knows (msmarco-passage-dev-subset,
-    dl19-passage, dpr-nq-test).
+    Topics are lines `qid TAB text` (.tsv, .txt) or {"id", "title"} (.jsonl, .ndjson), where questions have
+    "answers". Questions with answers need no qrels; such a split can be evaluated by the answers that
+    passages contain (Success@k). For kind `pyserini_index`, both may be names that Pyserini knows
+    (msmarco-passage-dev-subset, dl19-passage, dpr-nq-test).
     """
 
     topics: Path
@@ -55,12 +55,12 @@ def topic_entries(file: Path, key: str) -> Iterator[Entry]:
     path = find_file(file, key)
     if extension(path) in (".tsv", ".txt"):
         return tsv_entries(path)
-    if extension(path) == ".jsonl":
+    if extension(path) in (".jsonl", ".ndjson"):
         return (
             json_entry(line, line.json(), ["id"], {"text": "title"}, ["answers", "answer"])
             for line in read_lines(path)
         )
-    expected = ".tsv, .txt or .jsonl, plain or .gz"
+    expected = ".tsv, .txt, .jsonl or .ndjson, plain or .gz"
     raise ValueError(
         f"topics {path}: extension {extension(path)!r}; expected {expected}; set `{key}` to such a file"
     )

@@ -6,6 +6,7 @@ A file is one JSON list of records, or has one record per line. Each format desc
 import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -20,13 +21,16 @@ class Layout(NamedTuple):
     """The structure of a record.
 
     positives, negatives: the keys under which a record lists passages, best first. question: makes an entry
-    of a record and its index in the file, from 0. passage: makes an entry of a passage. bare: passages are
-    listed as plain texts; `passage` gets {"text": TEXT}.
+    of a record and its index in the file, from 0. passage: makes an entry of a passage. The texts of passages
+    that are only ranked or judged are not read. bare: passages are listed as plain texts, and have no ids;
+    `passage` and `passage_id` get {"text": TEXT}.
     """
 
     name: str
     positives: str
     negatives: str
+    question_id: Callable[[Line, int, dict[str, Any]], str]
+    passage_id: Callable[[Line, dict[str, Any]], str]
     question: Callable[[Line, int, dict[str, Any]], Entry]
     passage: Callable[[Line, dict[str, Any]], Entry]
     bare: bool = False
@@ -35,8 +39,9 @@ class Layout(NamedTuple):
 class TrainingFileFormat(Format):
     """Training files, one for each split; `corpus`, if set, has one passage per line.
 
-    Without a corpus, the documents are the passages that the splits list, each once. Listed negatives are not
-    judged; the source `{kind: ranking, file: FILE}` draws from them.
+    Without a corpus, the documents are the passages that the splits list, each once. In a format without ids
+    they also join those of the corpus. Listed negatives are not judged; the source
+    `{kind: ranking, file: FILE}` draws from them.
     """
 
     corpus: Path | None = None
@@ -46,23 +51,22 @@ class TrainingFileFormat(Format):
     layout: ClassVar[Layout]
 
     def of_splits(self, names: Iterable[str]) -> Self:
-        """Restrict the data to these splits.
+        """Restrict the data to these splits; all are read if the documents are passages that they list."""
+        return self if self._lists_documents else super().of_splits(names)
 
-        Without a corpus, all splits are read: their passages are the documents.
-        """
-        return super().of_splits(names) if self.corpus else self
+    @property
+    def _lists_documents(self) -> bool:
+        return not self.corpus or self.layout.bare
 
     def raw_data(self) -> RawData:
         corpus = find_file(self.corpus, "data.corpus") if self.corpus else None
         files = {name: find_file(path, f"data.splits.{name}") for name, path in self.splits.items()}
-        passages = (
-            (self.layout.passage(line, record) for line, record in read_records(corpus))
-            if corpus
-            else _listed(files.values(), self.layout)
-        )
-        may_repeat = not corpus or self.layout.bare  # a corpus with ids has each passage once
+        records = read_records(corpus) if corpus else ()
+        passages: Iterable[Entry] = (self.layout.passage(line, record) for line, record in records)
+        if self._lists_documents:
+            passages = _each_once(chain(passages, _listed(files.values(), self.layout)))
         splits = {name: judged_questions(path, self.layout) for name, path in files.items()}
-        return RawData(_each_once(passages) if may_repeat else passages, splits)
+        return RawData(passages, splits)
 
 
 def judged_questions(path: Path, layout: Layout) -> tuple[list[Entry], list[Judgment]]:
@@ -76,7 +80,7 @@ def judged_questions(path: Path, layout: Layout) -> tuple[list[Entry], list[Judg
         question = layout.question(line, index, record)
         entries.append(question)
         judgments += [
-            Judgment(line, question.id, passage.id, 1)
+            Judgment(line, question.id, layout.passage_id(line, passage), 1)
             for passage in listed_passages(line, record, layout, layout.positives)
         ]
     return entries, judgments
@@ -85,14 +89,14 @@ def judged_questions(path: Path, layout: Layout) -> tuple[list[Entry], list[Judg
 def listed_hits(path: Path, layout: Layout, keys: Sequence[str], scored: bool = False) -> Iterator[Hit]:
     """The passages listed under `keys`, in order; `scored`: with scores, where a record has the key."""
     for index, (line, record) in enumerate(read_records(path)):
-        query = layout.question(line, index, record).id
+        query = layout.question_id(line, index, record)
         for key in keys:
             if scored and key not in record:
                 continue
             passages = listed_passages(line, record, layout, key)
             scores = _scores(line, record, layout, key) if scored else [0.0] * len(passages)
             for passage, score in zip(passages, scores, strict=True):
-                yield line.number, query, passage.id, score
+                yield line.number, query, layout.passage_id(line, passage), score
 
 
 def _scores(line: Line, record: dict[str, Any], layout: Layout, key: str) -> list[float]:
@@ -112,9 +116,9 @@ def _scores(line: Line, record: dict[str, Any], layout: Layout, key: str) -> lis
 def _listed(paths: Iterable[Path], layout: Layout) -> Iterator[Entry]:
     for path in paths:
         for line, record in read_records(path):
-            yield from listed_passages(line, record, layout, layout.positives)
-            if layout.negatives in record:
-                yield from listed_passages(line, record, layout, layout.negatives)
+            for key in (layout.positives, *([layout.negatives] if layout.negatives in record else [])):
+                for passage in listed_passages(line, record, layout, key):
+                    yield layout.passage(line, passage)
 
 
 def _each_once(passages: Iterable[Entry]) -> Iterator[Entry]:
@@ -139,7 +143,7 @@ def _each_once(passages: Iterable[Entry]) -> Iterator[Entry]:
             raise passage.line.error(problem, "one text for an id", cure)
 
 
-def listed_passages(line: Line, record: dict[str, Any], layout: Layout, key: str) -> list[Entry]:
+def listed_passages(line: Line, record: dict[str, Any], layout: Layout, key: str) -> list[dict[str, Any]]:
     """The passages that a record lists under `key`.
 
     Raises ValueError if they are not listed as the format lists them.
@@ -150,4 +154,4 @@ def listed_passages(line: Line, record: dict[str, Any], layout: Layout, key: str
         raise line.error(
             f"{key} {shown(passages)}", expected, f"write `{key}` as {layout.name}'s training files do"
         )
-    return [layout.passage(line, {"text": passage} if layout.bare else passage) for passage in passages]
+    return [{"text": passage} for passage in passages] if layout.bare else passages

@@ -1,4 +1,5 @@
 import json
+import os
 
 import datasets
 import huggingface_hub
@@ -60,6 +61,16 @@ def test_three_kinds_of_tables_are_read(recipe):
     assert read_answers(train.queries, 0) == ["1"]
     assert [part.tolist() for part in train.qrels.judged(0)] == [[0, 1], [2, 0]]
     assert (dev.queries.ids, dev.known_positives("query").of(0).tolist()) == (["q2"], [1])
+
+
+def test_a_folder_is_loaded_again_whatever_its_times(recipe, tmp_path):
+    file = tmp_path / "folder" / "corpus.jsonl"
+    file.parent.mkdir()
+    recipe["documents"] = {"path": str(file.parent), "split": "train"}
+    for text in ("first", "other"):
+        file.write_text(lines([{**DOCUMENTS[0], "text": text}, DOCUMENTS[1]]))
+        os.utime(file, (1, 1))
+        assert Datasets(**recipe).read().documents.columns["text"] == [text, "second"]
 
 
 def test_local_files_are_known_and_hub_names_are_not(recipe, tmp_path):

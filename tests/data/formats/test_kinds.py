@@ -112,7 +112,7 @@ KINDS = {
                     "1": ('who "?', ["Aaron", "Moses' x"], {"1": 1}),
                 },
             },
-            {"train queries without positives": 1, "test queries without positives": 1},
+            {"train queries without positives": 1, "test queries without judgments": 1},
         ),
     ),
     "flagembedding": (
@@ -206,15 +206,15 @@ def test_the_files_are_read_plain_packed_and_into_a_file(kind, tmp_path):
     cls, settings, files, expected = kind
     data = cls.model_validate(settings)
     assert cls.model_validate(data.model_dump(mode="json")) == data
-    collection = data.read()
+    collection = data.read(trained_on={"train"})
     assert as_read(collection) == expected
-    assert data.read(tmp_path / "documents.arrow").digest == collection.digest
+    assert data.read(tmp_path / "documents.arrow", trained_on={"train"}).digest == collection.digest
     if cls.__name__ == "Datasets":  # where a path is that of a file
         return
     for name in files:
         Path(f"{name}.gz").write_bytes(gzip.compress(Path(name).read_bytes()))
         Path(name).unlink()
-    assert data.read().digest == collection.digest
+    assert data.read(trained_on={"train"}).digest == collection.digest
     for name in files:
         packed = Path(f"{name}.gz").rename("elsewhere")
         with pytest.raises(FileNotFoundError, match=rf"{name}, nor .*{name}\.gz; set `data\."):
@@ -250,6 +250,8 @@ def tevatron(**change) -> str:
 
 LISTS = ["['a', 'b'", "['a', 1984]", "'a'", "['a' 'b']", "['a', {[]}]", "['\\x']", "Paris"]
 LISTS += ["['a']\x1d"]  # differs from \\r in one bit: Pyserini, which evaluates the list, fails on it as well
+NO_TEXT = "a record with the keys '{}'; expected its text under `text`; rename the key of its text"
+CONTENTS = {"docid": "d9", "contents": "x"}
 PASSAGE = {"docid": "d1", "text": "other"}
 
 
@@ -257,6 +259,19 @@ PASSAGE = {"docid": "d1", "text": "other"}
     ("name", "file", "line", "message"),
     [
         ("beir", "corpus.jsonl", '{"id": "d4", "text": "x"}', "line 3: id None; .*'id, text', .*`data.kind`"),
+        (
+            "beir",
+            "corpus.jsonl",
+            '{"_id": "d4", "title": "x", "body": "y"}',
+            NO_TEXT.format("_id, title, body"),
+        ),
+        ("beir", "queries.jsonl", '{"_id": "q4", "query": "x"}', NO_TEXT.format("_id, query")),
+        (
+            "beir",
+            "corpus.jsonl",
+            '{"_id": "d4", "title": "x", "text": "", "text": "y"}',
+            "'text' is repeated",
+        ),
         ("beir", "corpus.jsonl", '{"_id": "d4", "text": ["x"]}', r"line 3: text \['x'\]; expected a string"),
         (
             "dpr",
@@ -264,7 +279,7 @@ PASSAGE = {"docid": "d1", "text": "other"}
             "4\tno title",
             "line 5: 2 columns in .*; expected 3 columns separated by one tab",
         ),
-        ("dpr", "psgs.tsv", "id\ttitle\ttext", "line 5: a header .*; expected the header id TAB text TAB ti"),
+        ("dpr", "psgs.tsv", "id\ttitle\ttext", "line 5: .* is a header; expected the header id TAB text"),
         *(("dpr", "test.csv", f"q\t{one}", "line 4: answers .*; expected a Python list of") for one in LISTS),
         ("dpr", "test.csv", '{"question": "q", "answer": "a"}', "line 4: answer 'a'; expected a list of str"),
         ("flagembedding", "train.jsonl", flag(pos="text"), "line 3: pos 'text'; expected a list"),
@@ -273,7 +288,30 @@ PASSAGE = {"docid": "d1", "text": "other"}
         ("msmarco_doc", "docs.tsv", "D4\t \t\t", "line 3: document 'D4' is empty; .* url or title or text"),
         ("msmarco_passage", "docs.tsv", "8\t ", "line 3: document '8' is .*empty_documents in data.skip"),
         ("pyserini_jsonl", "corpus.jsonl", '{"contents": "x"}', "line 3: id None; .*id or _id or docid"),
-        ("pyserini_jsonl", "corpus.jsonl", '{"id": "1", "body": "x"}', "its text under `text` or `contents`"),
+        *(
+            ("pyserini_jsonl", "corpus.jsonl", text, "line 3: a record with the keys .* `text` or `contents`")
+            for text in ('{"id": "1", "body": "x"}', '{"id": "1", "title": "x"}', '{"id": "1"}')
+        ),
+        (
+            "pyserini_jsonl",
+            "topics.jsonl",
+            '{"id": "1", "text": "x"}',
+            "'id, text'; .* under `title`; rename",
+        ),
+        ("datasets", "queries.jsonl", '{"_id": "1", "contents": "x"}', NO_TEXT.format("_id, contents")),
+        (
+            "flagembedding",
+            "train.jsonl",
+            '{"question": "x", "pos": ["y"]}',
+            "keys 'question, pos'; .* `query`",
+        ),
+        ("flagembedding", "train.jsonl", flag(pos=[" "]), "line 3: document with the text ' ' is empty"),
+        (
+            "tevatron",
+            "train.jsonl",
+            tevatron(positive_passages=[CONTENTS]),
+            NO_TEXT.format("docid, contents"),
+        ),
         ("tevatron", "train.jsonl", tevatron(answers="1984"), "line 3: answers '1984'; expected a list"),
         (
             "tevatron",
@@ -293,26 +331,34 @@ def test_a_line_that_is_malformed_is_named(tmp_path, monkeypatch, name, file, li
     assert file in str(error.value)
 
 
-def test_a_candidate_pool_replaces_listed_texts(tmp_path):
+def test_listed_texts_that_the_candidate_pool_lacks_are_documents_too(tmp_path):
     (tmp_path / "train.jsonl").write_text(KINDS["flagembedding"][1]["train.jsonl"])
-    texts = ("other", "three", "two", "other", "é")
+    texts = ("other", "three", "other", "é")
     (tmp_path / "pool.jsonl").write_text(lines(*({"text": text} for text in texts)))
     settings = {"corpus": tmp_path / "pool.jsonl", "splits": {"train": tmp_path / "train.jsonl"}}
-    collection = component_class("data", "flagembedding").model_validate(settings).read()
-    assert collection.documents.columns["text"] == ["other", "three", "two", "é"]
+    collection = component_class("data", "flagembedding").model_validate(settings).of_splits([]).read()
+    assert collection.documents.columns["text"] == ["other", "three", "é", "two"]
     assert as_read(collection)[1] == KINDS["flagembedding"][2][1]
 
 
-def test_a_folder_is_read_in_the_order_of_its_names_and_fields_are_lines_or_keys(tmp_path):
+def test_a_folder_is_read_in_the_order_of_its_paths_and_fields_are_lines_or_keys(tmp_path, caplog):
     """As in `pyserini.encode --fields`, except that the last field takes all remaining lines."""
     (tmp_path / "b.jsonl").write_text('{"id": "2", "contents": "http://a.org/\\nA title\\nBody\\nof A"}\n')
     (tmp_path / "c.json").write_text('{"id": "3", "url": "u", "title": null, "text": "C", "contents": "x"}\n')
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"id": "1", "contents": "http://b.org/\\n\\n"}\n'))
     (tmp_path / ".hidden.jsonl").write_text('{"id": "0", "contents": "a\\nb\\nc"}\n')  # as Anserini does
     (tmp_path / "README.txt").write_text("no corpus")
+    (tmp_path / "inner" / "a").mkdir(parents=True)
+    (tmp_path / "inner" / "a" / "E.JSONL").write_text('{"id": "5", "url": "u", "title": "", "text": "E"}\n')
+    packed = gzip.compress(b'{"id": "4", "url": "u", "title": "", "text": "D"}\n')
+    (tmp_path / "d.NDJSON.GZ").write_bytes(packed)
+    (tmp_path / "linked").symlink_to(tmp_path.parent / f"{tmp_path.name}-linked", target_is_directory=True)
+    (tmp_path / "linked").resolve().mkdir()
+    (tmp_path / "linked" / "f.json").write_text('{"id": "6", "url": "u", "title": "", "text": "F"}\n')
     settings = {"corpus": tmp_path, "fields": ["url", "title", "text"]}
     documents = component_class("data", "pyserini_jsonl").model_validate(settings).read().documents
-    assert documents.ids == ["0", "1", "2", "3"]
+    assert documents.ids == ["0", "1", "2", "3", "4", "5", "6"]
+    assert [record.args[1:3] for record in caplog.records] == [(1, Path("README.txt"))]
     assert [list(documents[row].values()) for row in (1, 2, 3)] == [
         ["http://b.org/", "", ""],
         ["http://a.org/", "A title", "Body\nof A"],

@@ -34,6 +34,7 @@ def test_a_list_is_read_item_by_item(tmp_path, name, indent):
         (b'[{},\n{"a": ' + b"9" * 5000 + b"}]", ["item 2: malformed JSON", "integer overflow"]),
         (b'[{"a": 1},\n{"b":\n "na\xefve"}]', ["item 2: malformed JSON", "invalid bytes in UTF8"]),
         (b'[{"a": 1}]\n{}', ["item 2: malformed JSON", "trailing garbage"]),
+        (b'[{"a": 1},\n{"b": 1, "a": [{"c": 1, "c": 1}]}]', ["item 2: malformed JSON", "'c' is repeated"]),
     ],
 )
 def test_anything_but_a_list_of_objects_is_an_error(tmp_path, text, fragments):
