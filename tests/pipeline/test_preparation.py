@@ -38,17 +38,16 @@ def test_what_a_recipe_asks_for_is_checked_with_its_data(small_recipe, overrides
 
 
 @pytest.mark.parametrize(
-    "more",
+    "override",
     [
-        {"final_evaluation": {"measures": ["RR@10", "ERR@10"]}},
-        {"stages": {"a": {"evaluate": {"split": "test", "measure": "ERR@10", "every_steps": 1}}}},
+        "final_evaluation.measures=[RR@10, ERR@10]",
+        "stages.a.evaluate={split: test, measure: ERR@10, every_steps: 1}",
     ],
 )
-def test_grades_are_checked_with_the_measures(small_recipe, monkeypatch, more):
+def test_grades_are_checked_with_the_measures(small_recipe, monkeypatch, override):
     monkeypatch.setattr(metrics, "GDEVAL_MAX_GRADE", 0)
-    recipe = Recipe.model_validate(merged(small_recipe({"a": STAGE}).model_dump(mode="json"), more))
     with pytest.raises(ValueError, match="ERR@10 takes grades up to 0, but split 'test' has grade 1"):
-        read_collection(recipe)
+        read_collection(changed(small_recipe({"a": STAGE}), override))
 
 
 def test_a_missing_ranking_is_reported_before_the_data_is_read(small_recipe, monkeypatch):
