@@ -30,6 +30,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.encoders.tokenization import stripped
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.experiment import Experiment
 from pyserini_ance.pipeline.results import Run
@@ -228,7 +229,7 @@ def documents_of(data: PreparedData, encoder: Encoder) -> list[str]:
 
 
 def _texts(texts: Any, encoder: Encoder, side: Side) -> list[str]:
-    return [encoder.tokenizer.settings.text(side, texts[row]) for row in range(len(texts))]
+    return [encoder.tokenizer.settings.text(side, stripped(texts[row])) for row in range(len(texts))]
 
 
 def query_pairs(

@@ -50,7 +50,7 @@ def measure(
     from benchmarks.speed.machine import describe_machine
     from benchmarks.speed.report import as_text, machine_as_text, write_results
     from benchmarks.speed.rounds import contest
-    from pyserini_ance.encoders.family import quiet_transformers
+    from pyserini_ance.encoders.weights import quiet_transformers
 
     names = list(BENCHMARKS) if "all" in benchmarks else list(dict.fromkeys(benchmarks))
     if unknown := set(names) - BENCHMARKS.keys():

@@ -33,8 +33,8 @@ from benchmarks.speed.gpu_training import ltre, train
 from benchmarks.speed.machine import describe_machine
 from benchmarks.speed.searching import plain_search, recall
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.family import quiet_transformers
 from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.encoders.weights import quiet_transformers
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.storage.files import write_json
 from pyserini_ance.vectors.search import searcher

@@ -7,10 +7,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyserini_ance.encoders.family import longest_input, quiet_transformers
+from pyserini_ance.encoders.family import longest_input
 from pyserini_ance.encoders.hardware import DTYPES, Precision
 from pyserini_ance.encoders.hub import find_model
+from pyserini_ance.encoders.inference_copy import transformers_in
 from pyserini_ance.encoders.tokenization import fill_template
+from pyserini_ance.encoders.weights import (
+    check_vocabulary,
+    check_weight_files,
+    load_weights,
+    quiet_transformers,
+)
 
 BATCH_PAIRS = 32
 Pair = tuple[str, str]  # a query and a document
@@ -22,8 +29,9 @@ class CrossEncoderModel:
     length_tokens: the maximum length of a pair, special tokens included (default: the model's own limit).
     precision: of the transformer; the head on top of it, whose output is the score, stays in fp32. Raises
     RuntimeError without sentence-transformers, FileNotFoundError or ConnectionError for a model that is
-    neither here nor on a hub that answers, and ValueError for one whose head was never trained or that has
-    fewer positions than `length_tokens`.
+    neither here nor on a hub that answers, ValueError for one whose head was never trained, that has fewer
+    positions than `length_tokens`, or fewer embeddings than its tokenizer has ids, and what
+    `check_weight_files` and `load_weights` raise.
     """
 
     def __init__(
@@ -36,14 +44,21 @@ class CrossEncoderModel:
     ):
         require_sentence_transformers()
         from sentence_transformers import CrossEncoder as Model
+        from transformers import AutoModelForSequenceClassification
 
         quiet_transformers()
         # By default, transformers 5 uses the precision in which the weights were saved.
         weights = {"dtype": DTYPES[precision]}
         self.name, self.batch_pairs = model, batch_pairs
-        self.model = Model(
-            find_model(model, "cross-encoder"), device=device, max_length=length_tokens, model_kwargs=weights
-        )
+        source = find_model(model, "cross-encoder")
+        check_weight_files(source)
+        try:
+            self.model = Model(source, device=device, max_length=length_tokens, model_kwargs=weights)
+        except RuntimeError as error:
+            if "ignore_mismatched_sizes" in str(error):  # transformers names no weight: this does
+                load_weights(AutoModelForSequenceClassification, source)
+            raise
+        check_vocabulary(self.model.tokenizer, transformers_in(self.model), model)
         # To a plain encoder (BertModel) transformers adds a random head.
         (architecture, *_) = getattr(self.model.config, "architectures", None) or [""]
         if architecture and len(self.model) == 1 and not architecture.endswith("ForSequenceClassification"):

@@ -202,14 +202,6 @@ def completed(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any
     return made
 
 
-def quiet_transformers() -> None:
-    """Silence transformers' reports on loading; families check for missing and unexpected weights."""
-    from transformers.utils import logging as transformers_logging
-
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-
-
 def longest_input(model: "PreTrainedModel") -> int:
     """The number of tokens that the position embeddings allow.
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.encoder import Encoder
@@ -18,6 +17,7 @@ from pyserini_ance.encoders.hub import find_model, is_local, resolve_model
 from pyserini_ance.encoders.released import TEVATRON_FOLDER, seed_tokenizer
 from pyserini_ance.encoders.sentence_transformers_import import has_two_towers, tower_source
 from pyserini_ance.encoders.tokenization import TextTokenizer, have_equal_ids
+from pyserini_ance.encoders.weights import check_weight_files
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.init_from import Change
 from pyserini_ance.storage.files import read_json, write_json
@@ -68,8 +68,6 @@ def initial_encoder(family: Family, seed: int, device: str = "cpu") -> Encoder:
     """The encoder that a recipe starts from. Layers that its weights lack by design are drawn from `seed`."""
     sources = [_source(family, side) for side in (SIDES[:1] if family.tied else SIDES)]
     tokenizer_sources = [tokenizer_source(family, source) for source in sources]
-    for source in sources:
-        check_weight_files(Path(source))
     # One seed for both towers: with equal weights, the drawn layers are equal, too.
     towers = [
         family.build(source, side, torch.Generator().manual_seed(seed))
@@ -126,21 +124,10 @@ def continue_encoder(family: Family, folder: str | Path, changes: Collection[str
     return encoder
 
 
-def check_weight_files(folder: Path) -> None:
-    """Raise RuntimeError if a file of weights in `folder` is damaged, for example truncated."""
-    for path in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(path, framework="pt"):  # compares the file's size with its header
-                pass
-        except SafetensorError as error:
-            cure = "copy it again. `train --resume` exports a run's model again"
-            raise RuntimeError(f"{path} is damaged ({error}); {cure}") from error
-
-
 def _load(family: Family, folder: Path, device: str) -> Encoder:
     folders = [folder] if family.tied else [folder / name for name in TOWERS.values()]
     for tower in folders:
-        check_weight_files(tower)
+        check_weight_files(str(tower))
     tokenizer = TextTokenizer(load_tokenizer(str(folders[0])), family.tokenization)
     return Encoder(family, TwoTower(*map(family.load, folders)), tokenizer, device)
 
@@ -189,17 +176,19 @@ def _source(family: Family, side: Side) -> str:
     """The folder or hub name from which a side's tower is built.
 
     Raises ValueError for a saved encoder with settings other than those of `family`, and for two towers if
-    `family` is tied.
+    `family` is tied; also what `check_weight_files` raises.
     """
     model = find_model(family.model_of(side))
     source = Path(model)
     if (source / SIDE_FILE).exists():
         _check_settings(family, source, START_SETTINGS)
-        return str(tower_folder(source, side))
-    is_pair = (pair := source / TEVATRON_FOLDER[side]).is_dir()
-    tower = str(pair) if is_pair else tower_source(model, side)
-    if family.tied and (is_pair or has_two_towers(model)):
-        raise ValueError(f"{model} has two towers; set encoder.tied=false")
+        tower = str(tower_folder(source, side))
+    else:
+        is_pair = (pair := source / TEVATRON_FOLDER[side]).is_dir()
+        tower = str(pair) if is_pair else tower_source(model, side)
+        if family.tied and (is_pair or has_two_towers(model)):
+            raise ValueError(f"{model} has two towers; set encoder.tied=false")
+    check_weight_files(tower)
     return tower
 
 

@@ -238,10 +238,10 @@ def _template(files: _Files, config: Mapping[str, Any], side: Side, pooling: Map
     prompt = prompts.get(name)
     if not prompt:
         return None
-    if "{" in prompt or prompt != prompt.lstrip() or pooling.get("include_prompt") is False:
+    if "{" in prompt or pooling.get("include_prompt") is False:
         raise ValueError(
-            f"{files.source}: its {side} prompt {prompt!r} has braces, begins with a blank, or is left out "
-            f"of the pooling, which is not supported; set tokenization.{side}.template"
+            f"{files.source}: its {side} prompt {prompt!r} has braces, or is left out of the pooling, which "
+            f"is not supported; set tokenization.{side}.template"
         )
     return f"{prompt}{{text}}" if side == "query" else f"{prompt}{{title}} {{text}}"
 

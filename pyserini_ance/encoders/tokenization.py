@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -100,7 +99,11 @@ class Tokenization(Settings):
     def without_lengths(self) -> dict[str, Any]:
         """All settings but lengths and passages, which may change between stages."""
         document_keys = {"length_tokens", "passages", "special_tokens", "pad_passages"}
-        excluded = {"max_characters": True, "query": {"length_tokens"}, "document": document_keys}
+        excluded: dict[str, Any] = {
+            "max_characters": True,
+            "query": {"length_tokens"},
+            "document": document_keys,
+        }
         return self.model_dump(exclude=excluded)
 
     def text(self, side: Side, record: Mapping[str, str]) -> str:
@@ -116,8 +119,22 @@ class Tokenization(Settings):
 
 
 def fill_template(template: str, record: Mapping[str, str]) -> str:
-    """`template` with the record's values (empty if missing) for `{field}`s, without outer blanks."""
-    return re.sub(r"\{(\w+)\}", lambda field: record.get(field[1], ""), template).strip()
+    """`template` with the record's values (empty if missing) for `{field}`s. Blanks between two fields are
+    left out where one of them is empty."""
+
+    def joined(fields: re.Match[str]) -> str:
+        text = ""
+        for blanks, name in re.findall(r"(\s*)\{(\w+)\}", fields[0]):
+            value = record.get(name, "")
+            text += f"{blanks}{value}" if text and value else value
+        return text
+
+    return re.sub(r"\{\w+\}(\s+\{\w+\})*", joined, template)
+
+
+def stripped(record: Mapping[str, str]) -> dict[str, str]:
+    """A record of a collection without the outer blanks of its values, which Pyserini removes, too."""
+    return {name: value.strip() for name, value in record.items()}
 
 
 class TextTokenizer:
@@ -145,7 +162,8 @@ class TextTokenizer:
         import tokenizers
 
         settings, template = self.settings, self.settings.side(side).template
-        values = [settings.lowercase, settings.prefix_space, settings.max_characters, template]
+        values = ["stripped fields", settings.lowercase, settings.prefix_space, settings.max_characters]
+        values.append(template)
         if settings.lowercase and SPECIAL.search(template):
             values.append("special tokens keep their case")
         return sha256_json([*values, self.tokenizer.backend_tokenizer.to_str(), tokenizers.__version__])
@@ -186,8 +204,11 @@ def _specials(tokenizer: "PreTrainedTokenizerBase") -> Specials:
 
 
 def token_store(tokenizer: TextTokenizer, side: Side, texts: Texts, folder: Path, label: str) -> TokenStore:
-    """The token ids of `texts`, written into `folder` unless it holds them."""
-    tokenize = partial(tokenizer.ids, side)
+    """The token ids of `texts`, `stripped`, written into `folder` unless it holds them."""
+
+    def tokenize(records: Sequence[Mapping[str, str]]) -> list[list[int]]:
+        return tokenizer.ids(side, list(map(stripped, records)))
+
     return open_or_build(folder, texts, tokenize, tokenizer.specials, len(tokenizer.tokenizer), label)
 
 
@@ -214,8 +235,10 @@ def split_into_passages(
     settings = tokenization.document
     if settings.passages == 1:
         return documents, None
-    passages = split_passages(documents, settings.length_tokens, settings.passages, settings.special_tokens)
-    return pad_passages(*passages, settings.passages) if settings.pad_passages else passages
+    split = split_passages(documents, settings.length_tokens, settings.passages, settings.special_tokens)
+    tokens, passages = pad_passages(*split, settings.passages) if settings.pad_passages else split
+    tokens.whole = documents, passages
+    return tokens, passages
 
 
 def token_folder(cache: Path, key: str, texts: Texts) -> Path:
@@ -244,5 +267,9 @@ def count_cut_characters(texts: Texts, side: Side, settings: Tokenization) -> in
     if settings.max_characters is None:
         return 0
     template = settings.side(side).template
-    lengths = (len(fill_template(template, text)) for block in texts.blocks(ROWS_PER_BATCH) for text in block)
+    lengths = (
+        len(fill_template(template, stripped(text)))
+        for block in texts.blocks(ROWS_PER_BATCH)
+        for text in block
+    )
     return sum(length > settings.max_characters for length in lengths)

@@ -28,7 +28,7 @@ from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.models import Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors import search as exact
-from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some, has_shards
+from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some
 from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, make_index
 from pyserini_ance.vectors.sharded_search import search_flat, search_shards
 
@@ -213,15 +213,16 @@ class Snapshot:
         with self.timed("encode_queries"):
             return self.encode_some(self.encoder, tokens, rows, "query", f"{split} queries", precision)
 
-    def encode_documents(self, rows: np.ndarray) -> tuple[np.ndarray, Passages | None]:
+    def encode_documents(
+        self, rows: np.ndarray, from_all: bool = False
+    ) -> tuple[np.ndarray, Passages | None]:
         """The vectors of all passages of the documents `rows`, and which passages belong to which document.
 
-        Serves evaluations on a sample: other documents are not encoded.
+        from_all: take them from the vectors of all documents, which are encoded if they are not there; else
+        no other documents are encoded. The last digits differ, so the caller decides, not what is there.
         """
         rows, passages = self.data.rows_of(rows)
-        folder = self.vectors_folder
-        # Another checkpoint with the same document tower may have encoded all documents.
-        if "document_vectors" in vars(self) or self.world.on_main(lambda: has_shards(folder, self.world)):
+        if from_all:
             return self.document_vectors[rows], passages
         tokens = self.data.documents
         with self.timed("encode_documents"):

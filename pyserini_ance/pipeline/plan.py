@@ -19,7 +19,7 @@ from pyserini_ance.encoders.hardware import Precision, resolve_precision
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import table
-from pyserini_ance.pipeline.data_checks import odd_values
+from pyserini_ance.pipeline.data_checks import odd_data, odd_values
 from pyserini_ance.pipeline.initial_weights import INITIAL, describe_initial_weights
 from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize
 from pyserini_ance.recipe.init_from import InitFrom
@@ -108,7 +108,8 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
         "",
         table_with_legend(rows, list(rows[0]), EPOCHS),
     ]
-    if odd := odd_values(recipe, len(data.split.queries)):
+    odd = [*odd_data(recipe, data.collection), *odd_values(recipe, len(data.split.queries))]
+    if odd:
         lines += ["", *(f"WARNING: {text}" for text in odd)]
     return "\n".join(lines)
 
@@ -140,15 +141,19 @@ def evaluation_steps(stage: Stage) -> set[int]:
 def documents_encoded(stage: Stage, documents: int) -> int:
     """The number of documents that all refreshes and dev evaluations of a stage encode.
 
-    An evaluation at the step of a refresh uses its vectors. If only the query tower trains, all documents are
-    encoded once, before the first step.
+    An evaluation at the step of a refresh uses its vectors, with `when_ready` if it searches all documents.
+    If only the query tower trains, all documents are encoded once, before the first step.
     """
     if stage.trainable == "query_tower":
         return documents
     refreshes = refresh_steps(stage)
-    sample = (stage.evaluate and stage.evaluate.sample_documents) or documents
-    between = evaluation_steps(stage) - refreshes
-    return len(refreshes) * documents + len(between) * min(documents, sample)
+    sample = min(documents, (stage.evaluate and stage.evaluate.sample_documents) or documents)
+    steps = evaluation_steps(stage)
+    if sample == documents:
+        between = steps - refreshes
+    else:
+        between = {step for step in steps if not stage.encodes_all_documents(step)}
+    return len(refreshes) * documents + len(between) * sample
 
 
 def evaluation_encodings(recipe: Recipe) -> int:

@@ -20,6 +20,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.preparation import prepare
 from pyserini_ance.recipe.components import SettingError, absolute
+from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe, RefresherProcess
 from pyserini_ance.refresher.refresher import CheckpointRemoved, Refresher
 from pyserini_ance.runs.generation import RefreshRequest, next_requests, read_requests
@@ -68,11 +69,19 @@ def needs_refresher(recipe: Recipe) -> bool:
     return any(product is not None and product.mode == "async" for product in products)
 
 
-def check_refresher(recipe: Recipe) -> None:
-    """Raise SettingError if the refresher subprocess lacks GPUs: training would learn it only when it needs
-    negatives."""
+def check_subprocesses(recipe: Recipe) -> None:
+    """Raise SettingError if a subprocess, of the refresher or of a teacher's training, lacks classes or GPUs:
+    training would learn it only when it needs the product."""
     settings = recipe.refresher
-    if not needs_refresher(recipe) or settings.launch == "external":
+    starts_refresher = needs_refresher(recipe) and settings.launch != "external"
+    own = re.search(r"__main__:\w+", dump(recipe))
+    if own and (recipe.teachers or starts_refresher):
+        raise SettingError(
+            f"{own[0]} is a class in the program that was started, which a subprocess "
+            f"({'a refresher' if starts_refresher else 'training of `teachers`'}) cannot import; move it "
+            "into a module of its own: module:Class"
+        )
+    if not starts_refresher:
         return
     gpus = torch.cuda.device_count()
     device = refresher_device(recipe, gpus)

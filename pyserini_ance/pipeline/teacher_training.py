@@ -22,9 +22,10 @@ from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.encoders.cross_encoder_model import record_text, require_sentence_transformers
-from pyserini_ance.encoders.family import longest_input, quiet_transformers
+from pyserini_ance.encoders.family import longest_input
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.hub import find_model
+from pyserini_ance.encoders.weights import check_vocabulary, check_weight_files, load_weights
 from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
 from pyserini_ance.random_streams import random_stream
@@ -137,7 +138,6 @@ def train_teacher(
         raise ValueError("no training query has a candidate left to train on; raise top_k, or loosen filters")
     work = folder.with_name(f".{folder.name}.training")
     with whole_folder(folder) as output:
-        quiet_transformers()
         start = find_model(source, "init_from")
         steps = settings.steps_over(len(lists.queries))
         origin = sha256_json([settings.model_dump(), steps, lists.generations, model_digest(start)])
@@ -155,9 +155,11 @@ def train_teacher(
 
 
 def check_start(source: str) -> None:
-    """Raise ValueError if the configuration of a folder or hub name says that it cannot score pairs."""
+    """Raise ValueError if the configuration of a folder or hub name says that it cannot score pairs; also
+    what `check_weight_files` raises."""
     from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig
 
+    check_weight_files(source)
     config = AutoConfig.from_pretrained(source)
     if type(config) not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
         raise ValueError(f"{source} is a {config.model_type}, which cannot score pairs; {OTHER_WEIGHTS}")
@@ -175,10 +177,7 @@ def _new_model(source: str, settings: TeacherSettings, device: str, scratch: Pat
     check_start(source)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        # By default, transformers 5 uses the precision in which the weights were saved.
-        model, loading = AutoModelForSequenceClassification.from_pretrained(
-            source, num_labels=1, dtype=torch.float32, output_loading_info=True
-        )
+        model, loading = load_weights(AutoModelForSequenceClassification, source, num_labels=1)
     body = f"{model.base_model_prefix}."
     missing = [name for name in loading["missing_keys"] if name.startswith(body) and "pooler" not in name]
     if missing:
@@ -187,6 +186,7 @@ def _new_model(source: str, settings: TeacherSettings, device: str, scratch: Pat
             f"{OTHER_WEIGHTS}"
         )
     tokenizer = AutoTokenizer.from_pretrained(source)
+    check_vocabulary(tokenizer, [model], source)
     # An encoder's tokenizer may cut at the length of a query.
     tokenizer.model_max_length = min(settings.length_tokens, longest_input(model))
     model.save_pretrained(scratch)

@@ -70,7 +70,8 @@ class Stage(Settings):
     """How many times in a row each query occurs in an epoch, each time with a positive and negatives of its
     own draw; 20 in microsoft/ANCE, whose batches of 64 hold 4 to 8 queries."""
     chunk_queries: PositiveInt | None = None
-    """Queries that a process holds in memory at once; draw and gradient do not depend on it.
+    """Queries that a process holds in memory at once; draw and, apart from dropout's masks, gradient do not
+    depend on it.
 
     Terms without in-batch negatives accumulate gradients, others use GradCache. Null: the whole batch, or
     without in-batch negatives as many as fit `encoding.tokens_per_batch`.
@@ -173,6 +174,12 @@ class Stage(Settings):
             and (step == 0 or step + (self.refresh.lag_steps or 0) < self.steps)
         )
 
+    def encodes_all_documents(self, step: int) -> bool:
+        """Whether all documents are encoded with the checkpoint before step `step`, whatever happens: for its
+        tables, unless newer ones may replace these, or because the document tower never changes."""
+        certain = self.refresh_is_due(step) and self.effective_refresh.lag_steps is not None
+        return certain or self.trainable == "query_tower"
+
     def evaluation_is_due(self, step: int) -> bool:
         """Whether the checkpoint before step `step` (from 0) is evaluated on dev; at 0, that is the start."""
         if self.evaluate is None:
@@ -189,6 +196,12 @@ class Stage(Settings):
                 others = ", ".join(other for other, one in self.terms.items() if one.negatives) or "none"
                 raise ValueError(
                     f"terms.{name}.negatives_from is {term.negatives_from!r}; terms with negatives: {others}"
+                )
+            if self.batch_queries == 1 and not (drawing.negatives or term.regularizer):
+                raise ValueError(
+                    f"batch_queries is 1, but terms.{name} has no other negatives than those of the other "
+                    "queries in the batch: nothing would be trained; raise batch_queries, or list a source "
+                    f"under terms.{name}.negatives"
                 )
             if drawing.anchor != term.anchor:
                 raise ValueError(

@@ -16,12 +16,15 @@ from pyserini_ance.vectors.encoding import ShardedVectors
 MIN_TOP_K = 100
 
 
-def evaluate_on_dev(snapshot: Snapshot, settings: Evaluate, seed: int) -> dict[str, float]:
+def evaluate_on_dev(
+    snapshot: Snapshot, settings: Evaluate, seed: int, from_all: bool = False
+) -> dict[str, float]:
     """Return the measure of the checkpoint by split, over `settings.queries` of each.
 
     The documents searched are `settings.sample_documents`, one sample for all splits that always holds every
     judged document of their queries. A sample makes the task easier: values of different samples must not be
-    compared. All processes of the snapshot's world call this.
+    compared. from_all: the sample's vectors are those of an encoding of all documents. All processes of the
+    snapshot's world call this.
     """
     splits = [snapshot.collection.split(name) for name in settings.split]
     rng = random_stream("dev sample", seed)
@@ -37,7 +40,7 @@ def evaluate_on_dev(snapshot: Snapshot, settings: Evaluate, seed: int) -> dict[s
     if documents is None:
         vectors, passages = snapshot.document_vectors, snapshot.passages
     else:
-        vectors, passages = snapshot.encode_documents(documents)
+        vectors, passages = snapshot.encode_documents(documents, from_all)
     (measure,) = parse_measures([settings.measure])
     top_k = max(MIN_TOP_K, int(measure.params.get("cutoff") or 0))
     queries = np.concatenate([snapshot.encode_queries(split.name, rows) for split, rows in sampled])

@@ -171,9 +171,10 @@ class Refresher:
         return all_scores, reports
 
     def _evaluate(self, request: RefreshRequest, snapshot: Snapshot) -> None:
-        settings = self.recipe.stages[request.stage].evaluate
-        assert settings is not None, "only stages with `evaluate` request dev scores"
-        values = evaluate_on_dev(snapshot, settings, self.recipe.seed)
+        stage = self.recipe.stages[request.stage]
+        assert stage.evaluate is not None, "only stages with `evaluate` request dev scores"
+        from_all = stage.encodes_all_documents(request.step)
+        values = evaluate_on_dev(snapshot, stage.evaluate, self.recipe.seed, from_all)
         seconds = {task: round(seconds, 3) for task, seconds in snapshot.seconds.items()}
         path = self.run.evaluation(request.stage, request.step)
         self.world.on_main(lambda: published.publish_evaluation(path, values, request.weights, seconds))

@@ -19,8 +19,9 @@ class TrainerCallback:
         `losses` are the unweighted means of the terms over the batch. `metrics` are the other values of the
         step's record in `metrics.jsonl`: `loss` (the weighted sum), `grad_norm` (before clipping),
         `learning_rate`, `seconds`, the measures of live searches, and `false_negatives`, the number of pairs
-        that each term's `false_negative_margin` ignored. In fp16 also `loss_scale`, and `skipped` in place of
-        `grad_norm` where the gradient overflowed.
+        that each term's `false_negative_margin` ignored; `without_negatives`, the terms that had nothing to
+        compare. In fp16 also `loss_scale`, and `skipped` in place of `grad_norm` where the gradient
+        overflowed.
         """
 
     def on_refresh(self, stage: str, step: int, generation: Generation) -> None:

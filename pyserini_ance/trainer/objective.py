@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial, reduce
 
 import numpy as np
@@ -21,21 +22,34 @@ from pyserini_ance.trainer.losses.base import DistillationLoss
 from pyserini_ance.trainer.losses.pairwise import Pairwise
 
 
+@dataclass
+class Counts:
+    """Counts of a step, by term (scalars on the device).
+
+    ignored: the pairs that a `false_negative_margin` ignored. compared: the anchors with a positive and a
+        negative to compare, both with a score of the teacher if there is one; without any, a term trains
+        nothing.
+    """
+
+    ignored: dict[str, Tensor] = field(default_factory=dict)
+    compared: dict[str, Tensor] = field(default_factory=dict)
+
+
 def term_losses(
     terms: Mapping[str, Term],
     batch: Batch,
     anchor_sets: Mapping[Side, AnchorSet],
     vectors: Mapping[Side, Tensor],
     passages: Passages | None = None,
-    ignored: dict[str, Tensor] | None = None,
+    counts: Counts | None = None,
 ) -> dict[str, Tensor]:
     """Return the mean loss of each term, unweighted: {name: scalar}.
 
     `vectors[side]` (U, D) float32 are in the order of `batch.unique(side)`. With `passages`, the document
-    vectors are those of passages, and a document scores as its best passage (MaxP). `ignored` receives, for
-    each term with a `false_negative_margin`, the number of pairs that it ignored (a scalar).
+    vectors are those of passages, and a document scores as its best passage (MaxP). `counts` receives the
+    counts of each term.
     """
-    losses = {}
+    losses, counts = {}, counts or Counts()
     for name, term in terms.items():
         rows, anchor_set = batch.terms[name], anchor_sets[term.anchor]
         if term.regularizer is not None:
@@ -51,7 +65,6 @@ def term_losses(
             scores = _scores(vectors[rows.anchor], vectors[rows.candidate], anchors, columns)
         else:
             scores = _best_scores(vectors, rows.anchor, anchors, columns, passages)
-        counts = {} if ignored is None else ignored
         losses[name] = _loss_of_scores(name, term, scores, labels, mask, rows.teacher, counts)
     return losses
 
@@ -68,7 +81,7 @@ def _loss_of_scores(
     labels: np.ndarray,
     mask: np.ndarray,
     teacher: np.ndarray | None,
-    ignored: dict[str, Tensor],
+    counts: Counts,
 ) -> Tensor:
     """Return the term's mean loss of `scores` (B, n), whose labels, mask and teacher's scores (B, n) the host
     knows."""
@@ -78,7 +91,7 @@ def _loss_of_scores(
     targets = targets.float()
     if term.false_negative_margin is not None:
         likely_positive = _false_negatives(scores, targets, valid, term.false_negative_margin)
-        valid, ignored[name] = valid & ~likely_positive, likely_positive.sum()
+        valid, counts.ignored[name] = valid & ~likely_positive, likely_positive.sum()
     if term.num_hardest is not None:
         negative = valid & (targets == 0)
         ranked = scores.detach().masked_fill(~negative, -torch.inf)
@@ -92,6 +105,8 @@ def _loss_of_scores(
         teachers = []
     if isinstance(loss, Pairwise):  # nothing above ignores a positive
         loss = partial(loss, max_positives=int(((labels > 0) & mask).sum(1).max()))
+    has_positive, has_negative = ((valid & chosen).any(1) for chosen in (targets > 0, targets == 0))
+    counts.compared[name] = (has_positive & has_negative).sum()
     with naming_own(term.loss.kind, "__call__"):
         of_anchors = loss(scores, targets, valid, *teachers)
     if not (isinstance(of_anchors, Tensor) and of_anchors.shape == scores.shape[:1]):

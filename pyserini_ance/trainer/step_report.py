@@ -1,12 +1,14 @@
 """StepReport: the numbers of one training step, which stay on the device until the host needs them."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from pyserini_ance.recipe.term import Term
+from pyserini_ance.trainer.objective import Counts
 
 LEAST_SCALE = 1.0  # of the loss in fp16: if gradients overflow unscaled, a lower scale cannot help
 
@@ -16,7 +18,7 @@ class LossNotFinite(RuntimeError):
 
 
 class StepReport:
-    """The losses, ignored pairs and gradient norm of step `step`, and `settings`, more values of its record.
+    """The losses, counts and gradient norm of step `step`, and `settings`, more values of its record.
 
     `send` copies the numbers to the host together, for which the host does not wait; `read` waits until they
     have arrived. With a scale of the loss (fp16), a gradient that is not finite makes the step a skipped one,
@@ -26,15 +28,14 @@ class StepReport:
     def __init__(self, step: int, terms: Mapping[str, Term]):
         self.step, self.terms = step, terms
         self.settings: dict[str, Any] = {}
-        self._chunks: list[tuple[float, list[str]]] = []
+        self._chunks: list[tuple[float, list[tuple[str, str]]]] = []
         self._on_device: list[torch.Tensor] = []
 
-    def add(
-        self, losses: Mapping[str, torch.Tensor], ignored: Mapping[str, torch.Tensor], share: float
-    ) -> None:
-        """Add the losses of a chunk, a `share` of the batch, and the pairs that its terms ignored."""
-        self._chunks.append((share, list(ignored)))
-        self._on_device += [*(losses[name] for name in self.terms), *ignored.values()]
+    def add(self, losses: Mapping[str, torch.Tensor], counts: Counts, share: float) -> None:
+        """Add the losses and counts of a chunk, a `share` of the batch."""
+        of_chunk = {(kind, name): count for kind, of in vars(counts).items() for name, count in of.items()}
+        self._chunks.append((share, list(of_chunk)))
+        self._on_device += [*(losses[name] for name in self.terms), *of_chunk.values()]
 
     def send(self, grad_norm: torch.Tensor, loss_scale: torch.Tensor | None = None) -> None:
         """Copy all numbers to the host, with the norm of the gradient before clipping, and the scale that the
@@ -63,16 +64,28 @@ class StepReport:
             if not math.isfinite(grad_norm):
                 is_skipped, gradient = scale["loss_scale"] >= LEAST_SCALE, {"skipped": True}
             gradient |= scale
-        losses, ignored = dict.fromkeys(self.terms, 0.0), dict[str, int]()
-        for share, ignoring in self._chunks:
+        losses, counts = dict.fromkeys(self.terms, 0.0), Counter[tuple[str, str]]()
+        for share, counted in self._chunks:
             losses = {name: total + share * numbers.pop(0) for name, total in losses.items()}
-            for name in ignoring:
-                ignored[name] = ignored.get(name, 0) + int(numbers.pop(0))
+            for key in counted:
+                counts[key] += int(numbers.pop(0))
         loss = sum(term.weight * losses[name] for name, term in self.terms.items())
         if not (math.isfinite(loss) and (math.isfinite(grad_norm) or is_skipped)):
             raise LossNotFinite(
-                f"stage {stage}, step {self.step}: the loss is {loss} and the norm of its gradient "
-                f"{grad_norm}; lower stages.{stage}.optimizer.learning_rate or use precision: fp32"
+                f"stage {stage}, step {self.step}: the loss is {loss}{self._not_finite(losses)} and the norm "
+                f"of its gradient {grad_norm}; lower stages.{stage}.optimizer.learning_rate or use "
+                "precision: fp32"
             )
+        ignored = {name: count for (kind, name), count in counts.items() if kind == "ignored"}
         masked = {"false_negatives": ignored} if ignored else {}
-        return losses, {"loss": loss, **gradient, **masked, **self.settings}
+        empty = [name for (kind, name), count in counts.items() if kind == "compared" and not count]
+        compared = {"without_negatives": empty} if empty else {}
+        return losses, {"loss": loss, **gradient, **masked, **compared, **self.settings}
+
+    def _not_finite(self, losses: Mapping[str, float]) -> str:
+        terms = [name for name, loss in losses.items() if not math.isfinite(loss)]
+        if not terms:
+            return ""
+        named = (self.terms[name].regularizer or self.terms[name].loss for name in terms)
+        kinds = zip(terms, (loss.kind for loss in named), strict=True)
+        return f" ({', '.join(f'term {name}: {kind}' for name, kind in kinds)})"

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
 
@@ -34,7 +33,7 @@ from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.checkpoints import StageCheckpoints
 from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
-from pyserini_ance.trainer.objective import term_losses, weighted_sum
+from pyserini_ance.trainer.objective import Counts, term_losses, weighted_sum
 from pyserini_ance.trainer.optim import build_optimizer, learning_rate
 from pyserini_ance.trainer.products import Refreshes
 from pyserini_ance.trainer.resume import replay_logs, resume_stage
@@ -87,6 +86,7 @@ class StageTrainer:
         # A GPU works on a step while the host plans the next one: a step's numbers are read one step late.
         self.runs_ahead = device.type != "cpu"
         self.unread: list[StepReport] = []  # of steps whose numbers have not been read
+        self.trained_terms = set(self.stage.terms)  # so far, in every step
         self.documents: FrozenDocuments | None = None
         if self.stage.trainable == "query_tower":
             self.encoder.untie()
@@ -158,11 +158,11 @@ class StageTrainer:
             self.negatives.adopted_step,
         )
         for chunk in self.batch_encoder.encode(batch, step, self.anchor_sets["query"].known_positives):
-            ignored: dict[str, Tensor] = {}
+            counts = Counts()
             losses = term_losses(
-                self.stage.terms, chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages, ignored
+                self.stage.terms, chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages, counts
             )
-            report.add(losses, ignored, chunk.share)
+            report.add(losses, counts, chunk.share)
             chunk.backward(self.scaler.scale(weighted_sum(self.stage.terms, losses)))
         parameters = list(self.encoder.towers.parameters())
         sum_gradients(parameters, self.world)
@@ -202,6 +202,14 @@ class StageTrainer:
                     log.info(
                         f"stage {self.name}, step {report.step} is skipped: its gradients overflow in fp16, "
                         f"with loss scale {record['loss_scale']:g}"
+                    )
+                for name in sorted(self.trained_terms & set(record.get("without_negatives", ()))):
+                    self.trained_terms.remove(name)
+                    log.warning(
+                        f"stage {self.name}, step {report.step}: none of the {self.stage.batch_queries} "
+                        f"anchors of term {name} has a positive and a negative to compare, so that the term "
+                        "trains nothing; all have the same positives, masks hide the negatives, or the "
+                        "teacher scores neither. Later steps are in metrics.jsonl (without_negatives)"
                     )
                 if bar is not None:
                     shown = {"loss": f"{metrics['loss']:.3f}"}

@@ -17,7 +17,7 @@ from pyserini_ance.encoders.encoder import Encoder, to_device, to_host
 from pyserini_ance.encoders.hardware import Precision
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.vectors.search import has_room
-from pyserini_ance.vectors.vector_store import VectorStore, is_written, read_vectors, written_windows
+from pyserini_ance.vectors.vector_store import VectorStore, read_vectors, written_windows
 
 ROWS_PER_GATHER = 4096
 # Encoded and written whole, and sorted by length into batches with little padding: a second or so of a GPU,
@@ -177,7 +177,7 @@ def encode_shards(
             writing: Future[None] | None = None
             for start, stop in missing:
                 window = np.empty((stop - start, encoder.dimension), np.float32)
-                for batch_rows, vectors in to_host(encoded(np.arange(start, stop))):
+                for batch_rows, vectors in to_host(encoded(np.arange(start, stop)), tokens):
                     window[batch_rows - start] = vectors
                     bar.update(len(batch_rows))
                 if writing is not None:
@@ -192,11 +192,6 @@ def encode_shards(
 def _progress_bar(texts: int, label: str, world: World) -> tqdm:
     bar = {"desc": f"encode {label}", "unit": "text", "leave": False}
     return progress_bar(total=texts, disable=not (world.is_main and texts), **bar)
-
-
-def has_shards(folder: Path, world: World) -> bool:
-    """Whether as many processes as now have encoded all texts into `folder`."""
-    return all(is_written(folder / name) for name in _names(world))
 
 
 def shard_bounds(lengths: np.ndarray, shards: int) -> np.ndarray:

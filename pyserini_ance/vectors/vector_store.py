@@ -65,11 +65,6 @@ def read_vectors(folder: Path, rows: int, dimension: int, key: dict) -> np.ndarr
     return np.memmap(folder / VECTORS, np.float32, "r", shape=(rows, dimension))
 
 
-def is_written(folder: Path) -> bool:
-    key = files.read_json_object(folder / KEY)
-    return key is not None and _rows_written(folder) == key["rows"]
-
-
 def written_windows(folder: Path) -> set[tuple[int, int]]:
     """The windows that were written into a store, as [first, stop) rows."""
     return {(window["first"], window["stop"]) for window in files.read_json_lines(folder / WINDOWS)}

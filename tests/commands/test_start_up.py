@@ -10,18 +10,8 @@ from pyserini_ance.evaluation import answer_measures, significance
 from pyserini_ance.reports import report as analysis_report
 
 HEAVY = (
-    "accelerate",
-    "datasets",
-    "faiss",
-    "ir_measures",
-    "jnius",
-    "matplotlib",
-    "pandas",
-    "pyserini",
-    "scipy",
-    "sklearn",
-    "torch",
-    "transformers",
+    *("accelerate", "datasets", "faiss", "ir_measures", "jnius", "matplotlib", "pandas", "pyserini"),
+    *("scipy", "sklearn", "torch", "transformers"),
 )
 PROGRAM = """
 import sys

@@ -1,6 +1,3 @@
-import os
-import signal
-
 import pytest
 import torch
 from torch import nn
@@ -48,22 +45,6 @@ def test_gradients_are_summed_and_a_parameter_without_any_keeps_none(
         expected = sum(gradient(i, rank, summed[0].dtype) for rank in HAVE[i])
         torch.testing.assert_close(summed[0], expected, rtol=1e-6, atol=1e-6)
         assert all(torch.equal(one.view(torch.uint8), summed[0].view(torch.uint8)) for one in summed)
-
-
-def end_before_the_sum(world: World, ending):
-    weight = nn.Parameter(torch.ones(3))
-    weight.sum().backward()
-    if world.rank == 1:
-        if isinstance(ending, BaseException):
-            raise ending
-        os.kill(os.getpid(), ending)
-    sum_gradients([weight], world)
-
-
-@pytest.mark.parametrize("ending", [signal.SIGKILL, ValueError("seven is odd")])
-def test_the_end_of_a_process_is_noticed(run_processes, ending):
-    first, _ = run_processes.ends(2, end_before_the_sum, ending)
-    assert "PeerError: process 0 of 2 lost the others (" in first["error"].splitlines()[-1]
 
 
 def test_one_process_sums_nothing():

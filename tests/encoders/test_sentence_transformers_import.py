@@ -71,11 +71,11 @@ def change(folder, name, **settings):
     return folder
 
 
-def assert_its_vectors(folder, encoder=None):
+def assert_its_vectors(folder, encoder=None, texts=TEXTS):
     model = opened(folder)
     encoder = encoder or load_any_encoder(folder)
     for side, encode in (("query", model.encode_query), ("document", model.encode_document)):
-        np.testing.assert_allclose(encoder.encode(TEXTS, side), encode(TEXTS), atol=1e-5)
+        np.testing.assert_allclose(encoder.encode(texts, side), encode(texts), atol=1e-5)
     return encoder
 
 
@@ -111,6 +111,19 @@ def test_texts_are_lowered_for_a_tokenizer_that_keeps_capitals(modules, transfor
     assert encoder.family.tokenization.lowercase
     kept = load_any_encoder(change(folder, "sentence_bert_config.json", do_lower_case=False))
     assert not np.allclose(kept.encode(TEXTS[1:]), encoder.encode(TEXTS[1:]), atol=0.01)
+
+
+@pytest.mark.parametrize("start", ["tiny_bert", "tiny_roberta"])
+def test_blanks_and_line_ends_around_prompts_and_texts_stay(modules, save, request, start):
+    """A byte-level tokenizer has tokens for them."""
+    transformer = modules.Transformer(str(request.getfixturevalue(start)), max_seq_length=40)
+    prompts = {"query": " ask:\n", "document": "the title: "}
+    folder = save(transformer, modules.Pooling(32, "mean"), prompts=prompts)
+    texts = ["the text", " the  text ", "the\n\ntext\r\n", "\t", ""]
+    encoder = assert_its_vectors(folder, texts=texts)
+    titled = encoder.encode([{"title": "The title", "text": text} for text in texts[:3]], "document")
+    expected = opened(folder).encode_document([f"The title {text}" for text in texts[:3]])
+    np.testing.assert_allclose(titled, expected, atol=1e-5)
 
 
 def test_lengths_and_prompts_by_side(modules, transformer, save):

@@ -15,6 +15,7 @@ from pyserini_ance.encoders.tokenization import (
     count_cut,
     count_cut_characters,
     split_into_passages,
+    token_store,
 )
 
 
@@ -25,12 +26,18 @@ def tokenization(**settings) -> Tokenization:
 @pytest.mark.parametrize(
     ("template", "record", "text"),
     [
-        ("{text}", {"text": " a  b\n"}, "a  b"),
+        ("{text}", {"text": " a  b\n"}, " a  b\n"),
         ("{title} {text}", {"title": "T", "text": "x"}, "T x"),
         ("{title} {text}", {"title": "", "text": "x"}, "x"),
         ("{title} {text}", {"text": "x"}, "x"),
         ("query: {text}", {"text": "{title}", "title": "T"}, "query: {title}"),
         ("{text} ({year})", {"text": r"\1 {", "year": "1999"}, r"\1 { (1999)"),
+        # The blanks of a prompt stay, those around an empty field do not.
+        (" passage: {title} {text}", {"title": "T", "text": "x\n"}, " passage: T x\n"),
+        ("passage: {title} {text}", {"text": " x"}, "passage:  x"),
+        ("passage: {title}\n{text}", {"title": "T", "text": ""}, "passage: T"),
+        ("{url} {title}\n{text}", {"url": "u", "title": "", "text": "x"}, "u\nx"),
+        ("{title} [SEP] {text}", {"text": "x"}, " [SEP] x"),
     ],
 )
 def test_a_record_becomes_one_text(template, record, text):
@@ -40,7 +47,7 @@ def test_a_record_becomes_one_text(template, record, text):
 def test_lower_case_and_the_limit_on_characters_are_ours():
     assert tokenization(lowercase=True).text("query", {"text": "ÜBER the TOP"}) == "über the top"
     settings = tokenization(max_characters=4, document={"template": "d: {text}"})
-    assert settings.text("query", {"text": "  Übermäßig"}) == "Über"
+    assert settings.text("query", {"text": "Übermäßig"}) == "Über"
     texts = Texts(list("abc"), {"text": ["four", " four ", "fünf5"]})
     assert [count_cut_characters(texts, side, settings) for side in ("query", "document")] == [1, 3]
     assert count_cut_characters(texts, "query", tokenization()) == 0
@@ -83,14 +90,23 @@ def test_prefix_space_of_a_byte_level_tokenizer(tiny_roberta, tmp_path, prefix_s
     theirs = AutoTokenizer.from_pretrained(tiny_roberta, **settings)
     ours = TextTokenizer(AutoTokenizer.from_pretrained(tiny_roberta), tokenization(prefix_space=prefix_space))
     texts = ["the cat", "The Cat", " two  blanks", "ünïcode 東京"]
-    stripped = [text.strip() for text in texts]
-    expected = [theirs(text, add_special_tokens=False)["input_ids"] for text in stripped]
+    expected = [theirs(text, add_special_tokens=False)["input_ids"] for text in texts]
     assert ours.ids("query", [{"text": text} for text in texts]) == expected
     blank = theirs.convert_tokens_to_ids("Ġ")
-    assert all((ids[0] == blank) == bool(prefix_space) for ids in expected)
+    begins = [ids[0] == blank for ids in expected]
+    assert begins == [bool(prefix_space) or text.startswith(" ") for text in texts]
     ours.tokenizer.save_pretrained(tmp_path)
     reopened = AutoTokenizer.from_pretrained(tmp_path)
-    assert [reopened(text, add_special_tokens=False)["input_ids"] for text in stripped] == expected
+    assert [reopened(text, add_special_tokens=False)["input_ids"] for text in texts] == expected
+
+
+def test_texts_of_a_collection_are_read_without_outer_blanks(tiny_roberta, tmp_path):
+    """As Pyserini reads them; a byte-level tokenizer has tokens for blanks."""
+    tokenizer = TextTokenizer(AutoTokenizer.from_pretrained(tiny_roberta), Tokenization())
+    texts = Texts(["a"], {"title": [" the title\n"], "text": ["\tthe text "]})
+    store = token_store(tokenizer, "document", texts, tmp_path / "tokens", "documents")
+    expected = tokenizer.tokenizer("the title the text")["input_ids"]
+    assert store.batch(np.array([0]), 99)[0].tolist() == [expected]
 
 
 def word_level(post: str | None) -> PreTrainedTokenizerFast:

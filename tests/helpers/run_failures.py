@@ -16,7 +16,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
+from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.negatives import snapshot
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pipeline import experiment
 from pyserini_ance.pyserini_bridge import vector_files
@@ -26,6 +30,8 @@ from pyserini_ance.runs import run_log as runs_log
 from pyserini_ance.runs.generation import RefreshRequest
 from pyserini_ance.storage import files
 from pyserini_ance.trainer import trainer
+from pyserini_ance.vectors import encoding
+from pyserini_ance.vectors.vector_store import written_windows
 
 
 def before_step(stage: str, step: int, act: Callable[[], object]) -> None:
@@ -84,6 +90,25 @@ terminate_in_step = partial(before_step, act=lambda: os.kill(os.getpid(), signal
 wait_in_step = partial(before_step, act=lambda: time.sleep(600))  # until a signal comes
 kill_parent_in_step = partial(before_step, act=partial(signal_parent, signal.SIGKILL))
 terminate_parent_in_step = partial(before_step, act=partial(signal_parent, signal.SIGTERM))
+
+
+def short_windows(stage: str, step: int) -> None:
+    """Windows of 64 documents: an encoding of a small collection has many."""
+    encoding.ROWS_PER_WINDOW = 64
+
+
+def windows_of_missing_rows(stage: str, step: int) -> None:
+    """As `short_windows`, but windows begin at the first document that is missing."""
+    encode_shards = snapshot.encode_shards
+
+    def encode(folder: Path, key: dict, encoder: Encoder, tokens: TokenStore, *rest, **hold):
+        written = np.unique([bound for window in written_windows(folder / "0-of-1") for bound in window])
+        first = written[-1] if len(written) else 0
+        missing = np.linspace(first, len(tokens), 24).astype(np.int64)
+        windows = np.union1d(written, missing).astype(np.int64)
+        return encode_shards(folder, key, encoder, tokens, *rest, windows=windows, **hold)
+
+    snapshot.encode_shards = encode
 
 
 def slow_refresher(stage: str, step: int) -> None:

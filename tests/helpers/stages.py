@@ -1,5 +1,7 @@
-"""Stages of small recipes."""
+"""Stages of small recipes, and changes of a recipe."""
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 LOSS = {"kind": "nll", "scale": 0.1}
@@ -11,3 +13,13 @@ def make_stage(*negatives: dict, steps: int = 4, **more: Any) -> dict:
     terms = {"query": {"negatives": list(negatives), "loss": LOSS}}
     settings = {"steps": steps, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, "terms": terms}
     return {**settings, **more}
+
+
+def changed(recipe, *overrides: str):
+    """A recipe with overrides, as the command line has them: `dotted.key=value`."""
+    from pyserini_ance.recipe.load import dump, load
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "recipe.yaml")
+        path.write_text(dump(recipe))
+        return load(path, *overrides).recipe

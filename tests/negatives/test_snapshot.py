@@ -5,6 +5,7 @@ import pytest
 import torch
 from helpers.saved_model import save_model, view
 from helpers.small_set import ONE_STEP
+from helpers.stages import changed
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders import hardware
@@ -14,6 +15,7 @@ from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.pipeline.preparation import tokenize
 
+DOCUMENT = "encoder.tokenization.document"
 ENCODING = {"precision": "fp32", "tokens_per_batch": 64}
 
 
@@ -54,10 +56,9 @@ def in_passages(small_recipe, tmp_path_factory, request) -> tuple[Snapshot, np.n
     """
     around, empty = request.param
     plain, folder = small_recipe({"a": ONE_STEP}), tmp_path_factory.mktemp("in_passages")
-    encoder = plain.encoder.model_dump(mode="json")
-    settings = {"length_tokens": 10, "passages": 3, "special_tokens": around, "pad_passages": empty}
-    encoder["tokenization"]["document"] |= settings
-    recipe = save_model(small_recipe({"a": ONE_STEP}, encoder=encoder, encoding=ENCODING), folder)
+    settings = f"length_tokens: 10, passages: 3, special_tokens: {around}, pad_passages: {str(empty).lower()}"
+    recipe = changed(small_recipe({"a": ONE_STEP}, encoding=ENCODING), f"{DOCUMENT}={{{settings}}}")
+    save_model(recipe, folder)
     snapshot = view(World(), recipe, folder)
     tokens, pieces = tokenize(plain, snapshot.collection).documents, []
     (before,), (after,), pad = tokens.specials

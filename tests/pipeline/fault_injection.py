@@ -1,11 +1,14 @@
-"""Kill the trainer and the refresher of a run at random moments, again and again; the results must not
-change.
+"""Kill the trainer and the refresher of a run at random moments, every other time inside an encoding of
+documents, again and again; the results must not change.
 
-    python tests/pipeline/fault_injection.py --kills 50 [--seed 1] [--pause 6]
+    python tests/pipeline/fault_injection.py --kills 50 --refresh async --precision bf16 [--seed 1]
 
 A run is resumed until it has finished; then another one starts, until all kills are done. Each is compared
 with an uninterrupted run: every file bit by bit except those that hold times, every decision, every step's
 metrics once, and no file more or less.
+
+Texts have many lengths, and an encoding many windows. With `--cut-over-missing-rows` batches depend on what a
+kill has left to encode: on a processor on which a vector's last digits depend on its batch, this must fail.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,29 +31,15 @@ from helpers.stages import ANN, LOSS, RANDOM, make_stage
 
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.vectors.vector_store import KEY, written_windows
 
-ASYNC = {"mode": "async", "adopt": 5}
+REFRESH = {"async": {"every_steps": 10, "mode": "async", "adopt": 5}, "sync": {"every_steps": 10}}
 IN_BATCH = {"query": {"in_batch_negatives": True, "negatives": [ANN], "loss": LOSS}}
-STAGES = {
-    "warm": make_stage(RANDOM, steps=40, save_every_steps=15),
-    "ance": make_stage(
-        ANN,
-        steps=100,
-        save_every_steps=25,
-        refresh={"every_steps": 10, **ASYNC},
-        evaluate={"every_steps": 20},
-    ),
-    "inline": make_stage(
-        steps=30,
-        save_every_steps=8,
-        terms=IN_BATCH,
-        chunk_queries=2,
-        refresh={"every_steps": 10},
-        evaluate={"every_steps": 15},
-    ),
-}
 REFRESHER = {"launch": "external", "timeout_seconds": 60}
 VICTIMS = (["trainer"], ["trainer"], ["refresher"], ["refresher"], ["trainer", "refresher"])
+WINDOWS = "short_windows"  # of run_failures.py, as OLD_WINDOWS
+INSIDE = "times inside an encoding"
+OLD_WINDOWS = "windows_of_missing_rows"
 
 
 @dataclass
@@ -61,9 +51,18 @@ class Faults:
     folder: Path
     rng: random.Random
     longest_pause_seconds: float = 2.5
+    windows: str = WINDOWS
     killed: Counter = field(default_factory=Counter)
     finished: list[Path] = field(default_factory=list)
     living: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def kills(self) -> int:
+        return sum(count for what, count in self.killed.items() if what != INSIDE)
+
+    @property
+    def has_refresher(self) -> bool:
+        return "async" in self.recipe.read_text()
 
     @property
     def run(self) -> Path:
@@ -75,10 +74,17 @@ class Faults:
         self._start_what_is_missing()
         while done < kills:
             time.sleep(self.rng.uniform(0, self.longest_pause_seconds))
+            waits = self.rng.random() < 0.5
+            while waits and not self._encodes() and not self.server.has_ended(self.living["trainer"]):
+                time.sleep(0.005)
             if self._has_finished():
                 self._start_what_is_missing()
                 continue
-            for victim in self.rng.choice(VICTIMS):
+            victims = self.rng.choice(VICTIMS)
+            if self._encodes():
+                victims = list(self.living)  # whoever of them encodes
+                self.killed[INSIDE] += 1
+            for victim in victims:
                 if victim in self.living:
                     self.killed[f"{victim}: {self._doing(victim)}"] += 1
                     self.server.kill(self.living.pop(victim))
@@ -87,16 +93,25 @@ class Faults:
         while not self._has_finished():
             time.sleep(0.1)
 
+    def _encodes(self) -> bool:
+        """Whether a window of some documents is written, and another one is not."""
+        for key in self.run.glob(f"scratch/*/*/{KEY}"):
+            with suppress(OSError, ValueError):  # it is being removed
+                stops = [stop for _, stop in written_windows(key.parent)]
+                if stops and max(stops) < json.loads(key.read_text())["rows"]:
+                    return True
+        return False
+
     def _start_what_is_missing(self) -> None:
-        if "refresher" not in self.living:
+        if "refresher" not in self.living and self.has_refresher:
             self.living["refresher"] = self.server.start(
-                "refresh", [str(self.recipe), "--output", str(self.run)]
+                "refresh", [str(self.recipe), "--output", str(self.run)], fault=self.windows
             )
         if "trainer" not in self.living:
             begun = (self.run / "environment.json").exists()
             resume = ["--resume"] if begun else ["--overwrite"] if (self.run / "state.json").exists() else []
             self.living["trainer"] = self.server.start(
-                "train", [str(self.recipe), "--output", str(self.run), *resume]
+                "train", [str(self.recipe), "--output", str(self.run), *resume], fault=self.windows
             )
 
     def _has_finished(self) -> bool:
@@ -106,10 +121,11 @@ class Faults:
         ended = self.server.wait(self.living.pop("trainer"))
         if ended["code"] != 0:
             raise RuntimeError(
-                f"{self.run}: training ended with {ended['code']} after {sum(self.killed.values())} "
+                f"{self.run}: training ended with {ended['code']} after {self.kills} "
                 f"kills:\n{ended['stderr']}"
             )
-        self.server.wait(self.living.pop("refresher"))  # it hears of the end
+        if self.has_refresher:
+            self.server.wait(self.living.pop("refresher"))  # it hears of the end
         self.finished.append(self.run)
         return True
 
@@ -123,10 +139,19 @@ class Faults:
         return "".join(c for c in where if not c.isdigit() and c != "-").strip(", ")
 
 
-def write_recipe(folder: Path) -> Path:
-    """The small collection and model, and a recipe over them."""
+def write_recipe(folder: Path, refresh: str = "async", precision: str = "bf16") -> Path:
+    """The small collection, with texts of 20 to 128 tokens, and model, and a recipe over them."""
+    ance = {"steps": 100, "save_every_steps": 25, "evaluate": {"every_steps": 20}}
+    inline = {"terms": IN_BATCH, "chunk_queries": 2, "refresh": REFRESH["sync"]}
+    stages = {
+        "warm": make_stage(RANDOM, steps=40, save_every_steps=15),
+        "ance": make_stage(ANN, **ance, refresh=REFRESH[refresh]),
+        "inline": make_stage(steps=30, save_every_steps=8, **inline, evaluate={"every_steps": 15}),
+    }
     bert = make_tiny_bert(folder / "bert")
-    settings = small_settings(make_small_collection(folder, others=1500), bert, STAGES)
+    settings = small_settings(make_small_collection(folder, others=1500, longest=25), bert, stages)
+    settings["encoder"]["tokenization"]["document"]["length_tokens"] = 128
+    settings["encoding"]["precision"] = settings["final_evaluation"]["precision"] = precision
     path = folder / "faults.yaml"
     path.write_text(dump(Recipe.model_validate({**settings, "refresher": REFRESHER, "name": "faults"})))
     return path
@@ -139,11 +164,12 @@ def strike(
     kills: int,
     seed: int,
     longest_pause_seconds: float = 2.5,
+    windows: str = WINDOWS,
 ) -> Faults:
     """Raises AssertionError when a run that was struck differs from one that was not."""
-    undisturbed = Faults(server, recipe, folder / "undisturbed", random.Random(0))
+    undisturbed = Faults(server, recipe, folder / "undisturbed", random.Random(0), windows=windows)
     undisturbed.strike(kills=0)
-    struck = Faults(server, recipe, folder / "struck", random.Random(seed), longest_pause_seconds)
+    struck = Faults(server, recipe, folder / "struck", random.Random(seed), longest_pause_seconds, windows)
     struck.strike(kills)
     expected = outcome(undisturbed.finished[0])
     for run in struck.finished:
@@ -160,12 +186,17 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pause", type=float, default=2.5, help="the longest, in seconds; drawn evenly")
+    parser.add_argument("--refresh", choices=REFRESH, default="async")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16", help="of all encodings")
+    parser.add_argument("--cut-over-missing-rows", action="store_true", help="must fail: see above")
     args = parser.parse_args()
+    windows = OLD_WINDOWS if args.cut_over_missing_rows else WINDOWS
     with tempfile.TemporaryDirectory() as name, CommandServer() as server:
         start = time.perf_counter()
-        struck = strike(server, Path(name), write_recipe(Path(name)), args.kills, args.seed, args.pause)
+        recipe = write_recipe(Path(name), args.refresh, args.precision)
+        struck = strike(server, Path(name), recipe, args.kills, args.seed, args.pause, windows)
         print(
-            f"{sum(struck.killed.values())} kills, {len(struck.finished)} runs, "
+            f"{args.refresh}, {args.precision}: {struck.kills} kills, {len(struck.finished)} runs, "
             f"{time.perf_counter() - start:.0f} seconds"
         )
         for what, count in sorted(struck.killed.items()):

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.small_set import ONE_STEP
+from helpers.stages import changed
 
 from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.world import World
@@ -51,9 +52,9 @@ def opened(recipe: Recipe, folder: Path, world: World | None = None) -> tuple[Fi
 
 
 def in_passages(small_recipe, passages: int, test: dict) -> Recipe:
-    encoder = small_recipe(STAGES).encoder.model_dump(mode="json")
-    encoder["tokenization"]["document"].update(length_tokens=10, passages=passages)
-    return small_recipe(STAGES, encoder=encoder, final_evaluation=test)
+    recipe = small_recipe(STAGES, final_evaluation=test)
+    document = f"encoder.tokenization.document={{length_tokens: 10, passages: {passages}}}"
+    return changed(recipe, document)
 
 
 def close(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict, tuple[dict, dict], np.ndarray]:
@@ -111,13 +112,10 @@ def test_a_pair_has_dprs_form_where_stock_dpr_encodes_the_test_queries(
 ):
     """Which it does not cut; stock `auto` does, where BERT's form says. A pair that sentence-transformers can
     express keeps BERT's form."""
-    encoder = small_recipe(STAGES).encoder.model_dump(mode="json")
-    lengths = {"query": {"length_tokens": length}, "document": {"length_tokens": 24, "template": template}}
-    recipe = small_recipe(
-        STAGES,
-        encoder={**encoder, "tied": False, "pooling": "cls", "tokenization": lengths},
-        final_evaluation={"measures": ["RR@10"]},
-    )
+    document = f"document: {{length_tokens: 24, template: '{template}'}}"
+    tokenization = f"encoder.tokenization={{query: {{length_tokens: {length}}}, {document}}}"
+    recipe = small_recipe(STAGES, final_evaluation={"measures": ["RR@10"]})
+    recipe = changed(recipe, tokenization, "encoder.tied=false", "encoder.pooling=cls")
     start(recipe, tmp_path)
     ((found, exported),) = run_processes(1, export_a_pair, recipe, tmp_path)
     assert (found, exported["class"]) == (form, stock) and f"--encoder-class {stock}" in exported["command"]

@@ -1,5 +1,5 @@
 import pytest
-from helpers.stages import RANDOM, make_stage
+from helpers.stages import RANDOM, changed, make_stage
 
 from pyserini_ance.data.trec import read_qrels
 from pyserini_ance.distributed.world import World
@@ -14,9 +14,7 @@ STAGE = make_stage(RANDOM, steps=2, evaluate={"every_steps": 1})
 def held_out(small_recipe, tmp_path):
     """A recipe whose data has no dev split; 4 of 15 training queries become one."""
     recipe = small_recipe({"a": STAGE}, cache=str(tmp_path / "cache"))
-    files = {name: split for name, split in recipe.data.splits.items() if name != "dev"}
-    data = recipe.data.model_copy(update={"splits": files, "hold_out": 4})
-    return recipe.model_copy(update={"data": data})
+    return changed(recipe, "data.splits.dev=null", "data.hold_out=4")
 
 
 def test_a_run_records_the_split_and_resumes_with_it(held_out, tmp_path):
@@ -28,15 +26,13 @@ def test_a_run_records_the_split_and_resumes_with_it(held_out, tmp_path):
     assert set(recorded) == set(read_collection(run.read_recipe()).split("dev").queries.ids)
     again = Experiment(run.read_recipe(), run.folder, World()).run(resume=True)
     assert [row["RR@10"] for row in again.table] == rows
-    other = held_out.data.model_copy(update={"hold_out": 5})
     with pytest.raises(ValueError, match="differ"):
-        Experiment(held_out.model_copy(update={"data": other}), run.folder, World()).run(resume=True)
+        Experiment(changed(held_out, "data.hold_out=5"), run.folder, World()).run(resume=True)
 
 
 def test_without_a_dev_split_both_cures_are_named(held_out):
-    data = held_out.data.model_copy(update={"hold_out": None})
     with pytest.raises(ValueError, match="data.hold_out=200; or .*: stages.a.evaluate=null$"):
-        read_collection(held_out.model_copy(update={"data": data}))
+        read_collection(changed(held_out, "data.hold_out=null"))
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["the same file", "the same lines in another order"])
@@ -47,11 +43,8 @@ def test_the_test_split_as_dev_is_refused(small_recipe, tmp_path, order):
     for key, path in copies.items():
         lines = getattr(test, key).read_text().splitlines(keepends=True)
         path.write_text("".join(lines[::order]))
-    splits = {**recipe.data.splits, "dev": test.model_copy(update=copies)}
-    same = recipe.model_copy(update={"data": recipe.data.model_copy(update={"splits": splits})})
+    same = changed(recipe, *(f"data.splits.dev.{key}={path}" for key, path in copies.items()))
     with pytest.raises(ValueError, match="'dev' and 'test' have the same queries and judgments: the best"):
         read_collection(same)
-    unevaluated = {"a": same.stages["a"].model_copy(update={"evaluate": None})}
-    assert read_collection(same.model_copy(update={"stages": unevaluated}))
-    tested = same.final_evaluation.model_copy(update={"split": ("dev",)})
-    assert read_collection(same.model_copy(update={"final_evaluation": tested}))  # the recipe says so itself
+    assert read_collection(changed(same, "stages.a.evaluate=null"))
+    assert read_collection(changed(same, "final_evaluation.split=dev"))  # the recipe says so itself

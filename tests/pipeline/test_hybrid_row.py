@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from helpers.small_set import ONE_STEP
+from helpers.stages import changed
 
 from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.world import World
@@ -15,7 +16,7 @@ from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_comman
 from pyserini_ance.pipeline.model_export import write_qrels
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.pyserini_bridge import bm25
-from pyserini_ance.recipe.models import Bm25, Recipe
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir
 
 STAGES = {"a": ONE_STEP}
@@ -104,9 +105,8 @@ def test_rows_that_the_recipe_does_not_want_are_not_ranked(recipe, run_processes
     """BM25, which no source needs, is not even called."""
     for rows, expected in (((), ["a"]), (("untrained",), ["untrained", "a"])):
         run = RunDir(tmp_path / str(len(rows)))
-        test = recipe.final_evaluation.model_copy(update={"rows": rows})
-        changed = recipe.model_copy(update={"final_evaluation": test})
-        run_processes(1, train, changed, run.folder, join=False)
+        wanted = changed(recipe, f"final_evaluation.rows=[{', '.join(rows)}]")
+        run_processes(1, train, wanted, run.folder, join=False)
         assert [row["row"] for row in table(run)] == expected
         assert {path.name for path in run.run_files.glob("*.trec")} == {
             f"{row}.test.trec" for row in expected
@@ -115,7 +115,7 @@ def test_rows_that_the_recipe_does_not_want_are_not_ranked(recipe, run_processes
 
 def test_a_run_with_bm25_ends_with_the_row(recipe, run_processes, tmp_path):
     """RM3, which has a row of its own, is not fused."""
-    run, recipe = RunDir(tmp_path / "run"), recipe.model_copy(update={"bm25": Bm25(rm3=True)})
+    run, recipe = RunDir(tmp_path / "run"), changed(recipe, "bm25.rm3=true")
     run_processes(1, train, recipe, run.folder, join=False)
     rows, written = table(run), run.ranking("hybrid", "test").stat().st_mtime_ns
     assert [row["row"] for row in rows] == ["bm25", "bm25+rm3", "untrained", "a", "hybrid"]

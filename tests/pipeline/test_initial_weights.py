@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.stages import RANDOM, make_stage
+from helpers.stages import RANDOM, changed, make_stage
 from safetensors.torch import load_file, save_file
 
 from pyserini_ance.encoders.load_save import initial_encoder
@@ -43,10 +43,6 @@ def recipe_from(small_recipe, init_from: dict, **more) -> Recipe:
 def read(recipe: Recipe, folder: Path, resume: bool = False) -> tuple[dict, dict]:
     """Origins and encoders."""
     return read_initial_weights(recipe, RunDir(folder), initial_encoder(recipe.encoder, 0), resume)
-
-
-def with_encoder(recipe: Recipe, **changes) -> Recipe:
-    return recipe.model_copy(update={"encoder": recipe.encoder.model_copy(update=changes)})
 
 
 def test_weights_are_found_by_run_and_stage_by_folder_and_by_recipe(made, monkeypatch):
@@ -107,25 +103,20 @@ def test_missing_and_damaged_weights_are_reported_with_the_command_that_makes_th
 def test_what_an_encoder_computes_may_change_only_if_the_stage_allows_it(made, small_recipe, tmp_path):
     place = {"folder": str(made.folder), "stage": "warm"}
     recipe = recipe_from(small_recipe, place)
-    tokenization = recipe.encoder.tokenization
-    document, query = tokenization.document, tokenization.query
-    by_title = document.model_copy(update={"template": "{title}"})
-    changes = {
-        "pooling": "cls",
-        "normalize": True,
-        "tokenization": tokenization.model_copy(update={"document": by_title}),
-    }
-    for key, value in changes.items():
+    by_title = "encoder.tokenization.document.template='{title}'"
+    normalized = "encoder.normalize=true"
+    changes = {"pooling": "encoder.pooling=cls", "normalize": normalized, "tokenization": by_title}
+    for key, change in changes.items():
         cure = "" if key == "pooling" else rf".* `allow_changes: \[{key}\]` under the stage's `init_from:`"
         with pytest.raises(ValueError, match=rf"b.init_from: encoder.{key} is .* was trained with .*{cure}"):
-            read(with_encoder(recipe, **{key: value}), tmp_path / "run")
+            read(changed(recipe, change), tmp_path / "run")
     allowed = recipe_from(small_recipe, {**place, "allow_changes": ["normalize", "tokenization"]})
-    del changes["pooling"]
-    encoder = read(with_encoder(allowed, **changes), tmp_path / "run")[1]["start-b"]
-    assert encoder.family.tokenization == changes["tokenization"]
+    allowed = changed(allowed, normalized, by_title)
+    encoder = read(allowed, tmp_path / "run")[1]["start-b"]
+    assert encoder.family.tokenization == allowed.encoder.tokenization
     assert np.allclose(np.linalg.norm(encoder.encode([{"title": "the red apple"}], "document"), axis=1), 1)
-    shorter = tokenization.model_copy(update={"query": query.model_copy(update={"length_tokens": 9})})
-    free = read(with_encoder(recipe, tokenization=shorter, dropout=0.5), tmp_path / "run")[1]["start-b"]
+    shorter = changed(recipe, "encoder.tokenization.query.length_tokens=9", "encoder.dropout=0.5")
+    free = read(shorter, tmp_path / "run")[1]["start-b"]
     assert (free.length_tokens("query"), free.family.dropout) == (9, 0.5)
     with pytest.raises(ValueError, match="`allow_changes` is for encoders from outside the recipe"):
         recipe_from(small_recipe, {"stage": "a", "allow_changes": ["normalize"]})
@@ -139,7 +130,7 @@ def test_another_tokenizer_is_refused(made, small_recipe, tiny_bert, tmp_path):
     vocab["the"], vocab["of"] = vocab["of"], vocab["the"]
     (other / "tokenizer.json").write_text(json.dumps(tokens))
     with pytest.raises(ValueError, match="has another tokenizer than encoder.model, .*other"):
-        read(with_encoder(recipe, model=str(other)), tmp_path / "run")
+        read(changed(recipe, f"encoder.model={other}"), tmp_path / "run")
     with pytest.raises(ValueError, match="is inside .*made, the directory of this run; pass another"):
         read(recipe, made.folder)
 
@@ -149,9 +140,7 @@ def test_a_run_goes_on_with_its_copy_of_the_weights(made, small_recipe, tmp_path
     run = RunDir(tmp_path / "run")
     origins, encoders = read(recipe, run.folder)
     weights = publish_initial_weights(recipe, run, encoders)
-    assert {name: set(hashes) for name, hashes in weights.items()} == {
-        "start-b": {origins["start-b"].weights}
-    }
+    assert weights.keys() == {"start-b"} and set(weights["start-b"]) == {origins["start-b"].weights}
     made.folder.rename(tmp_path / "moved")
     assert read(recipe, run.folder, resume=True) == ({}, {})
     assert publish_initial_weights(recipe, run, {}) == weights

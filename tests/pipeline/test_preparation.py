@@ -2,84 +2,57 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from helpers.stages import RANDOM, make_stage
+from helpers.stages import RANDOM, changed, make_stage
 
+from pyserini_ance.evaluation import metrics
 from pyserini_ance.pipeline.data_checks import check_template_fields
 from pyserini_ance.pipeline.experiment import check_device
 from pyserini_ance.pipeline.preparation import read_collection, stored_collection
-from pyserini_ance.recipe.models import Recipe
 
 STAGE = make_stage(RANDOM, steps=6, batch_queries=2)
+NEGATIVES, REFRESH = "stages.a.terms.query.negatives", "stages.a.refresh={every_steps: 1"
+JOINT = "train_split={splits: [train, dev]}"
 
-
-def merged(old, new: dict) -> dict:
-    old = old if isinstance(old, dict) else {}
-    nested = {key: merged(old.get(key), value) for key, value in new.items() if isinstance(value, dict)}
-    return {**old, **new, **nested}
-
-
-def drawing(*negatives) -> dict:
-    return {"terms": {"query": {"negatives": negatives}}}
-
-
-# Changes of the stage, changes of the recipe, and what the error says.
-CHECKS = [
-    ({}, {"train_split": "training"}, "train_split names 'training', but .* no such split .*; splits: train"),
+CHECKS = [  # overrides, and what the error says
+    (["train_split=training"], "train_split names 'training', but .* no such split .*; splits: train"),
+    (["final_evaluation.split=[dev, tests]"], r"split names 'tests', .* \(did you mean 'test'\?\); splits:"),
     (
-        {},
-        {"final_evaluation": {"split": ["dev", "tests"]}},
-        r"final_evaluation.split names 'tests', .* split \(did you mean 'test'\?\); splits: train,",
+        ["stages.a.evaluate={every_steps: 2, split: [dev, valid]}"],
+        "evaluate.split names 'valid', .*; splits: train, dev, test; measure no .*: stages.a.evaluate=null$",
     ),
-    (
-        {"evaluate": {"every_steps": 2, "split": ["dev", "valid"]}},
-        {},
-        "evaluate.split names 'valid', but `data` has no such split; splits: train, dev, "
-        "test; measure no checkpoints, .*: stages.a.evaluate=null$",
-    ),
-    (
-        {**drawing("ann"), "refresh": {"every_steps": 1, "query_chunks": 6}},
-        {"train_split": {"splits": ["train", "dev"]}},
-        "stages.a.refresh.query_chunks is 6, but 'dev' has only 5 training queries",
-    ),
-    (drawing({"kind": "random", "num_negatives": 29}), {}, "query train-0 has only 28"),
-    (
-        {**drawing({"kind": "ann", "filters": ["answers"]}), "refresh": {"every_steps": 1}},
-        {},
-        "the queries of split 'train' have no answers",
-    ),
-    (
-        {},
-        {"final_evaluation": {"measures": {"test": ["R@30"]}}},
-        "measure R@30 looks at 30 documents, but final_evaluation.hits is 20; set final_evaluation.hits=30",
-    ),
-    (
-        {},
-        {"data": {"relevance_threshold": 2}},
-        r"relevance_threshold is 2, but measure .* counts grade 1 as relevant; write .*\(rel=2\)",
-    ),
-    ({}, {"data": {"splits": {"dl20": {"topics": "a", "qrels": "b"}}}}, ""),  # the recipe does not name it
-    ({"evaluate": {"every_steps": 2, "measure": "R@200"}}, {}, ""),  # dev is ranked for itself, so deep
+    ([f"{NEGATIVES}=[ann]", REFRESH + ", query_chunks: 6}", JOINT], "is 6, but 'dev' has only 5 training"),
+    ([f"{NEGATIVES}=[{{kind: random, num_negatives: 29}}]"], "query train-0 has only 28"),
+    ([f"{NEGATIVES}=[{{kind: ann, filters: [answers]}}]", REFRESH + "}"], "of split 'train' have no answers"),
+    (["final_evaluation.measures={test: [R@30]}"], "R@30 looks at 30 .*; set final_evaluation.hits=30"),
+    (["data.relevance_threshold=2"], r"is 2, but measure .* counts grade 1 as relevant; write .*\(rel=2\)"),
+    (["data.splits.dl20={topics: a, qrels: b}"], ""),  # the recipe does not name it
+    (["stages.a.evaluate={every_steps: 2, measure: R@200}"], ""),  # dev is ranked for itself, so deep
 ]
 
 
-@pytest.mark.parametrize(("stage", "more", "message"), CHECKS)
-def test_what_a_recipe_asks_for_is_checked_with_its_data(small_recipe, stage, more, message):
-    raw = small_recipe({"a": STAGE}).model_dump(mode="json")
+@pytest.mark.parametrize(("overrides", "message"), CHECKS)
+def test_what_a_recipe_asks_for_is_checked_with_its_data(small_recipe, overrides, message):
+    recipe = changed(small_recipe({"a": STAGE}), *overrides)
+    with pytest.raises(ValueError, match=message) if message else nullcontext():
+        assert len(read_collection(recipe).documents) == 30
 
-    def read() -> int:
-        changed = merged(raw, {**more, "stages": {"a": stage}})
-        return len(read_collection(Recipe.model_validate(changed)).documents)
 
-    if not message:
-        assert read() == 30
-        return
-    with pytest.raises(ValueError, match=message):
-        read()
+@pytest.mark.parametrize(
+    "override",
+    [
+        "final_evaluation.measures=[RR@10, ERR@10]",
+        "stages.a.evaluate={split: test, measure: ERR@10, every_steps: 1}",
+    ],
+)
+def test_grades_are_checked_with_the_measures(small_recipe, monkeypatch, override):
+    monkeypatch.setattr(metrics, "GDEVAL_MAX_GRADE", 0)
+    with pytest.raises(ValueError, match="ERR@10 takes grades up to 0, but split 'test' has grade 1"):
+        read_collection(changed(small_recipe({"a": STAGE}), override))
 
 
 def test_a_missing_ranking_is_reported_before_the_data_is_read(small_recipe, monkeypatch):
-    mix = {"kind": "mix", "sources": ["ann", {"kind": "ranking", "file": "no.trec"}]}
-    recipe = small_recipe({"a": {**STAGE, **drawing(mix), "refresh": {"every_steps": 1}}})
+    mix = f"{NEGATIVES}=[{{kind: mix, sources: [ann, {{kind: ranking, file: no.trec}}]}}]"
+    recipe = changed(small_recipe({"a": STAGE}), mix, REFRESH + "}")
     monkeypatch.setattr(type(recipe.data), "read", lambda *_: pytest.fail("it was read"))
     key = r"`stages\.<stage>\.terms\.<term>\.neg.*\.file`"
     with pytest.raises(FileNotFoundError, match=rf"no file no\.trec, nor no\.trec\.gz; set {key}"):
@@ -87,34 +60,29 @@ def test_a_missing_ranking_is_reported_before_the_data_is_read(small_recipe, mon
 
 
 @pytest.mark.parametrize(
-    ("test", "more", "message"),
+    ("override", "message"),
     [
         (
-            {"measures": ["Success(rel=2)@5", "RR@10"]},
-            {},
+            "final_evaluation.measures=[Success(rel=2)@5, RR@10]",
             r"split 'test' has no judgments: .* only Success@5, .* can measure that, not Success\(rel=2\)@5",
         ),
-        ({}, {"train_split": "test"}, "split 'test', on which the recipe trains .* has no judgments"),
-        ({}, {"stages": {"a": {"evaluate": {"split": "test", "every_steps": 1}}}}, "trains or evaluates"),
+        ("train_split=test", "split 'test', on which the recipe trains .* has no judgments"),
+        ("stages.a.evaluate={split: test, every_steps: 1}", "trains or evaluates"),
     ],
 )
-def test_questions_with_answers_alone_are_tested_on_by_the_answers(asked_recipe, test, more, message):
+def test_questions_with_answers_alone_are_tested_on_by_the_answers(asked_recipe, override, message):
     recipe = asked_recipe({"a": STAGE}, {"hits": 10, "measures": ["Success@5"]})
     assert read_collection(recipe).split("test").queries.ids == ["0", "1", "2", "3"]
-    changes = merged({"final_evaluation": test}, more)
     with pytest.raises(ValueError, match=message):
-        read_collection(Recipe.model_validate(merged(recipe.model_dump(mode="json"), changes)))
+        read_collection(changed(recipe, override))
 
 
 def test_the_documents_template_is_checked_when_the_first_is_read(small_recipe, tmp_path):
     recipe, corpus = small_recipe({"a": STAGE}, cache=str(tmp_path / "cache")), tmp_path / "corpus.jsonl"
     corpus.write_text(recipe.data.corpus.read_text() + "no JSON, which is never come to\n")
-    changes = {
-        "data": {"corpus": str(corpus)},
-        "encoder": {"tokenization": {"document": {"template": "{url} {text}"}}},
-    }
+    template = "encoder.tokenization.document.template='{url} {text}'"
     with pytest.raises(ValueError, match="no field url; fields: title, text"):
-        stored_collection(Recipe.model_validate(merged(recipe.model_dump(mode="json"), changes)))
+        stored_collection(changed(recipe, f"data.corpus={corpus}", template))
     assert list((tmp_path / "cache").rglob("*.*")) == []
 
 

@@ -1,12 +1,14 @@
+import json
+
 import pytest
 from helpers.small_set import ONE_STEP
+from helpers.stages import changed
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.pipeline import preparation as prepare
 from pyserini_ance.pipeline.preparation import stored_collection
 from pyserini_ance.pipeline.preparation_report import prepare_data
 from pyserini_ance.pyserini_bridge import bm25
-from pyserini_ance.recipe.models import Bm25, Recipe
 
 PUBLISHED = {"documents": 30, "train queries": 15, "train used": 15, "train judgments": 16, "dl20 used": 54}
 
@@ -16,8 +18,8 @@ def recipe(small_recipe, tmp_path):
     return small_recipe({"a": ONE_STEP}, cache=str(tmp_path / "cache"))
 
 
-def with_official(recipe, official):
-    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"official": official})})
+def official(counts: dict) -> str:
+    return f"data.official={json.dumps(counts)}"
 
 
 def cells(report: str, part: str) -> list[str]:
@@ -30,30 +32,25 @@ def cells(report: str, part: str) -> list[str]:
 
 
 def test_the_table_shows_what_was_read(recipe):
-    report = prepare_data(with_official(recipe, PUBLISHED))
-    assert (
-        cells(report, "documents")[:3] == ["documents", "30", "30"]
-        and cells(report, "documents")[-1] == "30 documents"
-    )
+    report = prepare_data(changed(recipe, official(PUBLISHED)))
+    assert cells(report, "documents")[:3] == ["documents", "30", "30"]
+    assert cells(report, "documents")[-1] == "30 documents"
     published = "15 queries, 15 queries with a relevant document, 16 judgments"
     assert cells(report, "train") == ["train", "15", "15", "16", "165", "13", "0.0 % at 24", "-", published]
-    assert (
-        "seconds: reading and checking " in report and f"; runs take the data from {recipe.cache}" in report
-    )
-    assert "warning" not in report
+    assert "seconds: reading and checking " in report and "warning" not in report
+    assert f"; runs take the data from {recipe.cache}" in report
 
 
 def test_texts_that_characters_cut_are_counted(recipe):
-    tokenization = recipe.encoder.tokenization.model_copy(update={"max_characters": 35})
-    encoder = recipe.encoder.model_copy(update={"tokenization": tokenization})
-    report = prepare_data(recipe.model_copy(update={"encoder": encoder}))
+    report = prepare_data(changed(recipe, "encoder.tokenization.max_characters=35"))
     assert cells(report, "train")[6] == "0.0 % at 24"
     assert cells(report, "documents")[6] == "0.0 % at 32, 40.0 % at 35 characters (max_characters)"
 
 
 def test_counts_that_differ_from_the_published_ones_are_warned_of(recipe):
-    other = with_official(recipe, {"documents": 31, "train queries": 14, "train judgments": 16})
-    warnings = [line for line in prepare_data(other).splitlines() if line.startswith("warning")]
+    other = official({"documents": 31, "train queries": 14, "train judgments": 16})
+    report = prepare_data(changed(recipe, other))
+    warnings = [line for line in report.splitlines() if line.startswith("warning")]
     assert warnings == [
         "warning: documents: 30 documents were read, 31 are published; was a download, or its "
         "unpacking, interrupted?",
@@ -69,17 +66,16 @@ def test_skipped_data_counts_as_read_and_is_reported_again(recipe, tmp_path, cap
     qrels.write_text(
         recipe.data.splits["train"].qrels.read_text() + "train-0 0 nowhere 1\nextra 0 red-apple 0\n"
     )
-    raw = with_official(recipe, {"documents": 31}).model_dump(mode="json")
-    raw["data"] |= {"skip": ["unknown_ids", "empty_documents"], "corpus": str(corpus)}
-    raw["data"]["splits"]["train"] |= {"topics": str(topics), "qrels": str(qrels)}
-    changed = Recipe.model_validate(raw)
-    report = prepare_data(changed)
+    files = [f"data.corpus={corpus}", f"data.splits.train={{topics: {topics}, qrels: {qrels}}}"]
+    skip = "data.skip=[unknown_ids, empty_documents]"
+    skipping = changed(recipe, official({"documents": 31}), skip, *files)
+    report = prepare_data(skipping)
     left = "1 judgments of unknown ids, 1 queries without positives, 1 judgments of queries without positives"
     assert cells(report, "train")[:4] == ["train", "16", "15", "18"] and cells(report, "train")[7] == left
     assert cells(report, "documents")[:3] == ["documents", "31", "30"] and "warning" not in report
     assert cells(report, "documents")[-2:] == ["1 documents without text", "31 documents"]
     caplog.clear()
-    stored_collection(changed)
+    stored_collection(skipping)
     assert sorted(caplog.messages) == sorted(
         ["skipped: 1 documents without text"]
         + [f"skipped: 1 train {what.removeprefix('1 ')}" for what in left.split(", ")]
@@ -89,23 +85,19 @@ def test_skipped_data_counts_as_read_and_is_reported_again(recipe, tmp_path, cap
 def test_documents_that_the_template_leaves_blank_are_warned_of(recipe, tmp_path):
     corpus, added = tmp_path / "corpus.jsonl", '{"id": "x", "title": "the tiger", "text": ""}\n'
     corpus.write_text(recipe.data.corpus.read_text() + added)
-    raw = recipe.model_dump(mode="json")
-    raw["data"]["corpus"] = str(corpus)
-    raw["encoder"]["tokenization"]["document"]["template"] = "document: {text}"
+    template = "encoder.tokenization.document.template='document: {text}'"
     expected = (
         "1 of 31 documents are encoded as empty texts by the template 'document: {text}', such as 'x' (title "
         "has text, but is not in the template)"
     )
-    assert prepare_data(Recipe.model_validate(raw)).count(expected) == 1
+    assert prepare_data(changed(recipe, f"data.corpus={corpus}", template)).count(expected) == 1
 
 
 def test_all_missing_files_are_reported_at_once_with_their_origins(recipe, tmp_path):
     files = {"gone.tsv": "https://example.org/gone.tsv.gz (training queries)"}
-    raw = with_official(recipe, files).model_dump(mode="json")
-    raw["data"]["corpus"] = str(tmp_path / "nowhere")
-    raw["data"]["splits"]["train"]["topics"] = str(tmp_path / "gone.tsv")
+    missing = [f"data.corpus={tmp_path}/nowhere", f"data.splits.train.topics={tmp_path}/gone.tsv"]
     with pytest.raises(FileNotFoundError) as error:
-        prepare_data(Recipe.model_validate(raw))
+        prepare_data(changed(recipe, official(files), *missing))
     lines = str(error.value).splitlines()
     assert lines[0].startswith("2 of 5 files of the recipe do not exist")
     assert lines[1] == f"  data.corpus: {tmp_path}/nowhere"
@@ -127,7 +119,7 @@ def test_bm25_ranks_too(recipe, monkeypatch):
 
     monkeypatch.setattr(bm25, "retrieve", retrieve)
     monkeypatch.setattr(prepare, "check_tools", lambda recipe: None)
-    report = prepare_data(recipe.model_copy(update={"bm25": Bm25()}))
+    report = prepare_data(changed(recipe, "bm25={}"))
     assert asked == [(5, 20)] and ", BM25 " in report
 
 

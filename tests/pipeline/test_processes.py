@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.run_outcome import outcome, without_times
+from helpers.stages import changed
 from safetensors.numpy import load_file
 
 from pyserini_ance.negatives.table import NegativeTable
@@ -53,10 +54,8 @@ def recipe(small_recipe, tmp_path_factory):
 
     def write(stages: dict, dropout: float | None = None, **more) -> Path:
         path = folder / f"{len(list(folder.iterdir()))}.yaml"
-        made = small_recipe(stages, **more)
-        path.write_text(
-            dump(made.model_copy(update={"encoder": made.encoder.model_copy(update={"dropout": dropout})}))
-        )
+        set_dropout = "encoder.dropout=" + ("null" if dropout is None else str(dropout))
+        path.write_text(dump(changed(small_recipe(stages, **more), set_dropout)))
         return path
 
     return write

@@ -11,7 +11,7 @@ from helpers.waiting import until
 from pyserini_ance.distributed.world import World
 from pyserini_ance.pipeline import refresher_process
 from pyserini_ance.pipeline.refresher_process import (
-    check_refresher,
+    check_subprocesses,
     refresh_command,
     refresher_command,
     refresher_device,
@@ -24,6 +24,7 @@ from pyserini_ance.recipe.models import Recipe, RefresherProcess
 from pyserini_ance.runs.generation import RefreshRequest
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.executors import AsyncExecutor
+from pyserini_ance.trainer.losses.nll import Nll
 
 STAGE = make_stage({"kind": "ann"}, steps=20, refresh={"every_steps": 5})
 ASYNC = {**STAGE, "refresh": {"every_steps": 5, "mode": "async"}}
@@ -75,10 +76,24 @@ def program(monkeypatch):
 )
 def test_gpus_that_the_refresher_lacks_are_missed_before_training(monkeypatch, settings, gpus, is_refused):
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
-    check_refresher(recipe(STAGE, **settings))  # never starts
+    check_subprocesses(recipe(STAGE, **settings))  # never starts
     message = rf"refresher\.device .* torch sees {gpus} GPUs\. Set refresher"
     with pytest.raises(SettingError, match=message) if is_refused else nullcontext():
-        check_refresher(recipe(ASYNC, **settings))
+        check_subprocesses(recipe(ASYNC, **settings))
+
+
+class Own(Nll):
+    kind: str = "__main__:Own"
+
+
+def test_a_class_of_the_program_itself_is_missed_before_training(monkeypatch):
+    monkeypatch.setattr("__main__.Own", Own, raising=False)
+    terms = {"query": {"negatives": [{"kind": "ann"}], "loss": "__main__:Own"}}
+    check_subprocesses(recipe({**STAGE, "terms": terms}))
+    with_teacher = recipe({**STAGE, "terms": terms}).model_copy(update={"teachers": {"ranker": None}})
+    for needing in (recipe({**ASYNC, "terms": terms}), with_teacher):
+        with pytest.raises(SettingError, match="__main__:Own is a class in the program .*; move it into a"):
+            check_subprocesses(needing)
 
 
 @pytest.mark.parametrize(

@@ -51,50 +51,36 @@ def run(derived, tiny_bert, server, tmp_path_factory):
     return run
 
 
-def first_of_bm25(derived: Path) -> dict:
-    return {
-        "kind": "ranking",
-        "file": str(derived / "msmarco-passage" / "bm25.dl19.top20.trec"),
-        "top_k": 20,
-        "on_shortage": "fill_random",
-    }
-
-
-def rows(folder: Path) -> dict[str, dict]:
-    return {row["row"]: row for row in read_json(folder / "measures.json")["rows"]}
+def graded(derived: Path, folder: Path, qrels: str) -> dict[str, dict[str, int]]:
+    """The sample's own judgments of the topics, as far as the sample has their documents."""
+    if qrels.endswith(".json"):
+        questions = json.loads((derived / qrels).read_text())
+        return {str(n): {one["positive_ctxs"][0]["passage_id"]: 1} for n, one in enumerate(questions)}
+    (topics,), (judged,) = folder.glob("topics.*.tsv"), folder.glob("qrels.*.txt")
+    asked = {line.split("\t")[0] for line in topics.read_text().splitlines()}
+    known, found = {line.split()[2] for line in judged.read_text().splitlines()}, {}
+    for query, _, document, grade in map(str.split, (derived / qrels).read_text().splitlines()):
+        if query in asked and document in known:
+            found.setdefault(query, {})[document] = int(grade)
+    return found
 
 
 @pytest.mark.parametrize(
-    ("name", "row", "split", "qrels", "measures"),
+    ("name", "split", "qrels", "measures"),
     [
-        # Graded judgments, as far as the sample has their passages.
-        ("trec-dl", "ance", "dl19", "msmarco-passage/2019qrels-pass.txt", "nDCG@10 RR(rel=2)@10 AP(rel=2)"),
-        ("msmarco-doc", "ance", "test", "msmarco-doc/qrels.test.tsv", "RR@100 nDCG@10 R@100"),
+        ("trec-dl", "dl19", "msmarco-passage/2019qrels-pass.txt", "nDCG@10 RR(rel=2)@10 AP(rel=2)"),
+        ("msmarco-doc", "test", "msmarco-doc/qrels.test.tsv", "RR@100 nDCG@10 R@100"),
+        ("nq", "test", "dpr/biencoder-nq-test.json", "Success@1 Success@20 Success@100"),
     ],
 )
-def test_judged_sets(run, derived, name, row, split, qrels, measures):
-    """The table's measures by ir-measures, of the run's file and the sample's own judgments."""
-    folder = run(name, first_of_bm25(derived) if name == "trec-dl" else {"kind": "random"})
-    assert list(rows(folder)) == ["untrained", "bm25-neg", "ance"]
-    ranked = read_run(folder / f"run.{split}.trec")
-    asked = {line.split("\t")[0] for line in (folder / f"topics.{split}.tsv").read_text().splitlines()}
-    known, graded = {line.split()[2] for line in (folder / f"qrels.{split}.txt").read_text().splitlines()}, {}
-    for query, _, document, grade in map(str.split, (derived / qrels).read_text().splitlines()):
-        if query in asked and document in known:
-            graded.setdefault(query, {})[document] = int(grade)
+def test_the_tables_measures_are_those_of_ir_measures(run, derived, name, split, qrels, measures):
+    ranked = {"kind": "ranking", "file": str(derived / "msmarco-passage" / "bm25.dl19.top20.trec")}
+    bm25 = {**ranked, "top_k": 20, "on_shortage": "fill_random"}
+    folder = run(name, bm25 if name == "trec-dl" else {"kind": "random"})
+    rows = read_json(folder / "measures.json")["rows"]
+    assert [row["row"] for row in rows] == ["untrained", *load(f"samples/{name}").recipe.stages]
     parsed = [ir_measures.parse_measure(measure) for measure in measures.split()]
-    expected = {str(m): value for m, value in ir_measures.calc_aggregate(parsed, graded, ranked).items()}
-    assert {measure: rows(folder)[row][measure] for measure in expected} == pytest.approx(expected)
-    assert name == "trec-dl" or (len(ranked) == 20 and all(len(found) == 100 for found in ranked.values()))
-
-
-def test_natural_questions(run, derived):
-    folder = run("nq", {"kind": "random"})
-    found = rows(folder)["dpr"]
-    questions = json.loads((derived / "dpr" / "biencoder-nq-test.json").read_text())
-    ranked = read_run(folder / "run.test.trec")
-    gold = [one["positive_ctxs"][0]["passage_id"] for one in questions]
-    best = [sorted(ranked[str(n)], key=ranked[str(n)].get, reverse=True) for n in range(len(gold))]
-    for cutoff in (1, 20, 100):
-        expected = sum(id in hits[:cutoff] for id, hits in zip(gold, best, strict=True)) / len(gold)
-        assert found[f"Success@{cutoff}"] == pytest.approx(expected)
+    found = read_run(folder / f"run.{split}.trec")
+    values = ir_measures.calc_aggregate(parsed, graded(derived, folder, qrels), found)
+    expected = {str(measure): value for measure, value in values.items()}
+    assert {measure: rows[-1][measure] for measure in expected} == pytest.approx(expected)

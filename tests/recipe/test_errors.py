@@ -7,7 +7,7 @@ from pyserini_ance.recipe.load import load
 from .conftest import refused
 
 ANN = "stages.only.terms.query.negatives=[{kind: ann}]"
-STAGE = "steps: 1, batch_queries: 1, optimizer: {learning_rate: 1}"
+STAGE = "steps: 1, batch_queries: 2, optimizer: {learning_rate: 1}"
 IN_BATCH = "terms: {q: {in_batch_negatives: true}}"
 NEXT = f"stages.next={{{STAGE}, {IN_BATCH}"
 FIRST = "{kind: ann}], refresh: {every_steps: 10}"
@@ -74,6 +74,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (refresh("query_chunks: 2, positives_top_k: 3"), "remove one of them"),
     ("stages.only.evaluate={every_steps: 4, patience: 2, keep_best: false}", "it needs keep_best: true"),
     ("stages.only.evaluate={every_steps: 4, adopt: when_ready}", "only: evaluate.adopt is set, but a sync "),
+    (f"{NEXT.replace('queries: 2', 'queries: 1')}}}", "next: batch_queries is 1, but terms.q has no other"),
     (f"{DISTIL}.teacher=hybrid", "loss `nll` uses no teacher; set loss: kl or margin_mse"),
     (f"{DISTIL}.loss=kl", "loss `kl` follows a teacher's scores; name one: `teacher: {kind: hybrid}`"),
     (distil("in_batch_negatives: true"), "give the in-batch negatives a term of their own"),
@@ -127,7 +128,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     ("train_split={splits: ['n q', a]}", "train_split: merged splits have names without blanks and colons"),
     ("train_split={splits: nq, sampling: equal}", "sampling: equal, but 'nq' is the only split; list more"),
     ("train_split={splits: [a, b, c], sampling: equal}", "only.batch_queries: 4 is not a multiple of 3"),
-    ("final_evaluation.split={}", "final_evaluation.split: expected the name of a split, or a list of diff"),
+    ("final_evaluation.split=5", "final_evaluation.split: expected the name of a split, or a list of diff"),
     ("final_evaluation.split=dl/19", "split 'dl/19': files are named after splits"),
     ("data.keep_unjudged=[dev]", "keep_unjudged: split 'dev' is evaluated, held out from, or not trained on"),
     (["data.keep_unjudged=[train]", *refresh("query_chunks: 2")], "query_chunks: data.keep_unjudged kee"),

@@ -9,7 +9,7 @@ stages:
   only: {init_from: {folder: runs/x, stage: y}}
   then:
     steps: 1
-    batch_queries: 1
+    batch_queries: 2
     optimizer: {learning_rate: 1}
     terms: {query: {in_batch_negatives: true}}
     init_from: {stage: only}

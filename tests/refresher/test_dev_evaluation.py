@@ -9,7 +9,6 @@ from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Encoding
 from pyserini_ance.recipe.refresh_settings import Evaluate
 from pyserini_ance.refresher.dev_evaluation import evaluate_on_dev
-from pyserini_ance.vectors.encoding import ShardedVectors
 
 DOCUMENTS = 400
 # query 0: documents 300 (grade 2) and 301; query 1: document 302, and 303 judged not relevant; query 2:
@@ -35,7 +34,7 @@ class GivenScores(Snapshot):
         assert split == "dev"
         return np.eye(3, dtype=np.float32)[rows]
 
-    def encode_documents(self, rows: np.ndarray) -> tuple[np.ndarray, None]:
+    def encode_documents(self, rows: np.ndarray, from_all: bool) -> tuple[np.ndarray, None]:
         self.sampled = rows
         return self.document_vectors[rows], None
 
@@ -101,29 +100,3 @@ def test_each_split_has_its_own_value(snapshot):
     values = evaluate_on_dev(both, Evaluate(every_steps=1, split=["one", "two"]), seed=0)
     assert values == pytest.approx({"one": (1 / 3 + 1 / 2) / 2, "two": 0})
     assert evaluate_on_dev(both, Evaluate(every_steps=1, split=["one"]), seed=0) == {"one": values["one"]}
-
-
-class GivenTexts(GivenScores):
-    """Its vectors are split over the processes like encoded ones."""
-
-    def __init__(self, scores: np.ndarray, world: World):
-        super().__init__(scores)
-        self.world = world
-        self.document_vectors = ShardedVectors.split(self.document_vectors, world)
-
-
-def measured(world: World, scores: np.ndarray, settings: list[Evaluate]) -> list[float]:
-    return [
-        evaluate_on_dev(GivenTexts(scores, world), one, seed)["dev"] for one in settings for seed in range(3)
-    ]
-
-
-@pytest.mark.parametrize("size", [2, 3])
-def test_processes_measure_what_one_does(run_processes, size):
-    scores = np.random.default_rng(0).integers(-5, 6, (3, DOCUMENTS)).astype(float)
-    scores[[0, 0, 1, 2], [300, 301, 302, 399]] = [5, 6, 5, 3]
-    samples = ({}, {"sample_documents": 50}, {"sample_documents": 50, "queries": 2})
-    each = [(measure, sample) for measure in ("RR@10", "nDCG@10", "R@200") for sample in samples]
-    settings = [Evaluate(every_steps=1, measure=measure, **sample) for measure, sample in each]
-    alone = measured(World(), scores, settings)
-    assert run_processes(size, measured, scores, settings) == [alone] * size and len(set(alone)) > 6

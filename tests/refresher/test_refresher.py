@@ -8,6 +8,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.negatives import snapshot as snapshots
 from pyserini_ance.negatives.filters.duplicates import Duplicates
+from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PER_ANCHOR
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Recipe
@@ -191,6 +192,38 @@ def test_mining_and_measuring_a_checkpoint_share_one_encoding(made, encodings):
     assert "encode_documents" not in made.dev(first)["seconds"] and len(encodings) == 1
     made.dev(second)
     assert len(encodings) == 2 and made.dev(first)["value"] != made.dev(second)["value"]
+
+
+READY = {"every_steps": 2, "mode": "async", "adopt": "when_ready"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sampled"),
+    [
+        ({}, 0),  # the tables of this step need all vectors
+        ({"trainable": "query_tower"}, 0),
+        ({"refresh": {"every_steps": 3}}, 20),
+        ({"refresh": READY}, 20),  # newer tables may replace those of this step
+    ],
+)
+def test_how_a_dev_sample_is_encoded_does_not_depend_on_what_is_there(
+    small_recipe, tmp_path, monkeypatch, changes, sampled
+):
+    evaluate = {**STAGE["evaluate"], "sample_documents": 20}
+    made = Made(small_recipe({"a": {**STAGE, "evaluate": evaluate, **changes}}), tmp_path)
+    checkpoint, encode_some, documents = made.checkpoint(2), snapshots.encode_some, []
+
+    def counted(encoder, tokens, rows, side, *rest):
+        documents.append(len(rows) if side == "document" else 0)
+        return encode_some(encoder, tokens, rows, side, *rest)
+
+    monkeypatch.setattr(snapshots, "encode_some", counted)
+    made.dev(checkpoint)
+    assert sum(documents) == sampled
+    Snapshot.of(checkpoint, made.data, made.recipe.encoding, made.run, World()).document_vectors[:]
+    next(made.run.evaluations.iterdir()).unlink()
+    made.dev(checkpoint)
+    assert sum(documents) == 2 * sampled
 
 
 def test_what_is_worked_on_is_not_removed(made, monkeypatch):

@@ -2,6 +2,7 @@ import json
 import math
 
 import pytest
+from helpers.stages import changed
 
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.reports.run_history import RunHistory, Series, dev_curve
@@ -135,9 +136,6 @@ def test_seconds_of_cross_encoders_are_a_part(history):
 
 
 def test_mining_in_another_process_takes_none_of_the_runs_seconds(history):
-    refresh = history.recipe.stages["ance"].refresh.model_copy(update={"mode": "async"})
-    stage = history.recipe.stages["ance"].model_copy(update={"refresh": refresh})
-    stages = {**history.recipe.stages, "ance": stage}
-    history.recipe = history.recipe.model_copy(update={"stages": stages})
+    history.recipe = changed(history.recipe, "stages.ance.refresh.mode=async")
     seconds = history.seconds(None)
     assert seconds["mining: search"] == 1.0 and seconds["waiting for and reading tables"] == 5.5

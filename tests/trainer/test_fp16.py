@@ -7,8 +7,10 @@ import torch
 from helpers.stage_fixture import Training
 
 from pyserini_ance.pipeline.experiment import check_device
+from pyserini_ance.recipe.term import Term
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer.callbacks import TrainerCallback
+from pyserini_ance.trainer.objective import Counts
 from pyserini_ance.trainer.step_report import LossNotFinite, StepReport
 
 TERMS = {
@@ -81,9 +83,8 @@ def test_a_resumed_stage_goes_on_with_the_scale(small_recipe, tmp_path, in_fp16)
 
 
 def report(loss: float, grad_norm: float, scale: float | None) -> StepReport:
-    recipe_term = type("Term", (), {"weight": 1.0})()
-    made = StepReport(3, {"query": recipe_term})
-    made.add({"query": torch.tensor(loss)}, {}, 1.0)
+    made = StepReport(3, {"query": Term.model_validate(TERMS["query"])})
+    made.add({"query": torch.tensor(loss)}, Counts(), 1.0)
     made.send(torch.tensor(grad_norm), None if scale is None else torch.tensor(scale))
     return made
 

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
+from helpers.stages import changed
 from helpers.step_gradients import compute_gradients, gradients_of, vector_alone
 
 from pyserini_ance.distributed.world import World
@@ -136,7 +137,7 @@ def test_vectors_that_a_gpu_has_no_room_for_are_searched_block_by_block(
     recipe, start, tmp_path, monkeypatch, caplog
 ):
     recipe = with_terms(recipe, "replaced")
-    recipe = recipe.model_copy(update={"encoding": recipe.encoding.model_copy(update={"search": "torch"})})
+    recipe = changed(recipe, "encoding.search=torch")
     data = tokenize(recipe, read_collection(recipe))
     held = fixed(recipe, data, start, tmp_path)
     monkeypatch.setattr("pyserini_ance.vectors.search.has_room", lambda *_: False)
@@ -178,10 +179,8 @@ def compressed(world, recipe, folder, scratch) -> tuple:
 
 
 def test_a_compressed_index_retrieves_and_the_vectors_score(recipe, start, tmp_path, run_processes):
-    term = recipe.stages["a"].terms["replaced"]
-    source = term.negatives[0].model_copy(update={"index": "IVF1,PQ4x4"})
-    recipe = with_terms(recipe, "replaced")
-    recipe.stages["a"].terms["replaced"] = term.model_copy(update={"negatives": (source,)})
+    index = "stages.a.terms.replaced.negatives.0.index='IVF1,PQ4x4'"
+    recipe = changed(with_terms(recipe, "replaced"), index)
     qrels = read_collection(recipe).split("train").qrels
     results = run_processes(2, compressed, recipe, start.folder, tmp_path)
     for negatives, found, rows, vectors, stored in results:

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.term import Term
 from pyserini_ance.trainer.batch import Batch, TermRows
 from pyserini_ance.trainer.losses.base import Loss
-from pyserini_ance.trainer.objective import term_losses, weighted_sum
+from pyserini_ance.trainer.objective import Counts, term_losses, weighted_sum
 
 NONE = PADDING
 RANDOM = {"kind": "random"}
@@ -105,13 +106,40 @@ def test_false_negatives_are_counted_positives_are_not_among_them():
     both = {"query": {**settings, "false_negative_margin": 0.1}, "plain": settings}
     terms = {name: Term.model_validate(term) for name, term in both.items()}
     batch.terms["plain"] = batch.terms["query"]
-    ignored: dict[str, torch.Tensor] = {}
-    losses = term_losses(terms, batch, anchor_sets, vectors, ignored=ignored)
-    assert {name: int(count) for name, count in ignored.items()} == {"query": 3}
+    counts = Counts()
+    losses = term_losses(terms, batch, anchor_sets, vectors, counts=counts)
+    assert {name: int(count) for name, count in counts.ignored.items()} == {"query": 3}
+    assert {name: int(count) for name, count in counts.compared.items()} == {"query": 1, "plain": 2}
     first = (math.log(1 + math.exp(5.05 - 1)) + math.log(1 + math.exp(0.05))) / 2
     assert losses["query"].item() == pytest.approx(first / 2, rel=1e-5)  # query 1 has no negative left
     (gradient,) = torch.autograd.grad(losses["query"], vectors["query"])
     assert gradient.isfinite().all() and gradient[1] == 0
+
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("negatives", "settings", "scored", "compared"),
+    [
+        ([[2, 3], [4, 5]], {"negatives": [RANDOM]}, None, 2),
+        ([[NONE, NONE], [4, NONE]], {"negatives": [RANDOM]}, None, 1),
+        ([[], []], {"in_batch_negatives": True}, None, 0),  # both queries have the same positive
+        ([[2, 3], [4, 5]], {"negatives": [RANDOM], "false_negative_margin": -99}, None, 0),
+        # A teacher's scores of the positive and of two negatives.
+        ([[2, 3], [4, 5]], {"negatives": [RANDOM]}, [[1, 2, 3], [1, NAN, 2]], 2),
+        ([[2, 3], [4, 5]], {"negatives": [RANDOM]}, [[NAN, 2, 3], [1, NAN, NAN]], 0),
+    ],
+)
+def test_anchors_with_something_to_compare_are_counted(negatives, settings, scored, compared):
+    batch, counts = batch_of([0, 1], [[0], [0]], negatives), Counts()
+    if scored:
+        settings = {**settings, "loss": "kl", "teacher": "hybrid"}
+        batch.terms["query"] = replace(batch.terms["query"], teacher=np.array(scored, np.float32))
+    anchor_sets = {"query": AnchorSet(Split("train", None, qrels_of([0], [0])), "query", 100)}
+    vectors = {side: torch.ones(len(batch.unique(side)), 4) for side in ("query", "document")}
+    term_losses({"query": Term.model_validate(settings)}, batch, anchor_sets, vectors, counts=counts)
+    assert int(counts.compared["query"]) == compared
 
 
 def test_false_negatives_among_live_candidates_are_ignored():
@@ -122,10 +150,10 @@ def test_false_negatives_among_live_candidates_are_ignored():
     settings = {"negatives": [{"kind": "live", "top_k": 3}], "loss": {"kind": "ranknet"}}
 
     def loss(batch: Batch, **more) -> tuple[float, dict]:
-        ignored: dict[str, torch.Tensor] = {}
+        counts = Counts()
         vectors = {"query": torch.ones(2, 1), "document": documents[batch.unique("document")]}
         terms = {"query": Term.model_validate({**settings, **more})}
-        return term_losses(terms, batch, anchor_sets, vectors, ignored=ignored)["query"].item(), ignored
+        return term_losses(terms, batch, anchor_sets, vectors, counts=counts)["query"].item(), counts.ignored
 
     masked, ignored = loss(batch_of([0, 1], [[], []], candidates), false_negative_margin=0.1)
     assert int(ignored["query"]) == 2  # 2 above 0, and 4 above 5; not 6, which is within the margin

@@ -12,7 +12,7 @@ def stage(
     steps: int, warmup_steps: int = 0, decay: str = "linear", horizon: int | None = None, **schedule
 ) -> Stage:
     """`schedule`: further keys of `lr_schedule`."""
-    settings = {"steps": steps, "batch_queries": 1, "terms": {"query": {"in_batch_negatives": True}}}
+    settings = {"steps": steps, "batch_queries": 2, "terms": {"query": {"in_batch_negatives": True}}}
     lr_schedule = {"kind": decay, "warmup_steps": warmup_steps, "total_steps": horizon, **schedule}
     return Stage.model_validate({**settings, "optimizer": {"learning_rate": 8.0}, "lr_schedule": lr_schedule})
 

@@ -17,7 +17,7 @@ from pyserini_ance.runs.generation import mined_sources, publish_evaluation, pub
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines, write_json
-from pyserini_ance.storage.publish import MANIFEST, publishing
+from pyserini_ance.storage.publish import publishing
 from pyserini_ance.trainer.executors import AsyncExecutor
 from pyserini_ance.trainer.products import Refreshes
 from pyserini_ance.trainer.refresh import AdoptionLog
@@ -58,7 +58,8 @@ class Stopped:
                 key: NegativeTable("query", "document", *arrays, source.kind)
                 for key, source in mined_sources(self.stage, dynamic_only=step > 0).items()
             }
-            reports = {table_name(key): {**report, "new_share": None, "dropped": {}} for key in tables}
+            report |= {"short_queries": 0, "new_share": None, "dropped": {}}
+            reports = {table_name(key): report for key in tables}
             about = {"stage": "a", "step": step, "weights": self.weights[step], **IDENTITY}
             folder = self.run.generation("a", step)
             publish_generation(folder, tables, reports, {"search": 0.5}, about, {}, {})
@@ -157,28 +158,6 @@ def test_adoptions_in_the_runs_own_log_are_not_decided_twice(stopped, mode, newe
     assert in_use(adoption) == {KEY: newest}
     assert [step for _, step in decided(made)] == recorded
     assert next(r["step"] for r in read_json_lines(made.run.metrics)) == 5
-
-
-def test_a_stage_without_a_checkpoint_begins_at_its_beginning(stopped):
-    made = stopped(LATE)
-    made.trained(0, 1)
-    found, adoption = made.resume()
-    assert found is None and adoption.negatives.tables == {} and opened(adoption) == []
-    assert read_json_lines(made.run.metrics) == []
-
-
-def test_it_goes_on_from_the_newest_complete_checkpoint_and_forgets_what_came_after(stopped):
-    made = stopped(LATE)
-    made.checkpoints(0, 4, 8, best_step=4, best_value=0.5, since_best=1)
-    made.checkpoints(12)
-    (made.run.checkpoint("a", 12) / MANIFEST).unlink()  # killed while it was being written
-    made.mined(0)
-    made.adopted((0, 0))
-    made.trained(*range(12))
-    found, adoption = made.resume()
-    assert found == (TrainingProgress("a", 8, 4, 0.5, 1), Checkpoint.open(made.run.checkpoint("a", 8)))
-    assert [record["step"] for record in read_json_lines(made.run.metrics)] == list(range(8))
-    assert in_use(adoption) == {STATIC: 0, KEY: 0}
 
 
 def test_the_tables_in_use_at_the_checkpoint_are_taken_up_not_later_ones(stopped):

@@ -30,6 +30,16 @@ def training(small_recipe, tmp_path):
     return lambda terms, **stage: Training(small_recipe, tmp_path, terms, **stage)
 
 
+def test_a_term_that_trains_nothing_is_said_once(training, caplog):
+    """A margin that ignores all negatives, as a batch of one text would."""
+    masked = {"query": {**RANDOM["query"], "false_negative_margin": -1e9}}
+    made = training({**RANDOM, "masked": masked["query"]}, steps=3)
+    made.train()
+    said = [record.getMessage() for record in caplog.records if "trains nothing" in record.getMessage()]
+    assert len(said) == 1 and said[0].startswith("stage a, step 0: none of the 4 anchors of term masked has")
+    assert [record["without_negatives"] for record in made.metrics("step")] == [["masked"]] * 3
+
+
 def test_each_refresh_that_fills_up_at_random_says_so_once(training, caplog):
     filters = [{"kind": "max_score", "max_score": -1e9}]
     source = {"kind": "ann", "top_k": 5, "filters": filters, "on_shortage": "fill_random"}

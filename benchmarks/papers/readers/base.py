@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from pyserini_ance.encoders.batching import length_sorted_batches
-from pyserini_ance.encoders.family import quiet_transformers
+from pyserini_ance.encoders.weights import load_weights
 from pyserini_ance.recipe.components import Component
 
 
@@ -55,15 +55,8 @@ class Reader(Component):
 
 
 def load_model(model_class: Any, name: str, device: str) -> Any:
-    """Load a model of transformers in float32, in evaluation mode.
-
-    Without these arguments transformers would use the precision of the file, and random weights for a missing
-    head.
-    """
-    import torch
-
-    quiet_transformers()
-    model, info = model_class.from_pretrained(name, dtype=torch.float32, output_loading_info=True)
+    """Load a model of transformers in float32, in evaluation mode."""
+    model, info = load_weights(model_class, name)
     if missing := sorted(info["missing_keys"]):
         raise ValueError(
             f"{name} lacks {len(missing)} weights of {model_class.__name__}, such as {missing[0]}: it was "

@@ -229,7 +229,8 @@ class StudiedRun:
 
     def document_vectors(self, documents: np.ndarray) -> np.ndarray:
         """(R, D) the result's vectors of `documents` (R,); of several passages, their mean."""
-        vectors, passages = self.result.encode_documents(documents)
+        has_all = "document_vectors" in vars(self.result)
+        vectors, passages = self.result.encode_documents(documents, from_all=has_all)
         if passages is None:
             return vectors
         return np.add.reduceat(vectors, passages.offsets[:-1]) / np.diff(passages.offsets)[:, None]

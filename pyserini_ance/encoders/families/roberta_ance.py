@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.encoders import family, released
+from pyserini_ance.encoders import family, released, weights
 from pyserini_ance.encoders.family import Family, Switch, Tower, at
 from pyserini_ance.encoders.layer_reduction import reduce_layers
 
@@ -96,7 +96,7 @@ class RobertaAnce(Family):
         torch.save(state, folder / "pytorch_model.bin")
 
     def _read(self, source: str, form: released.Form | None, head_required: bool) -> RobertaAnceTower:
-        family.quiet_transformers()
+        weights.quiet_transformers()
         model_class: Any = _model_class()
         options: dict[str, Any] = {"dtype": torch.float32, "config": self._config(source, form)}
         options |= {"key_mapping": dict(form.names) if form else {}}

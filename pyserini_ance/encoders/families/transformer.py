@@ -18,6 +18,7 @@ from pyserini_ance.encoders import family, hub, released
 from pyserini_ance.encoders import sentence_transformers_import as st
 from pyserini_ance.encoders.family import SIDE_FILE, Family, Switch, Tower, at
 from pyserini_ance.encoders.layer_reduction import reduce_layers
+from pyserini_ance.encoders.weights import load_weights
 
 PROJECTION = "projection.safetensors"
 
@@ -181,14 +182,10 @@ class Transformer(Family):
 
     def _backbone(self, source: str, form: released.Form | None = None, **options: Any) -> Any:
         """Load the weights of `source`, or `state_dict`. Raises RuntimeError for missing or unexpected
-        weights."""
+        weights, and for those of other sizes."""
         from transformers import AutoModel, BertModel
 
-        family.quiet_transformers()
-        loader: Any = BertModel if "config" in options else AutoModel
-        path = None if "state_dict" in options else source
-        options |= {"dtype": torch.float32, "output_loading_info": True}
-        backbone, report = loader.from_pretrained(path, **options)
+        backbone, report = load_weights(BertModel if "config" in options else AutoModel, source, **options)
         if missing := sorted(key for key in report["missing_keys"] if not key.startswith("pooler.")):
             raise RuntimeError(f"{source} lacks {len(missing)} weights of the encoder, first {missing[0]}")
         if any("embeddingHead." in key for key in report["unexpected_keys"]):

@@ -82,19 +82,28 @@ class AbsoluteMargin(Filter):
 
 
 class RelativeMargin(Filter):
-    """Removes candidates that score above p - `margin` * |p|, with scores as `AbsoluteMargin`.
+    """Removes candidates that score above p - `margin` * (p - origin), with scores as `AbsoluteMargin`.
 
     Source: Moreira et al. 2024, arXiv:2407.15831 (NV-Retriever, "TopK-PercPos": 0.95 of a cosine, a margin
-    of 0.05).
+    of 0.05 with `origin: zero`).
     """
 
     kind: Literal["relative_margin"] = "relative_margin"
     margin: float = Field(default=0.05, ge=0, lt=1)
-    """The share of the positive's score by which a negative must stay below it."""
+    """The share of the positive's score, counted from `origin`, by which a negative must stay below it."""
+    origin: Literal["zero", "lowest"] = "zero"
+    """What the positive's score is counted from. `zero` suits the cosines of a trained encoder, as in the
+    paper; where unrelated texts have a cosine of 0.9, all candidates are within 5 % of the positive. `lowest`
+    is the lowest score in the anchor's ranking, and suits any scores; a positive that ranks behind all
+    candidates then tells nothing of them, and none is removed."""
     needs_positive_scores: ClassVar[bool] = True
 
     def mask(self, candidates: Candidates) -> np.ndarray:
-        # Differs from the paper: it uses p * (1 - margin), which would be above a negative p; its cosines
-        # were positive.
-        positive = candidates.positive_scores
-        return candidates.anchor_scores > (positive - self.margin * np.abs(positive))[:, None]
+        scores, positive = candidates.anchor_scores, candidates.positive_scores
+        if self.origin == "zero":
+            # Differs from the paper: it uses p * (1 - margin), which would be above a negative p; its cosines
+            # were positive.
+            return scores > (positive - self.margin * np.abs(positive))[:, None]
+        lowest = np.where(np.isfinite(scores), scores, np.inf).min(1, initial=np.inf)
+        limit = np.where(positive > lowest, positive - self.margin * (positive - lowest), np.inf)
+        return scores > limit[:, None]

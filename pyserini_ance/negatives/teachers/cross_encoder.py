@@ -11,6 +11,7 @@ from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.encoders import cross_encoder_model
 from pyserini_ance.encoders.hardware import Precision
 from pyserini_ance.encoders.hub import model_file, resolve_model
+from pyserini_ance.encoders.weights import check_weight_files
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, scored_once
 from pyserini_ance.recipe.teacher_training import TRAINED
@@ -83,10 +84,12 @@ class CrossEncoderTeacher(Teacher):
 def config_file(model: str) -> Path:
     """The configuration of a cross-encoder, in its folder or in the hub's cache; the hub is asked for others.
 
-    Raises FileNotFoundError if neither has it, and RuntimeError without sentence-transformers.
+    Raises FileNotFoundError if neither has it, RuntimeError without sentence-transformers, and what
+    `check_weight_files` raises.
     """
     cross_encoder_model.require_sentence_transformers()
-    if (found := model_file(resolve_model(model, KEY), CONFIG, download=True)) is None:
+    check_weight_files(name := resolve_model(model, KEY))
+    if (found := model_file(name, CONFIG, download=True)) is None:
         raise FileNotFoundError(
             f"{KEY} {model!r}: no folder with {CONFIG}, and no model of that name in the hub's cache or on "
             "the hub; check the name and the connection; a run with `teachers` trains cross-encoders: "

@@ -194,7 +194,7 @@ def slowly(folder: Path) -> dict:
 
 
 def read(folder: Path) -> dict:
-    collection = Beir(folder=folder, splits={"train": "train.tsv"}).read()
+    collection = Beir(folder=folder, splits={"train": "train.tsv"}).read(trained_on={"train"})
     documents, queries = collection.documents, collection.split("train").queries
     answers, judged = queries.columns.get("answers"), collection.judgments("train")
     texts = {id: list(documents[row].values()) for row, id in enumerate(documents.ids)}

@@ -24,6 +24,8 @@ NONE = [False] * 4
         # 95 % of 10 is 9.5; 5 % below -2 is -2.1.
         (RelativeMargin(), [True, True, False, False], [True, True, False, False]),
         (RelativeMargin(margin=0), NONE, [True, False, False, False]),
+        # Half of the way from 10 to 8.9 is 9.45, and from -2 to -4 it is -3.
+        (RelativeMargin(margin=0.5, origin="lowest"), [True, True, True, False], [True, True, True, False]),
     ],
 )
 def test_a_margin_is_below_the_positive_and_nothing_without_its_score(rule, first, last):
@@ -32,6 +34,17 @@ def test_a_margin_is_below_the_positive_and_nothing_without_its_score(rule, firs
         scores[:, 2] = [9.5, 1, -2.2]
     found = candidates_of([[0], [0], [0]], ROWS, scores, positive_scores=[10, NAN, -2])
     assert rule.mask(found).tolist() == [first, NONE, last]
+
+
+@pytest.mark.parametrize("offset", [0, 0.9, 700, -3])
+def test_a_margin_from_the_lowest_score_does_not_depend_on_the_origin_of_the_scores(offset):
+    """Of a positive that ranks behind all candidates it removes none; scores of padding do not count."""
+    scores = (
+        np.array([[0.5, 0.375, 0.25, 0.0], [0.5, 0.375, 0.25, -np.inf], [0.5, 0.375, 0.25, 0.0]]) + offset
+    )
+    found = candidates_of([[0]] * 3, ROWS, scores, positive_scores=np.array([0.5, 0.5, -0.125]) + offset)
+    mask = RelativeMargin(margin=0.3, origin="lowest").mask(found)
+    assert mask.tolist() == [[True, True, False, False], [True, False, False, False], NONE]
 
 
 def test_candidates_above_the_score_are_removed_whatever_the_positive_scores():

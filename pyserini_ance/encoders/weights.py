@@ -1,0 +1,80 @@
+"""Weights by transformers: files that would be ignored, are damaged or do not fit are refused."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from pyserini_ance.encoders.hub import model_file
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+ADAPTER = "adapter_config.json"  # of peft
+
+
+def quiet_transformers() -> None:
+    """Silence transformers' reports on loading; families check for missing and unexpected weights."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+
+
+def check_weight_files(source: str) -> None:
+    """Check a model's folder or hub name before its weights are loaded.
+
+    Raises ValueError for an adapter, alone or next to its base model, and RuntimeError for a damaged file of
+    weights, for example a truncated one.
+    """
+    # A folder of weights on the hub has a config.json; nobody is asked about an adapter next to it.
+    if model_file(source, ADAPTER, download=model_file(source, "config.json") is None):
+        raise ValueError(
+            f"{source} has an adapter ({ADAPTER}), which is not loaded here; merge it into its base model "
+            "first (peft: merge_and_unload) and pass the merged model. For the base model alone, remove the "
+            "adapter's files from a copy"
+        )
+    for path in sorted(Path(source).glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt"):  # compares the file's size with its header
+                pass
+        except SafetensorError as error:
+            cure = "copy it again. `train --resume` exports a run's model again"
+            raise RuntimeError(f"{path} is damaged ({error}); {cure}") from error
+
+
+def load_weights(loader: Any, source: str, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """A model in fp32 by transformers' class `loader`, from `source` or from the `state_dict` in `options`;
+    and transformers' report on missing and unexpected weights.
+
+    Raises RuntimeError for weights of other sizes than the configuration's.
+    """
+    quiet_transformers()
+    path = None if "state_dict" in options else source
+    # By default, transformers 5 uses the precision in which the weights were saved.
+    options |= {"dtype": torch.float32, "output_loading_info": True, "ignore_mismatched_sizes": True}
+    model, report = loader.from_pretrained(path, **options)
+    if mismatched := sorted(report["mismatched_keys"]):
+        name, found, expected = mismatched[0]
+        raise RuntimeError(
+            f"{source}: {len(mismatched)} weights do not have the sizes of config.json, first {name}: "
+            f"{tuple(found)}, expected {tuple(expected)}; weights and config.json are of different models: "
+            "fetch both again"
+        )
+    return model, report
+
+
+def check_vocabulary(tokenizer: "PreTrainedTokenizerBase", models: Iterable[Any], name: str) -> None:
+    """Raise ValueError if a tokenizer has ids for which one of the `models` of transformers has no
+    embedding."""
+    ids = max(tokenizer.get_vocab().values()) + 1
+    for model in models:
+        embeddings = model.get_input_embeddings()
+        if isinstance(embeddings, torch.nn.Embedding) and embeddings.num_embeddings < ids:
+            raise ValueError(
+                f"the tokenizer of {name} has ids up to {ids - 1}, but the model has embeddings for "
+                f"{embeddings.num_embeddings} ids; use the tokenizer that it was trained with, or save the "
+                f"model after model.resize_token_embeddings({ids})"
+            )

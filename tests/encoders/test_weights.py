@@ -1,0 +1,81 @@
+"""Models whose files would be ignored, or do not fit each other, are refused when they are loaded."""
+
+import json
+import shutil
+
+import pytest
+from transformers import AutoTokenizer
+
+from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
+from pyserini_ance.encoders.load_save import initial_encoder, initial_tokenizer
+from pyserini_ance.encoders.weights import ADAPTER
+from pyserini_ance.negatives.teachers.cross_encoder import config_file
+from pyserini_ance.pipeline.teacher_training import check_start
+from pyserini_ance.recipe.components import component_class
+
+
+def family(kind: str, folder: str, **settings):
+    lengths = {"document": {"length_tokens": 48}}
+    return component_class("encoder", kind)(model=folder, tokenization=lengths, **settings)
+
+
+def encoder(folder: str):
+    return initial_encoder(family("transformer", folder), 0)
+
+
+def ance_encoder(folder: str):
+    return initial_encoder(family("roberta_ance", folder, head="new"), 0)
+
+
+def tokenizer(folder: str):
+    return initial_tokenizer(family("transformer", folder))
+
+
+def narrow(folder) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "hidden_size": 16}))
+
+
+def with_adapter(folder) -> None:
+    (folder / ADAPTER).write_text('{"peft_type": "LORA", "base_model_name_or_path": "some/base"}')
+
+
+def adapter_alone(folder) -> None:
+    with_adapter(folder)
+    for path in (folder / "config.json", *folder.glob("model*"), *folder.glob("token*")):
+        path.unlink()
+
+
+def with_new_word(folder) -> None:
+    extended = AutoTokenizer.from_pretrained(folder)
+    extended.add_tokens(["newword"])
+    extended.save_pretrained(folder)
+
+
+SIZES = r": \d+ weights do not have the sizes of config.json, first .*bias: \(32,\), expected \(16,\)"
+MERGED = " has an adapter .*, which is not loaded here; merge it into its base model first"
+IDS = r"the tokenizer of .* has ids up to (\d+), but the model has embeddings for \1 ids; .*resize_token_"
+
+
+@pytest.mark.parametrize(
+    ("start", "load", "change", "error", "message"),
+    [
+        ("bert", encoder, narrow, RuntimeError, SIZES),
+        ("cross_encoder", CrossEncoderModel, narrow, RuntimeError, SIZES),
+        ("bert", encoder, with_adapter, ValueError, MERGED),
+        ("bert", encoder, adapter_alone, ValueError, MERGED),
+        ("bert", tokenizer, adapter_alone, ValueError, MERGED),
+        ("bert", check_start, adapter_alone, ValueError, MERGED),
+        ("cross_encoder", CrossEncoderModel, with_adapter, ValueError, MERGED),
+        ("cross_encoder", config_file, adapter_alone, ValueError, MERGED),
+        ("bert", encoder, with_new_word, ValueError, IDS),
+        ("roberta", ance_encoder, with_new_word, ValueError, IDS),
+        ("cross_encoder", CrossEncoderModel, with_new_word, ValueError, IDS),
+    ],
+)
+def test_files_that_do_not_fit_are_refused_by_name(tmp_path, request, start, load, change, error, message):
+    folder = shutil.copytree(request.getfixturevalue(f"tiny_{start}"), tmp_path / "model")
+    load(str(folder))
+    change(folder)
+    with pytest.raises(error, match=message):
+        load(str(folder))
