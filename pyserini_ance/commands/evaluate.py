@@ -22,7 +22,7 @@ too; both are means over the judged queries with hits in the run. Files may be .
 
 With --answers, the measures are Success@k: how often the first k passages contain an answer. Without --run,
 the rankings of the results table are measured on the questions of the test splits (if a split has judgments,
-on its questions with a relevant passage). With --run, any rankings over the same passages are measured on the
+on its judged questions). With --run, any rankings over the same passages are measured on the
 questions of a split or of a file (nq-test.qa.csv: all the papers' test questions).
 
 --compare-queries lists, as Markdown, the queries that a ranking wins and loses most against another one of

@@ -89,8 +89,8 @@ class Qrels:
 class Split:
     """A named set of queries.
 
-    Each has at least one relevant document, unless `data.keep_unjudged` names the split, or the whole split
-    has no judgments.
+    A split that is measured on has all judged queries; one that is only trained on those with a relevant
+    document, unless `data.keep_unjudged` names it. A split without judgments has all its queries.
     """
 
     name: str

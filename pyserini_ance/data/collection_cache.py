@@ -139,8 +139,8 @@ def _write(folder: Path, collection: Collection) -> None:
     write_json(folder / COLLECTION_FILE, about | {"left_out": sorted(collection.left_out)})
 
 
-READER_VERSION = 6  # to be incremented when readers produce something else from the same files
-SETTLED_SECONDS = 2  # a file younger than this may change again without changing its times
+READER_VERSION = 7  # to be incremented when readers produce something else from the same files
+SETTLED_SECONDS = 2  # a file younger than this may change again without changing its modification time
 
 
 def recorded(
@@ -159,7 +159,7 @@ def recorded(
     def current_path() -> Path | None:
         if files is None:
             return None
-        states = [[str(path.resolve()), *file_state(path)] for path in files]
+        states: list[list[Any]] = [[str(path.resolve()), *file_state(path)] for path in files]
         newest = max((time for _, _, *times, _ in states for time in times), default=0)
         if newest >= time.time_ns() - SETTLED_SECONDS * 10**9:
             return None

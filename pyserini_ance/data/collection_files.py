@@ -39,7 +39,8 @@ def write_tevatron(collection: Collection, folder: Path) -> None:
     documents = collection.documents
     _write_corpus(folder, documents, "docid")
     for name, split in collection.splits.items():
-        _write_lines(folder / f"{name}.jsonl", tevatron_records(split, documents, lambda query: ()))
+        records = tevatron_records(split, documents, lambda query: ())
+        _write_lines(folder / f"{name}.jsonl", (one for one in records if one["positive_passages"]))
 
 
 def tevatron_records(split: Split, documents: Texts, negatives_of: NegativesOf) -> Iterator[dict[str, Any]]:

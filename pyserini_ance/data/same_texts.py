@@ -15,6 +15,11 @@ def compared_fields(fields: Sequence[str]) -> list[str]:
     return [name for name in ("title", "text") if name in fields] if "text" in fields else list(fields)
 
 
+def text_key(text: str) -> str:
+    """The text without differences in case and blanks: people ask the same question in several spellings."""
+    return " ".join(text.split()).casefold()
+
+
 def hashes_of(columns: Sequence[Iterable[str | None]], count: int) -> np.ndarray:
     """(n,) int64: a hash of each of n texts, whose fields are in `columns`; other processes have others."""
     return np.fromiter(map(hash, zip(*columns, strict=True)), np.int64, count if columns else 0)

@@ -7,13 +7,16 @@ from pathlib import Path
 
 from pyserini_ance.data.answer_matching import ANSWERS, FIELD
 from pyserini_ance.data.collection import SIDES, Collection, Side, Split
+from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.passages import check_delimiter
 from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.data.same_texts import text_key
 from pyserini_ance.encoders.cross_encoder_model import require_sentence_transformers
 from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.evaluation.answer_measures import CUTOFFS, is_of_answers, success_at
+from pyserini_ance.evaluation.metrics import check_grade
 from pyserini_ance.pipeline.bm25_rankings import read_candidates
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import parse_measures
@@ -66,6 +69,54 @@ def odd_values(recipe: Recipe, training_queries: int) -> list[str]:
                 "training queries: a batch has the same query more than once"
             )
     return lines
+
+
+def odd_data(recipe: Recipe, collection: Collection) -> list[str]:
+    """Lines on data that is allowed, but hardly meant: its figures are not what they seem."""
+    lines = []
+    for name, count in also_trained_on(recipe, collection).items():
+        if count:
+            total = len(collection.split(name).queries)
+            lines.append(
+                f"{count:,} of {total:,} queries of split {name!r} are training queries too (the same id or "
+                "text), so its figures are too high; remove them from one of the splits"
+            )
+    if recipe.data.hold_out and _has_own_dev(recipe.data):
+        lines.append(
+            "data.hold_out makes split 'dev' of training queries; the data's own 'dev' is not read; to use "
+            "that, set data.hold_out=null"
+        )
+    return lines
+
+
+def also_trained_on(recipe: Recipe, collection: Collection) -> dict[str, int]:
+    """How many queries of each other split that is measured on are training queries: same id or same text.
+
+    Texts may differ in case and blanks. Ids that are numbers say nothing: many files count their queries.
+    """
+    training = recipe.train_split.splits
+    ids: set[str] = set()
+    texts: set[str] = set()
+    for queries in (collection.split(name).queries for name in training):
+        ids.update(id for id in queries.ids if not id.isdecimal())
+        texts.update(map(text_key, queries.columns["text"]))
+    measured = {*recipe.final_evaluation.split, *dev_splits(recipe)}
+    return {
+        name: sum(
+            id in ids or text_key(text) in texts
+            for id, text in zip(split.queries.ids, split.queries.columns["text"], strict=True)
+        )
+        for name, split in collection.splits.items()
+        if name in measured.difference(training)
+    }
+
+
+def _has_own_dev(data: Format) -> bool:
+    """Whether the data has a split `dev`: its files are there, or the settings name it and list no files."""
+    if "dev" not in getattr(data, "splits", {}):
+        return False
+    paths = [path for key, path in data.files() if f"{key}.".startswith("data.splits.dev.")]
+    return all(path.expanduser().exists() or Path(f"{path}.gz").expanduser().exists() for path in paths)
 
 
 def _check_measures(recipe: Recipe) -> None:
@@ -183,6 +234,7 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
         check_delimiter(collection.documents.ids)
     _check_unjudged(recipe, collection)
     _check_test_differs_from_dev(recipe, collection)
+    _check_grades(recipe, collection)
     queries, smallest = min((len(collection.split(name).queries), name) for name in training.splits)
     for name, stage in recipe.stages.items():
         if stage.refresh and stage.refresh.query_chunks > queries:
@@ -211,8 +263,26 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
             term.teacher.check_data(anchor_sets[term.anchor])
 
 
+def _check_grades(recipe: Recipe, collection: Collection) -> None:
+    """Raise ValueError for a measure that does not take the grades of its split."""
+    test = recipe.final_evaluation
+    asked = [
+        (split, m) for split in test.split for m in (*test.measures_of(split), *test.query_measures_of(split))
+    ]
+    for stage in recipe.stages.values():
+        if stage.evaluate:
+            asked += [(split, *parse_measures([stage.evaluate.measure])) for split in stage.evaluate.split]
+    for split, measure in asked:
+        check_grade(measure, int(collection.split(split).qrels.grades.max(initial=0)), f"split {split!r}")
+
+
 def dev_splits(recipe: Recipe) -> set[str]:
     return {split for stage in recipe.stages.values() if stage.evaluate for split in stage.evaluate.split}
+
+
+def only_trained_on(recipe: Recipe) -> set[str]:
+    """The training splits on which nothing is measured."""
+    return {*recipe.train_split.splits}.difference(recipe.final_evaluation.split, dev_splits(recipe))
 
 
 def check_template(encoder: Family, side: Side, fields: Iterable[str]) -> None:

@@ -55,7 +55,7 @@ def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
     data_checks.check_before_reading(recipe)
     training = recipe.train_split
     check = partial(data_checks.check_template, recipe.encoder, "document")
-    data = recipe_data(recipe).read(path, check)
+    data = recipe_data(recipe).read(path, check, data_checks.only_trained_on(recipe))
     collection = merge_splits(data, training.name, training.splits)
     data_checks.check_collection(recipe, collection)
     return collection
@@ -66,8 +66,11 @@ def stored_collection(recipe: Recipe) -> Collection:
     data_checks.check_before_reading(recipe)
     data = recipe_data(recipe)
     files = data.input_files()
-    joint = [recipe.train_split.name, *recipe.train_split.splits]
-    settings = {"data": data.model_dump(mode="json", exclude={"official"}), "joint": joint}
+    settings = {
+        "data": data.model_dump(mode="json", exclude={"official"}),
+        "joint": [recipe.train_split.name, *recipe.train_split.splits],
+        "only trained on": sorted(data_checks.only_trained_on(recipe)),
+    }
     return cached_collection(
         recipe.cache,
         settings,

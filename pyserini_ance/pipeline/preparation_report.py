@@ -18,6 +18,7 @@ from pyserini_ance.encoders.tokenization import (
 )
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.pipeline import bm25_rankings, preparation
+from pyserini_ance.pipeline.data_checks import odd_data
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
 from pyserini_ance.recipe.models import Recipe
 
@@ -102,7 +103,11 @@ def prepare_data(recipe: Recipe) -> str:
     warnings += describe_initial_weights(recipe)
     if blank := preparation.blank_warning(recipe.encoder, data):
         warnings.append(f"warning: documents: {blank}")
-    table = table_with_legend(rows, COLUMNS, *LEGEND)
+    warnings += [f"warning: {line}" for line in odd_data(recipe, collection)]
+    repeated = {name: len(texts.same) for name, (_, texts, _) in stores.items()}
+    several = [f"{count:,} of {name}" for name, count in repeated.items() if count]
+    copies = f"texts that occur several times: {', '.join(several) or 'none'}"
+    table = table_with_legend(rows, COLUMNS, *LEGEND, copies)
     done = f"seconds: {', '.join(seconds)}; runs take the data from {recipe.cache}"
     return "\n\n".join(filter(None, [table, done, "\n".join(warnings)]))
 
@@ -125,7 +130,7 @@ def _counts(recipe: Recipe, collection: Collection, name: str) -> dict[str, tupl
     kept = len(split.queries)
     used = len(split.known_positives("query").anchors) if split.is_judged else kept
     left_out = sum(count for what, count in skipped.items() if what.startswith(f"{name} judgments of "))
-    without = skipped.get(f"{name} queries without positives", 0)
+    without = sum(skipped.get(f"{name} queries without {what}", 0) for what in ("positives", "judgments"))
     return {
         "queries": (kept + without, published("queries", name)),
         "queries with a relevant document": (used, published("used", name)),

@@ -5,6 +5,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
+from pyserini_ance.data.collection import Collection
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import BM25, HYBRID, SECONDS, UNTRAINED, expected_rows, last_stage, table
 from pyserini_ance.pipeline.final_evaluator import QUERIES
@@ -24,25 +25,41 @@ def results_record(
     seconds: Mapping[str, float],
     memory_bytes: Mapping[str, int],
     exported: Mapping[str, Any],
+    judged: Sequence[str] = (),
+    odd_data: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The content of `measures.json`.
 
     rows: BM25, the untrained encoder, external initial weights, each stage's result, and the hybrid of BM25
     and the last, with measures and seconds. seconds: of each phase of the run. memory_bytes: the highest peak
     of a process, by kind. exported: the model's Pyserini class, the search command, and with BM25 the fusion
-    command.
+    command. judged: the lines of `judged_queries`. odd_data: warnings about the data.
     """
-    warnings = [*unimproved_stages(recipe, run_log), *low_results(recipe.final_evaluation, rows)]
+    warnings = [*odd_data, *unimproved_stages(recipe, run_log), *low_results(recipe.final_evaluation, rows)]
     return {
         "recipe": recipe.name,
         "config_hash": config_hash(recipe),
         "measures": measure_columns(recipe.final_evaluation),
+        "judged": list(judged),
         "rows": rows,
         "seconds": seconds,
         "memory_bytes": memory_bytes,
         "export": exported,
         **({"warnings": warnings} if warnings else {}),
     }
+
+
+def judged_queries(test: FinalEvaluation, collection: Collection) -> list[str]:
+    """A line for each test split that has judged queries without a relevant document."""
+    lines = []
+    for split in map(collection.split, test.split):
+        total, relevant = len(split.queries), len(split.qrels.positives.anchors)
+        if split.is_judged and relevant < total:
+            lines.append(
+                f"{split.name}: {total:,} judged queries, {total - relevant:,} of them without a relevant "
+                "document (they count as 0)"
+            )
+    return lines
 
 
 def measure_columns(test: FinalEvaluation) -> list[str]:
@@ -135,7 +152,7 @@ class Run:
         except ValueError as error:
             expected = f"without the figures that the recipe expects: {error}"
         paragraphs = [
-            table_with_legend(rows, ["row", *columns]),
+            table_with_legend(rows, ["row", *columns], *values.get("judged", ())),
             "\n".join(f"WARNING: {warning}" for warning in values.get("warnings", ())),
             expected,
         ]

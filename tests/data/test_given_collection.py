@@ -68,7 +68,7 @@ def test_ids_may_be_whole_numbers(caplog):
     assert made.documents.ids == ["7", "8"] and train.queries.ids == ["1", "2"]
     assert made.judgments("train") == {"1": {"8": 2}, "2": {"7": 1}}
     assert read_answers(train.queries, 1) == ["2"]
-    assert made.skipped == {"train queries without positives": 1} and "train queries" in caplog.text
+    assert made.skipped == {"train queries without judgments": 1} and "train queries" in caplog.text
 
 
 FLOAT = pandas.DataFrame({"_id": [0.0, 1.0], "text": ["a", "b"]})

@@ -34,13 +34,13 @@ def test_the_queries_are_those_of_the_slow_reference(folder, count):
     dev, train = collection.split("dev"), collection.split("train")
     hashes = {f"q{n}": hashlib.sha256(f"0 d{n}".encode()).hexdigest() for n in range(11)}
     assert set(dev.queries.ids) == set(sorted(hashes, key=lambda id: hashes[id])[:count])
-    assert sorted([*dev.queries.ids, *train.queries.ids]) == sorted(f"q{n}" for n in range(11))
+    assert sorted([*dev.queries.ids, *train.queries.ids]) == sorted(f"q{n}" for n in range(QUERIES))
     for split in (dev, train):
         for row, id in enumerate(split.queries.ids):
             number = int(id[1:])
             assert split.queries[row] == {"text": f"query {number}"}
             assert sorted(split.qrels.judged(row)[0].tolist()) == sorted([number, (number + 1) % QUERIES])
-            assert split.qrels.relevant(row).tolist() == [number]
+            assert split.qrels.relevant(row).tolist() == [number] * (number < 11)
 
 
 @pytest.mark.parametrize(("count", "documents"), [(2, 1), (3, 1), (4, 2), (5, 2)])
@@ -57,8 +57,23 @@ def test_no_document_is_relevant_to_queries_of_both_splits(folder, count, docume
         if name != "test"
     }
     assert asked["dev"] == {*order[:documents]} and asked["train"] == {*order[documents:]}
-    with pytest.raises(ValueError, match="each document of split 'train' has 2 queries or more"):
+    with pytest.raises(ValueError, match="each document or text of split 'train' has 2 queries or more"):
         Beir(folder=folder, hold_out=1).read()
+
+
+def test_queries_of_one_text_stay_together_with_those_of_their_documents(folder):
+    """q0 to q3: by the text of q1 and q2, and by two documents; the others are alone."""
+    texts = ["a", "Who  was it", "who was IT", *map(str, range(3, QUERIES))]
+    lines = [json.dumps({"_id": f"q{n}", "text": text}) + "\n" for n, text in enumerate(texts)]
+    (folder / "queries.jsonl").write_text("".join(lines))
+    documents = ["d0", "d0", "d1", "d1", *(f"d{n}" for n in range(4, QUERIES))]
+    rows = [f"q{n}\t{document}\t1\n" for n, document in enumerate(documents)]
+    (folder / "qrels/train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
+    together = {f"q{n}" for n in range(4)}
+    for count in range(1, QUERIES):
+        dev = Beir(folder=folder, hold_out=count).read().split("dev")
+        assert len(together.intersection(dev.queries.ids)) in (0, 4) and len(dev.queries) <= count
+    assert together < set(dev.queries.ids)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from pyserini_ance.pipeline.results import Run, low_results, results_record, unimproved_stages
+from pyserini_ance.data.given_collection import make_collection
+from pyserini_ance.pipeline.results import Run, judged_queries, low_results, results_record, unimproved_stages
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.run_log import RunLog
@@ -23,10 +24,14 @@ def demo(*overrides: str) -> Recipe:
 def written(tmp_path):
     """Write the results of a run of `demo/ance`; returns its text and its `measures.json`."""
 
-    def write(*overrides: str, rows: list[dict] = ROWS, exported: dict = EXPORTED) -> tuple[str, dict]:
+    def write(
+        *overrides: str, rows: list[dict] = ROWS, exported: dict = EXPORTED, **more
+    ) -> tuple[str, dict]:
         run, recipe = RunDir(tmp_path / "run"), demo(*overrides)
         run.create(dump(recipe), overwrite=True)
-        record = results_record(recipe, RunLog(run), rows, {"everything": 12.5}, {"process": 7}, exported)
+        record = results_record(
+            recipe, RunLog(run), rows, {"everything": 12.5}, {"process": 7}, exported, **more
+        )
         run.measures.write_text(json.dumps(record))
         return Run(run.folder).as_text(), record
 
@@ -61,6 +66,26 @@ def test_the_table_and_what_to_type_next(written):
 def test_expected_figures_follow_the_table_but_not_those_of_a_variant(written):
     assert "| RR@10 |   0.6000 |   0.6250 | +0.0250    |" in written("expect={test: {RR@10: 0.6}}")[0]
     assert "expected" not in written("encoder.projection=64")[0]
+
+
+@pytest.mark.parametrize(
+    ("grades", "lines"),
+    [
+        ({"q1": [1], "q2": [1]}, []),
+        ({"q1": [1], "q2": [0], "q3": [0, 0]}, ["3 judged queries, 2 of them without"]),
+        ({"q1": [2], "q2": [1]}, ["2 judged queries, 1 of them without"]),
+    ],
+)
+def test_judged_queries_without_a_relevant_document_are_named_below_the_table(written, grades, lines):
+    """From the threshold 1, or 2 where the highest grade is that."""
+    judged = {query: {f"d{n}": grade for n, grade in enumerate(of)} for query, of in grades.items()}
+    texts, threshold = {"d0": "x", "d1": "y"}, max(map(max, grades.values()))
+    collection = make_collection(
+        texts, {"test": dict.fromkeys(judged, "text")}, {"test": judged}, relevance_threshold=threshold
+    )
+    found = judged_queries(demo().final_evaluation, collection)
+    assert found == [f"test: {line} a relevant document (they count as 0)" for line in lines]
+    assert all(f"\n- {line}\n" in written(judged=found)[0] for line in found)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from itertools import batched
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -55,8 +56,8 @@ class Format(Component):
     """What is skipped and counted, and otherwise an error: judgments of ids that the collection lacks
     (`unknown_ids`), and documents without text with their judgments (`empty_documents`)."""
     keep_unjudged: tuple[str, ...] = ()
-    """Training splits that keep queries without a relevant document, for `refresh: {positives_top_k: N}`; in
-    all others they are left out."""
+    """Training splits that keep queries without a relevant document, for `refresh: {positives_top_k: N}`; the
+    others leave them out, unless they are measured on too."""
     train_queries: DocumentQueries | None = None
     """The split `train` made from the documents, in place of the data's own; null: that of the data."""
     hold_out: PositiveInt | None = None
@@ -152,13 +153,17 @@ class Format(Component):
         return files
 
     def read(
-        self, path: Path | None = None, check: Callable[[Iterable[str]], None] = lambda fields: None
+        self,
+        path: Path | None = None,
+        check: Callable[[Iterable[str]], None] = lambda fields: None,
+        trained_on: AbstractSet[str] = frozenset(),
     ) -> Collection:
         """Read and check the collection: all documents, and the queries and judgments of each split.
 
         path: a new file that documents are written to as they are read and memory-mapped from, so that few of
         them are in memory at a time; None keeps them in memory. check: called with the names of the
-        documents' fields once the first document is read.
+        documents' fields once the first document is read. trained_on: splits on which nothing is measured;
+        they leave out judged queries without a relevant document, which count as 0 in others.
 
         Raises ValueError for a repeated id, a text that is empty or holds a NUL, a judgment of an unknown id,
         two grades for one pair, a split without usable queries or without judgments and answers, documents
@@ -174,7 +179,7 @@ class Format(Component):
             raise ValueError(f"{read}: no document was read; {expected}")
         skipped = Counter({DOCUMENTS: len(left_out)})
         checked = {
-            name: self._split(name, corpus, entries, judgments, left_out, skipped)
+            name: self._split(name, corpus, entries, judgments, left_out, skipped, name in trained_on)
             for name, (entries, judgments) in splits.items()
             if name not in self._made
         }
@@ -182,7 +187,7 @@ class Format(Component):
             made = self.train_queries.make_split(corpus, self.relevance_threshold, skipped)
             checked = {made.name: made, **checked}
         if self.hold_out:
-            checked = cut_dev(checked, self.hold_out, corpus.ids)
+            checked = cut_dev(checked, self.hold_out, corpus)
         collection = Collection(corpus, checked, {**+skipped}, frozenset(left_out))
         collection.log_skipped()
         return collection
@@ -207,6 +212,7 @@ class Format(Component):
         judgments: Iterable[Judgment] | None,
         left_out: set[str],
         skipped: Counter[str],
+        is_trained_on: bool,
     ) -> Split:
         queries = read_queries(entries)
         if judgments is None:  # passages are judged by the answers that they contain
@@ -230,10 +236,12 @@ class Format(Component):
             )
         if name in self.keep_unjudged:
             return Split(name, queries, qrels)
-        used = qrels.subset(with_positives)
-        skipped[f"{name} queries without positives"] = len(queries) - len(with_positives)
-        skipped[f"{name} judgments of queries without positives"] = len(qrels.rows) - len(used.rows)
-        return Split(name, queries.subset(with_positives), used)
+        rows = with_positives if is_trained_on else np.flatnonzero(np.diff(qrels.offsets))
+        lacking = "positives" if is_trained_on else "judgments"
+        used = qrels.subset(rows)
+        skipped[f"{name} queries without {lacking}"] = len(queries) - len(rows)
+        skipped[f"{name} judgments of queries without {lacking}"] = len(qrels.rows) - len(used.rows)
+        return Split(name, queries.subset(rows), used)
 
     def _qrels(
         self,

@@ -78,6 +78,28 @@ def test_a_split_without_judgments_keeps_all_its_queries():
         data.read()
 
 
+@pytest.mark.parametrize(
+    ("settings", "trained_on", "queries", "skipped"),
+    [
+        ({}, {}, ["q1", "q2"], {"dev queries without judgments": 1}),
+        (
+            {},
+            {"dev"},
+            ["q1"],
+            {"dev queries without positives": 2, "dev judgments of queries without positives": 1},
+        ),
+        ({"relevance_threshold": 2}, {}, ["q1", "q2"], {"dev queries without judgments": 1}),
+        ({"keep_unjudged": ["dev"]}, {"dev"}, ["q1", "q2", "q3"], {}),
+    ],
+)
+def test_judged_queries_count_where_something_is_measured(settings, trained_on, queries, skipped):
+    rows = [("q2", "d1", settings.get("relevance_threshold", 1) - 1), ("q1", "d2", 2)]
+    collection = Given(DOCUMENTS, QUERIES, rows, **settings).read(trained_on=trained_on)
+    split = collection.split("dev")
+    assert list(split.queries.ids) == queries and split.known_positives("query").anchors.tolist() == [0]
+    assert collection.skipped == skipped
+
+
 def test_rows_follow_the_files_and_a_pair_has_one_grade():
     rows = [("q3", "007", 2), ("q1", "d2", 2), ("q3", "d1", 3), ("q3", "d2", 1), ("q3", "007", 2)]
     split = assembled(rows=rows, relevance_threshold=2).split("dev")
@@ -138,7 +160,7 @@ def test_documents_without_text_and_unknown_ids_may_be_left_out_with_their_judgm
         "documents without text": 2,
         "dev judgments of documents without text": 3,
         "dev judgments of unknown ids": 2,
-        "dev queries without positives": 1,
+        "dev queries without judgments": 1,
     }
     with pytest.raises(ValueError, match="or leave such documents out: empty_documents in data.skip"):
         assembled(documents, rows=rows)

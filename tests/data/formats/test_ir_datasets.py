@@ -67,7 +67,7 @@ def package(monkeypatch) -> dict:
 def test_documents_and_splits_come_from_the_named_data_sets(package):
     collection = IrDatasets(
         documents="beir/few", splits={"train": "beir/few/train", "asked": "few/asked"}
-    ).read()
+    ).read(trained_on={"train"})
     train, asked = collection.split("train"), collection.split("asked")
     assert collection.documents.ids == ["d1", "d2"]
     assert collection.documents.columns == {"text": ["One.", "Two."], "title": ["1", ""]}
