@@ -77,17 +77,17 @@ class Faults:
             time.sleep(self.rng.uniform(0, self.longest_pause_seconds))
             waits = self.rng.random() < 0.5
             while waits and not self.server.has_ended(self.living["trainer"]):
-                if self._encoding() not in (None, *self.struck):
+                if self._encodings() - self.struck:
                     break
                 time.sleep(0.005)
             if self._has_finished():
                 self._start_what_is_missing()
                 continue
             victims = self.rng.choice(VICTIMS)
-            if (encoding := self._encoding()) is not None:
+            if encodings := self._encodings() - self.struck:
                 victims = list(self.living)  # whoever of them encodes
                 self.killed[INSIDE] += 1
-                self.struck.add(encoding)
+                self.struck |= encodings
             for victim in victims:
                 if victim in self.living:
                     self.killed[f"{victim}: {self._doing(victim)}"] += 1
@@ -97,14 +97,15 @@ class Faults:
         while not self._has_finished():
             time.sleep(0.1)
 
-    def _encoding(self) -> Path | None:
-        """The vectors of which a window is written and another one is not, if there are any."""
+    def _encodings(self) -> set[Path]:
+        """The folders of vectors of which a window is written and another one is not."""
+        found = set()
         for key in self.run.glob(f"scratch/*/*/{KEY}"):
             with suppress(OSError, ValueError):  # it is being removed
                 stops = [stop for _, stop in written_windows(key.parent)]
                 if stops and max(stops) < json.loads(key.read_text())["rows"]:
-                    return key.parent
-        return None
+                    found.add(key.parent)
+        return found
 
     def _start_what_is_missing(self) -> None:
         if "refresher" not in self.living and self.has_refresher:
