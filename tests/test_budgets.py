@@ -24,31 +24,31 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
     "commands": 1_399,
-    "data": 4_892,
+    "data": 4_907,
     "distributed": 389,
-    "encoders": 2_920,
-    "evaluation": 641,
+    "encoders": 2_945,
+    "evaluation": 656,
     "negatives": 2_769,
-    "pipeline": 4_029,
-    "pyserini_bridge": 1_393,
+    "pipeline": 4_044,
+    "pyserini_bridge": 1_437,
     "recipe": 2_198,
     "refresher": 354,
     "reports": 1_925,
     "runs": 1_096,
     "storage": 827,
     "trainer": 2_898,
-    "vectors": 1_331,
+    "vectors": 1_322,
     "top": 489,
 }
 WHOLE = {
     "files": 227,
     "classes": 236,
-    "short private functions used once": 24,
-    "lines of imports": 2_506,
+    "short private functions used once": 23,
+    "lines of imports": 2_510,
     "lines of the reading path": 1_499,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_584,
-    "lines of tests": 32_486,
+    "lines of tests": 32_413,
 }
 
 

@@ -235,8 +235,10 @@ def split_into_passages(
     settings = tokenization.document
     if settings.passages == 1:
         return documents, None
-    passages = split_passages(documents, settings.length_tokens, settings.passages, settings.special_tokens)
-    return pad_passages(*passages, settings.passages) if settings.pad_passages else passages
+    split = split_passages(documents, settings.length_tokens, settings.passages, settings.special_tokens)
+    tokens, passages = pad_passages(*split, settings.passages) if settings.pad_passages else split
+    tokens.whole = documents, passages
+    return tokens, passages
 
 
 def token_folder(cache: Path, key: str, texts: Texts) -> Path:
