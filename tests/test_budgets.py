@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_499,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_567,
-    "lines of tests": 32_625,
+    "lines of tests": 32_590,
 }
 
 
