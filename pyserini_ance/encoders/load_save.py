@@ -126,11 +126,12 @@ def continue_encoder(family: Family, folder: str | Path, changes: Collection[str
 
 
 def _load(family: Family, folder: Path, device: str) -> Encoder:
-    folders = [folder] if family.tied else [folder / name for name in TOWERS.values()]
-    for tower in folders:
-        check_weight_files(str(tower))
-    tokenizer = TextTokenizer(load_tokenizer(str(folders[0])), family.tokenization)
-    return Encoder(family, TwoTower(*map(family.load, folders)), tokenizer, device)
+    with utf8_path(folder) as path:
+        folders = [path] if family.tied else [path / name for name in TOWERS.values()]
+        for tower in folders:
+            check_weight_files(str(tower))
+        tokenizer = TextTokenizer(load_tokenizer(str(folders[0])), family.tokenization)
+        return Encoder(family, TwoTower(*map(family.load, folders)), tokenizer, device)
 
 
 def load_tower(folder: str | Path, side: Side, device: str = "cpu") -> Encoder:

@@ -216,7 +216,7 @@ class Experiment:
         except BaseException as error:
             begin_shutdown()
             try:
-                self.run_dir.error.write_text(traceback.format_exc(), encoding="utf-8")
+                write_whole(self.run_dir.error, traceback.format_exc())
             except OSError as second:  # a full disk
                 log.error("cannot record the error: %s", second)
             cure = f"continue with: {self.run_dir.resume_command(self.world.size)}"
