@@ -9,4 +9,4 @@ def test_a_recipe_is_prepared_with_overrides(small_recipe, tmp_path, capsys):
     prepare.main([str(tmp_path / "small.yaml"), f"cache={tmp_path / 'cache'}", "data.official.documents=30"])
     out = capsys.readouterr().out
     assert "| documents " in out and "| 30 documents" in out and "| tokens " in out
-    assert {"collections-4", "tokens"} <= {path.name for path in (tmp_path / "cache").iterdir()}
+    assert {"collections-5", "tokens"} <= {path.name for path in (tmp_path / "cache").iterdir()}

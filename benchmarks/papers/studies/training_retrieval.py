@@ -51,7 +51,8 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
     for name, position in checkpoints:
         snapshot = run.snapshot(name)
         queries = snapshot.encode_queries(data.train_split, anchors)
-        found = snapshot.rank(queries, snapshot.document_vectors, k, snapshot.passages)[1]
+        own = data.collection.own_documents(data.split, anchors)
+        found = snapshot.rank(queries, snapshot.document_vectors, k, snapshot.passages, own=own)[1]
         measured = {key: float(of.mean()) for key, of in search_measures(known, anchors, found, bm25).items()}
         kept = None if before is None else float(shared_share(found, before).mean())
         about = dict(zip(ABOUT, (run.name, name, position, len(anchors)), strict=True))
