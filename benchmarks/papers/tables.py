@@ -155,16 +155,13 @@ def _find_set(name: str) -> Path:
 
     Raises FileNotFoundError.
     """
-    if Path(name).is_dir():
-        return Path(name)
-    folder = name.removeprefix("recipes/").rstrip("/")
     sets = sorted({recipe.rpartition("/")[0] for recipe in shipped()})
-    if folder not in sets:
-        raise FileNotFoundError(
-            f"no set of recipes {name!r}: neither a folder nor a shipped set{did_you_mean(folder, sets)}; "
-            f"sets: {', '.join(sets)}"
-        )
-    return SHIPPED / folder
+    own = name.removeprefix("recipes/").rstrip("/")
+    folder = SHIPPED / own if own in sets else Path(name)
+    if not folder.is_dir():
+        text = f"no set of recipes {name!r}: neither a folder nor a shipped set{did_you_mean(own, sets)}"
+        raise FileNotFoundError(f"{text}; sets: {', '.join(sets)}")
+    return folder
 
 
 def _published_rows(published: Published) -> Iterator[Row]:

@@ -2,7 +2,7 @@
 
 import datetime
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ def describe_machine() -> dict[str, Any]:
         "commit": commit and commit["hash"][:7] + "+" * commit["changed"],
         "processor": _processor(),
         "instructions": [name for name in names if sets.get(name)],
-        "versions": {name: found for name in PACKAGES if (found := _version(name))},
+        "versions": {each.name: each.version for each in distributions() if each.name in PACKAGES},
     }
 
 
@@ -38,10 +38,3 @@ def _processor() -> str:
     return next(
         (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown"
     )
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

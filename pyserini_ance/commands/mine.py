@@ -87,9 +87,10 @@ def main(
 
 
 def filter_settings(text: str) -> Any:
-    """A filter as in a recipe: `duplicates`, `relative_margin=0.05`, or a YAML mapping with `kind`.
+    """A filter as in a recipe: `duplicates`, `relative_margin=0.05` (the first of its settings), or a YAML
+    mapping with `kind`.
 
-    Raises ValueError for an unknown kind, and for a value where the kind has no setting or several.
+    Raises ValueError for an unknown kind, and for a value where the kind has no setting.
     """
     from pyserini_ance.recipe.components import Component, component_class
     from pyserini_ance.recipe.yaml_text import read_argument
@@ -99,9 +100,8 @@ def filter_settings(text: str) -> Any:
     kind, equals, value = text.partition("=")
     if not equals:
         return kind
-    own = sorted(component_class("filters", kind).model_fields.keys() - Component.model_fields.keys())
-    if len(own) != 1:
-        has = f"the settings {', '.join(own)}" if own else "no settings"
-        cure = f"{{kind: {kind}, NAME: VALUE}}" if own else kind
-        raise ValueError(f"--filters {text}: {kind} has {has}; write {cure}")
+    fields = component_class("filters", kind).model_fields
+    own = [name for name in fields if name not in Component.model_fields]
+    if not own:
+        raise ValueError(f"--filters {text}: {kind} has no settings; write {kind}")
     return {"kind": kind, own[0]: read_argument(value, f"--filters {text}")}

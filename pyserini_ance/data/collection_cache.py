@@ -162,7 +162,7 @@ def recorded(
     def current_path() -> Path | None:
         if files is None:
             return None
-        states = [[str(path.resolve()), *file_state(path)] for path in files]
+        states: list[list[Any]] = [[str(path.resolve()), *file_state(path)] for path in files]
         newest = max((time for _, _, *times, _ in states for time in times), default=0)
         if newest >= time.time_ns() - SETTLED_SECONDS * 10**9:
             return None

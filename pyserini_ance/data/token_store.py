@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from pyserini_ance.data.known_positives import offsets_of
 from pyserini_ance.storage.files import beside, path_in_errors, whole_file
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.storage.publish import publish_once, read_manifest
+
+if TYPE_CHECKING:
+    from pyserini_ance.data.passages import Passages
 
 TEXTS_PER_SHARD = 1 << 15  # the most work that a killed process loses; of long documents, 300 MB in memory
 TEXTS_PER_CALL = 1024
@@ -43,8 +46,18 @@ class TokenStore:
     ids: (T,) unsigned integers; offsets: (N + 1,) int64; text i is `ids[offsets[i]:offsets[i + 1]]`.
     """
 
+    text_ids: Sequence[str] | None = None  # if they are known
+    whole: "tuple[TokenStore, Passages] | None" = None  # the documents, if the texts are their passages
+
     def __init__(self, ids: np.ndarray, offsets: np.ndarray, specials: Specials):
         self.ids, self.offsets, self.specials = ids, offsets, specials
+
+    def name(self, row: int) -> str:
+        """How messages name a text: by its id, a passage by that of its document."""
+        if self.whole is not None:
+            documents, passages = self.whole
+            return documents.name(int(passages.documents(np.array(row))))
+        return f"text {row}" if self.text_ids is None else f"text {self.text_ids[row]!r}"
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -133,7 +146,9 @@ def open_or_build(
         log.info("tokenised %s: %d texts, %.1f tokens per text", label, len(texts), tokens_per_text)
 
     publish_once(folder, {"texts": len(texts), "label": label}, build)
-    return open_store(folder, specials)
+    store = open_store(folder, specials)
+    store.text_ids = texts.ids
+    return store
 
 
 def open_store(folder: Path, specials: Specials) -> TokenStore:

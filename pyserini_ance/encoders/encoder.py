@@ -5,7 +5,7 @@ Precision, batches and attention are by default those that are fast on the devic
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Self
 
@@ -48,22 +48,44 @@ def to_device(device: torch.device, *arrays: np.ndarray) -> list[torch.Tensor]:
     ]
 
 
-def to_host(batches: Iterable[tuple[np.ndarray, torch.Tensor]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield `batches` of rows and vectors with the vectors as arrays.
+def check_finite(vectors: np.ndarray, name: Callable[[int], str], cure: str) -> None:
+    """Raise ValueError, with the name of its row, for a vector of (N, D) that has NaN or infinite values."""
+    # A product with ones reads each value once, with all cores; sums of finite values may overflow.
+    with np.errstate(invalid="ignore", over="ignore"):
+        suspects = np.flatnonzero(~np.isfinite(vectors @ np.ones(vectors.shape[1], np.float32)))
+    for row in suspects.tolist():
+        if not (finite := np.isfinite(vectors[row])).all():
+            column = int(np.argmin(finite))
+            value = vectors[row, column]
+            raise ValueError(f"{name(row)} is {value} in dimension {column}; expected finite numbers; {cure}")
+
+
+def to_host(
+    batches: Iterable[tuple[np.ndarray, torch.Tensor]], tokens: TokenStore
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield `batches` of rows of `tokens` and their vectors with the vectors as arrays.
+
+    Raises ValueError, naming the text, for a vector with values that are not finite: it has no rank, and
+    documents that it is compared with would be missing.
 
     From a GPU each batch is copied while the next one, which is launched first, is computed.
     """
     copies: deque[tuple[np.ndarray, torch.Tensor, torch.cuda.Event | None]] = deque()
 
+    def checked(rows: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        cure = "encode in fp32, or check the encoder's weights"
+        check_finite(vectors, lambda place: f"the vector of {tokens.name(int(rows[place]))}", cure)
+        return rows, vectors
+
     def oldest() -> tuple[np.ndarray, np.ndarray]:
         rows, copy, event = copies.popleft()
         if event is not None:
             event.synchronize()  # the next batch is in the queue of the GPU, which goes on
-        return rows, copy.numpy()
+        return checked(rows, copy.numpy())
 
     for rows, vectors in batches:
         if vectors.device.type == "cpu":
-            yield rows, vectors.numpy()
+            yield checked(rows, vectors.numpy())
             continue
         is_cuda, event = vectors.device.type == "cuda", None
         # torch uses pinned memory again once it is free.
@@ -164,8 +186,9 @@ class Encoder:
         texts: strings, or dicts of fields (such as `title` and `text`) for the template of `side`. A string
         is the field `text`. Longer texts are cut at `length_tokens(side)`; a document is not split into
         passages. tokens_per_batch: with padding; None: what is fast on the device. Raises ValueError, naming
-        the position, for anything else, for half a surrogate pair, and for a text without any field of the
-        template; also for an unknown side or precision, and for a single text in place of a list.
+        the position, for anything else, for half a surrogate pair, for a text without any field of the
+        template, and for a vector with NaN or infinite values; also for an unknown side or precision, and for
+        a single text in place of a list.
         """
         if isinstance(texts, str | Mapping):
             raise ValueError(f"texts is a single text, {texts!r}; expected a list: encode([{texts!r}])")
@@ -179,7 +202,7 @@ class Encoder:
         if (copy := self._kept_copy(side, DTYPES[precision])) is None:
             batches = self.encode_rows(tokens, rows, side, precision, tokens_per_batch)
         else:
-            batches = to_host(self._encoded(copy, tokens, rows, side, precision, tokens_per_batch))
+            batches = to_host(self._encoded(copy, tokens, rows, side, precision, tokens_per_batch), tokens)
         for batch_rows, block in batches:
             vectors[batch_rows] = block
         return vectors
@@ -234,7 +257,7 @@ class Encoder:
         tokens_per_batch: int | None = None,
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield batches (rows (B,), vectors (B, D) float32), longest texts first; each row occurs once."""
-        yield from to_host(self.encode_on_device(tokens, rows, side, precision, tokens_per_batch))
+        yield from to_host(self.encode_on_device(tokens, rows, side, precision, tokens_per_batch), tokens)
 
     def encode_on_device(
         self,

@@ -99,7 +99,11 @@ class Tokenization(Settings):
     def without_lengths(self) -> dict[str, Any]:
         """All settings but lengths and passages, which may change between stages."""
         document_keys = {"length_tokens", "passages", "special_tokens", "pad_passages"}
-        excluded = {"max_characters": True, "query": {"length_tokens"}, "document": document_keys}
+        excluded: dict[str, Any] = {
+            "max_characters": True,
+            "query": {"length_tokens"},
+            "document": document_keys,
+        }
         return self.model_dump(exclude=excluded)
 
     def text(self, side: Side, record: Mapping[str, str]) -> str:
@@ -231,8 +235,10 @@ def split_into_passages(
     settings = tokenization.document
     if settings.passages == 1:
         return documents, None
-    passages = split_passages(documents, settings.length_tokens, settings.passages, settings.special_tokens)
-    return pad_passages(*passages, settings.passages) if settings.pad_passages else passages
+    split = split_passages(documents, settings.length_tokens, settings.passages, settings.special_tokens)
+    tokens, passages = pad_passages(*split, settings.passages) if settings.pad_passages else split
+    tokens.whole = documents, passages
+    return tokens, passages
 
 
 def token_folder(cache: Path, key: str, texts: Texts) -> Path:

@@ -18,6 +18,8 @@ from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.trec import Qrels, Run, best_first
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 
+GDEVAL_MAX_GRADE = 4  # of gdeval.pl, which computes ERR
+
 
 def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> dict[str, float]:
     """Each measure, aggregated over all judged queries, in the order of `measures`."""
@@ -35,13 +37,26 @@ def _aggregated(values: Mapping[str, Mapping[str, float]], measures: Sequence[Me
 def per_query(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> dict[str, dict[str, float]]:
     """Each judged query's measures, in the order of the qrels; a query without hits scores 0.
 
-    Raises ValueError if the run has hits, but none for a judged query: then the ids do not match.
+    Raises ValueError if the run has hits, but none for a judged query: then the ids do not match; and for a
+    grade that a measure does not take.
     """
-    # Queries are passed by number: ir-measures computes ERR with gdeval.pl, which reads only the digits of
-    # `PLAIN-2`.
+    for measure in measures:
+        for query, grades in qrels.items():
+            check_grade(measure, max(grades.values(), default=0), f"query {query!r}")
+    # Queries and documents are passed by number: gdeval.pl reads only the digits of `PLAIN-2`, and the lines
+    # of a file. With the original scores, one table would mix two orders: ir-measures computes RR@10 with MS
+    # MARCO's script, which breaks ties by ascending id and compares in float64, but nDCG@10 with trec_eval.
     queries = list(qrels)
-    graded = {str(number): qrels[query] for number, query in enumerate(queries)}
-    ranked = {str(number): _ranked(run[query]) for number, query in enumerate(queries) if run.get(query)}
+    graded: Qrels = {}
+    ranked: Run = {}
+    for number, query in enumerate(queries):
+        places = {document: str(place) for place, document in enumerate(best_first(run.get(query, {})))}
+        if places:
+            ranked[str(number)] = {place: float(len(places) - int(place)) for place in places.values()}
+        judged = enumerate(qrels[query].items())
+        graded[str(number)] = {
+            places.get(document, f"x{place}"): grade for place, (document, grade) in judged
+        }
     if any(run.values()) and not ranked:
         raise ValueError(
             f"no query of the run is judged: the run has {_first(run)}, the qrels have {_first(qrels)}; "
@@ -51,6 +66,15 @@ def per_query(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> dict[str, 
     for metric in ir_measures.iter_calc(measures, graded, ranked):
         values[queries[int(metric.query_id)]][str(metric.measure)] = metric.value
     return values
+
+
+def check_grade(measure: Measure, grade: int, judgments: str) -> None:
+    """Raise ValueError, naming `judgments`, for a grade that is too high for a measure."""
+    if grade > GDEVAL_MAX_GRADE and ir_measures.gdeval.supports(measure):
+        raise ValueError(
+            f"{measure} takes grades up to {GDEVAL_MAX_GRADE}, but {judgments} has grade {grade}; choose "
+            "another measure, such as nDCG@10, or judgments with lower grades"
+        )
 
 
 def means(values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
@@ -71,15 +95,6 @@ def row_of(documents: Texts, document: str) -> int:
             "collection's documents"
         )
     return row
-
-
-def _ranked(scores: dict[str, float]) -> dict[str, float]:
-    """The same ranking with distinct scores n, n-1, ..., 1.
-
-    With the original scores, one table would mix two orders: ir-measures computes RR@10 with MS MARCO's
-    script, which breaks ties by ascending id and compares in float64, but nDCG@10 with trec_eval.
-    """
-    return {document: float(len(scores) - rank) for rank, document in enumerate(best_first(scores))}
 
 
 def _first(queries: Iterable[str]) -> str:

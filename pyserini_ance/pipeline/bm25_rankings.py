@@ -95,7 +95,7 @@ def cached_rankings(
                 jobs.append(Bm25Job(texts, request.hits, path, request.rm3, collection.ignore_identical_ids))
             if jobs:
                 index = bm25_index(bm25, cache, collection)
-                retrieve(_contents(collection.documents), jobs, bm25, index, len(collection.documents))
+                retrieve(contents(collection.documents), jobs, bm25, index, len(collection.documents))
     elif paths:
         log.debug("BM25: found all rankings in %s", paths[0].parent)
     return paths
@@ -112,7 +112,7 @@ def bm25_index(bm25: Bm25, cache: Path, collection: Collection) -> Path:
     return cache / BM25 / f"{collection.documents.digest}{'-docvectors' if bm25.rm3 else ''}"
 
 
-def _contents(documents: Texts) -> Iterator[tuple[str, str]]:
+def contents(documents: Texts) -> Iterator[tuple[str, str]]:
     """The id and the text of each document, its fields joined by line breaks."""
     records = chain.from_iterable(documents.blocks(ROWS_PER_BATCH))
     for id, record in zip(documents.ids, records, strict=True):

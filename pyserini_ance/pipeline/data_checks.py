@@ -18,6 +18,7 @@ from pyserini_ance.encoders.cross_encoder_model import require_sentence_transfor
 from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.evaluation.answer_measures import CUTOFFS, is_of_answers, success_at
+from pyserini_ance.evaluation.metrics import check_grade
 from pyserini_ance.pipeline.bm25_rankings import read_candidates
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import parse_measures
@@ -266,6 +267,7 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
         check_delimiter(collection.documents.ids)
     _check_unjudged(recipe, collection)
     _check_test_differs_from_dev(recipe, collection)
+    _check_grades(recipe, collection)
     queries, smallest = min((len(collection.split(name).queries), name) for name in training.splits)
     for name, stage in recipe.stages.items():
         if stage.refresh and stage.refresh.query_chunks > queries:
@@ -292,6 +294,19 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
     for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
         if term.teacher is not None:
             term.teacher.check_data(anchor_sets[term.anchor])
+
+
+def _check_grades(recipe: Recipe, collection: Collection) -> None:
+    """Raise ValueError for a measure that does not take the grades of its split."""
+    test = recipe.final_evaluation
+    asked = [
+        (split, m) for split in test.split for m in (*test.measures_of(split), *test.query_measures_of(split))
+    ]
+    for stage in recipe.stages.values():
+        if stage.evaluate:
+            asked += [(split, *parse_measures([stage.evaluate.measure])) for split in stage.evaluate.split]
+    for split, measure in asked:
+        check_grade(measure, int(collection.split(split).qrels.grades.max(initial=0)), f"split {split!r}")
 
 
 def dev_splits(recipe: Recipe) -> set[str]:

@@ -78,7 +78,10 @@ class GridRuns:
             )
         recipes: dict[str, Recipe] = {}
         for name in self.grid.points:
-            recipes[name] = self._load(name, recipes)
+            recipe = self._load(name, recipes)
+            if same := [other for other in recipes if recipes[other] == recipe]:
+                raise ValueError(f"--grid: {same[0]} and {name} are the same; remove one of them")
+            recipes[name] = recipe
         if overwrite:
             return recipes
         recorded = (read_json_object(self.folder / GRID_FILE) or {}).get("runs", ())

@@ -236,14 +236,21 @@ def write_topics(
     topics = {id: text.strip() for id, text in queries}
     write_whole(tsv, "".join(f"{id}\t{CHANGED_BY_TSV.sub(' ', text)}\n" for id, text in topics.items()))
     exact.unlink(missing_ok=True)
-    # `isdigit` includes superscripts, which `int` rejects.
-    numbers = [id for id in topics if id.isdigit()]
-    changed = [id for id in numbers if remove_query or not (id.isdecimal() and str(int(id)) == id)]
-    if not changed and not any(map(CHANGED_BY_TSV.search, topics.values())) and "cacm" not in str(folder):
+    are_kept = all(is_kept(id) and not (remove_query and id.isdigit()) for id in topics)
+    is_exact = are_kept and not any(map(CHANGED_BY_TSV.search, topics.values()))
+    if is_exact and "cacm" not in str(folder):
         return tsv
     # ASCII, because Pyserini opens the file in the encoding of the locale.
     write_whole(exact, json.dumps({id: {"title": text} for id, text in topics.items()}, indent=0) + "\n")
     return exact
+
+
+def is_kept(id: str) -> bool:
+    """Whether Pyserini's readers keep a topic's id: 007 and +7 become 7, and a superscript is an error."""
+    try:
+        return str(int(id)) == id
+    except ValueError:
+        return not id.isdigit()
 
 
 def search_command(

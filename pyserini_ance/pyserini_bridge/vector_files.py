@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from pyserini_ance.data.formats.lines import Line
 from pyserini_ance.data.texts import Strings
+from pyserini_ance.encoders.encoder import check_finite
 from pyserini_ance.pyserini_bridge.export import check_ids
 from pyserini_ance.storage.files import whole_file, write_json, write_whole
 from pyserini_ance.storage.publish import whole_folder
@@ -60,6 +61,8 @@ def write_index(
                 for block, _ in _blocks(vectors, ids):
                     file.write(np.ascontiguousarray(block, "<f4").data)
         else:
+            for _ in _blocks(vectors, ids):  # which checks them
+                pass
             factory, _, search = index.partition(";")
             write_index_file(temporary / "index", vectors, factory, INDEX_SEED, search)
         write_whole(temporary / "docid", "".join(f"{id}\n" for id in ids))
@@ -89,8 +92,10 @@ def write_parquet(
     with whole_folder(Path(folder)) as temporary:
         for number, first in enumerate(range(0, len(vectors), rows_per_file)):
             with pq.ParquetWriter(temporary / PARQUET_FILE.format(number), schema, **plain) as file:
-                for block, names in _blocks(vectors, ids, first, first + rows_per_file):
-                    flat = pa.array(np.ascontiguousarray(block, numbers.to_pandas_dtype()).reshape(-1))
+                for block, names in _blocks(
+                    vectors, ids, numbers.to_pandas_dtype(), first, first + rows_per_file
+                ):
+                    flat = pa.array(block.reshape(-1))
                     columns = [
                         pa.array(names, pa.string()),
                         pa.FixedSizeListArray.from_arrays(flat, type=kind),
@@ -129,13 +134,21 @@ def _check_count(ids: int, vectors: int) -> None:
 
 
 def _blocks(
-    vectors: Rows, ids: Sequence[str], first: int = 0, end: int | None = None
+    vectors: Rows, ids: Sequence[str], kind: type = np.float32, first: int = 0, end: int | None = None
 ) -> Iterator[tuple[np.ndarray, Sequence[str]]]:
-    """Blocks of `vectors` (B, D) from row `first` to row `end`, with their ids."""
+    """Blocks of `vectors` (B, D) from row `first` to row `end`, with their ids.
+
+    Raises ValueError, with the id, for a value that is not finite, or that float16 cannot hold.
+    """
     last = min(len(vectors), end or len(vectors))
     for start in range(first, last, ROWS_PER_BLOCK):
         stop = min(start + ROWS_PER_BLOCK, last)
-        yield vectors[start:stop], ids[start:stop]
+        names = ids[start:stop]
+        with np.errstate(over="ignore"):
+            block = np.ascontiguousarray(vectors[start:stop], kind)
+        cure = "encode it again, or write fp32 numbers"
+        check_finite(block, lambda row, names=names: f"the vector of {names[row]!r}", cure)
+        yield block, names
 
 
 def read_index(folder: Path) -> tuple[np.ndarray, Strings]:

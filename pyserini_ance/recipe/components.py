@@ -20,8 +20,6 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
-from pyserini_ance.recipe.yaml_text import as_names
-
 
 class SettingError(ValueError):
     """A setting of the recipe causes the error, during a run.
@@ -30,9 +28,6 @@ class SettingError(ValueError):
     """
 
     needs_new_recipe = True
-
-
-PATHS = (Path, Path | None, dict[str, Path])  # the types of fields with paths alone
 
 
 class Settings(BaseModel):
@@ -46,17 +41,8 @@ class Settings(BaseModel):
         extra="forbid",
         allow_inf_nan=False,
         use_attribute_docstrings=True,
-        coerce_numbers_to_str=True,  # a folder may be called 007
+        coerce_numbers_to_str=True,  # a run may be called 7
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def read_paths(cls, values: Any) -> Any:
-        """Numbers in fields of paths are names. In fields of text, `coerce_numbers_to_str` reads them so."""
-        if not isinstance(values, dict):
-            return values
-        paths = {key for key, field in keys_of(cls).items() if field.annotation in PATHS}
-        return {key: as_names(value) if key in paths else value for key, value in values.items()}
 
     @property
     def names_or_paths(self) -> frozenset[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.recipe.find import find_grid
-from pyserini_ance.recipe.yaml_text import Number, WholeNumber, read_argument, read_yaml
+from pyserini_ance.recipe.yaml_text import read_argument, read_yaml
 
 Point = dict[str, Any]  # a value for each dotted key
 RECIPE = "recipe"  # the key whose values are recipes
@@ -59,8 +59,6 @@ class Grid:
                 raise ValueError(
                     f"--grid: {by_name[name]} and {point} would share the folder {name}; remove one of them"
                 )
-            if same := [other for other in by_name if by_name[other] == point and other != name]:
-                raise ValueError(f"--grid: {same[0]} and {name} are the same; remove one of them")
         files = [Path(argument).stem for argument in arguments if "=" not in argument]
         return cls(by_name, *files[:1])
 
@@ -78,13 +76,7 @@ class Grid:
         return _settings(self.points[name], self.labels)
 
     def overrides(self, name: str) -> list[str]:
-        """The combination as overrides of a recipe."""
-        point = {key: value for key, value in self.points[name].items() if key != RECIPE}
-        is_number = WholeNumber | Number
-        return [
-            f"{key}={value if isinstance(value, is_number) else json.dumps(value)}"
-            for key, value in point.items()
-        ]
+        return [f"{key}={json.dumps(value)}" for key, value in self.points[name].items() if key != RECIPE]
 
     def with_recipe(self, name: str, recipe: str) -> str | None:
         """The combination with the settings of combination `name` and another recipe, if there is one."""
@@ -108,11 +100,8 @@ def labels_of(points: Iterable[Point]) -> dict[str, str]:
 
 
 def _settings(point: Point, labels: Mapping[str, str]) -> dict[str, str]:
-    """Text and numbers as they are written, other values as JSON."""
-    as_written = str | WholeNumber | Number
     return {
-        labels[key]: str(value) if isinstance(value, as_written) else json.dumps(value)
-        for key, value in point.items()
+        labels[key]: value if isinstance(value, str) else json.dumps(value) for key, value in point.items()
     }
 
 

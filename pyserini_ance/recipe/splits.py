@@ -11,7 +11,6 @@ from pydantic import (
 )
 
 from pyserini_ance.recipe.components import Settings
-from pyserini_ance.recipe.yaml_text import as_names
 
 
 def check_split_name(name: str) -> None:
@@ -22,7 +21,6 @@ def check_split_name(name: str) -> None:
 
 def read_names(value: Any) -> tuple[str, ...]:
     """A name, or a list of different names. Reports one error at the key instead of one per union member."""
-    value = as_names(value)
     names = (value,) if isinstance(value, str) else value
     is_list = isinstance(names, list | tuple) and all(isinstance(name, str) and name for name in names)
     if not is_list or not names or len(set(names)) < len(names):
@@ -69,7 +67,7 @@ class TrainSplit(Settings):
     @model_validator(mode="before")
     @classmethod
     def read_name(cls, value: Any) -> Any:
-        return {"splits": value} if isinstance(value, str | int | float) else value
+        return {"splits": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def check_several(self) -> "TrainSplit":

@@ -1,22 +1,22 @@
-"""YAML as version 1.2 reads it (its core schema), for recipes, overrides and grids.
+"""YAML for recipes, overrides and grids: numbers, switches and null as version 1.2 has them, all else text.
 
-010 is ten, not eight; 1:30, on and 2026-01-01 are text. Two things of version 1.1 stay: `<<` merges, and
-110_000 is a number.
+010 is text, which a number's setting reads as ten and a folder's as it is written; so are 1_000 and 1e-6.
+1:30, on and 2026-01-01 are text too. Of version 1.1, `<<` merges stay.
 """
 
 import re
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 
 TAG = "tag:yaml.org,2002:"
-CORE = (
+RESOLVED = (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?[0-9]+(_[0-9]+)*|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    ("int", r"[-+]?(0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
     (
         "float",
-        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
         list("-+.0123456789"),
     ),
     ("merge", "<<", ["<"]),
@@ -24,48 +24,8 @@ CORE = (
 HASH = "\ue000"  # stands for `#` while an argument is parsed
 
 
-class WholeNumber(int):
-    """A whole number that keeps its text: a setting that is a name reads 007 as it is written."""
-
-    text = ""
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-class Number(float):
-    """Like WholeNumber, for numbers such as 1.50."""
-
-    text = ""
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-def as_names(value: Any) -> Any:
-    """`value` with the text of its numbers in their place."""
-    if isinstance(value, dict):
-        return {key: as_names(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [as_names(inner) for inner in value]
-    return value.text if isinstance(value, WholeNumber | Number) else value
-
-
 class _Loader(yaml.SafeLoader):
     """Rejects a repeated key, of which plain YAML silently uses the last. Keys are text."""
-
-    yaml_implicit_resolvers: ClassVar[dict] = {}
-
-    def construct_whole_number(self, node: yaml.ScalarNode) -> WholeNumber:
-        text = node.value
-        number = WholeNumber(int(text, 0 if text[1:2] in ("o", "x") else 10))
-        number.text = text
-        return number
-
-    def construct_number(self, node: yaml.ScalarNode) -> Number:
-        number = Number(re.sub(r"\.(?=[in])", "", node.value.lower()))
-        number.text = node.value
-        return number
 
     def construct_text_mapping(self, node: yaml.MappingNode) -> dict:
         seen = set()
@@ -92,11 +52,10 @@ class _Dumper(yaml.SafeDumper):
     """Quotes text that version 1.1 or 1.2 reads as something else."""
 
 
-for _tag, _pattern, _first in CORE:
+_Loader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in RESOLVED:
     for _class in (_Loader, _Dumper):
         _class.add_implicit_resolver(TAG + _tag, re.compile(rf"(?:{_pattern})\Z"), _first)
-_Loader.add_constructor(f"{TAG}int", _Loader.construct_whole_number)
-_Loader.add_constructor(f"{TAG}float", _Loader.construct_number)
 _Loader.add_constructor(f"{TAG}map", _Loader.construct_text_mapping)
 
 

@@ -177,7 +177,7 @@ def encode_shards(
             writing: Future[None] | None = None
             for start, stop in missing:
                 window = np.empty((stop - start, encoder.dimension), np.float32)
-                for batch_rows, vectors in to_host(encoded(np.arange(start, stop))):
+                for batch_rows, vectors in to_host(encoded(np.arange(start, stop)), tokens):
                     window[batch_rows - start] = vectors
                     bar.update(len(batch_rows))
                 if writing is not None:

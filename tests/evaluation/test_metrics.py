@@ -53,14 +53,24 @@ def test_every_judged_query_counts_and_no_other():
 
 
 @pytest.mark.skipif(shutil.which("perl") is None, reason="ERR is computed by a perl script")
-def test_query_ids_are_only_names():
-    """gdeval.pl would read both ids as topic 2: ERR is (2^1 - 1)/16 at rank 2, and (2^2 - 1)/16 at rank 1."""
-    qrels = {"PLAIN-2": {"d1": 1}, "MED-2": {"d1": 2}}
-    run = {"PLAIN-2": {"d1": 1.0, "d2": 2.0}, "MED-2": {"d1": 1.0}}
+@pytest.mark.parametrize("document", ["d1", "", "two words", "two\nlines", "\udce9"])
+def test_ids_are_only_names(document):
+    """gdeval.pl would read both queries as topic 2, and lines with such documents not at all: ERR is
+    (2^1 - 1)/16 at rank 2, and (2^2 - 1)/16 at rank 1."""
+    qrels = {"PLAIN-2": {document: 1}, "MED-2": {document: 2}}
+    run = {"PLAIN-2": {document: 1.0, "d2": 2.0}, "MED-2": {document: 1.0}}
     assert per_query(qrels, run, parse_measures(["ERR@20"])) == {
         "PLAIN-2": {"ERR@20": 1 / 32},
         "MED-2": {"ERR@20": 3 / 16},
     }
+
+
+@pytest.mark.parametrize("name", ["ERR@10", "nDCG(dcg='exp-log2')@10"])
+def test_a_grade_that_a_measure_does_not_take_is_named_with_the_measure(name):
+    with pytest.raises(
+        ValueError, match=r"@10 takes grades up to 4, but query 'q1' has grade 5; choose another"
+    ):
+        evaluate({"q0": {"d1": 4}, "q1": {"d1": 5}}, RUN, parse_measures(["RR@10", name]))
 
 
 def test_counting_measures_are_summed():

@@ -30,8 +30,8 @@ class Recording:
     def rows(self) -> list[int]:
         return [row for batch in self.batches for row in batch]
 
-    def encode_rows(self, *arguments):
-        return to_host(self.encode_on_device(*arguments))
+    def encode_rows(self, tokens, *arguments):
+        return to_host(self.encode_on_device(tokens, *arguments), tokens)
 
     def encode_on_device(self, *arguments):
         for rows, vectors in self.encoder.encode_on_device(*arguments):

@@ -1,11 +1,5 @@
-"""Small things that tests, and commands beside them, are tried on: a random model, a collection, the settings
-of a recipe.
+"""Small things that tests are tried on: a random model, a collection, the settings of a recipe."""
 
-python tests/helpers/small_set.py FOLDER [--others N] [--asked N]    # a recipe with a refresher elsewhere:
-FOLDER/small.yaml
-"""
-
-import argparse
 import itertools
 import json
 import string
@@ -170,34 +164,3 @@ def small_settings(collection: Path, model: Path, stages: dict) -> dict:
         "precision": "fp32",
         "cache": str(collection / "cache"),
     }
-
-
-def main() -> None:
-    from stages import ANN, RANDOM, make_stage
-
-    from pyserini_ance.recipe.load import dump
-    from pyserini_ance.recipe.models import Recipe
-
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--others", type=int, default=0, help="documents beside the 30")
-    parser.add_argument("--asked", type=int, default=0, help="training queries for as many of them")
-    args = parser.parse_args()
-    args.folder.mkdir(parents=True, exist_ok=True)
-    refresh = {"every_steps": 20, "mode": "async", "adopt": 10}
-    ance = make_stage(ANN, steps=400, refresh=refresh, evaluate={"every_steps": 40})
-    stages = {"warm": make_stage(RANDOM, steps=20), "ance": ance}
-    collection = make_small_collection(args.folder, args.others)
-    settings = small_settings(collection, make_tiny_bert(args.folder / "bert"), stages)
-    lines = {"train.tsv": "other-{0}\tdocument {0}\n", "train.qrels": "other-{0} 0 other-{0} 1\n"}
-    for name, line in lines.items():
-        with open(args.folder / name, "a") as file:
-            file.writelines(line.format(i) for i in range(args.asked))
-    elsewhere = {"launch": "external", "timeout_seconds": 120}
-    (args.folder / "small.yaml").write_text(dump(Recipe.model_validate({**settings, "refresher": elsewhere})))
-
-
-if __name__ == "__main__":
-    main()

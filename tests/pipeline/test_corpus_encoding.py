@@ -68,6 +68,17 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.parametrize("document", [{}, {"length_tokens": 12, "passages": 3}], ids=["whole", "passages"])
+@pytest.mark.parametrize("shard", [None, Shard(2, 2)])
+def test_a_vector_that_is_not_finite_is_an_error_with_its_document(
+    make_encoder, encode, tmp_path, document, shard
+):
+    encoder = make_encoder(shift=float("nan"), **document)
+    with pytest.raises(ValueError, match=r"the vector of text 'd\d+' is nan in dimension 0; expected finite"):
+        encode(encoder, "out", shard)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("format", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize("document", [{}, {"length_tokens": 12, "passages": 3}], ids=["whole", "passages"])
 def test_shards_merge_into_the_bytes_of_the_whole(

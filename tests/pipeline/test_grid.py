@@ -179,6 +179,7 @@ def test_runs_of_another_grid_and_combinations_that_do_not_fit_are_refused_befor
         (runs_of(recipe, "seed=2,3"), "runs holds runs of another grid: seed=1. List all combinations"),
         (runs_of(other, "seed=1,2"), "seed=1 holds a run with other settings (stages."),
         (runs_of(recipe, "stages.a.steps=2,-1"), "--grid, steps=-1: recipe "),
+        (runs_of(recipe, "seed=08,8"), "--grid: seed=08 and seed=8 are the same; remove one of them"),
         (
             replace(runs_of(recipe, "seed=1,2"), overrides=["seed=5"]),
             "seed: both a key of the --grid, whose values count, and an override; remove",

@@ -4,9 +4,8 @@ from helpers.stages import RANDOM, make_stage
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.pipeline import plan as plan_module
-from pyserini_ance.pipeline.plan import documents_encoded, evaluation_steps, plan, refresh_steps
+from pyserini_ance.pipeline.plan import documents_encoded, plan
 from pyserini_ance.pipeline.preparation import prepare
-from pyserini_ance.recipe.refresh_settings import Refresh
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.run_log import RunLog
 
@@ -41,46 +40,35 @@ def test_one_line_of_sizes(small_recipe, monkeypatch, trainable, towers):
     assert f"sizes: vectors 30.00 GiB, {sizes}" in plan(recipe).splitlines()
 
 
-def stage(steps: int, refresh: int | None = None, evaluate: int | None = None, **dev) -> Stage:
+def stage_of(steps: int, refresh=None, evaluate=None, sample_documents=None, adopt=None, **more) -> Stage:
     due = {
-        "refresh": refresh and {"every_steps": refresh},
-        "evaluate": evaluate and {"every_steps": evaluate, **dev},
+        "refresh": refresh and {"every_steps": refresh, "mode": "async" if adopt else "sync", "adopt": adopt},
+        "evaluate": evaluate and {"every_steps": evaluate, "sample_documents": sample_documents},
     }
-    return Stage.model_validate(make_stage({"kind": "ann" if refresh else "random"}, steps=steps, **due))
+    kind = {"kind": "ann" if refresh else "random"}
+    return Stage.model_validate(make_stage(kind, steps=steps, **due, **more))
 
 
 @pytest.mark.parametrize(
-    ("made", "refreshes", "evaluations", "encoded"),
+    ("stage", "encoded"),
     [
-        (stage(10), set(), set(), 0),
-        (stage(10, refresh=4), {0, 4, 8}, set(), 300),
-        (stage(8, refresh=4), {0, 4}, set(), 200),  # nothing is mined after the last step
-        (stage(10, evaluate=4), set(), {0, 4, 8, 10}, 400),
-        (stage(8, evaluate=4), set(), {0, 4, 8}, 300),
-        (stage(3, evaluate=4), set(), {0, 3}, 200),
-        (stage(8, refresh=4, evaluate=4), {0, 4}, {0, 4, 8}, 300),  # steps 0 and 4 are encoded once
+        ({"steps": 10}, 0),
+        ({"steps": 10, "refresh": 4}, 300),
+        ({"steps": 8, "refresh": 4}, 200),  # nothing is mined after the last step
+        ({"steps": 10, "evaluate": 4}, 400),
+        ({"steps": 8, "evaluate": 4}, 300),
+        ({"steps": 3, "evaluate": 4}, 200),
+        ({"steps": 8, "refresh": 4, "evaluate": 4}, 300),  # steps 0 and 4 are encoded once
         # Step 4 finds its sample among the refresh's.
-        (stage(8, refresh=4, evaluate=4, sample_documents=50), {0, 4}, {0, 4, 8}, 250),
-        (
-            stage(8, refresh=4, evaluate=4, sample_documents=50).model_copy(
-                update={"refresh": Refresh(every_steps=4, mode="async", adopt="when_ready")}
-            ),
-            {0, 4},
-            {0, 4, 8},
-            350,
-        ),  # its tables may be skipped
-        (stage(8, evaluate=4, sample_documents=500), set(), {0, 4, 8}, 300),  # a sample of all
-        (
-            stage(8, refresh=4, evaluate=4).model_copy(update={"trainable": "query_tower"}),
-            {0, 4},
-            {0, 4, 8},
-            100,
-        ),  # and never again
+        ({"steps": 8, "refresh": 4, "evaluate": 4, "sample_documents": 50}, 250),
+        # Tables that are adopted when ready may be skipped.
+        ({"steps": 8, "refresh": 4, "evaluate": 4, "sample_documents": 50, "adopt": "when_ready"}, 350),
+        ({"steps": 8, "evaluate": 4, "sample_documents": 500}, 300),  # a sample of all
+        ({"steps": 8, "refresh": 4, "evaluate": 4, "trainable": "query_tower"}, 100),  # and never again
     ],
 )
-def test_steps_at_which_something_happens(made, refreshes, evaluations, encoded):
-    assert refresh_steps(made) == refreshes and evaluation_steps(made) == evaluations
-    assert documents_encoded(made, 100) == encoded
+def test_documents_that_a_stage_encodes(stage, encoded):
+    assert documents_encoded(stage_of(**stage), 100) == encoded
 
 
 MEASURED = make_stage(

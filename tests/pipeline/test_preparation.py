@@ -4,6 +4,7 @@ import pytest
 import torch
 from helpers.stages import RANDOM, changed, make_stage
 
+from pyserini_ance.evaluation import metrics
 from pyserini_ance.pipeline.data_checks import check_template_fields
 from pyserini_ance.pipeline.experiment import check_device
 from pyserini_ance.pipeline.preparation import read_collection, stored_collection
@@ -34,6 +35,19 @@ def test_what_a_recipe_asks_for_is_checked_with_its_data(small_recipe, overrides
     recipe = changed(small_recipe({"a": STAGE}), *overrides)
     with pytest.raises(ValueError, match=message) if message else nullcontext():
         assert len(read_collection(recipe).documents) == 30
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "final_evaluation.measures=[RR@10, ERR@10]",
+        "stages.a.evaluate={split: test, measure: ERR@10, every_steps: 1}",
+    ],
+)
+def test_grades_are_checked_with_the_measures(small_recipe, monkeypatch, override):
+    monkeypatch.setattr(metrics, "GDEVAL_MAX_GRADE", 0)
+    with pytest.raises(ValueError, match="ERR@10 takes grades up to 0, but split 'test' has grade 1"):
+        read_collection(changed(small_recipe({"a": STAGE}), override))
 
 
 def test_a_missing_ranking_is_reported_before_the_data_is_read(small_recipe, monkeypatch):

@@ -155,7 +155,15 @@ def test_topics_that_survive_are_tsv(tmp_path):
     assert not (tmp_path / "topics.test.json").exists()
 
 
-CHANGED = [("007", "x"), ("²", "x"), ("٣", "x"), ("q", "tab\tinside"), ("q", "two\nlines"), ("q", "\x01x")]
+CHANGED = [
+    ("007", "x"),
+    ("+7", "x"),
+    ("²", "x"),
+    ("٣", "x"),
+    ("q", "tab\tinside"),
+    ("q", "two\nlines"),
+    ("q", "\x01x"),
+]
 
 
 @pytest.mark.parametrize("query", CHANGED)

@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+from functools import partial
 from itertools import repeat
 
 import numpy as np
@@ -166,6 +167,24 @@ class Watched:
     def __getitem__(self, rows: slice) -> np.ndarray:
         self.most = max(self.most, rows.stop - rows.start)
         return np.full((rows.stop - rows.start, self.shape[1]), rows.start, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("write", "value", "found"),
+    [
+        (write_index, np.nan, "nan"),
+        (partial(write_index, index="SQ8"), np.nan, "nan"),
+        (write_parquet, -np.inf, "-inf"),
+        (partial(write_parquet, number_type="fp16"), 1e5, "inf"),  # beyond float16
+        (lambda vectors, ids, *rest: write_jsonl(vectors, ids, repeat(""), *rest), np.inf, "inf"),
+    ],
+)
+def test_what_is_not_finite_is_not_written(tmp_path, write, value, found):
+    vectors = drawn(4)
+    vectors[2, 1] = value
+    with pytest.raises(ValueError, match=f"the vector of 'c' is {found} in dimension 1; expected finite num"):
+        write(vectors, ["a", "b", "c", "d"], tmp_path / "out", {})
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("format", writers())

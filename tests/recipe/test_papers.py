@@ -342,6 +342,15 @@ DISTILLED = {
         **ADAMW,
     ),
 }
+# texttron/tevatron, examples/coCondenser-marco and coCondenser-nq.
+SELF_NEGATIVES = of(
+    "self-neg",
+    {"weights": [0.5, 0.5], "sources.0.kind": "bm25", "sources.1.kind": "ann", "sources.1.top_k": 200},
+    init_from="initial",
+    terms__query__in_batch_negatives=True,
+    refresh__initial_model="previous_stage",
+    **{**TELE_RATE, "lr_schedule__warmup_steps": 0},
+)
 OWN_SEVEN = {"kind": "ann", "num_negatives": 7, "top_k": 200}
 CYCLIC_EPISODE = of("epi-2", {}, keep_optimizer=True, **EPISODE)
 CYCLIC = {**CYCLIC_EPISODE, **of("epi-5", OWN_SEVEN, **EPISODE)}
@@ -461,6 +470,29 @@ SAID = {
         "encoder.model": "Luyu/co-condenser-marco",
         **dict(zip(LENGTHS, (32, 128), strict=True)),
     },
+    "msmarco-passage/cocondenser": {
+        **SELF_NEGATIVES,
+        **of("bm25-neg", {"kind": "bm25", "num_negatives": 7}, steps=3 * 502_939 // 8, batch_queries=8),
+        **of("self-neg", {"num_negatives": 7}, steps=-(-4 * 502_939 // 8), batch_queries=8),
+        "encoder.model": "Luyu/co-condenser-marco",
+        **dict(zip(LENGTHS, (32, 128), strict=True)),
+    },
+    "msmarco-passage/bert-reranker": {
+        **of("bm25-neg", {}, **FROM_BM25, steps=1),
+        **{
+            f"teachers.bert-{size}.{key}": value
+            for size in ("base", "large")
+            for key, value in {
+                "init_from": f"bert-{size}-uncased",
+                "batch_queries": 128 // 2,
+                "num_negatives": 1,
+                "steps": 100_000,
+                "learning_rate": 3e-6,
+                "length_tokens": 512,
+                "negatives.0.kind": "bm25",
+            }.items()
+        },
+    },
     "msmarco-doc/rand": of("rand", RAND, init_from="initial", **AS_ANCE),
     "msmarco-doc/nce": of("nce", {}, init_from="initial", **HARDEST, **AS_ANCE),
     "msmarco-doc/bm25": of("bm25-neg", BM25, init_from="initial", **WARM),
@@ -533,6 +565,17 @@ SAID = {
         "stages.epi-3.steps": 40 * 79_168 // 128,
         "stages.epi-2.refresh.positives_top_k": 200,
         **of("epi-1", {"sources.0.top_k": 160}),
+    },
+    **{
+        f"{folder}/cocondenser": {
+            **SELF_NEGATIVES,
+            **of("bm25-neg", {"num_negatives": 1, "filters.0.kind": "answers"}, steps=steps_of_40_epochs),
+            **of("self-neg", {"num_negatives": 1}, steps=steps_of_40_epochs, batch_queries=128),
+            "encoder.model": "Luyu/co-condenser-wiki",
+            "encoder.tied": False,
+            **dict(zip(LENGTHS, (32, 156), strict=True)),
+        }
+        for folder, steps_of_40_epochs in {"nq": 18_400, "triviaqa": 18_880}.items()
     },
     "triviaqa/dpr": {**DPR, "stages.dpr.steps": -(-40 * 60_413 // 128)},
     "triviaqa/ance": {
@@ -648,10 +691,10 @@ def test_overrides_in_comments_load_and_change_the_recipe(path, settings):
     assert "encoder.model=" not in settings or not changed.external_starts
 
 
-TRAINING_TEACHERS = [name for name in shipped() if recipe(name).teachers]
+TAUGHT = [name for name in shipped() if any(TRAINED in need for need in recipe(name).training_needs)]
 
 
-@pytest.mark.parametrize("name", TRAINING_TEACHERS)
+@pytest.mark.parametrize("name", TAUGHT)
 def test_a_cross_encoder_learns_from_the_retriever_that_it_teaches_next(name):
     """It reads as deep as the stage that it teaches, which starts from, or mines with, the same weights."""
     whole = recipe(name)
@@ -674,7 +717,7 @@ def test_a_cross_encoder_learns_from_the_retriever_that_it_teaches_next(name):
 
 def test_rocketqas_thresholds_are_logits_of_the_class_weighted_cross_encoder():
     found = set()
-    for name in TRAINING_TEACHERS:
+    for name in TAUGHT:
         whole = recipe(name)
         sources = [one for stage in whole.stages.values() for one in stage.components]
         for rule in [rule for source in sources for rule in getattr(source, "filters", ()) if rule.needs]:

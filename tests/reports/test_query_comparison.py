@@ -51,21 +51,3 @@ def test_markdown():
 | ours    | 0.0000 | -     | -     | -              |
 | theirs  | 1.0000 | x     | 1     | X the righ ... |"""
     )
-
-
-def test_queries_are_limited_to_wins_and_losses():
-    headings = [line for line in cases(100).as_markdown(10).splitlines() if line.startswith("##")]
-    assert [heading[:6] for heading in headings] == [
-        "## our",
-        "### b:",
-        "### a:",
-        "## the",
-        "### e:",
-        "### d:",
-    ]
-    one = QueryComparison(
-        QRELS, QUERIES, DOCUMENTS, {"ours": FIRST, "again": FIRST}, parse_measures(["RR@10"])[0]
-    )
-    assert one.as_markdown(3).splitlines()[2:] == [
-        "0 wins, 5 ties, 0 losses of 5 queries; mean difference +0.000, p 1.000"
-    ]

@@ -2,12 +2,14 @@
 
 # The studies, by the names of their files with `-` for `_`, and what each shows.
 STUDIES = {
-    "negative-overlap": "share of the training negatives that are the model's own top negatives",
+    "negative-overlap": "share of each source's negatives that are the model's own top negatives",
     "gradient-norms": "gradient norm and its last-layer bound, by source of negatives",
     "score-tail": "scores of the first documents above the mean score of all documents",
     "async-gap": "how the negatives in use age while the model trains on",
-    "timing": "seconds by operation, and the speed-up against the first run",
-    "t-sne": "a picture of a query, its positives and its negatives",
+    "timing": "seconds by operation",
+    "stage-hours": "hours by stage, and of a refresh",
+    "index-costs": "size, quality and hours of training by its index, and the speed-up",
+    "t-sne": "a query among its positives and negatives, and among other queries",
     "cases": "the queries won and lost most, with the first documents",
     "learning-curves": "loss, dev measure, and what each step's search retrieved",
     "training-retrieval": "what each kept checkpoint retrieves for training queries",

@@ -7,7 +7,7 @@ Figure 3(d).
 import math
 from collections.abc import Sequence
 
-from benchmarks.papers.studies.figures import Line, Panel, lines, smooth
+from benchmarks.papers.studies.figures import Line, Panel, lines
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
 from pyserini_ance.reports.run_history import Record, RunHistory, Series, table_label
 
@@ -33,19 +33,12 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
         line.x += [row["mined_at"], row["next_mined_at"], row["next_mined_at"]]
         line.y += [100.0, 100 * row["overlap"], math.nan]  # the line is interrupted
     ages = {run.name: Line(age.x, age.y) for run in runs if (age := run.history.lines["age"].get("age"))}
-    losses = {run.name: smooth(loss) for run in runs if (loss := run.loss) is not None}
+    shares = lines({name: Line(line.x, line.y) for name, line in overlaps.items()})
+    x_label = "step of all stages"
     panels = [
-        Panel(
-            "Negatives that the model itself would mine",
-            "step of all stages",
-            "share (%)",
-            lines({name: Line(line.x, line.y) for name, line in overlaps.items()}),
-        ),
-        Panel("Age of the negatives in use", "step of all stages", "steps", lines(ages, points=False)),
+        Panel("Negatives that the model itself would mine", x_label, "share (%)", shares),
+        Panel("Age of the negatives in use", x_label, "steps", lines(ages, points=False)),
     ]
-    if losses:
-        drawn = lines(losses, points=False)
-        panels.append(Panel("Loss (running mean)", "step of all stages", "loss", drawn))
     return Findings(rows, panels)
 
 

@@ -32,14 +32,13 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     panels: list[Panel] = []
     for run in runs:
         run.check_no_generation_was_removed()
-        names, positions, generations = [], [], []
-        for name, position, of_all in run.tables_in_use:
+        in_use = []
+        for *about, of_all in run.tables_in_use:
             if tables := {key: table for key, table in of_all.items() if table.anchor_side == "query"}:
-                names.append(name)
-                positions.append(position)
-                generations.append(tables)
-        if not generations:
+                in_use.append((*about, tables))
+        if not in_use:
             raise NotKept(f"{run.run.folder} has no tables of negatives for queries: its recipe mines none")
+        names, positions, generations = zip(*in_use, strict=True)
         counts = count(generations, names)
         totals = counts.first.groupby(level=0).sum()
         own: list[Row] = [

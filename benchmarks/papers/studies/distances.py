@@ -4,6 +4,7 @@ Sources: Li et al. 2021 (DANCE), Section 5.3, Table 3; Wang and Isola 2020, arXi
 """
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,21 +13,21 @@ from benchmarks.papers.studies.figures import Panel, bars, heights
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.trainer.regularizers.alignment_and_uniformity import Alignment, Uniformity
+from pyserini_ance.vectors.search import DOCUMENTS_PER_BLOCK
 
 TITLE = "Distances, alignment and uniformity"
 EXPONENT = 2.0  # t of the uniformity, as Wang and Isola have it
 
 
 def study(runs: Sequence[StudiedRun]) -> Findings:
-    """Mean and variance of the cosine distance of pairs (query-query, document-document, query-document);
-    alignment, the mean squared distance of a query and its positive; uniformity, log mean exp(-2 d^2), of
-    queries and of documents. All vectors are scaled to length 1.
+    """Mean and variance of the cosine distance over all pairs of training and test queries, of all documents,
+    and of a query and a document. For a sample of the training queries and as many documents: alignment, the
+    mean squared distance of a query and its positive, and uniformity, log mean exp(-2 d^2).
 
-    Queries are a sample of those of training, documents as many at random. In several passages (MaxP), each
-    passage counts as a document.
+    All vectors are scaled to length 1. In several passages (MaxP), each passage counts as a document; a
+    positive is at their mean.
     """
     rows = [row for run in runs for row in _rows(run)]
-
     pairs = [row for row in rows if "variance" in row]
     ends = [row for row in rows if "variance" not in row]
     mean, variance, end = (
@@ -42,60 +43,61 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
 
 
 def _rows(run: StudiedRun) -> Iterator[Row]:
-    snapshot = run.result
-    anchors = run.sampled_anchors("study distances")
-    known = run.data.anchor_sets["query"].known_positives
-    total = len(snapshot.document_vectors)
-    rng = random_stream("study distances: documents", run.settings.seed)
-    sampled = np.sort(rng.choice(total, min(total, run.settings.queries), replace=False))
-    queries = unit(snapshot.encode_queries(run.data.train_split, anchors))
-    documents = unit(snapshot.document_vectors[sampled])
-    found = unit(_best_passages(run, queries, known.rows[known.offsets[anchors]]))
-    for quantity, distances in (
-        ("query-query", own_distances(queries)),
-        ("document-document", own_distances(documents)),
-        ("query-document", (1 - queries @ documents.T).ravel()),
+    snapshot, vectors, training = run.result, run.result.document_vectors, run.training_queries
+    of_splits = {each.name: np.arange(len(each.split.queries)) for each in (training, run.test_queries)}
+    queries = Moments.of(np.concatenate([snapshot.encode_queries(*each) for each in of_splits.items()]))
+    documents = Moments.of(vectors)
+    for quantity, one, other in (
+        ("query-query", queries, queries),
+        ("document-document", documents, documents),
+        ("query-document", queries, documents),
     ):
-        yield {
-            "run": run.name,
-            "quantity": quantity,
-            "value": float(distances.mean()),
-            "variance": float(distances.var()),
-            "pairs": len(distances),
-        }
+        yield {"run": run.name, "quantity": quantity, **one.distances(other)}
+    anchors, known = run.sampled_anchors("study distances"), training.known_positives
+    rng = random_stream("study distances: documents", run.settings.seed)
+    sampled = np.sort(rng.choice(len(vectors), min(len(vectors), run.settings.queries), replace=False))
+    of_anchors = unit(snapshot.encode_queries(training.name, anchors))
+    found = unit(run.document_vectors(known.rows[known.offsets[anchors]]))
     pairs = torch.arange(len(anchors))[:, None].expand(-1, 2)
-    aligned = Alignment()(torch.from_numpy(queries), torch.from_numpy(found), pairs)
+    aligned = Alignment()(torch.from_numpy(of_anchors), torch.from_numpy(found), pairs)
     yield {"run": run.name, "quantity": "alignment", "value": float(aligned), "pairs": len(anchors)}
-    for name, vectors in (("queries", queries), ("documents", documents)):
-        yield {
-            "run": run.name,
-            "quantity": f"uniformity of {name}",
-            "value": uniformity(vectors),
-            "pairs": len(vectors) * (len(vectors) - 1) // 2,
-        }
+    for name, own in (("queries", of_anchors), ("documents", unit(vectors[sampled]))):
+        about = {"run": run.name, "quantity": f"uniformity of {name}"}
+        value = float(Uniformity(t=EXPONENT)._of(torch.from_numpy(own)))
+        yield {**about, "value": value, "pairs": len(own) * (len(own) - 1) // 2}
 
 
-def _best_passages(run: StudiedRun, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """(A, D) the vector of each of `documents` (A,), of several passages the one nearest to its query."""
-    vectors, passages = run.result.document_vectors, run.data.passages
-    if passages is None:
-        return vectors[documents]
-    pieces, mask = passages.of(documents)
-    of_pieces = vectors[pieces.ravel()].reshape(*pieces.shape, -1)
-    scores = np.where(mask, np.einsum("ad,apd->ap", queries, of_pieces), -np.inf)
-    return of_pieces[np.arange(len(documents)), scores.argmax(1)]
+class Moments(NamedTuple):
+    """The number of vectors, and the sums of the unit vectors (D,) and of their outer products (D, D).
+
+    The mean and the variance of all pairs' cosines follow from them, without the pairs.
+    """
+
+    number: int
+    total: np.ndarray
+    outer: np.ndarray
+
+    @classmethod
+    def of(cls, vectors: np.ndarray) -> "Moments":
+        """`vectors` (N, D) may be a memory map; it is read block by block."""
+        total, outer = np.zeros(vectors.shape[1]), np.zeros((vectors.shape[1], vectors.shape[1]))
+        for start in range(0, len(vectors), DOCUMENTS_PER_BLOCK):
+            block = unit(np.asarray(vectors[start : start + DOCUMENTS_PER_BLOCK], np.float64))
+            total += block.sum(0)
+            outer += block.T @ block
+        return cls(len(vectors), total, outer)
+
+    def distances(self, others: "Moments") -> Row:
+        """Mean and variance over all pairs of a vector and one of the others; of two of its own, if it is
+        given itself."""
+        equal = self.number if others is self else 0  # pairs of a vector and itself, whose cosine is 1
+        pairs = self.number * others.number - equal
+        mean = (self.total @ others.total - equal) / pairs
+        variance = ((self.outer * others.outer).sum() - equal) / pairs - mean**2
+        counted = pairs // 2 if equal else pairs
+        return {"value": float(1 - mean), "variance": float(variance), "pairs": counted}
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
     """(N, D) the vectors at length 1."""
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def own_distances(vectors: np.ndarray) -> np.ndarray:
-    """(N (N - 1) / 2,) the cosine distances of all pairs of unit vectors (N, D)."""
-    return (1 - vectors @ vectors.T)[np.triu_indices(len(vectors), 1)]
-
-
-def uniformity(vectors: np.ndarray) -> float:
-    """log mean exp(-2 d^2) over all pairs of unit vectors (N, D)."""
-    return float(Uniformity(t=EXPONENT)._of(torch.from_numpy(np.ascontiguousarray(vectors))))

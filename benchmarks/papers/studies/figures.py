@@ -1,7 +1,7 @@
 """The pictures of studies: panels with titles and units, as PNG and SVG, in colours for the colour-blind."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -158,14 +158,16 @@ def bars(
     return draw
 
 
-def points(of: Mapping[str, Line], *, log: bool = False, emphasized: int = 0) -> Callable[["Axes"], None]:
-    """The points (x, y) of each name; of the first names, the marks are larger and on top."""
+def points(
+    of: Mapping[str, Line], *, log: bool = False, emphasized: Collection[str] = ()
+) -> Callable[["Axes"], None]:
+    """The points (x, y) of each name; the marks of some names are larger and on top."""
 
     def draw(axes: "Axes") -> None:
         for index, (name, line) in enumerate(of.items()):
-            size = max(4, 4 + 3 * (emphasized - index))
-            look = style(index) | {"linestyle": "", "markersize": size, "alpha": 0.8}
-            axes.plot(line.x, line.y, label=name, zorder=2 + 1 / (index + 1), **look)
+            is_large = name in emphasized
+            look = style(index) | {"linestyle": "", "markersize": 9 if is_large else 4, "alpha": 0.8}
+            axes.plot(line.x, line.y, label=name, zorder=2 + is_large, **look)
         if log:
             axes.set(xscale="log", yscale="log")
 

@@ -55,14 +55,9 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
         Panel("Each query", "L2 norm at the last layer", "L2 norm over all weights", points(pairs, log=True)),
     ]
     if trained:
-        panels.append(
-            Panel(
-                "During training, before clipping (running mean)",
-                "step of all stages",
-                "L2 norm of a step",
-                lines(trained, points=False),
-            )
-        )
+        title = "During training, before clipping (running mean)"
+        drawn = lines(trained, points=False)
+        panels.append(Panel(title, "step of all stages", "L2 norm of a step", drawn))
     return Findings(rows, panels, summary)
 
 
@@ -112,9 +107,10 @@ def _negatives(
         "NCE": np.where(is_own.all(1), PADDING, np.take_along_axis(in_batch, hardest, 1)[:, 0]),
         "random": fill_random(np.full((len(anchors), 1), PADDING, np.int32), anchors, anchor_set, rng)[:, 0],
     }
-    if (of_bm25 := run.bm25_negatives(anchors)) is not None:
+    queries = run.training_queries
+    if (of_bm25 := run.bm25_negatives(queries, anchors)) is not None:
         found["BM25"] = _one_of(of_bm25, rng)
-    return {**found, "ANN": _one_of(run.top_negatives(snapshot, anchors), rng)}
+    return {**found, "ANN": _one_of(run.top_negatives(snapshot, queries, anchors), rng)}
 
 
 def _one_of(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -12,6 +12,7 @@ from benchmarks.papers.studies.figures import Panel, heat_map, heights
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
 from pyserini_ance.evaluation.tables import last_stage
 from pyserini_ance.reports.compare import EXACT
+from pyserini_ance.vectors.faiss_index import FLAT
 
 TITLE = "Training index by evaluation index"
 
@@ -37,16 +38,16 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
 def _rows(run: StudiedRun) -> Iterator[Row]:
     results = run.results
     last = last_stage(results["rows"])
-    sources = run.recipe.stages[run.last_stage].components
-    trained = next((str(getattr(source, "index", EXACT)) for source in sources if source.live), EXACT)
     for row in results["rows"]:
         name, _, index = str(row["row"]).partition("+")
         if name == last["row"]:
             measured = {measure: row[measure] for measure in results["measures"]}
-            training = EXACT if trained == "flat" else trained
-            yield {
-                "run": run.name,
-                "training_index": training,
-                "evaluation_index": index or EXACT,
-                **measured,
-            }
+            indexes = {"training_index": training_index(run), "evaluation_index": index or EXACT}
+            yield {"run": run.name, **indexes, **measured}
+
+
+def training_index(run: StudiedRun) -> str:
+    """The index that the last stage searches; EXACT without live negatives."""
+    sources = run.recipe.stages[run.last_stage].components
+    index = next((str(getattr(source, "index", FLAT)) for source in sources if source.live), FLAT)
+    return EXACT if index == FLAT else index

@@ -1,4 +1,4 @@
-"""Share of the training negatives that are the model's own top negatives, by source of negatives.
+"""Share of each source's negatives that are the top negatives of the model in training.
 
 Source: Xiong et al. 2021 (ANCE), arXiv:2007.00808, section 6.2; version 1, Figure 4.
 """
@@ -11,63 +11,57 @@ from benchmarks.papers.studies.figures import Panel, lines, lines_of
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun, shared_share
 from pyserini_ance.data.trec import PADDING
 
-TITLE = "Training negatives among the model's own top negatives"
+TITLE = "Negatives among the top negatives of the model in training"
+NOT_KEPT = "no ANN: the checkpoints that mined are not kept; train with save_total_limit=100"
 
 
 def study(runs: Sequence[StudiedRun]) -> Findings:
-    """For sampled training queries, the overlap of each source's first k negatives with the first k of the
-    run's result, `k` being `top_k`; both without known positives.
+    """For sampled test queries, at each kept checkpoint, the overlap of each source's first k negatives with
+    the checkpoint's own first k, `k` being `top_k`; both without known positives.
 
-    Differs from the paper, which compares with the model in training on dev queries: a run keeps one model,
-    its result, and negatives are mined for training queries.
+    Sources: random documents; the positives of the other sampled queries; BM25; and ANN, the checkpoint that
+    mined the tables of the step before.
     """
     rows = [row for run in runs for row in _rows(run)]
-    k = runs[0].settings.top_k
-    last = {run.name: max(run.history.steps, 1) for run in runs}
-    shown = []
-    for row in rows:
-        name = f"{row['run']}: {row['source']}" if len(runs) > 1 else row["source"]
-        # A source without a step is a level line over the whole training.
-        steps = [0, last[row["run"]]] if row["step"] is None else [row["step"]]
-        shown += [{"name": name, "step": step, "share": 100 * row["overlap"]} for step in steps]
+    shown = [{**row, "name": f"{row['run']}: " * (len(runs) > 1) + row["source"]} for row in rows]
     panel = Panel(
-        f"First {k} negatives of each source",
+        f"First {runs[0].settings.top_k} negatives of each source",
         "step of all stages",
-        "share among the model's top (%)",
-        lines(lines_of(shown, "name", "step", "share")),
+        "share among the model's top",
+        lines(lines_of(shown, "name", "step", "overlap")),
     )
-    return Findings(rows, [panel])
+    is_lacking = any(run.history.adoptions for run in runs) and "ANN" not in {row["source"] for row in rows}
+    return Findings(rows, [panel], notes=[NOT_KEPT] * is_lacking)
 
 
 def _rows(run: StudiedRun) -> Iterator[Row]:
-    whole = run.data.anchor_sets["query"]
-    positives, anchors = whole.known_positives, run.sampled_anchors("study negative-overlap")
-    top = run.top_negatives(run.result, anchors)
-
-    def row(source: str, step: int | None, shares: np.ndarray) -> Row:
-        return {
-            "run": run.name,
-            "source": source,
-            "step": step,
-            "overlap": float(np.nanmean(shares)),
-            "queries": len(shares),
+    queries = run.test_queries
+    positives, anchors = queries.known_positives, run.sampled_anchors("study negative-overlap", queries)
+    of_bm25 = run.bm25_negatives(queries, anchors)
+    chance = 1 / (len(run.data.collection.documents) - positives.counts[anchors])
+    tops: dict[str, np.ndarray] = {}
+    for kept in run.checkpoints:
+        top = tops[kept.weights] = run.top_negatives(run.snapshot(kept.name), queries, anchors)
+        shares = {
+            "random": (top != PADDING).sum(1) * chance,
+            "in-batch": in_batch_shares(positives.rows[positives.offsets[anchors]], top),
         }
+        if of_bm25 is not None:
+            shares["BM25"] = shared_share(of_bm25, top)
+        if (mined := _mined_by(run, kept.position)) in tops:
+            shares["ANN"] = shared_share(tops[mined], top)
+        for source, of_queries in shares.items():
+            about = {"run": run.name, "source": source, "step": kept.position}
+            yield {**about, "overlap": float(np.nanmean(of_queries)), "queries": len(anchors)}
 
-    sizes = (top != PADDING).sum(1)
-    yield row("random", None, sizes / (whole.candidates - positives.counts[anchors]))
-    yield row("in-batch", None, in_batch_shares(positives.rows[positives.offsets[anchors]], top))
-    if (of_bm25 := run.bm25_negatives(anchors)) is not None:
-        yield row("bm25", None, shared_share(of_bm25, top))
-    for stage, generation in run.generations:
-        for (term, _), table in generation.tables.items():
-            if table.anchor_side != "query" or table.source in ("bm25", "random"):
-                continue
-            mined = np.isin(anchors, table.anchors)
-            if not mined.any():  # each refresh mines for another part of the queries
-                continue
-            candidates = table.candidates[table.positions(anchors[mined])][:, : top.shape[1]]
-            position = run.history.stages[stage][0] + generation.step
-            yield row(f"{term}: {table.source}", position, shared_share(candidates, top[mined]))
+
+def _mined_by(run: StudiedRun, position: int) -> str:
+    """The weights that mined the tables which the step before `position` trained on; "" without such
+    tables."""
+    weights = {(stage, generation.step): generation.weights for stage, generation in run.generations}
+    history = run.history
+    adopted = [record for record in history.adoptions if history.position(record) < position]
+    return weights.get((adopted[-1]["stage"], adopted[-1]["checkpoint_step"]), "") if adopted else ""
 
 
 def in_batch_shares(positives: np.ndarray, top: np.ndarray) -> np.ndarray:

@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.papers.studies.figures import Line, Panel, bars, lines, lines_of, points
-from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
-from benchmarks.papers.studies.t_sne import embed
-from pyserini_ance.data.trec import PADDING
+from benchmarks.papers.studies.studied_run import Findings, Mined, NotKept, Row, StudiedRun
+from benchmarks.papers.studies.t_sne import AXES, placed
 from pyserini_ance.reports.forgetting import reciprocal_ranks
 from pyserini_ance.runs.rundir import TRAINING_RANKS_CUTOFF as CUTOFF
 
@@ -26,16 +25,6 @@ CASES = 8  # as in Table 10
 CLASSES = ("class A", "class B")
 QUERY, RELEVANT, OTHER = "query", "relevant", "other negative"
 GROUPS = (*CLASSES, RELEVANT, OTHER)  # in this order they have the same colours in all panels
-
-
-@dataclass(frozen=True)
-class Mined:
-    """A generation's negatives of each sampled query, in the order of `anchors`; what mined them."""
-
-    name: str
-    position: int
-    weights: str
-    negatives: Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -66,11 +55,16 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     notes: list[str] = []
     for run in runs:
         suffix = f": {run.name}" if len(runs) > 1 else ""
-        chosen = run.chosen_anchor(run.data.train_split)
+        chosen = run.chosen_anchor(run.training_queries)
         sampled = run.sampled_anchors("study negative-swing")
         anchors = sampled if chosen is None else np.array([chosen], np.int32)
-        mined = _mined(run, anchors)
-        each = [[generation.negatives[place] for generation in mined] for place in range(len(anchors))]
+        mined = [generation for generation in run.mined_for(anchors) if generation.negatives.shape[1]]
+        if len(mined) < 3:
+            raise NotKept(
+                f"{run.run.folder} has {len(mined)} generations of negatives for the same queries; swing "
+                "needs 3"
+            )
+        each = [[generation.of(place) for generation in mined] for place in range(len(anchors))]
         found = sorted(
             (case for place, of in enumerate(each) if (case := case_of(place, of))),
             key=lambda case: case.rank,
@@ -120,19 +114,6 @@ def case_of(query: int, generations: Sequence[Sequence[int]]) -> Case | None:
     return min(cases, key=lambda case: case.rank, default=None)
 
 
-def _mined(run: StudiedRun, anchors: np.ndarray) -> list[Mined]:
-    """The generations that have negatives for all `anchors`, in order."""
-    mined = []
-    for name, position, weights, found in run.mined_for(anchors):
-        if found.shape[1]:
-            mined.append(Mined(name, position, weights, [of[of != PADDING].tolist() for of in found]))
-    if len(mined) < 3:
-        raise NotKept(
-            f"{run.run.folder} has {len(mined)} generations of negatives for the same queries; swing needs 3"
-        )
-    return mined
-
-
 def _case_rows(run: StudiedRun, anchor: int, mined: Sequence[Mined], case: Case) -> list[Row]:
     documents = run.data.collection.documents
     return [
@@ -162,7 +143,7 @@ def _points(run: StudiedRun, anchor: int, mined: Sequence[Mined], case: Case) ->
         groups = dict.fromkeys(known.of(anchor).tolist(), RELEVANT)
         for name, of_class in zip(CLASSES, case.classes, strict=True):
             groups |= dict.fromkeys(of_class, name)
-        groups |= {row: OTHER for row in generation.negatives[case.query] if row not in groups}
+        groups |= {row: OTHER for row in generation.of(case.query) if row not in groups}
         snapshot, documents = run.snapshot(kept[generation.weights]), np.array(list(groups), np.int32)
         query = snapshot.encode_queries(run.data.train_split, np.array([anchor]))
         vectors, passages = snapshot.encode_documents(documents)
@@ -171,13 +152,13 @@ def _points(run: StudiedRun, anchor: int, mined: Sequence[Mined], case: Case) ->
             starts = passages.offsets[:-1]
             scores = np.maximum.reduceat(scores, starts)
             vectors = np.add.reduceat(vectors, starts) / np.diff(passages.offsets)[:, None]
-        places = embed(np.concatenate([query, vectors]), run.settings.seed)
         names = [(run.data.split.queries.ids[anchor], QUERY), *((ids[row], groups[row]) for row in groups)]
-        for (id, group), score, (x, y) in zip(names, [np.nan, *scores], places, strict=True):
-            about = {"run": run.name, "generation": generation.name, "step": generation.position}
-            rows.append(
-                about | {"class": group, "id": id, "score": float(score), "x": float(x), "y": float(y)}
-            )
+        about = {"run": run.name, "generation": generation.name, "step": generation.position}
+        own = [
+            {**about, "class": group, "id": id, "score": float(score)}
+            for (id, group), score in zip(names, [np.nan, *scores], strict=True)
+        ]
+        rows += placed(own, np.concatenate([query, vectors]), run.settings.seed)
     return rows
 
 
@@ -195,7 +176,7 @@ def _panels(
 ) -> Iterator[Panel]:
     has = {
         generation.name: {
-            name: float(len(set(of) & set(generation.negatives[case.query])))
+            name: float(len(set(of) & set(generation.of(case.query))))
             for name, of in zip(CLASSES, case.classes, strict=True)
         }
         for generation in mined
@@ -211,12 +192,12 @@ def _panels(
     for name in dict.fromkeys(row["generation"] for row in placed):
         own = [row for row in placed if row["generation"] == name]
         title = name + (f", RR@{CUTOFF} {ranks[name]:.2f}" if name in ranks else "") + suffix
-        yield Panel(title, "first t-SNE dimension", "second t-SNE dimension", partial(_draw, own))
+        yield Panel(title, *AXES, partial(_draw, own))
 
 
 def _draw(rows: Sequence[Row], axes: "Axes") -> None:
     """The documents of one picture, and the query as a star."""
     places = lines_of(rows, "class", "x", "y")
     query = places.pop(QUERY)
-    points({group: places.get(group, Line([], [])) for group in GROUPS}, emphasized=2)(axes)
+    points({group: places.get(group, Line([], [])) for group in GROUPS}, emphasized=CLASSES)(axes)
     axes.plot(query.x, query.y, "k*", label=QUERY, markersize=14, zorder=4)

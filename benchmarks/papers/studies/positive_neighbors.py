@@ -10,6 +10,7 @@ import numpy as np
 from benchmarks.papers.studies.figures import Panel, bars
 from benchmarks.papers.studies.studied_run import (
     Findings,
+    Mined,
     NotKept,
     Row,
     StudiedRun,
@@ -36,12 +37,10 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
             "none of these runs has kept a checkpoint that negatives were mined with and whose next "
             "negatives are kept; train with save_total_limit=100"
         )
-    groups = {
-        f"{row['next']}" + (f", {row['run']}" if len(runs) > 1 else ""): {
-            shown: 100 * row[key] for key, shown in KINDS.items() if row[key] is not None
-        }
-        for row in rows
-    }
+    groups = {}
+    for row in rows:
+        label = f"{row['next']}, {row['run']}" if len(runs) > 1 else row["next"]
+        groups[label] = {name: 100 * row[key] for key, name in KINDS.items() if row[key] is not None}
     title = "Covered by neighbours that the checkpoint before has found"
     panel = Panel(title, "generation of negatives", "share (%)", bars(groups))
     return Findings(rows, [panel])
@@ -49,24 +48,25 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
 
 def _rows(run: StudiedRun) -> Iterator[Row]:
     checkpoints, anchors = run.checkpoints_by_weights, run.sampled_anchors("study positive-neighbors")
-    before: np.ndarray | None = None  # (A, n) the negatives of all generations so far
-    last: tuple[str, str] | None = None  # name and weights of the last generation
-    for name, _, weights, negatives in run.mined_for(anchors):
-        if before is not None and last is not None and last[1] in checkpoints and negatives.shape[1]:
-            neighbours = _neighbours(run, checkpoints[last[1]], anchors)
+    before = np.empty((len(anchors), 0), np.int32)  # the negatives of all generations so far
+    last: Mined | None = None
+    for mined in run.mined_for(anchors):
+        negatives = mined.negatives
+        if last is not None and last.weights in checkpoints and negatives.shape[1]:
+            neighbours = _neighbours(run, checkpoints[last.weights], anchors)
             new = np.where(is_in_line(negatives, before), np.int32(PADDING), negatives)
             found = (neighbours != PADDING).sum(1).mean()
             yield {
                 "run": run.name,
-                "generation": last[0],
-                "next": name,
+                "generation": last.name,
+                "next": mined.name,
                 "new": _mean(shared_share(new, neighbours)),
                 "all": _mean(shared_share(negatives, neighbours)),
                 "by chance": float(found / len(run.data.collection.documents)),
                 "queries": len(anchors),
             }
-        before = negatives if before is None else np.concatenate([before, negatives], axis=1)
-        last = name, weights
+        before = np.concatenate([before, negatives], axis=1)
+        last = mined
 
 
 def _neighbours(run: StudiedRun, checkpoint: str, anchors: np.ndarray) -> np.ndarray:

@@ -20,7 +20,13 @@ TITLE = "Recall frequency and detaching distance"
 MEASURE = "nDCG@10"
 FREQUENCIES = ("never", "rare", "medium", "frequent")  # recalled 0, 1, 2 times, and more often
 DISTANCES = ("close", "medium", "far")  # thirds by distance
-SIDES = ("document", "query")
+PLURALS = {"document": "relevant documents", "query": "queries"}  # by side
+SHOWN = (
+    ("recall frequency", "number", "number of texts"),
+    ("recall frequency", "distance", "mean cosine distance"),
+    ("recall frequency", MEASURE, MEASURE),
+    ("detaching distance", MEASURE, MEASURE),
+)
 
 
 def study(runs: Sequence[StudiedRun]) -> Findings:
@@ -35,22 +41,12 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     those that are never recalled.
     """
     rows = [row for run in runs for row in _rows(run)]
-    shown = [
-        ("recall frequency", "number", "number of texts"),
-        ("recall frequency", "distance", "mean cosine distance"),
-        ("recall frequency", MEASURE, MEASURE),
-        ("detaching distance", MEASURE, MEASURE),
-    ]
-    plurals = {"document": "relevant documents", "query": "queries"}
+    named = [{**row, "name": f"{row['run']}: " * (len(runs) > 1) + PLURALS[row["side"]]} for row in rows]
     panels = []
-    for by, quantity, unit in shown:
-        own = [
-            {**row, "name": f"{row['run']}: " * (len(runs) > 1) + plurals[row["side"]]}
-            for row in rows
-            if row["by"] == by
-        ]
-        title = unit if quantity == MEASURE else unit.capitalize()
-        panels.append(Panel(f"{title} by {by}", by, unit, bars(heights(own, "group", "name", quantity))))
+    for by, quantity, unit in SHOWN:
+        own = [row for row in named if row["by"] == by]
+        drawn = bars(heights(own, "group", "name", quantity))
+        panels.append(Panel(f"{by.capitalize()}: {unit}", by, unit, drawn))
     return Findings(rows, panels)
 
 
@@ -81,7 +77,7 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
         "query": [test.queries.ids[at] for at in rows_of["query"].tolist()],
         "document": [documents.ids[at] for at in rows_of["document"].tolist()],
     }
-    for side in SIDES:
+    for side in PLURALS:
         other = "query" if side == "document" else "document"
         # Documents are recalled by queries: in the rankings of queries.
         counts = recall_counts(rankings[other], run.settings.top_k)

@@ -4,17 +4,20 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks.papers.studies.figures import Panel
+from pyserini_ance.data.collection import Split
+from pyserini_ance.data.known_positives import KnownPositives
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.data.trec import PADDING
 from pyserini_ance.distributed.world import World
-from pyserini_ance.evaluation.tables import read_results
+from pyserini_ance.evaluation.tables import BM25, read_results
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import NegativeTable, is_in_line
 from pyserini_ance.pipeline.preparation import prepare
@@ -50,6 +53,44 @@ class StudySettings:
     top_k: int = 100
     seed: int = 42
     query: str | None = None
+
+
+class KeptCheckpoint(NamedTuple):
+    """A checkpoint on disk: its step of all stages, its name and the hash of its weights."""
+
+    position: int
+    name: str
+    weights: str
+
+
+class Mined(NamedTuple):
+    """A generation: its name, the step of all stages and the weights of the checkpoint that mined it, and the
+    negatives (A, n) of the queries A in all its tables, with PADDING."""
+
+    name: str
+    position: int
+    weights: str
+    negatives: np.ndarray
+
+    def of(self, place: int) -> list[int]:
+        """The negatives of one of the queries."""
+        return [row for row in self.negatives[place].tolist() if row != PADDING]
+
+
+class StudiedQueries(NamedTuple):
+    """The queries of the split `name`, with their positives, and BM25's ranking of them if there is one."""
+
+    name: str
+    anchor_set: AnchorSet
+    bm25: Path | None
+
+    @property
+    def split(self) -> Split:
+        return self.anchor_set.split
+
+    @property
+    def known_positives(self) -> KnownPositives:
+        return self.anchor_set.known_positives
 
 
 @dataclass(frozen=True)
@@ -156,25 +197,30 @@ class StudiedRun:
             name, first = f"{stage}-{generation.step}", self.history.stages[stage][0]
             yield name, first + generation.step, in_use[stage]
 
-    @property
-    def kept_checkpoints(self) -> list[str]:
-        """The checkpoints on disk by name, the untrained encoder first, then in the order of training."""
-        stages = self.recipe.stages
-        order = ["initial", *(f"{START_PREFIX}{stage}" for stage in stages), *stages]
-        names = [path.name for path in self.run.checkpoints.glob("*-????????") if is_complete(path)]
-        known = [name for name in names if name.rpartition("-")[0] in order]
-        return sorted(known, key=lambda name: (order.index(name.rpartition("-")[0]), step_of(name)))
+    @cached_property
+    def checkpoints(self) -> list[KeptCheckpoint]:
+        """The checkpoints on disk in the order of training; of equal ones in a row the first."""
+        order = ["initial", *(name for stage in self.recipe.stages for name in (START_PREFIX + stage, stage))]
+        firsts = {"initial": 0, **{stage: first for stage, (first, _) in self.history.stages.items()}}
+        found = []
+        for path in self.run.checkpoints.glob("*-????????"):
+            kind = path.name.rpartition("-")[0]
+            if kind in order and is_complete(path):
+                # Initial weights are at the first step of their stage.
+                first = firsts.get(kind.removeprefix(START_PREFIX), self.history.steps)
+                weights = Checkpoint.open(path, verify=False).weights
+                kept = KeptCheckpoint(first + step_of(path.name), path.name, weights)
+                found.append((kept.position, order.index(kind), kept))
+        ordered = [kept for *_, kept in sorted(found)]
+        return [next(alike) for _, alike in groupby(ordered, lambda kept: kept.weights)]
 
     @property
     def checkpoints_by_weights(self) -> dict[str, str]:
         """The names of the kept checkpoints by the hash of their weights."""
-        folders = {name: self.run.checkpoints / name for name in self.kept_checkpoints}
-        return {Checkpoint.open(path, verify=False).weights: name for name, path in folders.items()}
+        return {kept.weights: kept.name for kept in self.checkpoints}
 
-    def mined_for(self, anchors: np.ndarray) -> Iterator[tuple[str, int, str, np.ndarray]]:
-        """The generations that were mined for all of the training queries `anchors` (A,), in order: name,
-        position of the checkpoint, hash of its weights, negatives (A, n) of all tables.
-        """
+    def mined_for(self, anchors: np.ndarray) -> Iterator[Mined]:
+        """The generations that were mined for all of the training queries `anchors` (A,), in order."""
         self.check_no_generation_was_removed()
         weights_of = [generation.weights for _, generation in self.generations]
         for weights, (name, position, tables) in zip(weights_of, self.tables_in_use, strict=True):
@@ -182,46 +228,61 @@ class StudiedRun:
             if all(np.isin(anchors, table.anchors).all() for table in own):
                 found = [np.empty((len(anchors), 0), np.int32)]
                 found += [table.candidates[table.positions(anchors)] for table in own]
-                yield name, position, weights, np.concatenate(found, axis=1)
+                yield Mined(name, position, weights, np.concatenate(found, axis=1))
 
     def snapshot(self, checkpoint: str) -> Snapshot:
         """A checkpoint over the run's data. Its documents are encoded unless `RUN/index` has its vectors."""
         if checkpoint in self._snapshots:
             return self._snapshots[checkpoint]
         opened = Checkpoint.open(self.run.checkpoints / checkpoint, verify=False)
-        precision = self.recipe.final_evaluation.precision
-        snapshot = self._snapshots[checkpoint] = Snapshot(
-            opened.encoder,
-            opened.weights,
-            self.data,
-            self.recipe.encoding.model_copy(update={"precision": precision}),
-            Path(self.scratch.name),
-            self.settings.device,
-            self.world,
-            opened.document_weights,
-            self.recipe,
-        )
+        precision = {"precision": self.recipe.final_evaluation.precision}
+        encoding = self.recipe.encoding.model_copy(update=precision)
+        snapshot = Snapshot.of(opened, self.data, encoding, self.run, self.world, self.recipe)
+        snapshot.scratch = Path(self.scratch.name)
+        self._snapshots[checkpoint] = snapshot
         about = self.run.index / INDEX_ABOUT
         if about.exists() and read_json(about).get("weights") == opened.weights:
             vectors = ShardedVectors.split(read_index(self.run.index)[0], self.world)
             vars(snapshot)["document_vectors"] = vectors
         return snapshot
 
-    def chosen_anchor(self, split: str) -> int | None:
-        """The row of `--query` in a split; None without the option. Raises NotKept if the split has no such
+    def chosen_anchor(self, queries: StudiedQueries) -> int | None:
+        """The row of `--query` in the queries; None without the option. Raises NotKept if there is no such
         query with a relevant document."""
         if (wanted := self.settings.query) is None:
             return None
-        part = self.data.collection.split(split)
-        row = part.queries.rows.get(wanted)
-        if row is None or row not in part.known_positives("query").anchors:
-            raise NotKept(f"--query {wanted}: split {split} has no such query with a relevant document")
+        row = queries.split.queries.rows.get(wanted)
+        if row is None or row not in queries.known_positives.anchors:
+            raise NotKept(
+                f"--query {wanted}: split {queries.name} has no such query with a relevant document"
+            )
         return int(row)
 
-    def sampled_anchors(self, purpose: str) -> np.ndarray:
-        """(Q,) int32, ascending: at most `queries` of the training queries that have a positive."""
-        anchors = self.data.anchor_sets["query"].known_positives.anchors
-        count = self.settings.queries
+    @property
+    def final_ranking(self) -> Path | None:
+        """The result's ranking of the test queries; None if the run has not made it."""
+        path = self.run.ranking(self.last_stage, self.recipe.final_evaluation.split[0])
+        return path if path.exists() else None
+
+    @cached_property
+    def training_queries(self) -> StudiedQueries:
+        bm25 = self.data.run_files.get("bm25")
+        return StudiedQueries(self.data.train_split, self.data.anchor_sets["query"], bm25)
+
+    @cached_property
+    def test_queries(self) -> StudiedQueries:
+        """Those of the first split of the final evaluation."""
+        collection, name = self.data.collection, self.recipe.final_evaluation.split[0]
+        anchor_set, bm25 = (
+            AnchorSet.of(collection, collection.split(name), "query"),
+            self.run.ranking(BM25, name),
+        )
+        return StudiedQueries(name, anchor_set, bm25 if bm25.exists() else None)
+
+    def sampled_anchors(self, purpose: str, queries: StudiedQueries | None = None) -> np.ndarray:
+        """(Q,) int32, ascending: at most `settings.queries` of the queries (default: of training) that have a
+        positive."""
+        anchors, count = (queries or self.training_queries).known_positives.anchors, self.settings.queries
         if len(anchors) <= count:
             return anchors
         rng = random_stream(purpose, self.settings.seed)
@@ -235,22 +296,21 @@ class StudiedRun:
             return vectors
         return np.add.reduceat(vectors, passages.offsets[:-1]) / np.diff(passages.offsets)[:, None]
 
-    def top_negatives(self, snapshot: Snapshot, anchors: np.ndarray) -> np.ndarray:
-        """(A, top_k) the documents that a model ranks first for the training queries `anchors` (A,), without
-        known positives, then PADDING."""
-        anchor_set, k = self.data.anchor_sets["query"], self.settings.top_k
-        queries = snapshot.encode_queries(self.data.train_split, anchors)
-        depth = k + anchor_set.most_excluded[1]
-        hits = snapshot.rank(queries, snapshot.document_vectors, depth, snapshot.passages)[1]
+    def top_negatives(self, snapshot: Snapshot, queries: StudiedQueries, anchors: np.ndarray) -> np.ndarray:
+        """(A, top_k) the documents that a model ranks first for the queries `anchors` (A,), without known
+        positives, then PADDING."""
+        anchor_set, k = queries.anchor_set, self.settings.top_k
+        vectors, depth = snapshot.encode_queries(queries.name, anchors), k + anchor_set.most_excluded[1]
+        hits = snapshot.rank(vectors, snapshot.document_vectors, depth, snapshot.passages)[1]
         return first_negatives(anchor_set, anchors, hits, k)
 
-    def bm25_negatives(self, anchors: np.ndarray) -> np.ndarray | None:
+    def bm25_negatives(self, queries: StudiedQueries, anchors: np.ndarray) -> np.ndarray | None:
         """(A, top_k) BM25's first documents for the same queries; None if the run has no such ranking."""
-        if (path := self.data.run_files.get("bm25")) is None:
+        if queries.bm25 is None:
             return None
-        anchor_set, k = self.data.anchor_sets["query"], self.settings.top_k
+        anchor_set, k = queries.anchor_set, self.settings.top_k
         depth = k + anchor_set.most_excluded[1]
-        ranked = read_ranking(path, self.data.split, self.data.collection, depth, anchors)
+        ranked = read_ranking(queries.bm25, queries.split, self.data.collection, depth, anchors)
         return first_negatives(anchor_set, anchors, ranked.rows, k)
 
 

@@ -46,9 +46,9 @@ class PyseriniJsonl(CorpusFormat):
         folder = self.corpus.expanduser()
         if not folder.is_dir():
             return super().corpus_files()
-        files, others = [], []
-        for path in files_in(folder):
-            (files if extension(path) in JSON else others).append(path)
+        all_files = files_in(folder)
+        files = [path for path in all_files if extension(path) in JSON]
+        others = [path for path in all_files if extension(path) not in JSON]
         if not files:
             raise FileNotFoundError(
                 f"no {', '.join(JSON)} file, plain or .gz, in {folder}; set `data.corpus` to another folder"

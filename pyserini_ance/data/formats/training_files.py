@@ -62,7 +62,7 @@ class TrainingFileFormat(Format):
         corpus = find_file(self.corpus, "data.corpus") if self.corpus else None
         files = {name: find_file(path, f"data.splits.{name}") for name, path in self.splits.items()}
         records = read_records(corpus) if corpus else ()
-        passages = (self.layout.passage(line, record) for line, record in records)
+        passages: Iterable[Entry] = (self.layout.passage(line, record) for line, record in records)
         if self._lists_documents:
             passages = _each_once(chain(passages, _listed(files.values(), self.layout)))
         splits = {name: judged_questions(path, self.layout) for name, path in files.items()}

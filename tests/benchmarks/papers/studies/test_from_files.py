@@ -12,13 +12,16 @@ from benchmarks.papers.studies import (
     async_gap,
     cases,
     composition,
+    index_costs,
     index_matrix,
     recall_frequency,
+    stage_hours,
     timing,
     training_retrieval,
 )
 from benchmarks.papers.studies.studied_run import NotKept, StudiedRun, StudySettings
 from pyserini_ance.negatives.table import NegativeTable, Origin
+from pyserini_ance.pyserini_bridge.vector_files import write_index
 
 EMPTY = -1
 
@@ -66,7 +69,8 @@ def test_async_gap_reads_the_overlap_from_the_share_of_new_negatives(make_run):
     assert row == {**expected, "lag": 2, "overlap": pytest.approx(0.6)}
 
 
-def test_timing_divides_by_documents_queries_and_batches(make_run):
+def test_timing_divides_by_documents_queries_and_batches(make_run, monkeypatch):
+    monkeypatch.setattr(timing, "bm25_seconds", lambda run: ([3.0], [0.1]))
     seconds = {"encode_documents": 4.0, "encode_queries": 0.4, "search": 0.8, "filter": 0.2, "build": 0.1}
     again = {**seconds, "encode_documents": 0.001}  # the dev evaluation has encoded them
     records = [
@@ -75,10 +79,8 @@ def test_timing_divides_by_documents_queries_and_batches(make_run):
         step(1, 1.0, 0.75),
         generation(2, 2, 0.5, **again),
     ]
-    fast = {**LAST, "train seconds": 2.0, "refresh seconds": 1.0}
     bm25 = {"row": "bm25", "RR@10": 0.4, "test seconds": 7.0}
-    runs = [make_run("slow", [bm25, LAST], records), make_run("fast", [fast])]
-    found = {(row["run"], row["operation"]): row for row in timing.study(runs).rows}
+    found = {row["operation"]: row for row in timing.study([make_run("one", [bm25, LAST], records)]).rows}
     milliseconds = {
         "encoding of the corpus": 2.0,  # 4 s for 2,000 documents
         "query encoding": 10.0,  # 0.4 s for 40 queries
@@ -86,14 +88,50 @@ def test_timing_divides_by_documents_queries_and_batches(make_run):
         "dense retrieval in all": 30.0,
         "negative construction per batch": 140.0,  # 1.4 s for 10 batches of 4
         "training step": 500.0,
+        "BM25 retrieval": 20.0,  # 0.1 s for 5 test queries
     }
-    measured = {operation: found["slow", operation]["each ms"] for operation in milliseconds}
+    measured = {operation: found[operation]["each ms"] for operation in milliseconds}
     assert measured == pytest.approx(milliseconds)
-    assert found["slow", "index build"]["mean seconds"] == pytest.approx(0.1)
-    assert found["slow", "BM25 index and retrieval"]["mean seconds"] == 7.0
-    totals = [(row["mean seconds"], row["speedup"]) for (_, name), row in found.items() if name == "training"]
-    assert totals == [(15.0, 1.0), (3.0, 5.0)]
-    assert found["slow", "encoding of the corpus"]["ANCE ms"] == 4.5
+    assert found["index build"]["mean seconds"] == pytest.approx(0.1)
+    assert found["BM25 index build"]["mean seconds"] == 3.0
+    assert found["encoding of the corpus"]["ANCE ms"] == 4.5
+
+
+def test_hours_of_a_stage_of_its_refreshes_and_of_all(make_run):
+    """Steps of an hour and of two; two refreshes of one and of three hours; half an hour for a checkpoint."""
+    refreshes = [generation(0, 0, None, search=3600.0), generation(2, 2, 0.5, search=3600.0, filter=7200.0)]
+    saved = {"event": "refresh", "stage": "only", "step": 2, "seconds": 1800.0}
+    run = make_run("one", [LAST], [step(0, 1.0, 3600.0), *refreshes, saved, step(1, 1.0, 7200.0)])
+    rows = stage_hours.study([run]).rows
+    found = [(row["part"], row["times"], row["hours"]) for row in rows]
+    assert found == [("only", 1, 3.0), ("refresh", 2, 2.0), ("overall", 1, 3.5)]
+    assert rows[1]["MS MARCO hours"] == 1.2 and rows[2]["NQ, TriviaQA hours"] == 21.3
+
+
+def test_an_index_has_its_size_what_it_found_before_training_and_its_hours(make_run, tmp_path):
+    vectors = np.random.default_rng(0).standard_normal((300, 8), np.float32)
+    live = "stages.only.terms.query.negatives=[{kind: live, index: SQ8}]"
+    index = (live, "stages.only.trainable=query_tower", f"cache={tmp_path}/cache")
+    rows = [
+        {"row": "bm25", "RR@10": 0.9},
+        {"row": "start", "RR@10": 0.1},
+        {"row": "start+SQ8", "RR@10": 0.05},
+    ]
+    runs = [
+        make_run("slow", [*rows, LAST], [step(0, 1.0, 7200.0)]),
+        make_run("fast", [*rows, LAST, {"row": "only+SQ8", "RR@10": 0.4}], [step(0, 1.0, 3600.0)], index),
+    ]
+    for run in runs:
+        write_index(vectors, [str(row) for row in range(300)], run.run.index, {})
+    exact, packed = index_costs.study(runs).rows
+    assert [row["index"] for row in (exact, packed)] == ["exact", "SQ8"]
+    assert exact["index GB"] == vectors.nbytes / 1e9 and vectors.nbytes / 4e9 < packed["index GB"] < 4e-6
+    assert [row["RR@10 before"] for row in (exact, packed)] == [0.1, 0.05]
+    assert [(row["hours"], row["speedup"], row["RR@10"]) for row in (exact, packed)] == [
+        (2, 1, 0.5),
+        (1, 2, 0.5),
+    ]
+    assert (exact["LTRe GB"], packed["LTRe hours"]) == (26, None)
 
 
 def test_index_matrix_has_the_means_of_runs_with_one_training_index(make_run):
@@ -194,10 +232,10 @@ def test_cases_are_those_of_compare_queries(studied):
     assert len(shown) == len(set(shown)) == min(3, won) + min(3, lost)
 
 
-def test_what_a_run_lacks_is_named(studied, monkeypatch):
+def test_what_a_run_lacks_is_named(studied):
     vars(studied)["generations"] = studied.generations[1:]
     with pytest.raises(NotKept, match=r"2 of 3 refreshes; train with keep_negatives=all"):
         composition.study([studied])
-    monkeypatch.setattr(StudiedRun, "kept_checkpoints", ["initial-00000000"])
+    vars(studied)["checkpoints"] = studied.checkpoints[:1]
     with pytest.raises(NotKept, match=r"save_total_limit=100, and save_every_steps"):
         training_retrieval.study([studied])

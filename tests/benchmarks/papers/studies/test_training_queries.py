@@ -18,7 +18,7 @@ def test_each_checkpoint_ranks_as_its_own_vectors_do_one_by_one(studied, tmp_pat
     run_file.write_text(
         "".join(f"{q} Q0 {documents.ids[d]} {d + 1} {9 - d} t\n" for q in queries.ids for d in range(5))
     )
-    studied.data.run_files["bm25"] = run_file
+    vars(studied)["training_queries"] = studied.training_queries._replace(bm25=run_file)
     rows = training_retrieval.study([studied]).rows
     # The stages' first checkpoints equal those before them, and are counted once.
     assert [row["step"] for row in rows] == sorted({row["step"] for row in rows}) and rows[0]["step"] == 0
@@ -46,7 +46,7 @@ def test_each_checkpoint_ranks_as_its_own_vectors_do_one_by_one(studied, tmp_pat
         found = row["overlap@5 with the checkpoint before"]
         assert found == (last and pytest.approx(np.mean(last)))
         before = [set(own) for own in top]
-    del studied.data.run_files["bm25"]
+    del vars(studied)["training_queries"]
     assert "BM25 overlap@5" not in training_retrieval.study([studied]).rows[0]
 
 
@@ -110,8 +110,7 @@ def test_a_case_has_its_texts_scores_and_places(swinging_run):
         if row["class"] == "query":
             continue
         of_generation = weights[row["generation"]]
-        checkpoints = (studied.snapshot(name) for name in studied.kept_checkpoints)
-        encoder = next(each for each in checkpoints if each.weights == of_generation).encoder
+        encoder = studied.snapshot(studied.checkpoints_by_weights[of_generation]).encoder
         document = encoder.encode([documents[documents.rows[row["id"]]]], side="document")[0]
         assert row["score"] == pytest.approx(float(encoder.encode([queries[anchor]])[0] @ document), abs=1e-4)
     titles = [panel.title for panel in findings.panels]

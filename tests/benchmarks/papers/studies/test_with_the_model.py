@@ -1,11 +1,11 @@
 """Studies that use the model, against slow references on the vectors of a small run."""
 
-import math
+from collections import Counter
 
 import numpy as np
 import pytest
 
-from benchmarks.papers.studies import distances, negative_overlap, positive_neighbors, score_tail
+from benchmarks.papers.studies import distances, negative_overlap, positive_neighbors, score_tail, t_sne
 from benchmarks.papers.studies.studied_run import StudiedRun
 
 
@@ -14,27 +14,30 @@ def document_vectors(studied: StudiedRun) -> np.ndarray:
     return studied.result.encoder.encode([documents[row] for row in range(30)], side="document")
 
 
-def test_distances_and_uniformity_by_hand():
-    """Unit vectors at 0, 90 and 180 degrees: cosine distances 1, 2, 1, squared distances twice that."""
-    vectors = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], np.float32)
-    assert distances.own_distances(vectors).tolist() == pytest.approx([1.0, 2.0, 1.0])
-    mean = (2 * math.exp(-4) + math.exp(-8)) / 3
-    assert distances.uniformity(vectors) == pytest.approx(math.log(mean), abs=1e-5)
-
-
-def test_distances_of_a_run_pair_by_pair(studied):
+def test_distances_of_all_queries_and_documents_pair_by_pair(studied, monkeypatch):
+    monkeypatch.setattr(distances, "DOCUMENTS_PER_BLOCK", 7)
     found = {row["quantity"]: row for row in distances.study([studied]).rows}
     encoder, data = studied.result.encoder, studied.data
-    anchors = studied.sampled_anchors("study distances").tolist()
-    queries = distances.unit(encoder.encode([data.split.queries[anchor] for anchor in anchors]))
+    training, test = data.split.queries, data.collection.split("test").queries
+    every = [texts[row] for texts in (training, test) for row in range(len(texts))]
+    queries = distances.unit(encoder.encode(every))
     documents = distances.unit(document_vectors(studied))
-    own = [1 - float(queries[i] @ queries[j]) for i in range(len(anchors)) for j in range(i)]
-    assert found["query-query"]["value"] == pytest.approx(np.mean(own), abs=1e-5)
-    assert found["query-query"]["variance"] == pytest.approx(np.var(own), abs=1e-5)
+    pairs = {
+        "query-query": [queries[i] @ queries[j] for i in range(len(queries)) for j in range(i)],
+        "document-document": [documents[i] @ documents[j] for i in range(30) for j in range(i)],
+        "query-document": (queries @ documents.T).ravel(),
+    }
+    for quantity, cosines in pairs.items():
+        expected = {"value": 1 - np.mean(cosines), "variance": np.var(cosines)}
+        assert {key: found[quantity][key] for key in expected} == pytest.approx(expected, abs=1e-5)
+        assert found[quantity]["pairs"] == len(cosines)
+    anchors = studied.sampled_anchors("study distances").tolist()
     positives = [int(data.anchor_sets["query"].known_positives.of(anchor)[0]) for anchor in anchors]
-    squared = [np.square(q - documents[p]).sum() for q, p in zip(queries, positives, strict=True)]
+    squared = [np.square(queries[q] - documents[p]).sum() for q, p in zip(anchors, positives, strict=True)]
     assert found["alignment"]["value"] == pytest.approx(np.mean(squared), abs=1e-4)
-    assert found["query-document"]["pairs"] == 100 and found["uniformity of queries"]["pairs"] == 45
+    own = [np.exp(-2 * np.square(queries[i] - queries[j]).sum()) for i in anchors for j in anchors if i < j]
+    assert found["uniformity of queries"]["value"] == pytest.approx(np.log(np.mean(own)), abs=1e-4)
+    assert found["uniformity of queries"]["pairs"] == len(own) == 45
 
 
 def test_neighbours_of_the_positive_one_by_one(studied):
@@ -43,8 +46,7 @@ def test_neighbours_of_the_positive_one_by_one(studied):
     known = studied.data.anchor_sets["query"].known_positives
     anchors = studied.sampled_anchors("study positive-neighbors").tolist()
     weights = studied.generations[0][1].weights
-    checkpoint = next(n for n in studied.kept_checkpoints if studied.snapshot(n).weights == weights)
-    documents = studied.snapshot(checkpoint).document_vectors[np.arange(30)]
+    documents = studied.snapshot(studied.checkpoints_by_weights[weights]).document_vectors[np.arange(30)]
     first, second = (generation.tables["query", 0] for _, generation in studied.generations[:2])
     new_shares, shares = [], []
     for anchor in anchors:
@@ -60,34 +62,74 @@ def test_neighbours_of_the_positive_one_by_one(studied):
     assert rows[0]["by chance"] == pytest.approx(5 / 30)
 
 
-def test_overlaps_with_the_models_top_negatives_against_rankings_made_one_by_one(studied):
-    rows = negative_overlap.study([studied]).rows
-    encoder, data = studied.result.encoder, studied.data
-    documents = document_vectors(studied)
-    positives = data.anchor_sets["query"].known_positives
-    anchors = studied.sampled_anchors("study negative-overlap")
-    top = {}
-    for anchor in anchors.tolist():
-        scores = documents @ encoder.encode([data.split.queries[anchor]])[0]
+def ranked_one_by_one(studied: StudiedRun, checkpoint: str) -> list[list[int]]:
+    """The first five documents of each test query that are not relevant to it."""
+    documents, test = studied.data.collection.documents, studied.data.collection.split("test")
+    encoder, known = studied.snapshot(checkpoint).encoder, test.known_positives("query")
+    vectors = encoder.encode([documents[row] for row in range(30)], side="document")
+    rankings = []
+    for anchor in range(len(test.queries)):
+        scores = vectors @ encoder.encode([test.queries[anchor]])[0]
         ranked = np.argsort(-scores, kind="stable").tolist()
-        top[anchor] = [row for row in ranked if row not in positives.of(anchor)][:5]
+        rankings.append([row for row in ranked if row not in known.of(anchor)][:5])
+    return rankings
 
-    assert [(row["source"], row["step"]) for row in rows] == [
-        ("random", None),
-        ("in-batch", None),
-        ("query: ann", 4),
-        ("query: ann", 6),
-        ("query: ann", 8),
-    ]
-    of_random = np.mean([5 / (30 - len(positives.of(anchor))) for anchor in top])
-    assert rows[0]["overlap"] == pytest.approx(of_random)
-    own = {anchor: int(positives.of(anchor)[0]) for anchor in top}
-    of_batch = [np.mean([own[b] in top[a] for b in top if own[b] != own[a]]) for a in top]
-    assert rows[1]["overlap"] == pytest.approx(np.mean(of_batch))
-    for row, (_, generation) in zip(rows[2:], studied.generations, strict=True):
-        table = generation.tables["query", 0]
-        mined = {a: table.candidates[table.positions(np.array([a]))][0, :5].tolist() for a in top}
-        assert row["overlap"] == pytest.approx(np.mean([len({*mined[a]} & {*top[a]}) / 5 for a in top]))
+
+def test_overlaps_with_the_model_in_training_against_rankings_made_one_by_one(studied, small_run, tmp_path):
+    """Refreshes every two steps from 4 on: the step before 6 trained on the negatives of 4."""
+    documents, test = studied.data.collection.documents, studied.data.collection.split("test")
+    bm25 = tmp_path / "bm25.trec"
+    hits = [(query, rank) for query in test.queries.ids for rank in range(9)]
+    bm25.write_text("".join(f"{q} Q0 {documents.ids[rank]} {rank + 1} {9 - rank} t\n" for q, rank in hits))
+    vars(studied)["test_queries"] = studied.test_queries._replace(bm25=bm25)
+    rows = negative_overlap.study([studied]).rows
+    found = {(row["step"], row["source"]): row["overlap"] for row in rows}
+    names = ["initial-00000000", "warm-00000004", "ance-00000002", "ance-00000004", "ance-00000006"]
+    tops = dict(zip((0, 4, 6, 8, 10), (ranked_one_by_one(studied, name) for name in names), strict=True))
+    mined = {6: 4, 8: 6, 10: 8}
+    assert found.keys() == {
+        *((step, source) for step in tops for source in ("random", "in-batch", "BM25")),
+        *((step, "ANN") for step in mined),
+    }
+    known = test.known_positives("query")
+    own = [known.of(anchor).tolist() for anchor in range(5)]
+    of_bm25 = [[row for row in range(9) if row not in relevant][:5] for relevant in own]
+    for step, top in tops.items():
+        expected = {
+            "random": np.mean([5 / (30 - len(relevant)) for relevant in own]),
+            "BM25": np.mean([len({*a} & {*b}) / 5 for a, b in zip(of_bm25, top, strict=True)]),
+            "in-batch": np.mean(
+                [np.mean([own[b][0] in top[a] for b in range(5) if own[b][0] != own[a][0]]) for a in range(5)]
+            ),
+        }
+        if step in mined:
+            pairs = zip(tops[mined[step]], top, strict=True)
+            expected["ANN"] = np.mean([len({*before} & {*now}) / 5 for before, now in pairs])
+        assert {source: found[step, source] for source in expected} == pytest.approx(expected)
+
+
+def test_runs_with_the_same_documents_share_a_picture_and_queries_are_those_that_the_document_ranks(
+    studied, small_run, monkeypatch
+):
+    """The same run twice: its documents once, its query twice; then its queries, in the order of scores."""
+    monkeypatch.setattr(t_sne, "QUERIES", 3)
+    twin = StudiedRun("twin", small_run, studied.settings)
+    placed = lambda rows, vectors, seed: [{**row, "x": 0.0, "y": 0.0} for row in rows]  # noqa: E731
+    monkeypatch.setattr(t_sne, "placed", placed)
+    findings = t_sne.study([studied, twin])
+    assert len(findings.panels) == 2
+    documents = [row for row in findings.rows if row["picture"] == "run, twin"]
+    groups = Counter(row["group"] for row in documents)
+    assert groups["query: run"] == groups["query: twin"] == groups["relevant"] == 1
+    assert groups["negative of the model: run"] == 10 and groups["random"] == 30 - 11
+    test = studied.data.collection.split("test")
+    relevant = int(test.known_positives("query").of(0)[0])
+    queries = studied.result.encoder.encode([test.queries[row] for row in range(5)])
+    ranked = np.argsort(-(queries @ document_vectors(studied)[relevant]), kind="stable").tolist()
+    others = [row for row in ranked if row not in test.known_positives("document").of(relevant)][:3]
+    names = [test.queries.ids[0], studied.data.collection.documents.ids[relevant]]
+    expected = [*names, *(test.queries.ids[row] for row in others)]
+    assert [row["id"] for row in findings.rows if row["picture"] == "queries"] == 2 * expected
 
 
 def test_scores_above_the_corpus_mean_against_all_scores(studied):
