@@ -47,8 +47,8 @@ WHOLE = {
     "lines of imports": 2_510,
     "lines of the reading path": 1_499,
     "modules that trainer/batch.py imports": 12,
-    "lines of benchmarks": 5_567,
-    "lines of tests": 32_628,
+    "lines of benchmarks": 5_570,
+    "lines of tests": 32_589,
 }
 
 
