@@ -24,31 +24,31 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
     "commands": 1_399,
-    "data": 4_907,
+    "data": 4_910,
     "distributed": 389,
-    "encoders": 2_945,
+    "encoders": 2_947,
     "evaluation": 656,
     "negatives": 2_769,
-    "pipeline": 4_044,
-    "pyserini_bridge": 1_437,
-    "recipe": 2_198,
+    "pipeline": 4_050,
+    "pyserini_bridge": 1_441,
+    "recipe": 2_209,
     "refresher": 354,
     "reports": 1_925,
     "runs": 1_096,
-    "storage": 827,
+    "storage": 855,
     "trainer": 2_898,
-    "vectors": 1_322,
-    "top": 489,
+    "vectors": 1_325,
+    "top": 488,
 }
 WHOLE = {
     "files": 227,
     "classes": 236,
     "short private functions used once": 23,
-    "lines of imports": 2_510,
+    "lines of imports": 2_517,
     "lines of the reading path": 1_499,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_570,
-    "lines of tests": 32_589,
+    "lines of tests": 32_610,
 }
 
 

@@ -27,7 +27,7 @@ from pyserini_ance.storage.files import (
     unfinished,
     write_json,
 )
-from pyserini_ance.storage.publish import is_complete, publish_once, read_manifest
+from pyserini_ance.storage.publish import check_cache, is_complete, publish_once, read_manifest
 
 COLLECTION_FILE = "collection.json"
 COLLECTIONS_FOLDER = "collections-5"  # another name for another layout
@@ -85,6 +85,7 @@ def _as_read(stored: Collection, names: Iterable[str], skipped: dict[str, int]) 
 @contextmanager
 def documents_file(cache: Path) -> Iterator[Path]:
     """Yield the path of a new file in the cache for documents that are being read; remove it at the end."""
+    check_cache(cache)
     collections = cache / COLLECTIONS_FOLDER
     collections.mkdir(parents=True, exist_ok=True)
     remove_leftovers(collections)
