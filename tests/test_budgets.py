@@ -24,19 +24,19 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
     "commands": 1_399,
-    "data": 4_910,
+    "data": 4_962,
     "distributed": 389,
     "encoders": 2_947,
     "evaluation": 656,
-    "negatives": 2_769,
-    "pipeline": 4_050,
-    "pyserini_bridge": 1_441,
+    "negatives": 2_776,
+    "pipeline": 4_115,
+    "pyserini_bridge": 1_465,
     "recipe": 2_209,
-    "refresher": 354,
-    "reports": 1_925,
+    "refresher": 371,
+    "reports": 1_933,
     "runs": 1_096,
     "storage": 855,
-    "trainer": 2_898,
+    "trainer": 2_902,
     "vectors": 1_325,
     "top": 488,
 }
@@ -44,11 +44,11 @@ WHOLE = {
     "files": 227,
     "classes": 236,
     "short private functions used once": 23,
-    "lines of imports": 2_517,
+    "lines of imports": 2_520,
     "lines of the reading path": 1_499,
     "modules that trainer/batch.py imports": 12,
-    "lines of benchmarks": 5_570,
-    "lines of tests": 32_610,
+    "lines of benchmarks": 5_572,
+    "lines of tests": 32_758,
 }
 
 

@@ -38,7 +38,8 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
     asked = np.unique(np.linspace(0, total - 1, min(total, count)).astype(int))
     queries = snapshot.encode_queries(split, asked, precision="fp32")
     depth = 10 * run.settings.top_k
-    scores, hits = snapshot.rank(queries, snapshot.document_vectors, depth, snapshot.passages)
+    own = run.data.collection.own_documents(run.data.collection.split(split), asked)
+    scores, hits = snapshot.rank(queries, snapshot.document_vectors, depth, snapshot.passages, own=own)
     vectors = snapshot.document_vectors
     starts = range(0, len(vectors), DOCUMENTS_PER_BLOCK)
     sums = [vectors[start : start + DOCUMENTS_PER_BLOCK].sum(0, dtype=np.float64) for start in starts]

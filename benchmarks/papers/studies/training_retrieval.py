@@ -48,7 +48,8 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
     for kept in run.checkpoints:
         snapshot = run.snapshot(kept.name)
         queries = snapshot.encode_queries(training.name, anchors)
-        found = snapshot.rank(queries, snapshot.document_vectors, k, snapshot.passages)[1]
+        own = collection.own_documents(training.split, anchors)
+        found = snapshot.rank(queries, snapshot.document_vectors, k, snapshot.passages, own=own)[1]
         measured = {key: float(of.mean()) for key, of in search_measures(known, anchors, found, bm25).items()}
         stayed = None if before is None else float(shared_share(found, before).mean())
         about = dict(zip(ABOUT, (run.name, kept.name, kept.position, len(anchors)), strict=True))
