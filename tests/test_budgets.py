@@ -26,7 +26,7 @@ ROOMS = {
     "commands": 1_399,
     "data": 4_962,
     "distributed": 389,
-    "encoders": 2_947,
+    "encoders": 2_948,
     "evaluation": 656,
     "negatives": 2_776,
     "pipeline": 4_115,
