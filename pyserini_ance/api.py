@@ -31,7 +31,7 @@ from pyserini_ance.pipeline.results import Run as Run
 from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.load import read_component, read_settings
-from pyserini_ance.recipe.models import Bm25, Encoding
+from pyserini_ance.recipe.models import DEFAULT_CACHE, Bm25, Encoding
 from pyserini_ance.recipe.models import Recipe as Recipe
 from pyserini_ance.reports import finish
 from pyserini_ance.runs import rundir
@@ -275,5 +275,4 @@ def _several(name: str, values: object) -> tuple[Any, ...]:
 
 def cache_folder(cache: str | Path | None) -> Path:
     """The folder of everything that is read or encoded once; by default that of the recipes."""
-    default: Path = Recipe.model_fields["cache"].default
-    return Path(default if cache is None else cache).expanduser()
+    return Recipe.expand_home(DEFAULT_CACHE if cache is None else Path(cache))

@@ -140,13 +140,15 @@ class Collection:
     """Documents and named splits.
 
     `skipped` counts what was skipped when the files were read, by description. `left_out` has the ids of
-    documents without text, which the files of rankings may name.
+    documents without text, which the files of rankings may name. With `ignore_identical_ids`, rankings leave
+    out the document with the id of the query.
     """
 
     documents: Texts
     splits: dict[str, Split]
     skipped: dict[str, int] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
+    ignore_identical_ids: bool = False
 
     def __repr__(self) -> str:
         splits = "".join(f", {name}: {len(split.queries):,} queries" for name, split in self.splits.items())
@@ -162,6 +164,25 @@ class Collection:
             names = ", ".join(self.splits) or "none"
             raise ValueError(f"no split {name!r}; splits: {names}; use one of them, or add it under `data`")
         return self.splits[name]
+
+    def own_documents(self, split: Split, rows: np.ndarray | slice = slice(None)) -> np.ndarray | None:
+        """(Q,) int32: the document with the id of each of the queries `rows`, or PADDING.
+
+        Their rankings leave it out; None if they leave out none.
+        """
+        if not self.ignore_identical_ids:
+            return None
+        if split.name not in self._own_documents:
+            # Merged splits may prefix ids with the names of their parts.
+            parts = [self.splits.get(name) for name in split.name.split("+")]
+            queries = [part.queries for part in parts if part] if all(parts) else [split.queries]
+            found = [self.documents.rows_of(of_part.ids) for of_part in queries]
+            self._own_documents[split.name] = np.concatenate(found).astype(np.int32)
+        return self._own_documents[split.name][rows]
+
+    @cached_property
+    def _own_documents(self) -> dict[str, np.ndarray]:
+        return {}
 
     def judgments(self, split: str) -> dict[str, dict[str, int]]:
         """The grades of a split's judgments by the ids of query and document, as `evaluate` takes them.
@@ -197,6 +218,8 @@ class Collection:
             digests += [name, split.queries.digest, split.qrels.digest]
         if self.left_out:
             digests += ["left out", *sorted(self.left_out)]
+        if self.ignore_identical_ids:
+            digests.append("ignore identical ids")
         return _sha256(digest.encode(errors="surrogatepass") for digest in digests)
 
 

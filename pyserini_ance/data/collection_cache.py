@@ -27,10 +27,10 @@ from pyserini_ance.storage.files import (
     unfinished,
     write_json,
 )
-from pyserini_ance.storage.publish import is_complete, publish_once, read_manifest
+from pyserini_ance.storage.publish import check_cache, is_complete, publish_once, read_manifest
 
 COLLECTION_FILE = "collection.json"
-COLLECTIONS_FOLDER = "collections-4"  # another name for another layout
+COLLECTIONS_FOLDER = "collections-5"  # another name for another layout
 
 
 def cached_collection(
@@ -85,6 +85,7 @@ def _as_read(stored: Collection, names: Iterable[str], skipped: dict[str, int]) 
 @contextmanager
 def documents_file(cache: Path) -> Iterator[Path]:
     """Yield the path of a new file in the cache for documents that are being read; remove it at the end."""
+    check_cache(cache)
     collections = cache / COLLECTIONS_FOLDER
     collections.mkdir(parents=True, exist_ok=True)
     remove_leftovers(collections)
@@ -119,7 +120,8 @@ def open_collection(cache: Path, digest: str) -> Collection | None:
         queries = open_texts(folder / f"queries-{number}.arrow", split["queries"])
         splits[split["name"]] = Split(split["name"], queries, qrels)
     documents = open_texts(folder / "documents.arrow", about["documents"])
-    return Collection(documents, splits, about["skipped"], frozenset(about["left_out"]))
+    left_out, ignore_identical_ids = frozenset(about["left_out"]), about["ignore_identical_ids"]
+    return Collection(documents, splits, about["skipped"], left_out, ignore_identical_ids)
 
 
 def collection_folder(cache: Path, digest: str) -> Path:
@@ -136,7 +138,9 @@ def _write(folder: Path, collection: Collection) -> None:
         np.savez(file, offsets=qrels.offsets, rows=qrels.rows, grades=qrels.grades)
         splits.append({"name": name, "queries": split.queries.digest, "threshold": qrels.threshold})
     about = {"documents": collection.documents.digest, "splits": splits, "skipped": collection.skipped}
-    write_json(folder / COLLECTION_FILE, about | {"left_out": sorted(collection.left_out)})
+    about |= {"left_out": sorted(collection.left_out)}
+    about |= {"ignore_identical_ids": collection.ignore_identical_ids}
+    write_json(folder / COLLECTION_FILE, about)
 
 
 READER_VERSION = 7  # to be incremented when readers produce something else from the same files

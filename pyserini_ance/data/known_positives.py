@@ -99,6 +99,17 @@ def is_in_sorted(values: np.ndarray, among: np.ndarray) -> np.ndarray:
     return among[np.searchsorted(among, values).clip(max=len(among) - 1)] == values
 
 
+def leave_out(own: np.ndarray, scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first k of rankings (Q, n), best first, without the row `own` (Q,) of each.
+
+    own: PADDING where there is none. A ranking with too few rows ends with -inf and PADDING.
+    """
+    is_own = (rows == own[:, None]) & (rows != PADDING)
+    order = np.argsort(is_own, axis=1, kind="stable")[:, :k]
+    scores, rows = np.where(is_own, np.float32(-np.inf), scores), np.where(is_own, np.int32(PADDING), rows)
+    return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
+
+
 def repeats(rows: np.ndarray) -> np.ndarray:
     """(B, n) bool: whether an earlier column of the same line has the same value."""
     order = np.argsort(rows, axis=1, kind="stable")

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from pyserini_ance.data.collection import SIDES, Collection, Qrels, Side, Split, Texts
-from pyserini_ance.data.known_positives import KnownPositives, is_known_positive, offsets_of
+from pyserini_ance.data.known_positives import PADDING, KnownPositives, is_known_positive, offsets_of
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.same_texts import SameTexts
 from pyserini_ance.data.token_store import TokenStore
@@ -25,7 +25,7 @@ class AnchorSet:
     judgments are, if pairs were promoted to positives in `split`; else None. `share`, (i, n), restricts the
     anchors to the i-th of n consecutive parts of about the same size: what one process mines for. `drawn`,
     (D,) ascending, are the anchors that steps draw from; None: all. `same` are the texts of each side that
-    occur several times.
+    occur several times; `own`, (Q,), is the document that each query's rankings leave out, or PADDING.
     """
 
     split: Split
@@ -36,13 +36,15 @@ class AnchorSet:
     share: tuple[int, int] = (0, 1)
     drawn: np.ndarray | None = None
     same: dict[Side, SameTexts] = field(default_factory=dict)
+    own: np.ndarray | None = None
 
     @classmethod
     def of(cls, collection: Collection, split: Split, anchor: Side) -> "AnchorSet":
         """The anchor set of one side of a split."""
         texts = {"query": split.queries, "document": collection.documents}
         candidates = len(texts["document" if anchor == "query" else "query"])
-        return cls(split, anchor, candidates, same={side: texts[side].same for side in SIDES})
+        same, own = {side: texts[side].same for side in SIDES}, collection.own_documents(split)
+        return cls(split, anchor, candidates, same=same, own=own)
 
     def with_positives(self, pairs: np.ndarray) -> "AnchorSet":
         """The same anchor set with more positives, pairs (P, 2) of a query's row and a document's."""
@@ -62,24 +64,32 @@ class AnchorSet:
     ) -> np.ndarray:
         """(B, n) bool: whether candidates[i, j] (B, n) is no negative of anchors[i], judged or not.
 
-        These are the known positives of the anchor and of all anchors with its text, and every candidate with
-        the text of one of them. known: which candidates are known positives, if the caller has asked.
+        These are the known positives of the anchor and of all anchors with its text, every candidate with the
+        text of one of them, and the query's `own` document. known: which candidates are known positives, if
+        the caller has asked.
         """
-        if known is not None and self.by_text is self.known_positives:
-            return known
-        firsts = self.first_of(self.anchor, anchors), self.first_of(self.candidate, candidates)
-        return is_known_positive(self.by_text, *firsts)
+        never = known
+        if never is None or self.by_text is not self.known_positives:
+            firsts = self.first_of(self.anchor, anchors), self.first_of(self.candidate, candidates)
+            never = is_known_positive(self.by_text, *firsts)
+        if self.own is None:
+            return never
+        queries, documents = anchors[:, None], candidates
+        if self.anchor == "document":
+            queries, documents = documents, queries
+        return never | ((self.own[queries] == documents) & (candidates != PADDING))
 
     @cached_property
     def most_excluded(self) -> tuple[int, int]:
         """An anchor with the most candidates that are never its negatives, and their number."""
         by_text = self.by_text
-        if by_text is self.known_positives:
-            return by_text.largest
-        copies = self.same[self.candidate].counts(by_text.rows)
-        counts = np.bincount(np.repeat(np.arange(len(by_text.counts)), by_text.counts), copies)
-        row = int(counts.argmax())
-        return row, int(counts[row])
+        row, most = by_text.largest
+        if by_text is not self.known_positives:
+            copies = self.same[self.candidate].counts(by_text.rows)
+            counts = np.bincount(np.repeat(np.arange(len(by_text.counts)), by_text.counts), copies)
+            row = int(counts.argmax())
+            most = int(counts[row])
+        return row, most + (self.own is not None)
 
     def first_of(self, side: Side, rows: np.ndarray) -> np.ndarray:
         """The first row with the text of each of `rows` of a side, of any shape."""

@@ -120,7 +120,7 @@ def hit_blocks(
 
     Raises ValueError for a document that the collection lacks, and if no hit is of a query of the split.
     """
-    ids = split.queries.ids
+    ids, own = split.queries.ids, collection.own_documents(split)
     positions = dict.fromkeys(ids, -1)  # -1: of the split, but not selected
     positions |= {ids[row]: position for position, row in enumerate(rows.tolist())}
     num_hits = num_left_out = 0
@@ -140,7 +140,8 @@ def hit_blocks(
                 line = line_of(path, int(numbers[index]))
                 raise line.error(problem, expected, "pass a file over this collection")
             num_left_out += 1
-        kept = np.flatnonzero(found >= 0)
+        is_own = False if own is None else found == own[rows[queries]]
+        kept = np.flatnonzero((found >= 0) & ~np.asarray(is_own))
         return HitBlock(numbers[kept], queries[kept], found[kept], scores[kept])
 
     for number, query, document, score in hits:

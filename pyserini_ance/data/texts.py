@@ -162,7 +162,7 @@ class TextsWriter:
         self._schema = pa.schema([(name, pa.large_string()) for name in ("id", *fields)])
         if path:
             path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = pa.OSFile(str(path), "wb") if path else pa.BufferOutputStream()
+        self._file = pa.OSFile(os.fsencode(path), "wb") if path else pa.BufferOutputStream()
         self._writer = pa.ipc.new_file(self._file, self._schema)
 
     def append(self, columns: Sequence[Sequence[str | None]]) -> None:
@@ -219,7 +219,7 @@ def _same_file(path: Path) -> Path:
 
 def open_texts(path: Path, digest: str) -> Texts:
     """Map the texts in a file that `TextsWriter` wrote; `digest` is theirs."""
-    return _opened(pa.memory_map(str(path)), digest, path)
+    return _opened(pa.memory_map(os.fsencode(path)), digest, path)
 
 
 def _opened(source: pa.NativeFile, digest: str = "", path: Path | None = None) -> Texts:

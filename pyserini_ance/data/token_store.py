@@ -18,7 +18,7 @@ from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.known_positives import offsets_of
 from pyserini_ance.storage.files import beside, path_in_errors, whole_file
 from pyserini_ance.storage.progress import progress_bar
-from pyserini_ance.storage.publish import publish_once, read_manifest
+from pyserini_ance.storage.publish import check_cache, is_complete, publish_once, read_manifest
 
 if TYPE_CHECKING:
     from pyserini_ance.data.passages import Passages
@@ -145,6 +145,8 @@ def open_or_build(
         tokens_per_text = offsets[-1] / max(1, len(texts))
         log.info("tokenised %s: %d texts, %.1f tokens per text", label, len(texts), tokens_per_text)
 
+    if not is_complete(folder):
+        check_cache(folder)
     publish_once(folder, {"texts": len(texts), "label": label}, build)
     store = open_store(folder, specials)
     store.text_ids = texts.ids

@@ -20,7 +20,7 @@ from pyserini_ance.encoders.tokenization import TextTokenizer, have_equal_ids
 from pyserini_ance.encoders.weights import check_weight_files
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.init_from import Change
-from pyserini_ance.storage.files import read_json, write_json
+from pyserini_ance.storage.files import read_json, utf8_path, write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -52,7 +52,8 @@ def load_tokenizer(source: str) -> "PreTrainedTokenizerBase":
     """The fast tokenizer of a folder or hub name. Raises ValueError if there is none."""
     from transformers import AutoTokenizer
 
-    tokenizer = seed_tokenizer(source) or AutoTokenizer.from_pretrained(source)
+    with utf8_path(Path(source)) as path:
+        tokenizer = seed_tokenizer(str(path)) or AutoTokenizer.from_pretrained(str(path))
     if not tokenizer.is_fast:
         raise ValueError(f"{source} has no fast tokenizer (tokenizer.json); save one with transformers first")
     return tokenizer
@@ -125,11 +126,12 @@ def continue_encoder(family: Family, folder: str | Path, changes: Collection[str
 
 
 def _load(family: Family, folder: Path, device: str) -> Encoder:
-    folders = [folder] if family.tied else [folder / name for name in TOWERS.values()]
-    for tower in folders:
-        check_weight_files(str(tower))
-    tokenizer = TextTokenizer(load_tokenizer(str(folders[0])), family.tokenization)
-    return Encoder(family, TwoTower(*map(family.load, folders)), tokenizer, device)
+    with utf8_path(folder) as path:
+        folders = [path] if family.tied else [path / name for name in TOWERS.values()]
+        for tower in folders:
+            check_weight_files(str(tower))
+        tokenizer = TextTokenizer(load_tokenizer(str(folders[0])), family.tokenization)
+        return Encoder(family, TwoTower(*map(family.load, folders)), tokenizer, device)
 
 
 def load_tower(folder: str | Path, side: Side, device: str = "cpu") -> Encoder:
@@ -196,7 +198,8 @@ def _save_tower(encoder: Encoder, side: Side, folder: Path, about: dict[str, Any
     encoder.family.save(encoder.towers.tower(side), folder)
     # Pyserini's stock class `auto` truncates queries at the tokenizer's limit only.
     encoder.tokenizer.tokenizer.model_max_length = encoder.length_tokens(side)
-    encoder.tokenizer.tokenizer.save_pretrained(folder)
+    with utf8_path(folder) as path:
+        encoder.tokenizer.tokenizer.save_pretrained(path)
     _write_side_file(encoder, folder, about)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from pyserini_ance.data.collection import Collection, Side, Split
+from pyserini_ance.data.known_positives import leave_out
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.data.token_store import TokenStore
@@ -240,7 +241,8 @@ class Snapshot:
         """The k nearest rows of the side `over` for each of `rows` (A,) of `side`; a row may find itself.
 
         A score between the sides is that of the document's best passage, whichever side searches, except
-        over passages, whose rows and scores are their own. All processes make the call, each with its own
+        over passages, whose rows and scores are their own. Documents that rankings leave out are not found by
+        their query. All processes make the call, each with its own
         rows. A ranking that was computed before is not computed again.
         """
         key = side, over, hashlib.sha256(np.ascontiguousarray(rows, np.int32)).digest()
@@ -255,7 +257,8 @@ class Snapshot:
             if side == "document":
                 self._rankings[key] = self.rank_for_documents(every, others, k, passages, shares)
             else:
-                self._rankings[key] = self.rank(self.query_vectors[every], others, k, passages, shares)
+                own = self.collection.own_documents(self.split, rows) if over == "document" else None
+                self._rankings[key] = self.rank(self.query_vectors[every], others, k, passages, shares, own)
         scores, hits = self._rankings[key]
         return scores[:, :k], hits[:, :k]
 
@@ -320,13 +323,17 @@ class Snapshot:
         k: int,
         passages: Passages | None = None,
         shares: Sequence[int] | None = None,
+        own: np.ndarray | None = None,
     ) -> Ranking:
         """The k best of `documents` (N, D) for each of `queries` (Q, D).
 
         Returns scores (Q, k) float32 and rows (Q, k) int32. With `passages`, `documents` are the vectors of
         passages, and a document scores as its best passage. With `shares`, the number of queries of each
-        process, a process gets only the results of its own.
+        process, a process gets only the results of its own. With `own`, the row that the ranking of each of
+        these queries leaves out, or PADDING, shorter rankings end with -inf and PADDING.
         """
+        if own is not None:
+            return leave_out(own, *self.rank(queries, documents, k + 1, passages, shares), k)
         if not isinstance(documents, ShardedVectors):
             documents = ShardedVectors.split(documents, self.world)
         with self.timed("build"):

@@ -92,7 +92,7 @@ def cached_rankings(
             for path, request in wanted.items():
                 queries = collection.split(request.split).queries
                 texts = list(zip(queries.ids, queries.columns["text"], strict=True))
-                jobs.append(Bm25Job(texts, request.hits, path, request.rm3))
+                jobs.append(Bm25Job(texts, request.hits, path, request.rm3, collection.ignore_identical_ids))
             if jobs:
                 index = bm25_index(bm25, cache, collection)
                 retrieve(contents(collection.documents), jobs, bm25, index, len(collection.documents))
@@ -138,6 +138,8 @@ def _path(bm25: Bm25, cache: Path, collection: Collection, request: Bm25Request)
         "rm3": request.rm3,
         "pyserini": version("pyserini"),
     }
+    if collection.ignore_identical_ids:
+        key["ignore_identical_ids"] = True
     return cache / BM25 / RANKINGS / f"{sha256_json(key)[:32]}.trec"
 
 

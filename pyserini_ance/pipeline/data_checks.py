@@ -5,8 +5,10 @@ from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
+import numpy as np
+
 from pyserini_ance.data.answer_matching import ANSWERS, FIELD
-from pyserini_ance.data.collection import SIDES, Collection, Side, Split
+from pyserini_ance.data.collection import SIDES, Collection, Side, Split, Texts
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.passages import check_delimiter
@@ -22,6 +24,8 @@ from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.teacher_training import TRAINED
+
+COMPARED = 10_000  # queries with the id of a document whose texts are always compared
 
 
 def check_before_reading(recipe: Recipe) -> None:
@@ -81,6 +85,11 @@ def odd_data(recipe: Recipe, collection: Collection) -> list[str]:
                 f"{count:,} of {total:,} queries of split {name!r} are training queries too (the same id or "
                 "text), so its figures are too high; remove them from one of the splits"
             )
+    if count := queries_that_are_documents(collection):
+        lines.append(
+            f"{count:,} queries are documents, with the same id and text: each stays in its own ranking, and "
+            "may be its negative; leave them out, as BEIR does: data.ignore_identical_ids=true"
+        )
     if recipe.data.hold_out and _has_own_dev(recipe.data):
         lines.append(
             "data.hold_out makes split 'dev' of training queries; the data's own 'dev' is not read; to use "
@@ -109,6 +118,30 @@ def also_trained_on(recipe: Recipe, collection: Collection) -> dict[str, int]:
         for name, split in collection.splits.items()
         if name in measured.difference(training)
     }
+
+
+def queries_that_are_documents(collection: Collection) -> int:
+    """How many queries have the id and the text, or title, of a document, if rankings do not leave it out.
+
+    Texts may differ in case and blanks. Of very many queries with the id of a document, as where both are
+    numbers, all are compared only if one of a sample has its text.
+    """
+    if collection.ignore_identical_ids:
+        return 0
+    documents, found = collection.documents, set[str]()
+    for queries in (split.queries for split in collection.splits.values()):
+        rows = documents.rows_of(queries.ids)
+
+        def is_document(query: int, queries: Texts = queries, rows: np.ndarray = rows) -> bool:
+            fields = [text for text in documents[int(rows[query])].values() if text]
+            texts = {text_key(text) for text in [*fields, " ".join(fields)]}
+            return text_key(queries.columns["text"][query]) in texts
+
+        same_ids = np.flatnonzero(rows >= 0)
+        sample = same_ids[:: max(1, len(same_ids) // COMPARED)].tolist()
+        if any(map(is_document, sample)):
+            found.update(queries.ids[query] for query in same_ids.tolist() if is_document(query))
+    return len(found)
 
 
 def _has_own_dev(data: Format) -> bool:

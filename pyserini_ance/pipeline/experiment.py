@@ -2,6 +2,7 @@
 table."""
 
 import logging
+import os
 import threading
 import time
 import traceback
@@ -36,6 +37,7 @@ from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json, write_whole
 from pyserini_ance.storage.locks import check_file_system
+from pyserini_ance.storage.publish import check_cache
 from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
 from pyserini_ance.trainer.resume import check_same_run, read_replay
@@ -146,8 +148,11 @@ class Experiment:
         locks, another process that trains the run."""
         preparation.check_tools(self.recipe)
         refresher_process.check_subprocesses(self.recipe)
-        for folder in (self.run_dir.folder, self.recipe.cache):
-            check_file_system(folder)
+        check_file_system(self.run_dir.folder)
+        cache = self.recipe.cache
+        if not cache.exists() or os.access(cache, os.W_OK):  # a complete one may be read-only
+            check_cache(cache)
+            check_file_system(cache)
         if resume:
             self.run_dir.trainer.check_free()
 
@@ -211,7 +216,7 @@ class Experiment:
         except BaseException as error:
             begin_shutdown()
             try:
-                self.run_dir.error.write_text(traceback.format_exc(), encoding="utf-8")
+                write_whole(self.run_dir.error, traceback.format_exc())
             except OSError as second:  # a full disk
                 log.error("cannot record the error: %s", second)
             cure = f"continue with: {self.run_dir.resume_command(self.world.size)}"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.data.collection import Split
-from pyserini_ance.data.known_positives import is_known_positive
+from pyserini_ance.data.known_positives import is_known_positive, leave_out
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.trec import PADDING, Qrels, Rows, read_qrels, read_run, write_run
 from pyserini_ance.distributed.world import World
@@ -82,14 +82,15 @@ class FinalEvaluator:
         test, ids = self.recipe.final_evaluation, self.data.collection.documents.ids
         snapshot = self._snapshot(checkpoint)
         queries = self._queries(snapshot)
-        scores, rows = snapshot.rank(queries, snapshot.document_vectors, test.hits, snapshot.passages)
+        vectors, passages = snapshot.document_vectors, snapshot.passages
+        scores, rows = snapshot.rank(queries, vectors, test.hits, passages, own=self._own_documents)
         self._write_row(row, scores, rows)
         for split, of_split in zip(self._splits, self._by_split(queries), strict=True):
             if split.name in test.reranked:
                 self._rerank(row, split, snapshot, of_split)
             if test.query_measures_of(split.name):  # rank the queries for each relevant document
                 answers = split.known_positives("document").anchors
-                scores, rows = snapshot.rank_for_documents(answers, of_split, test.hits)
+                scores, rows = self._rank_queries(snapshot, answers, split, of_split)
                 path, documents = self.query_ranking(row, split.name), [ids[answer] for answer in answers]
                 found = path, row, documents, split.queries.ids, scores, rows
                 self.world.on_main(partial(write_ranking, *found))
@@ -117,8 +118,10 @@ class FinalEvaluator:
         its own."""
         for index in self.recipe.final_evaluation.indexes:
             queries, start, name = self._queries(snapshot), time.perf_counter(), f"{row}+{index}"
-            search = snapshot.static_index(index, self.recipe.seed)
-            self._write_row(name, *search_arrays(search, queries, self.recipe.final_evaluation.hits))
+            search, own = snapshot.static_index(index, self.recipe.seed), self._own_documents
+            hits = self.recipe.final_evaluation.hits
+            scores, rows = search_arrays(search, queries, hits + (own is not None))
+            self._write_row(name, *((scores, rows) if own is None else leave_out(own, scores, rows, hits)))
             self.measure(name, time.perf_counter() - start)
 
     def index_rows(self, row: str) -> list[dict[str, Any]]:
@@ -240,6 +243,27 @@ class FinalEvaluator:
         return np.concatenate(
             [snapshot.encode_queries(name, of_split, precision="fp32") for name, of_split in rows]
         )
+
+    @property
+    def _own_documents(self) -> np.ndarray | None:
+        """(Q,) the document that the ranking of each test query leaves out; None: none does."""
+        own = [self.data.collection.own_documents(split) for split in self._splits]
+        return np.concatenate([one for one in own if one is not None]) if own[0] is not None else None
+
+    def _rank_queries(
+        self, snapshot: Snapshot, documents: np.ndarray, split: Split, queries: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The scores and rows of a split's queries that each of `documents` (A,) finds.
+
+        queries: their vectors. A query that a document's id names is left out, as it is the other way round.
+        """
+        hits, own = self.recipe.final_evaluation.hits, self.data.collection.own_documents(split)
+        if own is None:
+            return snapshot.rank_for_documents(documents, queries, hits)
+        query_of = np.full(len(self.data.collection.documents), PADDING)
+        query_of[own[own != PADDING]] = np.flatnonzero(own != PADDING)
+        found = snapshot.rank_for_documents(documents, queries, hits + 1)
+        return leave_out(query_of[documents], *found, hits)
 
     def _by_split(self, of_queries: np.ndarray) -> list[np.ndarray]:
         return np.split(of_queries, np.cumsum([len(split.queries) for split in self._splits])[:-1])

@@ -37,7 +37,7 @@ from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.teacher_training import TRAINED
 from pyserini_ance.recipe.yaml_text import read_yaml
 from pyserini_ance.storage.files import sha256_json
-from pyserini_ance.storage.publish import leased, remove_unless_leased
+from pyserini_ance.storage.publish import check_cache, leased, remove_unless_leased
 
 log = logging.getLogger(__name__)
 GENERATION = "mined"
@@ -232,6 +232,7 @@ def mine_negatives(
         data.run_files["bm25"] = Path(ranking)
     scratch = cache / "mining" / sha256_json([encoder_digest(encoder), data.identity])[:32]
     snapshot = SnapshotInMemory(encoder, data, encoding, scratch, world, ScoringSettings(cache, bm25))
+    check_cache(scratch)
     world.on_main(lambda: scratch.parent.mkdir(parents=True, exist_ok=True))
     with leased(scratch):  # another call may mine from them, too
         table = mine_in_shares(source, snapshot, anchor_set, context)

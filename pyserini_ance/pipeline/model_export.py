@@ -63,13 +63,19 @@ def _write(
     ids = passage_ids(data.collection.documents.ids, data.passages)
     write_index(vectors, ids, run.index, {"encoder": "../model", **provenance})
     max_passages = data.passages.max_passages if data.passages else 1
+    without_query = data.collection.ignore_identical_ids
+    if without_query and max_passages > 1:
+        notes.append(
+            "Pyserini's --remove-query compares the ids of passages: it does not remove the query's own"
+        )
     commands = []
     for split, of_split in queries.items():
         copy_whole(run.ranking(row, split), run.final_run(split))
         pairs = list(zip(of_split.ids, of_split.columns["text"], strict=True))
-        topics = write_topics(pairs, run.folder, split)
+        topics = write_topics(pairs, run.folder, split, without_query)
         output = run.folder / ("run.pyserini.txt" if len(queries) == 1 else f"run.pyserini.{split}.txt")
-        commands.append(search_command(topics, run.index, output, choice, test.hits, max_passages))
+        files = topics, run.index, output
+        commands.append(search_command(*files, choice, test.hits, max_passages, without_query))
     documents = {
         "encoder": str(choice.document_folder),
         "class": choice.document_class,

@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -31,12 +31,16 @@ COUNTER = re.compile(r" - (indexed|empty): +([\d,]+)$")
 
 
 class Bm25Job(NamedTuple):
-    """A TREC run to write: the best `hits` documents of each query (id, text), by BM25 or by BM25 and RM3."""
+    """A TREC run to write: the best `hits` documents of each query (id, text), by BM25 or by BM25 and RM3.
+
+    With `ignore_identical_ids`, without the document that has the query's id.
+    """
 
     queries: list[tuple[str, str]]
     hits: int
     output: Path
     rm3: bool = False
+    ignore_identical_ids: bool = False
 
 
 def retrieve(
@@ -108,7 +112,8 @@ def _search(index: str, rankings: Sequence[Bm25Job], settings: "Bm25") -> None:
             if ranking.rm3:
                 more.append("-rm3")
             run.unlink(missing_ok=True)
-            output = _run(SEARCH, *shared, "-topics", topics, "-output", run, "-hits", ranking.hits, *more)
+            hits = ranking.hits + ranking.ignore_identical_ids
+            output = _run(SEARCH, *shared, "-topics", topics, "-output", run, "-hits", hits, *more)
             # Anserini reports a wrong index and returns. RM3 without document vectors finds nothing.
             is_empty = not run.exists() or (ranking.rm3 and not run.stat().st_size)
             if is_empty and settings.index != "build":
@@ -119,11 +124,19 @@ def _search(index: str, rankings: Sequence[Bm25Job], settings: "Bm25") -> None:
                 )
             ranking.output.parent.mkdir(parents=True, exist_ok=True)
             with open(run, encoding="utf-8") as lines, whole_file(ranking.output) as whole:
+                ranks: Counter[str] = Counter()
                 for line in lines:
                     if not line.endswith("\n"):  # Java says nothing of it
                         raise OSError(f"BM25's ranking in {name} is cut short; is the disk full?")
                     key, rest = line.split(" ", 1)
-                    whole.write(f"{ranking.queries[int(key)][0]} {rest}".encode())
+                    query = ranking.queries[int(key)][0]
+                    if ranking.ignore_identical_ids:
+                        q0, document, _, scored = rest.split(" ", 3)
+                        if document == query or ranks[key] == ranking.hits:
+                            continue
+                        ranks[key] += 1
+                        rest = f"{q0} {document} {ranks[key]} {scored}"
+                    whole.write(f"{query} {rest}".encode())
 
 
 def _run(program: str, *flags: object) -> Sequence[str]:

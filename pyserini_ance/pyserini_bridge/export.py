@@ -219,13 +219,16 @@ def check_ids(ids: Sequence[str], what: str) -> None:
 CHANGED_BY_TSV = re.compile(r"[\t\r\n]|\A[\x00- ]|[\x00- ]\Z")
 
 
-def write_topics(queries: Sequence[tuple[str, str]], folder: Path, split: str = "test") -> Path:
+def write_topics(
+    queries: Sequence[tuple[str, str]], folder: Path, split: str = "test", remove_query: bool = False
+) -> Path:
     """Write the topics for Pyserini and return the file: `topics.SPLIT.tsv` or `topics.SPLIT.json`.
 
     The .json file is written if Pyserini would change ids or texts of the .tsv file.
 
     All topic readers except that of .json convert an id of digits to a number (007 becomes 7), and a .tsv
     under a path that contains `cacm` is read as that collection. Texts are stripped, as encoders strip them.
+    remove_query: for a search with `--remove-query`, which compares ids as strings.
     """
     folder = Path(folder)
     check_ids([id for id, _ in queries], "query")
@@ -233,7 +236,8 @@ def write_topics(queries: Sequence[tuple[str, str]], folder: Path, split: str = 
     topics = {id: text.strip() for id, text in queries}
     write_whole(tsv, "".join(f"{id}\t{CHANGED_BY_TSV.sub(' ', text)}\n" for id, text in topics.items()))
     exact.unlink(missing_ok=True)
-    is_exact = all(map(is_kept, topics)) and not any(map(CHANGED_BY_TSV.search, topics.values()))
+    are_kept = all(is_kept(id) and not (remove_query and id.isdigit()) for id in topics)
+    is_exact = are_kept and not any(map(CHANGED_BY_TSV.search, topics.values()))
     if is_exact and "cacm" not in str(folder):
         return tsv
     # ASCII, because Pyserini opens the file in the encoding of the locale.
@@ -250,12 +254,19 @@ def is_kept(id: str) -> bool:
 
 
 def search_command(
-    topics: Path, index: Path, output: Path, choice: StockChoice, hits: int, passages: int = 1
+    topics: Path,
+    index: Path,
+    output: Path,
+    choice: StockChoice,
+    hits: int,
+    passages: int = 1,
+    remove_query: bool = False,
 ) -> str:
     """The shell command that searches with Pyserini: the stock module if possible, else this package's.
 
     The stock module must be able to start Java, and must reproduce the checkpoint. If documents have up to
-    `passages` rows in the index, the search retrieves `passages` times as many rows.
+    `passages` rows in the index, the search retrieves `passages` times as many rows. remove_query: without
+    the document that has the query's id, in whose place one more is retrieved.
     """
     try:
         stock = choice.query_class != ENCODER_CLASS and choose_java().runs_stock_commands
@@ -264,7 +275,7 @@ def search_command(
     program = ["pyserini.search.faiss"] if stock else ["pyserini_ance", "search", "faiss"]
     encoder = ["--encoder", choice.query_folder, "--encoder-class", choice.query_class, *choice.flags]
     files = ["--topics", topics, "--index", index, "--output", output]
-    deep = ["--hits", hits * passages]
+    deep = ["--hits", (hits + remove_query) * passages, *(["--remove-query"] if remove_query else [])]
     deep += [] if passages == 1 else ["--max-passage", "--max-passage-hits", hits]
     return shlex.join(map(str, [python_program(), "-m", *program, *encoder, *files, *deep]))
 

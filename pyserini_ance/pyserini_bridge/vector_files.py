@@ -5,6 +5,7 @@ They are written, and flat Faiss folders and Parquet read, block by block.
 
 import codecs
 import json
+import os
 import struct
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -91,7 +92,10 @@ def write_parquet(
     plain: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": ["docid"]}
     with whole_folder(Path(folder)) as temporary:
         for number, first in enumerate(range(0, len(vectors), rows_per_file)):
-            with pq.ParquetWriter(temporary / PARQUET_FILE.format(number), schema, **plain) as file:
+            path = os.fsencode(
+                temporary / PARQUET_FILE.format(number)
+            )  # pyarrow opens bytes that are not UTF-8
+            with pa.OSFile(path, "wb") as sink, pq.ParquetWriter(sink, schema, **plain) as file:
                 for block, names in _blocks(
                     vectors, ids, numbers.to_pandas_dtype(), first, first + rows_per_file
                 ):
@@ -201,7 +205,7 @@ def _read_ids(path: Path) -> Strings:
 def parquet_file(path: Path) -> pq.ParquetFile:
     """Raises ValueError for a damaged file."""
     try:
-        return pq.ParquetFile(path)
+        return pq.ParquetFile(pa.OSFile(os.fsencode(path)))
     except pa.ArrowInvalid as error:
         raise ValueError(f"{path} is damaged: {error} Copy it again") from error
 

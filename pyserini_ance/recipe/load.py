@@ -52,7 +52,10 @@ def load(name: str | Path, *overrides: str) -> LoadedRecipe:
         _apply(raw, override)
     empty: dict = {"bm25": {}, "final_evaluation": {}}
     keeps_expect = all(key.startswith(KEEPS_EXPECT) for key, *_ in differences(empty | in_file, empty | raw))
-    raw.setdefault("name", f"{path.resolve().parent.name}/{path.stem}")
+    shown = f"{path.resolve().parent.name}/{path.stem}".encode(errors="surrogateescape").decode(
+        errors="replace"
+    )
+    raw.setdefault("name", shown)
     defaults = raw.pop("stage_defaults", {})
     if not isinstance(defaults, dict):
         raise ValueError(f"stage_defaults: expected a mapping of a stage's keys, got {defaults!r}")

@@ -1,5 +1,6 @@
 """The recipe: one frozen tree of settings that fully describes an experiment."""
 
+import os
 import re
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,7 @@ else:
 Anchor = Literal["query", "document"]
 Tracker = Literal["tensorboard", "wandb", "trackio", "mlflow"]
 RESERVED_NAMES = {"bm25", "untrained", "initial", "hybrid"}  # rows and checkpoints that are not stages
+DEFAULT_CACHE = Path("~/.cache/pyserini_ance")  # or in XDG_CACHE_HOME
 START_PREFIX = "start-"  # prefixes a stage's name in the row and checkpoint of its external initial weights
 
 
@@ -130,8 +132,8 @@ class Recipe(Settings):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """The precision of training; `auto` as in `encoding.precision`. `fp16` is for GPUs alone; it scales the
     loss, and skips a step whose gradients overflow."""
-    cache: Path = Field(default=Path("~/.cache/pyserini_ance"), validate_default=True)
-    """The folder of prepared data, which runs share."""
+    cache: Path = Field(default=DEFAULT_CACHE, validate_default=True)
+    """The folder of prepared data, which runs share; by default in XDG_CACHE_HOME, if that is set."""
     log_with: Annotated[tuple[Tracker, ...], BeforeValidator(_as_list)] = ()
     """The trackers that get what `metrics.jsonl` records: `tensorboard`, `wandb`, `trackio` or `mlflow`, each
     a package of that name."""
@@ -151,6 +153,9 @@ class Recipe(Settings):
     @field_validator("cache")
     @classmethod
     def expand_home(cls, path: Path) -> Path:
+        shared = os.environ.get("XDG_CACHE_HOME")
+        if path == DEFAULT_CACHE and shared:
+            return Path(shared, path.name)
         return path.expanduser()
 
     @property

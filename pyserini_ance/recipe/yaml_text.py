@@ -1,7 +1,7 @@
 """YAML for recipes, overrides and grids: numbers, switches and null as version 1.2 has them, all else text.
 
-010 is text, which a number's setting reads as ten and a folder's as it is written; so are 1_000 and 1e-6.
-1:30, on and 2026-01-01 are text too. Of version 1.1, `<<` merges stay.
+010 is text, which a number's setting reads as ten and a folder's as it is written; so is 1e-6. 1:30, on and
+2026-01-01 are text too. Of version 1.1, `<<` merges and 1_000 stay.
 """
 
 import re
@@ -13,7 +13,7 @@ TAG = "tag:yaml.org,2002:"
 RESOLVED = (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?(0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    ("int", r"[-+]?(0|[1-9][0-9]*(_[0-9]+)*)|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
     (
         "float",
         r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
@@ -42,6 +42,9 @@ class _Loader(yaml.SafeLoader):
 
 
 class _ArgumentLoader(_Loader):
+    # Also the bytes of a path that are not UTF-8, as Python decodes arguments.
+    NON_PRINTABLE = re.compile(yaml.reader.Reader.NON_PRINTABLE.pattern[:-1] + "\udc80-\udcff]")
+
     def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
         node: yaml.ScalarNode = super().compose_scalar_node(anchor)
         node.value = node.value.replace(HASH, "#")

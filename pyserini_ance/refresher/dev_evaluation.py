@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from pyserini_ance.data.collection import Split
+from pyserini_ance.data.collection import Collection, Split
+from pyserini_ance.data.known_positives import PADDING
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.random_streams import random_stream
@@ -44,14 +45,16 @@ def evaluate_on_dev(
     (measure,) = parse_measures([settings.measure])
     top_k = max(MIN_TOP_K, int(measure.params.get("cutoff") or 0))
     queries = np.concatenate([snapshot.encode_queries(split.name, rows) for split, rows in sampled])
-    scores, hits = snapshot.rank(queries, vectors, top_k, passages)
+    own = _own_documents(snapshot.collection, sampled, documents)
+    scores, hits = snapshot.rank(queries, vectors, top_k, passages, own=own)
     if documents is not None:
-        hits = documents[hits]
+        hits = np.where(hits == PADDING, PADDING, documents[hits])
     ranked = iter(zip(hits, scores, strict=True))
     ids = snapshot.collection.documents.ids
 
     def named(rows: np.ndarray, values: np.ndarray) -> dict[str, Any]:
-        return {ids[row]: value for row, value in zip(rows.tolist(), values.tolist(), strict=True)}
+        pairs = zip(rows.tolist(), values.tolist(), strict=True)
+        return {ids[row]: value for row, value in pairs if row != PADDING}
 
     def values() -> dict[str, float]:
         found = {}
@@ -63,6 +66,20 @@ def evaluate_on_dev(
         return found
 
     return snapshot.world.on_main(values)
+
+
+def _own_documents(
+    collection: Collection, sampled: Sequence[tuple[Split, np.ndarray]], documents: np.ndarray | None
+) -> np.ndarray | None:
+    """(Q,) the row among `documents`, None: all, that each query's ranking leaves out, or PADDING."""
+    if not collection.ignore_identical_ids:
+        return None
+    of_splits = [collection.own_documents(split, rows) for split, rows in sampled]
+    own = np.concatenate([of_split for of_split in of_splits if of_split is not None])
+    if documents is None:
+        return own
+    places = np.searchsorted(documents, own).clip(max=len(documents) - 1)
+    return np.where(documents[places] == own, places, PADDING)
 
 
 def _sample_documents(

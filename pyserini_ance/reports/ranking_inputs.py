@@ -126,6 +126,7 @@ class RankingInput:
             "ranking_sha256": sha256_file(self.file),
             "documents": self.collection.documents.digest,
             "queries": self.queries.digest,
+            **({"ignore_identical_ids": "true"} if self.collection.ignore_identical_ids else {}),
         }
 
     @cached_property
@@ -150,7 +151,14 @@ class RankingInput:
 
     @cached_property
     def run(self) -> Run:
-        return read_run(self.file)
+        """The ranking; the data may leave the document with a query's id out of it."""
+        run = read_run(self.file)
+        if not self.collection.ignore_identical_ids:
+            return run
+        return {
+            query: {document: score for document, score in hits.items() if document != query}
+            for query, hits in run.items()
+        }
 
 
 def open_ranking(

@@ -13,6 +13,7 @@ import math
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -44,6 +45,20 @@ def unfinished(path: Path, patience_seconds: float = math.inf) -> Iterator[Path]
             yield temporary
         finally:
             remove(temporary)
+
+
+@contextmanager
+def utf8_path(path: Path) -> Iterator[Path]:
+    """Yield `path`, or a link to it if it is not UTF-8: libraries in Rust and C++ open no such names."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        with tempfile.TemporaryDirectory(prefix="pyserini_ance.") as folder:
+            link = Path(folder, "link")
+            link.symlink_to(path.absolute())
+            yield link
+    else:
+        yield path
 
 
 def remove(path: Path) -> None:

@@ -3,6 +3,7 @@
 A published folder has a manifest with the hash of every file, whose existence is the commit.
 """
 
+import errno
 import logging
 import os
 import time
@@ -121,6 +122,18 @@ def remove_parts(folder: Path, names: Collection[str]) -> None:
         files.write_json(folder / MANIFEST, {**manifest, "parts": parts})
     for name in names:
         (folder / name).unlink(missing_ok=True)
+
+
+def check_cache(folder: Path) -> None:
+    """Raise PermissionError, with the cure, if `folder` of the cache, which need not exist, is read-only."""
+    existing = next(one for one in [folder.absolute(), *folder.absolute().parents] if one.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise PermissionError(
+            errno.EACCES,
+            "the cache cannot be written; choose another one with the setting `cache` (cache=FOLDER, "
+            "--cache FOLDER) or with XDG_CACHE_HOME",
+            str(folder),
+        )
 
 
 @contextmanager

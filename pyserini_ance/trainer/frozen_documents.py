@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from pyserini_ance.data.known_positives import KnownPositives, is_known_positive
+from pyserini_ance.data.known_positives import KnownPositives, is_known_positive, leave_out
 from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.encoders.encoder import to_device
 from pyserini_ance.negatives.live import Live
@@ -85,6 +85,7 @@ class FrozenDocuments:
         self.vectors, self.rows_of = snapshot.document_vectors, snapshot.data.training_rows_of
         self.device = torch.device(snapshot.device)
         self.known_positives = snapshot.anchor_set("query").known_positives
+        self.own = snapshot.anchor_set("query").own
         of_terms = {
             name: {i: source for i, source in enumerate(term.negatives) if isinstance(source, Live)}
             for name, term in stage.terms.items()
@@ -141,12 +142,15 @@ class FrozenDocuments:
             positions = batch.positions("query", batch.terms[name].anchors)
             anchors = queries[to_device(queries.device, positions)[0]]
             for position, source in sources.items():
-                on_device = self.searches[source.index](anchors, source.top_k)[1]
+                on_device = self.searches[source.index](anchors, source.top_k + (self.own is not None))[1]
                 launched.append((name, position, source, on_device))
         hits = [on_device.cpu().numpy() for *_, on_device in launched]
         seconds = (time.perf_counter() - start) / len(launched)
         by_term: dict[str, list[tuple[Live, np.ndarray]]] = {name: [] for name in self.live}
         for (name, position, source, _), rows in zip(launched, hits, strict=True):
+            anchors = batch.terms[name].anchors
+            if self.own is not None:
+                rows = leave_out(self.own[anchors], np.zeros(rows.shape, np.float32), rows, source.top_k)[1]
             by_term[name].append((source, rows))
-            self.live_metrics.add(f"{name}.{position}", batch.terms[name].anchors, rows, share, seconds)
+            self.live_metrics.add(f"{name}.{position}", anchors, rows, share, seconds)
         return by_term

@@ -11,6 +11,7 @@ import torch
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.random_streams import random_stream
+from pyserini_ance.storage.files import utf8_path
 from pyserini_ance.storage.publish import publish_once, read_manifest
 from pyserini_ance.vectors.encoding import ShardedVectors
 from pyserini_ance.vectors.faiss_library import FaissIndex, import_faiss
@@ -41,7 +42,8 @@ class FactoryIndex:
     def __init__(self, folder: Path, world: World, search: str = "", device: str = "cpu"):
         faiss = import_faiss()
         how = faiss.IO_FLAG_MMAP if faiss_gpu(device) is None else 0  # a GPU copies all of it
-        self.index, self.world = faiss.read_index(str(folder / FILE), how), world
+        with utf8_path(folder) as path:
+            self.index, self.world = faiss.read_index(str(path / FILE), how), world
         _set_search(self.index, search)
         self.on_gpu = to_gpu(self.index, device, self.index.ntotal)
 
@@ -171,7 +173,8 @@ def write_index_file(
         raise _unfit(factory, f"({len(vectors)} of {vectors.shape[1]} dimensions)", error) from error
     written = index if on_gpu is None else faiss.index_gpu_to_cpu(on_gpu)
     _set_search(written, search)
-    faiss.write_index(written, str(path))
+    with utf8_path(path.parent) as folder:
+        faiss.write_index(written, str(folder / path.name))
 
 
 def _components(index: FaissIndex) -> Iterator[Any]:

@@ -28,21 +28,6 @@ def test_totals(flags, capsys):
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("qrels", "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n"),  # BEIR
-        ("run", "q1\td1\t2\nq9\td1\t1\nq1\td2\t1\n"),  # MS MARCO: lines in any order, ranks count
-    ],
-)
-def test_other_formats_are_the_same(flags, capsys, tmp_path, name, text):
-    evaluate.main(flags)
-    expected = capsys.readouterr().out
-    (tmp_path / f"{name}.txt").write_text(text)
-    evaluate.main(flags)
-    assert capsys.readouterr().out == expected
-
-
 def test_each_query_and_json(flags, capsys, tmp_path):
     evaluate.main([*flags, "--per-query", "--output", str(tmp_path / "figures.json")])
     assert "| q1    | 0.5000 | 1.0000 |\n| q2    | 0.0000 | 0.0000 |\n| all   |" in capsys.readouterr().out

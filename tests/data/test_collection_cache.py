@@ -75,7 +75,7 @@ def test_a_part_of_the_texts(opened, first, stop):
 
 def test_a_collection_is_stored_once(collection, opened, tmp_path):
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    assert store_collection(collection, tmp_path) == tmp_path / "collections-4" / collection.digest[:32]
+    assert store_collection(collection, tmp_path) == tmp_path / "collections-5" / collection.digest[:32]
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == written
     assert open_collection(tmp_path, "0" * 64) is None
     store_collection(open_collection(tmp_path, collection.digest), tmp_path / "copy")  # from the stored form

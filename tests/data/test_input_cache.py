@@ -85,7 +85,7 @@ def test_the_recipe_is_checked_with_a_cached_collection_too(recipe, read):
 
 
 def test_leftovers_of_killed_readers_are_removed(recipe):
-    collections = recipe.cache / "collections-4"
+    collections = recipe.cache / "collections-5"
     leftover = beside(collections / "documents-1-1.arrow", "unfinished")
     collections.mkdir(parents=True)
     leftover.write_text("x")

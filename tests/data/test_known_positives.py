@@ -1,7 +1,7 @@
 import numpy as np
 
 from pyserini_ance.data.collection import Qrels, Split
-from pyserini_ance.data.known_positives import KnownPositives
+from pyserini_ance.data.known_positives import PADDING, KnownPositives, leave_out
 
 
 def test_the_inverse_agrees_with_a_slow_loop():
@@ -27,3 +27,12 @@ def test_known_positives_have_grades_from_both_sides():
     queries, documents = split.known_positives("query"), split.known_positives("document")
     assert (queries.rows.tolist(), queries.grades.tolist()) == ([5, 2, 2, 3], [3, 2, 4, 2])
     assert (documents.rows.tolist(), documents.grades.tolist()) == ([0, 1, 1, 0], [2, 4, 2, 3])
+
+
+def test_rankings_without_a_row_of_each():
+    rows = np.array([[4, 2, 3], [2, 3, PADDING], [3, 2, 4]], np.int32)
+    scores = np.array([[3, 2, 1], [5, 4, -np.inf], [3, 2, 1]], np.float32)
+    left = leave_out(np.array([2, 3, PADDING]), scores, rows, 2)
+    assert left[1].tolist() == [[4, 3], [2, PADDING], [3, 2]]
+    assert left[0].tolist() == [[3, 1], [5, -np.inf], [3, 2]]
+    assert [array.dtype for array in left] == [np.float32, np.int32]

@@ -125,6 +125,9 @@ def test_documents_without_text_that_were_left_out_are_dropped(tmp_path, caplog,
     ranking = read_ranking(path, split, COLLECTION, 3)
     assert ranking.rows.tolist() == [[2, 0, PADDING], [1, PADDING, PADDING]]
     assert caplog.messages == [f"skipped: 1 hits of documents without text in {path}"]
+    ids = Texts([COLLECTION.documents.ids[2], QUERIES.ids[1]], QUERIES.columns)
+    itself = replace(COLLECTION, splits={"train": replace(split, queries=ids)}, ignore_identical_ids=True)
+    assert itself.own_documents(itself.split("train")).tolist() == [2, PADDING]
     path.write_text(text.replace("void", "nowhere"))
     with pytest.raises(ValueError, match=f"{name}, line {number}: document 'nowhere' for query '1', which"):
         read_ranking(path, split, COLLECTION, 3)

@@ -98,6 +98,9 @@ def _run(request: dict, files: tuple[Any, ...]) -> None:
     for number, file in enumerate(files):
         os.dup2(file.detach(), number)
     sys.stdin = open(0, closefd=False)  # multiprocessing has replaced it
+    # Those of the server believe that they can seek, as the files can that pytest captures output in.
+    sys.stdout = open(1, "w", closefd=False)
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])

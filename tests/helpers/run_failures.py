@@ -169,6 +169,18 @@ def without_pyserini_and_java(stage: str, step: int) -> None:
     os.environ.pop("JAVA_HOME", None)
 
 
+def a_strange_system(stage: str, step: int) -> None:
+    """No hard links, files for their owner alone, and 64 cores."""
+
+    def link(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    os.link = link
+    os.umask(0o077)
+    os.sched_getaffinity = lambda pid: set(range(64))
+    os.cpu_count = lambda: 64
+
+
 def pause_in_moments(path: str, step: int) -> None:
     """Process 1 pauses for `step` seconds before it reads the moments that a manifest lists; the main process
     drops none before that, which file `path` shows.

@@ -11,15 +11,12 @@ import torch
 from helpers.run_outcome import outcome
 from helpers.stage_fixture import Training
 from helpers.step_gradients import compute_gradients
-from torch import nn
 
 from pyserini_ance.encoders.families.transformer import Transformer
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.recipe.load import dump
-from pyserini_ance.recipe.stage import Optimizer
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer.batch import plan_batch
-from pyserini_ance.trainer.optim import build_optimizer
 from pyserini_ance.vectors.search import exact_search
 
 pytestmark = pytest.mark.cuda
@@ -69,26 +66,6 @@ def test_losses_and_gradients_of_a_step_are_those_of_the_cpu(device, small_recip
     assert gradients[1].keys() == gradients[0].keys()
     cpu, gpu_ = (torch.cat([g.double().reshape(-1) for g in of.values()]) for of in gradients)
     assert cpu.norm() > 1e-3 and (cpu - gpu_).norm() < 1e-3 * cpu.norm()
-
-
-@pytest.mark.parametrize("kind", ["adamw", "lamb"])
-def test_an_optimizer_moves_weights_as_on_the_cpu(device, kind):
-    def moved(on: str) -> list[torch.Tensor]:
-        generator = torch.Generator().manual_seed(0)
-        model = nn.Sequential(nn.Linear(7, 5), nn.LayerNorm(5), nn.Linear(5, 3)).to(on)
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.copy_(torch.randn(parameter.shape, generator=generator))
-        settings = Optimizer(kind=kind, learning_rate=0.01, weight_decay=0.1)
-        optimizer = build_optimizer(model, settings)
-        for _ in range(5):
-            for parameter in model.parameters():
-                parameter.grad = torch.randn(parameter.shape, generator=generator).to(on)
-            optimizer.step()
-        return [parameter.detach().cpu() for parameter in model.parameters()]
-
-    for ours, theirs in zip(moved(device), moved("cpu"), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 def trained(small_recipe, folder, model, device: str, terms: dict, **stage) -> tuple[Training, list[dict]]:

@@ -100,6 +100,15 @@ def test_a_run_without_bm25_needs_neither_pyserini_nor_java(train, undisturbed, 
     assert outcome(tmp_path / "run")["rows"] == outcome(undisturbed)["rows"]
 
 
+def test_the_figures_are_the_same_on_a_strange_system(train, undisturbed, tmp_path):
+    """No hard links, umask 077, 64 cores, and a cache of its own."""
+    done = train(tmp_path / "run", f"cache={tmp_path}/cache", fault="a_strange_system")
+    assert done["code"] == 0, done["stderr"]
+    found, expected = outcome(tmp_path / "run"), outcome(undisturbed)
+    assert found["rows"] == expected["rows"] and set(found["files"]) == set(expected["files"])
+    assert sorted(os.listdir(tmp_path)) == ["cache", "run"] and not list(tmp_path.rglob(".*"))
+
+
 @pytest.mark.core
 def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
     folder = tmp_path / "run"

@@ -35,6 +35,27 @@ def test_test_and_dev_queries_that_are_training_queries_are_counted(queries, cou
 
 
 @pytest.mark.parametrize(
+    ("queries", "documents", "ignored", "count"),
+    [
+        ({"d1": "one", "q": "two"}, {"d1": "one", "d2": "two"}, False, 1),
+        ({"d1": "ONE  text", "d2": "two"}, {"d1": {"title": "one", "text": "text"}, "d2": "two"}, False, 2),
+        ({"d1": "one", "d2": "two"}, {"d1": {"title": "one", "text": "more"}, "d2": "else"}, False, 1),
+        ({"1": "one", "2": "two"}, {"1": "other", "2": "another"}, False, 0),  # numbers
+        ({"d1": "one", "q": "two"}, {"d1": "one", "d2": "two"}, True, 0),
+    ],
+)
+def test_queries_that_are_documents_are_counted(queries, documents, ignored, count):
+    judged, training = {id: dict.fromkeys(documents, 1) for id in queries}, {"t": "training"}
+    splits, grades = (
+        {"train": training, "test": queries},
+        {"train": {"t": dict.fromkeys(documents, 1)}, "test": judged},
+    )
+    collection = make_collection(documents, splits, grades, ignore_identical_ids=ignored)
+    lines = odd_data(load("demo/rand", *RECIPE).recipe, collection)
+    assert [line.partition(" queries are documents")[0] for line in lines] == [str(count)] * bool(count)
+
+
+@pytest.mark.parametrize(
     ("settings", "file", "is_said"),
     [
         ("{}", "dev.tsv", True),

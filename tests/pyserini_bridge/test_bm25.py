@@ -30,6 +30,7 @@ def found(tmp_path_factory):
     rankings = [
         Bm25Job(QUERIES, 10, folder / "out/run.trec"),
         Bm25Job(QUERIES[:1], 1, folder / "out/short.trec"),
+        Bm25Job([("7", "CATS"), ("01", "CATS")], 1, folder / "out/others.trec", False, True),
     ]
     expanded = [("q", "kitten"), ("none", "absent")]
     rankings += [
@@ -52,9 +53,11 @@ def test_ids_stay_and_the_better_hit_is_first(found):
 
 def test_nothing_else_is_left(found):
     assert [path.name for path in (found / "cache").iterdir()] == ["index"]
-    names = ["after", "before", "expanded", "run.trec", "short.trec"]
+    names = ["after", "before", "expanded", "others.trec", "run.trec", "short.trec"]
     assert sorted(path.name for path in (found / "out").iterdir()) == names
     assert (found / "out/short.trec").read_text().split()[:4] == ["01", "Q0", "7", "1"]
+    others = [line.split()[:4] for line in (found / "out/others.trec").read_text().splitlines()]
+    assert others == [["7", "Q0", "007", "1"], ["01", "Q0", "7", "1"]]
 
 
 def test_an_index_that_is_there_is_searched(found):

@@ -174,6 +174,12 @@ def test_topics_that_do_not_survive_are_json_too(tmp_path, query):
     assert len((tmp_path / "topics.test.tsv").read_text().splitlines()) == 2
 
 
+def test_numbers_are_strings_where_the_search_compares_them_with_documents(tmp_path):
+    assert write_topics([("7", "x")], tmp_path).suffix == ".tsv"
+    assert write_topics([("7", "x")], tmp_path, remove_query=True).suffix == ".json"
+    assert write_topics([("q7", "x")], tmp_path, remove_query=True).suffix == ".tsv"
+
+
 def test_query_ids_that_a_run_cannot_carry(tmp_path):
     with pytest.raises(ValueError, match=r"1 query ids .*'a b'"):
         write_topics([("a b", "x")], tmp_path)

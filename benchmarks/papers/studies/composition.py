@@ -32,10 +32,10 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     panels: list[Panel] = []
     for run in runs:
         run.check_no_generation_was_removed()
-        in_use = []
-        for *about, of_all in run.tables_in_use:
+        in_use: list[tuple[str, int, Tables]] = []
+        for name, position, of_all in run.tables_in_use:
             if tables := {key: table for key, table in of_all.items() if table.anchor_side == "query"}:
-                in_use.append((*about, tables))
+                in_use.append((name, position, tables))
         if not in_use:
             raise NotKept(f"{run.run.folder} has no tables of negatives for queries: its recipe mines none")
         names, positions, generations = zip(*in_use, strict=True)

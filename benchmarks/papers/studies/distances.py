@@ -13,6 +13,7 @@ from benchmarks.papers.studies.figures import Panel, bars, heights
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.trainer.regularizers.alignment_and_uniformity import Alignment, Uniformity
+from pyserini_ance.vectors.encoding import ShardedVectors
 from pyserini_ance.vectors.search import DOCUMENTS_PER_BLOCK
 
 TITLE = "Distances, alignment and uniformity"
@@ -78,7 +79,7 @@ class Moments(NamedTuple):
     outer: np.ndarray
 
     @classmethod
-    def of(cls, vectors: np.ndarray) -> "Moments":
+    def of(cls, vectors: np.ndarray | ShardedVectors) -> "Moments":
         """`vectors` (N, D) may be a memory map; it is read block by block."""
         total, outer = np.zeros(vectors.shape[1]), np.zeros((vectors.shape[1], vectors.shape[1]))
         for start in range(0, len(vectors), DOCUMENTS_PER_BLOCK):

@@ -40,7 +40,8 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
     asked = np.unique(np.linspace(0, total - 1, min(total, count)).astype(int))
     queries = snapshot.encode_queries(split, asked, precision="fp32")
     depth = 10 * run.settings.top_k
-    scores, hits = snapshot.rank(queries, snapshot.document_vectors, depth, snapshot.passages)
+    own = run.data.collection.own_documents(run.data.collection.split(split), asked)
+    scores, hits = snapshot.rank(queries, snapshot.document_vectors, depth, snapshot.passages, own=own)
     above = scores - mean_scores(queries, snapshot.document_vectors, snapshot.passages)[:, None]
     above[hits == PADDING] = np.nan
     for rank, of_rank in enumerate(above.T, start=1):

@@ -96,11 +96,11 @@ def _among_queries(runs: Sequence[StudiedRun]) -> list[Row]:
         negatives = first_negatives(of_documents, document, hits, QUERIES)[0]
         negatives = negatives[negatives != PADDING]
         for group, texts, rows, of_rows in (
-            ("query", split.queries, [query], queries[[query]]),
+            ("query", split.queries, np.array([query]), queries[[query]]),
             ("relevant document", run.data.collection.documents, document, run.document_vectors(document)),
             ("negative query", split.queries, negatives, queries[negatives]),
         ):
-            points += [_point(_of(group, run, runs), texts, int(row)) for row in rows]
+            points += [_point(_of(group, run, runs), texts, row) for row in rows.tolist()]
             vectors.append(of_rows)
     placed_points = placed(points, np.concatenate(vectors), runs[0].settings.seed)
     return [{"picture": "queries", **row} for row in placed_points]

@@ -86,7 +86,9 @@ def bm25_seconds(run: StudiedRun) -> tuple[list[float], list[float]]:
     there are only the second."""
     from pyserini_ance.pyserini_bridge.bm25 import Bm25Job, retrieve
 
-    bm25, queries, hits = run.recipe.bm25, run.test_queries.split.queries, run.recipe.final_evaluation.hits
+    bm25, hits = run.recipe.bm25, run.recipe.final_evaluation.hits
+    assert bm25 is not None, "the run has ranked by it"
+    queries = run.test_queries.split.queries
     texts = list(zip(queries.ids, queries.columns["text"], strict=True))
     with tempfile.TemporaryDirectory(dir=run.scratch.name) as name:
         index, starts = Path(name) / "index", [time.perf_counter()]

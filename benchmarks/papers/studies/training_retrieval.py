@@ -40,15 +40,16 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
             "save_every_steps in its stages"
         )
     collection, anchors = run.data.collection, run.sampled_anchors("study training-retrieval")
-    queries_of, known = run.training_queries, run.training_queries.known_positives
+    training, known = run.training_queries, run.training_queries.known_positives
     k = min(run.settings.top_k, len(collection.documents))
-    path = queries_of.bm25
-    bm25 = None if path is None else read_ranking(path, queries_of.split, collection, k, anchors).rows
+    path = training.bm25
+    bm25 = None if path is None else read_ranking(path, training.split, collection, k, anchors).rows
     before: np.ndarray | None = None
     for kept in run.checkpoints:
         snapshot = run.snapshot(kept.name)
-        queries = snapshot.encode_queries(queries_of.name, anchors)
-        found = snapshot.rank(queries, snapshot.document_vectors, k, snapshot.passages)[1]
+        queries = snapshot.encode_queries(training.name, anchors)
+        own = collection.own_documents(training.split, anchors)
+        found = snapshot.rank(queries, snapshot.document_vectors, k, snapshot.passages, own=own)[1]
         measured = {key: float(of.mean()) for key, of in search_measures(known, anchors, found, bm25).items()}
         stayed = None if before is None else float(shared_share(found, before).mean())
         about = dict(zip(ABOUT, (run.name, kept.name, kept.position, len(anchors)), strict=True))

@@ -50,6 +50,9 @@ class Format(Component):
     and its description."""
     relevance_threshold: int = Field(1, ge=1)
     """The lowest grade that counts as relevant in training."""
+    ignore_identical_ids: bool = False
+    """Leave the document with the id of a query out of its rankings, and never take it as a negative, as BEIR
+    does: queries of ArguAna and Quora are documents."""
     # Whether the data is identified by names whose content never changes, so that it need not be read again.
     by_name: ClassVar[bool] = False
     skip: tuple[Literal["unknown_ids", "empty_documents"], ...] = ()
@@ -188,7 +191,8 @@ class Format(Component):
             checked = {made.name: made, **checked}
         if self.hold_out:
             checked = cut_dev(checked, self.hold_out, corpus)
-        collection = Collection(corpus, checked, {**+skipped}, frozenset(left_out))
+        kept = {**+skipped}
+        collection = Collection(corpus, checked, kept, frozenset(left_out), self.ignore_identical_ids)
         collection.log_skipped()
         return collection
 

@@ -17,7 +17,7 @@ from pyserini_ance.storage.error_text import naming_own
 
 # Names of removals, in counts of dropped candidates.
 KNOWN_POSITIVES = "known positives"  # the removal that always applies
-COPIES = "copies of positives"  # and where texts occur several times, that of their copies
+COPIES = "copies of positives"  # also applies: copies of positives, and the document that is the query
 PROMOTED = "promoted"  # of candidates that become positives
 
 

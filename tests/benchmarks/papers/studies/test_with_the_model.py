@@ -115,8 +115,7 @@ def test_runs_with_the_same_documents_share_a_picture_and_queries_are_those_that
     """The same run twice: its documents once, its query twice; then its queries, in the order of scores."""
     monkeypatch.setattr(t_sne, "QUERIES", 3)
     twin = StudiedRun("twin", small_run, studied.settings)
-    placed = lambda rows, vectors, seed: [{**row, "x": 0.0, "y": 0.0} for row in rows]  # noqa: E731
-    monkeypatch.setattr(t_sne, "placed", placed)
+    monkeypatch.setattr(t_sne, "placed", lambda rows, *_: [{**row, "x": 0.0, "y": 0.0} for row in rows])
     findings = t_sne.study([studied, twin])
     assert len(findings.panels) == 2
     documents = [row for row in findings.rows if row["picture"] == "run, twin"]
