@@ -137,9 +137,13 @@ def _write(folder: Path, collection: Collection) -> None:
         file = folder / f"judgments-{number}.npz"
         np.savez(file, offsets=qrels.offsets, rows=qrels.rows, grades=qrels.grades)
         splits.append({"name": name, "queries": split.queries.digest, "threshold": qrels.threshold})
-    about = {"documents": collection.documents.digest, "splits": splits, "skipped": collection.skipped}
-    about |= {"left_out": sorted(collection.left_out)}
-    about |= {"ignore_identical_ids": collection.ignore_identical_ids}
+    about = {
+        "documents": collection.documents.digest,
+        "splits": splits,
+        "skipped": collection.skipped,
+        "left_out": sorted(collection.left_out),
+        "ignore_identical_ids": collection.ignore_identical_ids,
+    }
     write_json(folder / COLLECTION_FILE, about)
 
 

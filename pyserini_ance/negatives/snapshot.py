@@ -340,10 +340,10 @@ class Snapshot:
             are_all = documents is vars(self).get("document_vectors")  # which must not be encoded for this
             # The shard of all documents on the device, if a GPU has the room.
             held = self.resident_vectors if are_all and self._by_torch and not self._on_cpu else None
-            own = self._searcher(documents.own if held is None else held)
+            shard = self._searcher(documents.own if held is None else held)
 
         def search(queries: np.ndarray, k: int) -> Ranking:
-            return search_shards(own, queries, documents, k, self.world, shares)
+            return search_shards(shard, queries, documents, k, self.world, shares)
 
         with self.timed("search"):
             return search(queries, k) if passages is None else passages.search(search, queries, k)

@@ -52,8 +52,7 @@ def check_before_reading(recipe: Recipe) -> None:
 
 
 def odd_values(recipe: Recipe, training_queries: int) -> list[str]:
-    """Lines on values that are allowed, but hardly meant: they have no effect, or
-    repeat queries."""
+    """Lines on values that are allowed, but hardly meant: they have no effect, or repeat queries."""
     lines = []
     for name, stage in recipe.stages.items():
         if stage.refresh and stage.refresh.every_steps > stage.steps:
@@ -299,14 +298,15 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
 def _check_grades(recipe: Recipe, collection: Collection) -> None:
     """Raise ValueError for a measure that does not take the grades of its split."""
     test = recipe.final_evaluation
-    asked = [
-        (split, m) for split in test.split for m in (*test.measures_of(split), *test.query_measures_of(split))
-    ]
+    asked = [(split, test.measures_of(split) + test.query_measures_of(split)) for split in test.split]
     for stage in recipe.stages.values():
         if stage.evaluate:
-            asked += [(split, *parse_measures([stage.evaluate.measure])) for split in stage.evaluate.split]
-    for split, measure in asked:
-        check_grade(measure, int(collection.split(split).qrels.grades.max(initial=0)), f"split {split!r}")
+            measures = parse_measures([stage.evaluate.measure])
+            asked += [(split, measures) for split in stage.evaluate.split]
+    for split, measures in asked:
+        highest = int(collection.split(split).qrels.grades.max(initial=0))
+        for measure in measures:
+            check_grade(measure, highest, f"split {split!r}")
 
 
 def dev_splits(recipe: Recipe) -> set[str]:

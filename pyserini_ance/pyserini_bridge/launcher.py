@@ -92,7 +92,7 @@ def keep_topic_ids() -> None:
             return topics
         return {id: {key: found.get(id).get(key) for key in found.get(id).keySet().toArray()} for id in ids}
 
-    iterators.get_topics_with_reader = read
+    iterators.get_topics_with_reader = read  # type: ignore[attr-defined]
 
 
 def _values(argv: list[str], flag: str) -> list[str]:

@@ -144,15 +144,17 @@ def _blocks(
 
     Raises ValueError, with the id, for a value that is not finite, or that float16 cannot hold.
     """
+
+    def name(row: int) -> str:
+        return f"the vector of {ids[start + row]!r}"
+
     last = min(len(vectors), end or len(vectors))
     for start in range(first, last, ROWS_PER_BLOCK):
         stop = min(start + ROWS_PER_BLOCK, last)
-        names = ids[start:stop]
         with np.errstate(over="ignore"):
-            block = np.ascontiguousarray(vectors[start:stop], kind)
-        cure = "encode it again, or write fp32 numbers"
-        check_finite(block, lambda row, names=names: f"the vector of {names[row]!r}", cure)
-        yield block, names
+            block: np.ndarray = np.ascontiguousarray(vectors[start:stop], kind)
+        check_finite(block, name, "encode it again, or write fp32 numbers")
+        yield block, ids[start:stop]
 
 
 def read_index(folder: Path) -> tuple[np.ndarray, Strings]:

@@ -43,7 +43,9 @@ class _Loader(yaml.SafeLoader):
 
 class _ArgumentLoader(_Loader):
     # Also the bytes of a path that are not UTF-8, as Python decodes arguments.
-    NON_PRINTABLE = re.compile(yaml.reader.Reader.NON_PRINTABLE.pattern[:-1] + "\udc80-\udcff]")
+    NON_PRINTABLE = re.compile(  # type: ignore[misc]
+        yaml.reader.Reader.NON_PRINTABLE.pattern[:-1] + "\udc80-\udcff]"
+    )
 
     def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
         node: yaml.ScalarNode = super().compose_scalar_node(anchor)

@@ -148,9 +148,9 @@ class FrozenDocuments:
         seconds = (time.perf_counter() - start) / len(launched)
         by_term: dict[str, list[tuple[Live, np.ndarray]]] = {name: [] for name in self.live}
         for (name, position, source, _), rows in zip(launched, hits, strict=True):
-            anchors = batch.terms[name].anchors
+            of_term = batch.terms[name].anchors
             if self.own is not None:
-                rows = leave_out(self.own[anchors], np.zeros(rows.shape, np.float32), rows, source.top_k)[1]
+                rows = leave_out(self.own[of_term], np.zeros(rows.shape, np.float32), rows, source.top_k)[1]
             by_term[name].append((source, rows))
-            self.live_metrics.add(f"{name}.{position}", anchors, rows, share, seconds)
+            self.live_metrics.add(f"{name}.{position}", of_term, rows, share, seconds)
         return by_term
