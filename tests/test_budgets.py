@@ -47,8 +47,8 @@ WHOLE = {
     "lines of imports": 2_520,
     "lines of the reading path": 1_499,
     "modules that trainer/batch.py imports": 12,
-    "lines of benchmarks": 5_572,
-    "lines of tests": 32_758,
+    "lines of benchmarks": 5_585,
+    "lines of tests": 32_778,
 }
 
 
