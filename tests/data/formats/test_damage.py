@@ -58,7 +58,7 @@ REPLACED = {
 
 
 # Members of an object and strings, of which a copy is put after or in place of another one.
-REPEATED = [rb'"\w+": *(?:"(?:[^"\\]|\\.)*"|\d+)', rb'"(?:[^"\\]|\\.)*"', rb"[\w-]+(?=\t)"]
+REPEATED = [rb'"\w+": *(?:"(?:[^"\\]|\\.)*"|\d+)', rb'"(?:[^"\\]|\\.)*"', rb"(?<![\w-])[\w-]++(?=\t)"]
 ENCODINGS = ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1", "cp1252", "mac-roman", "utf-8-sig"]
 HEADERS = [
     b"%b\t%b\t%b\n" % names
