@@ -163,7 +163,7 @@ def runs(checkpoint, bert, child, topics_files, in_passages, tmp_path_factory):
 @pytest.fixture(scope="module")
 def vectors(runs):
     """For each run folder our vectors: queries (4, D) and documents (30, D)."""
-    queries = [{"text": text} for _, text in QUERIES]
+    queries = [{"text": text.strip()} for _, text in QUERIES]  # as topics are read
     documents = [{"title": title, "text": text} for _, title, text in DOCUMENTS]
     encoders = [load_encoder(folder / "model") for folder in runs]
     return [(e.encode(queries, "query"), e.encode(documents, "document")) for e in encoders]
