@@ -76,11 +76,11 @@ def training_data(model: Model, texts: int) -> PreparedData:
     """`texts` documents of passages' lengths, and a query of 8 to 16 tokens for every other one."""
     rng, queries = np.random.default_rng(1), texts // 2
     collection = Collection(
-        Texts([str(row) for row in range(texts)], {"text": [""] * texts}),
+        Texts([str(row) for row in range(texts)], {"text": list(map(str, range(texts)))}),
         {
             "train": Split(
                 "train",
-                Texts([str(row) for row in range(queries)], {"text": [""] * queries}),
+                Texts([str(row) for row in range(queries)], {"text": list(map(str, range(queries)))}),
                 Qrels.of(np.arange(queries), rng.permutation(texts)[:queries], [1] * queries, queries),
             )
         },

@@ -73,7 +73,7 @@ def test_positives_of_all_kinds_are_no_negatives(lists):
         scores = np.zeros(rows.shape, np.float32)
         return NegativeTable("query", "document", anchors, rows, scores, "ann", promoted=pairs)
 
-    texts = Texts(["a", "b"], {"text": ["?", "?"]})
+    texts = Texts(["a", "b"], {"text": ["?", "!"]})
     split = Split("train", texts, Qrels.of([0, 0], [3, 5], [1, 1], 2))
     tables = (table([[3, 7, 8], [7, 8, 9]]), table([[6, PADDING], [8, 4]], [[0, 5], [0, 8], [1, 9]]))
     left = MinedLists(lists.collection, split, [table([[3, 7], [9, PADDING]], [[1, 9]])], {})
