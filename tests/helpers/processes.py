@@ -42,6 +42,8 @@ def forkserver() -> ForkServerContext:
 
 def start(folder: Path, work: Callable, *arguments: Any) -> ForkServerProcess:
     """Start `work(*arguments)` in a process whose output goes to `stdout` and `stderr` in `folder`."""
+    for name in ("stdout", "stderr"):
+        (folder / name).touch()  # also of a process that is killed before it begins
     process = forkserver().Process(target=_redirected, args=(folder, work, *arguments))
     process.start()
     return process
