@@ -17,11 +17,12 @@ def cut_dev(splits: dict[str, Split], count: int, documents: Texts) -> dict[str,
     """`splits` with `count` judged queries cut from `train`, and the split `dev` of them after it.
 
     Queries with the same relevant document stay together, and so do those with the same text, but for case
-    and blanks: dev has no training query, and asks for documents that no training query asks for. Whole
-    groups are cut, as many as `count` has room for. Of several relevant documents, that with the smallest
-    hash of its id counts, and groups are taken in the order of these hashes: the choice depends neither on
-    the order of the files nor on the machine. Raises ValueError if `train` does not exist, has no judgments
-    or too few queries, and if each group has more than `count` queries.
+    and blanks. Of several relevant documents, that with the smallest hash of its id counts, since many
+    documents would link all queries. Whole groups are cut in the order of these hashes, as many as `count`
+    has room for: the choice depends neither on the order of the files nor on the machine.
+
+    Raises ValueError if `train` does not exist, has no judgments or too few queries, and if each group has
+    more than `count` queries.
     """
     whole = splits.get("train")
     judged = len(whole.qrels.positives.anchors) if whole else 0
@@ -30,30 +31,29 @@ def cut_dev(splits: dict[str, Split], count: int, documents: Texts) -> dict[str,
             f"data.hold_out is {count}, but split 'train' has {judged} queries with a relevant document; "
             f"splits: {', '.join(splits) or 'none'}; lower it, or name the split that it is cut from 'train'"
         )
-    of_documents: dict[bytes, list[int]] = defaultdict(list)
-    keys_of_texts: dict[str, set[bytes]] = defaultdict(set)
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    rows_by_hash: list[tuple[bytes, int]] = []
     for row in whole.qrels.positives.anchors.tolist():
         relevant = documents.same.first_of(whole.qrels.relevant(row)).tolist()
-        key = min(hashlib.sha256(f"0 {documents.ids[one]}".encode()).digest() for one in relevant)
-        of_documents[key].append(row)
-        keys_of_texts[text_key(whole.queries.columns["text"][row])].add(key)
-    joined: dict[bytes, bytes] = {}  # a key, and a smaller one of the same group
-
-    def smallest(key: bytes) -> bytes:
-        while key in joined:
-            key = joined[key]
-        return key
-
-    for keys in keys_of_texts.values():
-        first, *others = sorted({smallest(key) for key in keys})
-        joined |= dict.fromkeys(others, first)
-    groups: dict[bytes, list[int]] = defaultdict(list)
-    for key, rows_of_key in of_documents.items():
-        groups[smallest(key)] += rows_of_key
+        hashed = (hashlib.sha256(f"0 {documents.ids[one]}".encode()).digest() for one in relevant)
+        rows_by_hash.append((min(hashed), row))
+    rows_by_hash.sort()
+    # A query links its document, by the hash, and its text.
+    hashes = [of_document for of_document, _ in rows_by_hash]
+    texts = [text_key(whole.queries.columns["text"][row]) for _, row in rows_by_hash]
+    nodes = {node: number for number, node in enumerate(dict.fromkeys([*hashes, *texts]))}
+    ends = [nodes[node] for node in hashes], [nodes[node] for node in texts]
+    links = coo_array((np.ones(len(texts)), ends), shape=(len(nodes), len(nodes)))
+    group_of = connected_components(links, directed=False)[1]
+    groups: dict[int, list[int]] = defaultdict(list)
+    for of_document, row in rows_by_hash:
+        groups[int(group_of[nodes[of_document]])].append(row)
     held_out: list[int] = []
-    for key in sorted(groups):
-        if len(held_out) + len(groups[key]) <= count:
-            held_out += groups[key]
+    for group in groups.values():
+        if len(held_out) + len(group) <= count:
+            held_out += group
     if not held_out:
         fewest = min(len(group) for group in groups.values())
         raise ValueError(

@@ -65,7 +65,7 @@ class Format(Component):
     """The split `train` made from the documents, in place of the data's own; null: that of the data."""
     hold_out: PositiveInt | None = None
     """How many judged queries are cut from the split `train` and become the split `dev`, for data without
-    one, or a few less: queries with the same relevant document stay together; null: none."""
+    one, or a few less: queries with the same relevant document or text stay together; null: none."""
 
     @model_validator(mode="after")
     def _check_names_of_splits(self) -> Self:
