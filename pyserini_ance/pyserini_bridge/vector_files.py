@@ -92,13 +92,10 @@ def write_parquet(
     plain: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": ["docid"]}
     with whole_folder(Path(folder)) as temporary:
         for number, first in enumerate(range(0, len(vectors), rows_per_file)):
-            path = os.fsencode(
-                temporary / PARQUET_FILE.format(number)
-            )  # pyarrow opens bytes that are not UTF-8
+            # As bytes, pyarrow opens paths that are not UTF-8 too.
+            path, end = os.fsencode(temporary / PARQUET_FILE.format(number)), first + rows_per_file
             with pa.OSFile(path, "wb") as sink, pq.ParquetWriter(sink, schema, **plain) as file:
-                for block, names in _blocks(
-                    vectors, ids, numbers.to_pandas_dtype(), first, first + rows_per_file
-                ):
+                for block, names in _blocks(vectors, ids, numbers.to_pandas_dtype(), first, end):
                     flat = pa.array(block.reshape(-1))
                     columns = [
                         pa.array(names, pa.string()),

@@ -159,8 +159,8 @@ def seeds_of(recipe: Recipe) -> tuple[int, ...]:
 
 
 def source_run(init_from: InitFrom) -> RunDir:
-    """The run that a stage takes its initial weights from: `folder`, unless that is a saved encoder's, or the
-    default directory of `recipe`."""
+    """The run that a stage takes its initial weights from: `folder`, or the default directory of `recipe`. It
+    does not exist if `folder` is that of a saved encoder."""
     if init_from.recipe:
         return RunDir(run_folder(load(init_from.recipe).recipe.name))
     assert init_from.folder is not None, "initial weights from an earlier stage have no run"
