@@ -29,8 +29,8 @@ ROOMS = {
     "encoders": 2_948,
     "evaluation": 656,
     "negatives": 2_776,
-    "pipeline": 4_115,
-    "pyserini_bridge": 1_467,
+    "pipeline": 4_118,
+    "pyserini_bridge": 1_464,
     "recipe": 2_211,
     "refresher": 371,
     "reports": 1_933,
@@ -41,14 +41,14 @@ ROOMS = {
     "top": 488,
 }
 WHOLE = {
-    "files": 227,
+    "files": 228,
     "classes": 236,
     "short private functions used once": 23,
-    "lines of imports": 2_520,
+    "lines of imports": 2_527,
     "lines of the reading path": 1_499,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_585,
-    "lines of tests": 32_780,
+    "lines of tests": 32_794,
 }
 
 

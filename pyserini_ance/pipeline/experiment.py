@@ -20,10 +20,10 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
 from pyserini_ance.pipeline import bm25_rankings, initial_weights, preparation, refresher_process
-from pyserini_ance.pipeline.data_checks import odd_data, odd_values
+from pyserini_ance.pipeline.data_warnings import data_warnings, setting_warnings
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_command
 from pyserini_ance.pipeline.model_export import export, write_qrels
-from pyserini_ance.pipeline.results import Run, judged_queries, results_record
+from pyserini_ance.pipeline.results import Run, results_record
 from pyserini_ance.pipeline.trained_teachers import train_teacher_of_run
 from pyserini_ance.recipe.components import absolute
 from pyserini_ance.recipe.load import dump
@@ -100,7 +100,6 @@ class Experiment:
             torch.set_num_threads(recipe.threads)
         check_device(recipe)
         self.log = RunLog(self.run_dir, self.world.is_main)
-        self.odd_data: list[str] = []
         self.previous_refresher: dict[str, Any] | None = None  # the record of an earlier attempt's
         self.subprocess_failure: Callable[[], str | None] = lambda: None  # why this attempt's has ended
 
@@ -128,14 +127,7 @@ class Experiment:
 
             def write() -> None:
                 record = results_record(
-                    self.recipe,
-                    self.log,
-                    rows,
-                    seconds,
-                    memory,
-                    exported,
-                    judged_queries(self.recipe.final_evaluation, data.collection),
-                    self.odd_data,
+                    self.recipe, data.collection, self.log, rows, seconds, memory, exported
                 )
                 write_json(self.run_dir.measures, record)
                 self.run_dir.mark("running", "the end")
@@ -166,8 +158,8 @@ class Experiment:
         """
         if resume:
             check_same_run(self.run_dir, self.recipe, data.collection)
-        self.odd_data = odd_data(self.recipe, data.collection)
-        for text in [*self.odd_data, *odd_values(self.recipe, len(data.split.queries))]:
+        on_data = data_warnings(self.recipe, data.collection)
+        for text in [*on_data, *setting_warnings(self.recipe, len(data.split.queries))]:
             log.warning(text)
         untrained = initial_encoder(self.recipe.encoder, self.recipe.seed)
         live = {getattr(source, "index", FLAT) for source in self.recipe.sources if source.live}

@@ -19,7 +19,7 @@ from pyserini_ance.encoders.hardware import Precision, resolve_precision
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import table
-from pyserini_ance.pipeline.data_checks import odd_data, odd_values
+from pyserini_ance.pipeline.data_warnings import data_warnings, setting_warnings
 from pyserini_ance.pipeline.initial_weights import INITIAL, describe_initial_weights
 from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize
 from pyserini_ance.recipe.init_from import InitFrom
@@ -108,7 +108,7 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
         "",
         table_with_legend(rows, list(rows[0]), EPOCHS),
     ]
-    odd = [*odd_data(recipe, data.collection), *odd_values(recipe, len(data.split.queries))]
+    odd = [*data_warnings(recipe, data.collection), *setting_warnings(recipe, len(data.split.queries))]
     if odd:
         lines += ["", *(f"WARNING: {text}" for text in odd)]
     return "\n".join(lines)

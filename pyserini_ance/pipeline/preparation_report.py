@@ -18,7 +18,7 @@ from pyserini_ance.encoders.tokenization import (
 )
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.pipeline import bm25_rankings, preparation
-from pyserini_ance.pipeline.data_checks import odd_data
+from pyserini_ance.pipeline.data_warnings import data_warnings
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
 from pyserini_ance.recipe.models import Recipe
 
@@ -103,7 +103,7 @@ def prepare_data(recipe: Recipe) -> str:
     warnings += describe_initial_weights(recipe)
     if blank := preparation.blank_warning(recipe.encoder, data):
         warnings.append(f"warning: documents: {blank}")
-    warnings += [f"warning: {line}" for line in odd_data(recipe, collection)]
+    warnings += [f"warning: {line}" for line in data_warnings(recipe, collection)]
     repeated = {name: len(texts.same) for name, (_, texts, _) in stores.items()}
     several = [f"{count:,} of {name}" for name, count in repeated.items() if count]
     copies = f"texts that occur several times: {', '.join(several) or 'none'}"

@@ -8,6 +8,7 @@ from typing import Any
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import BM25, HYBRID, SECONDS, UNTRAINED, expected_rows, last_stage, table
+from pyserini_ance.pipeline.data_warnings import data_warnings
 from pyserini_ance.pipeline.final_evaluator import QUERIES
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import FinalEvaluation
@@ -20,27 +21,30 @@ from pyserini_ance.storage.files import read_json, read_json_lines
 
 def results_record(
     recipe: Recipe,
+    collection: Collection,
     run_log: RunLog,
     rows: Sequence[dict[str, Any]],
     seconds: Mapping[str, float],
     memory_bytes: Mapping[str, int],
     exported: Mapping[str, Any],
-    judged: Sequence[str] = (),
-    odd_data: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The content of `measures.json`.
 
     rows: BM25, the untrained encoder, external initial weights, each stage's result, and the hybrid of BM25
     and the last, with measures and seconds. seconds: of each phase of the run. memory_bytes: the highest peak
     of a process, by kind. exported: the model's Pyserini class, the search command, and with BM25 the fusion
-    command. judged: the lines of `judged_queries`. odd_data: warnings about the data.
+    command.
     """
-    warnings = [*odd_data, *unimproved_stages(recipe, run_log), *low_results(recipe.final_evaluation, rows)]
+    warnings = [
+        *data_warnings(recipe, collection),
+        *unimproved_stages(recipe, run_log),
+        *low_results(recipe.final_evaluation, rows),
+    ]
     return {
         "recipe": recipe.name,
         "config_hash": config_hash(recipe),
         "measures": measure_columns(recipe.final_evaluation),
-        "judged": list(judged),
+        "judged": judged_queries(recipe.final_evaluation, collection),
         "rows": rows,
         "seconds": seconds,
         "memory_bytes": memory_bytes,

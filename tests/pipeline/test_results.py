@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.given_collection import make_collection
 from pyserini_ance.pipeline.results import Run, judged_queries, low_results, results_record, unimproved_stages
 from pyserini_ance.recipe.load import dump, load
@@ -20,17 +21,33 @@ def demo(*overrides: str) -> Recipe:
     return load("demo/ance", "final_evaluation.measures=[RR@10]", *overrides).recipe
 
 
+def judged_by(judgments: dict[str, dict[str, int]], threshold: int = 1) -> Collection:
+    """A training query, and a test split with these judgments of two documents."""
+    queries = {"train": {"t": "another"}, "test": dict.fromkeys(judgments, "text")}
+    judged = {"train": {"t": {"d0": threshold}}, "test": judgments}
+    return make_collection({"d0": "x", "d1": "y"}, queries, judged, relevance_threshold=threshold)
+
+
 @pytest.fixture
 def written(tmp_path):
     """Write the results of a run of `demo/ance`; returns its text and its `measures.json`."""
 
     def write(
-        *overrides: str, rows: list[dict] = ROWS, exported: dict = EXPORTED, **more
+        *overrides: str,
+        rows: list[dict] = ROWS,
+        exported: dict = EXPORTED,
+        collection: Collection | None = None,
     ) -> tuple[str, dict]:
         run, recipe = RunDir(tmp_path / "run"), demo(*overrides)
         run.create(dump(recipe), overwrite=True)
         record = results_record(
-            recipe, RunLog(run), rows, {"everything": 12.5}, {"process": 7}, exported, **more
+            recipe,
+            collection or judged_by({"q1": {"d0": 1}}),
+            RunLog(run),
+            rows,
+            {"everything": 12.5},
+            {"process": 7},
+            exported,
         )
         run.measures.write_text(json.dumps(record))
         return Run(run.folder).as_text(), record
@@ -79,13 +96,10 @@ def test_expected_figures_follow_the_table_but_not_those_of_a_variant(written):
 def test_judged_queries_without_a_relevant_document_are_named_below_the_table(written, grades, lines):
     """From the threshold 1, or 2 where the highest grade is that."""
     judged = {query: {f"d{n}": grade for n, grade in enumerate(of)} for query, of in grades.items()}
-    texts, threshold = {"d0": "x", "d1": "y"}, max(map(max, grades.values()))
-    collection = make_collection(
-        texts, {"test": dict.fromkeys(judged, "text")}, {"test": judged}, relevance_threshold=threshold
-    )
+    collection = judged_by(judged, max(map(max, grades.values())))
     found = judged_queries(demo().final_evaluation, collection)
     assert found == [f"test: {line} a relevant document (they count as 0)" for line in lines]
-    assert all(f"\n- {line}\n" in written(judged=found)[0] for line in found)
+    assert all(f"\n- {line}\n" in written(collection=collection)[0] for line in found)
 
 
 @pytest.mark.parametrize(

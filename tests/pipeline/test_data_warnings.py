@@ -3,7 +3,7 @@
 import pytest
 
 from pyserini_ance.data.given_collection import make_collection
-from pyserini_ance.pipeline.data_checks import odd_data
+from pyserini_ance.pipeline.data_warnings import data_warnings
 from pyserini_ance.recipe.load import load
 
 TRAIN = {"t1": "Who was it?", "7": "Where", "t2": "copied", "t3": "copied"}
@@ -27,7 +27,7 @@ def test_test_and_dev_queries_that_are_training_queries_are_counted(queries, cou
     splits = {"train": TRAIN, "test": queries}
     judged = {name: {id: {"d1": 1} for id in of_split} for name, of_split in splits.items()}
     collection = make_collection({"d1": "one", "d2": "two"}, splits, judged)
-    lines = odd_data(load("demo/rand", *overrides).recipe, collection)
+    lines = data_warnings(load("demo/rand", *overrides).recipe, collection)
     assert len(lines) == bool(count)
     assert all(
         line.startswith(f"{count} of {len(queries)} queries of split 'test' are training") for line in lines
@@ -51,7 +51,7 @@ def test_queries_that_are_documents_are_counted(queries, documents, ignored, cou
         {"train": {"t": dict.fromkeys(documents, 1)}, "test": judged},
     )
     collection = make_collection(documents, splits, grades, ignore_identical_ids=ignored)
-    lines = odd_data(load("demo/rand", *RECIPE).recipe, collection)
+    lines = data_warnings(load("demo/rand", *RECIPE).recipe, collection)
     assert [line.partition(" queries are documents")[0] for line in lines] == [str(count)] * bool(count)
 
 
@@ -74,5 +74,5 @@ def test_a_dev_split_of_the_data_that_hold_out_replaces_is_named(tmp_path, setti
         {"train": {"q": "y"}, "dev": {"r": "z"}, "test": {"s": "u"}},
         {name: {id: {"d": 1}} for name, id in (("train", "q"), ("dev", "r"), ("test", "s"))},
     )
-    lines = odd_data(recipe, collection)
+    lines = data_warnings(recipe, collection)
     assert len(lines) == is_said and all("data.hold_out makes split 'dev'" in line for line in lines)
