@@ -52,7 +52,6 @@ lint: $(INSTALLED)
 	$(RUN) -m mypy
 
 bench: $(INSTALLED)
-	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[rerank]'
 	$(RUN) -m benchmarks.speed all --json bench.json
 
 docs: .venv/.installed-docs

@@ -5,23 +5,13 @@ Source: the layer reduction of sentence-transformers' model distillation example
 """
 
 import copy
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import torch
-from pydantic import AfterValidator, Field, NonNegativeInt
 from torch import nn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-
-def _check_order(layers: tuple[int, ...]) -> tuple[int, ...]:
-    if list(layers) != sorted(set(layers)):
-        raise ValueError(f"expected ascending numbers, each once: {sorted(set(layers))}")
-    return layers
-
-
-Layers = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1), AfterValidator(_check_order)] | None
 
 
 def reduce_layers[Model: "PreTrainedModel"](

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import PositiveInt, field_validator, model_validator
 
-from pyserini_ance.data.collection import Side, Texts
+from pyserini_ance.data.collection import SIDES, Side, Texts
 from pyserini_ance.data.passages import Passages, pad_passages, split_passages
 from pyserini_ance.data.texts import ROWS_PER_BATCH
 from pyserini_ance.data.token_store import Specials, TokenStore, open_or_build
@@ -19,6 +19,7 @@ from pyserini_ance.storage.files import sha256_json
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+PROMPT = re.compile(r"([^{}]*)(\{title\} )?\{text\}")  # a title comes as part of the text
 SPECIAL = re.compile(r"(\[(?:CLS|SEP|PAD|UNK)\])")
 
 
@@ -95,6 +96,11 @@ class Tokenization(Settings):
 
     def side(self, side: Side) -> SideTokenization:
         return self.query if side == "query" else self.document
+
+    def prompts(self) -> dict[str, str]:
+        """What comes before a text on each side, for sentence-transformers; none for other templates."""
+        matches = {side: PROMPT.fullmatch(self.side(side).template) for side in SIDES}
+        return {side: match[1] for side, match in matches.items() if match}
 
     def without_lengths(self) -> dict[str, Any]:
         """All settings but lengths and passages, which may change between stages."""

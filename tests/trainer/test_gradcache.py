@@ -9,7 +9,7 @@ from torch import nn
 from pyserini_ance.data.token_store import Specials, TokenStore
 from pyserini_ance.distributed.gradient_sum import sum_gradients
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.family import Tower, TwoTower
+from pyserini_ance.encoders.towers import Tower, TwoTower
 from pyserini_ance.trainer.step import ChunkedEncoder, GradCache, PlainPass, TextBatch
 
 TEXTS = [list(range(5, 5 + length)) for length in (3, 9, 1, 6, 9, 2, 4, 7)]
