@@ -166,6 +166,7 @@ __main__.run()
 # As `python -m` begins: the working directory is first.
 AS_MODULE = OWN_CLASS.replace("sys.path[:] = [", "sys.path[:] = [str(Path.cwd())] + [")
 SPINS = "import os, pyserini_ance; print(os.environ['GOMP_SPINCOUNT'])"
+LOCALE = "import os, pyserini_ance; print(os.environ['LC_ALL'])"
 
 
 @pytest.mark.parametrize(
@@ -178,6 +179,8 @@ SPINS = "import os, pyserini_ance; print(os.environ['GOMP_SPINCOUNT'])"
         pytest.param(AS_MODULE, {}, "Nothing", id="by `python -m`, too"),
         pytest.param(SPINS, {}, "1000", id="threads spin less"),
         pytest.param(SPINS, {"GOMP_SPINCOUNT": "5"}, "5", id="unless they are told otherwise"),
+        pytest.param(LOCALE, {"LC_ALL": "C"}, "C.UTF-8", id="Java reads file names as Python does"),
+        pytest.param(LOCALE, {"LC_ALL": "en_US.UTF-8"}, "en_US.UTF-8", id="another locale stays"),
     ],
 )
 def test_a_fresh_interpreter(tmp_path, program, variables, printed):
