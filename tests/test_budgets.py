@@ -38,7 +38,7 @@ ROOMS = {
     "storage": 855,
     "trainer": 2_902,
     "vectors": 1_325,
-    "top": 488,
+    "top": 495,
 }
 WHOLE = {
     "files": 228,
@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_499,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_585,
-    "lines of tests": 32_794,
+    "lines of tests": 32_567,
 }
 
 
