@@ -101,6 +101,8 @@ def in_words(schema: dict) -> str:
     """The type of a JSON schema in words, with bounds; a component is a link to the kinds of its group."""
     if group := schema.get("component"):
         return f"[kind](#kinds-of-{group})"
+    if name := schema.get("settings"):
+        return f"[{name}](#{name.lower()})"
     if reference := schema.get("$ref"):
         name = reference.rpartition("/")[2]
         return f"[{name}](#{name.lower()})"

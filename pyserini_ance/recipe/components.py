@@ -247,7 +247,7 @@ def settings_of(module: str, name: str) -> GetPydanticSchema:
         of_class: type[Settings] = getattr(importlib.import_module(module), name)
         return of_class.model_validate(value)
 
-    return _built(build, {"$ref": name})
+    return _built(build, {"settings": name})
 
 
 def _built(build: Callable[[Any], Settings], json_schema: dict[str, Any]) -> GetPydanticSchema:

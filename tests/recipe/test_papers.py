@@ -318,7 +318,7 @@ MSMARCO_DOC = {
         "encoder.tokenization.document.special_tokens=per_document",
     ],
     "ance-norm": [NORM, lengths(64, 512)],
-    "ance-dual": [DUAL, "encoder.normalize=false"],
+    "ance-dual": [DUAL, "encoder.normalize=null"],
     "dance": [NORM, DUAL, of("dual", "steps=80000 terms.document.loss.scale=100")],
     "ltre-bm25": [LTRE, of("ltre", RANKNET, FROM_BM25)],
     "ltre-lambdarank": [LTRE, of("ltre", LAMBDARANK, FROM_BM25)],
