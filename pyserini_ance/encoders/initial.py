@@ -34,7 +34,7 @@ from pyserini_ance.encoders.sentence_transformers_files import (
     text_settings,
     tower_source,
 )
-from pyserini_ance.encoders.tokenization import TextTokenizer, have_equal_ids
+from pyserini_ance.encoders.tokenization import TextTokenizer, end_with_eos, have_equal_ids
 from pyserini_ance.encoders.weights import check_weight_files
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ def initial_encoder(config: EncoderConfig, seed: int, device: str = "cpu") -> En
     of_towers: list[Sequence[Side]] = [SIDES] if config.tied else [[side] for side in SIDES]
     sources = [_source(config, sides[0]) for sides in of_towers]
     tokenizers = [
-        load_tokenizer(_tokenizer_source(config, source, sides[0]))
-        for source, sides in zip(sources, of_towers, strict=True)
+        _tokenizer(config, source, sides[0]) for source, sides in zip(sources, of_towers, strict=True)
     ]
     if not have_equal_ids(*tokenizers):
         raise ValueError(
@@ -67,8 +66,18 @@ def initial_encoder(config: EncoderConfig, seed: int, device: str = "cpu") -> En
 
 def initial_tokenizer(config: EncoderConfig) -> TextTokenizer:
     """The tokenizer of `initial_encoder`, without a look at the weights."""
-    source = _tokenizer_source(config, _source(config, "query"), "query")
-    return TextTokenizer(load_tokenizer(source), config.tokenization)
+    return TextTokenizer(_tokenizer(config, _source(config, "query"), "query"), config.tokenization)
+
+
+def _tokenizer(config: EncoderConfig, source: str, side: Side) -> "PreTrainedTokenizerBase":
+    """A tower's tokenizer. A decoder that becomes an encoder reads an end-of-sequence token, the last one."""
+    tokenizer = load_tokenizer(_tokenizer_source(config, source, side))
+    is_new = not (Path(source) / SIDE_FILE).exists() and not modules_of(source, side)
+    if is_new and config.pooling == "lasttoken":
+        end_with_eos(tokenizer)
+    if tokenizer.pad_token is None:  # sentence-transformers needs one; masks hide it
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    return tokenizer
 
 
 def _source(config: EncoderConfig, side: Side) -> str:
@@ -123,6 +132,8 @@ def _layers(
 
     Vectors do not use BERT's pooler, but the hash of the weights includes it: one that is lacking is drawn.
     """
+    from transformers import PreTrainedConfig
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator.initial_seed())
         settings = config.modules
@@ -130,13 +141,15 @@ def _layers(
             layers = saved_layers(Path(source), sides)
         elif modules_of(source, sides[0]):
             _check_left_out(config, source)
+            released.check_code(source, PreTrainedConfig.get_config_dict(tower_source(source, sides[0]))[0])
             layers = load_modules(source, sides)
         else:
             modules, vectors = _foreign_modules(config, source, sides[0], tokenizer)
             layers, settings = {side: list(modules) for side in sides}, {**vectors, **settings}
         layers = complete(layers, settings, generator, source)
     first: Any = layers[sides[0]][0]
-    first.model = reduce_layers(first.model, config.layers, source)
+    if config.layers is not None:
+        first.model = reduce_layers(first.model, config.layers, source)
     if not (Path(source) / SIDE_FILE).exists():
         check_similarity(source, all("Normalize" in map(_name, own) for own in layers.values()))
     return layers
@@ -169,6 +182,11 @@ def _foreign_modules(
         model, head = read_ance(source, form, config.projection, needs_head)
         first = transformer_around(model, tokenizer)
     else:
+        if config.pooling is None and released.is_decoder(written):
+            raise ValueError(
+                f"{source} is a decoder; set encoder.pooling, for the last token's vector to lasttoken"
+            )
+        released.check_code(source, written)
         first = transformer(source)
         if linear := released.read_pooler(Path(source), side, config.tied):
             head = [dense_of(**linear)]

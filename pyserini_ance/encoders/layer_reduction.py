@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def reduce_layers[Model: "PreTrainedModel"](
-    model: Model, layers: tuple[int, ...] | None, source: str
-) -> Model:
-    """Return a model of the same class with these layers alone, renumbered from 0; None returns `model`.
+def reduce_layers[Model: "PreTrainedModel"](model: Model, layers: tuple[int, ...], source: str) -> Model:
+    """Return a model of the same class with these layers alone, renumbered from 0.
 
     Everything but the layers stays as it is. The reduced model is built from its own configuration, as any
     reader of a saved checkpoint builds it.
@@ -25,8 +23,6 @@ def reduce_layers[Model: "PreTrainedModel"](
     Raises ValueError for a number that the model has no layer of, for a model whose layers cannot be found,
     and for layers that do not fit into the places that they would take.
     """
-    if layers is None:
-        return model
     name, count = _find_layers(model, source)
     if layers[-1] >= count:
         raise ValueError(

@@ -37,7 +37,8 @@ from pyserini_ance.encoders.modules import (
     transformer_around,
     write_router,
 )
-from pyserini_ance.encoders.tokenization import TextTokenizer
+from pyserini_ance.encoders.sentence_transformers_files import tower_source
+from pyserini_ance.encoders.tokenization import TextTokenizer, surround
 from pyserini_ance.encoders.towers import Tower, TwoTower
 from pyserini_ance.encoders.weights import check_weight_files
 from pyserini_ance.recipe.init_from import Change
@@ -48,10 +49,18 @@ if TYPE_CHECKING:
 
 
 def load_tokenizer(source: str) -> "PreTrainedTokenizerBase":
-    """The fast tokenizer of a folder or hub name. Raises ValueError if there is none."""
-    from transformers import AutoTokenizer
+    """The fast tokenizer of a folder or hub name. Raises ValueError if there is none.
+
+    A StaticEmbedding has one without a class, and no special tokens.
+    """
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     with utf8_path(Path(source)) as path:
+        files = {file.name for file in path.glob("*.json")}
+        if "tokenizer.json" in files and not files & {"config.json", "tokenizer_config.json"}:
+            bare = PreTrainedTokenizerFast(tokenizer_file=str(path / "tokenizer.json"))
+            surround(bare, [], [])
+            return bare
         tokenizer = released.seed_tokenizer(str(path)) or AutoTokenizer.from_pretrained(str(path))
     if not tokenizer.is_fast:
         raise ValueError(f"{source} has no fast tokenizer (tokenizer.json); save one with transformers first")
@@ -109,7 +118,8 @@ def _load(config: EncoderConfig, folder: Path, device: str) -> Encoder:
         for tower, sides in zip(folders, groups.values(), strict=True):
             check_weight_files(str(tower))
             layers |= saved_layers(tower, sides)
-        tokenizer = TextTokenizer(load_tokenizer(str(folders[0])), config.tokenization)
+        source = tower_source(str(folders[0]), "query")
+        tokenizer = TextTokenizer(load_tokenizer(source), config.tokenization)
     layers = complete(layers, config.modules, torch.Generator(), str(folder))
     made = config.model_copy(update=described(layers))
     return Encoder(made, towers_of(layers), tokenizer, device)

@@ -224,12 +224,14 @@ def save_modules(
     ends: dict[Side, list[Any]] = {side: own[len(shared) :] for side, own in layers.items()}
     routes = [Router.for_query_document(ends["query"], ends["document"])] if any(ends.values()) else []
     lengths = {side: config.tokenization.side(side).length_tokens for side in layers}
-    encoder: Any = shared[0]
-    # Pyserini's stock class `auto` truncates queries at the tokenizer's limit only.
-    tokenizer.model_max_length = next(iter(lengths.values()))
-    encoder.processor = tokenizer
-    encoder.query_length, encoder.document_length = (lengths.get(side) for side in SIDES)
-    device = str(next(encoder.parameters()).device)
+    first_module: Any = shared[0]
+    is_static = not hasattr(first_module, "processor")
+    if not is_static:
+        # Pyserini's stock class `auto` truncates queries at the tokenizer's limit only.
+        tokenizer.model_max_length = next(iter(lengths.values()))
+        first_module.processor = tokenizer
+        first_module.query_length, first_module.document_length = (lengths.get(side) for side in SIDES)
+    device = str(next(first_module.parameters()).device)
     model = SentenceTransformer(
         modules=[*shared, *routes],
         device=device,
@@ -237,8 +239,10 @@ def save_modules(
         similarity_fn_name="dot",
     )
     model.save(str(folder), create_model_card=False)
+    if is_static:
+        return
     # The length of texts of no side; that in the tokenizer is another, for Pyserini.
-    file = folder / encoder.config_file_name
+    file = folder / first_module.config_file_name
     settings = json.loads(file.read_text(encoding="utf-8"))
     settings |= {"max_seq_length": max(lengths.values()), "do_lower_case": config.tokenization.lowercase}
     file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")

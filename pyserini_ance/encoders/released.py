@@ -7,6 +7,7 @@ import re
 from argparse import Namespace
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,6 +83,27 @@ def form_of(source: str, config: Mapping[str, Any]) -> Form | None:
     return None
 
 
+def is_decoder(config: Mapping[str, Any]) -> bool:
+    """Whether a configuration is of a causal language model, in which only the last token has seen all."""
+    from transformers.models.auto import modeling_auto as auto
+
+    model_type = config.get("model_type")
+    is_masked = model_type in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    return model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not is_masked
+
+
+def check_code(source: str, config: Mapping[str, Any]) -> None:
+    """Raise ValueError for a model whose class transformers lacks: code from a repository is never run."""
+    from transformers import CONFIG_MAPPING
+
+    model_type = config.get("model_type")
+    if "AutoModel" in config.get("auto_map", {}) and model_type not in CONFIG_MAPPING:
+        raise ValueError(
+            f"{source} has code of its own (auto_map in config.json), which is not run; choose a model whose "
+            f"type transformers {version('transformers')} knows: {model_type!r} is none"
+        )
+
+
 def _called(pattern: str, source: str) -> bool:
     """Whether the name of a release matches: that of `~/models/DANCE/checkpoint-190000` is `DANCE`."""
     name = re.sub(_TABLE["below"], "", source.rstrip("/"))
@@ -143,7 +165,7 @@ def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
     config = PreTrainedConfig.get_config_dict(tower_source(source, "query"))[0]
     named = text_settings(source, download=True, given=given)
     form = None if named else form_of(source, config)
-    settings: dict[str, Any] = {} if named or form else {"pooling": "mean"}
+    settings: dict[str, Any] = {} if named or form or is_decoder(config) else {"pooling": "mean"}
     tokenization: dict[str, Any] = {"query": {}, "document": {}}
     for key, value in (form.reads if form else {}).items():
         side, _, name = key.rpartition(".")

@@ -18,6 +18,7 @@ MODULES, MODEL = "modules.json", "config_sentence_transformers.json"
 # The settings of a Transformer; older versions named the file by the model.
 OLDER_MODELS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 TRANSFORMER = tuple(f"sentence_{name}_config.json" for name in OLDER_MODELS)
+NO_LIMIT = 1_000_000  # tokens of a text
 # The models whose first position is that after the padding's.
 AFTER_PADDING = {"camembert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl"}
 
@@ -134,10 +135,10 @@ def _side_settings(
     names = [PurePosixPath(transformer, name).as_posix() for name in TRANSFORMER]
     text: dict[str, Any] = next(filter(None, map(files.read, names)), {})
     whole = all(files.read(each.folder, "config.json").get("include_prompt", True) for each in modules[1:])
-    template = None
+    template, is_static = None, modules[0].name == "StaticEmbedding"
     if f"tokenization.{side}.template" not in given:
         template = _template(files.source, config, side, whole)
-    settings = {"template": template, "length_tokens": _length(files, transformer, text, side)}
+    settings = {"template": template, "length_tokens": _length(files, transformer, text, side, is_static)}
     given_ones = {key: value for key, value in settings.items() if value is not None}
     return {**given_ones, "lowercase": bool(text.get("do_lower_case"))}
 
@@ -156,11 +157,13 @@ def _template(source: str, config: Mapping[str, Any], side: Side, is_pooled: boo
     return f"{prompt}{{text}}" if side == "query" else f"{prompt}{{title}} {{text}}"
 
 
-def _length(files: _Files, folder: str, text: Mapping[str, Any], side: Side) -> int | None:
+def _length(files: _Files, folder: str, text: Mapping[str, Any], side: Side, is_static: bool) -> int | None:
     """The maximum length; without a setting that of the tokenizer, up to the positions of the model.
 
     Without either, sentence-transformers writes all positions, where a text may need some before its own.
     """
+    if is_static:
+        return NO_LIMIT
     arguments = text.get("processor_kwargs") or text.get("tokenizer_args") or {}
     own = text.get(f"{side}_length") or arguments.get("model_max_length") or text.get("max_seq_length")
     limit = own or files.read(folder, "tokenizer_config.json").get("model_max_length")

@@ -209,6 +209,23 @@ def _specials(tokenizer: "PreTrainedTokenizerBase") -> Specials:
     return Specials(tuple(before), tuple(after), 0 if pad is None else pad)
 
 
+def surround(tokenizer: "PreTrainedTokenizerBase", before: Sequence[int], after: Sequence[int]) -> None:
+    """Put these special tokens around each text, also when the tokenizer has been saved."""
+    from tokenizers.processors import TemplateProcessing
+
+    names = {id: tokenizer.convert_ids_to_tokens(id) for id in (*before, *after)}
+    pieces = [*(names[id] for id in before), "$A", *(names[id] for id in after)]
+    special = [(name, id) for id, name in names.items()]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=pieces, special_tokens=special)
+
+
+def end_with_eos(tokenizer: "PreTrainedTokenizerBase") -> None:
+    """Let each text end with the end-of-sequence token, whose vector a decoder's text has."""
+    specials = _specials(tokenizer)
+    if (eos := tokenizer.eos_token_id) is not None and specials.after[-1:] != (eos,):
+        surround(tokenizer, specials.before, [*specials.after, eos])
+
+
 def token_store(tokenizer: TextTokenizer, side: Side, texts: Texts, folder: Path, label: str) -> TokenStore:
     """The token ids of `texts`, `stripped`, written into `folder` unless it holds them."""
 

@@ -9,13 +9,15 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from pyserini_ance.data.collection import SIDES, Side
+from pyserini_ance.encoders.sentence_transformers_files import NO_LIMIT
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
 class Tower(nn.Module):
-    """The modules of a sentence-transformers model: a Transformer, and what makes a vector of its tokens.
+    """The modules of a sentence-transformers model: a Transformer and what makes a vector of its tokens, or a
+    StaticEmbedding, the mean of the tokens' vectors.
 
     What follows the Transformer computes in fp32, whatever its own precision.
     """
@@ -25,20 +27,24 @@ class Tower(nn.Module):
         self.layers = nn.ModuleList(layers)
         sizes = [size() for each in layers if (size := getattr(each, "get_embedding_dimension", None))]
         self.dimension: int = sizes[-1]
-        self.longest_input = longest_input(self.transformer)
+        self.longest_input = NO_LIMIT if self.transformer is None else longest_input(self.transformer)
 
     @property
     def transformer(self) -> Any:
-        """The model of transformers in the first module."""
-        return self.layers[0].model
+        """The model of transformers in the first module; None in a StaticEmbedding."""
+        return getattr(self.layers[0], "model", None)
 
     def forward(self, side: Side, ids: Tensor, mask: Tensor | None) -> Tensor:
         """ids (B, L) and mask (B, L) of one side -> vectors (B, D) float32; mask None: no text is padded."""
-        transformer, *others = self.layers
-        features = {"input_ids": ids, "attention_mask": attention_mask(self.transformer, mask)}
-        features = transformer(features)
-        features["token_embeddings"] = features["token_embeddings"].float()
-        features["attention_mask"] = torch.ones_like(ids) if mask is None else mask
+        first, *others = self.layers
+        whole = torch.ones_like(ids) if mask is None else mask
+        if self.transformer is None:
+            lengths = whole.sum(1)
+            features = first({"input_ids": ids[whole.bool()], "offsets": lengths.cumsum(0) - lengths})
+        else:
+            features = first({"input_ids": ids, "attention_mask": attention_mask(self.transformer, mask)})
+            features["token_embeddings"] = features["token_embeddings"].float()
+            features["attention_mask"] = whole
         for module in others:
             features = module(features)
         vectors: Tensor = features["sentence_embedding"]
