@@ -35,7 +35,7 @@ ROOMS = {
     "refresher": 371,
     "reports": 1_933,
     "runs": 1_096,
-    "storage": 855,
+    "storage": 857,
     "trainer": 2_902,
     "vectors": 1_325,
     "top": 495,
@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_499,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_585,
-    "lines of tests": 32_567,
+    "lines of tests": 32_568,
 }
 
 
