@@ -26,7 +26,7 @@ ROOMS = {
     "commands": 1_399,
     "data": 4_966,
     "distributed": 389,
-    "encoders": 2_982,
+    "encoders": 3_058,
     "evaluation": 656,
     "negatives": 2_771,
     "pipeline": 4_118,
@@ -35,7 +35,7 @@ ROOMS = {
     "refresher": 371,
     "reports": 1_933,
     "runs": 1_100,
-    "storage": 855,
+    "storage": 857,
     "trainer": 2_902,
     "vectors": 1_325,
     "top": 493,
@@ -44,11 +44,11 @@ WHOLE = {
     "files": 229,
     "classes": 235,
     "short private functions used once": 23,
-    "lines of imports": 2_590,
+    "lines of imports": 2_597,
     "lines of the reading path": 1_499,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_578,
-    "lines of tests": 32_584,
+    "lines of tests": 32_772,
 }
 
 
