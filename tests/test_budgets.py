@@ -31,7 +31,7 @@ ROOMS = {
     "negatives": 2_776,
     "pipeline": 4_118,
     "pyserini_bridge": 1_464,
-    "recipe": 2_211,
+    "recipe": 2_213,
     "refresher": 371,
     "reports": 1_933,
     "runs": 1_096,
@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_499,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_585,
-    "lines of tests": 32_568,
+    "lines of tests": 32_570,
 }
 
 
