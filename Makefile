@@ -13,6 +13,10 @@ those_that = $(foreach name,$(CANDIDATES),$(if $(shell $(name) -c '$(1)' 2>/dev/
 FOUND = $(firstword $(call those_that,$(HAS_PIP); $(NEW_ENOUGH)) $(call those_that,$(NEW_ENOUGH)))
 PYTHON ?= $(eval PYTHON := $(FOUND))$(PYTHON)
 
+# Fonts that matplotlib lists stay in .venv; what libraries leave in the temporary folder goes with one of its own.
+export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
+IN_OWN_TMP := @TMPDIR=$$(mktemp -d) && export TMPDIR && trap 'rm -rf "$$TMPDIR"' EXIT INT TERM &&
+
 .PHONY: help demo test test-all test-fast lint bench docs clean
 
 help:
@@ -28,14 +32,14 @@ help:
 	@echo "Without a GPU, 5 GB less: make demo TORCH_INDEX=URL, an index of torch's CPU wheels"
 
 demo: $(INSTALLED)
-	$(RUN) -m pyserini_ance.train --grid demo --jobs 2 --output runs/demo --overwrite
-	@$(RUN) -m pyserini_ance compare runs/demo --significance demo-small/rand-batch
+	$(IN_OWN_TMP) $(RUN) -m pyserini_ance.train --grid demo --jobs 2 --output runs/demo --overwrite
+	$(IN_OWN_TMP) $(RUN) -m pyserini_ance compare runs/demo --significance demo-small/rand-batch
 	@echo; echo "Each run has a report: runs/demo/*/report.html. Search with it: docs/guides/search-with-pyserini.md"
 
 # Files run in the order of their names: sorted by their number of tests, files of a few long tests would come
 # last, and one process would wait for the other. Bytecode is written whatever the user's setting is: otherwise the
 # processes that tests start would compile the package again and again.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(IN_OWN_TMP) PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(INSTALLED)
 	$(PYTEST) -m 'not long'
@@ -52,7 +56,6 @@ lint: $(INSTALLED)
 	$(RUN) -m mypy
 
 bench: $(INSTALLED)
-	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[rerank]'
 	$(RUN) -m benchmarks.speed all --json bench.json
 
 docs: .venv/.installed-docs

@@ -25,6 +25,7 @@ NEEDED = [
     "numpy>=2",
     "regex",
     "scipy>=1.15",
+    "sentence-transformers>=6.2,<7",  # the form of an encoder, and cross-encoders
     "packaging",
     "tqdm",
 ]
@@ -52,7 +53,6 @@ EXTRAS = {
         "twisted",
         "xarray",
     ],
-    "rerank": ["sentence-transformers>=5.2"],  # cross-encoders: `pyserini-ance rerank`, teacher cross_encoder
     "ir-datasets": ["ir-datasets>=0.5"],  # for data of kind ir_datasets
     "tensorboard": ["tensorboard>=2.19"],  # for log_with: tensorboard
     "lint": ["ruff>=0.15", "mypy>=1.18", "types-PyYAML"],

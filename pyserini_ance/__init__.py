@@ -57,6 +57,13 @@ __all__ = [
 # (OMP_WAIT_POLICY=PASSIVE) costs 10 % of a step on an idle machine. Has no effect once torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
+# Pyserini imports onnxruntime, which would write into ~/.cache/Microsoft and report its use to Microsoft.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+# Under LC_ALL=C file names are UTF-8 for Python and ASCII for Java, which finds none with an umlaut.
+if sys.flags.utf8_mode and os.environ.get("LC_ALL") in ("C", "POSIX"):
+    os.environ["LC_ALL"] = "C.UTF-8"
+
 
 def register() -> None:
     """Put our encoder classes into Pyserini's maps as `pyserini_ance`. Starts Java unless it already runs.

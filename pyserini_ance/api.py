@@ -17,9 +17,9 @@ from pyserini_ance.data.collection import Collection as Collection
 from pyserini_ance.data.formats.lines import shown
 from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.process_group import device_of
+from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.encoder import Encoder as Encoder
-from pyserini_ance.encoders.family import Family
-from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.evaluation import metrics
 from pyserini_ance.negatives.filters.base import Filter
 from pyserini_ance.negatives.source import Source
@@ -30,7 +30,7 @@ from pyserini_ance.pipeline.mining import NUM_NEGATIVES, mine_negatives, read_so
 from pyserini_ance.pipeline.results import Run as Run
 from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.evaluation_settings import parse_measures
-from pyserini_ance.recipe.load import read_component, read_settings
+from pyserini_ance.recipe.load import read_settings
 from pyserini_ance.recipe.models import DEFAULT_CACHE, Bm25, Encoding
 from pyserini_ance.recipe.models import Recipe as Recipe
 from pyserini_ance.reports import finish
@@ -140,9 +140,7 @@ def load_encoder(
             f"{', '.join(given)} cannot be set: the mapping has the settings of its encoder; remove the "
             "arguments"
         )
-    family = read_component("encoder", model, "encoder")
-    assert isinstance(family, Family)
-    return initial_encoder(family, 0, device)
+    return initial_encoder(read_settings(EncoderConfig, model, "encoder"), 0, device)
 
 
 def load_collection(

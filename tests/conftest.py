@@ -28,7 +28,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A recipe that loads; nobody reads its data.
 BASE = """
 data: {kind: beir, folder: some/where}
-encoder: {kind: transformer, model: some-model}
+encoder: {model: some-model}
 stages:
   only:
     steps: 10

@@ -15,7 +15,7 @@ import torch
 from transformers import BertConfig, BertModel, BertTokenizer
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.refresher import Refresher
@@ -46,7 +46,7 @@ def encoder(tmp_path_factory) -> dict:
     config = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=16, **still, **shape)
     BertModel(config).save_pretrained(folder)
     tokenization = {"query": {"length_tokens": 8}, "document": {"length_tokens": 16, "template": "{text}"}}
-    settings = {"kind": "transformer", "model": str(folder), "pooling": "mean", "normalize": True}
+    settings = {"model": str(folder), "pooling": "mean", "normalize": True}
     return {**settings, "tokenization": tokenization}
 
 

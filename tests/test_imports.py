@@ -165,7 +165,10 @@ __main__.run()
 """
 # As `python -m` begins: the working directory is first.
 AS_MODULE = OWN_CLASS.replace("sys.path[:] = [", "sys.path[:] = [str(Path.cwd())] + [")
-SPINS = "import os, pyserini_ance; print(os.environ['GOMP_SPINCOUNT'])"
+VARIABLE = "import os, pyserini_ance; print(os.environ['{}'])"
+SPINS = VARIABLE.format("GOMP_SPINCOUNT")
+LOCALE = VARIABLE.format("LC_ALL")
+TELEMETRY = VARIABLE.format("ORT_DISABLE_TELEMETRY")
 
 
 @pytest.mark.parametrize(
@@ -178,10 +181,14 @@ SPINS = "import os, pyserini_ance; print(os.environ['GOMP_SPINCOUNT'])"
         pytest.param(AS_MODULE, {}, "Nothing", id="by `python -m`, too"),
         pytest.param(SPINS, {}, "1000", id="threads spin less"),
         pytest.param(SPINS, {"GOMP_SPINCOUNT": "5"}, "5", id="unless they are told otherwise"),
+        pytest.param(LOCALE, {"LC_ALL": "C"}, "C.UTF-8", id="Java reads file names as Python does"),
+        pytest.param(LOCALE, {"LC_ALL": "en_US.UTF-8"}, "en_US.UTF-8", id="another locale stays"),
+        pytest.param(TELEMETRY, {}, "1", id="onnxruntime keeps to itself"),
     ],
 )
 def test_a_fresh_interpreter(tmp_path, program, variables, printed):
-    given = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+    own = ("GOMP_SPINCOUNT", "ORT_DISABLE_TELEMETRY")
+    given = {name: value for name, value in os.environ.items() if name not in own}
     environment = {**given, "PYTHONPATH": str(PACKAGE.parent), **variables}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)

@@ -137,7 +137,7 @@ class DevCheckpoints(TrainerCallback):
         start = time.perf_counter()
         ours: Any = self.encoder.towers.queries
         theirs: Any = self.model[0]
-        ours.backbone.load_state_dict(theirs.model.state_dict())
+        ours.transformer.load_state_dict(theirs.model.state_dict())
         of = self.experiment
         with torch.random.fork_rng():
             checkpoint = publish_checkpoint(of.run_dir, self.encoder, None, self.progress)
@@ -186,11 +186,10 @@ def _check(recipe: Recipe) -> None:
         )
     [(name, stage)] = recipe.stages.items()
     expected = {
-        "encoder.kind": (encoder.kind, "transformer"),
         "encoder.tied": (encoder.tied, True),
         "encoder.normalize": (encoder.normalize, True),
         "encoder.dropout": (encoder.dropout, None),
-        "encoder.projection": (getattr(encoder, "projection", None), None),
+        "encoder.projection": (encoder.projection, None),
         "encoder.tokenization.document.passages": (encoder.tokenization.document.passages, 1),
         f"stages.{name}.optimizer.kind": (stage.optimizer.kind, "adamw"),
         f"stages.{name}.lr_schedule.kind": (stage.lr_schedule.kind, "linear"),
@@ -216,7 +215,7 @@ def as_sentence_transformer(encoder: Encoder, folder: Path) -> SentenceTransform
     transformer = Transformer(
         str(folder), max_seq_length=max(lengths.values()), model_kwargs=attention, **lengths
     )
-    pooling = Pooling(transformer.get_embedding_dimension(), encoder.family.pooling)
+    pooling = Pooling(transformer.get_embedding_dimension(), encoder.config.pooling)
     card = SentenceTransformerModelCardData(local_files_only=True, generate_widget_examples=False)
     return SentenceTransformer(
         modules=[transformer, pooling, Normalize()], device=str(encoder.device), model_card_data=card

@@ -15,7 +15,6 @@ import numpy as np
 from benchmarks.speed.rounds import Contender, Contest, Rounds
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.formats.docstrings import package_docstrings
-from pyserini_ance.encoders.exports import write_sentence_transformers
 from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
 from pyserini_ance.encoders.load_save import load_encoder, save_encoder
 
@@ -116,7 +115,6 @@ def write_inputs(options: Mapping[str, Any], folder: Path, side: Side, count: in
     )
     (folder / MODEL).mkdir()
     save_encoder(encoder, folder / MODEL)
-    write_sentence_transformers(folder / MODEL)
     strings = islice(package_docstrings(package), count)
     texts = [string.sentence if side == "query" else string.rest for string in strings]
     if len(texts) < count:

@@ -22,10 +22,9 @@ import torch
 from benchmarks.speed.encoding import bert_flops, write_random_bert
 from pyserini_ance.data.known_positives import offsets_of
 from pyserini_ance.data.token_store import Specials, TokenStore
-from pyserini_ance.encoders.exports import write_sentence_transformers
-from pyserini_ance.encoders.families.transformer import Transformer
+from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.hardware import DTYPES, resolve_precision
-from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json
@@ -97,7 +96,6 @@ class Model:
         tokenizer.save_pretrained(source)
         write_random_bert(source, source, sizes.shape)
         recipe = {
-            "kind": "transformer",
             "model": str(source),
             "pooling": "mean",
             "tokenization": {
@@ -105,10 +103,9 @@ class Model:
                 "document": {"length_tokens": LONGEST, "template": "{text}"},
             },
         }
-        encoder = initial_encoder(Transformer.model_validate(recipe), 0)
+        encoder = initial_encoder(EncoderConfig.model_validate(recipe), 0)
         start = TrainingProgress("initial", 0)
         checkpoint = publish_checkpoint(RunDir(folder / "start"), encoder, None, start)
-        write_sentence_transformers(checkpoint.encoder)
         written = read_json(checkpoint.encoder / "config.json")
         return cls(checkpoint, recipe, written, encoder.tokenizer.specials, sizes)
 

@@ -85,7 +85,6 @@ def ours(
     recipe = {
         "data": {"kind": "docstrings", "packages": [package]},
         "encoder": {
-            "kind": "transformer",
             "model": encoder,
             "pooling": "mean",
             "normalize": True,

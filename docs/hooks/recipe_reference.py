@@ -10,6 +10,7 @@ import inspect
 import json
 from collections.abc import Iterator
 
+from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.recipe.components import COMPONENT_GROUPS, Component, Settings, component_class, kinds
 from pyserini_ance.recipe.models import Recipe
 
@@ -28,8 +29,9 @@ def on_page_markdown(markdown: str, *, page, **_) -> str:
 def reference() -> str:
     """The page: the recipe and the settings below it, then the kinds of each group of components."""
     lines, known = [HEAD], {Settings, Component}
-    for settings in nested(Recipe, known):
-        lines += section(settings, f"## {settings.__name__}")
+    for top in (Recipe, EncoderConfig):
+        for settings in nested(top, known):
+            lines += section(settings, f"## {settings.__name__}")
     for group in COMPONENT_GROUPS:
         names = kinds(group)
         lines += [f"## Kinds of `{group}`", "", ", ".join(f"`{name}`" for name in names) + ".", ""]
@@ -99,6 +101,8 @@ def in_words(schema: dict) -> str:
     """The type of a JSON schema in words, with bounds; a component is a link to the kinds of its group."""
     if group := schema.get("component"):
         return f"[kind](#kinds-of-{group})"
+    if name := schema.get("settings"):
+        return f"[{name}](#{name.lower()})"
     if reference := schema.get("$ref"):
         name = reference.rpartition("/")[2]
         return f"[{name}](#{name.lower()})"

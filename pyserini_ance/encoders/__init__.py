@@ -1,1 +1,1 @@
-"""Encoders: two towers and their tokenization; families/ of them; loading, saving and export."""
+"""Encoders: two towers of sentence-transformers' modules, and their tokenization; loading and saving."""

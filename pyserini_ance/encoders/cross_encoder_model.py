@@ -1,17 +1,16 @@
 """Cross-encoders of sentence-transformers, which score pairs of a query and a document."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import torch
 
-from pyserini_ance.encoders.family import longest_input
 from pyserini_ance.encoders.hardware import DTYPES, Precision
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.encoders.inference_copy import transformers_in
 from pyserini_ance.encoders.tokenization import fill_template
+from pyserini_ance.encoders.towers import longest_input
 from pyserini_ance.encoders.weights import (
     check_vocabulary,
     check_weight_files,
@@ -28,10 +27,9 @@ class CrossEncoderModel:
 
     length_tokens: the maximum length of a pair, special tokens included (default: the model's own limit).
     precision: of the transformer; the head on top of it, whose output is the score, stays in fp32. Raises
-    RuntimeError without sentence-transformers, FileNotFoundError or ConnectionError for a model that is
-    neither here nor on a hub that answers, ValueError for one whose head was never trained, that has fewer
-    positions than `length_tokens`, or fewer embeddings than its tokenizer has ids, and what
-    `check_weight_files` and `load_weights` raise.
+    FileNotFoundError or ConnectionError for a model that is neither here nor on a hub that answers,
+    ValueError for one whose head was never trained, that has fewer positions than `length_tokens`, or fewer
+    embeddings than its tokenizer has ids, and what `check_weight_files` and `load_weights` raise.
     """
 
     def __init__(
@@ -42,7 +40,6 @@ class CrossEncoderModel:
         length_tokens: int | None = None,
         precision: Precision = "fp32",
     ):
-        require_sentence_transformers()
         from sentence_transformers import CrossEncoder as Model
         from transformers import AutoModelForSequenceClassification
 
@@ -128,11 +125,6 @@ def _in_fp32(layer: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(
         each.float() if torch.is_tensor(each) and each.is_floating_point() else each for each in inputs
     )
-
-
-def require_sentence_transformers() -> None:
-    if find_spec("sentence_transformers") is None:
-        raise RuntimeError("cross-encoders need `python -m pip install sentence-transformers`")
 
 
 def record_text(record: Mapping[str, str], template: str | None = None) -> str:

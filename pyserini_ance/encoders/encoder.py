@@ -17,10 +17,11 @@ from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.data.formats.lines import is_utf8, shown
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.batching import encoding_batches
-from pyserini_ance.encoders.family import Family, Tower, TwoTower
+from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.hardware import DTYPES, Precision, cpu_prefers_eager_attention
 from pyserini_ance.encoders.inference_copy import encoding_tower, faster_copy, transformers_in
 from pyserini_ance.encoders.tokenization import TextTokenizer
+from pyserini_ance.encoders.towers import Tower, TwoTower
 from pyserini_ance.encoders.weights import check_vocabulary
 
 ALIGNMENT_BYTES = 8  # of an array in a transfer
@@ -125,14 +126,16 @@ class Encoder:
     ids do not fit a tower.
     """
 
-    def __init__(self, family: Family, towers: TwoTower, tokenizer: TextTokenizer, device: str = "cpu"):
-        self.family, self.tokenizer, self.device = family, tokenizer, torch.device(device)
+    def __init__(
+        self, config: EncoderConfig, towers: TwoTower, tokenizer: TextTokenizer, device: str = "cpu"
+    ):
+        self.config, self.tokenizer, self.device = config, tokenizer, torch.device(device)
         self.towers = towers.to(self.device).eval()
         self._copies: dict[tuple[Tower, torch.dtype], Tower | None] | None = None
-        if family.dropout is not None:
+        if config.dropout is not None:
             for module in towers.modules():
                 if isinstance(module, nn.Dropout):
-                    module.p = family.dropout
+                    module.p = config.dropout
         if self.device.type == "cpu":
             # glibc keeps freed blocks up to the size of the largest that was freed (at most 32 MiB, see
             # M_MMAP_THRESHOLD). Else each page comes back from the system cleared: 7 % of encoding in fp32.
@@ -141,7 +144,9 @@ class Encoder:
             # (docs/lab-notes/speed.md).
             os.environ.setdefault("LRU_CACHE_CAPACITY", "128")
             os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
-        if self.device.type == "cpu" and (cpu_prefers_eager_attention() or family.eager_on_cpu):
+        # Pyserini's class of ANCE's head computes attention in the eager way: to agree, so does the encoder.
+        is_eager = cpu_prefers_eager_attention() or bool(config.layer_norm)
+        if self.device.type == "cpu" and is_eager:
             for model in transformers_in(towers):
                 model.set_attn_implementation("eager")
         if (dimensions := {towers.tower(side).dimension for side in SIDES}) != {self.dimension}:
@@ -149,11 +154,11 @@ class Encoder:
             raise ValueError(f"the two towers give vectors of {sizes} numbers, which cannot be compared")
         count = len(tokenizer.specials.before) + len(tokenizer.specials.after)
         for side in SIDES:
-            check_vocabulary(tokenizer.tokenizer, transformers_in(towers.tower(side)), family.model_of(side))
+            check_vocabulary(tokenizer.tokenizer, transformers_in(towers.tower(side)), config.model_of(side))
             length, longest = self.length_tokens(side), towers.tower(side).longest_input
             where = f"encoder.tokenization.{side}.length_tokens is {length}"
             if length > longest:
-                raise ValueError(f"{where}, but {family.model_of(side)} reads at most {longest}")
+                raise ValueError(f"{where}, but {config.model_of(side)} reads at most {longest}")
             if length <= count:
                 raise ValueError(f"{where}, and {count} of them are special tokens")
 
@@ -169,10 +174,10 @@ class Encoder:
 
     def untie(self) -> None:
         self.towers.untie()
-        self.family = self.family.model_copy(update={"tied": False})
+        self.config = self.config.model_copy(update={"tied": False})
 
     def length_tokens(self, side: Side) -> int:
-        return self.family.tokenization.side(side).length_tokens
+        return self.config.tokenization.side(side).length_tokens
 
     def encode(
         self,
@@ -240,7 +245,7 @@ class Encoder:
             problem = "half a surrogate pair; remove the character"
         if problem:
             raise ValueError(f"texts[{position}] is {shown(text)}, with {problem}")
-        template = self.family.tokenization.side(side).template
+        template = self.config.tokenization.side(side).template
         if not any(f"{{{name}}}" in template for name in fields):
             raise ValueError(
                 f"this encoder reads a {side} as {template!r}, but texts[{position}] has only "

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pyserini_ance.encoders.family import Tower
 from pyserini_ance.encoders.hardware import cpu_is_amd
+from pyserini_ance.encoders.towers import Tower
 
 log = logging.getLogger(__name__)
 PROBES = ((1, 64, 32), (48, 96, 40), (33, 40, 200))  # products as (rows, inputs, outputs)
@@ -56,6 +56,11 @@ def inference_copy(tower: Tower, dtype: torch.dtype) -> Tower:
     models = transformers_in(tower)
     replaced: dict[int, Any] = {id(each): each for each in chain(tower.parameters(), tower.buffers())}
     replaced |= {id(model.config): model.config for model in models}
+    # A module of sentence-transformers has its tokenizer, which is slow to copy.
+    parts = (
+        getattr(each, name, None) for each in tower.modules() for name in ("processor", "input_formatter")
+    )
+    replaced |= {id(part): part for part in parts}
     # Tensors with a graph, which a module keeps from a step before, cannot be copied.
     kept = [each for module in tower.modules() for each in vars(module).values() if torch.is_tensor(each)]
     replaced |= {id(each): each.detach() for each in kept if not each.is_leaf}

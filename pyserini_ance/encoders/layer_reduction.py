@@ -5,29 +5,17 @@ Source: the layer reduction of sentence-transformers' model distillation example
 """
 
 import copy
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import torch
-from pydantic import AfterValidator, Field, NonNegativeInt
 from torch import nn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-def _check_order(layers: tuple[int, ...]) -> tuple[int, ...]:
-    if list(layers) != sorted(set(layers)):
-        raise ValueError(f"expected ascending numbers, each once: {sorted(set(layers))}")
-    return layers
-
-
-Layers = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1), AfterValidator(_check_order)] | None
-
-
-def reduce_layers[Model: "PreTrainedModel"](
-    model: Model, layers: tuple[int, ...] | None, source: str
-) -> Model:
-    """Return a model of the same class with these layers alone, renumbered from 0; None returns `model`.
+def reduce_layers[Model: "PreTrainedModel"](model: Model, layers: tuple[int, ...], source: str) -> Model:
+    """Return a model of the same class with these layers alone, renumbered from 0.
 
     Everything but the layers stays as it is. The reduced model is built from its own configuration, as any
     reader of a saved checkpoint builds it.
@@ -35,8 +23,6 @@ def reduce_layers[Model: "PreTrainedModel"](
     Raises ValueError for a number that the model has no layer of, for a model whose layers cannot be found,
     and for layers that do not fit into the places that they would take.
     """
-    if layers is None:
-        return model
     name, count = _find_layers(model, source)
     if layers[-1] >= count:
         raise ValueError(

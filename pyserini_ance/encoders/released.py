@@ -1,37 +1,32 @@
 """Released checkpoints: recognises the formats of released.yaml, warns of other settings than theirs, and
-reads files that Hugging Face does not: DPR checkpoints, Tevatron heads, arguments of microsoft/ANCE.
+reads files that Hugging Face does not: Tevatron's heads, SEED-Encoder's tokenizer, ANCE's arguments.
 """
 
 import logging
-import pickle
 import re
 from argparse import Namespace
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from operator import attrgetter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from zipfile import ZipFile, is_zipfile
 
 import torch
 import yaml
 
 from pyserini_ance.data.collection import SIDES, Side
-from pyserini_ance.encoders.sentence_transformers_import import sentence_transformers_settings, tower_source
+from pyserini_ance.encoders.sentence_transformers_files import text_settings, tower_source
+from pyserini_ance.encoders.weights import check_sizes
 from pyserini_ance.recipe.components import Settings
 from pyserini_ance.storage.files import read_json_object
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from pyserini_ance.encoders.family import Family
+    from pyserini_ance.encoders.config import EncoderConfig
 
 log = logging.getLogger(__name__)
-# The architectures and prefixes of Hugging Face's DPRQuestionEncoder and DPRContextEncoder.
-DPR_FOLDER: dict[str, Side] = {"DPRQuestionEncoder": "query", "DPRContextEncoder": "document"}
-DPR_PREFIX: dict[Side, str] = {"query": "question_encoder.bert_model.", "document": "ctx_encoder.bert_model."}
-DPR_FILE: dict[Side, str] = {"query": "question_model.", "document": "ctx_model."}
 TEVATRON_FOLDER: dict[Side, str] = {"query": "query_model", "document": "passage_model"}
 TEVATRON_POOLER: dict[Side, str] = {"query": "linear_q.", "document": "linear_p."}
 
@@ -49,12 +44,12 @@ class Form:
     reads: how texts were tokenized, as settings of `tokenization`; lengths are the longest that were used.
     documents: the same for releases for documents, in addition.
     vocabulary: the keys of `reads` that also apply with a new head.
-    vectors: how vectors are computed, as settings of the encoder, if that differs from other weights of
-        these names.
+    has_ance_head: whether RoBERTa's vector goes through ANCE's linear layer and LayerNorm.
+    vectors: how vectors are computed, as settings of the encoder; the first token's without other ones.
     """
 
     description: str
-    kind: str
+    has_ance_head: bool = False
     architectures: Sequence[str] = ()
     model_types: Sequence[str] = ()
     called: str = r"(?!)"
@@ -72,18 +67,41 @@ FORMS = tuple(Form(**form) for form in _TABLE["forms"].values())
 STAR, SEED, DANCE, MAXP, ANCE, DPR, TELE = FORMS
 
 
-def form_of(kind: str, source: str, config: Mapping[str, Any]) -> Form | None:
-    """The format of a released checkpoint; None for anything else, such as a pretrained language model."""
-    architecture = (config.get("architectures") or [""])[0]
+def form_of(source: str, config: Mapping[str, Any]) -> Form | None:
+    """The format of a released checkpoint; None for anything else, such as a pretrained language model.
+
+    A name tells only which form a RoBERTa with ANCE's head has, or whether a BERT is ANCE-Tele's.
+    """
+    architecture, model_type = (config.get("architectures") or [""])[0], config.get("model_type", "roberta")
     for form in FORMS:
-        if form.kind == kind and (
-            architecture in form.architectures
-            or config.get("model_type") in form.model_types
-            or _called(form.called, source)
-            or (form.arguments and form.arguments.items() <= read_arguments(source).items())
-        ):
+        if architecture in form.architectures or model_type in form.model_types:
+            return form
+        is_of_model = form.has_ance_head == ("roberta" in model_type)
+        by_arguments = form.arguments and form.arguments.items() <= read_arguments(source).items()
+        if is_of_model and (by_arguments or _called(form.called, source)):
             return form
     return None
+
+
+def is_decoder(config: Mapping[str, Any]) -> bool:
+    """Whether a configuration is of a causal language model, in which only the last token has seen all."""
+    from transformers.models.auto import modeling_auto as auto
+
+    model_type = config.get("model_type")
+    is_masked = model_type in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    return model_type in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not is_masked
+
+
+def check_code(source: str, config: Mapping[str, Any]) -> None:
+    """Raise ValueError for a model whose class transformers lacks: code from a repository is never run."""
+    from transformers import CONFIG_MAPPING
+
+    model_type = config.get("model_type")
+    if "AutoModel" in config.get("auto_map", {}) and model_type not in CONFIG_MAPPING:
+        raise ValueError(
+            f"{source} has code of its own (auto_map in config.json), which is not run; choose a model whose "
+            f"type transformers {version('transformers')} knows: {model_type!r} is none"
+        )
 
 
 def _called(pattern: str, source: str) -> bool:
@@ -93,7 +111,7 @@ def _called(pattern: str, source: str) -> bool:
 
 
 def warn_about_settings(
-    form: Form, source: str, encoder: "Family", only: Collection[str] | None = None
+    form: Form, source: str, encoder: "EncoderConfig", only: Collection[str] | None = None
 ) -> None:
     """Warn of settings that differ from the training of `form`; shorter lengths are no difference.
 
@@ -104,10 +122,21 @@ def warn_about_settings(
     for key, value in {**expected, **(form.vectors if only is None else {})}.items():
         given = attrgetter(key)(encoder)
         given = given.model_dump() if isinstance(given, Settings) else given
+        if given is None and "." not in key:  # as the model
+            continue
         if given > value if key.endswith("length_tokens") else given != value:
             log.warning(
                 f"encoder.{key} is {given!r}, and {source} was trained with {value!r} [{form.description}]"
             )
+
+
+def check_report(report: Mapping[str, Any], source: str, form: Form | None = None) -> None:
+    """Check transformers' report on loading an encoder. Raises RuntimeError for weights of other sizes, that
+    are missing, or that the encoder lacks and vectors may depend on."""
+    check_sizes(report, source)
+    if missing := sorted(key for key in report["missing_keys"] if "pooler." not in key):
+        raise RuntimeError(f"{source} lacks {len(missing)} weights of the encoder, first {missing[0]}")
+    check_unexpected_weights(source, report["unexpected_keys"], form)
 
 
 def check_unexpected_weights(source: str, unexpected: Collection[str], form: Form | None) -> None:
@@ -116,8 +145,8 @@ def check_unexpected_weights(source: str, unexpected: Collection[str], form: For
     if left := sorted(name for name in unexpected if not re.search(unused, name)):
         raise RuntimeError(
             f"{source} contains {len(left)} weights that this encoder lacks, first {', '.join(left[:3])}; "
-            "its vectors may depend on them. Choose the encoder.kind that has them, "
-            "or, if they were only used in pretraining, save the model without them."
+            "its vectors may depend on them. If they were only used in pretraining, save the model without "
+            "them."
         )
 
 
@@ -134,13 +163,9 @@ def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if caps.keys() - set(SIDES):
         raise ValueError(f"length_tokens is {cap!r}; expected a number, or one for each side: {SIDES}")
     config = PreTrainedConfig.get_config_dict(tower_source(source, "query"))[0]
-    forms = (form_of(kind, source, config) for kind in ("roberta_ance", "transformer"))
-    form = next((form for form in forms if form), None)
-    settings: dict[str, Any] = {"kind": "transformer", "pooling": "mean"}
-    if form:
-        settings = {"kind": form.kind, **form.vectors}
-    is_plain = settings["kind"] == "transformer"
-    named = sentence_transformers_settings(source, download=True, given=given) if is_plain else {}
+    named = text_settings(source, download=True, given=given)
+    form = None if named else form_of(source, config)
+    settings: dict[str, Any] = {} if named or form or is_decoder(config) else {"pooling": "mean"}
     tokenization: dict[str, Any] = {"query": {}, "document": {}}
     for key, value in (form.reads if form else {}).items():
         side, _, name = key.rpartition(".")
@@ -153,7 +178,6 @@ def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
         tokenization[side] |= own
         length = own.get("length_tokens") or min(read, longest)
         tokenization[side]["length_tokens"] = caps.get(side, length)
-    settings |= {key: named[key] for key in ("pooling", "normalize") if key in named}
     settings |= {key: given[key] for key in ("pooling", "normalize") if key in given}
     return {**settings, "model": source, "tokenization": tokenization}
 
@@ -161,7 +185,7 @@ def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
 def seed_tokenizer(source: str) -> "PreTrainedTokenizerBase | None":
     """SEED-Encoder's WordPiece as a Hugging Face tokenizer; None if `source` is not a SEED-Encoder."""
     config = read_json_object(Path(source) / "config.json")
-    if config is None or form_of(SEED.kind, source, config) is not SEED:
+    if config is None or form_of(source, config) is not SEED:
         return None
     from transformers import BertTokenizer
 
@@ -173,68 +197,6 @@ def seed_tokenizer(source: str) -> "PreTrainedTokenizerBase | None":
             f"{padding}; download both again"
         )
     return tokenizer
-
-
-class _Unread:
-    """In place of any object of a pickle that is not a tensor: takes its contents, and keeps nothing."""
-
-    def __init__(self, *_: Any, **__: Any):
-        pass
-
-    def __call__(self, *_: Any, **__: Any) -> "_Unread":
-        return self
-
-    __setstate__ = __setitem__ = append = extend = add = __call__
-
-
-class _TensorsOnly(pickle.Unpickler):
-    """Finds what rebuilds tensors, and nothing else: no other name of the file is imported or called."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in TENSOR_NAMES or (module == "torch" and name.endswith("Storage")):
-            return super().find_class(module, name)
-        return _Unread
-
-
-TENSOR_NAMES = {
-    ("collections", "OrderedDict"),
-    ("torch._utils", "_rebuild_tensor_v2"),
-    ("torch._utils", "_rebuild_parameter"),
-    ("torch", "Size"),
-}
-# What torch.load takes as `pickle_module`.
-TENSORS_ONLY = SimpleNamespace(
-    __name__="tensors_only",
-    Unpickler=_TensorsOnly,
-    load=lambda file, **settings: _TensorsOnly(file, **settings).load(),
-)
-
-
-def read_dpr_file(path: Path, side: Side) -> dict[str, torch.Tensor]:
-    """The weights of one tower in a DPR checkpoint file, under BERT's names.
-
-    Only the tensors of its `model_dict` are read. Optimizer, scheduler and arguments may hold any objects;
-    they stay empty, and no code of the file is executed. Raises RuntimeError if the file is not a DPR
-    checkpoint.
-    """
-    try:
-        if is_zipfile(path) and any(name.endswith("constants.pkl") for name in ZipFile(path).namelist()):
-            raise ValueError("it is a TorchScript program")  # which torch.load would start
-        content = torch.load(path, map_location="cpu", pickle_module=TENSORS_ONLY, weights_only=False)
-        named = dict(content["model_dict"].items())
-    except OSError:
-        raise
-    except Exception as error:  # of a damaged or another file: pickle and torch raise anything
-        reason = f"{type(error).__name__}: {error}"
-        raise RuntimeError(f"{path} cannot be read as a DPR checkpoint: {reason}") from error
-    prefix = DPR_FILE[side]
-    names = [name for name in named if isinstance(name, str) and name.startswith(prefix)]
-    tower = {name.removeprefix(prefix): named[name] for name in names}
-    if others := [name for name, value in tower.items() if not isinstance(value, torch.Tensor)]:
-        raise RuntimeError(f"{path} cannot be read as a DPR checkpoint: {prefix}{others[0]} is not a tensor")
-    if not tower:
-        raise RuntimeError(f"{path} is not a DPR checkpoint: its model_dict has no {prefix}*")
-    return tower
 
 
 def read_arguments(source: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import PositiveInt, field_validator, model_validator
 
-from pyserini_ance.data.collection import Side, Texts
+from pyserini_ance.data.collection import SIDES, Side, Texts
 from pyserini_ance.data.passages import Passages, pad_passages, split_passages
 from pyserini_ance.data.texts import ROWS_PER_BATCH
 from pyserini_ance.data.token_store import Specials, TokenStore, open_or_build
@@ -19,6 +19,7 @@ from pyserini_ance.storage.files import sha256_json
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+PROMPT = re.compile(r"([^{}]*)(\{title\} )?\{text\}")  # a title comes as part of the text
 SPECIAL = re.compile(r"(\[(?:CLS|SEP|PAD|UNK)\])")
 
 
@@ -95,6 +96,11 @@ class Tokenization(Settings):
 
     def side(self, side: Side) -> SideTokenization:
         return self.query if side == "query" else self.document
+
+    def prompts(self) -> dict[str, str]:
+        """What comes before a text on each side, for sentence-transformers; none for other templates."""
+        matches = {side: PROMPT.fullmatch(self.side(side).template) for side in SIDES}
+        return {side: match[1] for side, match in matches.items() if match}
 
     def without_lengths(self) -> dict[str, Any]:
         """All settings but lengths and passages, which may change between stages."""
@@ -201,6 +207,23 @@ def _specials(tokenizer: "PreTrainedTokenizerBase") -> Specials:
     before, after = with_specials[: starts[0]], with_specials[starts[0] + len(plain) :]
     pad = tokenizer.pad_token_id
     return Specials(tuple(before), tuple(after), 0 if pad is None else pad)
+
+
+def surround(tokenizer: "PreTrainedTokenizerBase", before: Sequence[int], after: Sequence[int]) -> None:
+    """Put these special tokens around each text, also when the tokenizer has been saved."""
+    from tokenizers.processors import TemplateProcessing
+
+    names = {id: tokenizer.convert_ids_to_tokens(id) for id in (*before, *after)}
+    pieces = [*(names[id] for id in before), "$A", *(names[id] for id in after)]
+    special = [(name, id) for id, name in names.items()]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=pieces, special_tokens=special)
+
+
+def end_with_eos(tokenizer: "PreTrainedTokenizerBase") -> None:
+    """Let each text end with the end-of-sequence token, whose vector a decoder's text has."""
+    specials = _specials(tokenizer)
+    if (eos := tokenizer.eos_token_id) is not None and specials.after[-1:] != (eos,):
+        surround(tokenizer, specials.before, [*specials.after, eos])
 
 
 def token_store(tokenizer: TextTokenizer, side: Side, texts: Texts, folder: Path, label: str) -> TokenStore:

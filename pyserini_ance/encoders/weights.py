@@ -1,6 +1,6 @@
 """Weights by transformers: files that would be ignored, are damaged or do not fit are refused."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ ADAPTER = "adapter_config.json"  # of peft
 
 
 def quiet_transformers() -> None:
-    """Silence transformers' reports on loading; families check for missing and unexpected weights."""
+    """Silence transformers' reports on loading; loading checks for missing and unexpected weights."""
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.set_verbosity_error()
@@ -56,6 +56,14 @@ def load_weights(loader: Any, source: str, **options: Any) -> tuple[Any, dict[st
     # By default, transformers 5 uses the precision in which the weights were saved.
     options |= {"dtype": torch.float32, "output_loading_info": True, "ignore_mismatched_sizes": True}
     model, report = loader.from_pretrained(path, **options)
+    check_sizes(report, source)
+    if "key_mapping" in options:  # else it would be saved under the names of the release
+        model._weight_conversions = None
+    return model, report
+
+
+def check_sizes(report: Mapping[str, Any], source: str) -> None:
+    """Raise RuntimeError if, by transformers' report, weights do not have the sizes of the configuration."""
     if mismatched := sorted(report["mismatched_keys"]):
         name, found, expected = mismatched[0]
         raise RuntimeError(
@@ -63,7 +71,6 @@ def load_weights(loader: Any, source: str, **options: Any) -> tuple[Any, dict[st
             f"{tuple(found)}, expected {tuple(expected)}; weights and config.json are of different models: "
             "fetch both again"
         )
-    return model, report
 
 
 def check_vocabulary(tokenizer: "PreTrainedTokenizerBase", models: Iterable[Any], name: str) -> None:

@@ -22,9 +22,10 @@ from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.config import config_of
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import Precision, resolve_precision
-from pyserini_ance.encoders.load_save import family_of, load_encoder
+from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.models import Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
@@ -120,7 +121,7 @@ class Snapshot:
     @cached_property
     def tokenization(self) -> Tokenization:
         """The encoder's tokenization settings, read without loading its weights."""
-        return family_of(self.model).tokenization
+        return config_of(self.model).tokenization
 
     @cached_property
     def precision(self) -> Precision:

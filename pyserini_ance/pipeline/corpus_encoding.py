@@ -14,7 +14,7 @@ from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 from pyserini_ance.data.passages import Passages, check_delimiter, passage_ids
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.batching import tokens_at_once
-from pyserini_ance.encoders.family import SIDE_FILE, Family
+from pyserini_ance.encoders.config import SIDE_FILE, EncoderConfig
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.tokenization import (
     count_cut_characters,
@@ -106,7 +106,7 @@ def encode_corpus(
     format.check(model.dimension)
     resolved = world.on_main(lambda: resolve_precision(precision, world.device))
     budget = tokens_at_once(tokens_per_batch, world.device)
-    provenance = {**_about(encoder_source(encoder), model.family), "precision": resolved}
+    provenance = {**_about(encoder_source(encoder), model.config), "precision": resolved}
     skipped = ("empty_documents",) if empty_documents == "skip" else ()
     reader = PyseriniJsonl(corpus=corpus, skip=skipped)
     if shard:
@@ -130,7 +130,7 @@ def encode_corpus(
         documents, windows = documents.between(*windows[[0, -1]].tolist()), windows - windows[0]
         provenance[SHARD].update(documents=len(documents), documents_of_all=total)
     whole = token_store(model.tokenizer, "document", documents, scratch / "tokens", "documents")
-    tokenization = model.family.tokenization
+    tokenization = model.config.tokenization
     blank_rows = whole.rows_of(model.tokenizer.blank("document"))
     if world.is_main:
         if blank := describe_blank(documents, blank_rows, tokenization.document.template):
@@ -156,7 +156,7 @@ def encode_corpus(
     return len(documents)
 
 
-def _about(source: str, family: Family) -> dict[str, Any]:
+def _about(source: str, config: EncoderConfig) -> dict[str, Any]:
     """Which encoder made the vectors; of one that this package has not saved, with its settings."""
     name = str(Path(source).absolute()) if Path(source).exists() else source
     if is_saved(source):
@@ -164,9 +164,8 @@ def _about(source: str, family: Family) -> dict[str, Any]:
             "encoder": name,
             "side_file_sha256": sha256_file(Path(source) / SIDE_FILE),
             "document_weights": document_weights_of(Path(source)),
-            "kind": family.kind,
         }
-    return {"encoder": name, **family.model_dump(mode="json", exclude={"model"})}
+    return {"encoder": name, **config.model_dump(mode="json", exclude={"model"})}
 
 
 def convert_index(index: Path, output: Path, format: VectorFormat) -> int:

@@ -10,8 +10,7 @@ from pyserini_ance.data.collection import SIDES, Collection, Side, Split
 from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.passages import check_delimiter
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.encoders.cross_encoder_model import require_sentence_transformers
-from pyserini_ance.encoders.family import Family
+from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.evaluation.answer_measures import CUTOFFS, is_of_answers, success_at
 from pyserini_ance.evaluation.metrics import check_grade
@@ -36,7 +35,6 @@ def check_before_reading(recipe: Recipe) -> None:
     if recipe.teachers:
         from pyserini_ance.pipeline.teacher_training import check_start
 
-        require_sentence_transformers()
         for name, trained in recipe.teachers.items():
             if trained.init_from != "initial" and not trained.init_from.startswith(TRAINED):
                 check_start(find_model(trained.init_from, f"teachers.{name}.init_from"))
@@ -212,7 +210,7 @@ def only_trained_on(recipe: Recipe) -> set[str]:
     return {*recipe.train_split.splits}.difference(recipe.final_evaluation.split, dev_splits(recipe))
 
 
-def check_template(encoder: Family, side: Side, fields: Iterable[str]) -> None:
+def check_template(encoder: EncoderConfig, side: Side, fields: Iterable[str]) -> None:
     """Raise ValueError if the encoder's template of a side does not fit the collection."""
     template = encoder.tokenization.side(side).template
     check_template_fields(f"encoder.tokenization.{side}.template", template, side, fields)

@@ -17,7 +17,7 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.failures import begin_shutdown
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
 from pyserini_ance.pipeline import bm25_rankings, initial_weights, preparation, refresher_process
 from pyserini_ance.pipeline.data_warnings import data_warnings, setting_warnings

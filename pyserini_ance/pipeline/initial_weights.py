@@ -5,8 +5,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyserini_ance.encoders.config import SIDE_FILE
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.family import SIDE_FILE
 from pyserini_ance.encoders.load_save import continue_encoder
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.find import shipped
@@ -183,7 +183,7 @@ def _open(
     has_same_vocabulary = tokenizer.tokenizer.get_vocab() == expected.tokenizer.get_vocab()
     if not has_same_vocabulary or tokenizer.specials != expected.specials:
         raise ValueError(
-            f"{key}: {origin.encoder} has another tokenizer than encoder.model, {untrained.family.model}; "
+            f"{key}: {origin.encoder} has another tokenizer than encoder.model, {untrained.config.model}; "
             "set encoder.model to the model that it was trained from"
         )
     return encoder

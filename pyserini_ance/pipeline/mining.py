@@ -171,9 +171,9 @@ class SnapshotInMemory(Snapshot):
         world: World,
         settings: Any,
     ):
-        given = Path(encoder.family.model), encoder_digest(encoder), data, encoding, scratch
+        given = Path(encoder.config.model), encoder_digest(encoder), data, encoding, scratch
         super().__init__(*given, str(encoder.device), world, recipe=settings)
-        self.encoder, self.tokenization = encoder, encoder.family.tokenization
+        self.encoder, self.tokenization = encoder, encoder.config.tokenization
 
 
 def mine_negatives(
@@ -218,7 +218,7 @@ def mine_negatives(
         scores = np.zeros(rows.shape, np.float32)
         table = NegativeTable("query", "document", anchor_set.anchors, rows, scores, source.kind)
         return MinedNegatives(collection, chosen, table, table.candidates, 0, {})
-    data = tokenize_together(encoder.family, cache, TrainSplit(splits=(split,)), collection, world)
+    data = tokenize_together(encoder.config, cache, TrainSplit(splits=(split,)), collection, world)
     if "bm25" in source.needs:
         # Hits that leave `top_k` candidates after positives and filters; a filter's teacher has the default.
         hits = [
@@ -252,7 +252,7 @@ def mine_negatives(
 
 def encoder_digest(encoder: Encoder) -> str:
     """sha256 over the weights in memory and the settings that decide how texts become vectors."""
-    sha = hashlib.sha256(encoder.family.model_dump_json(exclude={"model", "document_model", "base"}).encode())
+    sha = hashlib.sha256(encoder.config.model_dump_json(exclude={"model", "document_model", "base"}).encode())
     for name, weight in encoder.towers.state_dict().items():
         sha.update(name.encode())
         sha.update(np.ascontiguousarray(weight.detach().cpu().float().numpy()).tobytes())

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.passages import passage_ids
-from pyserini_ance.encoders.exports import is_dpr, to_dpr, write_sentence_transformers
-from pyserini_ance.encoders.family import Family
-from pyserini_ance.encoders.load_save import TOWERS, name_origin, read_side_file
+from pyserini_ance.encoders.ance import write_ance
+from pyserini_ance.encoders.config import TOWERS, EncoderConfig, config_of, read_side_file, tower_folder
+from pyserini_ance.encoders.dpr import is_dpr, to_dpr
+from pyserini_ance.encoders.load_save import name_origin
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.storage.files import copy_whole, write_whole
@@ -90,14 +91,14 @@ def _write(
 
 
 def _write_model(
-    encoder: Path, folder: Path, family: Family, queries: Sequence[str]
+    encoder: Path, folder: Path, config: EncoderConfig, queries: Sequence[str]
 ) -> tuple["StockChoice", list[str]]:
     """Copy an encoder; return the stock classes of Pyserini that encode as it does, and a note if
-    sentence-transformers does not.
+    sentence-transformers does not read records as it does.
 
-    `family`: the recipe's encoder, whose public names replace paths of the run.
-    A pair of towers that sentence-transformers cannot express is written in DPR's form if the stock class
-    `dpr` then encodes the texts `queries` as the encoder does.
+    `config`: the recipe's encoder, whose public names replace paths of the run.
+    A pair of towers whose texts sentence-transformers does not make is written in DPR's form if the stock
+    class `dpr` then encodes the texts `queries` as the encoder does.
     """
     from pyserini_ance.pyserini_bridge.export import stock_class
 
@@ -105,14 +106,16 @@ def _write_model(
         shutil.rmtree(folder, ignore_errors=True)
         with whole_folder(folder) as temporary:
             shutil.copytree(encoder, temporary, dirs_exist_ok=True)
-            name_origin(temporary, family)
-            obstacle = write_sentence_transformers(temporary)
-            if obstacle and has_dpr_form:
+            name_origin(temporary, config)
+            write_ance(tower_folder(temporary, "query"))
+            unread = config_of(temporary).unread_by_sentence_transformers
+            if unread and has_dpr_form:
                 to_dpr(temporary)
         choice = stock_class(read_side_file(folder), folder, queries)
         if choice.query_class == "dpr" or not is_dpr(folder / TOWERS["query"]):
             break
-    return choice, [f"sentence-transformers cannot load this model: it lacks {obstacle}"] if obstacle else []
+    note = f"sentence-transformers takes whole texts, and does not know encoder.tokenization.{unread}"
+    return choice, [note] if unread else []
 
 
 def write_qrels(collection: Collection, split: str, path: Path) -> None:

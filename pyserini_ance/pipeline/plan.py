@@ -16,7 +16,8 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import Precision, resolve_precision
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.pipeline.data_warnings import data_warnings, setting_warnings
@@ -122,7 +123,7 @@ def _sizes(recipe: Recipe, data: PreparedData) -> str:
     weights = sum(weight.nbytes for weight in encoder.towers.parameters())
     sizes = {
         "vectors": len(data.documents) * encoder.dimension * 4,  # float32, a row for each passage
-        "a checkpoint": weights * recipe.encoder.weight_files,
+        "a checkpoint": weights,
         "its moments while its stage runs": 2 * weights,
     }
     return "sizes: " + ", ".join(f"{name} {size / GIB:.2f} GiB" for name, size in sizes.items())

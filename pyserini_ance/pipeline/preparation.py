@@ -11,8 +11,8 @@ from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.family import Family
-from pyserini_ance.encoders.load_save import initial_tokenizer
+from pyserini_ance.encoders.config import EncoderConfig
+from pyserini_ance.encoders.initial import initial_tokenizer
 from pyserini_ance.encoders.tokenization import describe_blank, split_into_passages, token_folder, token_store
 from pyserini_ance.pipeline import data_checks
 from pyserini_ance.recipe.models import Recipe
@@ -133,7 +133,7 @@ def tokenize(recipe: Recipe, collection: Collection) -> PreparedData:
 
 
 def tokenize_together(
-    encoder: Family, cache: Path, training: TrainSplit, collection: Collection, world: World
+    encoder: EncoderConfig, cache: Path, training: TrainSplit, collection: Collection, world: World
 ) -> PreparedData:
     """`tokenize_for` on all processes of `world`, of which the main one fills the cache."""
 
@@ -145,7 +145,7 @@ def tokenize_together(
 
 
 def tokenize_for(
-    encoder: Family, cache: Path, training: TrainSplit, collection: Collection, warn: bool = False
+    encoder: EncoderConfig, cache: Path, training: TrainSplit, collection: Collection, warn: bool = False
 ) -> PreparedData:
     """Tokenize as `encoder` reads texts; with `warn`, warn of documents that are encoded as empty texts."""
     tokenizer, tokenization = initial_tokenizer(encoder), encoder.tokenization
@@ -179,6 +179,6 @@ def tokenize_for(
     return data
 
 
-def blank_warning(encoder: Family, data: PreparedData) -> str | None:
+def blank_warning(encoder: EncoderConfig, data: PreparedData) -> str | None:
     template = encoder.tokenization.document.template
     return describe_blank(data.collection.documents, data.blank_documents, template)

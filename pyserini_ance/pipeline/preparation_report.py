@@ -9,7 +9,7 @@ import numpy as np
 from pyserini_ance.data.collection import Collection, Side, Texts
 from pyserini_ance.data.formats.format import DOCUMENTS
 from pyserini_ance.data.token_store import token_lengths
-from pyserini_ance.encoders.load_save import initial_tokenizer
+from pyserini_ance.encoders.initial import initial_tokenizer
 from pyserini_ance.encoders.tokenization import (
     SideTokenization,
     count_cut,

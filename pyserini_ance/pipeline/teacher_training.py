@@ -21,10 +21,10 @@ from pydantic import PositiveInt
 from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.encoders.cross_encoder_model import record_text, require_sentence_transformers
-from pyserini_ance.encoders.family import longest_input
+from pyserini_ance.encoders.cross_encoder_model import record_text
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.hub import find_model
+from pyserini_ance.encoders.towers import longest_input
 from pyserini_ance.encoders.weights import check_vocabulary, check_weight_files, load_weights
 from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
@@ -130,10 +130,9 @@ def train_teacher(
 
     source: an encoder, which gets a new head, or a cross-encoder with one score, which is trained further.
     about: what the lists are of; recorded next to the settings. Raises FileExistsError if `folder` is not
-    empty, RuntimeError without sentence-transformers or if the loss is not finite, ValueError for weights
+    empty, RuntimeError if the loss is not finite, ValueError for weights
     that are of no cross-encoder, or if no query has a candidate.
     """
-    require_sentence_transformers()
     if not len(lists.queries):
         raise ValueError("no training query has a candidate left to train on; raise top_k, or loosen filters")
     work = folder.with_name(f".{folder.name}.training")

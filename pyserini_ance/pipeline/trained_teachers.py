@@ -21,7 +21,7 @@ from pyserini_ance.data.collection_cache import open_collection
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.failures import FAILED
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.load_save import tower_folder
+from pyserini_ance.encoders.config import tower_folder
 from pyserini_ance.negatives.positives import find_positives
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext, TableSource

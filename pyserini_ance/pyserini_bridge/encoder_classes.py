@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from pyserini_ance.encoders.family import SIDE_FILE
+from pyserini_ance.encoders.config import SIDE_FILE
 from pyserini_ance.encoders.hub import is_local
-from pyserini_ance.encoders.sentence_transformers_import import sentence_transformers_settings
+from pyserini_ance.encoders.sentence_transformers_files import text_settings
 from pyserini_ance.pyserini_bridge.java import import_pyserini
 from pyserini_ance.runs.any_encoder import is_saved, load_any_encoder
 from pyserini_ance.runs.rundir import RECIPE
@@ -78,7 +78,7 @@ class DocumentEncoder:
         return self.encoder.encode(records, "document")
 
     def _warn_of_lost_text(self, fields: Mapping[str, Any]) -> None:
-        documents = self.encoder.family.tokenization.document
+        documents = self.encoder.config.tokenization.document
         if documents.passages > 1:
             log.warning(
                 f"{self.folder} reads documents in up to {documents.passages} passages, but Pyserini encodes "
@@ -109,7 +109,7 @@ def is_ours(name: str) -> bool:
     path = Path(name)
     if is_saved(name) or (path / RECIPE).is_file() or (is_local(name) and not path.exists()):
         return True
-    return bool(sentence_transformers_settings(name))
+    return bool(text_settings(name))
 
 
 def register() -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyserini_ance.data.collection import PLURALS, Side
-from pyserini_ance.encoders.exports import is_dpr
-from pyserini_ance.encoders.load_save import TOWERS
+from pyserini_ance.encoders.config import TOWERS
+from pyserini_ance.encoders.dpr import is_dpr
 from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
 from pyserini_ance.pyserini_bridge.java import choose_java
@@ -31,8 +31,7 @@ REPEATED_TEXT = "Retrieval with NEGATIVES mined anew. "
 SHOWN_TOKENS = 5
 ANCE_QUERY_TOKENS = 64  # in `AnceQueryEncoder.encode`
 NO_LIMIT = 1 << 31  # transformers writes 1e30 for no limit
-# The stock class of each encoder kind; towers in DPR's format have the class `dpr`.
-STOCK_CLASSES = {"roberta_ance": "ance", "transformer": "auto"}
+AUTO_POOLINGS = ("cls", "mean")
 ANCE_DIMENSION = 768
 PREFIX_FLAGS: dict[Side, str] = {"query": "--query-prefix", "document": "--prefix"}
 # Words in a path for which Pyserini passes further keywords, even if the class is given: constructors fail,
@@ -70,7 +69,11 @@ def stock_class(side_file: dict[str, Any], model_folder: Path, queries: Sequence
     tokenization = Tokenization.model_validate(side_file["tokenization"])
     root = Path(model_folder)
     folders = {side: root if side_file.get("tied", True) else root / name for side, name in TOWERS.items()}
-    stock = "dpr" if all(map(is_dpr, folders.values())) else STOCK_CLASSES.get(side_file["kind"], "")
+    stock = "auto" if side_file["pooling"] in AUTO_POOLINGS else ""
+    if side_file["layer_norm"]:
+        stock = "ance"
+    elif all(map(is_dpr, folders.values())):
+        stock = "dpr"
     against = {side: _against_model(side_file, stock, side, folder) for side, folder in folders.items()}
     for side, folder in folders.items():
         if not against[side] and (words := _words_acted_on(side_file, stock, side, folder)):
@@ -114,7 +117,7 @@ def _on(side_file: dict[str, Any], switch: str, side: Side, default: bool = Fals
 def _against_model(side_file: dict[str, Any], stock: str, side: Side, folder: Path) -> list[str]:
     """Why the stock class computes other vectors from the same tokens."""
     if not stock:
-        return [f"no stock class computes what encoder kind {side_file['kind']!r} does"]
+        return ["no stock class has this checkpoint's modules"]
     reasons = []
     if stock == "auto" and (size := side_file.get("projection")):
         reasons.append(f"it has no linear layer, this checkpoint projects to {size} numbers")

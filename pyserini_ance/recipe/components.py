@@ -3,7 +3,7 @@
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +152,6 @@ class Component(Settings):
 # as importing them imports torch.
 COMPONENT_GROUPS = {
     "data": ("pyserini_ance.data.formats", "pyserini_ance.data.formats.format.Format"),
-    "encoder": ("pyserini_ance.encoders.families", "pyserini_ance.encoders.family.Family"),
     "negatives": ("pyserini_ance.negatives", "pyserini_ance.negatives.source.Source"),
     "filters": ("pyserini_ance.negatives.filters", "pyserini_ance.negatives.filters.base.Filter"),
     "teacher": ("pyserini_ance.negatives.teachers", "pyserini_ance.negatives.teachers.base.Teacher"),
@@ -238,12 +237,26 @@ def component_of(group: str) -> GetPydanticSchema:
             raise ValueError(f"expected a mapping with `kind`, one of: {', '.join(kinds(group))}")
         return component_class(group, value["kind"]).model_validate(value)
 
-    def dump(component: Component, info: SerializationInfo) -> dict[str, Any]:
-        return component.model_dump(mode="json", exclude_unset=info.exclude_unset)
+    return _built(build, {"component": group})
+
+
+def settings_of(module: str, name: str) -> GetPydanticSchema:
+    """The metadata of a recipe field that holds settings of a class that is imported with the first value."""
+
+    def build(value: Any) -> Settings:
+        of_class: type[Settings] = getattr(importlib.import_module(module), name)
+        return of_class.model_validate(value)
+
+    return _built(build, {"settings": name})
+
+
+def _built(build: Callable[[Any], Settings], json_schema: dict[str, Any]) -> GetPydanticSchema:
+    def dump(settings: Settings, info: SerializationInfo) -> dict[str, Any]:
+        return settings.model_dump(mode="json", exclude_unset=info.exclude_unset)
 
     written = core_schema.plain_serializer_function_ser_schema(dump, info_arg=True)
     schema = core_schema.no_info_plain_validator_function(build, serialization=written)
-    return GetPydanticSchema(lambda *_: schema, lambda *_: {"component": group})
+    return GetPydanticSchema(lambda *_: schema, lambda *_: json_schema)
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:

@@ -53,11 +53,13 @@ class Grid:
             points = [{**point, **other} for point, other in itertools.product(points, blocks)]
         labels = labels_of(points)
         by_name: dict[str, Point] = {}
+        by_folder: dict[str, Point] = {}
         for point in points:
             name = _name(point, labels)
-            if by_name.setdefault(name, point) != point:
+            by_name[name] = point
+            if (other := by_folder.setdefault(name.lower(), point)) != point:  # `A` and `a` are one on vfat
                 raise ValueError(
-                    f"--grid: {by_name[name]} and {point} would share the folder {name}; remove one of them"
+                    f"--grid: {other} and {point} would share the folder {name}; remove or rename one of them"
                 )
         files = [Path(argument).stem for argument in arguments if "=" not in argument]
         return cls(by_name, *files[:1])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt, ValidationInfo, field_validator, model_validator
 
-from pyserini_ance.recipe.components import Component, Settings, component_of, expected, keys_of
+from pyserini_ance.recipe.components import Component, Settings, component_of, expected, keys_of, settings_of
 from pyserini_ance.recipe.consistency import check_consistency
 from pyserini_ance.recipe.evaluation_settings import Expect, FinalEvaluation
 from pyserini_ance.recipe.init_from import InitFrom
@@ -18,10 +18,10 @@ from pyserini_ance.recipe.teacher_training import TrainedTeacher
 
 if TYPE_CHECKING:  # at run time, component packages import the recipe, and component_of imports them by name
     from pyserini_ance.data.formats.format import Format
-    from pyserini_ance.encoders.family import Family
+    from pyserini_ance.encoders.config import EncoderConfig
     from pyserini_ance.negatives.source import Source
 else:
-    Format = Family = Component
+    Format, EncoderConfig = Component, Settings
 
 Anchor = Literal["query", "document"]
 Tracker = Literal["tensorboard", "wandb", "trackio", "mlflow"]
@@ -102,7 +102,7 @@ class Recipe(Settings):
     """A sentence on what the recipe is for."""
     data: Annotated[Format, component_of("data")]
     """The collection: documents, queries and judgments."""
-    encoder: Annotated[Family, component_of("encoder")]
+    encoder: Annotated[EncoderConfig, settings_of("pyserini_ance.encoders.config", "EncoderConfig")]
     """The encoder and the weights that it starts from."""
     encoding: Encoding = Encoding()
     """How texts are encoded and searched."""

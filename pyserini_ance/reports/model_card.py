@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from pyserini_ance.encoders.family import SIDE_FILE
+from pyserini_ance.encoders.config import SIDE_FILE
 from pyserini_ance.encoders.hub import is_local, model_file, resolve_model
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import last_stage, read_results, table

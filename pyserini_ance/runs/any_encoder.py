@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.data.collection import Side
+from pyserini_ance.encoders.config import SIDE_FILE, EncoderConfig
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.family import SIDE_FILE, Family
 from pyserini_ance.encoders.hub import find_model, resolve_model
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, load_tower
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.load_save import load_encoder, load_tower
 from pyserini_ance.encoders.released import foreign_settings
-from pyserini_ance.recipe.load import read_component
+from pyserini_ance.recipe.load import read_settings
 from pyserini_ance.runs.rundir import RECIPE, RunDir
 
 
@@ -27,9 +28,8 @@ def load_any_encoder(
     source = encoder_source(model)
     if not is_saved(source):
         find_model(source, "encoder")
-        family = read_component("encoder", foreign_settings(source, given or {}), f"encoder {source}")
-        assert isinstance(family, Family)
-        return initial_encoder(family, 0, device)
+        settings = foreign_settings(source, given or {})
+        return initial_encoder(read_settings(EncoderConfig, settings, f"encoder {source}"), 0, device)
     if given:
         raise ValueError(
             f"{', '.join(given)} cannot be set: {model} has the settings of its encoder; remove the arguments"

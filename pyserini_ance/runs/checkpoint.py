@@ -7,9 +7,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pyserini_ance.data.collection import Side
+from pyserini_ance.encoders.config import TOWERS, read_side_file, tower_folder
+from pyserini_ance.encoders.dpr import weights_sha256
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.exports import weights_sha256
-from pyserini_ance.encoders.load_save import TOWERS, read_side_file, save_encoder, tower_folder
+from pyserini_ance.encoders.load_save import save_encoder
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_json, write_json
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest, remove_parts
@@ -100,17 +101,20 @@ def document_weights_of(encoder: Path) -> str | None:
     """
     is_query = read_side_file(encoder).get("tower") == "query"
     folder = encoder.parent / TOWERS["document"] if is_query else tower_folder(encoder, "document")
-    hashes = {f"{ENCODER}/{path.name}": weights_sha256(path) for path in folder.glob("*.safetensors")}
+    hashes = {
+        f"{ENCODER}/{path.relative_to(folder)}": weights_sha256(path)
+        for path in folder.rglob("*.safetensors")
+    }
     return _tower_hash(hashes, "document") if hashes else None
 
 
 def _tower_hash(hashes: dict[str, str], side: Side) -> str:
-    """The hash of all weight files in a tower's folder; tied towers are both in the encoder's own folder."""
-    for folder in (f"{ENCODER}/{TOWERS[side]}", ENCODER):
+    """The hash of all weight files below a tower's folder; tied towers are in the encoder's own folder."""
+    for folder in (f"{ENCODER}/{TOWERS[side]}/", f"{ENCODER}/"):
         of_tower = {
-            Path(name).name: sha256
+            name.removeprefix(folder): sha256
             for name, sha256 in hashes.items()
-            if Path(name).parent == Path(folder) and name.endswith(".safetensors")
+            if name.startswith(folder) and name.endswith(".safetensors")
         }
         if of_tower:
             return next(iter(of_tower.values())) if len(of_tower) == 1 else sha256_json(of_tower)

@@ -78,11 +78,13 @@ def remove_leftovers(folder: Path) -> None:
     What lies inside an unfinished folder goes, or stays, with it: its writer may be at work.
     """
     for kind, leftover in LEFTOVERS.items():
-        for lock in [*folder.glob(f".*.{kind}"), *folder.glob(f"[!.]*/.*.{kind}")]:
-            with suppress(LockHeld, FileNotFoundError), locked(lock, patience_seconds=0):
-                if leftover and (path := lock.with_suffix(f".{leftover}")).exists():
-                    log.info("removing %s, left by a process that was killed", path)
-                    remove(path)
+        for ending in (kind, leftover or kind):  # what `remove` could not remove has no lock any more
+            for path in [*folder.glob(f".*.{ending}"), *folder.glob(f"[!.]*/.*.{ending}")]:
+                lock = path.with_suffix(f".{kind}")
+                with suppress(LockHeld, FileNotFoundError), locked(lock, patience_seconds=0):
+                    if leftover and (left := lock.with_suffix(f".{leftover}")).exists():
+                        log.info("removing %s, left by a process that was killed", left)
+                        remove(left)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.batching import training_batches
 from pyserini_ance.encoders.encoder import Encoder, padded_batch, to_device
-from pyserini_ance.encoders.family import TwoTower
+from pyserini_ance.encoders.towers import TwoTower
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.batch import Batch
 from pyserini_ance.trainer.dropout import recomputes, reproducible_dropout

@@ -180,11 +180,11 @@ def test_a_plain_hugging_face_folder_is_mean_pooled(tiny_bert):
 def test_settings_of_a_plain_hugging_face_folder(tiny_bert):
     encoder = pa.load_encoder(tiny_bert, pooling="cls", normalize=True, length_tokens={"query": 9})
     assert (encoder.length_tokens("query"), encoder.length_tokens("document")) == (9, 126)
-    assert (encoder.family.pooling, encoder.family.normalize) == ("cls", True)
+    assert (encoder.config.pooling, encoder.config.normalize) == ("cls", True)
     np.testing.assert_allclose(np.linalg.norm(encoder.encode(["red apple"])), 1, atol=1e-6)
     assert pa.load_encoder(tiny_bert, length_tokens=12).length_tokens("document") == 12
     lengths = {"document": {"length_tokens": 99}}
-    settings = {"kind": "transformer", "model": str(tiny_bert), "tokenization": lengths}
+    settings = {"model": str(tiny_bert), "tokenization": lengths}
     assert pa.load_encoder(settings).length_tokens("document") == 99
 
 

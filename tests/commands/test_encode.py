@@ -11,8 +11,9 @@ from helpers.processes import CommandServer
 from helpers.waiting import until
 
 from pyserini_ance.commands.encode import main
-from pyserini_ance.encoders.families.transformer import Transformer
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
+from pyserini_ance.encoders.config import EncoderConfig
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.load_save import load_encoder, save_encoder
 from pyserini_ance.pyserini_bridge.vector_files import write_index
 
 CORPUS = [("007", "Cats purr."), ("b", "A long text " * 40), ("c", "Dogs bark at cats")]
@@ -27,7 +28,7 @@ READ_INDEX = (
 def encoder(tiny_bert, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     lengths = {"query": {"length_tokens": 16}, "document": {"length_tokens": 24}}
-    settings = Transformer(model=str(tiny_bert), pooling="mean", normalize=True, tokenization=lengths)
+    settings = EncoderConfig(model=str(tiny_bert), pooling="mean", normalize=True, tokenization=lengths)
     save_encoder(initial_encoder(settings, seed=1), folder)
     return folder
 

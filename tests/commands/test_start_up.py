@@ -47,7 +47,7 @@ def test_help_of_all_commands_needs_no_settings():
 
 def test_a_plan_imports_neither_java_nor_faiss(tmp_path):
     plan = ("train", "demo/ance", "--print", f"cache={tmp_path}", "data.packages=[numpy]")
-    assert imported(*plan, names=("datasets", "faiss", "jnius", "pyserini", "sklearn")) == []
+    assert imported(*plan, names=("faiss", "jnius", "pyserini")) == []
 
 
 def test_doctor_imports_neither_java_nor_faiss():

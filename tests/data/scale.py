@@ -108,7 +108,7 @@ def recipe_of(folder: Path) -> Any:
     settings = {
         "name": "scale",
         "data": {"kind": "msmarco_passage", "corpus": str(folder / "collection.tsv"), "splits": splits},
-        "encoder": {"kind": "transformer", "model": str(folder / "encoder"), **pooled},
+        "encoder": {"model": str(folder / "encoder"), **pooled},
         "stages": {"ance": {**stage, "refresh": {"every_steps": 200}}},
         "bm25": None,
         "threads": 1,
@@ -122,7 +122,7 @@ def work_of(part: str, folder: Path) -> Callable[[], object]:
     """Prepare the inputs of a part on the files in `folder`, and return the work to measure."""
     from pyserini_ance.data.rankings import read_ranking
     from pyserini_ance.distributed.world import World
-    from pyserini_ance.encoders.load_save import initial_encoder, initial_tokenizer
+    from pyserini_ance.encoders.initial import initial_encoder, initial_tokenizer
     from pyserini_ance.negatives.snapshot import Snapshot
     from pyserini_ance.pipeline.experiment import Experiment
     from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize

@@ -10,9 +10,8 @@ from helpers.pages import blocks, guide
 
 from pyserini_ance.data.collection import SIDES
 from pyserini_ance.encoders import released
-from pyserini_ance.encoders.family import Family
+from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.released import form_of, warn_about_settings
-from pyserini_ance.recipe.components import component_class
 
 PAGE = guide("checkpoints")
 TABLES = re.findall(r"(?:^\|.*\n)+", PAGE, re.MULTILINE)
@@ -35,10 +34,10 @@ EXAMPLES = {
 }
 
 
-def encoder_of(block: str) -> Family:
+def encoder_of(block: str) -> EncoderConfig:
     settings = yaml.safe_load(block)
     assert settings.keys() == {"encoder"}
-    return component_class("encoder", settings["encoder"]["kind"]).model_validate(settings["encoder"])
+    return EncoderConfig.model_validate(settings["encoder"])
 
 
 ENCODERS = {encoder.model: encoder for encoder in map(encoder_of, blocks(PAGE, "yaml"))}
@@ -55,12 +54,12 @@ def test_the_table_has_every_form():
 @pytest.mark.parametrize(("model", "form"), EXAMPLES.items(), ids=EXAMPLES)
 def test_an_example_has_the_settings_of_its_form(model: str, form: released.Form, caplog):
     encoder = ENCODERS[model]
-    assert encoder.kind == form.kind
     for side in SIDES:
         warn_about_settings(form, encoder.model_of(side), encoder)
     assert caplog.messages == []
     if form in (released.DANCE, released.MAXP, released.TELE):
-        assert form_of(form.kind, model, {}) is form
+        config = {"model_type": "bert"} if form is released.TELE else {}
+        assert form_of(model, config) is form
 
 
 def test_each_example_is_looked_at_and_each_form_has_one():
@@ -69,6 +68,6 @@ def test_each_example_is_looked_at_and_each_form_has_one():
 
 
 def test_the_warning_shown_is_what_is_said(caplog):
-    plain = ENCODERS["checkpoints/ANCE_w_Dual"]
+    plain = ENCODERS["checkpoints/ANCE_w_Dual"].model_copy(update={"normalize": False})
     warn_about_settings(released.DANCE, "checkpoints/DANCE", plain)
     assert f"```\n{caplog.messages[0]}\n```" in PAGE

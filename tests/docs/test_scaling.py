@@ -11,8 +11,9 @@ import pytest
 import yaml
 from helpers.pages import blocks, environment, files, guide
 
-from pyserini_ance.encoders.families.transformer import Transformer
-from pyserini_ance.encoders.load_save import initial_encoder, save_encoder
+from pyserini_ance.encoders.config import EncoderConfig
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.load_save import save_encoder
 from pyserini_ance.recipe.load import load
 
 PAGE = guide("scaling")
@@ -44,8 +45,8 @@ def whole(tiny_bert, forked_python, tmp_path_factory) -> Path:
     """A folder with `corpus.jsonl`, `model`, programs, and `index`, which was encoded without shards."""
     folder = tmp_path_factory.mktemp("scaling")
     tokenization = {"document": {"length_tokens": 24}}
-    family = Transformer(model=str(tiny_bert), tokenization=tokenization)
-    save_encoder(initial_encoder(family, seed=1), folder / "model")
+    config = EncoderConfig(model=str(tiny_bert), tokenization=tokenization)
+    save_encoder(initial_encoder(config, seed=1), folder / "model")
     records = ({"id": f"d{i}", "contents": f"Text {i} " * (i % 7 + 1)} for i in range(100))
     (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     VARIABLES.update(environment(folder, forked_python))

@@ -5,31 +5,30 @@ import shutil
 
 import pytest
 import torch
-from helpers.released_checkpoints import LOWER
+from helpers.released_checkpoints import LOWER, head_of
 
-from pyserini_ance.encoders.family import Family
-from pyserini_ance.encoders.load_save import initial_encoder, save_encoder
-from pyserini_ance.recipe.components import component_class
+from pyserini_ance.encoders.config import EncoderConfig
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.load_save import save_encoder
 
 LENGTHS = {"query": {"length_tokens": 24}, "document": {"length_tokens": 48}}
 
 
 @pytest.fixture(scope="session")
-def family():
-    """A family of a kind over a model folder; lengths fit the tiny models unless `tokenization` is given."""
+def config():
+    """The settings of an encoder over a model folder; lengths fit the tiny models unless `tokenization` is
+    given."""
 
-    def make(kind: str, model, **settings) -> Family:
-        return component_class("encoder", kind).model_validate(
-            {"kind": kind, "model": str(model), "tokenization": LENGTHS, **settings}
-        )
+    def make(model, **settings) -> EncoderConfig:
+        return EncoderConfig.model_validate({"model": str(model), "tokenization": LENGTHS, **settings})
 
     return make
 
 
 @pytest.fixture(scope="session")
-def start(family):
-    """Start an encoder of a kind over a model folder."""
-    return lambda kind, model, seed=1, **settings: initial_encoder(family(kind, model, **settings), seed)
+def start(config):
+    """Start an encoder over a model folder."""
+    return lambda model, seed=1, **settings: initial_encoder(config(model, **settings), seed)
 
 
 @pytest.fixture
@@ -54,14 +53,14 @@ def records() -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="session")
-def ance(family, tiny_roberta):
+def ance(config, tiny_roberta):
     """An encoder with a head that is not the identity anywhere."""
     encoder = initial_encoder(
-        family("roberta_ance", tiny_roberta, head="new", dimension=16, tokenization=LOWER), seed=1
+        config(tiny_roberta, projection=16, layer_norm=True, tokenization=LOWER), seed=1
     )
     with torch.no_grad():
-        for parameter in (encoder.towers.queries.model.embeddingHead, encoder.towers.queries.model.norm):
-            parameter.weight.normal_(), parameter.bias.normal_()
+        for layer in head_of(encoder).values():
+            layer.weight.normal_(), layer.bias.normal_()
     return encoder
 
 

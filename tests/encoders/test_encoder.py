@@ -10,18 +10,18 @@ from transformers import AutoConfig, AutoModel
 
 from pyserini_ance.data.token_store import Specials, TokenStore
 from pyserini_ance.encoders.encoder import Encoder, padded_batch, to_device, to_host
-from pyserini_ance.encoders.family import MASKED_ALONE, attention_mask
 from pyserini_ance.encoders.hardware import DTYPES
 from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.encoders.towers import MASKED_ALONE, attention_mask
 
 SEED = 1
 
 
-@pytest.fixture(params=["transformer", "roberta_ance"])
+@pytest.fixture(params=["plain", "ance"])
 def encoder(request, start, tiny_bert, tiny_roberta) -> Encoder:
-    if request.param == "transformer":
-        return start("transformer", tiny_bert, pooling="mean", normalize=True)
-    return start("roberta_ance", tiny_roberta, head="new", dimension=16)
+    if request.param == "plain":
+        return start(tiny_bert, pooling="mean", normalize=True)
+    return start(tiny_roberta, projection=16, layer_norm=True)
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,10 @@ def test_a_batch_is_launched_before_the_one_before_it_is_given():
 
 
 def test_dropout_is_off_while_encoding_and_training_goes_on_after(start, tiny_bert, records):
-    encoder = start("transformer", tiny_bert, dropout=0.5)
+    encoder = start(tiny_bert, dropout=0.5)
     encoder.towers.train()
     np.testing.assert_array_equal(encoder.encode(records, "query"), encoder.encode(records, "query"))
-    assert encoder.towers.training and encoder.towers.queries.backbone.training
+    assert encoder.towers.training and encoder.towers.queries.transformer.training
     tokens = TokenStore.of_lists(encoder.tokenizer.ids("query", records), encoder.tokenizer.specials)
     batches = encoder.encode_rows(tokens, np.arange(len(records)), "query", "fp32", 60)
     next(batches)
@@ -83,7 +83,7 @@ def test_dropout_is_off_while_encoding_and_training_goes_on_after(start, tiny_be
 @pytest.mark.parametrize("optimized", [False, True])
 def test_threads_may_encode_at_once(start, tiny_bert, optimized):
     """No call changes the mode of the towers, which would turn on the dropout of the others."""
-    encoder = start("transformer", tiny_bert, dropout=0.5)
+    encoder = start(tiny_bert, dropout=0.5)
     modes = []
     if optimized:  # its copies are made in the first calls
         encoder.optimize_for_inference()
@@ -99,7 +99,7 @@ def test_threads_may_encode_at_once(start, tiny_bert, optimized):
 
 def test_dropout_replaces_the_models_own(start, tiny_bert):
     for wanted, expected in ((0.3, {0.3}), (0.0, {0.0}), (None, {0.1})):
-        towers = start("transformer", tiny_bert, dropout=wanted).towers
+        towers = start(tiny_bert, dropout=wanted).towers
         assert {module.p for module in towers.modules() if isinstance(module, torch.nn.Dropout)} == expected
 
 
@@ -109,7 +109,7 @@ def test_a_length_beyond_the_position_embeddings_is_refused(start, request, kind
 
     def reading(length):
         settings = {"query": other, "document": {"length_tokens": length}}
-        return start("transformer", model, tokenization=settings)
+        return start(model, tokenization=settings)
 
     assert reading(longest).encode([{"text": "a " * 600}], "document").shape == (1, 32)
     where = "encoder.tokenization.document.length_tokens is"
@@ -143,7 +143,7 @@ def test_arrays_go_over_together_and_come_out_alike(monkeypatch):
 
 
 def test_attention_on_a_cpu_is_what_is_fast_there(encoder, saved, processor):
-    as_in_pyserini = encoder.family.kind == "roberta_ance"
+    as_in_pyserini = encoder.config.layer_norm
     is_eager = as_in_pyserini or processor == "zen5"
     assert load_encoder(saved(encoder)).attention == ("eager" if is_eager else "sdpa")
 
@@ -221,10 +221,10 @@ def test_encoding_in_half_precision_is_that_of_a_copy_of_the_transformer_in_it(
     start, tiny_bert, records, monkeypatch, tied, side, precision
 ):
     monkeypatch.setattr("pyserini_ance.encoders.inference_copy.packs_linears", lambda dtype: False)
-    encoder = start("transformer", tiny_bert, tied=tied, projection=8, pooling="mean")
+    encoder = start(tiny_bert, tied=tied, projection=8, pooling="mean")
     before = {name: weight.clone() for name, weight in encoder.towers.named_parameters()}
     copied = copy.deepcopy(encoder.towers.tower(side)).eval()
-    copied.backbone.to(DTYPES[precision])
+    copied.transformer.to(DTYPES[precision])
     tokens = TokenStore.of_lists(encoder.tokenizer.ids(side, records), encoder.tokenizer.specials)
     for rows, vectors in encoder.encode_rows(tokens, np.arange(len(records)), side, precision, 50):
         ids, mask = padded_batch(tokens, rows, encoder.length_tokens(side), encoder.device)

@@ -38,11 +38,11 @@ def dtype(request, monkeypatch):
     return request.param
 
 
-@pytest.fixture(params=["transformer", "roberta_ance"])
+@pytest.fixture(params=["plain", "ance"])
 def encoder(request, start, tiny_bert, tiny_roberta):
-    is_ance = request.param == "roberta_ance"
-    model, more = (tiny_roberta, {"head": "new"}) if is_ance else (tiny_bert, {"projection": 16})
-    encoder = start(request.param, model, **more)
+    is_ance = request.param == "ance"
+    model, more = (tiny_roberta, {"layer_norm": True}) if is_ance else (tiny_bert, {})
+    encoder = start(model, projection=16, **more)
     encoder.towers.eval()
     return encoder
 
@@ -141,7 +141,6 @@ def test_calls_share_a_copy_once_an_encoder_is_optimized(encoder, records, monke
 
 
 @pytest.mark.parametrize("make", [copy.deepcopy, lambda encoder: pickle.loads(pickle.dumps(encoder))])
-@pytest.mark.parametrize("encoder", ["transformer"], indirect=True)  # AnceModel cannot be pickled
 def test_an_optimized_encoder_can_be_copied_and_pickled(encoder, records, dtype, make):
     precision = {torch.bfloat16: "bf16", torch.float32: "fp32"}[dtype]
     expected = encoder.optimize_for_inference().encode(records, "document", precision)

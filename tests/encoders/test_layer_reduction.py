@@ -21,7 +21,8 @@ from transformers import (
     RobertaConfig,
 )
 
-from pyserini_ance.encoders.load_save import continue_encoder, family_of, load_encoder, read_side_file
+from pyserini_ance.encoders.config import config_of, read_side_file
+from pyserini_ance.encoders.load_save import continue_encoder, load_encoder
 
 COUNT, LAYERS, SEED = 5, [0, 2, 4], 1
 SHAPE = {"num_hidden_layers": COUNT, "max_position_embeddings": 130, "initializer_range": 0.5}
@@ -73,12 +74,12 @@ def cut_by_hand(folder, name, layers, target):
 def test_vectors_are_those_of_a_model_cut_by_hand(start, model, records, saved, tmp_path, name, pooling):
     folder = model(name)
     settings = {"pooling": pooling, "normalize": True}
-    encoder = start("transformer", folder, layers=LAYERS, **settings)
+    encoder = start(folder, layers=LAYERS, **settings)
     cut = cut_by_hand(folder, name, LAYERS, tmp_path / "cut")
-    by_hand = start("transformer", tmp_path / "cut", **settings)
+    by_hand = start(tmp_path / "cut", **settings)
     vectors = encoder.encode(records, "document")
     np.testing.assert_array_equal(vectors, by_hand.encode(records, "document"))
-    whole = start("transformer", folder, **settings)
+    whole = start(folder, **settings)
     assert abs(vectors - whole.encode(records, "document")).max() > 0.01
 
     checkpoint = saved(encoder)
@@ -91,42 +92,40 @@ def test_vectors_are_those_of_a_model_cut_by_hand(start, model, records, saved, 
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_vectors_are_those_of_roberta_cut_by_hand_and_its_head(start, saved, tiny_roberta, records, number):
-    settings = {"dimension": 16, "tokenization": LOWER}
-    whole = saved(start("roberta_ance", tiny_roberta, head="new", **settings))
-    encoder = start("roberta_ance", whole, layers=[number], **settings)
+    settings = {"tokenization": LOWER}
+    whole = saved(start(tiny_roberta, projection=16, layer_norm=True, **settings))
+    encoder = start(whole, layers=[number], **settings)
     vectors, by_hand = encoder.encode(records, "document"), load_encoder(whole)
-    layers = by_hand.towers.queries.model.roberta.encoder.layer
-    by_hand.towers.queries.model.roberta.encoder.layer = nn.ModuleList([layers[number]])
+    model = by_hand.towers.queries.transformer
+    model.encoder.layer = nn.ModuleList([model.encoder.layer[number]])
     np.testing.assert_array_equal(vectors, by_hand.encode(records, "document"))
     folder = saved(encoder)
     np.testing.assert_array_equal(load_encoder(folder).encode(records, "document"), vectors)
     assert AutoConfig.from_pretrained(folder).num_hidden_layers == 1
-    weights = torch.load(folder / "pytorch_model.bin", weights_only=True)
-    assert weights.keys() == load_file(folder / "model.safetensors").keys()
-    assert not any(".layer.1." in name for name in weights)
+    assert not any(".layer.1." in name for name in load_file(folder / "model.safetensors"))
 
 
 def test_training_continues_from_a_saved_encoder_whole_and_as_a_model_it_may_be_cut_further(
-    family, model, records, saved, start
+    config, model, records, saved, start
 ):
     whole = model("bert")
-    checkpoint = saved(start("transformer", whole, layers=LAYERS))
+    checkpoint = saved(start(whole, layers=LAYERS))
     expected = load_encoder(checkpoint)
-    assert expected.family.layers == (0, 2, 4) == family_of(checkpoint).layers
-    again = continue_encoder(family("transformer", "a-hub-name", layers=LAYERS), checkpoint)
-    started = start("transformer", checkpoint)
+    assert expected.config.layers == (0, 2, 4) == config_of(checkpoint).layers
+    again = continue_encoder(config("a-hub-name", layers=LAYERS), checkpoint)
+    started = start(checkpoint)
     for encoder in (again, started):
         np.testing.assert_array_equal(encoder.encode(records), expected.encode(records))
-    twice = start("transformer", checkpoint, layers=[0, 2])
-    once = start("transformer", whole, layers=[0, 4])
+    twice = start(checkpoint, layers=[0, 2])
+    once = start(whole, layers=[0, 4])
     np.testing.assert_array_equal(twice.encode(records), once.encode(records))
-    uncut = saved(start("transformer", whole))
+    uncut = saved(start(whole))
     for folder, layers, kept in ((checkpoint, None, r"\(0, 2, 4\)"), (uncut, [0, 2], "None")):
         message = f"encoder.layers is .*, but .* was trained with {kept}; use the latter in the recipe"
         with pytest.raises(ValueError, match=message):
-            continue_encoder(family("transformer", "a-hub-name", layers=layers), folder)
+            continue_encoder(config("a-hub-name", layers=layers), folder)
     with pytest.raises(ValueError, match=r"has 3 layers, 0 to 2; .* remove encoder.layers to take all"):
-        start("transformer", checkpoint, layers=LAYERS)
+        start(checkpoint, layers=LAYERS)
 
 
 def test_layers_that_a_model_cannot_be_made_of_are_refused(start, model, tiny_bert, tmp_path):
@@ -141,4 +140,4 @@ def test_layers_that_a_model_cannot_be_made_of_are_refused(start, model, tiny_be
         (model("modernbert"), [1, 2], r"\(ModernBertModel\) differ .*; start the list with 0"),
     ):
         with pytest.raises(ValueError, match=message):
-            start("transformer", folder, layers=layers)
+            start(folder, layers=layers)

@@ -7,17 +7,10 @@ import torch
 from helpers.released_checkpoints import assert_equal_vectors, with_moved_documents
 from transformers import AutoModel, AutoTokenizer
 
-from pyserini_ance.encoders.load_save import (
-    SIDE_FILE,
-    family_of,
-    initial_encoder,
-    initial_tokenizer,
-    load_encoder,
-    load_tower,
-    name_origin,
-    read_side_file,
-    tower_folder,
-)
+from pyserini_ance.encoders.config import SIDE_FILE, config_of, read_side_file, tower_folder
+from pyserini_ance.encoders.initial import initial_encoder, initial_tokenizer
+from pyserini_ance.encoders.load_save import load_encoder, load_tower, name_origin
+from pyserini_ance.encoders.sentence_transformers_files import MODEL, MODULES
 
 TOKENIZATION = {
     "lowercase": True,
@@ -28,28 +21,29 @@ TOKENIZATION = {
 
 @pytest.fixture
 def checkpoint(start, tiny_bert, saved):
-    return saved(start("transformer", tiny_bert, pooling="mean", tokenization=TOKENIZATION))
+    return saved(start(tiny_bert, pooling="mean", tokenization=TOKENIZATION))
 
 
-def test_the_side_file_says_what_hugging_face_files_leave_out(checkpoint, tiny_bert, family):
-    settings = family("transformer", tiny_bert, pooling="mean", tokenization=TOKENIZATION)
+def test_the_side_file_says_what_hugging_face_files_leave_out(checkpoint, tiny_bert, config):
+    settings = config(tiny_bert, pooling="mean", tokenization=TOKENIZATION)
     side = json.loads((checkpoint / SIDE_FILE).read_text())
-    assert side == {"format": 1, "dimension": 32, **settings.model_dump(mode="json")}
+    made = settings.model_copy(update={"layer_norm": False, "normalize": False})
+    assert side == {"format": 2, "dimension": 32, **made.model_dump(mode="json")}
     assert side["tokenization"]["query"] == {"length_tokens": 24, "template": "{text}"}
     loaded, started = load_encoder(checkpoint), initial_tokenizer(settings)
-    assert loaded.family == settings.model_copy(update={"model": str(checkpoint)})
+    assert loaded.config == made.model_copy(update={"model": str(checkpoint)})
     assert loaded.tokenizer.key("document") == started.key("document")
     assert loaded.tokenizer.specials == started.specials
 
 
-def test_a_published_side_file_names_no_path_of_this_machine(checkpoint, pair, saved, family, tiny_bert):
-    before = load_encoder(checkpoint).family
-    name_origin(checkpoint, family("transformer", "org/model"))
-    assert read_side_file(checkpoint)["model"] == "org/model" and load_encoder(checkpoint).family == before
-    name_origin(checkpoint, family("transformer", tiny_bert))
-    assert "model" not in read_side_file(checkpoint) and load_encoder(checkpoint).family == before
+def test_a_published_side_file_names_no_path_of_this_machine(checkpoint, pair, saved, config, tiny_bert):
+    before = load_encoder(checkpoint).config
+    name_origin(checkpoint, config("org/model"))
+    assert read_side_file(checkpoint)["model"] == "org/model" and load_encoder(checkpoint).config == before
+    name_origin(checkpoint, config(tiny_bert))
+    assert "model" not in read_side_file(checkpoint) and load_encoder(checkpoint).config == before
     folder = saved(pair)
-    name_origin(folder, family("transformer", "org/q", tied=False, document_model="python:weights/d/e"))
+    name_origin(folder, config("org/q", tied=False, document_model="python:weights/d/e"))
     assert read_side_file(folder / "documents")["model"] == "python:weights/d/e"
     assert read_side_file(folder / "queries")["model"] == "org/q" == read_side_file(folder)["model"]
     assert str(tiny_bert.parent) not in "".join(path.read_text() for path in folder.rglob(SIDE_FILE))
@@ -59,7 +53,7 @@ def test_a_published_side_file_names_no_path_of_this_machine(checkpoint, pair, s
 def test_a_folder_that_is_damaged_or_not_ours_is_refused(checkpoint, tiny_bert):
     side = json.loads((checkpoint / SIDE_FILE).read_text())
     for changed, error, message in (
-        ({"format": 2}, RuntimeError, "has format 2; this version reads 1"),
+        ({"format": 1}, RuntimeError, "has format 1; this version reads 2"),
         ({"whitening": True}, ValueError, "unknown key 'whitening'"),
     ):
         (checkpoint / SIDE_FILE).write_text(json.dumps({**side, **changed}))
@@ -67,7 +61,7 @@ def test_a_folder_that_is_damaged_or_not_ours_is_refused(checkpoint, tiny_bert):
             load_encoder(checkpoint)
     (checkpoint / SIDE_FILE).write_text(json.dumps(side))
     os.truncate(checkpoint / "model.safetensors", 1000)
-    for load in (load_encoder, lambda folder: initial_encoder(family_of(folder), 0)):
+    for load in (load_encoder, lambda folder: initial_encoder(config_of(folder), 0)):
         with pytest.raises(RuntimeError, match=rf"{checkpoint}/model.safetensors is damaged"):
             load(checkpoint)
     for folder in (tiny_bert, tiny_bert / "nowhere"):
@@ -88,40 +82,40 @@ def test_a_recipe_with_other_settings_than_the_checkpoints_is_refused(checkpoint
     wanted = {"pooling": "mean", "tokenization": TOKENIZATION}
     longer = {**TOKENIZATION, "query": {"length_tokens": 32}}
     for allowed in (wanted, {**wanted, "dropout": 0.2}, {**wanted, "tokenization": longer}):
-        started = start("transformer", checkpoint, **allowed)
+        started = start(checkpoint, **allowed)
     assert started.length_tokens("query") == 32
     message = f"encoder.{key} is .*, but .*{SIDE_FILE} was trained with .*; use the latter in the recipe"
     with pytest.raises(ValueError, match=message):
-        start("transformer", checkpoint, **{**wanted, **settings})
+        start(checkpoint, **{**wanted, **settings})
 
 
-def test_what_a_recipe_leaves_out_is_that_of_the_checkpoint(checkpoint, family, records):
-    left_out = family("transformer", checkpoint)
-    saved = family_of(checkpoint)
+def test_what_a_recipe_leaves_out_is_that_of_the_checkpoint(checkpoint, config, records):
+    left_out = config(checkpoint)
+    saved = config_of(checkpoint)
     assert left_out == saved and saved.pooling == "mean" and saved.tokenization.lowercase
-    lengths = family("transformer", checkpoint, tokenization={"query": {"length_tokens": 7}}).tokenization
+    lengths = config(checkpoint, tokenization={"query": {"length_tokens": 7}}).tokenization
     assert lengths.query.length_tokens == 7 and lengths.document == saved.tokenization.document
     encoder = initial_encoder(left_out, seed=1)
     np.testing.assert_array_equal(encoder.encode(records), load_encoder(checkpoint).encode(records))
 
 
-def test_of_training_and_of_passages_a_recipe_takes_what_it_can(family, tiny_bert, saved, start):
+def test_of_training_and_of_passages_a_recipe_takes_what_it_can(config, tiny_bert, saved, start):
     documents = {"length_tokens": 48, "passages": 2, "special_tokens": "per_document", "pad_passages": True}
     settings = {"tied": False, "dropout": 0.2, "tokenization": {"document": documents}}
-    folder = saved(start("transformer", tiny_bert, **settings))
-    left_out = family("transformer", folder)
+    folder = saved(start(tiny_bert, **settings))
+    left_out = config(folder)
     assert (left_out.tied, left_out.dropout, left_out.tokenization.document.passages) == (False, None, 2)
-    first = family("transformer", folder, tokenization={"document": {"passages": 1}}).tokenization.document
+    first = config(folder, tokenization={"document": {"passages": 1}}).tokenization.document
     assert (first.passages, first.special_tokens, first.pad_passages) == (1, "per_passage", False)
 
 
-def test_encoders_that_do_not_fit_are_refused(family, tiny_bert, tiny_roberta, saved, start):
-    folder = saved(start("transformer", tiny_roberta))
+def test_encoders_that_do_not_fit_are_refused(config, tiny_bert, tiny_roberta, saved, start):
+    folder = saved(start(tiny_roberta))
     other = {"tied": False, "document_model": str(tiny_roberta)}
     for make, message in (
-        (lambda: family("roberta_ance", folder, head="new"), "is 'roberta_ance', but .* with 'transformer'"),
-        (lambda: family("transformer", tiny_bert, **other), "two towers need one vocabulary"),
-        (lambda: family("transformer", tiny_bert, document_model="another"), "share their weights"),
+        (lambda: config(folder, layer_norm=True), "layer_norm is True, but .* was trained with False"),
+        (lambda: config(tiny_bert, **other), "two towers need one vocabulary"),
+        (lambda: config(tiny_bert, document_model="another"), "share their weights"),
     ):
         with pytest.raises(ValueError, match=message):
             initial_encoder(make(), seed=1)
@@ -130,15 +124,12 @@ def test_encoders_that_do_not_fit_are_refused(family, tiny_bert, tiny_roberta, s
 @pytest.fixture
 def pair(start, tiny_bert):
     settings = {"pooling": "mean", "tokenization": TOKENIZATION}
-    return with_moved_documents(start("transformer", tiny_bert, tied=False, **settings))
+    return with_moved_documents(start(tiny_bert, tied=False, **settings))
 
 
 def test_untied_towers_start_equal(start, tiny_bert, tiny_roberta):
-    for kind, model, more in (
-        ("transformer", tiny_bert, {}),
-        ("roberta_ance", tiny_roberta, {"head": "new", "dimension": 16}),
-    ):
-        encoder = start(kind, model, tied=False, **more)
+    for model, more in ((tiny_bert, {}), (tiny_roberta, {"projection": 16, "layer_norm": True})):
+        encoder = start(model, tied=False, **more)
         pairs = zip(encoder.towers.queries.parameters(), encoder.towers.documents.parameters(), strict=True)
         assert all(torch.equal(query, document) and query is not document for query, document in pairs)
 
@@ -146,13 +137,14 @@ def test_untied_towers_start_equal(start, tiny_bert, tiny_roberta):
 def test_a_pair_comes_back_as_it_was_saved_and_each_tower_is_a_hugging_face_folder(pair, saved, records):
     folder = saved(pair)
     loaded = load_encoder(folder)
-    assert not loaded.towers.tied and not loaded.family.tied
+    assert not loaded.towers.tied and not loaded.config.tied
     assert_equal_vectors(loaded, pair, records)
-    assert sorted(path.name for path in folder.iterdir()) == ["documents", SIDE_FILE, "queries"]
+    names = [MODEL, "documents", MODULES, SIDE_FILE, "queries", "router_config.json"]
+    assert sorted(path.name for path in folder.iterdir()) == names
     towers = ("queries", pair.towers.queries, 24), ("documents", pair.towers.documents, 48)
     for name, tower, length in towers:
         theirs = AutoModel.from_pretrained(folder / name).state_dict()
-        torch.testing.assert_close(theirs, tower.backbone.state_dict(), rtol=0, atol=0)
+        torch.testing.assert_close(theirs, tower.transformer.state_dict(), rtol=0, atol=0)
         assert AutoTokenizer.from_pretrained(folder / name).model_max_length == length
 
 
@@ -169,12 +161,12 @@ def test_a_tower_of_a_pair_encodes_its_own_side(pair, checkpoint, saved, records
 
 def test_a_pair_can_be_started_from(pair, start, saved, records):
     folder, settings = saved(pair), {"pooling": "mean", "tokenization": TOKENIZATION}
-    assert_equal_vectors(start("transformer", folder, tied=False, **settings, seed=2), pair, records)
+    assert_equal_vectors(start(folder, tied=False, **settings, seed=2), pair, records)
     two = {"tied": False, "document_model": str(folder / "queries"), **settings}
-    crossed = start("transformer", folder / "documents", **two, seed=2)
+    crossed = start(folder / "documents", **two, seed=2)
     np.testing.assert_array_equal(
         crossed.encode(records, "query"), load_tower(folder, "document").encode(records, "query")
     )
     assert read_side_file(saved(crossed) / "documents")["model"] == str(folder / "queries")
     with pytest.raises(ValueError, match=r"has two towers; set encoder.tied=false, or start from .*/queries"):
-        start("transformer", folder, tied=True, **settings, seed=2)
+        start(folder, tied=True, **settings, seed=2)

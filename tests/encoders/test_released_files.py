@@ -16,7 +16,8 @@ import torch
 from helpers.released_checkpoints import BERT, assert_same_vectors
 from transformers import BertModel, BertTokenizer
 
-from pyserini_ance.encoders.load_save import initial_encoder, initial_tokenizer, load_encoder
+from pyserini_ance.encoders.initial import initial_encoder, initial_tokenizer
+from pyserini_ance.encoders.load_save import load_encoder
 
 SEED = 1
 PAIR = {"query": {"length_tokens": 24}, "document": {"length_tokens": 48, "template": "{title} [SEP] {text}"}}
@@ -56,11 +57,11 @@ def pair(tmp_path_factory, towers, bert_folder):
 
 
 @pytest.fixture(scope="module")
-def start(family):
-    """Start an encoder of kind transformer."""
+def start(config):
+    """Start an encoder."""
 
     def make(model, **settings):
-        return initial_encoder(family("transformer", model, **{"tokenization": PAIR, **settings}), SEED)
+        return initial_encoder(config(model, **{"tokenization": PAIR, **settings}), SEED)
 
     return make
 
@@ -139,13 +140,13 @@ def start_file(start, tiny_bert):
     return lambda file: start(file, tied=False, base=str(tiny_bert))
 
 
-def test_a_dpr_file_of_both_towers(towers, expected, family, start, start_file, records, tiny_bert, tmp_path):
+def test_a_dpr_file_of_both_towers(towers, expected, config, start, start_file, records, tiny_bert, tmp_path):
     file = dpr_file(towers, tmp_path / "multi.cp")
     assert_same_vectors(start_file(file), expected, records)
     with pytest.raises(ValueError, match=r"multi.cp contains two towers; set encoder.tied=false"):
         start(file, base=str(tiny_bert))
     with pytest.raises(FileNotFoundError, match=r"multi.cp has no tokenizer; pass .* encoder.base=NAME"):
-        initial_tokenizer(family("transformer", file, tied=False, tokenization=PAIR))
+        initial_tokenizer(config(file, tied=False, tokenization=PAIR))
 
 
 class Touches:
@@ -245,8 +246,9 @@ def test_the_linear_head_of_tevatron(tevatron, expected, start, records, tiny_be
         weight, bias = (heads[f"linear_{letter}.{name}"].numpy() for name in ("weight", "bias"))
         projected = expected.encode(records, side) @ weight.T + bias
         np.testing.assert_allclose(started.encode(records, side), projected, atol=1e-4)
-    with pytest.raises(ValueError, match="projects 32 numbers to 8, but encoder.projection is None"):
-        start(tevatron, tied=False, base=str(tiny_bert))
+    assert start(tevatron, tied=False, base=str(tiny_bert)).dimension == 8
+    with pytest.raises(ValueError, match="projects 32 numbers to 8, but encoder.projection is 4"):
+        start(tevatron, tied=False, base=str(tiny_bert), projection=4)
     del heads["linear_p.bias"]
     torch.save(heads, tevatron / "pooler.pt")
     with pytest.raises(RuntimeError, match="pooler.pt contains linear_.*; expected weight and bias"):

@@ -6,29 +6,28 @@ import shutil
 import pytest
 from transformers import AutoTokenizer
 
+from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
-from pyserini_ance.encoders.load_save import initial_encoder, initial_tokenizer
+from pyserini_ance.encoders.initial import initial_encoder, initial_tokenizer
 from pyserini_ance.encoders.weights import ADAPTER
 from pyserini_ance.negatives.teachers.cross_encoder import config_file
 from pyserini_ance.pipeline.teacher_training import check_start
-from pyserini_ance.recipe.components import component_class
 
 
-def family(kind: str, folder: str, **settings):
-    lengths = {"document": {"length_tokens": 48}}
-    return component_class("encoder", kind)(model=folder, tokenization=lengths, **settings)
+def config(folder: str, **settings):
+    return EncoderConfig(model=folder, tokenization={"document": {"length_tokens": 48}}, **settings)
 
 
 def encoder(folder: str):
-    return initial_encoder(family("transformer", folder), 0)
+    return initial_encoder(config(folder), 0)
 
 
 def ance_encoder(folder: str):
-    return initial_encoder(family("roberta_ance", folder, head="new"), 0)
+    return initial_encoder(config(folder, projection=768, layer_norm=True), 0)
 
 
 def tokenizer(folder: str):
-    return initial_tokenizer(family("transformer", folder))
+    return initial_tokenizer(config(folder))
 
 
 def narrow(folder) -> None:

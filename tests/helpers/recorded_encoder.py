@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from pyserini_ance.data.token_store import TokenStore
+from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.encoder import Encoder, to_host
-from pyserini_ance.encoders.load_save import initial_encoder
-from pyserini_ance.recipe.components import component_class
+from pyserini_ance.encoders.initial import initial_encoder
 
 RECORDS = [{"title": "", "text": "word " * (i * 7 % 12) + str(i)} for i in range(12)]
 SETTINGS = ("document", "fp32", 40)
@@ -13,7 +13,7 @@ SETTINGS = ("document", "fp32", 40)
 
 def tiny_encoder(model: Path, device: str = "cpu") -> Encoder:
     settings = {"pooling": "mean", "tokenization": {"document": {"length_tokens": 64}}}
-    return initial_encoder(component_class("encoder", "transformer")(model=str(model), **settings), 1, device)
+    return initial_encoder(EncoderConfig(model=str(model), **settings), 1, device)
 
 
 def tokens_of(encoder: Encoder, records: list[dict[str, str]] = RECORDS) -> TokenStore:

@@ -61,8 +61,19 @@ SEED |= {
 }
 
 
+def head_of(encoder) -> dict[str, torch.nn.Module]:
+    """ANCE's linear layer and LayerNorm of the query tower, by their names in its release."""
+    _, _, dense, norm = encoder.towers.queries.layers[:4]
+    return {"embeddingHead": dense.linear, "norm": norm.norm}
+
+
 def weights_of(encoder) -> dict[str, torch.Tensor]:
-    return dict(encoder.towers.queries.model.state_dict())
+    """Under the names of microsoft/ANCE, which has no pooler."""
+    parts = {"roberta": encoder.towers.queries.transformer, **head_of(encoder)}
+    weights = {
+        f"{part}.{name}": value for part, of in parts.items() for name, value in of.state_dict().items()
+    }
+    return {name: value for name, value in weights.items() if ".pooler." not in name}
 
 
 def ance_weights(encoder, prefix: str = "") -> dict[str, torch.Tensor]:

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.load_save import initial_encoder, save_encoder
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.load_save import save_encoder
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Recipe

@@ -155,7 +155,7 @@ def small_settings(collection: Path, model: Path, stages: dict) -> dict:
     return {
         "name": "small",
         "data": {"kind": "pyserini_jsonl", "corpus": str(collection / "corpus.jsonl"), "splits": files},
-        "encoder": {"kind": "transformer", "model": str(model), "pooling": "mean", "tokenization": lengths},
+        "encoder": {"model": str(model), "pooling": "mean", "tokenization": lengths},
         "encoding": {"precision": "fp32"},
         "bm25": None,
         "stages": stages,

@@ -4,7 +4,7 @@ import torch
 from helpers.stages import LOSS, make_stage
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint

@@ -71,7 +71,7 @@ def in_passages(small_recipe, tmp_path_factory, request) -> tuple[Snapshot, np.n
             passages = [whole[start : start + 10] for start in range(0, len(whole), 10)]
         pieces.append(passages + [[pad]] * (3 - len(passages)) * empty)
     assert {len(document) for document in pieces} == ({2, 3} if not empty else {3})
-    backbone = load_encoder(snapshot.model).towers.documents.backbone.eval()
+    backbone = load_encoder(snapshot.model).towers.documents.transformer.eval()
     with torch.inference_mode():
         hidden = [backbone(input_ids=torch.tensor([piece]))[0][0] for each in pieces for piece in each]
     vectors = torch.stack([states.mean(0) for states in hidden]).numpy()

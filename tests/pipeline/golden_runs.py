@@ -79,8 +79,10 @@ RUNS = {
     "simans": ("demo/simans", f"{DEMO} {LAST} {SHORT_ANCE}"),
     "roberta-ance": (
         "demo/ance",
-        f"{DEMO} {LAST} {SHORT_ANCE} encoder.kind=roberta_ance encoder.model={{roberta}} "
-        "encoder.head=new encoder.pooling=cls encoder.normalize=false encoder.layers=null",
+        f"{DEMO} {LAST} {SHORT_ANCE} encoder.model={{roberta}} encoder.projection=768 "
+        "encoder.layer_norm=true encoder.pooling=cls encoder.normalize=false encoder.layers=null "
+        "encoder.tokenization.query.length_tokens=64 "
+        "'encoder.tokenization.document={{length_tokens: 256, template: \"{{title}} {{text}}\"}}'",
     ),
     "answers": (
         "samples/nq",

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.families.transformer import Transformer
-from pyserini_ance.encoders.load_save import initial_encoder, save_encoder
+from pyserini_ance.encoders.config import EncoderConfig
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.load_save import save_encoder
 from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index, encode_corpus
 from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.pyserini_bridge.shards import merge_folders
@@ -28,8 +29,8 @@ def make_encoder(tiny_bert, tmp_path_factory):
     def make(shift: float = 0.0, **document) -> Path:
         folder = tmp_path_factory.mktemp("model")
         lengths = {"query": {"length_tokens": 16}, "document": {"length_tokens": 24, **document}}
-        family = Transformer(model=str(tiny_bert), pooling="mean", normalize=True, tokenization=lengths)
-        encoder = initial_encoder(family, seed=1)
+        config = EncoderConfig(model=str(tiny_bert), pooling="mean", normalize=True, tokenization=lengths)
+        encoder = initial_encoder(config, seed=1)
         with torch.no_grad():
             next(encoder.towers.parameters()).add_(shift)
         save_encoder(encoder, folder)

@@ -12,8 +12,9 @@ from helpers.run_outcome import outcome
 from helpers.stage_fixture import Training
 from helpers.step_gradients import compute_gradients
 
-from pyserini_ance.encoders.families.transformer import Transformer
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.encoders.config import EncoderConfig
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer.batch import plan_batch
@@ -46,8 +47,8 @@ def settings_of(model, tied: bool = True, document: dict | None = None) -> dict:
     """An encoder's, without dropout, which every device draws in its own way."""
     document = document or {"length_tokens": 32, "template": "{text}"}
     tokenization = {"query": {"length_tokens": 24}, "document": document}
-    family = {"kind": "transformer", "model": str(model), "pooling": "mean", "tokenization": tokenization}
-    return {**family, "tied": tied, "dropout": 0.0}
+    config = {"model": str(model), "pooling": "mean", "tokenization": tokenization}
+    return {**config, "tied": tied, "dropout": 0.0}
 
 
 @pytest.mark.parametrize("case", STEPS)
@@ -104,10 +105,10 @@ def test_a_search_finds_what_the_cpu_finds_ties_by_row(device, k, asked):
 
 @pytest.mark.parametrize(("precision", "lowest"), [("fp32", 0.999999), ("bf16", 0.98)])
 def test_vectors_are_those_of_the_cpu(device, tiny_bert, precision, lowest):
-    family = Transformer.model_validate(settings_of(tiny_bert))
+    config = EncoderConfig.model_validate(settings_of(tiny_bert))
     texts = ["the apple " * (number % 9) + f"text {number}" for number in range(50)]
-    ours = initial_encoder(family, 0, device).encode(texts, "document", precision, 100)
-    theirs = initial_encoder(family, 0).encode(texts, "document", "fp32")
+    ours = initial_encoder(config, 0, device).encode(texts, "document", precision, 100)
+    theirs = initial_encoder(config, 0).encode(texts, "document", "fp32")
     assert np.asarray(ours).shape == (50, 32)
     cosines = torch.cosine_similarity(torch.as_tensor(ours).cpu(), torch.as_tensor(theirs))
     assert cosines.min() > lowest

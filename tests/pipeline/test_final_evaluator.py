@@ -8,7 +8,8 @@ from helpers.stages import changed
 
 from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.pipeline.final_evaluator import PADDING, FinalEvaluator, sort_by_score
 from pyserini_ance.pipeline.model_export import export, write_qrels

@@ -7,7 +7,7 @@ import pytest
 from helpers.stages import RANDOM, changed, make_stage
 from safetensors.torch import load_file, save_file
 
-from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.pipeline.initial_weights import (
     describe_initial_weights,
     find_weights,
@@ -113,11 +113,11 @@ def test_what_an_encoder_computes_may_change_only_if_the_stage_allows_it(made, s
     allowed = recipe_from(small_recipe, {**place, "allow_changes": ["normalize", "tokenization"]})
     allowed = changed(allowed, normalized, by_title)
     encoder = read(allowed, tmp_path / "run")[1]["start-b"]
-    assert encoder.family.tokenization == allowed.encoder.tokenization
+    assert encoder.config.tokenization == allowed.encoder.tokenization
     assert np.allclose(np.linalg.norm(encoder.encode([{"title": "the red apple"}], "document"), axis=1), 1)
     shorter = changed(recipe, "encoder.tokenization.query.length_tokens=9", "encoder.dropout=0.5")
     free = read(shorter, tmp_path / "run")[1]["start-b"]
-    assert (free.length_tokens("query"), free.family.dropout) == (9, 0.5)
+    assert (free.length_tokens("query"), free.config.dropout) == (9, 0.5)
     with pytest.raises(ValueError, match="`allow_changes` is for encoders from outside the recipe"):
         recipe_from(small_recipe, {"stage": "a", "allow_changes": ["normalize"]})
 

@@ -2,7 +2,7 @@ import pytest
 from helpers.stages import RANDOM, make_stage
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.pipeline import plan as plan_module
 from pyserini_ance.pipeline.plan import documents_encoded, plan
 from pyserini_ance.pipeline.preparation import prepare

@@ -38,7 +38,7 @@ def recipe(*stages: dict, **refresher) -> Recipe:
     settings = {
         "name": "r",
         "data": {"kind": "docstrings"},
-        "encoder": {"kind": "transformer", "model": "m"},
+        "encoder": {"model": "m"},
         "bm25": None,
         "stages": {f"s{i}": made for i, made in enumerate(stages)},
     }

@@ -3,7 +3,7 @@ import json
 import pytest
 from helpers.stages import make_stage
 
-from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.pipeline.preparation import read_collection
 from pyserini_ance.pipeline.refresher_process import refresh
 from pyserini_ance.recipe.load import dump

@@ -109,14 +109,17 @@ def checkpoint(roberta, tmp_path_factory):
     """Save an encoder of ours, made from `roberta` unless the given settings name another model; returns its
     folder.
     """
-    from pyserini_ance.encoders.load_save import initial_encoder, save_encoder
-    from pyserini_ance.recipe.components import component_class
+    from pyserini_ance.encoders.ance import write_ance
+    from pyserini_ance.encoders.config import EncoderConfig
+    from pyserini_ance.encoders.initial import initial_encoder
+    from pyserini_ance.encoders.load_save import save_encoder
 
-    def make(kind: str, **settings) -> Path:
+    def make(**settings) -> Path:
         folder = tmp_path_factory.mktemp("model")
-        settings = {"kind": kind, "model": str(roberta), **settings}
-        family = component_class("encoder", kind).model_validate(settings)
-        save_encoder(initial_encoder(family, seed=1), folder)
+        config = EncoderConfig.model_validate({"model": str(roberta), **settings})
+        save_encoder(initial_encoder(config, seed=1), folder)
+        if config.tied:
+            write_ance(folder)
         return folder
 
     return make

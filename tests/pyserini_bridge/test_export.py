@@ -9,9 +9,9 @@ from transformers import AutoTokenizer, BertTokenizer, DPRContextEncoderTokenize
 from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 from pyserini_ance.pyserini_bridge.export import stock_class, write_topics
 
-ANCE = {"kind": "roberta_ance", "pooling": "cls", "normalize": False, "dimension": 768}
-AUTO = {"kind": "transformer", "pooling": "mean", "normalize": True, "dimension": 32}
-DPR = {"kind": "transformer", "pooling": "cls", "normalize": False, "dimension": 32, "tied": False}
+ANCE = {"pooling": "cls", "layer_norm": True, "normalize": False, "dimension": 768}
+AUTO = {"pooling": "mean", "layer_norm": False, "normalize": True, "dimension": 32}
+DPR = {"pooling": "cls", "layer_norm": False, "normalize": False, "dimension": 32, "tied": False}
 TWO_FIELDS, PAIR, OURS = "{title} {text}", "{title} [SEP] {text}", "pyserini_ance"
 
 
@@ -19,7 +19,7 @@ def side(base, *, lowercase=False, query="{text}", tokens=64, document="{text}",
     documents = {"length_tokens": 128, "template": document, "passages": passages}
     queries = {"length_tokens": tokens, "template": query}
     tokenization = {"lowercase": lowercase, "query": queries, "document": documents}
-    return {"format": 1, **base, **changes, "tokenization": tokenization}
+    return {"format": 2, **base, **changes, "tokenization": tokenization}
 
 
 def in_dprs_form(tokenizer, folder):
@@ -76,7 +76,7 @@ CASES = [
     ("dpr", side(DPR, query="{text} [Q]", tokens=16), OURS, "dpr", ["by '{text} [Q]'"]),
     ("cased", side(DPR), OURS, OURS, ["stock `dpr` tokenizes texts in its own way"]),
     ("contriever", side(DPR), "dpr", OURS, ["acts on contriever"]),
-    ("bert", side(AUTO, kind="cross_encoder"), OURS, OURS, ["encoder kind 'cross_encoder'"]),
+    ("bert", side(AUTO, pooling="lasttoken"), OURS, OURS, ["no stock class has this checkpoint's modules"]),
 ]
 
 

@@ -24,9 +24,9 @@ jvm.import_pyserini("pyserini.encode")
 
 
 SIDE = {
-    "format": 1,
-    "kind": "transformer",
+    "format": 2,
     "pooling": "mean",
+    "layer_norm": False,
     "normalize": True,
     "dimension": 32,
     "tokenization": {

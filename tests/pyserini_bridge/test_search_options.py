@@ -94,7 +94,7 @@ def folder(in_java, checkpoint, tmp_path_factory):
     The folder's name has the letters of Pyserini's class `ance`.
     """
     folder = tmp_path_factory.mktemp("finance")
-    checkpoint("transformer", pooling="mean", normalize=True).rename(folder / "model")
+    checkpoint(pooling="mean", normalize=True).rename(folder / "model")
     in_java(SEARCHES, folder, json.dumps([TEXTS, QUERIES, POOL, HITS, ALPHA, ROCCHIO]))
     return folder
 

@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from pyserini_ance.data.passages import Passages
-from pyserini_ance.encoders.exports import to_dpr
+from pyserini_ance.encoders.dpr import to_dpr
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.pyserini_bridge.encoder_classes import DocumentEncoder, QueryEncoder
 from pyserini_ance.pyserini_bridge.export import write_topics
@@ -27,7 +27,8 @@ import json, sys
 from pathlib import Path
 import numpy as np
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.load_save import load_encoder, read_side_file
+from pyserini_ance.encoders.config import read_side_file
+from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.pipeline.corpus_encoding import VectorFormat, encode_corpus
 from pyserini_ance.pyserini_bridge.export import search_command, stock_class, write_topics
 from pyserini_ance.pyserini_bridge.vector_files import write_index
@@ -123,7 +124,7 @@ def in_passages(checkpoint, tmp_path_factory):
     for around, empty in CHOICES:
         document = {"length_tokens": 40, "passages": 3, "special_tokens": around, "pad_passages": empty}
         folders[around, empty] = tmp_path_factory.mktemp("passages")
-        made = checkpoint("roberta_ance", head="new", tokenization={"document": document})
+        made = checkpoint(projection=768, layer_norm=True, tokenization={"document": document})
         made.rename(folders[around, empty] / "model")
     return folders
 
@@ -140,11 +141,11 @@ def runs(checkpoint, bert, child, topics_files, in_passages, tmp_path_factory):
     openqa = {"query": {"length_tokens": 256}, "document": documents}
     mean = {"pooling": "mean", "normalize": True}
     models = [
-        checkpoint("roberta_ance", head="new"),
-        checkpoint("roberta_ance", head="new", tokenization={"lowercase": True}),
-        checkpoint("transformer", **mean, tokenization={"query": {"length_tokens": 256}}),
-        checkpoint("transformer", tied=False, tokenization={"query": {"length_tokens": 48}}),
-        checkpoint("transformer", model=str(bert), tied=False, tokenization=openqa),
+        checkpoint(projection=768, layer_norm=True),
+        checkpoint(projection=768, layer_norm=True, tokenization={"lowercase": True}),
+        checkpoint(**mean, tokenization={"query": {"length_tokens": 256}}),
+        checkpoint(tied=False, tokenization={"query": {"length_tokens": 48}}),
+        checkpoint(model=str(bert), tied=False, tokenization=openqa),
     ]
     for pair in models[3:]:
         weights = pair / "documents" / "model.safetensors"

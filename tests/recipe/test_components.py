@@ -46,7 +46,6 @@ class NoCall(Loss):
 KINDS = {
     "data": "beir datasets docstrings dpr flagembedding ir_datasets msmarco_doc msmarco_passage "
     "pyserini_index pyserini_jsonl tevatron",
-    "encoder": "roberta_ance transformer",
     "negatives": "ann bm25 live lookahead mix momentum random ranking",
     "filters": "absolute_margin answers duplicates max_score range_max range_min relative_margin teacher "
     "training_positives",
@@ -115,7 +114,7 @@ RECIPE = Recipe.model_validate(
     {
         "name": "r",
         "data": {"kind": "beir", "folder": "data/mine"},
-        "encoder": {"kind": "transformer", "model": "bert"},
+        "encoder": {"model": "bert"},
         "cache": "cache",
         "stages": {
             "a": {

@@ -45,6 +45,8 @@ def test_names_fit_folders_and_differ():
     assert names[0].startswith("folder=a-b,description=x_y-")
     with pytest.raises(ValueError, match=r"--grid: .*a/b.* and .*a-b.* would share the folder folder=a-b"):
         Grid.parse(["data.folder=a/b,c,a-b"])
+    with pytest.raises(ValueError, match=r"--grid: .*'A'.* and .*'a'.* would share the folder folder=a"):
+        Grid.parse(["data.folder=A,c,a"])
 
 
 def test_recipes_are_named_by_the_grid_and_found_with_equal_settings():

@@ -83,7 +83,7 @@ def test_a_component_of_the_same_kind_merges_and_of_another_replaces(base, write
 def test_stage_defaults_fill_missing_keys(write):
     text = """
         data: {kind: docstrings}
-        encoder: {kind: transformer, model: some-model}
+        encoder: {model: some-model}
         stage_defaults:
           batch_queries: 8
           optimizer: {learning_rate: 1e-3}

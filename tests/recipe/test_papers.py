@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.papers.published import read_published, section_of
-from pyserini_ance.encoders.family import MAY_DIFFER
+from pyserini_ance.encoders.config import MAY_DIFFER
 from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.recipe.models import Recipe
@@ -310,7 +310,7 @@ MSMARCO_DOC = {
         "encoder.tokenization.document.special_tokens=per_document",
     ],
     "ance-norm": [NORM, lengths(64, 512)],
-    "ance-dual": [DUAL, "encoder.normalize=false"],
+    "ance-dual": [DUAL, "encoder.normalize=null"],
     "dance": [NORM, DUAL, of("dual", "steps=80000 terms.document.loss.scale=100")],
     "ltre-bm25": [LTRE, of("ltre", RANKNET, FROM_BM25)],
     "ltre-lambdarank": [LTRE, of("ltre", LAMBDARANK, FROM_BM25)],

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.negatives import snapshot as snapshots
 from pyserini_ance.negatives.filters.duplicates import Duplicates
 from pyserini_ance.negatives.snapshot import Snapshot

@@ -22,7 +22,7 @@ def run(base, tmp_path) -> RunDir:
     folder = tmp_path / "run"
     run = RunDir(ranked(folder, base, "set/ance", {"a": 1, "b": 1, "c": 3}, *overrides))
     run.model.mkdir()
-    (run.model / "pyserini_ance.json").write_text(json.dumps({"format": 1, "dimension": 32}))
+    (run.model / "pyserini_ance.json").write_text(json.dumps({"format": 2, "dimension": 32}))
     (run.model / "modules.json").write_text("[]")
     command = (
         "/usr/bin/python -m pyserini.search.faiss "
@@ -62,7 +62,7 @@ def test_the_use_in_sentence_transformers_says_what_its_files_do_not(run, tied):
         "query": {"length_tokens": 24, "template": "{text}"},
         "document": {"length_tokens": 48, "template": "passage: {title} {text}"},
     }
-    side = {"format": 1, "dimension": 32, "tied": tied, "tokenization": tokenization}
+    side = {"format": 2, "dimension": 32, "tied": tied, "tokenization": tokenization}
     (run.model / "pyserini_ance.json").write_text(json.dumps(side))
     text = write_model_card(run).read_text()
     assert 'model.encode_document(["A title a text"])' in text

@@ -63,7 +63,7 @@ def history(tmp_path) -> RunHistory:
     }
     recipe = {
         "data": {"kind": "beir", "folder": "some/where"},
-        "encoder": {"kind": "transformer", "model": "some-model"},
+        "encoder": {"model": "some-model"},
         "stages": stages,
     }
     path = tmp_path / "two.yaml"

@@ -3,8 +3,9 @@ import copy
 import pytest
 import torch
 
-from pyserini_ance.encoders.families.transformer import Transformer
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.encoders.config import EncoderConfig
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.recipe.stage import Optimizer
 from pyserini_ance.runs.checkpoint import (
     TRAINING,
@@ -24,7 +25,7 @@ LENGTHS = {"document": {"length_tokens": 32}}
 
 @pytest.fixture(scope="module")
 def encoder(tiny_bert):
-    return initial_encoder(Transformer(model=str(tiny_bert), tokenization=LENGTHS), 0)
+    return initial_encoder(EncoderConfig(model=str(tiny_bert), tokenization=LENGTHS), 0)
 
 
 @pytest.fixture
@@ -96,11 +97,11 @@ def test_newest_progress_is_the_last_complete_one_of_its_stage(encoder, run):
 
 
 def test_the_hash_covers_a_projection(tiny_bert, run):
-    settings = Transformer(model=str(tiny_bert), projection=4, tokenization=LENGTHS)
+    settings = EncoderConfig(model=str(tiny_bert), projection=4, tokenization=LENGTHS)
     encoder, made = initial_encoder(settings, 0), []
     for step in range(2):
         made.append(publish_checkpoint(run, encoder, None, TrainingProgress("a", step)))
-        encoder.towers.queries.projection.bias.data.add_(1)
+        encoder.towers.queries.layers[2].linear.bias.data.add_(1)
     assert made[0].weights != made[1].weights
 
 

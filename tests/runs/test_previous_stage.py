@@ -45,10 +45,7 @@ def publish(run: RunDir, stage: str, step: int, positions: list[int], **more) ->
 def recipe() -> Recipe:
     a = {**SETTINGS, "terms": {"query": {"negatives": [RUN, ANN]}}, "refresh": {"every_steps": 4}}
     stages = {"a": a, "b": {**SETTINGS, "terms": {"query": {"negatives": [MOMENTUM]}}}}
-    parts = {
-        "data": {"kind": "beir", "folder": "some/where"},
-        "encoder": {"kind": "transformer", "model": "some-model"},
-    }
+    parts = {"data": {"kind": "beir", "folder": "some/where"}, "encoder": {"model": "some-model"}}
     return Recipe.model_validate({"name": "two", "bm25": None, "stages": stages, **parts})
 
 

@@ -16,7 +16,7 @@ STAGE = {"steps": 4, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}, "r
 RECIPE = {
     "name": "r",
     "data": {"kind": "docstrings"},
-    "encoder": {"kind": "transformer", "model": "m"},
+    "encoder": {"model": "m"},
     "bm25": None,
     "stages": {"a": {**STAGE, "terms": {"query": {"negatives": [{"kind": "ann"}]}}}},
 }

@@ -10,7 +10,8 @@ from helpers.stages import changed
 from helpers.step_gradients import compute_gradients, gradients_of, vector_alone
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
@@ -69,14 +70,16 @@ def step(world, recipe, folder, scratch, tokens: int = 128) -> tuple[dict, dict,
     documents = fixed(recipe, data, start, scratch, world)
     runner = BatchEncoder(stage, data, encoder, nullcontext, tokens, (3, 0), world, documents)
     losses = compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
-    gradients = [gradients_of(tower) for tower in (encoder.towers.queries.backbone, encoder.towers.documents)]
+    gradients = [
+        gradients_of(tower) for tower in (encoder.towers.queries.transformer, encoder.towers.documents)
+    ]
     return losses, *gradients, documents.live_metrics.pop().get("found")
 
 
 def reference(recipe, start: Checkpoint, name: str) -> tuple[float, dict[str, torch.Tensor], list[float]]:
     """The loss, the gradients, and RR and R of what was found."""
     stage, data = recipe.stages["a"], tokenize(recipe, read_collection(recipe))
-    model = load_encoder(start.encoder).towers.queries.backbone
+    model = load_encoder(start.encoder).towers.queries.transformer
     batch, qrels = plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), data.split.qrels
     with torch.no_grad():
         rows = range(len(data.documents))

@@ -9,20 +9,21 @@ from torch import nn
 from pyserini_ance.data.token_store import Specials, TokenStore
 from pyserini_ance.distributed.gradient_sum import sum_gradients
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.family import Tower, TwoTower
+from pyserini_ance.encoders.towers import TwoTower
 from pyserini_ance.trainer.step import ChunkedEncoder, GradCache, PlainPass, TextBatch
 
 TEXTS = [list(range(5, 5 + length)) for length in (3, 9, 1, 6, 9, 2, 4, 7)]
 TOKENS = TokenStore.of_lists(TEXTS, Specials((1,), (2,), 0))
 
 
-class Mean(Tower):
+class Mean(nn.Module):
     def __init__(self, dropout: float):
         super().__init__()
         self.embeddings, self.linear, self.dropout = nn.Embedding(30, 6), nn.Linear(6, 5), nn.Dropout(dropout)
         self.dimension = 5
 
     def forward(self, side, ids, mask):
+        mask = torch.ones_like(ids) if mask is None else mask
         hidden = torch.tanh(self.linear(self.dropout(self.embeddings(ids)))) * mask[..., None]
         return hidden.sum(1) / mask.sum(1, keepdim=True)
 

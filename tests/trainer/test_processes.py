@@ -9,8 +9,8 @@ import torch
 from helpers.step_gradients import compute_gradients
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.family import TwoTower
-from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.towers import TwoTower
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.trainer.batch import plan_batch
 from pyserini_ance.trainer.optim import build_optimizer, learning_rate

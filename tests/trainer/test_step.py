@@ -12,7 +12,8 @@ import torch
 from helpers.step_gradients import compute_gradients, gradients_of, vector_alone
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.load_save import load_encoder, save_encoder
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Encoding
@@ -68,7 +69,7 @@ def made(small_recipe, still_bert):
     """A recipe of two steps, and its data."""
     stage = {"steps": 2, "batch_queries": 6, "positives": "all", "terms": TERMS, "optimizer": OPTIMIZER}
     lengths = {"query": {"length_tokens": 24}, "document": {"length_tokens": 32, "template": "{text}"}}
-    encoder = {"kind": "transformer", "model": str(still_bert), "pooling": "mean", "tokenization": lengths}
+    encoder = {"model": str(still_bert), "pooling": "mean", "tokenization": lengths}
     recipe = small_recipe({"a": stage}, encoder=encoder, seed=3)
     return recipe, tokenize(recipe, read_collection(recipe))
 
@@ -116,7 +117,7 @@ def test_two_steps_equal_a_written_out_reference(made, tmp_path, chunk_queries):
     start = publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0))
     result = StageTrainer(recipe, "a", data, run, World(), lambda product: SyncExecutor(None), start).train()
 
-    model, moments = load_encoder(start.encoder).towers.queries.backbone, {}
+    model, moments = load_encoder(start.encoder).towers.queries.transformer, {}
     logged = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     for step in range(2):
         batch = plan_batch(stage, 0, step, 3, data.anchor_sets, {})
@@ -125,7 +126,7 @@ def test_two_steps_equal_a_written_out_reference(made, tmp_path, chunk_queries):
         assert logged[step]["loss"] == pytest.approx(losses["own"] + 0.5 * losses["step"], rel=1e-4)
         assert logged[step]["grad_norm"] == pytest.approx(norm, rel=1e-4) and norm > LARGEST_NORM
     trained, before = (
-        load_encoder(one.encoder).towers.queries.backbone.state_dict() for one in (result, start)
+        load_encoder(one.encoder).towers.queries.transformer.state_dict() for one in (result, start)
     )
     torch.testing.assert_close(trained, model.state_dict(), rtol=1e-4, atol=2e-5)  # far below a step
     assert max(float((trained[name] - before[name]).abs().max()) for name in before) > RATE
@@ -140,7 +141,7 @@ def step_in_world(world, recipe, changes: dict, tokens: int = 128) -> tuple[dict
     )
     runner = BatchEncoder(stage, data, encoder, nullcontext, tokens, (3, 0), world)
     losses = compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
-    gradients = gradients_of(encoder.towers.queries.backbone)
+    gradients = gradients_of(encoder.towers.queries.transformer)
     return losses, gradients, [count for side, count in seen if side == "query"]
 
 
@@ -185,7 +186,7 @@ def test_a_step_scores_documents_as_a_search_does_but_without_empty_passages(
     document = {"length_tokens": 10, "passages": 3, "template": "{text}"}
     document |= {"special_tokens": around, "pad_passages": empty}
     tokenization = {"query": {"length_tokens": 24}, "document": document}
-    encoder = {"kind": "transformer", "model": str(still_bert), "tokenization": tokenization}
+    encoder = {"model": str(still_bert), "tokenization": tokenization}
     term = {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll", "scale": 0.2}}
     terms = {"query": term, "document": {**term, "anchor": "document"}}
     settings = {"steps": 1, "batch_queries": 6, "terms": terms, "optimizer": OPTIMIZER}

@@ -8,7 +8,8 @@ from helpers.stage_fixture import Training
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel, record_text
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.load_save import load_encoder, save_encoder
 from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
 from pyserini_ance.negatives.teachers import cross_encoder
 from pyserini_ance.negatives.teachers.encoder import weights_digest
@@ -42,11 +43,11 @@ def texts_of(training: Training, queries: np.ndarray, documents: np.ndarray) -> 
 
 @pytest.mark.parametrize("saved", [False, True])
 def test_another_encoder_scores_with_its_own_settings(small_recipe, tmp_path, saved):
-    family = training_with(small_recipe, tmp_path / "plain", {"kind": "student"}).recipe.encoder
-    settings = family.model_dump(mode="json")
+    config = training_with(small_recipe, tmp_path / "plain", {"kind": "student"}).recipe.encoder
+    settings = config.model_dump(mode="json")
     settings["tokenization"]["document"]["length_tokens"] = 9
     settings["pooling"] = "mean"
-    encoder = initial_encoder(type(family).model_validate(settings), 0)
+    encoder = initial_encoder(type(config).model_validate(settings), 0)
     if saved:
         (tmp_path / "teacher").mkdir()
         save_encoder(encoder, tmp_path / "teacher")
@@ -76,11 +77,11 @@ def test_a_teacher_that_is_missing_or_given_twice_is_found_before_the_data_is_re
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", absent)
     Path("runs/empty").mkdir(parents=True)
-    family = small_recipe({"a": {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1}, "terms": {
+    config = small_recipe({"a": {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1}, "terms": {
         "query": QUERY | {"negatives": [{"kind": "random"}]}}}}).encoder.model_dump(mode="json")  # fmt: skip
     one_of, cure = "takes one of `folder` and `encoder`, found", "a run with `teachers` trains cross-encoders"
     for teacher, message in (
-        ({"kind": "encoder", "folder": "runs/a", "encoder": family}, one_of),
+        ({"kind": "encoder", "folder": "runs/a", "encoder": config}, one_of),
         ({"kind": "encoder"}, one_of),
         ({"kind": "encoder", "folder": "runs"}, "holds no encoder saved by pyserini_ance"),
         ({"kind": "ranking", "file": "none.trec"}, r"teacher\.file"),

@@ -10,7 +10,8 @@ from helpers.stage_fixture import MIXED, Training
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.runs.checkpoint import TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.generation import open_generation, publish_evaluation

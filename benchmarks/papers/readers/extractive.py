@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import PositiveInt, model_validator
 
 from benchmarks.papers.readers.base import Answer, Passage, Reader, best_answers, load_model, read_in_batches
-from pyserini_ance.encoders.family import longest_input
 from pyserini_ance.encoders.tokenization import fill_template
+from pyserini_ance.encoders.towers import longest_input
 from pyserini_ance.pipeline.data_checks import check_template_fields
 
 SPECIAL_TOKENS = 8  # more than any tokenizer adds to a pair

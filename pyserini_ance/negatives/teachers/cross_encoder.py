@@ -7,7 +7,6 @@ from typing import Literal
 import numpy as np
 from pydantic import PositiveInt
 
-from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.encoders import cross_encoder_model
 from pyserini_ance.encoders.hardware import Precision
 from pyserini_ance.encoders.hub import model_file, resolve_model
@@ -47,9 +46,6 @@ class CrossEncoderTeacher(Teacher):
     def names_or_paths(self) -> frozenset[str]:
         return frozenset({"model"})
 
-    def check_data(self, anchor_set: AnchorSet) -> None:
-        cross_encoder_model.require_sentence_transformers()
-
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         snapshot = context.snapshot
         queries, documents = snapshot.split.queries.columns["text"], snapshot.collection.documents
@@ -84,10 +80,8 @@ class CrossEncoderTeacher(Teacher):
 def config_file(model: str) -> Path:
     """The configuration of a cross-encoder, in its folder or in the hub's cache; the hub is asked for others.
 
-    Raises FileNotFoundError if neither has it, RuntimeError without sentence-transformers, and what
-    `check_weight_files` raises.
+    Raises FileNotFoundError if neither has it, and what `check_weight_files` raises.
     """
-    cross_encoder_model.require_sentence_transformers()
     check_weight_files(name := resolve_model(model, KEY))
     if (found := model_file(name, CONFIG, download=True)) is None:
         raise FileNotFoundError(

@@ -3,7 +3,7 @@
 import hashlib
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,13 +11,13 @@ from pydantic import model_validator
 
 from pyserini_ance.data.collection import Side, Texts
 from pyserini_ance.data.token_store import TokenStore
+from pyserini_ance.encoders.config import SIDE_FILE, EncoderConfig
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.family import SIDE_FILE, Family
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.encoders.tokenization import token_folder, token_store
 from pyserini_ance.negatives.snapshot import PAIRS_PER_BLOCK, TEACHER_VECTORS
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, check_one_of
-from pyserini_ance.recipe.components import component_of
 from pyserini_ance.vectors.encoding import ShardedVectors
 
 RUN_MODEL = "model"  # the encoder in a run directory
@@ -34,7 +34,7 @@ class EncoderTeacher(Teacher):
     kind: Literal["encoder"] = "encoder"
     folder: Path | None = None
     """The folder of an encoder that this package saved, or a run directory, whose model is taken."""
-    encoder: Annotated[Family, component_of("encoder")] | None = None
+    encoder: EncoderConfig | None = None
     """Any other encoder, with the settings of the recipe's `encoder:`."""
 
     @model_validator(mode="after")
@@ -69,7 +69,7 @@ class EncoderTeacher(Teacher):
         snapshot = context.snapshot
         documents = snapshot.collection.documents
         weights = snapshot.world.on_main(lambda: weights_digest(encoder))
-        context.origins[f"{self.kind} {self.folder or encoder.family.model}"] = weights
+        context.origins[f"{self.kind} {self.folder or encoder.config.model}"] = weights
         key = {"weights": weights, "texts": documents.digest, "precision": snapshot.precision}
         folder = snapshot.scratch / f"{TEACHER_VECTORS}-{weights[:16]}-{snapshot.precision}"
         tokens = _tokens(encoder, "document", documents, context)
@@ -89,7 +89,7 @@ class EncoderTeacher(Teacher):
 
 
 def weights_digest(encoder: Encoder) -> str:
-    digest = hashlib.sha256(encoder.family.model_dump_json().encode())
+    digest = hashlib.sha256(encoder.config.model_dump_json().encode())
     for name, tensor in sorted(encoder.towers.state_dict().items()):
         digest.update(name.encode() + tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

@@ -11,7 +11,6 @@ from pyserini_ance.encoders.load_save import save_encoder
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.storage.files import read_json
 
-pytest.importorskip("sentence_transformers", reason="the extra `rerank` is not installed")
 pytestmark = pytest.mark.long
 
 STAGE = {

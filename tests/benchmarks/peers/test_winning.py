@@ -6,7 +6,6 @@ from pyserini_ance.commands import compare
 from pyserini_ance.pipeline.grid import GridRuns
 from pyserini_ance.recipe.load import load
 
-pytest.importorskip("sentence_transformers", reason="the extra `rerank` is not installed")
 winning = pytest.importorskip("benchmarks.peers.winning")
 
 

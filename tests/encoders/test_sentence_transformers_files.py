@@ -2,14 +2,19 @@
 
 import json
 import shutil
+from functools import partial
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
+from helpers.released_checkpoints import assert_equal_vectors
 from transformers import BertTokenizer
 
-from pyserini_ance.encoders.families.transformer import Transformer
-from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.encoders.config import EncoderConfig, PoolingMode, config_of
+from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.load_save import continue_encoder, load_encoder
+from pyserini_ance.encoders.sentence_transformers_files import MODEL
 from pyserini_ance.runs.any_encoder import load_any_encoder
 
 TEXTS = ["the quick brown fox " * 30, "A lazy Dog"]
@@ -19,7 +24,6 @@ PROMPTS = {"query": "query: ", "document": "title: "}
 @pytest.fixture(scope="module")
 def modules():
     """The classes of its modules; importing them takes seconds."""
-    pytest.importorskip("sentence_transformers")
     from sentence_transformers.sentence_transformer import modules
 
     return modules
@@ -82,10 +86,10 @@ def assert_its_vectors(folder, encoder=None, texts=TEXTS):
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_linear_layer_is_a_projection(dense, modules, transformer, save, bias):
     folder = save(transformer(), modules.Pooling(32, "cls"), dense(bias=bias), modules.Normalize())
-    family = assert_its_vectors(folder).family
-    assert (family.pooling, family.projection, family.normalize) == ("cls", 8, True)
-    with pytest.raises(ValueError, match="projects 32 numbers to 8, but encoder.projection is None"):
-        initial_encoder(Transformer(model=str(folder), projection=None), seed=1)
+    config = assert_its_vectors(folder).config
+    assert (config.pooling, config.projection, config.normalize) == ("cls", 8, True)
+    with pytest.raises(ValueError, match="projects 32 numbers to 8, but encoder.projection is 4"):
+        initial_encoder(EncoderConfig(model=str(folder), projection=4), seed=1)
 
 
 def test_the_transformer_in_a_folder_of_its_own(dense, modules, transformer, save):
@@ -99,8 +103,8 @@ def test_the_transformer_in_a_folder_of_its_own(dense, modules, transformer, sav
     listed[0]["path"] = "0_Transformer"
     (folder / "modules.json").write_text(json.dumps(listed))
     change(folder, "0_Transformer/sentence_bert_config.json", max_seq_length=12)
-    family = assert_its_vectors(folder).family
-    assert family.tokenization.document.length_tokens == 12
+    config = assert_its_vectors(folder).config
+    assert config.tokenization.document.length_tokens == 12
 
 
 def test_texts_are_lowered_for_a_tokenizer_that_keeps_capitals(modules, transformer, save, tiny_bert):
@@ -108,7 +112,7 @@ def test_texts_are_lowered_for_a_tokenizer_that_keeps_capitals(modules, transfor
     BertTokenizer.from_pretrained(tiny_bert, do_lower_case=False).save_pretrained(folder)
     change(folder, "sentence_bert_config.json", do_lower_case=True, max_seq_length=20)
     encoder = assert_its_vectors(folder)
-    assert encoder.family.tokenization.lowercase
+    assert encoder.config.tokenization.lowercase
     kept = load_any_encoder(change(folder, "sentence_bert_config.json", do_lower_case=False))
     assert not np.allclose(kept.encode(TEXTS[1:]), encoder.encode(TEXTS[1:]), atol=0.01)
 
@@ -129,10 +133,10 @@ def test_blanks_and_line_ends_around_prompts_and_texts_stay(modules, save, reque
 def test_lengths_and_prompts_by_side(modules, transformer, save):
     folder = save(transformer(48), modules.Pooling(32, "mean"), prompts=PROMPTS)
     change(folder, "sentence_bert_config.json", query_length=8)
-    tokenization = assert_its_vectors(folder).family.tokenization
+    tokenization = assert_its_vectors(folder).config.tokenization
     assert (tokenization.query.length_tokens, tokenization.document.length_tokens) == (8, 48)
     change(folder, "config_sentence_transformers.json", prompts={"query": "query: ", "passage": "title: "})
-    assert load_any_encoder(folder).family.tokenization.document.template == "title: {title} {text}"
+    assert load_any_encoder(folder).config.tokenization.document.template == "title: {title} {text}"
 
 
 def test_a_default_prompt_is_that_of_both_sides(modules, transformer, save):
@@ -144,8 +148,8 @@ def test_older_files_say_the_same(modules, transformer, save):
     folder = save(transformer(None), modules.Pooling(32, "cls"))
     old = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(old))
-    assert assert_its_vectors(folder).family.pooling == "cls"
-    assert load_any_encoder(folder, given={"pooling": "mean"}).family.pooling == "mean"
+    assert assert_its_vectors(folder).config.pooling == "cls"
+    assert load_any_encoder(folder, given={"pooling": "mean"}).config.pooling == "mean"
 
 
 def test_a_length_beyond_the_models_positions_is_theirs(modules, save, tiny_roberta):
@@ -164,32 +168,33 @@ def test_a_router_of_two_towers(dense, modules, transformer, save):
     document = [transformer(24, 0.9), modules.Pooling(32, "mean"), dense()]
     folder = save(modules.Router.for_query_document(query, document), prompts=PROMPTS)
     encoder = assert_its_vectors(folder)
-    read = encoder.family
+    read = encoder.config
     assert (read.tied, read.projection) == (False, 8)
     assert read.normalize == "query"
     assert (read.tokenization.query.length_tokens, read.tokenization.query.template) == (12, "query: {text}")
     with pytest.raises(ValueError, match=r"has two towers; set encoder.tied"):
-        initial_encoder(Transformer(model=str(folder), tied=True), seed=1)
+        initial_encoder(EncoderConfig(model=str(folder), tied=True), seed=1)
 
 
 def test_a_router_that_shares_layers(dense, modules, transformer, save):
-    """One tower if all weights are shared, two if heads differ; layers after the Router are of both sides."""
+    """They are one tower, also if its heads differ; layers after the Router are of both sides."""
     shared = [transformer(), modules.Pooling(32, "mean")]
     one = save(modules.Router.for_query_document(shared, shared), modules.Normalize(), prompts=PROMPTS)
-    family = assert_its_vectors(one).family
-    assert (family.tied, family.normalize, family.projection) == (True, True, None)
-    two = save(modules.Router.for_query_document([*shared, dense()], [*shared, dense()]))
-    assert not assert_its_vectors(two).family.tied
+    config = assert_its_vectors(one).config
+    assert (config.tied, config.normalize, config.projection) == (True, True, None)
+    heads = save(modules.Router.for_query_document([*shared, dense()], [*shared, dense()]))
+    towers = assert_its_vectors(heads).towers
+    assert towers.tied and towers.queries.dimension == 8
 
 
 def test_the_document_tower_has_the_settings_of_its_model(modules, transformer, save):
     query = save(transformer(12), modules.Pooling(32, "mean"), modules.Normalize(), prompts=PROMPTS)
     document = save(transformer(24, 0.9), modules.Pooling(32, "mean"), prompts={"document": "text: "})
-    family = Transformer(model=str(query), document_model=str(document), tied=False)
-    assert family.normalize == "query"
-    read = family.tokenization.document
+    config = EncoderConfig(model=str(query), document_model=str(document), tied=False)
+    read = config.tokenization.document
     assert (read.template, read.length_tokens) == ("text: {title} {text}", 24)
-    encoder = initial_encoder(family, seed=1)
+    encoder = initial_encoder(config, seed=1)
+    assert encoder.config.normalize == "query"
     model = opened(document)
     np.testing.assert_allclose(encoder.encode(TEXTS, "document"), model.encode_document(TEXTS), atol=1e-5)
 
@@ -208,40 +213,57 @@ def test_a_model_of_the_hub_with_weights_in_folders(modules, transformer, save, 
     assert_its_vectors(folder, load_any_encoder("org/two"))
 
 
-BERT_FILE, MODEL_FILE = "sentence_bert_config.json", "config_sentence_transformers.json"
-POOLER = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
 MODELS = {
-    "layers": lambda m, layers: layers(),
-    "dense": lambda m, layers: [*layers(), m.Dense(32, 8)],
+    "activation": lambda m, layers: [*layers(), m.Dense(32, 8)],
+    "two": lambda m, layers: [*layers(), m.Dense(32, 64, bias=False), m.Dense(64, 16), m.Normalize()],
+    "residual": lambda m, layers: [*layers(), m.Dense(32, 32, use_residual=True)],
     "norm": lambda m, layers: [*layers(), m.LayerNorm(32)],
-    "routes": lambda m, layers: [m.Router({name: layers() for name in ("query", "doc")})],
+    "norm first": lambda m, layers: [*layers(), m.LayerNorm(32), m.Dense(32, 8)],
     "poolings": lambda m, layers: [m.Router.for_query_document(layers(), layers("cls"))],
+    "after": lambda m, layers: [*layers(), m.Router.for_query_document([m.LayerNorm(32)], [m.Dense(32, 32)])],
+    "both": lambda m, layers: layers(("cls", "max")),
+    **{mode: partial(lambda mode, m, layers: layers(mode), mode) for mode in get_args(PoolingMode)},
 }
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_whatever_its_modules_are_vectors_are_its_own_also_when_saved(
+    modules, transformer, save, saved, name
+):
+    def layers(pooling="mean"):
+        return [transformer(), modules.Pooling(32, pooling)]
+
+    folder = save(*MODELS[name](modules, layers), prompts=PROMPTS)
+    encoder = assert_its_vectors(folder)
+    again = saved(encoder)
+    assert_its_vectors(again, encoder)
+    assert_equal_vectors(load_encoder(again), encoder, TEXTS)
+    continued = continue_encoder(config_of(again), again)
+    assert_equal_vectors(continued, encoder, TEXTS)
+
+
+ROUTES = {"routes": lambda m, layers: [m.Router({name: layers() for name in ("query", "doc")})]}
+
+
 @pytest.mark.parametrize(
-    ("layers", "settings", "message"),
+    ("layers", "file", "settings", "message"),
     [
-        ("dense", {}, "2_Dense .* activation_function torch.nn.modules.activation.Tanh"),
-        ("norm", {}, "2_LayerNorm .* for ANCE's head use the original checkpoint"),
-        ("routes", {}, "whose Router has the routes query, doc, and none for a document"),
-        ("poolings", {}, "pooling is 'mean' for queries and 'cls' for documents"),
-        ("layers", {BERT_FILE: {"modality_config": POOLER}}, "sets modality_config to .*pooler_output"),
-        ("layers", {MODEL_FILE: {"prompts": {"query": "{task}: "}}}, "braces.*set tokenization.query.templ"),
+        ("routes", MODEL, {}, "whose Router has the routes query, doc, and none for a document"),
+        ("mean", MODEL, {"prompts": {"query": "{task}: "}}, "braces.*set tokenization.query.templ"),
+        ("mean", MODEL, {"truncate_dim": 8}, "that keeps 8 numbers of a vector"),
+        ("mean", "1_Pooling/config.json", {"include_prompt": False}, "left out of the pooling"),
     ],
 )
-def test_what_this_package_lacks_is_refused(modules, transformer, save, layers, settings, message):
-    folder = save(
-        *MODELS[layers](modules, lambda pooling="mean": [transformer(), modules.Pooling(32, pooling)])
-    )
-    for name, changed in settings.items():
-        change(folder, name, **changed)
+def test_what_this_package_lacks_is_refused(modules, transformer, save, layers, file, settings, message):
+    def of(pooling="mean"):
+        return [transformer(), modules.Pooling(32, pooling)]
+
+    folder = change(save(*{**MODELS, **ROUTES}[layers](modules, of), prompts=PROMPTS), file, **settings)
     with pytest.raises(ValueError, match=message):
         load_any_encoder(folder)
 
 
-def test_a_pooling_that_this_package_lacks_is_refused_unless_another_is_given(modules, transformer, save):
-    folder = save(transformer(), modules.Pooling(32, "lasttoken"))
-    with pytest.raises(ValueError, match="pools by 'lasttoken'; set pooling to cls or mean"):
-        Transformer(model=str(folder))
-    assert Transformer(model=str(folder), pooling="mean").pooling == "mean"
+def test_settings_of_modules_need_modules_that_they_can_name(modules, transformer, save):
+    folder = save(transformer(), modules.Pooling(32, "lasttoken"), modules.Dense(32, 8), modules.Dense(8, 4))
+    with pytest.raises(ValueError, match="encoder.pooling is set, but .* Transformer Pooling Dense Dense;"):
+        initial_encoder(EncoderConfig(model=str(folder), pooling="mean"), seed=1)

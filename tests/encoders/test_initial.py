@@ -29,7 +29,7 @@ def copy(tmp_path):
 @pytest.mark.parametrize("model", ["tiny_bert", "tiny_roberta"])
 def test_vectors_against_the_models_last_hidden_state(start, records, request, model, pooling, l2):
     folder = request.getfixturevalue(model)
-    encoder = start("transformer", folder, pooling=pooling, normalize=l2)
+    encoder = start(folder, pooling=pooling, normalize=l2)
     vectors = encoder.encode(records, "document", tokens_per_batch=200)
     theirs, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     for record, vector in zip(records, vectors, strict=True):
@@ -45,7 +45,7 @@ def test_vectors_against_the_models_last_hidden_state(start, records, request, m
 @pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16])
 def test_weights_in_half_precision_are_trained_in_full(start, tiny_bert, copy, stored):
     folder = copy(tiny_bert, lambda weights: {name: value.to(stored) for name, value in weights.items()})
-    towers = start("transformer", folder).towers
+    towers = start(folder).towers
     assert {parameter.dtype for parameter in towers.parameters()} == {torch.float32}
 
 
@@ -54,8 +54,8 @@ def test_a_pooler_that_the_weights_lack_is_drawn_from_the_seed(start, tiny_bert,
         tiny_bert, lambda weights: {name: value for name, value in weights.items() if "pooler" not in name}
     )
     state = torch.get_rng_state()
-    first, again, other = (start("transformer", folder, seed=seed).towers.state_dict() for seed in (1, 1, 2))
-    name = "queries.backbone.pooler.dense.weight"
+    first, again, other = (start(folder, seed=seed).towers.state_dict() for seed in (1, 1, 2))
+    name = "queries.layers.0.model.pooler.dense.weight"
     assert torch.equal(first[name], again[name]) and not torch.equal(first[name], other[name])
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -64,27 +64,26 @@ def test_a_lost_weight_is_refused(start, tiny_bert, copy):
     lost = "encoder.layer.1.output.dense.weight"
     folder = copy(tiny_bert, lambda weights: {name: value for name, value in weights.items() if name != lost})
     with pytest.raises(RuntimeError, match=f"{folder} lacks 1 weights of the encoder, first {lost}"):
-        start("transformer", folder)
+        start(folder)
 
 
 def test_a_head_that_would_be_left_out_is_refused(start, tiny_roberta, copy):
     folder = copy(tiny_roberta, lambda weights: {**weights, "embeddingHead.weight": torch.zeros(8, 32)})
-    with pytest.raises(RuntimeError, match=r"has an ANCE head, .* set encoder.kind=roberta_ance"):
-        start("transformer", folder)
+    with pytest.raises(RuntimeError, match=r"1 weights that this encoder lacks, first embeddingHead.weight"):
+        start(folder)
 
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_projection_gives_vectors_of_its_size(start, tiny_bert, saved, records, tied):
     settings = {"projection": 8, "normalize": "query", "tied": tied}
-    encoder = start("transformer", tiny_bert, **settings)
+    encoder = start(tiny_bert, **settings)
     with torch.no_grad():
-        encoder.towers.documents.projection.bias.fill_(0.5)
-    plain, folder = start("transformer", tiny_bert), saved(encoder)
-    weights = load_file((folder if tied else folder / "documents") / "projection.safetensors")
-    documents = plain.encode(records, "document") @ weights["weight"].numpy().T + weights["bias"].numpy()
-    assert weights["weight"].shape == (8, 32) and weights["weight"].std().item() == pytest.approx(
-        0.02, rel=0.2
-    )
+        encoder.towers.documents.layers[2].linear.bias.fill_(0.5)
+    plain, folder = start(tiny_bert), saved(encoder)
+    linear = load_file((folder if tied else folder / "documents") / "2_Dense" / "model.safetensors")
+    weight, bias = linear["linear.weight"], linear["linear.bias"]
+    documents = plain.encode(records, "document") @ weight.numpy().T + bias.numpy()
+    assert weight.shape == (8, 32) and weight.std().item() == pytest.approx(0.02, rel=0.2)
     np.testing.assert_allclose(encoder.encode(records, "document"), documents, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(encoder.encode(records, "query"), axis=1), 1, atol=1e-5)
     loaded = load_encoder(folder)
@@ -94,18 +93,17 @@ def test_a_projection_gives_vectors_of_its_size(start, tiny_bert, saved, records
 
 
 def test_a_projection_that_a_checkpoint_has_is_trained_on_and_not_left_out(start, tiny_bert, saved):
-    folder = saved(start("transformer", tiny_bert, projection=8))
-    started = start("transformer", folder, projection=8, seed=SEED + 1)
-    assert torch.equal(
-        started.towers.queries.projection.weight, load_file(folder / "projection.safetensors")["weight"]
-    )
-    for projection in (4, None):
-        with pytest.raises(ValueError, match=r"encoder.projection is .*, but .* was trained with 8"):
-            start("transformer", folder, projection=projection)
-        (folder / "pyserini_ance.json").rename(folder / "elsewhere.json")
-        with pytest.raises(ValueError, match=f"to 8, but encoder.projection is {projection}; set it to 8"):
-            start("transformer", folder, projection=projection)
-        (folder / "elsewhere.json").rename(folder / "pyserini_ance.json")
-    (folder / "projection.safetensors").unlink()
-    with pytest.raises(RuntimeError, match=r"projection.safetensors is missing, and encoder.projection is 8"):
+    folder = saved(start(tiny_bert, projection=8))
+    started = start(folder, projection=8, seed=SEED + 1)
+    saved_weight = load_file(folder / "2_Dense" / "model.safetensors")["linear.weight"]
+    for encoder in (started, start(folder, projection=None)):
+        assert torch.equal(encoder.towers.queries.layers[2].linear.weight, saved_weight)
+    with pytest.raises(ValueError, match=r"encoder.projection is 4, but .* was trained with 8"):
+        start(folder, projection=4)
+    (folder / "pyserini_ance.json").rename(folder / "elsewhere.json")
+    with pytest.raises(ValueError, match="to 8, but encoder.projection is 4; set it to 8"):
+        start(folder, projection=4)
+    (folder / "elsewhere.json").rename(folder / "pyserini_ance.json")
+    (folder / "2_Dense" / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="Could not find 'model.safetensors'"):
         load_encoder(folder)

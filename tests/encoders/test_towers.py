@@ -12,8 +12,8 @@ from transformers import (
     RobertaModel,
 )
 
-from pyserini_ance.encoders.family import Tower, TwoTower, longest_input, pool
 from pyserini_ance.encoders.hub import resolve_model
+from pyserini_ance.encoders.towers import TwoTower, longest_input
 
 TINY = dict(
     vocab_size=9,
@@ -41,15 +41,6 @@ def test_the_longest_input_works_and_one_more_does_not(model, expected):
     assert model(input_ids=ids[:, :expected]).last_hidden_state.shape == (1, expected, 4)
     with pytest.raises((IndexError, RuntimeError)):
         model(input_ids=ids)
-
-
-def test_pooling_against_a_loop():
-    hidden = torch.randn(3, 4, 2, generator=torch.Generator().manual_seed(0))
-    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
-    torch.testing.assert_close(pool(hidden, mask, "cls"), torch.stack([hidden[i, 0] for i in range(3)]))
-    means = torch.stack([hidden[i, : int(mask[i].sum())].mean(0) for i in range(3)])
-    torch.testing.assert_close(pool(hidden, mask, "mean"), means)
-    assert pool(hidden.bfloat16(), mask, "mean").dtype == torch.float32
 
 
 @pytest.mark.parametrize(
@@ -84,13 +75,13 @@ def test_models_are_found(tmp_path, monkeypatch):
         resolve_model("runs/teacher")
 
 
-@pytest.mark.parametrize("value", ["yes", None, 1, {"query": True}])
-def test_a_switch_that_is_none_is_refused(family, value):
+@pytest.mark.parametrize("value", ["yes", 1, {"query": True}])
+def test_a_switch_that_is_none_is_refused(config, value):
     with pytest.raises(ValueError, match="normalize\n  Value error, expected true or false"):
-        family("transformer", "x", normalize=value)
+        config("x", normalize=value)
 
 
-class Scale(Tower):
+class Scale(nn.Module):
     def __init__(self, factor: float):
         super().__init__()
         self.factor = nn.Parameter(torch.tensor(factor))
@@ -104,7 +95,6 @@ def test_each_side_goes_through_its_tower():
     assert not towers.tied and len(list(towers.parameters())) == 2
     assert towers("query", ids, mask).tolist() == [[2.0, 0.0]]
     assert towers("document", ids, mask).tolist() == [[3.0, 0.0]]
-    assert towers("query", ids, None).tolist() == [[2.0, 10.0]]  # it needs a mask, and gets one of ones
 
 
 def test_tied_towers_share_every_weight_until_they_part():

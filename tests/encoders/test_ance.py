@@ -3,11 +3,14 @@ import json
 import numpy as np
 import pytest
 import torch
+from helpers.released_checkpoints import head_of, weights_of
 from safetensors.torch import load_file, save_file
 from torch.nn import functional
 from transformers import AutoTokenizer, RobertaModel
 
-from pyserini_ance.encoders.load_save import SIDE_FILE, load_encoder
+from pyserini_ance.encoders.ance import STOCK_FILE, write_ance
+from pyserini_ance.encoders.config import SIDE_FILE
+from pyserini_ance.encoders.load_save import load_encoder
 
 HEAD = ["embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias"]
 DIMENSIONS = [16, 768]
@@ -15,21 +18,12 @@ DIMENSIONS = [16, 768]
 
 @pytest.fixture(params=DIMENSIONS)
 def encoder(request, start, tiny_roberta):
-    return start("roberta_ance", tiny_roberta, head="new", dimension=request.param, seed=3)
-
-
-def edit_weights(folder, change) -> None:
-    path = folder / "model.safetensors"
-    save_file(change(load_file(path)), path, {"format": "pt"})
+    return start(tiny_roberta, projection=request.param, layer_norm=True, seed=3)
 
 
 def foreign(folder):
-    """As if another program had written the folder: no side file, nothing of ours in the configuration."""
+    """As if another program had written the folder: no side file."""
     (folder / SIDE_FILE).unlink()
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(
-        json.dumps({key: value for key, value in config.items() if key != "head_dimension"})
-    )
     return folder
 
 
@@ -49,12 +43,12 @@ DANCE = {"normalize": True, "layer_norm": "query"}
 def test_vectors_against_a_written_out_reference(
     start, tiny_roberta, records, settings, side, layer_norm, l2
 ):
-    encoder = start("roberta_ance", tiny_roberta, head="new", dimension=16, **settings, seed=3)
+    encoder = start(tiny_roberta, projection=16, **{"layer_norm": True, **settings}, seed=3)
     torch.manual_seed(0)  # the tests before leave other states, with which rounding may exceed the bound
     with torch.no_grad():  # a head that is not the identity anywhere
-        for parameter in (encoder.towers.queries.model.embeddingHead, encoder.towers.queries.model.norm):
-            parameter.weight.normal_(), parameter.bias.normal_()
-    weights = encoder.towers.queries.model.state_dict()
+        for layer in head_of(encoder).values():
+            layer.weight.normal_(), layer.bias.normal_()
+    weights = weights_of(encoder)
     roberta = RobertaModel.from_pretrained(tiny_roberta).eval()
     tokenizer, length = AutoTokenizer.from_pretrained(tiny_roberta), 24 if side == "query" else 48
     for record, vector in zip(records, encoder.encode(records, side), strict=True):
@@ -75,36 +69,47 @@ def test_vectors_against_a_written_out_reference(
 @pytest.mark.parametrize("published", [lambda folder: folder, foreign])
 def test_a_saved_or_published_checkpoint_can_be_started_from(encoder, saved, start, records, published):
     folder = published(saved(encoder))
-    started = start("roberta_ance", folder, dimension=encoder.dimension, seed=4)
+    started = start(folder, projection=encoder.dimension, seed=4)
     np.testing.assert_array_equal(started.encode(records, "document"), encoder.encode(records, "document"))
 
 
-def test_both_weight_files_are_written_and_equal(encoder, saved):
+def test_the_file_for_pyserini_has_the_names_and_weights_of_a_release(encoder, saved):
     folder = saved(encoder)
-    safe = load_file(folder / "model.safetensors")
-    pickled = torch.load(folder / "pytorch_model.bin", weights_only=True)
-    assert safe.keys() == pickled.keys()
-    assert all(torch.equal(safe[name], pickled[name]) for name in safe)
-    assert set(HEAD) < safe.keys()
-    assert {name.split(".")[0] for name in safe} == {"roberta", "embeddingHead", "norm"}
+    assert write_ance(folder)
+    written, weights = torch.load(folder / STOCK_FILE, weights_only=True), weights_of(encoder)
+    assert written.keys() == weights.keys() >= set(HEAD)
+    assert all(torch.equal(value, weights[name]) for name, value in written.items())
     assert json.loads((folder / "config.json").read_text())["model_type"] == "roberta"
 
 
-@pytest.mark.parametrize("lost", [HEAD, HEAD[3:], ["roberta.encoder.layer.0.output.dense.bias"]])
-def test_a_checkpoint_that_lost_a_weight_is_refused(encoder, saved, start, lost):
+def test_what_has_no_head_of_ance_has_no_such_file(start, tiny_bert, tiny_roberta, saved):
+    settings = {"layer_norm": True, "projection": 16}
+    for encoder in (start(tiny_roberta), start(tiny_bert, **settings), start(tiny_roberta, layer_norm=True)):
+        folder = saved(encoder)
+        assert not write_ance(folder) and not (folder / STOCK_FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("lost", "file"),
+    [
+        ("linear.bias", "2_Dense/model.safetensors"),
+        ("norm.weight", "3_LayerNorm/model.safetensors"),
+        ("encoder.layer.0.output.dense.bias", "model.safetensors"),
+    ],
+)
+def test_a_checkpoint_that_lost_a_weight_is_refused(encoder, saved, start, lost, file):
     folder = saved(encoder)
-    edit_weights(folder, lambda weights: {name: value for name, value in weights.items() if name not in lost})
-    message = f"{folder} is not a complete ANCE checkpoint: no {sorted(lost)[0]}"
-    with pytest.raises(RuntimeError, match=message):
-        load_encoder(folder)
-    with pytest.raises(RuntimeError, match=message):
-        start("roberta_ance", folder, dimension=encoder.dimension)
+    save_file(
+        {k: v for k, v in load_file(folder / file).items() if k != lost}, folder / file, {"format": "pt"}
+    )
+    for load in (load_encoder, start):
+        with pytest.raises(RuntimeError, match=lost):
+            load(folder)
 
 
 def test_a_new_head_is_drawn_from_the_seed(start, tiny_roberta):
     first, again, other = (
-        start("roberta_ance", tiny_roberta, head="new", seed=seed).towers.queries.model.state_dict()
-        for seed in (1, 1, 2)
+        weights_of(start(tiny_roberta, projection=768, layer_norm=True, seed=seed)) for seed in (1, 1, 2)
     )
     torch.testing.assert_close(first, again, rtol=0, atol=0)
     drawn = first["embeddingHead.weight"]

@@ -1,0 +1,186 @@
+"""EncoderConfig: the settings of an encoder: its weights, the modules on top of them, its tokenization."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, StrictBool, model_validator
+
+from pyserini_ance.data.collection import SIDES, Side
+from pyserini_ance.encoders.hub import resolve_model
+from pyserini_ance.encoders.sentence_transformers_files import text_settings
+from pyserini_ance.encoders.tokenization import Tokenization
+from pyserini_ance.recipe.components import Settings, expected
+from pyserini_ance.storage.files import read_json, read_json_object
+
+SIDE_FILE = "pyserini_ance.json"  # in a saved folder: the settings that sentence-transformers' files lack
+# Settings that name weights: those of a saved encoder are next to its side file.
+START_KEYS = ("model", "document_model", "base")
+# Settings that may differ between a checkpoint and the recipe that starts from it.
+MAY_DIFFER = (*START_KEYS, "tied", "dropout")
+# Settings that say what is made of a saved encoder that a recipe starts from. A checkpoint that training
+# continues from was made with them.
+START_SETTINGS = ("layers",)
+# Settings of the modules after the Transformer; None are those of the model.
+MODULES = ("pooling", "projection", "layer_norm", "normalize")
+
+# On or off, or on for one side: DANCE's released code treats queries and documents differently.
+Switch = Annotated[StrictBool | Side, expected("true or false, or `query` or `document` for one side")]
+PoolingMode = Literal["cls", "mean", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean"]
+
+
+TOWERS: dict[Side, str] = {"query": "queries", "document": "documents"}  # folders of untied towers
+SIDE_FORMAT = 2
+# Keys of the side file that are not settings of the encoder.
+SIDE_KEYS = {"format", "dimension", "tower"}
+
+
+def at(side: Side, switch: Switch | None) -> bool:
+    """Whether a switch is on for one side."""
+    return switch == side or switch is True
+
+
+def _check_order(layers: tuple[int, ...]) -> tuple[int, ...]:
+    if list(layers) != sorted(set(layers)):
+        raise ValueError(f"expected ascending numbers, each once: {sorted(set(layers))}")
+    return layers
+
+
+Layers = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1), AfterValidator(_check_order)] | None
+
+
+class EncoderConfig(Settings):
+    """The weights of an encoder, and how a tower computes vectors with them: the modules of a
+    sentence-transformers model.
+
+    A folder of sentence-transformers, a saved encoder and a released checkpoint have modules of their own,
+    which hold where a key is null. Any other model gets those that the keys name, in their order.
+    """
+
+    model: str
+    """A hub name, a local folder, or `python:package/folder` for weights in a Python package."""
+    tied: bool = True
+    """Whether queries and documents share one tower."""
+    document_model: str | None = None
+    """The initial weights of the document tower with `tied: false`; null: those of `model`."""
+    base: str | None = None
+    """A model with the tokenizer, and for a .cp file the configuration, of a release that lacks them."""
+    layers: Layers = None
+    """Layers of the initial weights that the encoder consists of, such as `[0, 2, 4]`, counted from 0; null:
+    all. A saved encoder has these layers alone, and is loaded whole."""
+    dropout: float | None = Field(default=None, ge=0, lt=1)
+    """The probability of all dropouts in training; null: those of the model."""
+    pooling: PoolingMode | None = None
+    """How the vectors of tokens become one, as sentence-transformers names it; null: as the model does, or
+    the first token's (`cls`)."""
+    projection: PositiveInt | None = None
+    """The size of vectors after a linear layer; a model without one gets a new one. null: as the model."""
+    layer_norm: Switch | None = None
+    """Whether a LayerNorm follows, as in ANCE; `query` and `document`: for this side alone. null: as the
+    model."""
+    normalize: Switch | None = None
+    """Whether vectors are scaled to length 1; `query` and `document`: those of this side alone. null: as the
+    model."""
+    tokenization: Tokenization = Tokenization()
+    """How records become texts, and texts become token ids."""
+
+    @property
+    def names_or_paths(self) -> frozenset[str]:
+        return frozenset({"model", "document_model"})
+
+    @classmethod
+    def key_hint(cls, key: str) -> str:
+        return " (ANCE's head is `projection: 768` and `layer_norm: true`)" if key in ("kind", "head") else ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def read_files(cls, values: Any) -> Any:
+        """Take what is left out from the files of a model that is here: from the side file of an encoder that
+        this package has saved, or the prompts and lengths of a sentence-transformers model."""
+        model = values.get("model") if isinstance(values, dict) else None
+        if not isinstance(model, str):
+            return values
+        documents = values.get("document_model")
+        try:
+            source = resolve_model(model)
+            documents = resolve_model(documents) if isinstance(documents, str) else None
+        except FileNotFoundError:  # said when the weights are loaded
+            return values
+        file = Path(source) / SIDE_FILE
+        if not file.is_file():
+            return completed(values, text_settings(source, documents=documents, given=_keys(values)))
+        # What is made of an encoder in training is not taken from it.
+        own = {*MAY_DIFFER, *START_SETTINGS} - {"tied"}
+        side_file = read_json_object(file) or {}
+        saved = {key: side_file[key] for key in (side_file.keys() & cls.model_fields.keys()) - own}
+        tokenization = values.get("tokenization")
+        given = tokenization.get("document") if isinstance(tokenization, dict) else None
+        if isinstance(given, dict) and "passages" in given:
+            for key in ("special_tokens", "pad_passages"):  # only with several passages
+                saved["tokenization"]["document"].pop(key, None)
+        return completed(values, saved)
+
+    @model_validator(mode="after")
+    def check_document_model(self) -> "EncoderConfig":
+        if self.tied and self.document_model is not None:
+            raise ValueError("document_model is set, but the towers share their weights; set `tied: false`")
+        return self
+
+    @property
+    def modules(self) -> dict[str, Any]:
+        """The settings of modules that are not null."""
+        return {key: value for key in MODULES if (value := getattr(self, key)) is not None}
+
+    @property
+    def unread_by_sentence_transformers(self) -> str | None:
+        """The first setting of `tokenization` that makes texts of records otherwise than a prompt before a
+        title and a text."""
+        known = self.tokenization.prompts()
+        for side in SIDES:
+            if side not in known:
+                return f"{side}.template: {self.tokenization.side(side).template!r}"
+        passages = self.tokenization.document.passages
+        return f"document.passages: {passages}" if passages > 1 else None
+
+    def model_of(self, side: Side) -> str:
+        return self.document_model or self.model if side == "document" else self.model
+
+
+def completed(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """`values`, and at any depth the `defaults` of keys that they lack."""
+    made = dict(values)
+    for key, default in defaults.items():
+        value = made.setdefault(key, default)
+        if isinstance(value, dict) and isinstance(default, dict):
+            made[key] = completed(value, default)
+    return made
+
+
+def _keys(values: dict[str, Any], before: str = "") -> set[str]:
+    """The keys of nested settings, joined by dots."""
+    inner = (_keys(value, f"{before}{key}.") for key, value in values.items() if isinstance(value, dict))
+    return {f"{before}{key}" for key in values}.union(*inner)
+
+
+def read_side_file(folder: str | Path) -> dict[str, Any]:
+    """The settings of a saved encoder. Raises FileNotFoundError, or RuntimeError for another format."""
+    path = Path(folder) / SIDE_FILE
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path} is missing: {folder} is not an encoder saved by pyserini_ance. Pass RUN/model or a "
+            "checkpoint's model folder."
+        )
+    side = read_json(path)
+    if side.get("format") != SIDE_FORMAT:
+        raise RuntimeError(f"{path} has format {side.get('format')!r}; this version reads {SIDE_FORMAT}")
+    return side
+
+
+def config_of(folder: str | Path) -> EncoderConfig:
+    side = read_side_file(folder)
+    settings = {key: value for key, value in side.items() if key not in SIDE_KEYS}
+    return EncoderConfig.model_validate({**settings, **dict.fromkeys(START_KEYS), "model": str(folder)})
+
+
+def tower_folder(folder: str | Path, side: Side) -> Path:
+    """The folder of a side's tower, a sentence-transformers model of its own."""
+    return Path(folder) if read_side_file(folder).get("tied", True) else Path(folder) / TOWERS[side]

@@ -1,0 +1,210 @@
+"""The encoder that a recipe starts from: a model of sentence-transformers, a release, a language model, or an
+encoder that this package has saved.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from pyserini_ance.data.collection import SIDES, Side
+from pyserini_ance.encoders import released
+from pyserini_ance.encoders.ance import read_ance
+from pyserini_ance.encoders.config import SIDE_FILE, START_SETTINGS, EncoderConfig, tower_folder
+from pyserini_ance.encoders.dpr import read_dpr
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.hub import find_model, resolve_model
+from pyserini_ance.encoders.layer_reduction import reduce_layers
+from pyserini_ance.encoders.load_save import check_settings, load_tokenizer, saved_layers, towers_of
+from pyserini_ance.encoders.modules import (
+    Layers,
+    complete,
+    dense_of,
+    described,
+    load_modules,
+    transformer,
+    transformer_around,
+)
+from pyserini_ance.encoders.sentence_transformers_files import (
+    check_similarity,
+    modules_of,
+    text_settings,
+    tower_source,
+)
+from pyserini_ance.encoders.tokenization import TextTokenizer, end_with_eos, have_equal_ids
+from pyserini_ance.encoders.weights import check_weight_files
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+log = logging.getLogger(__name__)
+TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
+
+
+def initial_encoder(config: EncoderConfig, seed: int, device: str = "cpu") -> Encoder:
+    """The encoder that a recipe starts from. Layers that its weights lack by design are drawn from `seed`."""
+    of_towers: list[Sequence[Side]] = [SIDES] if config.tied else [[side] for side in SIDES]
+    sources = [_source(config, sides[0]) for sides in of_towers]
+    tokenizers = [
+        _tokenizer(config, source, sides[0]) for source, sides in zip(sources, of_towers, strict=True)
+    ]
+    if not have_equal_ids(*tokenizers):
+        raise ValueError(
+            f"{config.model} and {config.document_model} have different tokenizers; two towers need one "
+            "vocabulary"
+        )
+    layers: Layers = {}
+    for source, sides in zip(sources, of_towers, strict=True):
+        # One seed for both towers: with equal weights, the drawn layers are equal, too.
+        layers |= _layers(config, source, sides, tokenizers[0], torch.Generator().manual_seed(seed))
+    made = config.model_copy(update=described(layers))
+    return Encoder(made, towers_of(layers), TextTokenizer(tokenizers[0], config.tokenization), device)
+
+
+def initial_tokenizer(config: EncoderConfig) -> TextTokenizer:
+    """The tokenizer of `initial_encoder`, without a look at the weights."""
+    return TextTokenizer(_tokenizer(config, _source(config, "query"), "query"), config.tokenization)
+
+
+def _tokenizer(config: EncoderConfig, source: str, side: Side) -> "PreTrainedTokenizerBase":
+    """A tower's tokenizer. A decoder that becomes an encoder reads an end-of-sequence token, the last one."""
+    tokenizer = load_tokenizer(_tokenizer_source(config, source, side))
+    is_new = not (Path(source) / SIDE_FILE).exists() and not modules_of(source, side)
+    if is_new and config.pooling == "lasttoken":
+        end_with_eos(tokenizer)
+    if tokenizer.pad_token is None:  # sentence-transformers needs one; masks hide it
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    return tokenizer
+
+
+def _source(config: EncoderConfig, side: Side) -> str:
+    """The folder or hub name from which a side's tower is built.
+
+    Raises ValueError for a saved encoder with settings other than those of `config`, and for two towers if
+    `config` is tied; also what `check_weight_files` raises.
+    """
+    model = find_model(config.model_of(side))
+    if (Path(model) / SIDE_FILE).exists():
+        check_settings(config, Path(model), START_SETTINGS)
+        tower = str(tower_folder(model, side))
+    else:
+        is_pair = (pair := Path(model) / released.TEVATRON_FOLDER[side]).is_dir()
+        tower = str(pair) if is_pair else model
+        first, other = (modules_of(model, each)[:1] for each in SIDES)
+        if config.tied and (is_pair or first != other):
+            raise ValueError(f"{model} has two towers; set encoder.tied=false")
+    check_weight_files(tower)
+    return tower
+
+
+def _tokenizer_source(config: EncoderConfig, source: str, side: Side) -> str:
+    """The folder or hub name of a tower's tokenizer: `base`, the weights' folder, or (Tevatron) its parent.
+
+    Raises FileNotFoundError for a folder without tokenizer files, for which transformers creates an empty
+    tokenizer.
+    """
+    if config.base is not None:
+        return resolve_model(config.base)
+    source = tower_source(source, side)
+    path = Path(source)
+    if not path.exists():
+        return source
+    for folder in (path, path.parent) if path.name in released.TEVATRON_FOLDER.values() else (path,):
+        if any(path for pattern in TOKENIZER_FILES for path in folder.glob(pattern)):
+            return str(folder)
+    raise FileNotFoundError(
+        f"{source} has no tokenizer; pass a folder or hub model that has it: encoder.base=NAME "
+        "(for BERT releases: bert-base-uncased)"
+    )
+
+
+def _layers(
+    config: EncoderConfig,
+    source: str,
+    sides: Sequence[Side],
+    tokenizer: "PreTrainedTokenizerBase",
+    generator: torch.Generator,
+) -> Layers:
+    """The modules of a tower for each of its sides.
+
+    Vectors do not use BERT's pooler, but the hash of the weights includes it: one that is lacking is drawn.
+    """
+    from transformers import PreTrainedConfig
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(generator.initial_seed())
+        settings = config.modules
+        if (Path(source) / SIDE_FILE).exists():
+            layers = saved_layers(Path(source), sides)
+        elif modules_of(source, sides[0]):
+            _check_left_out(config, source)
+            released.check_code(source, PreTrainedConfig.get_config_dict(tower_source(source, sides[0]))[0])
+            layers = load_modules(source, sides)
+        else:
+            modules, vectors = _foreign_modules(config, source, sides[0], tokenizer)
+            layers, settings = {side: list(modules) for side in sides}, {**vectors, **settings}
+        layers = complete(layers, settings, generator, source)
+    first: Any = layers[sides[0]][0]
+    if config.layers is not None:
+        first.model = reduce_layers(first.model, config.layers, source)
+    if not (Path(source) / SIDE_FILE).exists():
+        check_similarity(source, all("Normalize" in map(_name, own) for own in layers.values()))
+    return layers
+
+
+def _name(module: nn.Module) -> str:
+    return type(module).__name__
+
+
+def _foreign_modules(
+    config: EncoderConfig, source: str, side: Side, tokenizer: "PreTrainedTokenizerBase"
+) -> tuple[list[nn.Module], Mapping[str, Any]]:
+    """The modules of a release, or of a language model: a Transformer, a Pooling, perhaps a head; and the
+    settings with which a release computes vectors."""
+    from sentence_transformers.sentence_transformer.modules import Pooling
+    from transformers import PreTrainedConfig
+
+    is_file = Path(source).is_file()
+    if is_file and config.tied:
+        raise ValueError(f"{source} contains two towers; set encoder.tied=false")
+    written = {} if is_file else PreTrainedConfig.get_config_dict(source)[0]
+    form = released.DPR if is_file else released.form_of(source, written)
+    head: list[nn.Module] = []
+    if form is released.DPR:
+        base = config.base and resolve_model(config.base)
+        first = transformer_around(read_dpr(source, side, base), tokenizer)
+    elif form is not None and form.has_ance_head:
+        is_certain = (written.get("architectures") or [""])[0] in form.architectures
+        needs_head = is_certain and form is not released.SEED
+        model, head = read_ance(source, form, config.projection, needs_head)
+        first = transformer_around(model, tokenizer)
+    else:
+        if config.pooling is None and released.is_decoder(written):
+            raise ValueError(
+                f"{source} is a decoder; set encoder.pooling, for the last token's vector to lasttoken"
+            )
+        released.check_code(source, written)
+        first = transformer(source)
+        if linear := released.read_pooler(Path(source), side, config.tied):
+            head = [dense_of(**linear)]
+    is_whole = form is not None and (bool(head) or not form.has_ance_head)
+    if form is not None:
+        released.warn_about_settings(form, source, config, None if is_whole else form.vocabulary)
+    pooling = Pooling(first.get_embedding_dimension(), config.pooling or "cls")
+    return [first, pooling, *head], form.vectors if form is not None and is_whole else {}
+
+
+def _check_left_out(config: EncoderConfig, source: str) -> None:
+    """Raise ValueError if the settings were read before the files that say what they leave out."""
+    if Path(source).exists() or not text_settings(source, download=True):
+        return
+    now = EncoderConfig.model_validate(config.model_dump(exclude_unset=True))
+    if now != config:
+        raise ValueError(
+            f"{source} is a sentence-transformers model that was not in the hub's cache when the settings "
+            "were read. It is now: start again, and prompts and lengths that are left out are taken from its "
+            "files"
+        )

@@ -1,0 +1,265 @@
+"""The modules of towers: loaded by sentence-transformers, completed as a recipe says, and saved by it."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from pyserini_ance.data.collection import SIDES, Side
+from pyserini_ance.encoders.config import EncoderConfig, at
+from pyserini_ance.encoders.released import check_report
+from pyserini_ance.encoders.sentence_transformers_files import MODEL as MODEL_FILE
+from pyserini_ance.encoders.sentence_transformers_files import MODULES as MODULES_FILE
+from pyserini_ance.encoders.sentence_transformers_files import modules_of
+from pyserini_ance.encoders.weights import quiet_transformers
+from pyserini_ance.storage.files import write_json, write_whole
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Layers = dict[Side, list[nn.Module]]
+# The modules that the settings of a recipe can name, in their order.
+KNOWN = re.compile(r"Transformer Pooling( Dense)?( LayerNorm)?( Normalize)?")
+VECTOR = "sentence_embedding"  # the name of a text's vector between modules
+
+
+@cache
+def _checked() -> Any:
+    """sentence-transformers' Transformer, refusing weights that are missing or do not fit; defined on first
+    use, because importing it is slow."""
+    from sentence_transformers.sentence_transformer.modules import Transformer
+
+    class CheckedTransformer(Transformer):
+        def _load_model(self, source: str, *arguments: Any, **settings: Any) -> Any:  # type: ignore[override]
+            # By default, transformers 5 uses the precision in which the weights were saved.
+            settings |= {"dtype": torch.float32, "output_loading_info": True, "ignore_mismatched_sizes": True}
+            loaded: Any = super()._load_model(source, *arguments, **settings)
+            model, report = loaded
+            check_report(report, source)
+            return model
+
+    return CheckedTransformer
+
+
+def _transformer(of_class: type, source: str, **settings: Any) -> Any:
+    """A Transformer of a subclass, as the class that sentence-transformers finds again when it loads it."""
+    from sentence_transformers.sentence_transformer.modules import Transformer
+
+    quiet_transformers()
+    module = of_class(source, **settings)
+    module.__class__ = Transformer
+    return module
+
+
+def transformer(source: str) -> Any:
+    """The Transformer of a folder or hub name without modules of sentence-transformers, in fp32.
+
+    Raises RuntimeError for weights that are missing, unexpected or of other sizes.
+    """
+    return _transformer(_checked(), source)
+
+
+def transformer_around(model: Any, tokenizer: "PreTrainedTokenizerBase") -> Any:
+    """The Transformer of a model of transformers that has been loaded."""
+
+    class Loaded(_checked()):  # type: ignore[misc]
+        def _load_config(self, *_: Any) -> tuple[Any, bool]:
+            return model.config, False
+
+        def _load_model(self, *_: Any, **__: Any) -> Any:
+            return model
+
+    with TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        return _transformer(Loaded, folder)
+
+
+def load_modules(source: str, sides: Sequence[Side]) -> Layers:
+    """The modules of a sentence-transformers model that encode texts of each side, in fp32.
+
+    Raises RuntimeError as `transformer`. Code from a model's repository is never run.
+    """
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Router
+
+    quiet_transformers()
+    types = {module.type for side in sides for module in modules_of(source, side)}
+    is_theirs = re.compile(r"sentence_transformers\..*\.Transformer").fullmatch
+    checked = {name: _checked() for name in types if is_theirs(name)}
+    model: Any = SentenceTransformer._load_with_module_classes(source, checked, device="cpu")
+    layers: Layers = {side: [] for side in sides}
+    for module in model:
+        for side, own in layers.items():
+            if isinstance(module, Router):
+                route: Any = module.sub_modules[module._resolve_route(task=side, modality="text") or ""]
+                own += route
+            elif type(module).__name__ != "Dropout":  # off in encoding
+                own.append(module)
+    for own in layers.values():
+        if isinstance(own[0], _checked()):
+            own[0].__class__ = _checked().__base__
+    return layers
+
+
+def complete(layers: Layers, given: Mapping[str, Any], generator: torch.Generator, source: str) -> Layers:
+    """The modules of a tower, of one side or of both, with the settings of modules that are `given`.
+
+    Modules of both sides stay the same module. What has to be drawn is, from `generator`.
+
+    Raises ValueError for settings of a model with other modules than the settings can name, and for a
+    projection of another size.
+    """
+    from sentence_transformers.base.modules import Dense, Normalize
+    from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
+
+    if not given:
+        return layers
+    pooling, projection = given.get("pooling"), given.get("projection")
+    switches = {"LayerNorm": given.get("layer_norm"), "Normalize": given.get("normalize")}
+    made: Layers = {}
+    new: dict[str, nn.Module] = {}
+    for side, own in layers.items():
+        if not KNOWN.fullmatch(names := names_of(own)):
+            raise ValueError(
+                f"encoder.{next(iter(given))} is set, but {source} has the modules {names}; remove the "
+                "setting, or take the model without modules.json"
+            )
+        modules: dict[str, Any] = {type(module).__name__: module for module in own}
+        hidden = modules["Pooling"].embedding_dimension
+        if pooling not in (None, modules["Pooling"].pooling_mode):
+            modules["Pooling"] = Pooling(hidden, pooling)
+        size = modules["Dense"].out_features if "Dense" in modules else hidden
+        if projection is not None and "Dense" in modules and size != projection:
+            raise ValueError(
+                f"{source} projects {hidden} numbers to {size}, but encoder.projection is "
+                f"{projection}; set it to {size}"
+            )
+        if projection is not None and "Dense" not in modules:
+            if "Dense" not in new:
+                new["Dense"] = _drawn(Dense(hidden, projection, activation_function=None), generator)
+            modules["Dense"], size = new["Dense"], projection
+        for name, switch in switches.items():
+            if switch is None:
+                continue
+            if not at(side, switch):
+                modules.pop(name, None)
+            elif name not in modules:
+                module = LayerNorm(size) if name == "LayerNorm" else Normalize()
+                modules[name] = new.setdefault(name, module)
+        order = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
+        made[side] = [modules[name] for name in order if name in modules]
+    return made
+
+
+def names_of(layers: Sequence[nn.Module]) -> str:
+    return " ".join(type(layer).__name__ for layer in layers)
+
+
+def described(layers: Layers) -> dict[str, Any]:
+    """The settings that name the modules of both sides; empty for other modules."""
+    settings: dict[str, Any] = {}
+    for own in layers.values():
+        modules: dict[str, Any] = {type(module).__name__: module for module in own}
+        dense = modules.get("Dense")
+        if not KNOWN.fullmatch(names_of(own)) or not isinstance(modules["Pooling"].pooling_mode, str):
+            return {}
+        if dense and (type(dense.activation_function) is not nn.Identity or dense.use_residual):
+            return {}
+        of_side = {"pooling": modules["Pooling"].pooling_mode, "projection": dense and dense.out_features}
+        if settings and settings != of_side:
+            return {}
+        settings = of_side
+    for key, name in {"layer_norm": "LayerNorm", "normalize": "Normalize"}.items():
+        having = [side for side, own in layers.items() if name in names_of(own).split()]
+        settings[key] = having[0] if len(having) == 1 else bool(having)
+    return settings
+
+
+def _drawn(dense: Any, generator: torch.Generator) -> nn.Module:
+    """Weights from N(0, 0.02) and a bias of zero, as BERT and microsoft/ANCE draw their layers."""
+    with torch.no_grad():
+        dense.linear.weight.normal_(0.0, 0.02, generator=generator)
+        dense.linear.bias.zero_()
+    module: nn.Module = dense
+    return module
+
+
+def dense_of(weight: torch.Tensor, bias: torch.Tensor) -> nn.Module:
+    """A linear layer of these weights (D, H) and (D,)."""
+    from sentence_transformers.base.modules import Dense
+
+    size, hidden = weight.shape
+    module: nn.Module = Dense(
+        hidden, size, activation_function=None, init_weight=weight.float(), init_bias=bias.float()
+    )
+    return module
+
+
+def layer_norm_of(weight: torch.Tensor, bias: torch.Tensor) -> nn.Module:
+    from sentence_transformers.sentence_transformer.modules import LayerNorm
+
+    module = LayerNorm(len(weight))
+    module.norm.load_state_dict({"weight": weight, "bias": bias})
+    return module
+
+
+def save_modules(
+    layers: Layers, folder: Path, tokenizer: "PreTrainedTokenizerBase", config: EncoderConfig
+) -> None:
+    """Write the modules of a tower, of one side or of both, as sentence-transformers loads them."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Router
+
+    first, *others = layers.values()
+    shared: list[Any] = list(first)
+    for other in others:
+        while any(a is not b for a, b in zip(shared, other, strict=False)) or len(shared) > len(other):
+            shared.pop()
+    ends: dict[Side, list[Any]] = {side: own[len(shared) :] for side, own in layers.items()}
+    routes = [Router.for_query_document(ends["query"], ends["document"])] if any(ends.values()) else []
+    lengths = {side: config.tokenization.side(side).length_tokens for side in layers}
+    first_module: Any = shared[0]
+    is_static = not hasattr(first_module, "processor")
+    if not is_static:
+        # Pyserini's stock class `auto` truncates queries at the tokenizer's limit only.
+        tokenizer.model_max_length = next(iter(lengths.values()))
+        first_module.processor = tokenizer
+        first_module.query_length, first_module.document_length = (lengths.get(side) for side in SIDES)
+    device = str(next(first_module.parameters()).device)
+    model = SentenceTransformer(
+        modules=[*shared, *routes],
+        device=device,
+        prompts=config.tokenization.prompts(),
+        similarity_fn_name="dot",
+    )
+    model.save(str(folder), create_model_card=False)
+    if is_static:
+        return
+    # The length of texts of no side; that in the tokenizer is another, for Pyserini.
+    file = folder / first_module.config_file_name
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    settings |= {"max_seq_length": max(lengths.values()), "do_lower_case": config.tokenization.lowercase}
+    file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+
+
+def write_router(folder: Path, towers: Mapping[Side, str], prompts: Mapping[str, str]) -> None:
+    """Make one model of the models of the sides in folders within `folder`: a Router."""
+    listed = {
+        side: [(Path(name) / module.folder, module.type) for module in modules_of(str(folder / name), side)]
+        for side, name in towers.items()
+    }
+    router = {
+        "types": {path.as_posix(): of_type for modules in listed.values() for path, of_type in modules},
+        "structure": {side: [path.as_posix() for path, _ in modules] for side, modules in listed.items()},
+        "parameters": {"default_route": "document", "allow_empty_key": True},
+    }
+    write_json(folder / "router_config.json", router)
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Router"}]
+    write_whole(folder / MODULES_FILE, json.dumps(modules, indent=2) + "\n")
+    write_json(folder / MODEL_FILE, {"prompts": dict(prompts), "similarity_fn_name": "dot"})

@@ -1,0 +1,135 @@
+"""Towers: the modules of a sentence-transformers model, in the order in which they compute vectors."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from pyserini_ance.data.collection import SIDES, Side
+from pyserini_ance.encoders.sentence_transformers_files import NO_LIMIT
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+class Tower(nn.Module):
+    """The modules of a sentence-transformers model: a Transformer and what makes a vector of its tokens, or a
+    StaticEmbedding, the mean of the tokens' vectors.
+
+    What follows the Transformer computes in fp32, whatever its own precision.
+    """
+
+    def __init__(self, layers: Sequence[nn.Module]):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        sizes = [size() for each in layers if (size := getattr(each, "get_embedding_dimension", None))]
+        self.dimension: int = sizes[-1]
+        self.longest_input = NO_LIMIT if self.transformer is None else longest_input(self.transformer)
+
+    @property
+    def transformer(self) -> Any:
+        """The model of transformers in the first module; None in a StaticEmbedding."""
+        return getattr(self.layers[0], "model", None)
+
+    def forward(self, side: Side, ids: Tensor, mask: Tensor | None) -> Tensor:
+        """ids (B, L) and mask (B, L) of one side -> vectors (B, D) float32; mask None: no text is padded."""
+        first, *others = self.layers
+        whole = torch.ones_like(ids) if mask is None else mask
+        if self.transformer is None:
+            lengths = whole.sum(1)
+            features = first({"input_ids": ids[whole.bool()], "offsets": lengths.cumsum(0) - lengths})
+        else:
+            features = first({"input_ids": ids, "attention_mask": attention_mask(self.transformer, mask)})
+            features["token_embeddings"] = features["token_embeddings"].float()
+            features["attention_mask"] = whole
+        for module in others:
+            features = module(features)
+        vectors: Tensor = features["sentence_embedding"]
+        return vectors.float()
+
+
+class TwoTower(nn.Module):
+    """The query tower and the document tower as one module, which data-parallel wrapping needs.
+
+    Tied towers share all weights: they are one tower (`documents=None`), or have their Transformer in common.
+    A frozen tower has no gradients and no dropout.
+    """
+
+    def __init__(self, queries: Tower, documents: Tower | None = None):
+        super().__init__()
+        self.queries = queries
+        self.documents = queries if documents is None else documents
+
+    @property
+    def tied(self) -> bool:
+        own, other = (next(tower.parameters(), None) for tower in (self.queries, self.documents))
+        return self.documents is self.queries or (own is not None and own is other)
+
+    def tower(self, side: Side) -> Tower:
+        return self.queries if side == "query" else self.documents
+
+    def untie(self) -> None:
+        if self.tied:
+            self.documents = copy.deepcopy(self.documents)
+
+    def freeze(self, side: Side) -> None:
+        """Disable gradients and dropout of a tower. Raises ValueError if the other side shares it."""
+        if self.tied:
+            raise ValueError(f"the {side} tower cannot be frozen alone, the towers are tied: untie them")
+        self.tower(side).requires_grad_(False)
+        self.train(self.training)
+
+    def trains(self, side: Side) -> bool:
+        """Whether any weight of a side's tower has gradients."""
+        return any(parameter.requires_grad for parameter in self.tower(side).parameters())
+
+    def train(self, mode: bool = True) -> "TwoTower":
+        super().train(mode)
+        for side in SIDES:
+            if not self.trains(side):
+                self.tower(side).eval()
+        return self
+
+    def forward(
+        self, side: Side, ids: Tensor, mask: Tensor | None, weights: Mapping[str, Tensor] | None = None
+    ) -> Tensor:
+        """ids (B, L) and mask (B, L) of one side -> vectors (B, D) float32; mask None: no text is padded.
+
+        `weights` take the place of the tower's own of these names, in this call.
+        """
+        tower = self.tower(side)
+        inputs = side, ids, mask
+        vectors: Tensor = functional_call(tower, dict(weights), inputs) if weights else tower(*inputs)
+        return vectors
+
+
+def longest_input(model: "PreTrainedModel") -> int:
+    """The number of tokens that the position embeddings allow.
+
+    Position embeddings with a padding row (RoBERTa, MPNet, ...) count positions from after that row.
+    """
+    longest: int = getattr(model.config, "max_position_embeddings", 512)
+    for name, module in model.named_modules():
+        padding: int | None = getattr(module, "padding_idx", None)
+        if name.endswith("position_embeddings") and padding is not None:
+            return longest - padding - 1
+    return longest
+
+
+# Encoders in which nothing but the mask that they are given hides padding from attention.
+MASKED_ALONE = {"bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"}
+
+
+def attention_mask(model: Any, mask: Tensor | None) -> Tensor | None:
+    """Return the mask (B, L) in the form that `model` takes without a look at its values.
+
+    To find out whether nothing is padded, transformers reads the mask of fused attention, for which the host
+    waits; it takes a mask (B, 1, 1, L) as it is.
+    """
+    config = model.config
+    if mask is None or config._attn_implementation != "sdpa" or config.model_type not in MASKED_ALONE:
+        return mask
+    return mask.bool()[:, None, None, :]

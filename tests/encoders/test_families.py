@@ -1,0 +1,187 @@
+"""Families of models that people start from, with random weights of two layers and their tokenizers' real
+classes: sentence-transformers computes the same vectors from what is saved.
+"""
+
+import json
+import shutil
+import string
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, StaticEmbedding
+from sentence_transformers.sentence_transformer.modules import Transformer as TransformerModule
+from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.processors import TemplateProcessing
+
+from pyserini_ance.encoders.config import SIDE_FILE
+from pyserini_ance.encoders.load_save import continue_encoder, load_encoder
+from pyserini_ance.runs.any_encoder import load_any_encoder
+
+TEXTS = ["", "a short one", "A longer text, of many more words and letters. " * 3]
+LENGTHS = {"query": {"length_tokens": 24, "template": "query: {text}"}, "document": {"length_tokens": 48}}
+SHAPE = dict(
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=64,
+    max_position_embeddings=100,
+    initializer_range=0.5,
+)
+BYTES = {letter: number for number, letter in enumerate(sorted(ByteLevel.alphabet()))}
+LETTERS = ["▁", *string.ascii_letters, *string.punctuation]
+
+
+def numbered(*special: str) -> dict[str, int]:
+    return {piece: number for number, piece in enumerate([*special, *LETTERS])}
+
+
+def qwen():
+    return transformers.Qwen2Tokenizer(vocab={**BYTES, "<|endoftext|>": len(BYTES)}, merges=[])
+
+
+def llama(**settings):
+    return transformers.LlamaTokenizer(vocab=numbered("<unk>", "<s>", "</s>"), merges=[], **settings)
+
+
+def gemma():
+    vocab = numbered("<pad>", "<eos>", "<bos>", "<unk>", "<mask>")
+    return transformers.GemmaTokenizer(vocab=vocab, merges=[], add_bos_token=True, add_eos_token=True)
+
+
+def xlm_roberta():
+    special = [(piece, 0.0) for piece in ("<s>", "<pad>", "</s>", "<unk>")]
+    pieces = [(letter, -1.0) for letter in LETTERS]
+    return transformers.XLMRobertaTokenizer(vocab=[*special, *pieces, ("<mask>", 0.0)])
+
+
+def bert():
+    vocab = numbered("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    inner = {f"##{letter}": len(vocab) + number for number, letter in enumerate(LETTERS)}
+    return transformers.BertTokenizer(vocab={**vocab, **inner})
+
+
+def modern_bert():
+    tokenizer = Tokenizer(models.BPE(vocab=dict(BYTES), merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.add_special_tokens(["[CLS]", "[SEP]", "[PAD]"])
+    first, last = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
+    around = [("[CLS]", first), ("[SEP]", last)]
+    tokenizer.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=around)
+    names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+
+
+GROUPED = {"num_key_value_heads": 2}
+WINDOWS = {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"]}
+# The name of the model's class, its tokenizer, further settings, and the pooling.
+FAMILIES = {
+    "Qwen3": (qwen, {**GROUPED, "head_dim": 8}, "lasttoken"),
+    "Llama": (llama, GROUPED, "lasttoken"),
+    "Mistral": (lambda: llama(add_bos_token=True), {**GROUPED, "sliding_window": 16}, "lasttoken"),
+    "Gemma3Text": (gemma, {**GROUPED, **WINDOWS, "head_dim": 8, "use_bidirectional_attention": True}, "mean"),
+    "ModernBert": (modern_bert, {}, "cls"),
+    "XLMRoberta": (xlm_roberta, {}, "mean"),
+    "NomicBert": (bert, {}, "mean"),
+}
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory):
+    """A folder of a model of Hugging Face."""
+
+    def make(name: str):
+        tokenizer, settings, _ = FAMILIES[name]
+        folder, made = tmp_path_factory.mktemp(name), tokenizer()
+        made.save_pretrained(folder)
+        special = {f"{kind}_token_id": getattr(made, f"{kind}_token_id") for kind in ("pad", "bos", "eos")}
+        config = getattr(transformers, f"{name}Config")(
+            vocab_size=max(made.get_vocab().values()) + 1, **SHAPE, **settings, **special
+        )
+        torch.manual_seed(0)
+        getattr(transformers, f"{name}Model")(config).save_pretrained(folder)
+        return folder
+
+    return make
+
+
+def assert_the_same(folder, encoder) -> SentenceTransformer:
+    model = SentenceTransformer(str(folder), device="cpu")
+    for side, encode in (("query", model.encode_query), ("document", model.encode_document)):
+        np.testing.assert_allclose(encoder.encode(TEXTS, side), encode(TEXTS), atol=1e-5)
+    return model
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_vectors_of_a_family_are_those_of_sentence_transformers(family, start, saved, name):
+    source, pooling = family(name), FAMILIES[name][2]
+    encoder = start(source, pooling=pooling, normalize=True, tokenization=LENGTHS)
+    folder = saved(encoder)
+    model = assert_the_same(folder, encoder)
+    again = continue_encoder(encoder.config, folder)
+    np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
+    assert again.tokenizer.specials == encoder.tokenizer.specials
+    if pooling == "lasttoken":
+        ids = model.preprocess([TEXTS[2]], task="query")["input_ids"]
+        eos = transformers.AutoTokenizer.from_pretrained(folder).eos_token_id
+        assert encoder.tokenizer.specials.after == (eos,) and ids[0, -1] == eos and ids.shape == (1, 24)
+
+
+@pytest.mark.parametrize("padded", ["left", "right"])
+def test_the_last_token_is_the_same_whatever_side_is_padded(family, start, saved, padded):
+    source = family("Qwen3")
+    transformers.AutoTokenizer.from_pretrained(source, padding_side=padded).save_pretrained(source)
+    encoder = start(source, pooling="lasttoken", tokenization=LENGTHS)
+    model = assert_the_same(saved(encoder), encoder)
+    assert model.tokenizer.padding_side == padded
+
+
+def test_embedding_gemma_has_two_dense_layers(family, tmp_path, saved):
+    layers = [TransformerModule(str(family("Gemma3Text")), max_seq_length=40), Pooling(32, "mean")]
+    layers += [Dense(32, 64, bias=False, activation_function=None)]
+    layers += [Dense(64, 32, bias=False, activation_function=None), Normalize()]
+    prompts = {"query": "task: search result | query: ", "document": "title: none | text: "}
+    SentenceTransformer(modules=layers, device="cpu", prompts=prompts).save(str(tmp_path / "gemma"))
+    encoder = load_any_encoder(tmp_path / "gemma")
+    assert_the_same(tmp_path / "gemma", encoder)
+    assert_the_same(saved(encoder), encoder)
+
+
+def test_a_static_embedding_is_the_mean_of_its_tokens(tmp_path, saved):
+    torch.manual_seed(0)
+    layers = [StaticEmbedding(bert(), embedding_dim=16), Normalize()]
+    SentenceTransformer(modules=layers, device="cpu").save(str(tmp_path / "static"))
+    encoder = load_any_encoder(tmp_path / "static")
+    assert_the_same(tmp_path / "static", encoder)
+    folder = saved(encoder)
+    assert_the_same(folder, encoder)
+    np.testing.assert_array_equal(load_encoder(folder).encode(TEXTS), encoder.encode(TEXTS))
+    np.testing.assert_array_equal(encoder.encode(TEXTS, "query", "bf16"), encoder.encode(TEXTS))
+
+
+def test_a_tokenizer_that_pads_with_nothing_pads_with_the_end(family, start):
+    encoder = start(family("Llama"), pooling="lasttoken", tokenization=LENGTHS)
+    assert encoder.tokenizer.tokenizer.pad_token == encoder.tokenizer.tokenizer.eos_token
+
+
+def test_a_decoder_needs_a_pooling(family, start):
+    source = family("Qwen3")
+    for load in (start, load_any_encoder):
+        with pytest.raises(ValueError, match="is a decoder; set encoder.pooling, .* to lasttoken"):
+            load(source)
+
+
+@pytest.mark.parametrize("form", ["plain", "sentence-transformers"])
+def test_code_of_a_repository_is_never_run(tiny_bert, tmp_path, start, saved, form):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_bert if form == "plain" else saved(start(tiny_bert)), folder)
+    (folder / SIDE_FILE).unlink(missing_ok=True)
+    written = json.loads((folder / "config.json").read_text())
+    changed = {**written, "model_type": "own", "auto_map": {"AutoModel": "code.Model"}}
+    (folder / "code.py").write_text("raise SystemExit(9)")
+    (folder / "config.json").write_text(json.dumps(changed))
+    with pytest.raises(ValueError, match="has code of its own .*, which is not run; .* 'own' is none"):
+        start(folder)
