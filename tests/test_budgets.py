@@ -28,11 +28,11 @@ ROOMS = {
     "encoders": 3_058,
     "evaluation": 656,
     "negatives": 2_771,
-    "pipeline": 4_118,
+    "pipeline": 4_195,
     "pyserini_bridge": 1_467,
     "recipe": 2_226,
     "refresher": 371,
-    "reports": 1_933,
+    "reports": 1_931,
     "runs": 1_100,
     "storage": 857,
     "trainer": 2_902,
@@ -40,14 +40,14 @@ ROOMS = {
     "top": 493,
 }
 WHOLE = {
-    "files": 229,
-    "classes": 235,
+    "files": 230,
+    "classes": 236,
     "short private functions used once": 23,
-    "lines of imports": 2_597,
+    "lines of imports": 2_608,
     "lines of the reading path": 1_499,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_578,
-    "lines of tests": 32_774,
+    "lines of tests": 32_858,
 }
 
 

@@ -21,6 +21,7 @@ from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
 from pyserini_ance.pipeline import bm25_rankings, initial_weights, preparation, refresher_process
 from pyserini_ance.pipeline.data_warnings import data_warnings, setting_warnings
+from pyserini_ance.pipeline.export_check import Difference
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_command
 from pyserini_ance.pipeline.model_export import export, write_qrels
 from pyserini_ance.pipeline.results import Run, results_record
@@ -130,6 +131,8 @@ class Experiment:
                     self.recipe, data.collection, self.log, rows, seconds, memory, exported
                 )
                 write_json(self.run_dir.measures, record)
+                if difference := exported["difference"]:
+                    Difference(**difference).check(self.run_dir.model)
                 self.run_dir.mark("running", "the end")
 
             self.world.on_main(write)

@@ -13,6 +13,7 @@ from pyserini_ance.encoders.ance import write_ance
 from pyserini_ance.encoders.config import TOWERS, EncoderConfig, config_of, read_side_file, tower_folder
 from pyserini_ance.encoders.dpr import is_dpr, to_dpr
 from pyserini_ance.encoders.load_save import name_origin
+from pyserini_ance.pipeline.export_check import TEXTS, largest_difference, some_records
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.storage.files import copy_whole, write_whole
@@ -60,6 +61,14 @@ def _write(
     queries = {split: data.collection.split(split).queries for split in test.split}
     texts = [text for of_split in queries.values() for text in of_split.columns["text"]]
     choice, notes = _write_model(checkpoint.encoder, run.model, evaluator.recipe.encoder, texts)
+    difference = None
+    if not notes:
+        records = some_records(data.collection, test.split[0])
+        difference = largest_difference(checkpoint.encoder, run.model, records)
+        notes.append(
+            "sentence-transformers computes the same vectors: the largest difference over "
+            f"{TEXTS} queries and {TEXTS} documents is {difference.share:.0e} of a vector's length"
+        )
     shutil.rmtree(run.index, ignore_errors=True)
     ids = passage_ids(data.collection.documents.ids, data.passages)
     write_index(vectors, ids, run.index, {"encoder": "../model", **provenance})
@@ -86,6 +95,7 @@ def _write(
         "class": choice.query_class,
         "documents": documents,
         "notes": [*choice.notes, *notes],
+        "difference": difference and difference._asdict(),
         "command": "\n".join(commands),
     }
 

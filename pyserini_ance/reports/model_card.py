@@ -56,10 +56,8 @@ def write_model_card(run: RunDir, name: str = MODEL) -> Path:
         tests_note=note,
         model=name,
         search_command=_search_command(results["export"]["command"].splitlines()[0], name),
-        is_sentences=(run.model / "modules.json").is_file(),
+        difference=results["export"].get("difference"),
         titled="{title}" in tokenization.get("document", {}).get("template", ""),
-        tied=side.get("tied", True),
-        lengths=[tokenization.get(key, {}).get("length_tokens") for key in ("query", "document")],
         recipe=to_yaml(settings),
     )
     write_whole(run.model / CARD, text)
@@ -77,7 +75,7 @@ def _metadata(run: RunDir, recipe: Recipe, results: Mapping[str, Any]) -> str:
         licence = (metadata_load(card) or {}).get("license") if card else None
     except (OSError, ValueError, yaml.YAMLError):
         licence = None
-    is_sentences = (run.model / "modules.json").is_file()
+    is_sentences = bool(results["export"].get("difference"))
     result, data = last_stage(results["rows"]), _data_name(recipe)
     splits = {column: key for key, column in recipe.final_evaluation.columns.items()}
     measured = [
