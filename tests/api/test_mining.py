@@ -151,10 +151,8 @@ def test_random_negatives_need_no_vectors_and_a_ranking_in_a_file_is_a_source(mi
     mined = mine("random", num_negatives=5)
     assert mined.rows.shape == (15, 5) and mined.seconds == {}
     mined = mine({"kind": "ranking", "file": str(scores)}, num_negatives=1)
-    assert {collection.documents.ids[row] for row in mined.rows.ravel().tolist()} <= {
-        "pink-tiger",
-        "pink-apple",
-    }
+    found = {collection.documents.ids[row] for row in mined.rows.ravel().tolist()}
+    assert found <= {"pink-tiger", "pink-apple"}
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,8 @@ def run(small_recipe, tmp_path) -> RunDir:
         "runs/only.test.trec": "0 Q0 p4 1 2.0 t\n0 Q0 p1 2 1.0 t\n",
     }
     made = make_finished_run(tmp_path / "run", recipe, {}, rankings)
-    rows = [{"row": "bm25"}, {"row": "only"}]
-    write_json(
-        made.measures, {"recipe": "small", "config_hash": "v", "measures": ["Success@2"], "rows": rows}
-    )
+    figures = {"measures": ["Success@2"], "rows": [{"row": "bm25"}, {"row": "only"}]}
+    write_json(made.measures, {"recipe": "small", "config_hash": "v", **figures})
     return made
 
 

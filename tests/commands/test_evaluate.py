@@ -58,9 +58,8 @@ def test_several_runs_are_rows_with_holes_and_overlap(flags, capsys, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("q1 Q0 d3 1 3.0 t\nq1 Q0 d1 2 2.0 t\nq1 Q0 d2 3 1.0 t\nq2 Q0 d2 1 1.0 t\n")
     options = ["--measures", "Hole@1", "Hole@2", "Overlap@2", "--overlap", str(other)]
-    evaluate.main(
-        ["--run", flags[1], str(other), *flags[2:], *options, "--output", str(tmp_path / "figures.json")]
-    )
+    options += ["--output", str(tmp_path / "figures.json")]
+    evaluate.main(["--run", flags[1], str(other), *flags[2:], *options])
     assert capsys.readouterr().out == (
         "| run       |  RR@10 |  R@100 | Hole@1 | Hole@2 | Overlap@2 |\n"
         "| --------- | -----: | -----: | -----: | -----: | --------: |\n"

@@ -30,9 +30,8 @@ def test_negatives_and_a_table(files, tmp_path, capsys):
     columns = ["anchor", "positive", "negative_1", "negative_2", "negative_3", "negative_4"]
     assert all([*line] == columns for line in written)
     shown = capsys.readouterr().out
-    assert all(
-        cell in shown for cell in ("| ann    |      15 |", "| known positives |", "| range_min       |")
-    )
+    cells = ("| ann    |      15 |", "| known positives |", "| range_min       |")
+    assert all(cell in shown for cell in cells)
     assert shown.endswith("out/negatives.jsonl: 15 queries\n")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["negatives.jsonl"]
 

@@ -21,9 +21,8 @@ def split(name: str, threshold: int = 1, **columns) -> Split:
         "text": [f"{name} {id}?" for id in judged],
         **{column: [value] * len(judged) for column, value in columns.items()},
     }
-    return Split(
-        name, Texts(list(judged), texts), Qrels.of(*zip(*pairs, strict=True), len(judged), threshold)
-    )
+    qrels = Qrels.of(*zip(*pairs, strict=True), len(judged), threshold)
+    return Split(name, Texts(list(judged), texts), qrels)
 
 
 def collection(*names: str) -> Collection:

@@ -12,9 +12,8 @@ TEXTS = ["red apple", "green pear", "blue plum"]
 
 def split(*ids: str) -> Split:
     rows = range(len(ids))
-    return Split(
-        "train", Texts(list(ids), {"text": list(ids)}), Qrels.of(rows, rows, [1] * len(ids), len(ids))
-    )
+    qrels = Qrels.of(rows, rows, [1] * len(ids), len(ids))
+    return Split("train", Texts(list(ids), {"text": list(ids)}), qrels)
 
 
 def documents(*ids: str) -> Collection:

@@ -43,13 +43,8 @@ def files(folder: Path) -> dict[str, str]:
 
 def folders(found: dict, parent: str) -> list[str]:
     """The names of the folders in the folder `parent` of an outcome."""
-    return sorted(
-        {
-            name.split("/")[1]
-            for name in found["files"]
-            if name.startswith(f"{parent}/") and name.count("/") > 1
-        }
-    )
+    parts = [name.split("/") for name in found["files"]]
+    return sorted({each[1] for each in parts if each[0] == parent and len(each) > 2})
 
 
 def outcome(folder: Path) -> dict:

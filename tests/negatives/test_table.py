@@ -14,9 +14,8 @@ from pyserini_ance.negatives.table import PADDING, NegativeTable, is_in_line, tu
 def table(*candidates: list[int]) -> NegativeTable:
     candidates = np.array(candidates, np.int32)
     scores = np.linspace(1, 0, candidates.size, dtype=np.float32).reshape(candidates.shape)
-    return NegativeTable(
-        "query", "document", np.arange(len(candidates), dtype=np.int32), candidates, scores, "ann"
-    )
+    anchors = np.arange(len(candidates), dtype=np.int32)
+    return NegativeTable("query", "document", anchors, candidates, scores, "ann")
 
 
 def test_draws_are_uniform_without_replacement_and_never_padding():

@@ -66,9 +66,8 @@ def test_its_pool_is_a_new_one_and_the_former_one_whole_with_its_origins(undistu
 
 
 def test_at_the_end_the_training_queries_are_ranked_with_the_result(undisturbed, recipe):
-    (record,) = [
-        r for r in read_json_lines(undisturbed / "metrics.jsonl") if r["event"] == "training_queries"
-    ]
+    metrics = read_json_lines(undisturbed / "metrics.jsonl")
+    (record,) = [each for each in metrics if each["event"] == "training_queries"]
     result = encoder_hash(undisturbed, "epi-2-00000007")
     assert (record["stage"], record["step"], record["weights"]) == ("epi-2", 7, result)
     encoder, collection = load_encoder(undisturbed / "model"), read_collection(load(recipe).recipe)

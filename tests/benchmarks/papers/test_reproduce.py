@@ -31,13 +31,7 @@ DEV = {"every_steps": 2, "keep_best": False}
 FINAL = {"hits": 30, "measures": ["RR@10"], "query_measures": ["RR@10"], "indexes": ["SQ8"]}
 
 # What the paper has and the command has not.
-PARTLY = [
-    ("ANCE", "Table 1"),
-    ("ANCE", "Table 4"),
-    ("ANCE", "Table 4"),
-    ("ANCE", "Table 6"),
-    ("ANCE", "Table 6"),
-]
+PARTLY = [("ANCE", f"Table {number}") for number in (1, 4, 4, 6, 6)]
 PARTLY += [("ANCE", "A.3, Figure 9"), ("LTRe", "Figure 3"), ("LTRe", "Table 2"), ("DANCE", "Tables 1, 2")]
 # Columns of a study that have a value on these runs.
 FILLED = {"index-costs": ("RR@10 before", "index GB", "hours"), "stage-hours": ("times", "hours")}

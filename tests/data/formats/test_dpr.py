@@ -26,11 +26,8 @@ def record(question: str, positives: list[str], key: str = "passage_id") -> dict
 @pytest.fixture
 def recipe(tmp_path):
     (tmp_path / "psgs_w100.tsv").write_text(PASSAGES)
-    (tmp_path / "train.json").write_text(
-        json.dumps(
-            [record("which  year", ["2", "1"]), record("no passage", []), record("who", ["1"], "psg_id")]
-        )
-    )
+    records = [record("which  year", ["2", "1"]), record("no passage", []), record("who", ["1"], "psg_id")]
+    (tmp_path / "train.json").write_text(json.dumps(records))
     (tmp_path / "test.qa.csv").write_text(TEST)
     (tmp_path / "test.qrels").write_text("1 0 1 1\n0 0 2 1\n")
     splits = {
@@ -49,9 +46,8 @@ def test_questions_may_have_their_passages_in_another_file(recipe, tmp_path):
     (tmp_path / "all.csv").write_text("who\t['a']\nno one\t['b']\nwhich year\t['c']\nwho\t['d']\n")
     train = {"questions": tmp_path / "all.csv", "positives": tmp_path / "train.json"}
     settings = {**recipe, "splits": {**recipe["splits"], "train": train}}
-    (tmp_path / "train.json").write_text(
-        json.dumps([record("which  year", ["2", "1"]), record("who", ["1"])])
-    )
+    records = [record("which  year", ["2", "1"]), record("who", ["1"])]
+    (tmp_path / "train.json").write_text(json.dumps(records))
     kept = Dpr.model_validate({**settings, "keep_unjudged": ["train"]}).read().split("train")
     assert list(kept.queries.columns["text"]) == ["who", "no one", "which year", "who"]
     assert [kept.qrels.relevant(row).tolist() for row in range(4)] == [[0], [], [1, 0], [0]]

@@ -10,9 +10,8 @@ def test_equal_texts_ignoring_whitespace_and_case():
     rows = [[2, 3, 6, PADDING], [6, 0, 2, 7], [5, 7, 1, 2]]
     found = candidates_of([[0], [1, 7], [4]], rows, documents=DOCUMENTS)
     expected = [[True, False, False], [True, False, False, True], [True, False, False, False]]
-    assert [
-        line[: len(e)].tolist() for line, e in zip(Duplicates().mask(found), expected, strict=True)
-    ] == expected
+    masks = zip(Duplicates().mask(found), expected, strict=True)
+    assert [mask[: len(each)].tolist() for mask, each in masks] == expected
 
 
 def test_candidate_queries_are_compared_with_queries():

@@ -34,9 +34,8 @@ def model(tiny_bert, tmp_path_factory) -> str:
     """
     folder = tmp_path_factory.mktemp("rag")
     words = ["<s>", "<pad>", "</s>", "<unk>", "/", "//", *PASSAGE_WORDS, "which"]
-    tokenizer = Tokenizer(
-        models.WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>")
-    )
+    vocabulary = {word: place for place, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
@@ -75,9 +74,8 @@ def model(tiny_bert, tmp_path_factory) -> str:
 @lru_cache
 def loaded(folder: str):
     config = RagConfig.from_pretrained(folder)
-    return RagTokenForGeneration.from_pretrained(folder).eval(), RagTokenizer.from_pretrained(
-        folder, config=config
-    )
+    tokenizer = RagTokenizer.from_pretrained(folder, config=config)
+    return RagTokenForGeneration.from_pretrained(folder).eval(), tokenizer
 
 
 @torch.inference_mode()
