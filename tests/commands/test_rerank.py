@@ -47,10 +47,9 @@ def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encode
         written = read_run(tmp_path / "out" / f"first-{depth}.trec")
         for query, found in hits.items():
             slowly = sorted(found[:depth], key=lambda d: (score(query, d), d), reverse=True)
-            ours = sorted(
-                list(written[query])[:depth], key=lambda d: (round(written[query][d], 4), d), reverse=True
-            )
-            assert ours == slowly and list(written[query])[depth:] == found[depth:]
+            given = written[query]
+            ours = sorted(list(given)[:depth], key=lambda d: (round(given[d], 4), d), reverse=True)
+            assert ours == slowly and list(given)[depth:] == found[depth:]
     assert json.loads((tmp_path / "out" / "about.json").read_text())["depths"] == [5, 20]
 
 
@@ -66,9 +65,8 @@ def test_what_it_is_asked_to_tell_is_checked_before_a_model_is_loaded(
     small_recipe, tmp_path, flags, error, message
 ):
     recipe = small_recipe({"only": ONE_STEP}, cache=str(tmp_path / "cache"))
-    run = make_finished_run(
-        tmp_path / "run", recipe, {"test": ""}, {"run.test.trec": "test-0 Q0 red-apple 1 1 t\n"}
-    )
+    ranking = {"run.test.trec": "test-0 Q0 red-apple 1 1 t\n"}
+    run = make_finished_run(tmp_path / "run", recipe, {"test": ""}, ranking)
     asked = f"{run.folder} --model none/such --first 1 --output {tmp_path / 'out'}".split()
     with pytest.raises(error, match=message):
         rerank.main([*asked, *flags])

@@ -49,15 +49,12 @@ def folders(found: dict, parent: str) -> list[str]:
 
 def outcome(folder: Path) -> dict:
     measures = json.loads((folder / "measures.json").read_text())
+    decisions = read_json_lines(folder / "decisions.jsonl")
+    evaluations = (folder / "evaluations").glob("*.json")
     return {
         "rows": [without_times(row) for row in measures["rows"]],
         "metrics": [without_times(record) for record in read_json_lines(folder / "metrics.jsonl")],
-        "decisions": [
-            record for record in read_json_lines(folder / "decisions.jsonl") if record["event"] != "resume"
-        ],
-        "evaluations": {
-            path.name: json.loads(path.read_text())["value"]
-            for path in (folder / "evaluations").glob("*.json")
-        },
+        "decisions": [record for record in decisions if record["event"] != "resume"],
+        "evaluations": {path.name: json.loads(path.read_text())["value"] for path in evaluations},
         "files": files(folder),
     }

@@ -54,9 +54,8 @@ def test_the_second_episode_is_mined_with_the_result_of_the_first_and_starts_ane
 
 
 def test_its_pool_is_a_new_one_and_the_former_one_whole_with_its_origins(undisturbed):
-    former, pool = (
-        NegativeTable.load(undisturbed / "negatives" / f"{name}-00000000" / "query.0") for name in POOLS
-    )
+    tables = (undisturbed / "negatives" / f"{name}-00000000" / "query.0" for name in POOLS)
+    former, pool = map(NegativeTable.load, tables)
     for own, taken in zip(former.candidates.tolist(), pool.candidates.tolist(), strict=True):
         assert taken[6:] == own and PADDING not in taken and len(taken) == 12
     new, old = (

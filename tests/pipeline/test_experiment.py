@@ -177,9 +177,8 @@ def test_a_signal_saves_the_step_reached_and_the_printed_command_continues_there
     done = server.wait(pid)
     assert done["code"] == 130 and state(folder)["where"] == "stage ance, step 7"
     assert (folder / "checkpoints" / "ance-00000007" / "training.safetensors").exists()
-    [command] = [
-        line.partition("continue with: ")[2] for line in done["stderr"].splitlines() if "continue" in line
-    ]
+    told = [line for line in done["stderr"].splitlines() if "continue" in line]
+    [command] = [line.partition("continue with: ")[2] for line in told]
     program, name, *arguments = shlex.split(command)
     assert (program, name) == ("pyserini-ance", "train")
     done = server.run("train", arguments, fault="kill_in_step", stage="10", step=6)

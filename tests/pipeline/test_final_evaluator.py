@@ -24,11 +24,9 @@ STAGES = {"a": ONE_STEP}
 
 @pytest.fixture(params=["torch", "faiss"])
 def recipe(request, small_recipe, tmp_path) -> Recipe:
-    (tmp_path / "first.trec").write_text(
-        "".join(
-            f"test-{n} Q0 {colour}-horse 1 1.0 t\n" for n in range(5) for colour in ("gray", "red", "pink")
-        )
-    )
+    ranked = [(n, colour) for n in range(5) for colour in ("gray", "red", "pink")]
+    lines = (f"test-{n} Q0 {colour}-horse 1 1.0 t\n" for n, colour in ranked)
+    (tmp_path / "first.trec").write_text("".join(lines))
     rerank = {"test": str(tmp_path / "first.trec")}
     test = {"hits": 20, "measures": ["RR@10", "R@20", "nDCG@3"], "rerank": rerank}
     return small_recipe(
@@ -187,9 +185,8 @@ def test_candidates_are_reranked_by_the_same_scores(small_recipe, tmp_path, pass
 
 def test_questions_with_answers_alone_are_measured_by_what_passages_hold(asked_recipe, tmp_path):
     """`Stone` is in passages 0, 3, 6, 9; another order of three passages is measured alike."""
-    (tmp_path / "first.trec").write_text(
-        "0 Q0 p5 1 2.0 t\n1 Q0 p1 1 2.0 t\n1 Q0 p3 2 1.0 t\n2 Q0 p0 1 2.0 t\n"
-    )
+    lines = ["0 Q0 p5 1 2.0 t", "1 Q0 p1 1 2.0 t", "1 Q0 p3 2 1.0 t", "2 Q0 p0 1 2.0 t"]
+    (tmp_path / "first.trec").write_text("\n".join(lines))
     measures, rerank = ["Success@1", "Success@4", "Success@12"], {"test": str(tmp_path / "first.trec")}
     recipe = asked_recipe(STAGES, {"hits": 12, "measures": measures, "rerank": rerank})
     run = RunDir(tmp_path / "run")
@@ -223,9 +220,8 @@ def test_a_row_comes_again_for_each_index(run_processes, small_recipe, tmp_path)
     for records, name in zip(ends[0], ("untrained", "a"), strict=True):
         assert [record["row"] for record in records] == [f"{name}+Flat", f"{name}+IVF1,PQ4x4", name]
         assert all(set(recipe.final_evaluation.measures) <= set(record) for record in records)
-        flat, _, own = (
-            [record[measure] for measure in recipe.final_evaluation.measures] for record in records
-        )
+        measures = recipe.final_evaluation.measures
+        flat, _, own = ([record[measure] for measure in measures] for record in records)
         assert flat == own
         run = RunDir(tmp_path).run_files
         rankings = [read_run(run / f"{record['row']}.test.trec") for record in records]

@@ -71,11 +71,8 @@ def test_a_grid_continues_after_kills_of_itself_and_of_its_runs(server, recipe, 
     last = json.loads((folder / LONG / "measures.json").read_text())["rows"][-1]
     assert (long["steps"], long.get("learning_rate"), long["RR@10"]) == ("3", None, last["RR@10"])
     assert 0 < short["dev best"] <= 1 and short["seconds"] >= 0
-    assert (diverging["learning_rate"], diverging["status"], diverging.get("RR@10")) == (
-        "1e+38",
-        "failed",
-        None,
-    )
+    assert (diverging["learning_rate"], diverging["status"]) == ("1e+38", "failed")
+    assert diverging.get("RR@10") is None
     assert (folder / "grid.md").read_text().strip() == done["stdout"].strip()
 
 
@@ -86,9 +83,8 @@ def runs_of(recipe: Path, *grid: str) -> GridRuns:
 def test_recipes_of_a_grid_start_from_runs_of_the_grid(server, small_recipe, tmp_path):
     warm, cold = tmp_path / "warm.yaml", tmp_path / "cold.yaml"
     warm.write_text(dump(small_recipe({"a": STAGE})))
-    cold.write_text(
-        dump(small_recipe({"b": {**STAGE, "init_from": {"recipe": str(warm)}, "evaluate": None}}))
-    )
+    cold_stage = {**STAGE, "init_from": {"recipe": str(warm)}, "evaluate": None}
+    cold.write_text(dump(small_recipe({"b": cold_stage})))
     given = ["threads=1", "--output", str(tmp_path / "runs"), "--grid", "seed=1,2"]
     refused = server.run("train", [*given, f"recipe={cold},{warm}"])
     assert (
@@ -130,9 +126,8 @@ def test_jobs_share_the_cores_end_with_a_killed_command_and_go_on(server, small_
 def make_run(run: RunDir, recipe: Recipe) -> None:
     run.create(dump(recipe), overwrite=True)
     row = {"row": "a", "RR@10": 0.5, "train seconds": 1.0}
-    run.measures.write_text(
-        json.dumps({"recipe": "small", "config_hash": "v", "measures": ["RR@10"], "rows": [row]})
-    )
+    measured = {"recipe": "small", "config_hash": "v", "measures": ["RR@10"], "rows": [row]}
+    run.measures.write_text(json.dumps(measured))
     run.mark("finished", "the end")
 
 

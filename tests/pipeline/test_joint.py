@@ -109,9 +109,8 @@ def test_the_best_checkpoint_has_the_best_mean(undisturbed):
 
 
 def test_negatives_are_mined_for_a_share_of_each_split(undisturbed):
-    tables = [
-        NegativeTable.load(undisturbed / "negatives" / f"ance-{step:08d}" / "query.0") for step in (0, 2)
-    ]
+    folders = [undisturbed / "negatives" / f"ance-{step:08d}" / "query.0" for step in (0, 2)]
+    tables = [NegativeTable.load(folder) for folder in folders]
     assert [table.anchors.tolist() for table in tables] == [[0, 1, *range(4, 9)], [2, 3, *range(9, 15)]]
     static = NegativeTable.load(undisturbed / "negatives" / "ance-00000000" / "query.1")
     ids = read_collection(load(undisturbed / "recipe.yaml").recipe).documents.ids

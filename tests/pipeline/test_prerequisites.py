@@ -82,9 +82,7 @@ def test_without_prerequisites_the_command_is_named_and_nothing_is_trained(chain
         lambda: command.main(["last.yaml", "--no-prerequisites"]),
         lambda: pa.train("last.yaml", prerequisites=False),
     ):
-        with pytest.raises(
-            RuntimeError, match=r"holds no run; make it with: pyserini-ance train middle.yaml"
-        ):
+        with pytest.raises(RuntimeError, match="holds no run; make it with: pyserini-ance train middle.yaml"):
             refuse()
     assert not Path("runs").exists()
 

@@ -45,6 +45,5 @@ def test_ltre_encodes_no_document_and_exports_the_start_models_beside_its_querie
     )
     found = read_run(folder / "run.test.trec")
     for query, of_query in zip(queries.ids, scores, strict=True):
-        assert found[query] == pytest.approx(
-            dict(zip(documents.ids, of_query.tolist(), strict=True)), abs=1e-4
-        )
+        expected = dict(zip(documents.ids, of_query.tolist(), strict=True))
+        assert found[query] == pytest.approx(expected, abs=1e-4)

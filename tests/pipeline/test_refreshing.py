@@ -18,9 +18,8 @@ STAGE = make_stage({"kind": "ann", "top_k": 5}, steps=20, refresh={"every_steps"
 
 @pytest.fixture
 def recipe(small_recipe) -> Recipe:
-    return small_recipe(
-        {"a": STAGE}, refresher={"launch": "external", "device": "cpu", "timeout_seconds": 10}
-    )
+    elsewhere = {"launch": "external", "device": "cpu", "timeout_seconds": 10}
+    return small_recipe({"a": STAGE}, refresher=elsewhere)
 
 
 @pytest.fixture

@@ -166,9 +166,8 @@ def test_a_killed_training_continues_to_the_same_weights(run, run_processes, tmp
     assert [path.name for path in kept.iterdir()] == ["checkpoint-8"]
     (kept / "checkpoint-10").mkdir()
     (kept / "checkpoint-10" / "trainer_state.json").write_text("{")
-    assert run_processes(1, train_counted, run.folder, killed, settings, 0, join=False) == [
-        list(range(9, 21))
-    ]
+    steps = run_processes(1, train_counted, run.folder, killed, settings, 0, join=False)
+    assert steps == [list(range(9, 21))]
     assert model_digest(str(killed)) == model_digest(str(whole))
     assert not (tmp_path / ".killed.training").exists()
 

@@ -14,9 +14,8 @@ def test_expected_scores_survive_a_dump(base, write):
 
 def test_figures_are_not_inherited(base, write):
     write("one", "extends: base\nexpect: {dev: {RR@10: 0.3}}")
-    assert load(write("two", "extends: one\nexpect: {test: {AP: 0.2}}")).recipe.expect == {
-        "test": {"AP": 0.2}
-    }
+    two = write("two", "extends: one\nexpect: {test: {AP: 0.2}}")
+    assert load(two).recipe.expect == {"test": {"AP": 0.2}}
     assert load(write("three", "extends: one")).recipe.expect == {}
 
 

@@ -513,9 +513,8 @@ def test_episodes_stop_early_on_the_schedule_of_the_last(name):
 
 def test_standard_and_cyclic_ance_differ_in_the_rate_alone():
     standard, cyclic = (recipe(f"msmarco-passage/ance-{name}").stages for name in ("standard", "cyclic"))
-    assert [stage.lr_schedule.offset_steps for stage in standard.values()] == [
-        10_000 * context for context in range(5)
-    ]
+    offsets = [stage.lr_schedule.offset_steps for stage in standard.values()]
+    assert offsets == [10_000 * context for context in range(5)]
     alike = {
         name: stage.model_copy(
             update={

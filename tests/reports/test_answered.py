@@ -28,9 +28,8 @@ def asked_recipe(small_recipe, tmp_path):
 @pytest.fixture
 def run(asked_recipe, tmp_path):
     recipe = asked_recipe({"only": ONE_STEP}, {"measures": ["Success@1", "Success@3"], "hits": 3})
-    return make_finished_run(
-        tmp_path / "run", recipe, {}, {"run.test.trec": DENSE, "runs/bm25.test.trec": BM25}
-    )
+    rankings = {"run.test.trec": DENSE, "runs/bm25.test.trec": BM25}
+    return make_finished_run(tmp_path / "run", recipe, {}, rankings)
 
 
 def test_a_reranked_one(run, tmp_path):

@@ -27,11 +27,9 @@ def make_grid(folder, runs: dict[tuple[str, str, str], dict[str, float]]) -> Non
         (folder / str(number) / "measures.json").write_text(json.dumps(results))
         settings = {"recipe": recipe, "projection": projection, "indexes": "[HNSW8]", "seed": seed}
         told.append({"run": str(number), **settings, "status": "finished"})
-    (folder / "grid.json").write_text(
-        json.dumps(
-            {"recipe": None, "keys": KEYS, "runs": [*told, {**told[0], "run": "later", "status": "waiting"}]}
-        )
-    )
+    waiting = {**told[0], "run": "later", "status": "waiting"}
+    record = {"recipe": None, "keys": KEYS, "runs": [*told, waiting]}
+    (folder / "grid.json").write_text(json.dumps(record))
 
 
 @pytest.fixture
@@ -147,9 +145,8 @@ def test_runs_of_one_label_are_averaged_and_drawn(tmp_path):
 def test_the_mean_of_runs_of_different_length_is_over_common_steps(tmp_path, caplog):
     """The first stage of one run ends before its second score, by `patience`; both have the next stage."""
     after = [{"event": "step", "stage": "b", "step": 0, "seconds": 2.0}]
-    after += [
-        {"event": "dev", "stage": "b", "step": 1, "checkpoint_step": 1, "measure": "RR@10", "value": 0.6}
-    ]
+    dev = {"event": "dev", "stage": "b", "step": 1, "checkpoint_step": 1}
+    after.append({**dev, "measure": "RR@10", "value": 0.6})
     runs = [("one", write(tmp_path / name, [*RECORDS[:last], *after])) for name, last in (("1", 6), ("2", 9))]
     assert points(mean_curves(runs)["one"]) == [
         ("a", 2, 2, 7.5, 0.4), ("b", 1, 4.5, (10.75 + 14.75) / 2, 0.6)

@@ -53,9 +53,8 @@ def test_a_stage_that_neither_mines_nor_measures_has_no_refresh_seconds(log):
 
 
 def test_refresh_seconds_include_frozen_documents(log):
-    log.metric(
-        "documents", stage="ance", step=0, parts={"load": 0.25, "encode_documents": 30.0, "build": 4.5}
-    )
+    parts = {"load": 0.25, "encode_documents": 30.0, "build": 4.5}
+    log.metric("documents", stage="ance", step=0, parts=parts)
     assert log.stage_seconds("ance") == {"train seconds": 2.0, "refresh seconds": 54.8}
     assert log.seconds_spent("ance") == {"step": 2.0, "refresh": 20.0, "documents": 34.75}
     assert log.stage_seconds("warm") == {"train seconds": 2.0, "refresh seconds": 20.0}

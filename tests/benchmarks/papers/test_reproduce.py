@@ -100,9 +100,8 @@ def _write_grid(folder: Path) -> None:
 def test_a_command_gives_rows(command, names, tmp_path, capsys):
     name, *words = shlex.split(command)
     replace = {**names, "OUT": str(tmp_path / "out")}
-    words = [
-        re.sub(r"\b[A-Z]+\b(?=$|[/:])", lambda word: replace.get(word[0], word[0]), each) for each in words
-    ]
+    in_capitals = re.compile(r"\b[A-Z]+\b(?=$|[/:])")
+    words = [in_capitals.sub(lambda word: replace.get(word[0], word[0]), each) for each in words]
     if "forgetting" in words or "--forgetting" in words:
         words = [each.replace(names["RUN"], names["OTHER"]) for each in words]
     if name == "answer":

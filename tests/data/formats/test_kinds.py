@@ -351,7 +351,6 @@ def test_a_folder_is_read_in_the_order_of_its_paths_and_fields_are_lines_or_keys
         ["u", "", "C"],
     ]
     settings["fields"] = ["url", "a", "b", "c", "text"]
-    with pytest.raises(
-        ValueError, match=r"contents of 3 lines: .*; expected a line each for url, a, b, c, te"
-    ):
+    message = "contents of 3 lines: .*; expected a line each for url, a, b, c, text"
+    with pytest.raises(ValueError, match=message):
         component_class("data", "pyserini_jsonl").model_validate(settings).read()

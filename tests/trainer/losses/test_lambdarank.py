@@ -59,9 +59,8 @@ def random_case(grades: int, seed: int):
 )
 def test_weights_are_what_a_swap_changes(measure, grades, cutoff):
     case = random_case(grades, seed=grades)
-    expected = [
-        slow_lambdarank(measure, cutoff, *row) for row in zip(*(part.tolist() for part in case), strict=True)
-    ]
+    rows = zip(*(part.tolist() for part in case), strict=True)
+    expected = [slow_lambdarank(measure, cutoff, *row) for row in rows]
     found = LambdaRank(measure=measure, cutoff=cutoff)(*case)
     assert found.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-7) and max(expected) > 0.01
 
@@ -118,9 +117,8 @@ def test_sum_rr_is_the_loss_of_adore():
     scores, labels, mask = random_case(1, seed=7)
     labels[:, -1], mask[:] = 0.0, True
     expected = [slow_adore(*row, cutoff=5) for row in zip(scores.tolist(), labels.tolist(), strict=True)]
-    assert LambdaRank(measure="adore_rr", cutoff=5)(scores, labels, mask).tolist() == pytest.approx(
-        expected, rel=1e-5
-    )
+    found = LambdaRank(measure="adore_rr", cutoff=5)(scores, labels, mask)
+    assert found.tolist() == pytest.approx(expected, rel=1e-5)
 
 
 def test_ranks():
