@@ -146,6 +146,15 @@ def base(tmp_path) -> Path:
     return tmp_path / "base.yaml"
 
 
+@pytest.fixture
+def runs(base, tmp_path) -> list[str]:
+    """Two finished runs, in the folders `one` and `two`."""
+    from helpers.finished_run import finished
+
+    rows = {"only": 0.5}
+    return [str(finished(tmp_path / name, base, rows, name=f"set/{name}")) for name in ("one", "two")]
+
+
 @pytest.fixture(scope="session")
 def small_recipe(tiny_bert, tmp_path_factory):
     """Make recipes, of the stages given, over the small collection with `tiny_bert`."""

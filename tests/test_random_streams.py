@@ -16,12 +16,8 @@ SPLITS = range(5)
 # The numbers of every purpose, as its caller counts them. Steps and epochs have the same range.
 STUDIES = ["distances", "distances: documents", "forgetting", "gradient-norms", "gradient-norms: negatives"]
 STUDIES += ["negative-overlap", "negative-swing", "positive-neighbors", "t-sne", "training-retrieval"]
-ONCE = [
-    "dev sample",
-    "index training vectors",
-    "teacher training lists",
-    *(f"study {name}" for name in STUDIES),
-]
+STUDY_STREAMS = [f"study {name}" for name in STUDIES]
+ONCE = ["dev sample", "index training vectors", "teacher training lists", *STUDY_STREAMS]
 NUMBERS = {
     **{purpose: [()] for purpose in ONCE},
     "queries": [*itertools.product(STAGES, STEPS)],

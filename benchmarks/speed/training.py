@@ -1,7 +1,6 @@
 """Benchmark `train`: optimizer steps.
 
-Queries with one positive and one random negative each, and in-batch negatives, on documentation
-strings of transformers. A round is a number of steps.
+Queries with one positive and one random negative each, and in-batch negatives. A round is a number of steps.
 """
 
 import json
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from benchmarks.speed.encoding import MODEL, PACKAGE, write_inputs
+from benchmarks.speed.encoding import MODEL, write_inputs
 from benchmarks.speed.rounds import Contender, Contest, Rounds
 from pyserini_ance.data.formats.docstrings import package_docstrings
 from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
@@ -30,9 +29,9 @@ class LastRound(Exception):
 def train(options: Mapping[str, Any], folder: Path) -> Contest:
     """`options["steps"]` steps of `options["batch"]` queries, texts cut at `options["length_tokens"]`."""
     write_inputs(options, folder, "query", 1)
-    (folder / TRIPLES).write_text(json.dumps(_triples()), encoding="utf-8")  # reading all sources takes 7 s
+    (folder / TRIPLES).write_text(json.dumps(_triples(options["package"])), encoding="utf-8")
     settings = {key: options[key] for key in ("steps", "batch", "length_tokens")}
-    own = {**settings, "encoder": options["encoder"], "threads": options["threads"]}
+    own = settings | {key: options[key] for key in ("encoder", "package", "threads")}
     peer = ("sentence_transformers", "accelerate")
     contenders = [
         Contender("ours fp32", ours, {"precision": "fp32", **own}),
@@ -56,6 +55,7 @@ def ours(
     rounds: Rounds,
     folder: Path,
     encoder: str,
+    package: str,
     steps: int,
     batch: int,
     length_tokens: int,
@@ -83,7 +83,7 @@ def ours(
         "evaluate": None,
     }
     recipe = {
-        "data": {"kind": "docstrings", "packages": [PACKAGE]},
+        "data": {"kind": "docstrings", "packages": [package]},
         "encoder": {
             "model": encoder,
             "pooling": "mean",
@@ -198,8 +198,8 @@ def plain(rounds: Rounds, folder: Path, steps: int, batch: int, length_tokens: i
         rounds.output = np.array(losses)
 
 
-def _triples() -> list[dict[str, str]]:
-    strings, rng = list(package_docstrings(PACKAGE)), np.random.default_rng(0)
+def _triples(package: str) -> list[dict[str, str]]:
+    strings, rng = list(package_docstrings(package)), np.random.default_rng(0)
     others = rng.integers(len(strings), size=len(strings)).tolist()
     return [
         {"anchor": string.sentence, "positive": string.rest, "negative": strings[other].rest}

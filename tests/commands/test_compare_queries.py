@@ -48,11 +48,7 @@ def test_a_row_of_a_run_and_an_unfinished_run(make_run, tmp_path, capsys):
         (["good", "good:bm52"], ValueError, r"no ranking of split 'test' .*; rows that have one: bm25"),
         (["good", "good:bm25", "--split", "dev"], ValueError, r"final_evaluation.split=\[test,dev\]"),
         (["goood", "good"], FileNotFoundError, r"no such folder \(did you mean 'good'\?\)"),
-        (
-            ["good", "other"],
-            ValueError,
-            "other was evaluated on other queries or judgments of split 'test' than g",
-        ),
+        (["good", "other"], ValueError, "other was evaluated on other queries or judgments of split 'test'"),
         (["good", "good"], SystemExit, "2"),
     ],
 )

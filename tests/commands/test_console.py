@@ -18,11 +18,7 @@ def _raise(error: BaseException):
     [
         (lambda: 1, 1, ""),
         (lambda: _raise(ValueError("steps is -1")), 1, "error: steps is -1\n"),
-        (
-            lambda: _raise(FileNotFoundError(2, "No such file", "a.txt")),
-            1,
-            "error: no file or folder a.txt (",
-        ),
+        (lambda: _raise(FileNotFoundError(2, "gone", "a.txt")), 1, "error: no file or folder a.txt ("),
         (lambda: _raise(RuntimeError()), 1, "error: RuntimeError\n"),
         (lambda: _raise(KeyboardInterrupt()), 130, "interrupted\n"),
     ],

@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
 import pytest
+from helpers.processes import CommandServer
 from helpers.waiting import until
 
 from pyserini_ance.commands.encode import main
@@ -22,20 +22,6 @@ READ_INDEX = (
     "import faiss, numpy, sys; i = faiss.read_index(sys.argv[1]); numpy.save(sys.argv[2], "
     "i.reconstruct_n(0, i.ntotal))"
 )
-WRITES_SLOWLY = """
-import time
-from pyserini_ance.commands.encode import main
-from pyserini_ance.pyserini_bridge import vector_files
-
-blocks = vector_files._blocks
-
-def slowly(*rows):
-    yield from blocks(*rows)
-    time.sleep(300)
-
-vector_files._blocks = slowly
-main()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +91,10 @@ def test_a_shard_that_is_killed_is_not_there_and_is_made_by_the_next_call(encode
     corpus.write_text(CORPUS_LINES)
     flags = ["--corpus", corpus, "--encoder", encoder, "--format", format, "--shard", "1/2"]
     flags = [str(flag) for flag in [*flags, "--output", output / "1"]]
-    process = subprocess.Popen([sys.executable, "-c", WRITES_SLOWLY, *flags])
-    until(lambda: list(output.glob(glob)), seconds=200)
-    process.kill()
-    assert process.wait() == -9
+    with CommandServer() as server:
+        pid = server.start("encode", flags, fault="endless_vector_files")
+        until(lambda: list(output.glob(glob)), seconds=200)
+        assert server.kill(pid)["code"] == -9
     assert not (output / "1").exists()
     main(flags)
     assert [path.name for path in output.iterdir()] == ["1"]

@@ -96,10 +96,7 @@ def test_malformed_input_is_an_error(read, name, text, message):
 
 @pytest.mark.parametrize(
     ("name", "text", "positives"),
-    [
-        ("run", "1 Q0 9 1 3 t\n1 Q0 7 2 2 t\n1 Q0 8 3 1 t\n", [2.0, np.nan]),
-        ("top1000.dev", TOP, [-2.0, -1.0]),
-    ],
+    [("run", "1 Q0 9 1 3 t\n1 Q0 7 2 2 t\n1 Q0 8 3 1 t\n", [2.0, np.nan]), ("top1000", TOP, [-2.0, -1.0])],
 )
 def test_scores_of_positives_are_known_beyond_the_top_k(tmp_path, name, text, positives):
     """Document 7 is relevant to query 1, and document 8 to query 2."""

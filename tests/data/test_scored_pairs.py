@@ -25,11 +25,8 @@ def scores_of(path, queries, collection) -> dict[tuple[int, int], float]:
     scored = read_scored_pairs(path, queries, collection)
     pairs = np.array([(q, d) for q in range(len(queries.queries)) for d in range(len(collection.documents))])
     found = scored.of(*pairs.T)
-    return {
-        tuple(pair): score
-        for pair, score in zip(pairs.tolist(), found.tolist(), strict=True)
-        if score == score
-    }
+    scores = zip(map(tuple, pairs.tolist()), found.tolist(), strict=True)
+    return {pair: score for pair, score in scores if score == score}
 
 
 def test_a_run_in_any_order(tmp_path):
@@ -37,11 +34,8 @@ def test_a_run_in_any_order(tmp_path):
     path.write_text(
         "q1 Q0 d2 1 5 t\nq0 Q0 d0 1 -2.5 t\nq1 Q0 d0 2 4 t\nq9 Q0 n 1 4 t\nq1 Q0 d2 3 5 t\nq0 Q0 void 1 5 t\n"
     )
-    assert scores_of(path, split("q0", "q1"), documents("d0", "d1", "d2")) == {
-        (0, 0): -2.5,
-        (1, 0): 4.0,
-        (1, 2): 5.0,
-    }
+    expected = {(0, 0): -2.5, (1, 0): 4.0, (1, 2): 5.0}
+    assert scores_of(path, split("q0", "q1"), documents("d0", "d1", "d2")) == expected
 
 
 def test_tevatron_lists_a_score_with_each_passage(tmp_path):

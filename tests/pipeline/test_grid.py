@@ -184,10 +184,7 @@ def test_runs_of_another_grid_and_combinations_that_do_not_fit_are_refused_befor
             replace(runs_of(recipe, "seed=1,2"), overrides=["seed=5"]),
             "seed: both a key of the --grid, whose values count, and an override; remove",
         ),
-        (
-            replace(runs_of(recipe, "seed=1,2"), folder=tmp_path / "run"),
-            "run holds a run; pass another --output",
-        ),
+        (replace(runs_of(recipe, "seed=1,2"), folder=tmp_path / "run"), "run holds a run; pass another --o"),
     ):
         with pytest.raises((ValueError, FileExistsError)) as error:
             runs.check()

@@ -43,10 +43,8 @@ def test_requests_are_served_and_the_lock_records_the_end(recipe, run):
     assert refresh(recipe, run.folder).startswith("no training for 10 seconds (process ")
     generation = open_generation(run.generation("a", 4), {"weights": checkpoint.weights})
     assert generation.tables["query", 0].candidates.shape == (15, 5)
-    assert (run.refresher.read()["status"], run.refresher.read()["where"]) == (
-        "finished",
-        "waiting for requests",
-    )
+    found = run.refresher.read()
+    assert (found["status"], found["where"]) == ("finished", "waiting for requests")
 
 
 def test_a_run_that_has_not_started_is_waited_for(recipe, tmp_path, clock):

@@ -72,11 +72,8 @@ def test_the_table_and_what_to_type_next(written):
         "search with it:\n"
         "  search --index i"
     )
-    assert (record["recipe"], record["measures"], record["memory_bytes"]) == (
-        "demo/ance",
-        ["RR@10"],
-        {"process": 7},
-    )
+    assert (record["recipe"], record["measures"]) == ("demo/ance", ["RR@10"])
+    assert record["memory_bytes"] == {"process": 7}
     assert record["config_hash"] == written()[1]["config_hash"] and "warnings" not in record
 
 

@@ -27,10 +27,8 @@ FEW = {
     "steps": 3,
     "learning_rate": 1e-3,
 }
-TEACHERS = {
-    "first": {"after": "warm", **FEW},
-    "second": {"after": "taught", "init_from": "teachers.first", **FEW},
-}
+TEACHERS = {"first": {"after": "warm", **FEW}, "second": {"after": "taught", **FEW}}
+TEACHERS["second"]["init_from"] = "teachers.first"
 WARM = make_stage(steps=3, terms={"query": {"in_batch_negatives": True}})
 
 
@@ -81,10 +79,8 @@ def test_retriever_and_cross_encoder_take_turns(run, tmp_path):
         assert all(table.counts.min() > 0 for table in generation.tables.values())
         about = read_json(run.teacher(name) / ABOUT)
         assert (about["start"], about["generations"]) == (start, {f"{name}-00000000": generation.weights})
-        assert (about["settings"]["length_tokens"], about["settings"]["seed"]) == (
-            24 + 32,
-            run.read_recipe().seed,
-        )
+        settings = about["settings"]
+        assert (settings["length_tokens"], settings["seed"]) == (24 + 32, run.read_recipe().seed)
         digests[name] = model_digest(str(run.teacher(name)))
     assert digests["first"] != digests["second"]
     for stage, name in (("taught", "first"), ("again", "second")):

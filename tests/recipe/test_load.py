@@ -185,11 +185,7 @@ def test_null_removes_an_inherited_stage_which_may_be_written_anew(two_stages, w
         ("{splits: {test: t, dev: null}}", [], {"train": "qrels/train.tsv", "test": "t"}),
         ("{}", ["data.splits={dev: d}"], {"dev": "d"}),
         ("{}", ["data.splits.dev=d"], {"train": "qrels/train.tsv", "dev": "d", "test": "qrels/test.tsv"}),
-        (
-            "{splits: {train: a, dev: b}}",
-            ["data.splits.dev=null", "data.splits.m=d"],
-            {"train": "a", "m": "d"},
-        ),
+        ("{splits: {train: a, dev: b}}", ["data.splits.dev=null", "data.splits.m=d"], dict(train="a", m="d")),
     ],
 )
 def test_null_removes_a_split_that_is_inherited_or_the_kinds_default(base, write, data, overrides, splits):

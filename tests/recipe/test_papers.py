@@ -122,6 +122,7 @@ OPENQA_TELE = every(
     lengths(32, 156),
     "encoder.tied=false",
 )
+OF_15, WITHOUT_REPEATS = drawn("num_negatives=15 sources.0.top_k=60"), drawn("duplicates=drop")
 COCONDENSER = every("encoder.model=Luyu/co-condenser-marco", lengths(32, 128))
 FROM_COCONDENSER = every(COCONDENSER, of("epi-3", f"steps={3 * 502_939 // 8}"))
 BOTH = drawn("sources.0.kind=ann sources.1.kind=lookahead sources.0.top_k=200 sources.1.top_k=200")
@@ -261,12 +262,7 @@ MSMARCO_PASSAGE = {
         for n in (6, 12, 24, 48, 96)
     },
     "ance-tele": [TELE, FROM_COCONDENSER],
-    "ance-tele-reference": [
-        TELE,
-        FROM_COCONDENSER,
-        CODE,
-        of("epi-1", drawn("num_negatives=15 sources.0.top_k=60")),
-    ],
+    "ance-tele-reference": [TELE, FROM_COCONDENSER, CODE, of("epi-1", OF_15)],
     "tele-query": [FROM_COCONDENSER, of("epi-1", ANN, OF_31), of("epi-3", ANN, OF_31)],
     "tele-momentum": [
         FROM_COCONDENSER,
@@ -275,11 +271,7 @@ MSMARCO_PASSAGE = {
     ],
     "tele-lookahead": [FROM_COCONDENSER, of("epi-1", LOOKAHEAD), of("epi-3", LOOKAHEAD)],
     "tele-continue": [TELE, of("epi-2", "refresh.initial_model=current"), of("epi-3", "init_from=previous")],
-    "tele-without-repeats": [
-        TELE,
-        of("epi-1", drawn("duplicates=drop")),
-        of("epi-3", drawn("duplicates=drop")),
-    ],
+    "tele-without-repeats": [TELE, of("epi-1", WITHOUT_REPEATS), of("epi-3", WITHOUT_REPEATS)],
     "tele-bm25": [
         FROM_COCONDENSER,
         of("epi-1", OF_31, drawn("sources.0.sources.2.kind=bm25")),
@@ -451,13 +443,14 @@ def test_overrides_in_comments_load_and_change_the_recipe(path, settings):
     assert "encoder.model=" not in settings or not changed.external_starts
 
 
-TAUGHT = [name for name in shipped() if any(TRAINED in need for need in recipe(name).training_needs)]
+@pytest.fixture(scope="module")
+def taught() -> list[Recipe]:
+    """Shipped recipes that train cross-encoders."""
+    recipes = (recipe(name) for name in shipped())
+    return [each for each in recipes if any(TRAINED in need for need in each.training_needs)]
 
 
-@pytest.mark.parametrize("name", TAUGHT)
-def test_a_cross_encoder_learns_from_the_retriever_that_it_teaches_next(name):
-    """It reads as deep as the stage that it teaches, which starts from, or mines with, the same weights."""
-    whole = recipe(name)
+def check_turns(whole: Recipe) -> None:
     stages, taught = list(whole.stages), []
     for stage_name, stage in whole.stages.items():
         for teacher in stage.teachers.values():
@@ -475,10 +468,15 @@ def test_a_cross_encoder_learns_from_the_retriever_that_it_teaches_next(name):
         assert whole.teachers[teacher.init_from.removeprefix(TRAINED)] is former
 
 
-def test_rocketqas_thresholds_are_logits_of_the_class_weighted_cross_encoder():
+def test_a_cross_encoder_learns_from_the_retriever_that_it_teaches_next(taught):
+    """It reads as deep as the stage that it teaches, which starts from, or mines with, the same weights."""
+    for whole in taught:
+        check_turns(whole)
+
+
+def test_rocketqas_thresholds_are_logits_of_the_class_weighted_cross_encoder(taught):
     found = set()
-    for name in TAUGHT:
-        whole = recipe(name)
+    for whole in taught:
         sources = [one for stage in whole.stages.values() for one in stage.components]
         for rule in [rule for source in sources for rule in getattr(source, "filters", ()) if rule.needs]:
             trained = whole.teachers[rule.teacher.model.removeprefix(TRAINED)]

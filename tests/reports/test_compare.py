@@ -104,10 +104,8 @@ def test_a_repeated_seed_counts_once(make_run, caplog, value, overrides, counts)
 
 def test_runs_that_start_from_other_seeds_are_no_repetition(make_run, caplog):
     starts = [make_run("warm", 0.1), make_run("warm-43", 0.1, "seed=43")]
-    runs = [
-        make_run(f"from-{run.name}", 0.4, f"stages.only.init_from={{folder: {run}, stage: only}}")
-        for run in starts
-    ]
+    changes = [f"stages.only.init_from={{folder: {run}, stage: only}}" for run in starts]
+    runs = [make_run(f"from-{run.name}", 0.4, change) for run, change in zip(starts, changes)]
     assert names(read_distinct(runs)) == [str(run) for run in runs] and not caplog.messages
 
 
@@ -138,10 +136,8 @@ def test_a_legend_says_what_variants_differ_in(make_run):
 
 def test_a_grids_folder_selects_its_finished_runs(tmp_path, caplog):
     assert runs_in([tmp_path]) == [tmp_path]
-    runs = [
-        {"run": name, "status": status}
-        for name, status in (("a", "finished"), ("b", "failed"), ("c", "waiting"))
-    ]
+    statuses = {"a": "finished", "b": "failed", "c": "waiting"}
+    runs = [{"run": name, "status": status} for name, status in statuses.items()]
     (tmp_path / "grid.json").write_text(json.dumps({"runs": runs}))
     (tmp_path / "fused.trec").touch()  # a shell's `runs/*` names files too
     listed = [tmp_path, tmp_path / "fused.trec", tmp_path / "b", tmp_path / "a"]

@@ -114,18 +114,12 @@ OTHER_QUERIES = r"stage ance has refresh\.query_chunks, .* or min_candidates, .*
     [
         ("stages.ance.refresh.query_chunks=2", OTHER_QUERIES),
         (f"{NEGATIVES}[{{kind: ann, min_candidates: 2}}]", OTHER_QUERIES),
-        (
-            f"{NEGATIVES}[{{kind: ann, top_k: 50}}]",
-            "as few as 50 documents, where 1 of 2 queries have no pos",
-        ),
+        (f"{NEGATIVES}[{{kind: ann, top_k: 50}}]", "as few as 50 documents, where 1 of 2 queries have n"),
         (
             f"{NEGATIVES}[{{kind: mix, weights: [1], top_k: 150, sources: [{{kind: ann, top_k: 60}}]}}]",
             "as few as 60 documents",
         ),
-        (
-            f"{NEGATIVES}[{{kind: ann, top_k: 200, top_k_unit: passage}}]",
-            r"\.0 \(ann\) .* few as 1 documents",
-        ),
+        (f"{NEGATIVES}[{{kind: ann, top_k: 200, top_k_unit: passage}}]", r"\.0 \(ann\) .* as 1 documents"),
     ],
 )
 def test_runs_that_cannot_be_measured_are_refused(make_run, setting, message):

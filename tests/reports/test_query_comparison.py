@@ -9,11 +9,8 @@ DOCUMENTS = Texts(
     ["x", "y", "z"], {"title": ["X", "", "Z"], "text": ["the\n right one", "a wrong one", "w" * 20]}
 )
 QRELS = {query: {"x": 1, "y": 0} for query in "abcde"}
-X_FIRST, X_SECOND, X_THIRD = (
-    {"x": 3.0, "y": 2.0, "z": 1.0},
-    {"y": 3.0, "x": 2.0},
-    {"z": 3.0, "y": 2.0, "x": 1.0},
-)
+X_FIRST, X_SECOND = {"x": 3.0, "y": 2.0, "z": 1.0}, {"y": 3.0, "x": 2.0}
+X_THIRD = {"z": 3.0, "y": 2.0, "x": 1.0}
 FIRST = {"a": X_FIRST, "b": X_FIRST, "c": X_SECOND, "d": X_SECOND, "e": {}}
 SECOND = {"a": X_SECOND, "b": X_THIRD, "c": X_SECOND, "d": X_FIRST, "e": X_FIRST}
 

@@ -31,12 +31,8 @@ def split() -> Split:
 
 def stage(**settings) -> Stage:
     negatives = [{"kind": "random", "num_negatives": 3}, {"kind": "ann", "num_negatives": 2}]
-    base = {
-        "steps": 10,
-        "batch_queries": 4,
-        "optimizer": {"learning_rate": 1.0},
-        "refresh": {"every_steps": 5},
-    }
+    base = {"steps": 10, "batch_queries": 4, "optimizer": {"learning_rate": 1.0}}
+    base["refresh"] = {"every_steps": 5}
     return Stage.model_validate({**base, "terms": {"query": {"negatives": negatives}}, **settings})
 
 
@@ -56,11 +52,8 @@ def anchor_sets(split: Split, tables) -> dict:
 
 
 def rows(batch: Batch) -> tuple:
-    return (
-        batch.queries.tolist(),
-        batch.terms["query"].positives.tolist(),
-        batch.terms["query"].negatives.tolist(),
-    )
+    parts = (batch.queries, batch.terms["query"].positives, batch.terms["query"].negatives)
+    return tuple(part.tolist() for part in parts)
 
 
 @pytest.mark.parametrize("step", [0, 1, 12345])
@@ -219,14 +212,8 @@ ANN = {"negatives": [{"kind": "ann", "filters": [PROMOTE]}]}
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"terms": {"dual": DUAL}, "refresh": None, "positives": "all"},
-            "gives a term with document anchors",
-        ),
-        (
-            {"terms": {"query": ANN, "dual": {**DUAL, "negatives": ["ann"]}}},
-            "`then: promote`, but terms.dual",
-        ),
+        ({"terms": {"dual": DUAL}, "refresh": None, "positives": "all"}, "gives a term with document anch"),
+        ({"terms": {"query": ANN, "dual": {**DUAL, "negatives": ["ann"]}}}, "promote`, but terms.dual"),
     ],
 )
 def test_document_anchors_need_one_positive_and_tables_that_nothing_promotes_to(settings, message):

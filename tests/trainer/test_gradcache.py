@@ -89,12 +89,7 @@ def in_world(world, dropout: float, tied: bool) -> list[list[torch.Tensor]]:
         return gradients(run.towers, lambda: backward_and_sum(make_pass, sides))
 
     single = [replace(side, texts_per_chunk=1) for side in SIDES]
-    return [
-        summed(PlainPass, SIDES),
-        summed(GradCache, SIDES),
-        summed(PlainPass, single),
-        summed(GradCache, single),
-    ]
+    return [summed(make_pass, sides) for sides in (SIDES, single) for make_pass in (PlainPass, GradCache)]
 
 
 @pytest.mark.parametrize("tied", [True, False])

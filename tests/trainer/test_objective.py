@@ -77,10 +77,8 @@ def random_case(seed: int):
     positives = [known[query] + [NONE] * (4 - len(known[query])) for query in queries]
     allowed = [np.setdiff1d(np.arange(-1, 25), known[query]) for query in queries]
     batch = batch_of(queries, positives, [rng.choice(rows, 3) for rows in allowed])  # with repeats, padding
-    generator, counts = (
-        torch.Generator().manual_seed(seed),
-        map(len, map(batch.unique, ("query", "document"))),
-    )
+    generator = torch.Generator().manual_seed(seed)
+    counts = (len(batch.unique(side)) for side in ("query", "document"))
     return batch, qrels_of(*known), *(torch.randn(count, 4, generator=generator) for count in counts)
 
 

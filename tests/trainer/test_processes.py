@@ -49,11 +49,8 @@ def encoder_of(recipe, tied: bool):
 
 def train(world, recipe, tied: bool, kind: str) -> Trained:
     """What the trainer does, with AdamW or SGD."""
-    stage, data, encoder = (
-        recipe.stages["a"],
-        tokenize(recipe, read_collection(recipe)),
-        encoder_of(recipe, tied),
-    )
+    stage, data = recipe.stages["a"], tokenize(recipe, read_collection(recipe))
+    encoder = encoder_of(recipe, tied)
     tokens = recipe.encoding.tokens_per_batch
     runner = BatchEncoder(stage, data, encoder, nullcontext, tokens, (recipe.seed, 0), world)
     parameters = dict(encoder.towers.named_parameters())

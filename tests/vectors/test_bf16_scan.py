@@ -132,11 +132,8 @@ def test_bf16_is_for_many_queries_by_auto_in_documents_that_a_gpu_holds(caplog, 
         ],
         searcher(documents, "torch", "cpu", World()),
     )
-    assert [find.func for find in by_auto] == [
-        search._search_by_bf16,
-        search._search_blocks,
-        search._search_blocks,
-    ]
+    by_blocks = [search._search_blocks] * 2
+    assert [find.func for find in by_auto] == [search._search_by_bf16, *by_blocks]
     caplog.set_level("INFO")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DeviceScan, "__init__", None)

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from helpers.finished_run import finished
 
 from benchmarks.papers.studies.studied_run import StudiedRun, StudySettings
 from pyserini_ance.pipeline import experiment
@@ -39,10 +38,3 @@ def small_run(small_recipe, tmp_path_factory) -> Path:
 @pytest.fixture
 def studied(small_run) -> StudiedRun:
     return StudiedRun("run", small_run, SETTINGS)
-
-
-@pytest.fixture
-def runs(base, tmp_path) -> list[str]:
-    """Two finished runs, in the folders `one` and `two`."""
-    rows = {"only": 0.5}
-    return [str(finished(tmp_path / name, base, rows, name=f"set/{name}")) for name in ("one", "two")]

@@ -38,10 +38,7 @@ rows:
    dev: {RR@10: 0.36}}
 - {method: ance, as: "ANCE, Epi-1", source: paper, interval: only, train: {forgotten: 0.089}}
 """
-RANKINGS = {
-    "bm25": {"q1": ["a", "b", "c"], "q2": ["a", "b"]},
-    "only": {"q1": ["a", "x", "b"], "q2": ["x", "y", "a"]},
-}
+RANKINGS = {"bm25": {"q1": [*"abc"], "q2": [*"ab"]}, "only": {"q1": [*"axb"], "q2": [*"xya"]}}
 QRELS = "q1 0 a 1\nq1 0 b 0\nq2 0 a 1\nq2 0 b 0\nq3 0 a 1\n"
 SYSTEMS, INDEXES = "Systems without a recipe here:", "By the index that searched"
 JUDGED = "Unjudged documents, and documents shared with BM25's ranking"
@@ -254,10 +251,8 @@ def test_answers_of_a_reader(folder, run):
 
 def test_forgetting_by_episode(folder, run):
     """One of four queries ranks worse at the end of the stage than at its start."""
-    mining = (
-        "stages.only.terms.query.negatives=[{kind: ann, top_k: 100}]",
-        "stages.only.refresh={every_steps: 5}",
-    )
+    mined = "stages.only.terms.query.negatives=[{kind: ann, top_k: 100}]"
+    mining = (mined, "stages.only.refresh={every_steps: 5}")
     run.recipe.write_text(dump(load(run.recipe, *mining).recipe))
     about = {"event": "generation", "stage": "only", "tables": {"query.0": {"positives": {}}}}
     generations = {0: [1, 4, 7, 9], 5: [2, 1, 7, 9]}

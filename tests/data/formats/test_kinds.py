@@ -255,71 +255,57 @@ CONTENTS = {"docid": "d9", "contents": "x"}
 PASSAGE = {"docid": "d1", "text": "other"}
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "line", "message"),
-    [
-        ("beir", "corpus.jsonl", '{"id": "d4", "text": "x"}', "line 3: id None; .*'id, text', .*`data.kind`"),
+KEYS = "line 3: a record with the keys .* `text` or `contents`"
+MALFORMED = {  # by kind and file: a line, and what is said of it
+    ("beir", "corpus.jsonl"): [
+        ('{"id": "d4", "text": "x"}', "line 3: id None; .*'id, text', .*`data.kind`"),
+        ('{"_id": "d4", "title": "x", "body": "y"}', NO_TEXT.format("_id, title, body")),
+        ('{"_id": "d4", "title": "x", "text": "", "text": "y"}', "'text' is repeated"),
+        ('{"_id": "d4", "text": ["x"]}', r"line 3: text \['x'\]; expected a string"),
+    ],
+    ("beir", "queries.jsonl"): [('{"_id": "q4", "query": "x"}', NO_TEXT.format("_id, query"))],
+    ("datasets", "queries.jsonl"): [('{"_id": "1", "contents": "x"}', NO_TEXT.format("_id, contents"))],
+    ("dpr", "psgs.tsv"): [
+        ("4\tno title", "line 5: 2 columns in .*; expected 3 columns separated by one tab"),
+        ("id\ttitle\ttext", "line 5: .* is a header; expected the header id TAB text"),
+    ],
+    ("dpr", "test.csv"): [
+        *((f"q\t{one}", "line 4: answers .*; expected a Python list of") for one in LISTS),
+        ('{"question": "q", "answer": "a"}', "line 4: answer 'a'; expected a list of str"),
+    ],
+    ("flagembedding", "train.jsonl"): [
+        (flag(pos="text"), "line 3: pos 'text'; expected a list"),
+        (flag(neg=[{"text": "x"}]), "line 3: neg .*; expected a list"),
+        ('{"question": "x", "pos": ["y"]}', "keys 'question, pos'; .* `query`"),
+        (flag(pos=[" "]), "line 3: document with the text ' ' is empty"),
+    ],
+    ("msmarco_doc", "docs.tsv"): [
+        ("D4\tu\tno body", "line 3: 3 columns in .*; .*: docid, url, title, body"),
+        ("D4\t \t\t", "line 3: document 'D4' is empty; .* url or title or text"),
+    ],
+    ("msmarco_passage", "docs.tsv"): [("8\t ", "line 3: document '8' is .*empty_documents in data.skip")],
+    ("pyserini_jsonl", "corpus.jsonl"): [
+        ('{"contents": "x"}', "line 3: id None; .*id or _id or docid"),
+        ('{"id": "1", "body": "x"}', KEYS),
+        ('{"id": "1", "title": "x"}', KEYS),
+        ('{"id": "1"}', KEYS),
+    ],
+    ("pyserini_jsonl", "topics.jsonl"): [
+        ('{"id": "1", "text": "x"}', "'id, text'; .* under `title`; rename")
+    ],
+    ("tevatron", "train.jsonl"): [
+        (tevatron(positive_passages=[CONTENTS]), NO_TEXT.format("docid, contents")),
+        (tevatron(answers="1984"), "line 3: answers '1984'; expected a list"),
         (
-            "beir",
-            "corpus.jsonl",
-            '{"_id": "d4", "title": "x", "body": "y"}',
-            NO_TEXT.format("_id, title, body"),
-        ),
-        ("beir", "queries.jsonl", '{"_id": "q4", "query": "x"}', NO_TEXT.format("_id, query")),
-        (
-            "beir",
-            "corpus.jsonl",
-            '{"_id": "d4", "title": "x", "text": "", "text": "y"}',
-            "'text' is repeated",
-        ),
-        ("beir", "corpus.jsonl", '{"_id": "d4", "text": ["x"]}', r"line 3: text \['x'\]; expected a string"),
-        (
-            "dpr",
-            "psgs.tsv",
-            "4\tno title",
-            "line 5: 2 columns in .*; expected 3 columns separated by one tab",
-        ),
-        ("dpr", "psgs.tsv", "id\ttitle\ttext", "line 5: .* is a header; expected the header id TAB text"),
-        *(("dpr", "test.csv", f"q\t{one}", "line 4: answers .*; expected a Python list of") for one in LISTS),
-        ("dpr", "test.csv", '{"question": "q", "answer": "a"}', "line 4: answer 'a'; expected a list of str"),
-        ("flagembedding", "train.jsonl", flag(pos="text"), "line 3: pos 'text'; expected a list"),
-        ("flagembedding", "train.jsonl", flag(neg=[{"text": "x"}]), "line 3: neg .*; expected a list"),
-        ("msmarco_doc", "docs.tsv", "D4\tu\tno body", "line 3: 3 columns in .*; .*: docid, url, title, body"),
-        ("msmarco_doc", "docs.tsv", "D4\t \t\t", "line 3: document 'D4' is empty; .* url or title or text"),
-        ("msmarco_passage", "docs.tsv", "8\t ", "line 3: document '8' is .*empty_documents in data.skip"),
-        ("pyserini_jsonl", "corpus.jsonl", '{"contents": "x"}', "line 3: id None; .*id or _id or docid"),
-        *(
-            ("pyserini_jsonl", "corpus.jsonl", text, "line 3: a record with the keys .* `text` or `contents`")
-            for text in ('{"id": "1", "body": "x"}', '{"id": "1", "title": "x"}', '{"id": "1"}')
-        ),
-        (
-            "pyserini_jsonl",
-            "topics.jsonl",
-            '{"id": "1", "text": "x"}',
-            "'id, text'; .* under `title`; rename",
-        ),
-        ("datasets", "queries.jsonl", '{"_id": "1", "contents": "x"}', NO_TEXT.format("_id, contents")),
-        (
-            "flagembedding",
-            "train.jsonl",
-            '{"question": "x", "pos": ["y"]}',
-            "keys 'question, pos'; .* `query`",
-        ),
-        ("flagembedding", "train.jsonl", flag(pos=[" "]), "line 3: document with the text ' ' is empty"),
-        (
-            "tevatron",
-            "train.jsonl",
-            tevatron(positive_passages=[CONTENTS]),
-            NO_TEXT.format("docid, contents"),
-        ),
-        ("tevatron", "train.jsonl", tevatron(answers="1984"), "line 3: answers '1984'; expected a list"),
-        (
-            "tevatron",
-            "train.jsonl",
             tevatron(negative_passages=[PASSAGE]),
             "line 3: passage 'd1' is .*other.*it has another text in .*line 1",
         ),
     ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "line", "message"), [(*of, *each) for of, lines in MALFORMED.items() for each in lines]
 )
 def test_a_line_that_is_malformed_is_named(tmp_path, monkeypatch, name, file, line, message):
     monkeypatch.chdir(tmp_path)

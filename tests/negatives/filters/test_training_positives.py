@@ -6,11 +6,8 @@ from pyserini_ance.negatives.table import PADDING
 
 def test_a_candidate_stays_if_it_is_a_positive_of_any_query():
     found = candidates_of([[0], [1, 2], [49]], [[1, 5, 49], [0, 3, PADDING], [7, 2, 48]])
-    assert TrainingPositives().mask(found).tolist() == [
-        [False, True, False],
-        [False, True, False],
-        [True, False, True],
-    ]
+    expected = [[False, True, False], [False, True, False], [True, False, True]]
+    assert TrainingPositives().mask(found).tolist() == expected
 
 
 def test_of_a_document_every_query_that_has_a_positive_stays():
