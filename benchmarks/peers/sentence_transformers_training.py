@@ -18,7 +18,6 @@ from sentence_transformers import (
     SentenceTransformerTrainingArguments,
 )
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 from sentence_transformers.util import mine_hard_negatives
 from transformers import TrainerCallback
@@ -204,22 +203,13 @@ def _check(recipe: Recipe) -> None:
 
 
 def as_sentence_transformer(encoder: Encoder, folder: Path) -> SentenceTransformer:
-    """The encoder that `save_encoder` wrote to `folder`, as sentence-transformers' own modules.
-
-    Inputs are texts after the templates; `encode_query` and `encode_document` cut them at the lengths of
-    their side.
-    """
-    lengths = {f"{side}_length": encoder.length_tokens(side) for side in ("query", "document")}
+    """The encoder that `save_encoder` wrote to `folder`; inputs are texts after the templates."""
     # On CPUs, eager attention is faster than torch's fused attention, as in our own encoder.
     attention = {"attn_implementation": "eager"} if encoder.device.type == "cpu" else {}
-    transformer = Transformer(
-        str(folder), max_seq_length=max(lengths.values()), model_kwargs=attention, **lengths
-    )
-    pooling = Pooling(transformer.get_embedding_dimension(), encoder.config.pooling)
     card = SentenceTransformerModelCardData(local_files_only=True, generate_widget_examples=False)
-    return SentenceTransformer(
-        modules=[transformer, pooling, Normalize()], device=str(encoder.device), model_card_data=card
-    )
+    settings: dict[str, Any] = {"model_kwargs": attention, "model_card_data": card}
+    without = {"query": "", "document": ""}
+    return SentenceTransformer(str(folder), device=str(encoder.device), prompts=without, **settings)
 
 
 def documents_of(data: PreparedData, encoder: Encoder) -> list[str]:

@@ -13,7 +13,7 @@ from pyserini_ance.recipe.yaml_text import read_yaml
 from pyserini_ance.storage.files import remove, remove_leftovers, write_whole
 from pyserini_ance.storage.role import Role, Status
 
-LAYOUT = 6
+LAYOUT = 7
 RUNS = Path("runs")
 RECIPE = "recipe.yaml"
 TRAINING_RANKS_CUTOFF = 100  # of the ranks in training-queries.positive_ranks.npy
