@@ -12,7 +12,9 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders import released
+from pyserini_ance.encoders.config import at, config_of
 from pyserini_ance.encoders.modules import dense_of, layer_norm_of
 from pyserini_ance.encoders.sentence_transformers_files import modules_of
 from pyserini_ance.encoders.weights import load_weights
@@ -57,18 +59,20 @@ def read_ance(
     return model.roberta, head if has_head else []
 
 
-def write_ance(folder: Path) -> bool:
+def write_ance(folder: Path, side: Side) -> bool:
     """Write the file of weights that Pyserini's stock class opens by name, for a tower that has ANCE's form.
 
-    Returns whether it has: a RoBERTa, the first token's vector, a linear layer, and for queries a LayerNorm.
+    Returns whether texts of a side have it: a RoBERTa, the first token's vector, a linear layer with a bias,
+    and a LayerNorm.
     """
-    folders = {module.name: folder / module.folder for module in modules_of(str(folder), "query")}
-    if not {"Dense", "LayerNorm"} <= folders.keys():
+    modules, config = modules_of(str(folder), side), config_of(folder)
+    has_head = config.pooling == "cls" and config.projection is not None and at(side, config.layer_norm)
+    if not has_head or read_json(folder / "config.json")["model_type"] != "roberta":
         return False
-    pooling = read_json(folders["Pooling"] / "config.json")["pooling_mode"]
-    if pooling != "cls" or read_json(folder / "config.json")["model_type"] != "roberta":
+    folders = {module.name: folder / module.folder for module in modules if module.name in FILES}
+    weights = {name: load_file(path / "model.safetensors") for name, path in folders.items()}
+    if "linear.bias" not in weights["Dense"]:
         return False
-    weights = {name: load_file(path / "model.safetensors") for name, path in folders.items() if name in FILES}
     names = {f"roberta.{name}": value for name, value in weights["Transformer"].items()}
     names |= {name.replace("linear", "embeddingHead"): value for name, value in weights["Dense"].items()}
     names |= weights["LayerNorm"]

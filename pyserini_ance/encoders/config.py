@@ -31,7 +31,7 @@ PoolingMode = Literal["cls", "mean", "max", "lasttoken", "mean_sqrt_len_tokens",
 TOWERS: dict[Side, str] = {"query": "queries", "document": "documents"}  # folders of untied towers
 SIDE_FORMAT = 2
 # Keys of the side file that are not settings of the encoder.
-SIDE_KEYS = {"format", "dimension", "tower"}
+SIDE_KEYS = {"format", "dimension", "modules", "tower"}
 
 
 def at(side: Side, switch: Switch | None) -> bool:
@@ -89,7 +89,11 @@ class EncoderConfig(Settings):
 
     @classmethod
     def key_hint(cls, key: str) -> str:
-        return " (ANCE's head is `projection: 768` and `layer_norm: true`)" if key in ("kind", "head") else ""
+        return (
+            " (ANCE's head is `projection: 768` and `layer_norm: true`)"
+            if key in ("kind", "head", "dimension")
+            else ""
+        )
 
     @model_validator(mode="before")
     @classmethod
@@ -108,6 +112,8 @@ class EncoderConfig(Settings):
         file = Path(source) / SIDE_FILE
         if not file.is_file():
             return completed(values, text_settings(source, documents=documents, given=_keys(values)))
+        if values.keys() >= cls.model_fields.keys():
+            return values
         # What is made of an encoder in training is not taken from it.
         own = {*MAY_DIFFER, *START_SETTINGS} - {"tied"}
         side_file = read_json_object(file) or {}
@@ -138,8 +144,10 @@ class EncoderConfig(Settings):
         for side in SIDES:
             if side not in known:
                 return f"{side}.template: {self.tokenization.side(side).template!r}"
-        passages = self.tokenization.document.passages
-        return f"document.passages: {passages}" if passages > 1 else None
+        if (passages := self.tokenization.document.passages) > 1:
+            return f"document.passages: {passages}"
+        characters = self.tokenization.max_characters
+        return f"max_characters: {characters}" if characters else None
 
     def model_of(self, side: Side) -> str:
         return self.document_model or self.model if side == "document" else self.model

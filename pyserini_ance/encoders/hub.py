@@ -89,6 +89,7 @@ def model_file(model: str, name: str, download: bool = False) -> Path | None:
     if Path(model).exists():
         return file if (file := Path(model) / name).is_file() else None
     from huggingface_hub import constants, get_session, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError
 
     try:
         cached = try_to_load_from_cache(model, name)
@@ -100,7 +101,12 @@ def model_file(model: str, name: str, download: bool = False) -> Path | None:
         return None  # the cache knows that the model has no such file, or nobody may ask
     url = f"{constants.ENDPOINT}/{model}/resolve/main/{name}"
     try:
-        answer = get_session().head(url, timeout=HUB_SECONDS)
+        get_session().head(url, timeout=HUB_SECONDS)
     except Exception:  # of whatever HTTP library this version of huggingface_hub has
         return None
-    return Path(hf_hub_download(model, name)) if answer.status_code < 400 else None
+    try:
+        return Path(hf_hub_download(model, name))
+    except (
+        HfHubHTTPError
+    ):  # there is none, which the cache knows from now on; or a model that is not ours to read
+        return None

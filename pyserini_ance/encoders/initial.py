@@ -25,6 +25,7 @@ from pyserini_ance.encoders.modules import (
     dense_of,
     described,
     load_modules,
+    names_of,
     transformer,
     transformer_around,
 )
@@ -148,15 +149,13 @@ def _layers(
             layers, settings = {side: list(modules) for side in sides}, {**vectors, **settings}
         layers = complete(layers, settings, generator, source)
     first: Any = layers[sides[0]][0]
+    if config.layers is not None and not hasattr(first, "model"):
+        raise ValueError(f"encoder.layers is {list(config.layers)}, but {source} has no layers; remove it")
     if config.layers is not None:
         first.model = reduce_layers(first.model, config.layers, source)
     if not (Path(source) / SIDE_FILE).exists():
-        check_similarity(source, all("Normalize" in map(_name, own) for own in layers.values()))
+        check_similarity(source, all("Normalize" in names_of(own) for own in layers.values()))
     return layers
-
-
-def _name(module: nn.Module) -> str:
-    return type(module).__name__
 
 
 def _foreign_modules(

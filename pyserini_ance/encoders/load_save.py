@@ -5,8 +5,9 @@ of both. Towers that a run has exported in DPR's format (`dpr.py`) are loaded in
 """
 
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
 import torch
@@ -33,6 +34,7 @@ from pyserini_ance.encoders.modules import (
     complete,
     described,
     load_modules,
+    names_of,
     save_modules,
     transformer_around,
     write_router,
@@ -80,8 +82,9 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
             for side, name in TOWERS.items():
                 (path / name).mkdir()
                 save_modules({side: layers[side]}, path / name, tokenizer, config)
-                alone = {"tied": True, "model": config.model_of(side), "document_model": None}
-                _write_side_file(encoder, path / name, {**about, **alone, "tower": side})
+                alone = {"tied": True, "model": config.model_of(side), "document_model": None, "tower": side}
+                modules = described(dict.fromkeys(SIDES, layers[side]))
+                _write_side_file(encoder, path / name, {**about, **modules, **alone})
             write_router(path, TOWERS, config.tokenization.prompts())
         _write_side_file(encoder, path, about)
 
@@ -101,14 +104,18 @@ def continue_encoder(config: EncoderConfig, folder: str | Path, changes: Collect
     listed in `changes` may differ, too. Raises ValueError for any other difference, and what `load_encoder`
     raises.
     """
-    check_settings(config, Path(folder), changes)
-    encoder = _load(config.model_copy(update={"tied": config_of(folder).tied}), Path(folder), "cpu")
+    saved = check_settings(config, Path(folder), changes)
+    new = {key: value for key, value in config.modules.items() if key in changes}
+    encoder = _load(config.model_copy(update={"tied": saved.tied}), Path(folder), "cpu", new)
     if not config.tied:
         encoder.untie()
     return encoder
 
 
-def _load(config: EncoderConfig, folder: Path, device: str) -> Encoder:
+def _load(
+    config: EncoderConfig, folder: Path, device: str, new: Mapping[str, Any] = MappingProxyType({})
+) -> Encoder:
+    """The saved encoder; with the settings of modules that are `new`."""
     groups: dict[str, Sequence[Side]] = {"": SIDES}
     if not config.tied:
         groups = {name: [side] for side, name in TOWERS.items()}
@@ -117,10 +124,9 @@ def _load(config: EncoderConfig, folder: Path, device: str) -> Encoder:
         folders = [path / name for name in groups]
         for tower, sides in zip(folders, groups.values(), strict=True):
             check_weight_files(str(tower))
-            layers |= saved_layers(tower, sides)
+            layers |= complete(saved_layers(tower, sides), new, torch.Generator(), str(tower))
         source = tower_source(str(folders[0]), "query")
         tokenizer = TextTokenizer(load_tokenizer(source), config.tokenization)
-    layers = complete(layers, config.modules, torch.Generator(), str(folder))
     made = config.model_copy(update=described(layers))
     return Encoder(made, towers_of(layers), tokenizer, device)
 
@@ -138,9 +144,21 @@ def load_tower(folder: str | Path, side: Side, device: str = "cpu") -> Encoder:
 
 
 def saved_layers(folder: Path, sides: Sequence[Side]) -> Layers:
-    """The modules in a tower's folder that `save_encoder` wrote, or that a run exported in DPR's format."""
+    """The modules in a tower's folder that `save_encoder` wrote, or that a run exported in DPR's format.
+
+    Raises RuntimeError for other modules than were saved.
+    """
     if not is_dpr(folder):
-        return load_modules(str(folder), sides)
+        layers, side_file = load_modules(str(folder), sides), read_side_file(folder)
+        both: Layers = {side: layers.get(side, layers[sides[0]]) for side in SIDES}
+        found = {"modules": {side: names_of(own) for side, own in both.items()}, **described(both)}
+        for key, value in found.items():
+            if value != (expected := side_file[key]):
+                raise RuntimeError(
+                    f"{folder}: by the files of sentence-transformers its {key} is {value!r}, by {SIDE_FILE} "
+                    f"{expected!r}; files were changed or are missing: copy the folder again"
+                )
+        return layers
     from sentence_transformers.sentence_transformer.modules import Pooling
 
     own_side: Side = read_side_file(folder)["tower"]
@@ -156,7 +174,11 @@ def towers_of(layers: Layers) -> TwoTower:
 
 
 def _write_side_file(encoder: Encoder, folder: Path, about: dict[str, Any]) -> None:
-    write_json(folder / SIDE_FILE, {"format": SIDE_FORMAT, "dimension": encoder.dimension, **about})
+    modules = {side: names_of(list(encoder.towers.tower(side).layers)) for side in SIDES}
+    if "tower" in about:
+        modules = dict.fromkeys(SIDES, modules[about["tower"]])
+    made = {"format": SIDE_FORMAT, "dimension": encoder.dimension, "modules": modules}
+    write_json(folder / SIDE_FILE, {**made, **about})
 
 
 def name_origin(folder: Path, config: EncoderConfig) -> None:
@@ -173,8 +195,9 @@ def name_origin(folder: Path, config: EncoderConfig) -> None:
         write_json(path, {**settings, **public})
 
 
-def check_settings(config: EncoderConfig, source: Path, changes: Collection[str]) -> None:
-    """Raises ValueError if a saved encoder has other settings than `config`: that would be a silent mistake.
+def check_settings(config: EncoderConfig, source: Path, changes: Collection[str]) -> EncoderConfig:
+    """The settings of a saved encoder. Raises ValueError if those of `config` are others: that would be a
+    silent mistake.
 
     Settings of modules that are null are those of the encoder. Lengths may differ: ANCE warms up at 128
     tokens and trains at 512 (microsoft/ANCE, commands/).
@@ -196,3 +219,4 @@ def check_settings(config: EncoderConfig, source: Path, changes: Collection[str]
                 f"encoder.{key} is {given!r}, but {source / SIDE_FILE} was trained with {expected!r}; "
                 f"use the latter in the recipe{allow if key in get_args(Change) else ''}"
             )
+    return saved

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 Layers = dict[Side, list[nn.Module]]
 # The modules that the settings of a recipe can name, in their order.
 KNOWN = re.compile(r"Transformer Pooling( Dense)?( LayerNorm)?( Normalize)?")
-VECTOR = "sentence_embedding"  # the name of a text's vector between modules
 
 
 @cache
@@ -101,9 +100,12 @@ def load_modules(source: str, sides: Sequence[Side]) -> Layers:
                 own += route
             elif type(module).__name__ != "Dropout":  # off in encoding
                 own.append(module)
-    for own in layers.values():
-        if isinstance(own[0], _checked()):
-            own[0].__class__ = _checked().__base__
+    for module in {id(each): each for own in layers.values() for each in own}.values():
+        module.float()
+        if isinstance(module, _checked()):
+            module.__class__ = _checked().__base__
+        if hasattr(module, "include_prompt"):  # a prompt is part of the template
+            module.include_prompt = True
     return layers
 
 
@@ -125,15 +127,20 @@ def complete(layers: Layers, given: Mapping[str, Any], generator: torch.Generato
     made: Layers = {}
     new: dict[str, nn.Module] = {}
     for side, own in layers.items():
-        if not KNOWN.fullmatch(names := names_of(own)):
+        names = names_of(own)
+        if not KNOWN.fullmatch(names) and given.keys() == {"normalize"} and not names.endswith("Normalize"):
+            made[side] = [*own, *[new.setdefault("Normalize", Normalize())] * at(side, given["normalize"])]
+            continue
+        if not KNOWN.fullmatch(names):
             raise ValueError(
                 f"encoder.{next(iter(given))} is set, but {source} has the modules {names}; remove the "
                 "setting, or take the model without modules.json"
             )
         modules: dict[str, Any] = {type(module).__name__: module for module in own}
-        hidden = modules["Pooling"].embedding_dimension
         if pooling not in (None, modules["Pooling"].pooling_mode):
-            modules["Pooling"] = Pooling(hidden, pooling)
+            width = modules["Pooling"].embedding_dimension
+            modules["Pooling"] = new.setdefault("Pooling", Pooling(width, pooling))
+        hidden = modules["Pooling"].get_embedding_dimension()
         size = modules["Dense"].out_features if "Dense" in modules else hidden
         if projection is not None and "Dense" in modules and size != projection:
             raise ValueError(
@@ -226,7 +233,9 @@ def save_modules(
     lengths = {side: config.tokenization.side(side).length_tokens for side in layers}
     first_module: Any = shared[0]
     is_static = not hasattr(first_module, "processor")
-    if not is_static:
+    if is_static:
+        first_module.tokenizer.enable_truncation(max(lengths.values()))
+    else:
         # Pyserini's stock class `auto` truncates queries at the tokenizer's limit only.
         tokenizer.model_max_length = next(iter(lengths.values()))
         first_module.processor = tokenizer

@@ -45,7 +45,7 @@ class Form:
     documents: the same for releases for documents, in addition.
     vocabulary: the keys of `reads` that also apply with a new head.
     has_ance_head: whether RoBERTa's vector goes through ANCE's linear layer and LayerNorm.
-    vectors: how vectors are computed, as settings of the encoder; the first token's without other ones.
+    vectors: how vectors are computed, as settings of the encoder.
     """
 
     description: str

@@ -49,13 +49,11 @@ class _Files(NamedTuple):
         return ValueError(f"{self.source} is a sentence-transformers model {what}; {cure}")
 
 
-def modules_of(source: str, side: Side, download: bool | None = None) -> list[Module]:
+def modules_of(source: str, side: Side, download: bool = True) -> list[Module]:
     """The modules that encode texts of a side, in their order; empty for models of others.
 
-    download: as for `model_file`; None: a model of the hub that is not in the cache as one of others.
+    download: as for `model_file`.
     """
-    if download is None:
-        download = model_file(source, "config.json") is None
     files, modules = _Files(source, download), []
     for module in files.read(MODULES):
         of_type, folder = Module(module["type"], module["path"]), module["path"]
@@ -134,6 +132,12 @@ def _side_settings(
     transformer = modules[0].folder
     names = [PurePosixPath(transformer, name).as_posix() for name in TRANSFORMER]
     text: dict[str, Any] = next(filter(None, map(files.read, names)), {})
+    arguments = {**(text.get("processor_kwargs") or {}), **(text.get("tokenizer_args") or {})}
+    odd = [key for key, value in arguments.items() if key != "model_max_length" and value is not None]
+    odd += [key for key in ("query_expansion", "processing_kwargs") if text.get(key)]
+    if odd:
+        cure = "choose another model, or remove the setting in a copy, for vectors without it"
+        raise files.refuse(f"that sets {', '.join(odd)}, which is not supported", cure)
     whole = all(files.read(each.folder, "config.json").get("include_prompt", True) for each in modules[1:])
     template, is_static = None, modules[0].name == "StaticEmbedding"
     if f"tokenization.{side}.template" not in given:

@@ -36,7 +36,7 @@ def check_weight_files(source: str) -> None:
             "first (peft: merge_and_unload) and pass the merged model. For the base model alone, remove the "
             "adapter's files from a copy"
         )
-    for path in sorted(Path(source).glob("*.safetensors")):
+    for path in sorted(Path(source).rglob("*.safetensors")):
         try:
             with safe_open(path, framework="pt"):  # compares the file's size with its header
                 pass

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.collection import SIDES, Collection
 from pyserini_ance.data.passages import passage_ids
 from pyserini_ance.encoders.ance import write_ance
 from pyserini_ance.encoders.config import TOWERS, EncoderConfig, config_of, read_side_file, tower_folder
@@ -117,7 +117,8 @@ def _write_model(
         with whole_folder(folder) as temporary:
             shutil.copytree(encoder, temporary, dirs_exist_ok=True)
             name_origin(temporary, config)
-            write_ance(tower_folder(temporary, "query"))
+            for side in reversed(SIDES):  # one tower has the file of queries
+                write_ance(tower_folder(temporary, side), side)
             unread = config_of(temporary).unread_by_sentence_transformers
             if unread and has_dpr_form:
                 to_dpr(temporary)

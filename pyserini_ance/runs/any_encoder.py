@@ -7,7 +7,7 @@ from typing import Any
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.config import SIDE_FILE, EncoderConfig
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.hub import find_model, resolve_model
+from pyserini_ance.encoders.hub import find_model, model_file, resolve_model
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder, load_tower
 from pyserini_ance.encoders.released import foreign_settings
@@ -60,4 +60,8 @@ def encoder_source(model: str | Path) -> str:
             f"no folder {source} (from {Path.cwd()}), and not a hub name (`name` or `owner/name`); pass a "
             "run directory, an encoder's folder or a hub name"
         )
+    if not Path(source).exists() and model_file(source, SIDE_FILE, download=True):
+        from huggingface_hub import snapshot_download
+
+        return snapshot_download(source)
     return source

@@ -9,7 +9,7 @@ from torch.nn import functional
 from transformers import AutoTokenizer, RobertaModel
 
 from pyserini_ance.encoders.ance import STOCK_FILE, write_ance
-from pyserini_ance.encoders.config import SIDE_FILE
+from pyserini_ance.encoders.config import SIDE_FILE, TOWERS
 from pyserini_ance.encoders.load_save import load_encoder
 
 HEAD = ["embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias"]
@@ -75,18 +75,26 @@ def test_a_saved_or_published_checkpoint_can_be_started_from(encoder, saved, sta
 
 def test_the_file_for_pyserini_has_the_names_and_weights_of_a_release(encoder, saved):
     folder = saved(encoder)
-    assert write_ance(folder)
+    assert write_ance(folder, "query")
     written, weights = torch.load(folder / STOCK_FILE, weights_only=True), weights_of(encoder)
     assert written.keys() == weights.keys() >= set(HEAD)
     assert all(torch.equal(value, weights[name]) for name, value in written.items())
     assert json.loads((folder / "config.json").read_text())["model_type"] == "roberta"
 
 
+def test_each_tower_of_a_pair_has_its_file(start, tiny_roberta, saved):
+    folder = saved(start(tiny_roberta, projection=16, layer_norm="document", tied=False))
+    for side, name in TOWERS.items():
+        assert (
+            write_ance(folder / name, side) == (folder / name / STOCK_FILE).exists() == (side == "document")
+        )
+
+
 def test_what_has_no_head_of_ance_has_no_such_file(start, tiny_bert, tiny_roberta, saved):
     settings = {"layer_norm": True, "projection": 16}
     for encoder in (start(tiny_roberta), start(tiny_bert, **settings), start(tiny_roberta, layer_norm=True)):
         folder = saved(encoder)
-        assert not write_ance(folder) and not (folder / STOCK_FILE).exists()
+        assert not write_ance(folder, "query") and not (folder / STOCK_FILE).exists()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, StaticEmbedding
 from sentence_transformers.sentence_transformer.modules import Transformer as TransformerModule
@@ -160,6 +161,15 @@ def test_a_static_embedding_is_the_mean_of_its_tokens(tmp_path, saved):
     assert_the_same(folder, encoder)
     np.testing.assert_array_equal(load_encoder(folder).encode(TEXTS), encoder.encode(TEXTS))
     np.testing.assert_array_equal(encoder.encode(TEXTS, "query", "bf16"), encoder.encode(TEXTS))
+    [weights] = folder.rglob("model.safetensors")
+    save_file({name: value.half() for name, value in load_file(weights).items()}, weights)
+    assert {weight.dtype for weight in load_encoder(folder).towers.parameters()} == {torch.float32}
+
+
+def test_dropout_is_that_of_attention_too(family, start):
+    towers = start(family("Qwen3"), pooling="lasttoken", tokenization=LENGTHS, dropout=0.3).towers
+    found = {getattr(module, "attention_dropout", None) for module in towers.modules()}
+    assert found == {None, 0.3}
 
 
 def test_a_tokenizer_that_pads_with_nothing_pads_with_the_end(family, start):

@@ -28,7 +28,9 @@ def test_the_side_file_says_what_hugging_face_files_leave_out(checkpoint, tiny_b
     settings = config(tiny_bert, pooling="mean", tokenization=TOKENIZATION)
     side = json.loads((checkpoint / SIDE_FILE).read_text())
     made = settings.model_copy(update={"layer_norm": False, "normalize": False})
-    assert side == {"format": 2, "dimension": 32, **made.model_dump(mode="json")}
+    modules = dict.fromkeys(("query", "document"), "Transformer Pooling")
+    expected = {"format": 2, "dimension": 32, "modules": modules, **made.model_dump(mode="json")}
+    assert side == expected
     assert side["tokenization"]["query"] == {"length_tokens": 24, "template": "{text}"}
     loaded, started = load_encoder(checkpoint), initial_tokenizer(settings)
     assert loaded.config == made.model_copy(update={"model": str(checkpoint)})
@@ -67,6 +69,36 @@ def test_a_folder_that_is_damaged_or_not_ours_is_refused(checkpoint, tiny_bert):
     for folder in (tiny_bert, tiny_bert / "nowhere"):
         with pytest.raises(FileNotFoundError, match=f"{SIDE_FILE} is missing: .* is not an encoder saved by"):
             load_encoder(folder)
+
+
+def test_modules_that_are_not_those_that_were_saved_are_refused(start, saved, tiny_bert):
+    """Nothing is drawn in their place."""
+    for name, change, message in (
+        (MODULES, None, "its modules is"),
+        (MODULES, lambda listed: listed[:2], "its modules is {'query': 'Transformer Pooling'"),
+        (
+            "1_Pooling/config.json",
+            lambda of: {**of, "pooling_mode": "mean"},
+            "its pooling is 'mean', by .* 'cls'",
+        ),
+    ):
+        folder = saved(start(tiny_bert, projection=8, normalize=True))
+        content = json.loads((folder / name).read_text())
+        (folder / name).unlink()
+        if change:
+            (folder / name).write_text(json.dumps(change(content)))
+        for load in (load_encoder, start):
+            with pytest.raises(RuntimeError, match=message):
+                load(folder)
+
+
+def test_a_layer_that_two_towers_get_is_not_shared(pair, saved, config):
+    settings = {"pooling": "mean", "tokenization": TOKENIZATION, "layer_norm": True, "tied": False}
+    towers = continue_encoder(config("elsewhere", **settings), saved(pair), ["layer_norm"]).towers
+    towers.freeze("document")
+    assert all(parameter.requires_grad for parameter in towers.queries.parameters())
+    query, document = (len(list(tower.parameters())) for tower in (towers.queries, towers.documents))
+    assert query == document and len(list(towers.parameters())) == query + document
 
 
 @pytest.mark.parametrize(

@@ -117,13 +117,16 @@ NOT_UNIT = [
         ("any", MULTI_CHUNK, IN_FULL, NO_PASSAGES),
         ("ance-msmarco-doc-maxp", "AnceEncoder", LIKE_ANCE | LIMIT, [NO_SEP, *NO_PASSAGES]),
         ("DANCE/checkpoint-80000", FIRSTP, IN_FULL, []),
+        ("any", FIRSTP, {**LIKE_ANCE, "pooling": "mean"}, ["encoder.pooling is 'mean', .* with 'cls'"]),
     ],
 )
 def test_settings_that_a_release_was_not_trained_under_are_told(
     ance, release, start, caplog, called, architecture, settings, said
 ):
     folder = release(ance_weights(ance), called, architectures=[architecture], output_embedding_size=16)
-    start(folder, projection=16, tokenization=settings)
+    tokenization = {key: value for key, value in settings.items() if key != "pooling"}
+    others = {key: settings[key] for key in settings.keys() & {"pooling"}}
+    start(folder, projection=16, tokenization=tokenization, **others)
     assert_told(caplog, said)
 
 

@@ -242,6 +242,7 @@ def test_whatever_its_modules_are_vectors_are_its_own_also_when_saved(
     assert_equal_vectors(continued, encoder, TEXTS)
 
 
+TEXT = "sentence_bert_config.json"
 ROUTES = {"routes": lambda m, layers: [m.Router({name: layers() for name in ("query", "doc")})]}
 
 
@@ -252,6 +253,8 @@ ROUTES = {"routes": lambda m, layers: [m.Router({name: layers() for name in ("qu
         ("mean", MODEL, {"prompts": {"query": "{task}: "}}, "braces.*set tokenization.query.templ"),
         ("mean", MODEL, {"truncate_dim": 8}, "that keeps 8 numbers of a vector"),
         ("mean", "1_Pooling/config.json", {"include_prompt": False}, "left out of the pooling"),
+        ("mean", TEXT, {"processor_kwargs": {"add_prefix_space": True}}, "sets add_prefix_space"),
+        ("mean", TEXT, {"query_expansion": {"strategy": "min", "length": 9}}, "sets query_expansion"),
     ],
 )
 def test_what_this_package_lacks_is_refused(modules, transformer, save, layers, file, settings, message):
@@ -261,6 +264,18 @@ def test_what_this_package_lacks_is_refused(modules, transformer, save, layers, 
     folder = change(save(*{**MODELS, **ROUTES}[layers](modules, of), prompts=PROMPTS), file, **settings)
     with pytest.raises(ValueError, match=message):
         load_any_encoder(folder)
+
+
+def test_a_projection_has_the_size_of_all_poolings_together(modules, transformer, save, saved):
+    folder = save(transformer(), modules.Pooling(32, ("cls", "max")))
+    encoder = initial_encoder(EncoderConfig(model=str(folder), projection=8), seed=1)
+    assert encoder.encode(["a text"]).shape == (1, 8)
+
+
+def test_any_modules_may_be_followed_by_a_normalization(modules, transformer, save):
+    layers = [transformer(), modules.Pooling(32, "mean"), modules.Dense(32, 8), modules.Dense(8, 4)]
+    encoder = initial_encoder(EncoderConfig(model=str(save(*layers)), normalize=True), seed=1)
+    np.testing.assert_allclose(np.linalg.norm(encoder.encode(TEXTS), axis=1), 1, atol=1e-5)
 
 
 def test_settings_of_modules_need_modules_that_they_can_name(modules, transformer, save):

@@ -51,8 +51,12 @@ def with_weights(file):
     save_file({name: value + 0.1 for name, value in load_file(file).items()}, file, {"format": "pt"})
 
 
-def without_normalize(modules):
-    return [module for module in modules if not module["type"].endswith("Normalize")]
+def with_nan(file):
+    save_file({name: value * float("nan") for name, value in load_file(file).items()}, file, {"format": "pt"})
+
+
+def without(name):
+    return lambda modules: [module for module in modules if not module["type"].endswith(name)]
 
 
 DAMAGE = {
@@ -65,7 +69,10 @@ DAMAGE = {
     ),
     "a matrix": lambda f: with_weights(f / "2_Dense/model.safetensors"),
     "the Transformer": lambda f: with_weights(f / "model.safetensors"),
-    "a module": lambda f: with_values(f / "modules.json", without_normalize),
+    "not a number": lambda f: with_nan(f / "2_Dense/model.safetensors"),
+    "a module": lambda f: with_values(f / "modules.json", without("Normalize")),
+    "the size": lambda f: with_values(f / "modules.json", without("Dense")),
+    "all": lambda f: (f / "modules.json").write_text("{"),
 }
 
 

@@ -119,7 +119,7 @@ def checkpoint(roberta, tmp_path_factory):
         config = EncoderConfig.model_validate({"model": str(roberta), **settings})
         save_encoder(initial_encoder(config, seed=1), folder)
         if config.tied:
-            write_ance(folder)
+            write_ance(folder, "query")
         return folder
 
     return make
