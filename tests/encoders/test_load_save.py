@@ -9,7 +9,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from pyserini_ance.encoders.config import SIDE_FILE, config_of, read_side_file, tower_folder
 from pyserini_ance.encoders.initial import initial_encoder, initial_tokenizer
-from pyserini_ance.encoders.load_save import load_encoder, load_tower, name_origin
+from pyserini_ance.encoders.load_save import continue_encoder, load_encoder, load_tower, name_origin
 from pyserini_ance.encoders.sentence_transformers_files import MODEL, MODULES
 
 TOKENIZATION = {
