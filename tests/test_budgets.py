@@ -47,7 +47,7 @@ WHOLE = {
     "lines of the reading path": 1_499,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_568,
-    "lines of tests": 32_659,
+    "lines of tests": 32_675,
 }
 
 

@@ -32,11 +32,14 @@ def first_cells(text: str) -> set[str]:
     return set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
 
 
-def environment(folder: Path, python: list[str]) -> dict[str, str]:
-    """`python` and `pyserini-ance` are those of this interpreter, whether or not the package is installed."""
+def environment(folder: Path, python: list[str], before: str = "") -> dict[str, str]:
+    """`python` and `pyserini-ance` are those of this interpreter, whether or not the package is installed;
+    `before` is code that `pyserini-ance` runs first.
+    """
+    run = "import runpy; runpy.run_module('pyserini_ance', run_name='__main__', alter_sys=True)"
     programs = folder / "bin"
     programs.mkdir()
-    for name, words in {"python": python, "pyserini-ance": [*python, "-m", "pyserini_ance"]}.items():
+    for name, words in {"python": python, "pyserini-ance": [*python, "-c", f"{before}\n{run}"]}.items():
         (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         (programs / name).chmod(0o755)
     path = os.pathsep.join([str(programs), os.environ["PATH"]])
