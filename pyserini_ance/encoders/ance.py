@@ -15,7 +15,7 @@ from torch import nn
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders import released
 from pyserini_ance.encoders.config import at, config_of
-from pyserini_ance.encoders.modules import dense_of, layer_norm_of
+from pyserini_ance.encoders.modules import dense_of
 from pyserini_ance.encoders.sentence_transformers_files import modules_of
 from pyserini_ance.encoders.weights import load_weights
 from pyserini_ance.storage.files import read_json
@@ -38,6 +38,8 @@ def read_ance(
     Raises RuntimeError if a weight is missing, also the whole head if it `needs_head`; ValueError for another
     model than RoBERTa or SEED-Encoder, and if its vectors have another size than `projection`.
     """
+    from sentence_transformers.sentence_transformer.modules import LayerNorm
+
     config = _config(source, form, projection)
     model, report = load_weights(_model_class(), source, config=config, key_mapping=dict(form.names))
     lacked = {key for key in report["missing_keys"] if ".pooler." not in key}
@@ -52,10 +54,9 @@ def read_ance(
             "expected shape; download the checkpoint again"
         )
     released.check_unexpected_weights(source, report["unexpected_keys"], form)
-    head = [
-        dense_of(model.embeddingHead.weight.data, model.embeddingHead.bias.data),
-        layer_norm_of(model.norm.weight.data, model.norm.bias.data),
-    ]
+    norm = LayerNorm(config.head_dimension)
+    norm.norm = model.norm
+    head = [dense_of(model.embeddingHead.weight.data, model.embeddingHead.bias.data), norm]
     return model.roberta, head if has_head else []
 
 

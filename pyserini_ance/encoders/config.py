@@ -109,14 +109,13 @@ class EncoderConfig(Settings):
             documents = resolve_model(documents) if isinstance(documents, str) else None
         except FileNotFoundError:  # said when the weights are loaded
             return values
-        file = Path(source) / SIDE_FILE
-        if not file.is_file():
+        if not is_saved(source):
             return completed(values, text_settings(source, documents=documents, given=_keys(values)))
         if values.keys() >= cls.model_fields.keys():
             return values
         # What is made of an encoder in training is not taken from it.
         own = {*MAY_DIFFER, *START_SETTINGS} - {"tied"}
-        side_file = read_json_object(file) or {}
+        side_file = read_json_object(Path(source) / SIDE_FILE) or {}
         saved = {key: side_file[key] for key in (side_file.keys() & cls.model_fields.keys()) - own}
         tokenization = values.get("tokenization")
         given = tokenization.get("document") if isinstance(tokenization, dict) else None
@@ -167,6 +166,11 @@ def _keys(values: dict[str, Any], before: str = "") -> set[str]:
     """The keys of nested settings, joined by dots."""
     inner = (_keys(value, f"{before}{key}.") for key, value in values.items() if isinstance(value, dict))
     return {f"{before}{key}" for key in values}.union(*inner)
+
+
+def is_saved(source: str | Path) -> bool:
+    """Whether `source` is the folder of an encoder that this package has saved."""
+    return (Path(source) / SIDE_FILE).is_file()
 
 
 def read_side_file(folder: str | Path) -> dict[str, Any]:

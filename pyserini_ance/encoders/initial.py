@@ -13,7 +13,7 @@ from torch import nn
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders import released
 from pyserini_ance.encoders.ance import read_ance
-from pyserini_ance.encoders.config import SIDE_FILE, START_SETTINGS, EncoderConfig, tower_folder
+from pyserini_ance.encoders.config import START_SETTINGS, EncoderConfig, is_saved, tower_folder
 from pyserini_ance.encoders.dpr import read_dpr
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hub import find_model, resolve_model
@@ -73,7 +73,7 @@ def initial_tokenizer(config: EncoderConfig) -> TextTokenizer:
 def _tokenizer(config: EncoderConfig, source: str, side: Side) -> "PreTrainedTokenizerBase":
     """A tower's tokenizer. A decoder that becomes an encoder reads an end-of-sequence token, the last one."""
     tokenizer = load_tokenizer(_tokenizer_source(config, source, side))
-    is_new = not (Path(source) / SIDE_FILE).exists() and not modules_of(source, side)
+    is_new = not is_saved(source) and not modules_of(source, side)
     if is_new and config.pooling == "lasttoken":
         end_with_eos(tokenizer)
     if tokenizer.pad_token is None:  # sentence-transformers needs one; masks hide it
@@ -88,7 +88,7 @@ def _source(config: EncoderConfig, side: Side) -> str:
     `config` is tied; also what `check_weight_files` raises.
     """
     model = find_model(config.model_of(side))
-    if (Path(model) / SIDE_FILE).exists():
+    if is_saved(model):
         check_settings(config, Path(model), START_SETTINGS)
         tower = str(tower_folder(model, side))
     else:
@@ -138,7 +138,7 @@ def _layers(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator.initial_seed())
         settings = config.modules
-        if (Path(source) / SIDE_FILE).exists():
+        if is_saved(source):
             layers = saved_layers(Path(source), sides)
         elif modules_of(source, sides[0]):
             _check_left_out(config, source)
@@ -153,7 +153,7 @@ def _layers(
         raise ValueError(f"encoder.layers is {list(config.layers)}, but {source} has no layers; remove it")
     if config.layers is not None:
         first.model = reduce_layers(first.model, config.layers, source)
-    if not (Path(source) / SIDE_FILE).exists():
+    if not is_saved(source):
         check_similarity(source, all("Normalize" in names_of(own) for own in layers.values()))
     return layers
 

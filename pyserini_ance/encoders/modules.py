@@ -46,22 +46,19 @@ def _checked() -> Any:
     return CheckedTransformer
 
 
-def _transformer(of_class: type, source: str, **settings: Any) -> Any:
-    """A Transformer of a subclass, as the class that sentence-transformers finds again when it loads it."""
-    from sentence_transformers.sentence_transformer.modules import Transformer
-
-    quiet_transformers()
-    module = of_class(source, **settings)
-    module.__class__ = Transformer
-    return module
-
-
 def transformer(source: str) -> Any:
     """The Transformer of a folder or hub name without modules of sentence-transformers, in fp32.
 
     Raises RuntimeError for weights that are missing, unexpected or of other sizes.
     """
-    return _transformer(_checked(), source)
+    quiet_transformers()
+    return _plain(_checked()(source))
+
+
+def _plain(module: Any) -> Any:
+    """A Transformer of a class above, as the class that sentence-transformers finds again at loading."""
+    module.__class__ = _checked().__base__
+    return module
 
 
 def transformer_around(model: Any, tokenizer: "PreTrainedTokenizerBase") -> Any:
@@ -76,7 +73,7 @@ def transformer_around(model: Any, tokenizer: "PreTrainedTokenizerBase") -> Any:
 
     with TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
-        return _transformer(Loaded, folder)
+        return _plain(Loaded(folder))
 
 
 def load_modules(source: str, sides: Sequence[Side]) -> Layers:
@@ -103,7 +100,7 @@ def load_modules(source: str, sides: Sequence[Side]) -> Layers:
     for module in {id(each): each for own in layers.values() for each in own}.values():
         module.float()
         if isinstance(module, _checked()):
-            module.__class__ = _checked().__base__
+            _plain(module)
         if hasattr(module, "include_prompt"):  # a prompt is part of the template
             module.include_prompt = True
     return layers
@@ -205,14 +202,6 @@ def dense_of(weight: torch.Tensor, bias: torch.Tensor) -> nn.Module:
     module: nn.Module = Dense(
         hidden, size, activation_function=None, init_weight=weight.float(), init_bias=bias.float()
     )
-    return module
-
-
-def layer_norm_of(weight: torch.Tensor, bias: torch.Tensor) -> nn.Module:
-    from sentence_transformers.sentence_transformer.modules import LayerNorm
-
-    module = LayerNorm(len(weight))
-    module.norm.load_state_dict({"weight": weight, "bias": bias})
     return module
 
 

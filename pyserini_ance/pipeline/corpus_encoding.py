@@ -14,7 +14,7 @@ from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 from pyserini_ance.data.passages import Passages, check_delimiter, passage_ids
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.batching import tokens_at_once
-from pyserini_ance.encoders.config import SIDE_FILE, EncoderConfig
+from pyserini_ance.encoders.config import SIDE_FILE, EncoderConfig, is_saved
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.tokenization import (
     count_cut_characters,
@@ -25,7 +25,7 @@ from pyserini_ance.encoders.tokenization import (
 from pyserini_ance.pipeline.mining import encoder_digest
 from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.pyserini_bridge.shards import SHARD, documents_in_shard
-from pyserini_ance.runs.any_encoder import encoder_source, is_saved, load_any_encoder
+from pyserini_ance.runs.any_encoder import encoder_source, load_any_encoder
 from pyserini_ance.runs.checkpoint import document_weights_of
 from pyserini_ance.runs.rundir import RECIPE, RunDir
 from pyserini_ance.storage.files import read_json_object, sha256_file, sha256_json

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from pyserini_ance.encoders.config import SIDE_FILE
+from pyserini_ance.encoders.config import SIDE_FILE, is_saved
 from pyserini_ance.encoders.hub import is_local
 from pyserini_ance.encoders.sentence_transformers_files import text_settings
 from pyserini_ance.pyserini_bridge.java import import_pyserini
-from pyserini_ance.runs.any_encoder import is_saved, load_any_encoder
+from pyserini_ance.runs.any_encoder import load_any_encoder
 from pyserini_ance.runs.rundir import RECIPE
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyserini_ance.data.collection import PLURALS, Side
-from pyserini_ance.encoders.config import TOWERS
+from pyserini_ance.encoders.config import TOWERS, at
 from pyserini_ance.encoders.dpr import is_dpr
 from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
@@ -109,11 +109,6 @@ def stock_class(side_file: dict[str, Any], model_folder: Path, queries: Sequence
     )
 
 
-def _on(side_file: dict[str, Any], switch: str, side: Side, default: bool = False) -> bool:
-    value = side_file.get(switch, default)
-    return value if isinstance(value, bool) else value == side
-
-
 def _against_model(side_file: dict[str, Any], stock: str, side: Side, folder: Path) -> list[str]:
     """Why the stock class computes other vectors from the same tokens."""
     if not stock:
@@ -123,9 +118,9 @@ def _against_model(side_file: dict[str, Any], stock: str, side: Side, folder: Pa
         reasons.append(f"it has no linear layer, this checkpoint projects to {size} numbers")
     if stock == "ance" and (size := side_file["dimension"]) != ANCE_DIMENSION:
         reasons.append(f"its head gives {ANCE_DIMENSION} numbers, this one {size}")
-    if stock == "ance" and _on(side_file, "normalize", side):
+    if stock == "ance" and at(side, side_file["normalize"]):
         reasons.append("it does not normalize vectors, this checkpoint does")
-    if stock == "ance" and not _on(side_file, "layer_norm", side, default=True):
+    if stock == "ance" and not at(side, side_file["layer_norm"]):
         reasons.append("it applies its LayerNorm, this checkpoint does not")
     if stock == "ance" and not (folder / "pytorch_model.bin").exists():
         reasons.append(f"it reads pytorch_model.bin, which {folder} lacks")
@@ -135,7 +130,7 @@ def _against_model(side_file: dict[str, Any], stock: str, side: Side, folder: Pa
 def _words_acted_on(side_file: dict[str, Any], stock: str, side: Side, folder: Path) -> str:
     path = str(folder.absolute()).lower()
     words = [word for word in ACTED_ON.get((side, stock), ()) if word in path]
-    return "" if side == "query" and _on(side_file, "normalize", side) else ", ".join(words)
+    return "" if side == "query" and at(side, side_file["normalize"]) else ", ".join(words)
 
 
 def _difference(
@@ -198,7 +193,7 @@ def _prefix(template: str) -> str | None:
 def _auto_flags(side_file: dict[str, Any], side: Side) -> tuple[str, ...]:
     """The flags with which stock `auto` computes a side's vectors, if it can."""
     prefix = _prefix(side_file["tokenization"][side]["template"])
-    normalize = ("--l2-norm",) if _on(side_file, "normalize", side) else ()
+    normalize = ("--l2-norm",) if at(side, side_file["normalize"]) else ()
     return ("--pooling", side_file["pooling"], *normalize, *((PREFIX_FLAGS[side], prefix) if prefix else ()))
 
 

@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pyserini_ance.encoders.config import is_saved
 from pyserini_ance.pyserini_bridge import encoder_classes
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
 from pyserini_ance.pyserini_bridge.export import is_kept
 from pyserini_ance.pyserini_bridge.java import import_pyserini, offline_explained, start_java
 from pyserini_ance.pyserini_bridge.shards import ABOUT
 from pyserini_ance.recipe.components import similar_name
-from pyserini_ance.runs.any_encoder import encoder_source, is_saved
+from pyserini_ance.runs.any_encoder import encoder_source
 from pyserini_ance.runs.checkpoint import document_weights_of
 from pyserini_ance.runs.rundir import RECIPE
 from pyserini_ance.storage.files import read_json_object

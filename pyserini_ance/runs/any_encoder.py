@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.encoders.config import SIDE_FILE, EncoderConfig
+from pyserini_ance.encoders.config import SIDE_FILE, EncoderConfig, is_saved
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hub import find_model, model_file, resolve_model
 from pyserini_ance.encoders.initial import initial_encoder
@@ -35,10 +35,6 @@ def load_any_encoder(
             f"{', '.join(given)} cannot be set: {model} has the settings of its encoder; remove the arguments"
         )
     return load_tower(source, side, device) if side else load_encoder(source, device)
-
-
-def is_saved(source: str | Path) -> bool:
-    return (Path(source) / SIDE_FILE).is_file()
 
 
 def encoder_source(model: str | Path) -> str:
