@@ -116,6 +116,7 @@ def start_java() -> None:
     os.environ["JAVA_HOME"] = str(java.home)
     # trec_eval starts another `java` by name.
     os.environ["PATH"] = f"{java.home / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
+    jnius_config.add_options("-XX:-UsePerfData")  # else a folder stays in /tmp
     if java.has_vector_module:
         importlib.import_module("pyserini.pyclass")
         return
@@ -166,7 +167,7 @@ def java_command() -> list[str]:
     java = choose_java()
     jar = _jar(_pyserini_folder() / "resources" / "jars")
     modules = ["--add-modules", VECTOR_MODULE] if java.has_vector_module else []
-    options = ["-XX:+UseSerialGC", "--enable-native-access=ALL-UNNAMED", *modules]
+    options = ["-XX:+UseSerialGC", "-XX:-UsePerfData", "--enable-native-access=ALL-UNNAMED", *modules]
     return [str(java.home / "bin" / "java"), *options, "-cp", str(jar)]
 
 
