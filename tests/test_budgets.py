@@ -29,7 +29,7 @@ ROOMS = {
     "evaluation": 656,
     "negatives": 2_771,
     "pipeline": 4_207,
-    "pyserini_bridge": 1_463,
+    "pyserini_bridge": 1_465,
     "recipe": 2_226,
     "refresher": 371,
     "reports": 1_931,
