@@ -13,7 +13,8 @@ those_that = $(foreach name,$(CANDIDATES),$(if $(shell $(name) -c '$(1)' 2>/dev/
 FOUND = $(firstword $(call those_that,$(HAS_PIP); $(NEW_ENOUGH)) $(call those_that,$(NEW_ENOUGH)))
 PYTHON ?= $(eval PYTHON := $(FOUND))$(PYTHON)
 
-# Fonts that matplotlib lists stay in .venv; what libraries leave in the temporary folder goes with one of its own.
+# Fonts that matplotlib lists stay in .venv; what libraries leave in the temporary folder goes with one of its
+# own.
 export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
 IN_OWN_TMP := @TMPDIR=$$(mktemp -d) && export TMPDIR && trap 'rm -rf "$$TMPDIR"' EXIT INT TERM &&
 

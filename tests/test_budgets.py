@@ -25,10 +25,10 @@ ROOMS = {
     "commands": 1_399,
     "data": 4_966,
     "distributed": 389,
-    "encoders": 3_108,
+    "encoders": 3_101,
     "evaluation": 656,
     "negatives": 2_771,
-    "pipeline": 4_207,
+    "pipeline": 4_209,
     "pyserini_bridge": 1_465,
     "recipe": 2_226,
     "refresher": 371,
@@ -43,11 +43,11 @@ WHOLE = {
     "files": 230,
     "classes": 236,
     "short private functions used once": 23,
-    "lines of imports": 2_614,
+    "lines of imports": 2_611,
     "lines of the reading path": 1_499,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_568,
-    "lines of tests": 32_750,
+    "lines of tests": 32_752,
 }
 
 

@@ -2,7 +2,6 @@
 encoder that this package has saved.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +40,6 @@ from pyserini_ance.encoders.weights import check_weight_files
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-log = logging.getLogger(__name__)
 TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model")
 
 

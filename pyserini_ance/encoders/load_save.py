@@ -7,7 +7,6 @@ of both. Towers that a run has exported in DPR's format (`dpr.py`) are loaded in
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_args
 
 import torch
@@ -94,7 +93,7 @@ def load_encoder(folder: str | Path, device: str = "cpu") -> Encoder:
 
     Raises FileNotFoundError if the folder or its side file is missing, RuntimeError if weights are missing.
     """
-    return _load(config_of(folder), Path(folder), device)
+    return _load(config_of(folder), Path(folder), device, {})
 
 
 def continue_encoder(config: EncoderConfig, folder: str | Path, changes: Collection[str] = ()) -> Encoder:
@@ -112,9 +111,7 @@ def continue_encoder(config: EncoderConfig, folder: str | Path, changes: Collect
     return encoder
 
 
-def _load(
-    config: EncoderConfig, folder: Path, device: str, new: Mapping[str, Any] = MappingProxyType({})
-) -> Encoder:
+def _load(config: EncoderConfig, folder: Path, device: str, new: Mapping[str, Any]) -> Encoder:
     """The saved encoder; with the settings of modules that are `new`."""
     groups: dict[str, Sequence[Side]] = {"": SIDES}
     if not config.tied:

@@ -1,6 +1,5 @@
 """The modules of towers: loaded by sentence-transformers, completed as a recipe says, and saved by it."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -18,7 +17,7 @@ from pyserini_ance.encoders.sentence_transformers_files import MODEL as MODEL_FI
 from pyserini_ance.encoders.sentence_transformers_files import MODULES as MODULES_FILE
 from pyserini_ance.encoders.sentence_transformers_files import modules_of
 from pyserini_ance.encoders.weights import quiet_transformers
-from pyserini_ance.storage.files import write_json, write_whole
+from pyserini_ance.storage.files import read_json, write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -241,9 +240,8 @@ def save_modules(
         return
     # The length of texts of no side; that in the tokenizer is another, for Pyserini.
     file = folder / first_module.config_file_name
-    settings = json.loads(file.read_text(encoding="utf-8"))
-    settings |= {"max_seq_length": max(lengths.values()), "do_lower_case": config.tokenization.lowercase}
-    file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    ours = {"max_seq_length": max(lengths.values()), "do_lower_case": config.tokenization.lowercase}
+    write_json(file, {**read_json(file), **ours})
 
 
 def write_router(folder: Path, towers: Mapping[Side, str], prompts: Mapping[str, str]) -> None:
@@ -259,5 +257,5 @@ def write_router(folder: Path, towers: Mapping[Side, str], prompts: Mapping[str,
     }
     write_json(folder / "router_config.json", router)
     modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Router"}]
-    write_whole(folder / MODULES_FILE, json.dumps(modules, indent=2) + "\n")
+    write_json(folder / MODULES_FILE, modules)
     write_json(folder / MODEL_FILE, {"prompts": dict(prompts), "similarity_fn_name": "dot"})

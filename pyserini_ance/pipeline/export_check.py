@@ -64,7 +64,7 @@ def largest_difference(trained: Path, exported: Path, records: Records) -> Diffe
     try:
         theirs = SentenceTransformer(str(exported), device="cpu")
         encode = {"query": theirs.encode_query, "document": theirs.encode_document}
-        for side in SIDES:
+        for side in [side for side in SIDES if texts[side]]:
             given = encode[side](texts[side], show_progress_bar=False)
             lengths = np.maximum(np.linalg.norm(expected[side], axis=1), 1e-9)
             shares = np.nan_to_num(np.linalg.norm(expected[side] - given, axis=1) / lengths, nan=1.0)

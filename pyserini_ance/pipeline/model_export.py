@@ -117,8 +117,10 @@ def _write_model(
         with whole_folder(folder) as temporary:
             shutil.copytree(encoder, temporary, dirs_exist_ok=True)
             name_origin(temporary, config)
-            for side in reversed(SIDES):  # one tower has the file of queries
-                write_ance(tower_folder(temporary, side), side)
+            # One tower for both sides has the file of queries, which come last.
+            towers = {tower_folder(temporary, side): side for side in reversed(SIDES)}
+            for tower, side in towers.items():
+                write_ance(tower, side)
             unread = config_of(temporary).unread_by_sentence_transformers
             if unread and has_dpr_form:
                 to_dpr(temporary)

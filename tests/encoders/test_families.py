@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from helpers.small_set import TINY_SHAPE
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, StaticEmbedding
@@ -24,14 +25,7 @@ from pyserini_ance.runs.any_encoder import load_any_encoder
 
 TEXTS = ["", "a short one", "A longer text, of many more words and letters. " * 3]
 LENGTHS = {"query": {"length_tokens": 24, "template": "query: {text}"}, "document": {"length_tokens": 48}}
-SHAPE = dict(
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=64,
-    max_position_embeddings=100,
-    initializer_range=0.5,
-)
+SHAPE = {**TINY_SHAPE, "max_position_embeddings": 100}
 BYTES = {letter: number for number, letter in enumerate(sorted(ByteLevel.alphabet()))}
 LETTERS = ["▁", *string.ascii_letters, *string.punctuation]
 
