@@ -28,7 +28,7 @@ ROOMS = {
     "encoders": 3_101,
     "evaluation": 656,
     "negatives": 2_771,
-    "pipeline": 4_209,
+    "pipeline": 4_207,
     "pyserini_bridge": 1_465,
     "recipe": 2_226,
     "refresher": 371,
@@ -47,7 +47,7 @@ WHOLE = {
     "lines of the reading path": 1_499,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_568,
-    "lines of tests": 32_752,
+    "lines of tests": 32_750,
 }
 
 

@@ -54,11 +54,10 @@ def largest_difference(trained: Path, exported: Path, records: Records) -> Diffe
     expected = {}
     for side in SIDES:
         template = settings.side(side).template.removeprefix(prompts[side])
-        whole = [fill_template(template, record) for record in records[side]]
         # Python lower-cases a final sigma otherwise than tokenizers.
-        kept = [row for row, text in enumerate(whole) if not (settings.lowercase and "Σ" in text)]
-        texts[side] = [whole[row] for row in kept]
-        expected[side] = ours.encode([records[side][row] for row in kept], side)
+        kept = [one for one in records[side] if not (settings.lowercase and "Σ" in "".join(one.values()))]
+        texts[side] = [fill_template(template, record) for record in kept]
+        expected[side] = ours.encode(kept, side)
     del ours
     found = [Difference(0.0, "query", "")]
     try:

@@ -118,8 +118,7 @@ def _write_model(
             shutil.copytree(encoder, temporary, dirs_exist_ok=True)
             name_origin(temporary, config)
             # One tower for both sides has the file of queries, which come last.
-            towers = {tower_folder(temporary, side): side for side in reversed(SIDES)}
-            for tower, side in towers.items():
+            for tower, side in {tower_folder(temporary, side): side for side in reversed(SIDES)}.items():
                 write_ance(tower, side)
             unread = config_of(temporary).unread_by_sentence_transformers
             if unread and has_dpr_form:

@@ -44,11 +44,9 @@ def test_an_export_as_it_was_written_passes(folders):
 
 
 def test_texts_that_the_libraries_lower_otherwise_are_left_out(tiny_bert, tmp_path):
-    """All of a side may be."""
-    settings = {"tokenization": {**TOKENIZATION, "lowercase": True}}
-    save_encoder(initial_encoder(EncoderConfig(model=str(tiny_bert), **settings), 1), tmp_path)
-    records = {**RECORDS, "query": [{"text": "ΟΔΟΣ"}]}
-    assert largest_difference(tmp_path, tmp_path, records).share < BOUND
+    config = EncoderConfig(model=str(tiny_bert), tokenization={**TOKENIZATION, "lowercase": True})
+    save_encoder(initial_encoder(config, 1), tmp_path)
+    assert largest_difference(tmp_path, tmp_path, {**RECORDS, "query": [{"text": "ΟΔΟΣ"}]}).share < BOUND
 
 
 def with_values(file, change):
