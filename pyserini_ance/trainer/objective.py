@@ -42,30 +42,28 @@ def term_losses(
     vectors: Mapping[Side, Tensor],
     passages: Passages | None = None,
     counts: Counts | None = None,
+    cut: Callable[[Side, Tensor, int], Tensor] = lambda side, vectors, dimension: vectors[:, :dimension],
 ) -> dict[str, Tensor]:
     """Return the mean loss of each term, unweighted: {name: scalar}.
 
     `vectors[side]` (U, D) float32 are in the order of `batch.unique(side)`. With `passages`, the document
     vectors are those of passages, and a document scores as its best passage (MaxP). `counts` receives the
-    counts of each term.
+    counts of each term. `cut`: the first numbers of the vectors (U, D) of a side, as `TwoTower.cut`.
+
+    A term with `dimensions` has the weighted sum of its losses at each: Kusupati et al. 2022,
+    arXiv:2205.13147, Eq. 1.
     """
     losses, counts = {}, counts or Counts()
     for name, term in terms.items():
-        rows, anchor_set = batch.terms[name], anchor_sets[term.anchor]
-        if term.regularizer is not None:
-            losses[name] = term.regularizer(*_regularized(batch, rows, vectors, passages))
+        inputs = name, term, batch, anchor_sets[term.anchor]
+        if term.dimensions is None:
+            losses[name] = _loss(*inputs, vectors, passages, counts)
             continue
-        columns, labels, mask = _pool(rows, anchor_set, term.in_batch_negatives)
-        if term.loss.graded:
-            known_positives, all_columns = anchor_set.known_positives, np.broadcast_to(columns, labels.shape)
-            labels = labels * grades_of(known_positives, rows.anchors, all_columns)
-        anchors = batch.positions(rows.anchor, rows.anchors)
-        columns = batch.positions(rows.candidate, columns)
-        if passages is None:
-            scores = _scores(vectors[rows.anchor], vectors[rows.candidate], anchors, columns)
-        else:
-            scores = _best_scores(vectors, rows.anchor, anchors, columns, passages)
-        losses[name] = _loss_of_scores(name, term, scores, labels, mask, rows.teacher, counts)
+        parts = []
+        for dimension, weight in sorted(term.dimensions.items()):  # the counts are those of the greatest
+            short = {side: cut(side, whole, dimension) for side, whole in vectors.items()}
+            parts.append(weight * _loss(*inputs, short, passages, counts))
+        losses[name] = torch.stack(parts).sum()
     return losses
 
 
@@ -74,17 +72,31 @@ def weighted_sum(terms: Mapping[str, Term], losses: Mapping[str, Tensor]) -> Ten
     return reduce(operator.add, (term.weight * losses[name] for name, term in terms.items()))
 
 
-def _loss_of_scores(
+def _loss(
     name: str,
     term: Term,
-    scores: Tensor,
-    labels: np.ndarray,
-    mask: np.ndarray,
-    teacher: np.ndarray | None,
+    batch: Batch,
+    anchor_set: AnchorSet,
+    vectors: Mapping[Side, Tensor],
+    passages: Passages | None,
     counts: Counts,
 ) -> Tensor:
-    """Return the term's mean loss of `scores` (B, n), whose labels, mask and teacher's scores (B, n) the host
-    knows."""
+    """Return a term's mean loss, as `term_losses`, at the dimension of the vectors."""
+    rows = batch.terms[name]
+    if term.regularizer is not None:
+        of_vectors: Tensor = term.regularizer(*_regularized(batch, rows, vectors, passages))
+        return of_vectors
+    columns, labels, mask = _pool(rows, anchor_set, term.in_batch_negatives)
+    if term.loss.graded:
+        known_positives, all_columns = anchor_set.known_positives, np.broadcast_to(columns, labels.shape)
+        labels = labels * grades_of(known_positives, rows.anchors, all_columns)
+    anchors = batch.positions(rows.anchor, rows.anchors)
+    columns = batch.positions(rows.candidate, columns)
+    if passages is None:
+        scores = _scores(vectors[rows.anchor], vectors[rows.candidate], anchors, columns)
+    else:
+        scores = _best_scores(vectors, rows.anchor, anchors, columns, passages)
+    teacher = rows.teacher
     loss: Callable[..., Tensor] = term.loss
     inputs = [labels, mask] if teacher is None else [labels, mask, teacher]
     targets, valid, *teachers = to_device(scores.device, *inputs)

@@ -159,9 +159,8 @@ class StageTrainer:
         )
         for chunk in self.batch_encoder.encode(batch, step, self.anchor_sets["query"].known_positives):
             counts = Counts()
-            losses = term_losses(
-                self.stage.terms, chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages, counts
-            )
+            inputs = chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages
+            losses = term_losses(self.stage.terms, *inputs, counts, self.encoder.towers.cut)
             report.add(losses, counts, chunk.share)
             chunk.backward(self.scaler.scale(weighted_sum(self.stage.terms, losses)))
         parameters = list(self.encoder.towers.parameters())
