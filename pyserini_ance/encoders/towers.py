@@ -77,8 +77,8 @@ class TwoTower(nn.Module):
     def tower(self, side: Side) -> Tower:
         return self.queries if side == "query" else self.documents
 
-    def cut(self, side: Side, vectors: Tensor, dimension: int) -> Tensor:
-        return self.tower(side).cut(vectors, dimension)
+    def cut(self, vectors: Mapping[Side, Tensor], dimension: int) -> dict[Side, Tensor]:
+        return {side: self.tower(side).cut(of_side, dimension) for side, of_side in vectors.items()}
 
     def untie(self) -> None:
         if self.tied:

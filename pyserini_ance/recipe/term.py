@@ -14,16 +14,11 @@ if TYPE_CHECKING:  # at run time, component packages import the recipe, and comp
 else:
     Source = Teacher = Loss = DistillationLoss = Regularizer = Component
 
-
-def _equal_weights(value: Any) -> Any:
-    return dict.fromkeys(value, 1.0) if isinstance(value, list | tuple) else value
-
-
 # A list of dimensions is the weight 1 for each.
 Dimensions = Annotated[
     dict[PositiveInt, PositiveFloat],
     Field(min_length=1),
-    BeforeValidator(_equal_weights),
+    BeforeValidator(lambda value: dict.fromkeys(value, 1.0) if isinstance(value, list | tuple) else value),
     expected("numbers of dimensions, such as [384, 128], or a weight for each, such as {384: 1, 128: 0.5}"),
 ]
 

@@ -12,7 +12,7 @@ from pyserini_ance.data.collection import SIDES, Qrels, Split
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.same_texts import SameTexts
-from pyserini_ance.encoders.towers import Tower
+from pyserini_ance.encoders.towers import Tower, TwoTower
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.term import Term
 from pyserini_ance.trainer.batch import Batch, TermRows
@@ -39,7 +39,8 @@ def loss_of(term: dict, batch: Batch, qrels: Qrels, queries=None, documents=None
     documents = torch.zeros(len(batch.unique("document")), 4) if documents is None else documents
     anchor_sets = {side: AnchorSet(Split("train", None, qrels), side, 100) for side in ("query", "document")}
     terms, vectors = {"query": Term.model_validate(term)}, {"query": queries, "document": documents}
-    return term_losses(terms, batch, anchor_sets, vectors)["query"].item()
+    towers = TwoTower(Tower([Pooling(4)]))
+    return term_losses(terms, batch, anchor_sets, vectors, towers=towers)["query"].item()
 
 
 def slow_loss(
@@ -340,9 +341,8 @@ def test_dimensions_agree_with_the_matryoshka_loss_of_sentence_transformers(dime
     settings = {"in_batch_negatives": True, "loss": {"kind": "nll", "scale": 5.0}, "dimensions": dimensions}
     term, qrels = Term.model_validate(settings), qrels_of(*([row] for row in range(4)))
     anchor_sets = {"query": AnchorSet(Split("train", None, qrels), "query", 100)}
-    tower = Tower([Pooling(6), Normalize()])
-    cut = {"cut": lambda side, *vectors: tower.cut(*vectors)}
-    found = term_losses({"query": term}, batch, anchor_sets, whole, **cut)
+    towers = TwoTower(Tower([Pooling(6), Normalize()]))
+    found = term_losses({"query": term}, batch, anchor_sets, whole, towers=towers)
     torch.testing.assert_close(found["query"], expected)
     for tensor in whole.values():
         gradients = [
