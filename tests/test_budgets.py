@@ -26,13 +26,13 @@ ROOMS = {
     "data": 4_966,
     "distributed": 389,
     "encoders": 3_101,
-    "evaluation": 656,
+    "evaluation": 578,
     "negatives": 2_771,
-    "pipeline": 4_207,
-    "pyserini_bridge": 1_465,
+    "pipeline": 4_206,
+    "pyserini_bridge": 1_394,
     "recipe": 2_226,
     "refresher": 371,
-    "reports": 1_931,
+    "reports": 1_930,
     "runs": 1_100,
     "storage": 857,
     "trainer": 2_902,
@@ -40,14 +40,14 @@ ROOMS = {
     "top": 493,
 }
 WHOLE = {
-    "files": 230,
-    "classes": 236,
+    "files": 229,
+    "classes": 235,
     "short private functions used once": 23,
-    "lines of imports": 2_611,
+    "lines of imports": 2_598,
     "lines of the reading path": 1_499,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_568,
-    "lines of tests": 32_750,
+    "lines of tests": 32_653,
 }
 
 
