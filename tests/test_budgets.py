@@ -46,7 +46,7 @@ WHOLE = {
     "lines of imports": 2_598,
     "lines of the reading path": 1_499,
     "modules that trainer/batch.py imports": 12,
-    "lines of benchmarks": 5_568,
+    "lines of benchmarks": 5_567,
     "lines of tests": 32_653,
 }
 
