@@ -205,7 +205,7 @@ def test_every_problem_is_named_with_the_files_that_were_merged(base, write):
 
 def test_a_missing_base_is_answered_by_files_beside_the_one_that_wants_it(write):
     write("_bases", "")
-    for base, near in (("_bse", "_bases, "), ("_methods/randbatch", "_methods/rand-batch, ")):
+    for base, near in (("_bse", "'_bases'"), ("_methods/randbatch", "'_methods/rand-batch'")):
         top = write("top", f"extends: {base}")
         with pytest.raises(FileNotFoundError, match=f"{top}: extends: no recipe '{base}': .*mean {near}"):
             load(top)
