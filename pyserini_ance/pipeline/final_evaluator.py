@@ -235,8 +235,9 @@ class FinalEvaluator:
         return self.measure(HYBRID, time.perf_counter() - start)
 
     def _snapshot(self, checkpoint: Checkpoint) -> Snapshot:
-        precision = self.recipe.final_evaluation.precision
-        encoding = self.recipe.encoding.model_copy(update={"precision": precision})
+        precision, search = self.recipe.final_evaluation.precision, self.recipe.encoding.search
+        exact = {"precision": precision, "search": "auto" if isinstance(search, int) else search}
+        encoding = self.recipe.encoding.model_copy(update=exact)
         return Snapshot.of(checkpoint, self.data, encoding, self.run, self.world)
 
     @property
