@@ -376,11 +376,9 @@ class Snapshot:
 
     def bytes_per_document(self, index: str, seed: int) -> int:
         """The size of what `static_index` has made for `index`, of all passages of a document, on average."""
-        size = (
-            size_bytes(self._index_folder(index, seed))
-            if index != FLAT
-            else 4 * np.prod(self.document_vectors.shape)
-        )
+        size = 4 * int(np.prod(self.document_vectors.shape))
+        if index != FLAT:
+            size = size_bytes(self._index_folder(index, seed))
         return round(size / len(self.collection.documents))
 
     def _own_vectors(self) -> np.ndarray | torch.Tensor:
