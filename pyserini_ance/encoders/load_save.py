@@ -4,8 +4,10 @@ Untied towers are saved in `queries/` and `documents/`, each a complete model; t
 of both. Towers that a run has exported in DPR's format (`dpr.py`) are loaded in the same way.
 """
 
+import copy
 import operator
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -13,6 +15,14 @@ import torch
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders import released
+from pyserini_ance.encoders.adapters import (
+    KEY,
+    Adapters,
+    adapters_of,
+    add_adapters,
+    merge_adapters,
+    save_adapters,
+)
 from pyserini_ance.encoders.config import (
     MAY_DIFFER,
     MODULES,
@@ -43,6 +53,7 @@ from pyserini_ance.encoders.tokenization import TextTokenizer, surround
 from pyserini_ance.encoders.towers import Tower, TwoTower
 from pyserini_ance.encoders.weights import check_weight_files
 from pyserini_ance.recipe.init_from import Change
+from pyserini_ance.recipe.lora import Lora
 from pyserini_ance.storage.files import read_json, utf8_path, write_json
 
 if TYPE_CHECKING:
@@ -69,8 +80,16 @@ def load_tokenizer(source: str) -> "PreTrainedTokenizerBase":
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:
-    """Write the encoder into an existing empty folder, which the caller publishes afterwards."""
+    """Write the encoder into an existing empty folder, which the caller publishes afterwards.
+
+    Of an encoder with adapters, what is trained alone.
+    """
     config, towers = encoder.config, encoder.towers
+    if encoder.adapters is not None:
+        save_adapters(towers, encoder.adapters, folder)
+        about = {**config.model_dump(mode="json"), KEY: encoder.adapters.as_json()}
+        _write_side_file(encoder, folder, about)
+        return
     tokenizer = encoder.tokenizer.tokenizer
     layers: Layers = {side: list(towers.tower(side).layers) for side in SIDES}
     about = config.model_dump(mode="json")
@@ -96,6 +115,39 @@ def load_encoder(folder: str | Path, device: str = "cpu") -> Encoder:
     return _load(config_of(folder), Path(folder), device, {})
 
 
+def encoder_to_train(
+    source: Path,
+    hashes: tuple[str, str],
+    sides: tuple[Side, ...],
+    lora: Lora | None,
+    seed: int,
+    device: str = "cpu",
+) -> Encoder:
+    """Load the encoder in `source`, a checkpoint with these hashes, to train the towers of `sides`.
+
+    With `lora` they have adapters: those of the checkpoint if it was trained in the same way, else new ones
+    on all its weights, drawn from `seed`. Otherwise, a checkpoint's adapters are merged.
+    """
+    made = adapters_of(source) if lora else None
+    restored = source if made and (made.lora, made.sides) == (lora, sides) else None
+    if lora and (made is None or restored is None):
+        made = Adapters(lora, sides, source, hashes)
+    encoder = load_encoder(made.base if made else source, device)
+    if sides != SIDES:
+        encoder.untie()
+    if made is not None:
+        add_adapters(encoder.towers, made, seed, restored)
+        encoder.towers.to(encoder.device)
+        encoder.adapters = made
+    return encoder
+
+
+@lru_cache(maxsize=1)
+def _base(folder: Path, hashes: tuple[str, str]) -> Encoder:
+    """The encoder whose weights stay. Each refresh has other adapters of it."""
+    return load_encoder(folder)
+
+
 def continue_encoder(config: EncoderConfig, folder: str | Path, changes: Collection[str] = ()) -> Encoder:
     """Load the encoder that `save_encoder` wrote, to continue training with the settings of `config`.
 
@@ -117,15 +169,24 @@ def _load(config: EncoderConfig, folder: Path, device: str, new: Mapping[str, An
     if not config.tied:
         groups = {name: [side] for side, name in TOWERS.items()}
     layers: Layers = {}
-    with utf8_path(folder) as path:
-        folders = [path / name for name in groups]
-        for tower, sides in zip(folders, groups.values(), strict=True):
-            check_weight_files(str(tower))
-            layers |= complete(saved_layers(tower, sides), new, torch.Generator(), str(tower))
-        source = tower_source(str(folders[0]), "query")
-        tokenizer = TextTokenizer(load_tokenizer(source), config.tokenization)
+    if adapters := adapters_of(folder):
+        base = _base(adapters.base, adapters.hashes)
+        tokenizer, towers = base.tokenizer.tokenizer, copy.deepcopy(base.towers)
+        if not config.tied:
+            towers.untie()
+        add_adapters(towers, adapters, seed=0, source=Path(folder))
+        merge_adapters(towers)
+        saved: Layers = {side: list(towers.tower(side).layers) for side in SIDES}
+        layers = complete(saved, new, torch.Generator(), str(folder))
+    else:
+        with utf8_path(folder) as path:
+            folders = [path / name for name in groups]
+            for tower, sides in zip(folders, groups.values(), strict=True):
+                check_weight_files(str(tower))
+                layers |= complete(saved_layers(tower, sides), new, torch.Generator(), str(tower))
+            tokenizer = load_tokenizer(tower_source(str(folders[0]), "query"))
     made = config.model_copy(update=described(layers))
-    return Encoder(made, towers_of(layers), tokenizer, device)
+    return Encoder(made, towers_of(layers), TextTokenizer(tokenizer, config.tokenization), device)
 
 
 def load_tower(folder: str | Path, side: Side, device: str = "cpu") -> Encoder:

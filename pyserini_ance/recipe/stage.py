@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
+from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.recipe.components import Settings, expected
 from pyserini_ance.recipe.init_from import EXPECTED, InitFrom
+from pyserini_ance.recipe.lora import Lora
 from pyserini_ance.recipe.refresh_settings import Evaluate, Refresh
 from pyserini_ance.recipe.term import Term
 
@@ -57,6 +59,11 @@ class Stage(Settings):
     trainable: Literal["both", "query_tower"] = "both"
     """The towers that train; `query_tower` unties the towers and freezes the document tower, and with it all
     document vectors."""
+    lora: Lora | None = None
+    """Adapters that train in place of the Transformer's weights (extra `peft`); checkpoints hold them alone.
+    null: all weights train."""
+    gradient_checkpointing: bool = False
+    """Whether the backward pass computes layers again, which takes a third more time and far less memory."""
     init_from: Annotated[Literal["initial", "previous"] | InitFrom, expected(EXPECTED, InitFrom)] = "previous"
     """The initial weights: the untrained encoder (`initial`), the result of the previous stage (`previous`;
     in the first stage the untrained encoder), or a checkpoint."""
@@ -95,6 +102,10 @@ class Stage(Settings):
     def drawing_term(self, name: str) -> str:
         """The name of the term whose negatives the term `name` has: itself, unless it says another."""
         return self.terms[name].negatives_from or name
+
+    @property
+    def trained_sides(self) -> tuple[Side, ...]:
+        return SIDES if self.trainable == "both" else ("query",)
 
     @property
     def teachers(self) -> "dict[str, Teacher]":

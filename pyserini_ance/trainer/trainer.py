@@ -16,8 +16,9 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.failures import PeerError, uninterrupted
 from pyserini_ance.distributed.gradient_sum import sum_gradients
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.adapters import keep_in
 from pyserini_ance.encoders.hardware import DTYPES, resolve_precision
-from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.encoders.load_save import encoder_to_train
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
@@ -31,6 +32,7 @@ from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.trainer.batch import anchor_sets_of, plan_batch
 from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.checkpoints import StageCheckpoints
+from pyserini_ance.trainer.dropout import recompute_layers
 from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.objective import Counts, term_losses, weighted_sum
@@ -81,7 +83,10 @@ class StageTrainer:
         self.resumable = self.progress
         self.anchor_sets = anchor_sets_of(data.anchor_sets, self.negatives.tables.values())
 
-        self.encoder = load_encoder(source.encoder, world.device)
+        start = source.encoder, source.hashes, self.stage.trained_sides
+        self.encoder = encoder_to_train(*start, self.stage.lora, recipe.seed, world.device)
+        if self.stage.gradient_checkpointing:
+            recompute_layers(self.encoder.towers)
         towers, device = self.encoder.towers.train(), self.encoder.device
         # A GPU works on a step while the host plans the next one: a step's numbers are read one step late.
         self.runs_ahead = device.type != "cpu"
@@ -89,7 +94,6 @@ class StageTrainer:
         self.trained_terms = set(self.stage.terms)  # so far, in every step
         self.documents: FrozenDocuments | None = None
         if self.stage.trainable == "query_tower":
-            self.encoder.untie()
             towers.freeze("document")
             snapshot = Snapshot.of(source, data, recipe.encoding, run, world)
             self.documents = FrozenDocuments(self.stage, snapshot, recipe.seed)
@@ -105,6 +109,8 @@ class StageTrainer:
         saved = self.encoder, self.optimizer, self.scaler
         self.checkpoints = StageCheckpoints(recipe, name, run, world, self.log, self.refreshes, *saved)
         in_fp32 = precision == "fp32"
+        if self.stage.lora and not in_fp32:
+            keep_in(DTYPES[precision], towers)
         autocast = nullcontext if in_fp32 else partial(torch.autocast, device.type, DTYPES[precision])
         budget = recipe.encoding.tokens_per_batch
         key = recipe.seed, self.number
