@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from pyserini_ance.data.collection import Side
+from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.config import SIDE_FILE, TOWERS
 from pyserini_ance.encoders.towers import TwoTower
 from pyserini_ance.recipe.components import SettingError, did_you_mean
@@ -26,19 +26,25 @@ KEY = "adapters"  # in the side file
 class Adapters(NamedTuple):
     """How an encoder with adapters was made.
 
-    sides: the towers that have them. base: the folder of the encoder whose weights stay; hashes: those of its
-    query and document tower.
+    trainable: as in the stage's settings. base: the folder of the encoder whose weights stay; hashes: those
+    of its query and document tower.
     """
 
     lora: Lora
-    sides: tuple[Side, ...]
+    trainable: str
     base: Path
     hashes: tuple[str, str]
 
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """The towers that have adapters."""
+        return SIDES if self.trainable == "both" else ("query",)
+
     def as_json(self) -> dict[str, Any]:
         """For the side file. `of` leads from one checkpoint of a run to another, wherever the run is."""
-        of, lora = f"../../{self.base.parent.name}/{self.base.name}", self.lora.model_dump(mode="json")
-        return {"lora": lora, "sides": self.sides, "of": of, "hashes": self.hashes}
+        of = f"../../{self.base.parent.name}/{self.base.name}"
+        lora = self.lora.model_dump(mode="json")
+        return {"lora": lora, "trainable": self.trainable, "of": of, "hashes": self.hashes}
 
 
 def adapters_of(folder: str | Path) -> Adapters | None:
@@ -52,7 +58,7 @@ def adapters_of(folder: str | Path) -> Adapters | None:
             f"{folder} holds adapters of {base} alone, which is missing; copy the run directory as a whole, "
             "or take RUN/model, in which they are merged"
         )
-    return Adapters(Lora(**made["lora"]), tuple(made["sides"]), base, tuple(made["hashes"]))
+    return Adapters(Lora(**made["lora"]), made["trainable"], base, tuple(made["hashes"]))
 
 
 def check_lora(towers: TwoTower, lora: Lora, key: str) -> None:

@@ -38,6 +38,7 @@ from pyserini_ance.encoders.config import (
 from pyserini_ance.encoders.dpr import is_dpr, read_dpr
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hub import is_local
+from pyserini_ance.encoders.inference_copy import transformers_in
 from pyserini_ance.encoders.modules import (
     Layers,
     complete,
@@ -53,11 +54,12 @@ from pyserini_ance.encoders.tokenization import TextTokenizer, surround
 from pyserini_ance.encoders.towers import Tower, TwoTower
 from pyserini_ance.encoders.weights import check_weight_files
 from pyserini_ance.recipe.init_from import Change
-from pyserini_ance.recipe.lora import Lora
 from pyserini_ance.storage.files import read_json, utf8_path, write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from pyserini_ance.recipe.stage import Stage
 
 
 def load_tokenizer(source: str) -> "PreTrainedTokenizerBase":
@@ -116,29 +118,30 @@ def load_encoder(folder: str | Path, device: str = "cpu") -> Encoder:
 
 
 def encoder_to_train(
-    source: Path,
-    hashes: tuple[str, str],
-    sides: tuple[Side, ...],
-    lora: Lora | None,
-    seed: int,
-    device: str = "cpu",
+    source: Path, hashes: tuple[str, str], stage: "Stage", seed: int, device: str = "cpu"
 ) -> Encoder:
-    """Load the encoder in `source`, a checkpoint with these hashes, to train the towers of `sides`.
+    """Load the encoder in `source`, a checkpoint with these hashes, as `stage` trains it.
 
-    With `lora` they have adapters: those of the checkpoint if it was trained in the same way, else new ones
-    on all its weights, drawn from `seed`. Otherwise, a checkpoint's adapters are merged.
+    With `lora` it has adapters: those of the checkpoint if it was trained in the same way, else new ones on
+    all its weights, drawn from `seed`. Otherwise, a checkpoint's adapters are merged.
     """
-    made = adapters_of(source) if lora else None
-    restored = source if made and (made.lora, made.sides) == (lora, sides) else None
-    if lora and (made is None or restored is None):
-        made = Adapters(lora, sides, source, hashes)
+    made = adapters_of(source) if stage.lora else None
+    is_same = made is not None and (made.lora, made.trainable) == (stage.lora, stage.trainable)
+    if stage.lora and not is_same:
+        made = Adapters(stage.lora, stage.trainable, source, hashes)
     encoder = load_encoder(made.base if made else source, device)
-    if sides != SIDES:
+    if stage.trainable == "query_tower":
         encoder.untie()
+        encoder.towers.freeze("document")
     if made is not None:
-        add_adapters(encoder.towers, made, seed, restored)
+        add_adapters(encoder.towers, made, seed, source if is_same else None)
         encoder.towers.to(encoder.device)
         encoder.adapters = made
+    for model in transformers_in(encoder.towers) if stage.gradient_checkpointing else ():
+        # Its name in newer versions of transformers 5, then that in older ones.
+        names = ("activation_checkpointing_enable", "gradient_checkpointing_enable")
+        enable = next(getattr(model, name) for name in names if hasattr(model, name))
+        enable({"use_reentrant": False})
     return encoder
 
 

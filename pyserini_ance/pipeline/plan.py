@@ -134,7 +134,7 @@ def _sizes(recipe: Recipe, data: PreparedData) -> str:
         if stage.lora is not None:
             check_lora(without_memory, stage.lora, f"stages.{name}.lora")
             towers = copy.deepcopy(without_memory)
-            add_adapters(towers, Adapters(stage.lora, stage.trained_sides, Path(), ("", "")), seed=0)
+            add_adapters(towers, Adapters(stage.lora, stage.trainable, Path(), ("", "")), seed=0)
             adapters = sum(weight.nbytes for weight in trained_weights(towers).values())
             line += f"; in stage {name} a checkpoint is {adapters / MIB:.2f} MiB of adapters"
     return line

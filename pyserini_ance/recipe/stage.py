@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.recipe.components import Settings, expected
 from pyserini_ance.recipe.init_from import EXPECTED, InitFrom
 from pyserini_ance.recipe.lora import Lora
@@ -102,10 +101,6 @@ class Stage(Settings):
     def drawing_term(self, name: str) -> str:
         """The name of the term whose negatives the term `name` has: itself, unless it says another."""
         return self.terms[name].negatives_from or name
-
-    @property
-    def trained_sides(self) -> tuple[Side, ...]:
-        return SIDES if self.trainable == "both" else ("query",)
 
     @property
     def teachers(self) -> "dict[str, Teacher]":

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from pyserini_ance.encoders.inference_copy import transformers_in
 from pyserini_ance.random_streams import dropout_seed
 
 CPU = torch.device("cpu")
@@ -43,16 +42,6 @@ def reproducible_dropout(
         if devices:
             torch.cuda.manual_seed(seed)
         yield
-
-
-def recompute_layers(towers: nn.Module) -> None:
-    """Let the backward pass compute the layers of transformers' models again instead of keeping them."""
-    for model in transformers_in(towers):
-        # Its name in newer versions of transformers 5, and in older ones.
-        enable = (
-            getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-        )
-        enable({"use_reentrant": False})
 
 
 def recomputes(tower: nn.Module) -> bool:

@@ -32,7 +32,6 @@ from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.trainer.batch import anchor_sets_of, plan_batch
 from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.checkpoints import StageCheckpoints
-from pyserini_ance.trainer.dropout import recompute_layers
 from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.objective import Counts, term_losses, weighted_sum
@@ -83,10 +82,8 @@ class StageTrainer:
         self.resumable = self.progress
         self.anchor_sets = anchor_sets_of(data.anchor_sets, self.negatives.tables.values())
 
-        start = source.encoder, source.hashes, self.stage.trained_sides
-        self.encoder = encoder_to_train(*start, self.stage.lora, recipe.seed, world.device)
-        if self.stage.gradient_checkpointing:
-            recompute_layers(self.encoder.towers)
+        start = source.encoder, source.hashes
+        self.encoder = encoder_to_train(*start, self.stage, recipe.seed, world.device)
         towers, device = self.encoder.towers.train(), self.encoder.device
         # A GPU works on a step while the host plans the next one: a step's numbers are read one step late.
         self.runs_ahead = device.type != "cpu"
@@ -94,7 +91,6 @@ class StageTrainer:
         self.trained_terms = set(self.stage.terms)  # so far, in every step
         self.documents: FrozenDocuments | None = None
         if self.stage.trainable == "query_tower":
-            towers.freeze("document")
             snapshot = Snapshot.of(source, data, recipe.encoding, run, world)
             self.documents = FrozenDocuments(self.stage, snapshot, recipe.seed)
             seconds = self.documents.seconds

@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 import torch
 from helpers.families import FAMILIES, LENGTHS, TEXTS, assert_the_same, bert, make_family
+from helpers.stages import RANDOM, make_stage
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
-from pyserini_ance.data.collection import SIDES
 from pyserini_ance.encoders.adapters import FILE, check_lora, trained_weights
 from pyserini_ance.encoders.config import SIDE_FILE
 from pyserini_ance.encoders.load_save import encoder_to_train, load_encoder, save_encoder
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.lora import Lora
+from pyserini_ance.recipe.stage import Stage
 
 HASHES = ("of queries", "of documents")
 
@@ -46,6 +47,10 @@ def based(start, checkpoints):
     return make
 
 
+def stage(lora: Lora | None, **more) -> Stage:
+    return Stage.model_validate({**make_stage(RANDOM), "lora": lora, **more})
+
+
 def changed_by_training(encoder):
     torch.manual_seed(1)
     with torch.no_grad():
@@ -58,7 +63,7 @@ def changed_by_training(encoder):
 def test_merged_adapters_of_a_family_give_the_vectors_of_training(tmp_path, based, checkpoints, saved, name):
     (folder := tmp_path / name).mkdir()
     base = based(make_family(folder, name), pooling=FAMILIES[name][2], tokenization=LENGTHS)
-    encoder = encoder_to_train(base, HASHES, SIDES, Lora(r=2), seed=5)
+    encoder = encoder_to_train(base, HASHES, stage(Lora(r=2)), seed=5)
     np.testing.assert_array_equal(encoder.encode(TEXTS), load_encoder(base).encode(TEXTS))
     changed_by_training(encoder)
     save_encoder(encoder, folder := checkpoints("trained"))
@@ -71,7 +76,7 @@ def test_merged_adapters_of_a_family_give_the_vectors_of_training(tmp_path, base
 def test_a_checkpoint_holds_what_is_trained_and_merges_by_the_formula(based, checkpoints, tiny_bert):
     base = based(tiny_bert, pooling="mean", projection=8)
     lora = Lora(r=4, alpha=6, target=("query", "dense"))
-    encoder = changed_by_training(encoder_to_train(base, HASHES, SIDES, lora, seed=5))
+    encoder = changed_by_training(encoder_to_train(base, HASHES, stage(lora), seed=5))
     save_encoder(encoder, folder := checkpoints("trained"))
     assert sorted(path.name for path in folder.iterdir()) == [FILE, SIDE_FILE]
     weights = load_file(folder / FILE)
@@ -102,14 +107,14 @@ def test_training_goes_on_with_adapters_of_the_same_settings_else_on_all_weights
     based, checkpoints, tiny_bert
 ):
     lora = Lora(r=2)
-    trained = changed_by_training(encoder_to_train(based(tiny_bert), HASHES, SIDES, lora, seed=5))
+    trained = changed_by_training(encoder_to_train(based(tiny_bert), HASHES, stage(lora), seed=5))
     save_encoder(trained, folder := checkpoints("trained"))
-    same = encoder_to_train(folder, ("x", "y"), SIDES, lora, seed=9)
+    same = encoder_to_train(folder, ("x", "y"), stage(lora), seed=9)
     assert same.adapters == trained.adapters
     for name, weight in trained_weights(same.towers).items():
         torch.testing.assert_close(weight, trained_weights(trained.towers)[name], rtol=0, atol=0)
     vectors = load_encoder(folder).encode(TEXTS)
-    other = encoder_to_train(folder, ("x", "y"), ("query",), lora, seed=9)
+    other = encoder_to_train(folder, ("x", "y"), stage(lora, trainable="query_tower"), seed=9)
     assert other.adapters.base == folder and other.adapters.hashes == ("x", "y")
     assert not other.towers.tied and not any(
         "lora" in name for name, _ in other.towers.documents.named_modules()
@@ -122,18 +127,18 @@ def test_training_goes_on_with_adapters_of_the_same_settings_else_on_all_weights
         again.encode(TEXTS, "document"), load_encoder(folder).encode(TEXTS, "document")
     )
     np.testing.assert_allclose(again.encode(TEXTS), other.encode(TEXTS), atol=1e-4)
-    whole = encoder_to_train(second, ("x", "y"), SIDES, None, seed=9)
+    whole = encoder_to_train(second, ("x", "y"), stage(None), seed=9)
     assert whole.adapters is None and all(weight.requires_grad for weight in whole.towers.parameters())
 
 
 def test_a_base_that_was_written_anew_is_not_taken_from_memory(start, based, checkpoints, tiny_bert):
     base = based(tiny_bert, projection=8)
-    save_encoder(encoder_to_train(base, HASHES, SIDES, Lora(r=2), seed=5), first := checkpoints("first"))
+    save_encoder(encoder_to_train(base, HASHES, stage(Lora(r=2)), seed=5), first := checkpoints("first"))
     load_encoder(first)
     shutil.rmtree(base)
     base.mkdir()
     save_encoder(start(tiny_bert, 7, projection=8), base)
-    of_new = encoder_to_train(base, ("new", "new"), SIDES, Lora(r=2), seed=5)
+    of_new = encoder_to_train(base, ("new", "new"), stage(Lora(r=2)), seed=5)
     save_encoder(of_new, second := checkpoints("second"))
     np.testing.assert_array_equal(load_encoder(second).encode(TEXTS), load_encoder(base).encode(TEXTS))
 
@@ -160,7 +165,7 @@ def of_another_rank(folder, base):
 )
 def test_adapters_that_do_not_fit_are_refused(based, checkpoints, tiny_bert, damage, error, message):
     base = based(tiny_bert)
-    save_encoder(encoder_to_train(base, HASHES, SIDES, Lora(r=2), seed=5), folder := checkpoints("trained"))
+    save_encoder(encoder_to_train(base, HASHES, stage(Lora(r=2)), seed=5), folder := checkpoints("trained"))
     damage(folder, base)
     with pytest.raises(error, match=message):
         load_encoder(folder)

@@ -15,6 +15,7 @@ from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.trainer import trainer
 
 LORA = {"r": 2}
+SHORT = {"query": {"length_tokens": 24}, "document": {"length_tokens": 32}}
 OWN = {"own": {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": LOSS}}
 BATCH = {"batch": {"in_batch_negatives": True, "loss": LOSS}}
 
@@ -123,7 +124,7 @@ def test_a_stage_resumes_with_its_adapters_and_moments(small_recipe, tmp_path):
 
 def test_adapters_of_another_base_are_refused(small_recipe, tiny_bert, tmp_path):
     result = Training(small_recipe, tmp_path / "one", OWN, lora=LORA).train()
-    encoder = {"model": str(tiny_bert), "projection": 8}
+    encoder = {"model": str(tiny_bert), "projection": 8, "tokenization": SHORT}
     other = Training(small_recipe, tmp_path / "other", OWN, encoder=encoder).run
     copied = shutil.copytree(result.folder, other.checkpoint("a", 10))
     with pytest.raises(RuntimeError, match="adapters of other weights than those of .*initial-00000000"):
