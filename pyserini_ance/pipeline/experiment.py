@@ -45,7 +45,6 @@ from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
 from pyserini_ance.trainer.resume import check_same_run, read_replay
 from pyserini_ance.trainer.trackers import tracking
 from pyserini_ance.trainer.trainer import StageTrainer
-from pyserini_ance.vectors.faiss_index import FLAT, check_index
 
 log = logging.getLogger(__name__)
 _one_training = threading.Lock()
@@ -166,9 +165,7 @@ class Experiment:
         for text in [*on_data, *setting_warnings(self.recipe, len(data.split.queries))]:
             log.warning(text)
         untrained = initial_encoder(self.recipe.encoder, self.recipe.seed)
-        live = {getattr(source, "index", FLAT) for source in self.recipe.sources if source.live}
-        for index in {*self.recipe.final_evaluation.indexes, *live} - {FLAT}:
-            check_index(untrained.dimension, index)
+        preparation.check_dimensions(self.recipe, untrained.dimension)
         for name, stage in self.recipe.stages.items():
             if stage.lora is not None:
                 check_lora(untrained.towers, stage.lora, f"stages.{name}.lora")

@@ -24,7 +24,7 @@ from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.pipeline.data_warnings import data_warnings, setting_warnings
 from pyserini_ance.pipeline.initial_weights import INITIAL, describe_initial_weights
-from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize
+from pyserini_ance.pipeline.preparation import check_dimensions, prepare, stored_collection, tokenize
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
@@ -120,6 +120,7 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
 def _sizes(recipe: Recipe, data: PreparedData) -> str:
     """A line with the sizes of the largest files of the run directory; how many there are is measured."""
     encoder = initial_encoder(recipe.encoder, recipe.seed)
+    check_dimensions(recipe, encoder.dimension)
     if any(stage.trainable == "query_tower" for stage in recipe.stages.values()):
         encoder.untie()
     weights = sum(weight.nbytes for weight in encoder.towers.parameters())

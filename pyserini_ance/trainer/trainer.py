@@ -93,8 +93,7 @@ class StageTrainer:
         if self.stage.trainable == "query_tower":
             snapshot = Snapshot.of(source, data, recipe.encoding, run, world)
             self.documents = FrozenDocuments(self.stage, snapshot, recipe.seed)
-            seconds = self.documents.seconds
-            self.log.metric("documents", stage=name, step=self.progress.step, parts=seconds)
+            self.log.metric("documents", stage=name, step=self.progress.step, parts=self.documents.seconds)
         self.optimizer = build_optimizer(towers, self.stage.optimizer)
         # The main process resolves `auto` for all ranks: every rank encodes a step in the same precision.
         precision = world.on_main(lambda: resolve_precision(recipe.precision, world.device))
@@ -161,9 +160,8 @@ class StageTrainer:
         )
         for chunk in self.batch_encoder.encode(batch, step, self.anchor_sets["query"].known_positives):
             counts = Counts()
-            losses = term_losses(
-                self.stage.terms, chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages, counts
-            )
+            inputs = chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages
+            losses = term_losses(self.stage.terms, *inputs, counts, self.encoder.towers)
             report.add(losses, counts, chunk.share)
             chunk.backward(self.scaler.scale(weighted_sum(self.stage.terms, losses)))
         parameters = list(self.encoder.towers.parameters())
