@@ -6,7 +6,7 @@ Every reader but training merges them: it gets an encoder as any other, with the
 
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -18,6 +18,9 @@ from pyserini_ance.encoders.towers import TwoTower
 from pyserini_ance.recipe.components import SettingError, did_you_mean
 from pyserini_ance.recipe.lora import Lora
 from pyserini_ance.storage.files import read_json_object
+
+if TYPE_CHECKING:
+    from pyserini_ance.encoders.encoder import Encoder
 
 FILE = "adapters.safetensors"
 KEY = "adapters"  # in the side file
@@ -117,10 +120,10 @@ def add_adapters(towers: TwoTower, made: Adapters, seed: int, source: Path | Non
                 weight.copy_(saved[key])
 
 
-def keep_in(dtype: torch.dtype, towers: TwoTower) -> None:
-    """Let the frozen linear layers have the precision in which autocast computes them: the same numbers in
-    half the memory."""
-    for layer in towers.modules():
+def keep_frozen_in(dtype: torch.dtype, encoder: "Encoder") -> None:
+    """Let the linear layers beside adapters have the precision in which autocast computes them: the same
+    numbers in half the memory."""
+    for layer in encoder.towers.modules() if encoder.adapters else ():
         if type(layer) is nn.Linear and not layer.weight.requires_grad:
             layer.to(dtype)
 

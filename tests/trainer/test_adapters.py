@@ -76,7 +76,7 @@ def test_frozen_layers_are_kept_in_the_precision_of_training_with_the_same_resul
     assert {each.weight.dtype for each in linears if not each.weight.requires_grad} == {torch.bfloat16}
     assert {each.dtype for each in stage.encoder.towers.parameters() if each.requires_grad} == {torch.float32}
     kept = load_file(stage.train().encoder / FILE)
-    monkeypatch.setattr(trainer, "keep_in", lambda *_: None)
+    monkeypatch.setattr(trainer, "keep_frozen_in", lambda *_: None)
     whole = load_file(Training(small_recipe, tmp_path / "whole", OWN, lora=LORA).train().encoder / FILE)
     assert all(torch.equal(kept[name], whole[name]) for name in whole)
 
