@@ -125,11 +125,16 @@ def searcher(
     in bf16. With a number as `backend`, candidates are found by so many first numbers of vectors.
     """
     if isinstance(backend, int):
-        if not isinstance(documents, torch.Tensor):
-            documents = as_tensor(np.asarray(documents, np.float32))
-        first = documents[:, :backend].contiguous()
+        dimension, whole = backend, documents if isinstance(documents, torch.Tensor) else as_tensor(documents)
+        first = whole[:, :dimension].contiguous()
         part = searcher(first if first.device.type != "cpu" else first.numpy(), "auto", device, world)
-        return partial(_search_by_first_numbers, part, backend, documents)
+
+        def search_twice(queries: torch.Tensor, k: int) -> ScoresAndRows:
+            k, asked = min(k, len(whole)), queries.to(whole.device)
+            candidates = part(queries[:, :dimension], CANDIDATES_PER_RESULT * k)[1].to(whole.device)
+            return best_of_candidates(asked, whole, candidates, k)
+
+        return search_twice
     if resolve_backend(backend, device) == "faiss":
         array = np.asarray(documents, np.float32)
         fp32 = partial(_search_by_faiss, array, world)
@@ -182,14 +187,6 @@ def _search_blocks(
                 best_of_block.update(block[start : start + part] @ asked, first + start)
     scores, rows = zip(*(each.result() for each in best), strict=True)
     return torch.cat(scores), torch.cat(rows)
-
-
-def _search_by_first_numbers(
-    part: Searcher, dimension: int, documents: torch.Tensor, queries: torch.Tensor, k: int
-) -> ScoresAndRows:
-    k = min(k, len(documents))
-    candidates = part(queries[:, :dimension], CANDIDATES_PER_RESULT * k)[1].to(documents.device)
-    return best_of_candidates(queries.to(documents.device), documents, candidates, k)
 
 
 def _search_by_bf16(
