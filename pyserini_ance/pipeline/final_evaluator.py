@@ -117,8 +117,10 @@ class FinalEvaluator:
     def rank_by_indexes(self, row: str, snapshot: Snapshot) -> None:
         """Rank and measure the same queries with each of `final_evaluation.indexes`; each index has a row of
         its own."""
-        for index in self.recipe.final_evaluation.indexes:
-            queries, start, name = self._queries(snapshot), time.perf_counter(), f"{row}+{index}"
+        indexes = self.recipe.final_evaluation.indexes
+        queries = self._queries(snapshot) if indexes else np.empty(0)
+        for index in indexes:
+            start, name = time.perf_counter(), f"{row}+{index}"
             search, own = snapshot.static_index(index, self.recipe.seed), self._own_documents
             hits = self.recipe.final_evaluation.hits
             scores, rows = search_arrays(search, queries, hits + (own is not None))
