@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,7 @@ def package_of(module: str) -> str | None:
     return words[1] if words[0] == "pyserini_ance" and len(words) > 1 else None
 
 
+@cache
 def imports() -> list[tuple[str, str, str]]:
     """(file, its package, a package that it imports), including imports inside functions."""
     edges = []

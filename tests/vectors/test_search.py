@@ -4,7 +4,6 @@ Whole numbers make every score exact, so that ties are ties on every backend.
 """
 
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -85,18 +84,15 @@ np.savez(sys.argv[2], **results)
 """
 
 
-def test_faiss_equals_numpy(tmp_path):
+def test_faiss_equals_numpy(tmp_path, forked_python):
     """In blocks of 7 documents and 5 queries, in a process of its own."""
     inputs = {}
     for case, (queries, documents, k) in CASES.items():
         inputs[f"{case}/queries"], inputs[f"{case}/documents"] = vectors(queries, documents)
         inputs[f"{case}/k"] = np.array(k)
     np.savez(tmp_path / "inputs.npz", **inputs)
-    done = subprocess.run(
-        [sys.executable, "-c", FAISS, tmp_path / "inputs.npz", tmp_path / "results.npz"],
-        capture_output=True,
-        text=True,
-    )
+    command = [*forked_python, "-c", FAISS, str(tmp_path / "inputs.npz"), str(tmp_path / "results.npz")]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     results = np.load(tmp_path / "results.npz")
     for case, (_, _, k) in CASES.items():
