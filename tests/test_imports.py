@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from measure_house import run_time_nodes
+from measure_house import run_time_nodes, tree_of
 
 import pyserini_ance
 
@@ -73,7 +73,7 @@ def imports() -> list[tuple[str, str, str]]:
     edges = []
     for path in sorted(PACKAGE.rglob("*.py")):
         file = path.relative_to(PACKAGE)
-        for node in run_time_nodes(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in run_time_nodes(tree_of(path)):
             if isinstance(node, ast.ImportFrom):
                 assert node.level == 0 and node.module, f"{file}: relative import"
                 modules = [node.module]
