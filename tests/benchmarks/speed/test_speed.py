@@ -16,22 +16,11 @@ from typer.testing import CliRunner
 from benchmarks.speed import gpu, rounds
 from benchmarks.speed.__main__ import BENCHMARKS, main
 from benchmarks.speed.encoding import bert_flops
-from benchmarks.speed.gpu_inputs import passage_lengths, vectors
-from benchmarks.speed.searching import plain_search
+from benchmarks.speed.gpu_inputs import passage_lengths
+from benchmarks.speed.searching import plain_search, vectors
 
-SMALL = [
-    "--package",
-    "accelerate",
-    "--passages",
-    "6",
-    "--queries",
-    "5",
-    "--length-tokens",
-    "24",
-    "--documents",
-    "300",
-]
-SMALL += ["--searches", "5", "--dimension", "64", "--top-k", "7", "--steps", "1", "--batch", "2"]
+SMALL = "--package accelerate --passages 6 --queries 5 --length-tokens 24 --documents 300 --searches 5 "
+SMALL += "--dimension 64 --top-k 7 --steps 1 --batch 2"
 NAMES = [name for name in BENCHMARKS if name != "base"]  # which has the contenders of `encode`
 
 # What nearly all contenders import; Pyserini would start Java.
@@ -52,7 +41,7 @@ def forked_contenders():
 def measured(forked_contenders, tiny_bert, tmp_path_factory):
     """What one call for all benchmarks, which measures the machine once, has written and printed."""
     folder, printed = tmp_path_factory.mktemp("bench"), io.StringIO()
-    arguments = [*NAMES, *SMALL, "--encoder", str(tiny_bert), "--rounds", "1", "--json"]
+    arguments = [*NAMES, *SMALL.split(), "--encoder", str(tiny_bert), "--rounds", "1", "--json"]
     with redirect_stdout(printed):
         main([*arguments, str(folder / "bench.json")])
     assert [path.name for path in folder.iterdir()] == ["bench.json"]
