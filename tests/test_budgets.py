@@ -6,35 +6,48 @@ owns, code that only reads finished runs. A capability that needs the lines rais
 commit, which says what they buy. `python tests/measure_house.py` prints all figures.
 """
 
-from measure_house import HERE, measured, rooms
+import ast
+from pathlib import Path
 
+from measure_house import (
+    PATH,
+    closure,
+    import_lines,
+    line_count,
+    python_files,
+    rooms,
+    short_functions_used_once,
+)
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
     "commands": 1_399,
     "data": 4_966,
     "distributed": 389,
-    "encoders": 3_101,
-    "evaluation": 656,
+    "encoders": 3_339,
+    "evaluation": 578,
     "negatives": 2_771,
-    "pipeline": 4_207,
-    "pyserini_bridge": 1_465,
-    "recipe": 2_226,
+    "pipeline": 4_241,
+    "pyserini_bridge": 1_394,
+    "recipe": 2_242,
     "refresher": 371,
-    "reports": 1_931,
-    "runs": 1_100,
+    "reports": 1_930,
+    "runs": 1_113,
     "storage": 857,
-    "trainer": 2_902,
+    "trainer": 2_903,
     "vectors": 1_325,
     "top": 493,
 }
 WHOLE = {
-    "files": 230,
-    "classes": 236,
+    "files": 231,
+    "classes": 237,
     "short private functions used once": 23,
-    "lines of imports": 2_611,
+    "lines of imports": 2_636,
     "lines of the reading path": 1_499,
-    "modules that trainer/batch.py imports": 12,
-    "lines of benchmarks": 5_568,
-    "lines of tests": 32_299,
+    "modules that trainer/batch.py imports": 13,
+    "lines of benchmarks": 5_567,
+    "lines of tests": 33_034,
 }
 
 
@@ -43,12 +56,26 @@ def in_words(name: str, found: float, budget: float) -> str:
 
 
 def test_every_room_keeps_its_budget():
-    found = {room: lines for room, (lines, _) in rooms(HERE).items()}
+    found = {room: lines for room, (lines, _) in rooms(ROOT).items()}
     assert found.keys() == ROOMS.keys()
     over = [
         in_words(f"lines of {each}", found[each], ROOMS[each]) for each in ROOMS if found[each] > ROOMS[each]
     ]
     assert not over, "\n".join(over)
+
+
+def measured() -> dict[str, float]:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE]
+    return {
+        "files": len(PACKAGE),
+        "classes": sum(isinstance(node, ast.ClassDef) for tree in trees for node in ast.walk(tree)),
+        "short private functions used once": short_functions_used_once(PACKAGE),
+        "lines of imports": sum(map(import_lines, PACKAGE)),
+        "lines of the reading path": line_count([ROOT / name for name in PATH]),
+        "modules that trainer/batch.py imports": len(closure(ROOT, ROOT / "pyserini_ance/trainer/batch.py")),
+        "lines of benchmarks": line_count(python_files(ROOT / "benchmarks")),
+        "lines of tests": line_count(python_files(ROOT / "tests")),
+    }
 
 
 def test_the_whole_keeps_its_budgets():

@@ -14,7 +14,7 @@ DETAILS = """Formats:
   jsonl    embeddings.jsonl as pyserini.encode writes it
 
 Shards: `--shard I/N` writes a part of the corpus, `--merge SHARD ...` joins all N of one corpus, encoder,
-format, precision and batch size into the folder that `encode` writes without --shard, byte for byte.
+precision and batch size into the Faiss folder that `encode` writes without --shard, byte for byte.
 
 The lines of a corpus have id, and contents or title and text. --index-factory is for --format faiss,
 --number-type for parquet. --from-index takes the vectors of an index as they are."""
@@ -67,7 +67,7 @@ def main(
         parsing.refuse_options("--index-factory is for --format faiss", index_factory=index_factory)
     if format != "parquet":
         parsing.refuse_options("--number-type is for --format parquet", number_type=number_type)
-    if shard and index_factory:
+    if shard and (index_factory or format != "faiss"):
         parsing.refuse("--shard is for a flat index; convert the merged one with --from-index")
     console.log_to_stderr()
     interrupt_on_termination()

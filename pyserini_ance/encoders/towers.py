@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn import functional
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.sentence_transformers_files import NO_LIMIT
@@ -50,6 +51,11 @@ class Tower(nn.Module):
         vectors: Tensor = features["sentence_embedding"]
         return vectors.float()
 
+    def cut(self, vectors: Tensor, dimension: int) -> Tensor:
+        """The first numbers (B, `dimension`) of vectors (B, D), of length 1 if the tower normalizes."""
+        short, last = vectors[:, :dimension], type(self.layers[-1]).__name__
+        return functional.normalize(short, dim=1) if last == "Normalize" else short
+
 
 class TwoTower(nn.Module):
     """The query tower and the document tower as one module, which data-parallel wrapping needs.
@@ -70,6 +76,9 @@ class TwoTower(nn.Module):
 
     def tower(self, side: Side) -> Tower:
         return self.queries if side == "query" else self.documents
+
+    def cut(self, vectors: Mapping[Side, Tensor], dimension: int) -> dict[Side, Tensor]:
+        return {side: self.tower(side).cut(of_side, dimension) for side, of_side in vectors.items()}
 
     def untie(self) -> None:
         if self.tied:

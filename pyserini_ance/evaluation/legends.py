@@ -16,7 +16,6 @@ LEGENDS = {
     "test seconds": "test seconds: encoding and ranking for the final evaluation",
     "seconds": "seconds: steps, refreshes, dev and final evaluation of all stages",
     "runs": "runs: more than one are the seeds of a row, as mean (lowest-highest)",
-    "seeds": "mean, sd: over seeds; sd is the sample standard deviation",
     "dev best": "dev best: the best dev measure during training",
     r".* gain": "gain: of the mean over the baseline's mean, in percent",
     "its seconds": "seconds: training until then, without dev evaluation",

@@ -68,13 +68,9 @@ class VectorFormat:
         if self.kind == "parquet":
             vector_files.write_parquet(vectors, ids, folder, about, self.number_type)
         elif self.kind == "jsonl":
-            vector_files.write_jsonl(vectors, ids, contents, folder, about if SHARD in about else None)
+            vector_files.write_jsonl(vectors, ids, contents, folder)
         else:
             vector_files.write_index(vectors, ids, folder, about, self.index)
-
-    def settings(self) -> dict[str, str]:
-        """Those in which all shards of a corpus agree."""
-        return {"format": self.kind, "number_type": self.number_type}
 
 
 def encode_corpus(
@@ -98,7 +94,7 @@ def encode_corpus(
     `load_any_encoder` takes, with `settings` as its `given`.
 
     shard: encode this part of the corpus alone, unless `output` is that folder already; FileExistsError if it
-    is another. `merge_folders` makes the bytes of the whole of all parts; an index must be flat.
+    is another. `merge_folders` makes the bytes of the whole of all parts, which are flat Faiss folders.
     """
     if shard is None:
         _check_absent(output)
@@ -118,7 +114,6 @@ def encode_corpus(
             "corpus": sha256_json([sha256_file(file) for file in reader.input_files()]),
             "empty_documents": empty_documents,
             "tokens_per_batch": budget,
-            **format.settings(),
         }
         if present := world.on_main(lambda: documents_in_shard(output, provenance)):
             log.info("%s holds shard %s already", output, shard)
@@ -180,8 +175,6 @@ def convert_index(index: Path, output: Path, format: VectorFormat) -> int:
     about = read_json_object(folder / "encoder.json") or {}
     if "encoder" in about:
         about["encoder"] = str((folder / about["encoder"]).resolve())
-    if SHARD in about:
-        about[SHARD].update(format.settings())
     format.write(vectors, ids, repeat(""), output, about)
     return len(ids)
 

@@ -16,6 +16,7 @@ import torch
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.failures import begin_shutdown
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.adapters import check_lora
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
@@ -44,7 +45,6 @@ from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
 from pyserini_ance.trainer.resume import check_same_run, read_replay
 from pyserini_ance.trainer.trackers import tracking
 from pyserini_ance.trainer.trainer import StageTrainer
-from pyserini_ance.vectors.faiss_index import FLAT, check_index
 
 log = logging.getLogger(__name__)
 _one_training = threading.Lock()
@@ -165,9 +165,10 @@ class Experiment:
         for text in [*on_data, *setting_warnings(self.recipe, len(data.split.queries))]:
             log.warning(text)
         untrained = initial_encoder(self.recipe.encoder, self.recipe.seed)
-        live = {getattr(source, "index", FLAT) for source in self.recipe.sources if source.live}
-        for index in {*self.recipe.final_evaluation.indexes, *live} - {FLAT}:
-            check_index(untrained.dimension, index)
+        preparation.check_dimensions(self.recipe, untrained.dimension)
+        for name, stage in self.recipe.stages.items():
+            if stage.lora is not None:
+                check_lora(untrained.towers, stage.lora, f"stages.{name}.lora")
         origins, encoders = initial_weights.read_initial_weights(self.recipe, self.run_dir, untrained, resume)
         provenance = environment(self.world.device, self.world.size, data.collection)
         provenance |= {"initial_weights": {name: origin.as_json() for name, origin in origins.items()}}

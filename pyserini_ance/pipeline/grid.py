@@ -15,18 +15,19 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from pyserini_ance.distributed.failures import FAILED, INTERRUPTED, interrupt_on_termination
 from pyserini_ance.encoders.hardware import usable_cores
-from pyserini_ance.evaluation.grid_rows import GRID_FILE, SEED, GridRow, columns_of, over_seeds, read_row
 from pyserini_ance.evaluation.legends import table_with_legend
+from pyserini_ance.evaluation.tables import last_stage, read_results, seconds_of
 from pyserini_ance.pipeline.experiment import train
-from pyserini_ance.recipe.grid_spec import RECIPE, Grid
+from pyserini_ance.recipe.grid_spec import GRID_FILE, RECIPE, Grid
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.error_text import text_of
 from pyserini_ance.storage.files import read_json_object, write_json, write_whole
@@ -34,7 +35,6 @@ from pyserini_ance.storage.progress import label_lines
 from pyserini_ance.trainer.resume import differing_settings
 from pyserini_ance.vectors.shards import Shard
 
-Status = Literal["waiting", "running"]
 POLL_SECONDS = 0.5
 log = logging.getLogger(__name__)
 
@@ -126,10 +126,10 @@ class GridRuns:
                     waiting.remove(name)
                     log.info("%s begins", places[name])
                     running[name] = self._start(name, recipes[name], overwrite, min(jobs, len(chosen)))
-                statuses: dict[str, Status] = dict.fromkeys(waiting, "waiting")
-                self._write(statuses | dict.fromkeys(running, "running"), failed)
+                statuses = dict.fromkeys(waiting, "waiting") | dict.fromkeys(running, "running")
+                self._write(statuses, failed)
                 if not running:
-                    return all(self._row(name, {}, failed).status == "finished" for name in chosen)
+                    return all(self._row(name, {}, failed)["status"] == "finished" for name in chosen)
                 wait([job.process.sentinel for job in running.values()])
                 for name in [name for name, job in running.items() if not job.process.is_alive()]:
                     job = running.pop(name)
@@ -201,44 +201,50 @@ class GridRuns:
             recipe = recipe.model_copy(update={"threads": threads})
         return _Job(lambda: train(recipe, run.folder, overwrite, resume), name if jobs > 1 else None)
 
-    def _row(self, name: str, statuses: Mapping[str, Status], failed: Mapping[str, str]) -> GridRow:
-        """The row of a run: of this command by its status, of another task of the job array by its state."""
-        run, settings = self._run(name), self.grid.settings(name)
-        if name in failed:
-            return GridRow(run.folder, settings, "failed", reason=failed[name])
-        if name in statuses:
-            return GridRow(run.folder, settings, statuses[name])
-        try:
-            if _is_finished(run):
-                return read_row(run.folder, settings)
-            state = run.read_state() if run.state.exists() else {}
-        except (ValueError, OSError, RuntimeError) as error:
-            return GridRow(run.folder, settings, "failed", reason=text_of(error))
-        status: Any = state["status"] if state.get("status") in ("running", "failed") else "waiting"
-        return GridRow(run.folder, settings, status, reason=state.get("reason"))
+    def _row(self, name: str, statuses: Mapping[str, str], failed: Mapping[str, str]) -> dict[str, Any]:
+        """The row of a run: settings, status, why it has failed, and its results once it has finished.
 
-    def _write(self, statuses: Mapping[str, Status], failed: Mapping[str, str]) -> None:
-        """Write `grid.md` and `grid.json`; if the grid has seeds, with a table over seeds."""
+        The status is that of this command's run; of another task of the job array by the run's state.
+        """
+        run, results = self._run(name), dict[str, Any]()
+        status, reason = "failed" if name in failed else statuses.get(name), failed.get(name)
+        try:
+            if status is None and _is_finished(run):
+                status, results = "finished", _results(run)
+            elif status is None:
+                state = run.read_state() if run.state.exists() else {}
+                status = state["status"] if state.get("status") in ("running", "failed") else "waiting"
+                reason = state.get("reason")
+        except (ValueError, OSError, RuntimeError) as error:
+            status, reason = "failed", text_of(error)
+        return {"run": name, **self.grid.settings(name), "status": status, **results, "reason": reason}
+
+    def _write(self, statuses: Mapping[str, str], failed: Mapping[str, str]) -> None:
+        """Write `grid.md` and `grid.json`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / ".grid.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # the task of a job array that writes last reads all states
             rows = [self._row(name, statuses, failed) for name in self.grid.points]
-            text = table_with_legend([row.cells() for row in rows], columns_of(rows))
-            record = {
-                "recipe": self.recipe,
-                "keys": {label: key for key, label in self.grid.labels.items()},
-                "runs": [{"run": row.run.name, **row.cells(), "reason": row.reason} for row in rows],
-            }
-            if SEED in self.grid.labels:
-                cells, columns = over_seeds(rows, self.grid.labels[SEED])
-                text += f"\n\n{table_with_legend(cells, columns)}" if cells else ""
-                record["seeds"] = cells
+            keys = {label: key for key, label in self.grid.labels.items()}
+            status = [] if all(row["status"] == "finished" for row in rows) else ["status"]
+            own = {"run", "status", "reason", *keys}
+            results = dict.fromkeys(name for row in rows for name in row if name not in own)
+            text = table_with_legend(rows, [*keys, *status, *results])
             write_whole(self.folder / "grid.md", f"{text}\n")
-            write_json(self.folder / GRID_FILE, record)
+            write_json(self.folder / GRID_FILE, {"recipe": self.recipe, "keys": keys, "runs": rows})
 
 
 def _is_finished(run: RunDir) -> bool:
     return run.state.exists() and run.read_state()["status"] == "finished" and run.measures.exists()
+
+
+def _results(run: RunDir) -> dict[str, Any]:
+    """The last stage's final measures and best dev measure, and the seconds of all stages."""
+    results = read_results(run.folder)
+    last = last_stage(results["rows"])
+    best = [one["value"] for one in RunLog(run, writes=False).decisions("best", last["row"])]
+    measures = {name: last[name] for name in results["measures"]}
+    return {**measures, "dev best": best[-1] if best else None, "seconds": seconds_of(results["rows"])}
 
 
 def _has_begun(run: RunDir) -> bool:

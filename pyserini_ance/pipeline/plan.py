@@ -3,6 +3,7 @@
 The counts are arithmetic on the recipe and the data. Time and memory are measured: `dry_run`.
 """
 
+import copy
 import tempfile
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import numpy as np
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.adapters import Adapters, add_adapters, check_lora, trained_weights
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import Precision, resolve_precision
 from pyserini_ance.encoders.initial import initial_encoder
@@ -22,7 +24,7 @@ from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.pipeline.data_warnings import data_warnings, setting_warnings
 from pyserini_ance.pipeline.initial_weights import INITIAL, describe_initial_weights
-from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize
+from pyserini_ance.pipeline.preparation import check_dimensions, prepare, stored_collection, tokenize
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
@@ -34,7 +36,7 @@ from pyserini_ance.vectors.encoding import encode_some
 
 SAMPLED_DOCUMENTS = 256
 COLUMNS = ["stage", "seconds a step", "training seconds", "refresh and dev seconds"]  # of a dry run
-GIB = 1 << 30
+GIB, MIB = 1 << 30, 1 << 20
 EPOCHS = "epochs: how many times each training query is drawn"
 
 
@@ -118,6 +120,7 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
 def _sizes(recipe: Recipe, data: PreparedData) -> str:
     """A line with the sizes of the largest files of the run directory; how many there are is measured."""
     encoder = initial_encoder(recipe.encoder, recipe.seed)
+    check_dimensions(recipe, encoder.dimension)
     if any(stage.trainable == "query_tower" for stage in recipe.stages.values()):
         encoder.untie()
     weights = sum(weight.nbytes for weight in encoder.towers.parameters())
@@ -126,7 +129,16 @@ def _sizes(recipe: Recipe, data: PreparedData) -> str:
         "a checkpoint": weights,
         "its moments while its stage runs": 2 * weights,
     }
-    return "sizes: " + ", ".join(f"{name} {size / GIB:.2f} GiB" for name, size in sizes.items())
+    line = "sizes: " + ", ".join(f"{name} {size / GIB:.2f} GiB" for name, size in sizes.items())
+    without_memory = encoder.towers.to("meta")
+    for name, stage in recipe.stages.items():
+        if stage.lora is not None:
+            check_lora(without_memory, stage.lora, f"stages.{name}.lora")
+            towers = copy.deepcopy(without_memory)
+            add_adapters(towers, Adapters(stage.lora, stage.trainable, Path(), ("", "")), seed=0)
+            adapters = sum(weight.nbytes for weight in trained_weights(towers).values())
+            line += f"; in stage {name} a checkpoint is {adapters / MIB:.2f} MiB of adapters"
+    return line
 
 
 def refresh_steps(stage: Stage) -> set[int]:

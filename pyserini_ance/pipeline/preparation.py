@@ -18,6 +18,7 @@ from pyserini_ance.pipeline import data_checks
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.storage.files import sha256_json
+from pyserini_ance.vectors.faiss_index import FLAT, check_index
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,25 @@ def check_tools(recipe: Recipe) -> None:
         require_faiss()
     if recipe.bm25 is not None:
         choose_java()
+    adapted = [name for name, stage in recipe.stages.items() if stage.lora is not None]
+    if adapted and importlib.util.find_spec("peft") is None:
+        raise RuntimeError(
+            f"stages.{adapted[0]}.lora needs peft; install it: pip install 'pyserini_ance[peft]'"
+        )
+
+
+def check_dimensions(recipe: Recipe, dimension: int) -> None:
+    """Raise ValueError for a term's `dimensions` above the model's, and for an index that does not fit it."""
+    for name, stage in recipe.stages.items():
+        for key, term in stage.terms.items():
+            if (most := max(term.dimensions or [0])) > dimension:
+                raise ValueError(
+                    f"{recipe.file or recipe.name}: stages.{name}.terms.{key}.dimensions has {most}, but the "
+                    f"vectors of {recipe.encoder.model} have {dimension} numbers; remove it"
+                )
+    live = {getattr(source, "index", FLAT) for source in recipe.sources if source.live}
+    for index in {*recipe.final_evaluation.indexes, *live} - {FLAT}:
+        check_index(dimension, index)
 
 
 def recipe_data(recipe: Recipe) -> Format:

@@ -1,10 +1,9 @@
 """Shards: parts of a corpus, encoded separately, to be merged.
 
-A shard is a folder of Faiss, Parquet or JSONL that says which part of which corpus it holds, and how it was
-made: in `encoder.json`, of Parquet in the metadata of its files, as Anserini reads every file of a folder.
+A shard is a flat Faiss folder that says in `encoder.json` which part of which corpus it holds, and how it was
+made.
 """
 
-import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,26 +12,17 @@ import pyarrow as pa
 
 from pyserini_ance.data.texts import Strings
 from pyserini_ance.pyserini_bridge import vector_files
-from pyserini_ance.pyserini_bridge.vector_files import JSONL_FILE
-from pyserini_ance.storage.files import read_json_object, whole_file
-from pyserini_ance.storage.publish import whole_folder
+from pyserini_ance.storage.files import read_json_object
 from pyserini_ance.vectors.encoding import ShardedVectors
 from pyserini_ance.vectors.shards import Shard
 
 ABOUT, SHARD = "encoder.json", "shard"
-COPIED_BYTES = 1 << 20
 COUNTS = {"documents", "documents_of_all", "rows"}  # known when a shard is encoded; the rest when it is begun
 
 
 def read_about(folder: Path) -> dict[str, Any]:
-    """What a shard says of itself, `shard` among its keys; empty for any other folder. Raises ValueError for
-    a damaged Parquet file."""
-    parquet = folder / vector_files.PARQUET_FILE.format(0)
-    if parquet.is_file():
-        metadata = vector_files.parquet_file(parquet).schema_arrow.metadata or {}
-        about = json.loads(metadata.get(b"encoder", b"{}"))
-    else:
-        about = read_json_object(folder / ABOUT) or {}
+    """What a shard says of itself, `shard` among its keys; empty for any other folder."""
+    about = read_json_object(folder / ABOUT) or {}
     return about if SHARD in about else {}
 
 
@@ -63,7 +53,7 @@ def merge_folders(folders: Sequence[Path], output: Path) -> int:
     """Join all shards of a corpus, in any order, into the folder that `encode` writes without --shard.
 
     Returns the number of its rows. One block of vectors is in memory at a time. Raises ValueError for folders
-    that are not all shards of one corpus in one format, FileExistsError if `output` is not empty.
+    that are not all shards of one corpus, FileExistsError if `output` is not empty.
     """
     shards: dict[int, tuple[Path, dict[str, Any]]] = {}
     for folder in folders:
@@ -89,34 +79,12 @@ def merge_folders(folders: Sequence[Path], output: Path) -> int:
             f"the shards have {documents} documents, the corpus {settings['documents_of_all']}: they are of "
             "different versions of pyserini_ance. Encode all of them with one version"
         )
-    if settings["format"] == "jsonl":
-        return _merge_lines(parts, output)
-    is_faiss = settings["format"] == "faiss"
-    read = vector_files.read_index if is_faiss else vector_files.read_parquet
-    vectors, ids = zip(*map(read, parts), strict=True)
+    vectors, ids = zip(*map(vector_files.read_index, parts), strict=True)
     for folder, part, strings in zip(parts, parts.values(), ids, strict=True):
-        _check_rows(folder, part, len(strings))
-    every_vector = ShardedVectors(vectors)
+        if len(strings) != part["rows"]:
+            raise ValueError(
+                f"{folder} holds {len(strings)} rows, expected {part['rows']}; copy or encode it again"
+            )
     every_id = Strings(pa.chunked_array([chunk for strings in ids for chunk in strings.array.chunks]))
-    if is_faiss:
-        vector_files.write_index(every_vector, every_id, output, about)
-    else:
-        vector_files.write_parquet(every_vector, every_id, output, about, settings["number_type"])
+    vector_files.write_index(ShardedVectors(vectors), every_id, output, about)
     return len(every_id)
-
-
-def _merge_lines(parts: dict[Path, dict[str, Any]], output: Path) -> int:
-    with whole_folder(output) as temporary, whole_file(temporary / JSONL_FILE) as merged:
-        for folder, part in parts.items():
-            rows = 0
-            with open(folder / JSONL_FILE, "rb") as file:
-                while block := file.read(COPIED_BYTES):
-                    rows += block.count(b"\n")
-                    merged.write(block)
-            _check_rows(folder, part, rows)
-    return sum(part["rows"] for part in parts.values())
-
-
-def _check_rows(folder: Path, part: dict[str, Any], rows: int) -> None:
-    if rows != part["rows"]:
-        raise ValueError(f"{folder} holds {rows} rows, expected {part['rows']}; copy or encode it again")

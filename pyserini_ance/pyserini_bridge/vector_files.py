@@ -1,13 +1,12 @@
 """Vectors in the files of other programs: Faiss folders for Pyserini, Parquet, and Pyserini's JSONL.
 
-They are written, and flat Faiss folders and Parquet read, block by block.
+They are written block by block; flat Faiss folders are also read.
 """
 
 import codecs
 import json
 import os
 import struct
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -29,7 +28,6 @@ from pyserini_ance.vectors.faiss_index import FLAT, write_index_file
 
 ROWS_PER_BLOCK = 1 << 13  # 24 MiB of 768 dimensions
 ROWS_PER_FILE = 1 << 18  # of Parquet: 0.8 GB of 768 dimensions; each thread of Anserini reads a file
-PARQUET_FILE, JSONL_FILE = "part-{:05}.parquet", "embeddings.jsonl"
 INDEX_SEED = 42  # chooses the vectors that a compressed index is trained with
 # The file of an IndexFlatIP: name, dimension, count, two unused numbers, "is trained", metric (0: inner
 # product), and the count of the numbers that follow.
@@ -93,7 +91,7 @@ def write_parquet(
     with whole_folder(Path(folder)) as temporary:
         for number, first in enumerate(range(0, len(vectors), rows_per_file)):
             # As bytes, pyarrow opens paths that are not UTF-8 too.
-            path, end = os.fsencode(temporary / PARQUET_FILE.format(number)), first + rows_per_file
+            path, end = os.fsencode(temporary / f"part-{number:05}.parquet"), first + rows_per_file
             with pa.OSFile(path, "wb") as sink, pq.ParquetWriter(sink, schema, **plain) as file:
                 for block, names in _blocks(vectors, ids, numbers.to_pandas_dtype(), first, end):
                     flat = pa.array(block.reshape(-1))
@@ -104,29 +102,19 @@ def write_parquet(
                     file.write_table(pa.Table.from_arrays(columns, schema=schema))
 
 
-def write_jsonl(
-    vectors: Rows,
-    ids: Sequence[str],
-    contents: Iterable[str],
-    folder: Path,
-    about: dict[str, Any] | None = None,
-) -> None:
+def write_jsonl(vectors: Rows, ids: Sequence[str], contents: Iterable[str], folder: Path) -> None:
     """Write `embeddings.jsonl` as Pyserini's JsonlRepresentationWriter does, the file of `pyserini.encode`.
 
-    vectors: (N, D) float32, of which one block is in memory at a time. contents: the text of each row. about:
-    written as `encoder.json`. The folder appears when it is complete. Raises ValueError if ids and vectors do
-    not match.
+    vectors: (N, D) float32, of which one block is in memory at a time. contents: the text of each row. The
+    folder appears when it is complete. Raises ValueError if ids and vectors do not match.
     """
     _check_count(len(ids), len(vectors))
     texts = iter(contents)
-    with whole_folder(Path(folder)) as temporary:
-        with whole_file(temporary / JSONL_FILE) as file:
-            for block, names in _blocks(vectors, ids):
-                for id, text, vector in zip(names, islice(texts, len(names)), block, strict=True):
-                    record = {"id": id, "contents": text, "vector": vector.tolist()}
-                    file.write(json.dumps(record).encode() + b"\n")
-        if about:
-            write_json(temporary / "encoder.json", about)
+    with whole_folder(Path(folder)) as temporary, whole_file(temporary / "embeddings.jsonl") as file:
+        for block, names in _blocks(vectors, ids):
+            for id, text, vector in zip(names, islice(texts, len(names)), block, strict=True):
+                record = {"id": id, "contents": text, "vector": vector.tolist()}
+                file.write(json.dumps(record).encode() + b"\n")
 
 
 def _check_count(ids: int, vectors: int) -> None:
@@ -199,30 +187,3 @@ def _read_ids(path: Path) -> Strings:
         problem = f"id {ids[first]!r} was already given in line {first + 1}"
         raise Line(path, again + 1, "").error(problem, "each id once", "copy the folder again")
     return ids
-
-
-def parquet_file(path: Path) -> pq.ParquetFile:
-    """Raises ValueError for a damaged file."""
-    try:
-        return pq.ParquetFile(pa.OSFile(os.fsencode(path)))
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{path} is damaged: {error} Copy it again") from error
-
-
-def read_parquet(folder: Path) -> tuple[np.ndarray, Strings]:
-    """The vectors (N, D) float32 of a folder that `write_parquet` wrote, in a file without a name beside it,
-    and its document ids. Raises ValueError for a damaged file."""
-    files = [parquet_file(path) for path in sorted(folder.glob("part-*.parquet"))]
-    rows = sum(file.metadata.num_rows for file in files)
-    size = files[0].schema_arrow.field("vector").type.list_size
-    with tempfile.TemporaryFile(dir=folder.parent) as scratch:
-        vectors = np.memmap(scratch, np.float32, "w+", shape=(rows, size))
-    ids = []
-    row = 0
-    for file in files:
-        for batch in file.iter_batches(ROWS_PER_BLOCK):
-            ids.append(batch["docid"].cast(pa.large_string()))
-            vectors[row : row + len(batch)] = batch["vector"].flatten().to_numpy().reshape(-1, size)
-            row += len(batch)
-        file.close()
-    return vectors, Strings(pa.chunked_array(ids))

@@ -16,7 +16,8 @@ from pyserini_ance.recipe.find import find_grid
 from pyserini_ance.recipe.yaml_text import read_argument, read_yaml
 
 Point = dict[str, Any]  # a value for each dotted key
-RECIPE = "recipe"  # the key whose values are recipes
+RECIPE, SEED = "recipe", "seed"  # the key whose values are recipes, and that of the seeds
+GRID_FILE = "grid.json"  # in the folder of a grid's runs
 NAME_CHARACTERS = 150  # file systems allow 255 bytes
 
 

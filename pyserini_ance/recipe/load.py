@@ -95,9 +95,10 @@ def _read_chain(path: Path, files: list[Path], above: tuple[Path, ...]) -> dict:
     for name in names:
         sibling = path.parent / f"{name.removesuffix('.yaml')}.yaml"
         try:
-            base = sibling if sibling.exists() else find_recipe(name, path)
+            base = sibling if sibling.exists() else find_recipe(name)
         except FileNotFoundError as error:
-            raise FileNotFoundError(f"{path}: extends: {error}") from None
+            near = did_you_mean(name, (other.stem for other in path.parent.glob("*.yaml")))
+            raise FileNotFoundError(f"{path}: extends: {error}{near}") from None
         merge(merged, _read_chain(base, files, (*above, path.resolve())))
     merged.pop("expect", None)  # the scores of another recipe
     files.append(path)

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
-from pyserini_ance.recipe.components import Component, Settings, component_of
+from pyserini_ance.recipe.components import Component, Settings, component_of, expected
 
 if TYPE_CHECKING:  # at run time, component packages import the recipe, and component_of imports them by name
     from pyserini_ance.negatives.source import Source
@@ -13,6 +13,14 @@ if TYPE_CHECKING:  # at run time, component packages import the recipe, and comp
     from pyserini_ance.trainer.regularizers import Regularizer
 else:
     Source = Teacher = Loss = DistillationLoss = Regularizer = Component
+
+# A list of dimensions is the weight 1 for each.
+Dimensions = Annotated[
+    dict[PositiveInt, PositiveFloat],
+    Field(min_length=1),
+    BeforeValidator(lambda value: dict.fromkeys(value, 1.0) if isinstance(value, list | tuple) else value),
+    expected("numbers of dimensions, such as [384, 128], or a weight for each, such as {384: 1, 128: 0.5}"),
+]
 
 
 class Term(Settings):
@@ -46,6 +54,9 @@ class Term(Settings):
     """Whose scores of an anchor's candidates the retriever learns; for the losses `kl` and `margin_mse`."""
     regularizer: Annotated[Regularizer, component_of("regularizer")] | None = None
     """A loss on the vectors themselves, instead of `negatives` and `loss`."""
+    dimensions: Dimensions | None = None
+    """Matryoshka: the loss is the sum of the losses of vectors cut to their first numbers, so many, such as
+    `[384, 128, 64]`, or with a weight for each, `{384: 1, 64: 0.5}`. Null: of whole vectors alone."""
     weight: float = 1.0
     """The factor of this term in the sum of all terms."""
 

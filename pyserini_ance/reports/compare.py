@@ -10,10 +10,9 @@ from typing import Any
 import pandas as pd
 
 from pyserini_ance.evaluation import tables
-from pyserini_ance.evaluation.grid_rows import GRID_FILE, SEED
 from pyserini_ance.recipe import variant
 from pyserini_ance.recipe.components import did_you_mean
-from pyserini_ance.recipe.grid_spec import RECIPE
+from pyserini_ance.recipe.grid_spec import GRID_FILE, RECIPE, SEED
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.reports.run_history import dev_curve
 from pyserini_ance.runs.provenance import hashed_settings, seeds_of

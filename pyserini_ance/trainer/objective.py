@@ -14,6 +14,7 @@ from pyserini_ance.data.known_positives import grades_of, is_known_positive
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.encoders.encoder import to_device
+from pyserini_ance.encoders.towers import TwoTower
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.term import Term
 from pyserini_ance.storage.error_text import naming_own
@@ -42,30 +43,26 @@ def term_losses(
     vectors: Mapping[Side, Tensor],
     passages: Passages | None = None,
     counts: Counts | None = None,
+    towers: TwoTower | None = None,
 ) -> dict[str, Tensor]:
     """Return the mean loss of each term, unweighted: {name: scalar}.
 
     `vectors[side]` (U, D) float32 are in the order of `batch.unique(side)`. With `passages`, the document
     vectors are those of passages, and a document scores as its best passage (MaxP). `counts` receives the
-    counts of each term.
+    counts of each term. A term with `dimensions` has the weighted sum of its losses at each (Kusupati et al.
+    2022, arXiv:2205.13147, Eq. 1), of vectors that `towers` cut.
     """
     losses, counts = {}, counts or Counts()
     for name, term in terms.items():
-        rows, anchor_set = batch.terms[name], anchor_sets[term.anchor]
-        if term.regularizer is not None:
-            losses[name] = term.regularizer(*_regularized(batch, rows, vectors, passages))
+        if term.dimensions is None:
+            losses[name] = _loss(name, term, batch, anchor_sets, vectors, passages, counts)
             continue
-        columns, labels, mask = _pool(rows, anchor_set, term.in_batch_negatives)
-        if term.loss.graded:
-            known_positives, all_columns = anchor_set.known_positives, np.broadcast_to(columns, labels.shape)
-            labels = labels * grades_of(known_positives, rows.anchors, all_columns)
-        anchors = batch.positions(rows.anchor, rows.anchors)
-        columns = batch.positions(rows.candidate, columns)
-        if passages is None:
-            scores = _scores(vectors[rows.anchor], vectors[rows.candidate], anchors, columns)
-        else:
-            scores = _best_scores(vectors, rows.anchor, anchors, columns, passages)
-        losses[name] = _loss_of_scores(name, term, scores, labels, mask, rows.teacher, counts)
+        assert towers is not None, "who trains at several dimensions passes the towers"
+        parts = []
+        for dimension, weight in sorted(term.dimensions.items()):  # the counts are those of the greatest
+            short = towers.cut(vectors, dimension)
+            parts.append(weight * _loss(name, term, batch, anchor_sets, short, passages, counts))
+        losses[name] = torch.stack(parts).sum()
     return losses
 
 
@@ -74,19 +71,31 @@ def weighted_sum(terms: Mapping[str, Term], losses: Mapping[str, Tensor]) -> Ten
     return reduce(operator.add, (term.weight * losses[name] for name, term in terms.items()))
 
 
-def _loss_of_scores(
+def _loss(
     name: str,
     term: Term,
-    scores: Tensor,
-    labels: np.ndarray,
-    mask: np.ndarray,
-    teacher: np.ndarray | None,
+    batch: Batch,
+    anchor_sets: Mapping[Side, AnchorSet],
+    vectors: Mapping[Side, Tensor],
+    passages: Passages | None,
     counts: Counts,
 ) -> Tensor:
-    """Return the term's mean loss of `scores` (B, n), whose labels, mask and teacher's scores (B, n) the host
-    knows."""
+    """Return a term's mean loss, as `term_losses`, at the dimension of the vectors."""
+    rows, anchor_set = batch.terms[name], anchor_sets[term.anchor]
+    if term.regularizer is not None:
+        return term.regularizer(*_regularized(batch, rows, vectors, passages))
+    columns, labels, mask = _pool(rows, anchor_set, term.in_batch_negatives)
+    if term.loss.graded:
+        known_positives, all_columns = anchor_set.known_positives, np.broadcast_to(columns, labels.shape)
+        labels = labels * grades_of(known_positives, rows.anchors, all_columns)
+    anchors = batch.positions(rows.anchor, rows.anchors)
+    columns = batch.positions(rows.candidate, columns)
+    if passages is None:
+        scores = _scores(vectors[rows.anchor], vectors[rows.candidate], anchors, columns)
+    else:
+        scores = _best_scores(vectors, rows.anchor, anchors, columns, passages)
     loss: Callable[..., Tensor] = term.loss
-    inputs = [labels, mask] if teacher is None else [labels, mask, teacher]
+    inputs = [labels, mask] if rows.teacher is None else [labels, mask, rows.teacher]
     targets, valid, *teachers = to_device(scores.device, *inputs)
     targets = targets.float()
     if term.false_negative_margin is not None:
@@ -99,8 +108,8 @@ def _loss_of_scores(
         hardest = torch.zeros_like(negative).scatter_(1, top, True) & negative
         valid = valid & ((targets > 0) | hardest)
     if isinstance(loss, DistillationLoss):
-        assert teacher is not None, "the refresher publishes a teacher's scores with the tables"
-        valid, mask = valid & ~teachers[0].isnan(), mask & ~np.isnan(teacher)
+        assert rows.teacher is not None, "the refresher publishes a teacher's scores with the tables"
+        valid, mask = valid & ~teachers[0].isnan(), mask & ~np.isnan(rows.teacher)
     else:
         teachers = []
     if isinstance(loss, Pairwise):  # nothing above ignores a positive

@@ -10,12 +10,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import torch
 
-from pyserini_ance.data.collection import SIDES, Side
+from pyserini_ance.data.collection import Side
 from pyserini_ance.data.known_positives import KnownPositives
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import PreparedData
@@ -101,8 +100,7 @@ class ChunkedEncoder:
         """Encode again, chunk by chunk with the same dropout, and pass `gradients` (U, D) back through each
         chunk."""
         for number, chunk in enumerate(self._chunks(texts)):
-            vectors = self._run(texts, number, chunk)
-            vectors.backward(gradients[to_device(self.device, chunk)[0]])
+            self._run(texts, number, chunk).backward(gradients[to_device(self.device, chunk)[0]])
 
     def _chunks(self, texts: TextBatch) -> list[np.ndarray]:
         return training_batches(texts.lengths, self.tokens_per_batch, self.device, texts.texts_per_chunk)
@@ -192,8 +190,7 @@ class EncodedChunk:
     encoding: PlainPass
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Accumulate in the towers the gradients of the chunk's mean `loss`, weighted with its share of the
-        batch."""
+        """Accumulate in the towers the gradients of the chunk's mean `loss`, times its share of the batch."""
         self.encoding.backward(self.share * loss)
 
 
@@ -240,10 +237,6 @@ class BatchEncoder:
             passages = self.data.training_rows_of(chunk.unique("document"))[1]
             yield EncodedChunk(chunk, vectors, passages, share, encoding)
 
-    @cached_property
-    def length_tokens(self) -> dict[Side, int]:
-        return {side: self.encoder.length_tokens(side) for side in SIDES}
-
     @property
     def _is_coupled(self) -> bool:
         return any(term.in_batch_negatives for term in self.stage.terms.values())
@@ -276,7 +269,7 @@ class BatchEncoder:
 
         def texts(side: Side, tokens: TokenStore, rows: np.ndarray) -> TextBatch:
             per_chunk = None if share is None else math.ceil(share * len(rows))
-            return TextBatch(side, tokens, rows, self.length_tokens[side], per_chunk)
+            return TextBatch(side, tokens, rows, self.encoder.length_tokens(side), per_chunk)
 
         own = [texts("query", queries, batch.unique("query"))]
         if self.documents is None:

@@ -8,20 +8,13 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import save_encoder
-from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index, encode_corpus
+from pyserini_ance.pipeline.corpus_encoding import VectorFormat, encode_corpus
 from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.pyserini_bridge.shards import merge_folders
 from pyserini_ance.vectors.shards import Shard
 
 DOCUMENTS = 70
 TOKENS_PER_BATCH = 96  # windows of 5 documents, of several batches each
-FLAT = VectorFormat()
-FORMATS = {
-    "faiss": FLAT,
-    "parquet": VectorFormat("parquet"),
-    "parquet-fp16": VectorFormat("parquet", number_type="fp16"),
-    "jsonl": VectorFormat("jsonl"),
-}
 
 
 @pytest.fixture(scope="module")
@@ -50,17 +43,10 @@ def corpus(tmp_path_factory) -> Path:
 @pytest.fixture
 def encode(corpus, tmp_path):
     def run(
-        encoder: Path,
-        name: str,
-        shard: Shard | None = None,
-        tokens=TOKENS_PER_BATCH,
-        corpus=corpus,
-        format=FLAT,
+        encoder: Path, name: str, shard: Shard | None = None, tokens=TOKENS_PER_BATCH, corpus=corpus
     ) -> int:
-        scratch = tmp_path / f"scratch-{name}-{len(list(tmp_path.iterdir()))}"
-        return encode_corpus(
-            corpus, encoder, tmp_path / name, format, "fp32", tokens, scratch, World(), shard
-        )
+        scratch, output = tmp_path / f"scratch-{name}-{len(list(tmp_path.iterdir()))}", tmp_path / name
+        return encode_corpus(corpus, encoder, output, VectorFormat(), "fp32", tokens, scratch, World(), shard)
 
     return run
 
@@ -80,20 +66,15 @@ def test_a_vector_that_is_not_finite_is_an_error_with_its_document(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("format", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize("document", [{}, {"length_tokens": 12, "passages": 3}], ids=["whole", "passages"])
-def test_shards_merge_into_the_bytes_of_the_whole(
-    make_encoder, encode, tmp_path, monkeypatch, format, document
-):
-    """Blocks, row groups and files end within shards, and shards within them."""
+def test_shards_merge_into_the_bytes_of_the_whole(make_encoder, encode, tmp_path, monkeypatch, document):
+    """Blocks end within shards, and shards within blocks."""
     monkeypatch.setattr(vector_files, "ROWS_PER_BLOCK", 8)
-    monkeypatch.setattr(vector_files.write_parquet, "__defaults__", ("fp32", 24))
     encoder = make_encoder(**document)
-    assert encode(encoder, "whole", format=format) == DOCUMENTS
+    assert encode(encoder, "whole") == DOCUMENTS
     folders = [tmp_path / f"{number}" for number in (1, 2, 3)]
     counts = [
-        encode(encoder, folder.name, Shard(number, 3), format=format)
-        for number, folder in enumerate(folders, start=1)
+        encode(encoder, folder.name, Shard(number, 3)) for number, folder in enumerate(folders, start=1)
     ]
     assert sum(counts) == DOCUMENTS and max(counts) - min(counts) <= 5
     rows = merge_folders(folders[::-1], tmp_path / "merged")
@@ -101,28 +82,7 @@ def test_shards_merge_into_the_bytes_of_the_whole(
     assert files_of(tmp_path / "merged") == whole and rows >= DOCUMENTS
     with pytest.raises(FileExistsError, match="merged exists and is not empty"):
         merge_folders(folders, tmp_path / "merged")
-    assert len(whole) == {"faiss": 3, "jsonl": 1}.get(format.kind, -(-rows // 24))
-
-
-def test_a_converted_shard_merges_with_one_of_its_new_format(make_encoder, encode, tmp_path):
-    encoder, parquet = make_encoder(), FORMATS["parquet"]
-    encode(encoder, "1", Shard(1, 2), format=parquet)
-    encode(encoder, "2", Shard(2, 2))
-    convert_index(tmp_path / "2", tmp_path / "converted", parquet)
-    assert merge_folders([tmp_path / "converted", tmp_path / "1"], tmp_path / "merged") == DOCUMENTS
-
-
-def test_a_shard_that_was_copied_in_part_is_refused(make_encoder, encode, tmp_path, monkeypatch):
-    monkeypatch.setattr(vector_files.write_parquet, "__defaults__", ("fp32", 8))
-    encoder = make_encoder()
-    for kind, file in (("jsonl", "embeddings.jsonl"), ("parquet", "part-00002.parquet")):
-        folders = [tmp_path / f"{kind}{number}" for number in (1, 2)]
-        for number, folder in enumerate(folders, start=1):
-            encode(encoder, folder.name, Shard(number, 2), format=FORMATS[kind])
-        (folders[1] / file).write_bytes((folders[1] / file).read_bytes()[:-1])
-        with pytest.raises(ValueError, match=rf"{kind}2.*[cC]opy (it|or)"):
-            merge_folders(folders, tmp_path / "merged")
-        assert not (tmp_path / "merged").exists()
+    assert len(whole) == 3
 
 
 def test_a_shard_that_is_there_is_not_encoded_again(make_encoder, encode, tmp_path, monkeypatch, corpus):
@@ -133,7 +93,7 @@ def test_a_shard_that_is_there_is_not_encoded_again(make_encoder, encode, tmp_pa
         patch.setattr("pyserini_ance.pipeline.corpus_encoding.encode_shards", None)
         assert encode(encoder, "shard", Shard(2, 4)) == count
     assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in before} == before
-    longer, jsonl = tmp_path / "longer.jsonl", FORMATS["jsonl"]
+    longer = tmp_path / "longer.jsonl"
     longer.write_text(corpus.read_text() + '{"id": "more", "contents": "More."}\n')
     for key, arguments in {
         "number is 2, not 3": (encoder, "shard", Shard(3, 4)),
@@ -141,7 +101,6 @@ def test_a_shard_that_is_there_is_not_encoded_again(make_encoder, encode, tmp_pa
         "tokens_per_batch is 96, not 64": (encoder, "shard", Shard(2, 4), 64),
         "corpus is": (encoder, "shard", Shard(2, 4), TOKENS_PER_BATCH, longer),
         "weights is": (make_encoder(shift=0.1), "shard", Shard(2, 4)),
-        "format is faiss, not jsonl": (encoder, "shard", Shard(2, 4), TOKENS_PER_BATCH, corpus, jsonl),
     }.items():
         with pytest.raises(FileExistsError, match=f"shard holds another shard: .*{key}"):
             encode(*arguments)

@@ -121,9 +121,15 @@ def test_jobs_share_the_cores_end_with_a_killed_command_and_go_on(server, small_
 
 def make_run(run: RunDir, recipe: Recipe) -> None:
     run.create(dump(recipe), overwrite=True)
-    row = {"row": "a", "RR@10": 0.5, "train seconds": 1.0}
-    measured = {"recipe": "small", "config_hash": "v", "measures": ["RR@10"], "rows": [row]}
+    rows = [
+        {"row": "untrained", "RR@10": 0.1, "test seconds": 9.0},
+        {"row": "w", "RR@10": 0.3, "train seconds": 1.0, "refresh seconds": 0.5, "test seconds": 2.0},
+        {"row": "a", "RR@10": 0.5, "train seconds": 4.0, "refresh seconds": 2.0, "test seconds": 1.0},
+    ]
+    measured = {"recipe": "small", "config_hash": "v", "measures": ["RR@10"], "rows": rows}
     run.measures.write_text(json.dumps(measured))
+    best = [{"event": "best", "stage": stage, "value": value} for stage, value in zip("waa", (0.9, 0.5, 0.6))]
+    run.decisions.write_text("".join(json.dumps(record) + "\n" for record in best))
     run.mark("finished", "the end")
 
 
@@ -150,8 +156,10 @@ def test_a_grid_that_has_grown_continues_its_folder(recipe, tmp_path, trained):
     again = GridRuns(os.path.relpath(recipe), ["threads=2"], Grid.parse(["seed=3,2,1"]), tmp_path / "runs")
     assert train_grid(again) == ["seed=3", "seed=2", "seed=1"]
     assert trained() == ["seed=1", "seed=2", "seed=3"]
-    (seeds,) = json.loads((tmp_path / "runs" / "grid.json").read_text())["seeds"]
-    assert seeds["seeds"] == 3
+    first, *_ = json.loads((tmp_path / "runs" / "grid.json").read_text())["runs"]
+    results = {"RR@10": 0.5, "dev best": 0.6, "seconds": 10.5}
+    assert first == {"run": "seed=3", "seed": "3", "status": "finished", **results, "reason": None}
+    assert (tmp_path / "runs" / "grid.md").read_text().startswith("| seed |  RR@10 | dev best | seconds |")
     file = tmp_path / "grid.yaml"
     file.write_text("- seed: [1, 2, 3]\n- {seed: 1, stages.a.steps: 3}\n")
     assert train_grid(runs_of(recipe, str(file)))[3:] == trained()[3:] == ["seed=1,steps=3"]

@@ -1,5 +1,5 @@
 import pytest
-from helpers.stages import RANDOM, make_stage
+from helpers.stages import RANDOM, changed, make_stage
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.initial import initial_encoder
@@ -38,6 +38,13 @@ def test_one_line_of_sizes(small_recipe, monkeypatch, trainable, towers):
     weights = towers * sum(p.numel() for p in encoder.towers.parameters()) / encoder.dimension
     sizes = f"a checkpoint {weights:.2f} GiB, its moments while its stage runs {2 * weights:.2f} GiB"
     assert f"sizes: vectors 30.00 GiB, {sizes}" in plan(recipe).splitlines()
+
+
+def test_a_dimension_above_the_models_is_named(small_recipe):
+    key = "stages.b.terms.query.dimensions"
+    recipe = changed(small_recipe({"b": STATIC}), f"{key}={{8: 1, 4096: 0.5}}")
+    with pytest.raises(ValueError, match=rf"\.yaml: {key} has 4096, .* have \d+ numbers"):
+        plan(recipe)
 
 
 def stage_of(steps: int, refresh=None, evaluate=None, sample_documents=None, adopt=None, **more) -> Stage:

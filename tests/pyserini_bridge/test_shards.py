@@ -10,7 +10,7 @@ from pyserini_ance.pyserini_bridge.shards import merge_folders
 from pyserini_ance.pyserini_bridge.vector_files import write_index
 
 MADE = {"encoder": "/a/model", "side_file_sha256": "5", "precision": "fp32"}
-SETTINGS = {"weights": "w", "corpus": "c", "tokens_per_batch": 8, "format": "faiss", "number_type": "fp32"}
+SETTINGS = {"weights": "w", "corpus": "c", "tokens_per_batch": 8}
 VECTORS = np.random.default_rng(0).integers(-2, 3, (11, 4)).astype(np.float32)  # small numbers: many ties
 IDS = [f"d{i}é" for i in range(11)]
 BOUNDS = [0, 4, 5, 11]

@@ -176,7 +176,7 @@ class Watched:
         (partial(write_index, index="SQ8"), np.nan, "nan"),
         (write_parquet, -np.inf, "-inf"),
         (partial(write_parquet, number_type="fp16"), 1e5, "inf"),  # beyond float16
-        (lambda vectors, ids, *rest: write_jsonl(vectors, ids, repeat(""), *rest), np.inf, "inf"),
+        (lambda vectors, ids, folder, _: write_jsonl(vectors, ids, repeat(""), folder), np.inf, "inf"),
     ],
 )
 def test_what_is_not_finite_is_not_written(tmp_path, write, value, found):

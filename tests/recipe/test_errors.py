@@ -84,6 +84,10 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (distil("negatives_from: query, anchor: document"), "terms.d: its anchors are of side document"),
     (distil("negatives: [ann], false_negative_margin: 0.1"), "false_negative_margin is 0.1, but the teacher"),
     ("stages.only.terms.d={regularizer: alignment, num_hardest: 1}", "a regularizer applies to all anchors"),
+    (
+        distil("dimensions: 8"),
+        "d.dimensions: expected numbers of dimensions, such as [384, 128], or a weight",
+    ),
     # sources, filters and teachers
     (source("{kind: ann, top_k: all}"), "expected `auto` or a number"),
     (source("{kind: live, num_negatives: 20}"), "set top_k=20, and remove num_negatives"),
@@ -201,7 +205,7 @@ def test_every_problem_is_named_with_the_files_that_were_merged(base, write):
 
 def test_a_missing_base_is_answered_by_files_beside_the_one_that_wants_it(write):
     write("_bases", "")
-    for base, near in (("_bse", "_bases, "), ("_methods/randbatch", "_methods/rand-batch, ")):
+    for base, near in (("_bse", "'_bases'"), ("_methods/randbatch", "'_methods/rand-batch'")):
         top = write("top", f"extends: {base}")
         with pytest.raises(FileNotFoundError, match=f"{top}: extends: no recipe '{base}': .*mean {near}"):
             load(top)

@@ -4,11 +4,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from sentence_transformers.base.modules import Normalize
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.modules import Pooling
 
-from pyserini_ance.data.collection import Qrels, Split
+from pyserini_ance.data.collection import SIDES, Qrels, Split
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.same_texts import SameTexts
+from pyserini_ance.encoders.towers import Tower, TwoTower
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.term import Term
 from pyserini_ance.trainer.batch import Batch, TermRows
@@ -36,7 +40,8 @@ def loss_of(term: dict, batch: Batch, qrels: Qrels, queries=None, documents=None
     documents = torch.zeros(len(batch.unique("document")), 4) if documents is None else documents
     anchor_sets = {side: AnchorSet(Split("train", None, qrels), side, 100) for side in ("query", "document")}
     terms, vectors = {"query": Term.model_validate(term)}, {"query": queries, "document": documents}
-    return term_losses(terms, batch, anchor_sets, vectors)["query"].item()
+    towers = TwoTower(Tower([Pooling(4)]))
+    return term_losses(terms, batch, anchor_sets, vectors, towers=towers)["query"].item()
 
 
 def slow_loss(
@@ -311,6 +316,49 @@ def test_a_document_scores_as_its_best_passage_for_each_query(anchor, in_batch_n
     gradients = [torch.autograd.grad(loss, pieces, retain_graph=True)[0] for loss in (found, expected)]
     torch.testing.assert_close(*gradients)
     assert (gradients[0].abs().sum(1) > 0).sum() > 2  # different queries have different best passages
+
+
+class Encoded(torch.nn.Module):
+    """Vectors that a model of sentence-transformers would give."""
+
+    def __init__(self, dimension: int):
+        super().__init__()
+        self.get_embedding_dimension = lambda: dimension
+
+    def forward(self, features):
+        return {"sentence_embedding": features["vectors"]}
+
+
+@pytest.mark.parametrize("dimensions", [[6, 2, 3], {6: 0.5, 2: 2.0}])
+def test_dimensions_agree_with_the_matryoshka_loss_of_sentence_transformers(dimensions):
+    batch = batch_of(range(4), [[row] for row in range(4)], np.empty((4, 0)))
+    whole = {side: torch.randn(4, 6, generator=torch.manual_seed(len(side))) for side in SIDES}
+    whole = {side: tensor.requires_grad_() for side, tensor in whole.items()}
+    weights = dimensions if isinstance(dimensions, dict) else dict.fromkeys(dimensions, 1)
+    peer = MultipleNegativesRankingLoss(Encoded(6), scale=5.0)
+    matryoshka = MatryoshkaLoss(peer.model, peer, [*weights], [*weights.values()])
+    expected = matryoshka([{"vectors": whole[side]} for side in SIDES], torch.empty(0))
+
+    settings = {"in_batch_negatives": True, "loss": {"kind": "nll", "scale": 5.0}, "dimensions": dimensions}
+    term, qrels = Term.model_validate(settings), qrels_of(*([row] for row in range(4)))
+    anchor_sets = {"query": AnchorSet(Split("train", None, qrels), "query", 100)}
+    towers = TwoTower(Tower([Pooling(6), Normalize()]))
+    found = term_losses({"query": term}, batch, anchor_sets, whole, towers=towers)
+    torch.testing.assert_close(found["query"], expected)
+    for tensor in whole.values():
+        gradients = [
+            torch.autograd.grad(one, tensor, retain_graph=True)[0] for one in (found["query"], expected)
+        ]
+        torch.testing.assert_close(*gradients)
+    assert Term.model_validate(term.model_dump(mode="json")) == term
+
+
+def test_a_tower_that_does_not_normalize_is_cut_alone():
+    batch, qrels, queries, documents = random_case(0)
+    term = {"negatives": [RANDOM], "num_hardest": 2}
+    each = [slow_loss(term, batch, qrels, queries[:, :size], documents[:, :size]) for size in (4, 2)]
+    found = loss_of({**term, "dimensions": [4, 2]}, batch, qrels, queries, documents)
+    assert found == pytest.approx(sum(each), rel=1e-5)
 
 
 class Own(Loss):

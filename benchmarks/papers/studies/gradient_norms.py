@@ -161,9 +161,8 @@ def single_negative_term(terms: Sequence[Term]) -> Term:
     plain = next((term for term in of_queries if not getattr(term.loss, "needs_teacher", False)), None)
     scale = getattr(of_queries[0].loss, "scale", None) if of_queries else None
     loss = plain.loss if plain else Nll(scale=scale)
-    empty = dict.fromkeys(
-        ("negatives_from", "num_hardest", "false_negative_margin", "teacher", "regularizer"), None
-    )
+    unset = "negatives_from num_hardest false_negative_margin teacher regularizer dimensions"
+    empty = dict.fromkeys(unset.split(), None)
     changes = {"anchor": "query", "negatives": (), "in_batch_negatives": False, "loss": loss, "weight": 1.0}
     return terms[0].model_copy(update={**changes, **empty})
 
