@@ -46,8 +46,8 @@ WHOLE = {
     "lines of imports": 2_657,
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
-    "lines of benchmarks": 5_567,
-    "lines of tests": 33_094,
+    "lines of benchmarks": 5_498,
+    "lines of tests": 32_734,
 }
 
 

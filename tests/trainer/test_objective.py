@@ -18,6 +18,7 @@ from pyserini_ance.recipe.term import Term
 from pyserini_ance.trainer.batch import Batch, TermRows
 from pyserini_ance.trainer.losses.base import Loss
 from pyserini_ance.trainer.objective import Counts, term_losses, weighted_sum
+from pyserini_ance.trainer.regularizers.alignment_and_uniformity import Uniformity
 
 NONE = PADDING
 RANDOM = {"kind": "random"}
@@ -406,3 +407,16 @@ def test_a_loss_that_is_no_value_per_anchor_or_fails_is_named(returned, got):
     with pytest.raises(ValueError if got else KeyError, match=message if got else "x") as error:
         loss_of(term, batch, qrels_of([0], [1]))
     assert got or error.value.__notes__ == [f"raised in __call__ of {__name__}:Own"]
+
+
+def test_gradients_push_apart_and_stay_finite_where_vectors_are_equal():
+    anchors = torch.tensor([[1.0, 0], [1, 0], [0, 1]], requires_grad=True)
+    Uniformity()(anchors, torch.eye(2)[:1], torch.empty(0, 2).long()).backward()
+    assert torch.isfinite(anchors.grad).all() and anchors.grad[2, 1] < 0
+
+
+def test_a_single_text_is_uniform():
+    vectors = torch.ones(1, 3, requires_grad=True)
+    found = Uniformity()(vectors, vectors, torch.tensor([[0, 0]]))
+    found.backward()
+    assert found.item() == 0 and vectors.grad.abs().sum() == 0
