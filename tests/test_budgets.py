@@ -30,24 +30,24 @@ ROOMS = {
     "negatives": 2_771,
     "pipeline": 4_241,
     "pyserini_bridge": 1_394,
-    "recipe": 2_242,
+    "recipe": 2_258,
     "refresher": 371,
     "reports": 1_930,
     "runs": 1_113,
     "storage": 857,
-    "trainer": 2_903,
+    "trainer": 2_999,
     "vectors": 1_325,
     "top": 493,
 }
 WHOLE = {
-    "files": 231,
-    "classes": 237,
+    "files": 234,
+    "classes": 239,
     "short private functions used once": 23,
-    "lines of imports": 2_636,
-    "lines of the reading path": 1_499,
+    "lines of imports": 2_657,
+    "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
-    "lines of benchmarks": 5_567,
-    "lines of tests": 33_034,
+    "lines of benchmarks": 5_498,
+    "lines of tests": 32_644,
 }
 
 

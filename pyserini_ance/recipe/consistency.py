@@ -33,6 +33,7 @@ def check_consistency(recipe: "Recipe") -> None:
     for check in (
         _check_order,
         _check_optimizer_moments,
+        _check_same_side,
         _check_train_split,
         _check_bm25,
         _check_trained_teachers,
@@ -98,6 +99,15 @@ def _check_optimizer_moments(recipe: "Recipe") -> Iterator[Problem]:
                 "offset_steps"
             )
             yield ("stages", name, "lr_schedule", "offset_steps"), text
+
+
+def _check_same_side(recipe: "Recipe") -> Iterator[Problem]:
+    """Documents of several passages have a score with a query, but none with each other."""
+    terms = [(name, term) for name, stage in recipe.stages.items() for term in stage.terms.items()]
+    for stage, (name, term) in terms:
+        if term.same_side_negatives and recipe.encoder.tokenization.document.passages > 1:
+            text = "documents of several passages are not compared with each other; remove the key"
+            yield ("stages", stage, "terms", name, "same_side_negatives"), text
 
 
 def _check_train_split(recipe: "Recipe") -> Iterator[Problem]:
