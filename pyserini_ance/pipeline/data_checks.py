@@ -166,7 +166,7 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
                 f"stages.{name}.refresh.query_chunks is {stage.refresh.query_chunks}, but {smallest!r} has "
                 f"only {queries} training queries; lower it"
             )
-    if any(stage.effective_refresh.positives_top_k for stage in recipe.stages.values()):
+    if recipe.finds_positives:
         for what, texts, field in (
             (f"the queries of split {training.name!r}", collection.split(training.name).queries, ANSWERS),
             ("the documents", collection.documents, FIELD),

@@ -180,6 +180,11 @@ class Recipe(Settings):
         return frozenset().union(*needs)
 
     @property
+    def finds_positives(self) -> bool:
+        """Whether questions without positives train, with those of `refresh.positives_top_k`."""
+        return any(stage.effective_refresh.positives_top_k for stage in self.stages.values())
+
+    @property
     def external_starts(self) -> dict[str, InitFrom]:
         """Initial weights made before the run, by the name of their row and checkpoint: that of the first
         such stage."""
