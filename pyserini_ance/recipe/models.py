@@ -87,10 +87,7 @@ class Bm25(Settings):
     rm3: bool = False
     """Add a row `bm25+rm3` to the results table (RM3 pseudo-relevance feedback with Pyserini's defaults), and
     document vectors to the index that is built; negatives stay BM25's."""
-
-    @property
-    def names_or_paths(self) -> frozenset[str]:
-        return frozenset() if self.index == "build" else frozenset({"index"})
+    names_or_paths = frozenset({"index"})
 
 
 class Recipe(Settings):
