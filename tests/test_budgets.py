@@ -46,7 +46,7 @@ WHOLE = {
     "lines of imports": 2_657,
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
-    "lines of benchmarks": 5_498,
+    "lines of benchmarks": 5_491,
     "lines of tests": 32_644,
 }
 
