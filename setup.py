@@ -54,11 +54,19 @@ EXTRAS = {
         "xarray",
     ],
     "ir-datasets": ["ir-datasets>=0.5"],  # for data of kind ir_datasets
+    "peft": ["peft>=0.18,<1"],  # for a stage's lora
     "tensorboard": ["tensorboard>=2.19"],  # for log_with: tensorboard
     "lint": ["ruff>=0.15", "mypy>=1.18", "types-PyYAML"],
     "docs": ["mkdocs-material>=9"],  # for `make docs`
     # ir-datasets reads samples as the formats here do.
-    "test": ["pytest>=8", "pytest-xdist>=3.6", "setuptools>=77", "ir-datasets>=0.5", "tensorboard>=2.19"],
+    "test": [
+        "pytest>=8",
+        "pytest-xdist>=3.6",
+        "setuptools>=77",
+        "ir-datasets>=0.5",
+        "peft>=0.18,<1",
+        "tensorboard>=2.19",
+    ],
 }
 
 

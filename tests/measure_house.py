@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parents[1]
@@ -59,6 +60,11 @@ def python_files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.py"))
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def line_count(paths: list[Path]) -> int:
     return sum(len(path.read_bytes().splitlines()) for path in paths)
 
@@ -83,7 +89,7 @@ def run_time_nodes(node: ast.AST) -> Iterator[ast.AST]:
 def imported_modules(root: Path, path: Path) -> set[Path]:
     """The files of the package that the module at `path` imports, also inside functions."""
     names = set()
-    for node in run_time_nodes(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in run_time_nodes(tree_of(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
@@ -104,8 +110,7 @@ def closure(root: Path, path: Path) -> set[Path]:
 
 
 def import_lines(path: Path) -> int:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    nodes = [node for node in ast.walk(tree_of(path)) if isinstance(node, (ast.Import, ast.ImportFrom))]
     return sum(node.end_lineno - node.lineno + 1 for node in nodes)
 
 
@@ -117,11 +122,10 @@ def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def short_functions_used_once(paths: list[Path]) -> int:
     """Private functions and methods whose body has three lines or less and whose name is used once."""
-    texts = {path: path.read_text(encoding="utf-8") for path in paths}
-    uses = Counter(word for text in texts.values() for word in re.findall(r"\w+", text))
+    uses = Counter(word for path in paths for word in re.findall(r"\w+", path.read_text(encoding="utf-8")))
     count = 0
-    for text in texts.values():
-        for node in ast.walk(ast.parse(text)):
+    for path in paths:
+        for node in ast.walk(tree_of(path)):
             is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
             if not (is_function and node.name.startswith("_") and not node.name.startswith("__")):
                 continue
@@ -177,25 +181,31 @@ def step_modules(root: Path) -> list[Path]:
         return [Path(name) for name in json.loads(out.read_text())]
 
 
-def measure(root: Path, with_step: bool) -> dict[str, str]:
+def measured(root: Path = HERE) -> dict[str, int]:
+    """The figures that have a budget, but for those of rooms."""
     package = python_files(root / "pyserini_ance")
-    lines = line_count(package)
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in package]
-    names = commands(root)
-    batch = root / "pyserini_ance" / "trainer" / "batch.py"
+    nodes = (node for path in package for node in ast.walk(tree_of(path)))
+    return {
+        "files": len(package),
+        "classes": sum(isinstance(node, ast.ClassDef) for node in nodes),
+        "short private functions used once": short_functions_used_once(package),
+        "lines of imports": sum(map(import_lines, package)),
+        "lines of the reading path": line_count([root / name for name in PATH]),
+        "modules that trainer/batch.py imports": len(closure(root, root / "pyserini_ance/trainer/batch.py")),
+        "lines of benchmarks": line_count(python_files(root / "benchmarks")),
+        "lines of tests": line_count(python_files(root / "tests")),
+    }
+
+
+def measure(root: Path, with_step: bool) -> dict[str, str]:
+    lines, found, names = line_count(python_files(root / "pyserini_ance")), measured(root), commands(root)
     values = {
-        "package, lines": f"{lines:,}",
-        "package, files": f"{len(package):,}",
-        "benchmarks/, lines": f"{line_count(python_files(root / 'benchmarks')):,}",
-        "classes": f"{sum(isinstance(node, ast.ClassDef) for tree in trees for node in ast.walk(tree)):,}",
-        "short private functions used once": f"{short_functions_used_once(package):,}",
-        "imports, share of lines": f"{sum(map(import_lines, package)) / lines:.1%}",
-        "the eight files of the path, lines": f"{line_count([root / name for name in PATH]):,}",
-        "import closure of trainer/batch.py": f"{len(closure(root, batch))}",
+        "lines of the package": f"{lines:,}",
+        **{name: f"{value:,}" for name, value in found.items()},
+        "imports, share of lines": f"{found['lines of imports'] / lines:.1%}",
         "commands": f"{len(names)}",
         "options": f"{len(long_options(root, names))}",
         "recipe keys": f"{recipe_keys(root)}",
-        "tests, lines": f"{line_count(python_files(root / 'tests')):,}",
         "docs by hand, words": f"{words_by_hand(root):,}",
     }
     if with_step:

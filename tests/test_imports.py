@@ -7,10 +7,11 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
-from measure_house import run_time_nodes
+from measure_house import run_time_nodes, tree_of
 
 import pyserini_ance
 
@@ -66,12 +67,13 @@ def package_of(module: str) -> str | None:
     return words[1] if words[0] == "pyserini_ance" and len(words) > 1 else None
 
 
+@cache
 def imports() -> list[tuple[str, str, str]]:
     """(file, its package, a package that it imports), including imports inside functions."""
     edges = []
     for path in sorted(PACKAGE.rglob("*.py")):
         file = path.relative_to(PACKAGE)
-        for node in run_time_nodes(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in run_time_nodes(tree_of(path)):
             if isinstance(node, ast.ImportFrom):
                 assert node.level == 0 and node.module, f"{file}: relative import"
                 modules = [node.module]

@@ -54,7 +54,9 @@ def test_every_purpose_in_the_package_is_drawn_above():
     calls = {
         purpose
         for path in [*package.rglob("*.py"), *(package.parent / "benchmarks").rglob("*.py")]
-        for purpose in re.findall(r'(?:random_stream|sampled_anchors)\(\s*"([^"]+)"', path.read_text())
+        for purpose in re.findall(
+            r'(?:random_stream|sampled_anchors|run\.sample)\(\s*"([^"]+)"', path.read_text()
+        )
     }
     orders = re.findall(r'"(queries[^"]*)"', (package / "trainer" / "batch.py").read_text())
     assert {*calls, *orders} == NUMBERS.keys()

@@ -74,13 +74,13 @@ def _make(name: str, runs: list[Any], folder: Path) -> None:
     module = importlib.import_module(f"benchmarks.papers.studies.{name.replace('-', '_')}")
     findings = module.study(runs)
     rows = findings.rows if findings.summary is None else findings.summary
-    print(f"## {module.TITLE}\n")
+    print(f"## {STUDIES[name]}\n")
     print(table_with_legend(rows, list(dict.fromkeys(key for row in rows for key in row)), *findings.notes))
     folder.mkdir(parents=True, exist_ok=True)
     numbers = folder / f"{name}.json"
     about = {"study": name, "runs": {run.name: str(run.run.folder) for run in runs}}
     write_json(numbers, {**about, **vars(runs[0].settings), **findings.as_json()})
-    written = [numbers, *save(module.TITLE, findings.panels, folder, name)]
+    written = [numbers, *save(STUDIES[name], findings.panels, folder, name)]
     print(f"\nwritten: {', '.join(map(str, written))}\n")
 
 

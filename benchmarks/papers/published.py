@@ -25,6 +25,13 @@ class Section(StrEnum):
     FORGETTING = "Training queries that rank worse after an interval of training than before:"
 
 
+# The column of what a section's rows are about, where a recipe has several.
+PARTS = {
+    Section.INDEXES: "index",
+    Section.RERANKED: "reranker",
+    Section.ANSWERS: "reader",
+    Section.FORGETTING: "interval",
+}
 # The sections of measures that results tables lack, by pattern.
 SECTIONS = {
     r"(Hole|Overlap)@[1-9]\d*": Section.JUDGED,
@@ -59,13 +66,12 @@ class PublishedRow(NamedTuple):
         """The scores by section and part, then by split and measure."""
         own = Section.INDEXES if "index" in self.about else Section.RESULTS
         own = Section.RERANKED if self.about.keys() & {"reranker", "milliseconds"} else own
-        parts = {Section.INDEXES: "index", Section.RERANKED: "reranker", Section.FORGETTING: "interval"}
         sections: dict[tuple[Section, str], dict[tuple[str, str], float]] = {}
         for split, scores in self.figures.items():
             latency = {MILLISECONDS: self.about["milliseconds"]} if "milliseconds" in self.about else {}
             for measure, value in (scores | latency).items():
                 section = section_of(measure) or own
-                part = self.about.get(parts.get(section, ""), "")
+                part = self.about.get(PARTS.get(section, ""), "")
                 sections.setdefault((section, part), {})[split, measure] = value
         return sections
 

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from benchmarks.papers.answer_scores import measure_answers
 from benchmarks.papers.readers import READERS
 from benchmarks.papers.readers.base import OpenReader, Passage, Reader
 from pyserini_ance.data.answer_matching import ANSWERS, FIELD, read_answers
 from pyserini_ance.data.trec import best_first
 from pyserini_ance.evaluation.metrics import row_of
+from pyserini_ance.recipe.load import read_settings
 from pyserini_ance.reports.ranking_inputs import RankingInput
 from pyserini_ance.reports.reranking import QueryLog
 from pyserini_ance.storage.files import write_json, write_whole
@@ -113,12 +112,4 @@ def make_reader(kind: str, model: str, settings: Sequence[str]) -> Reader:
             f"{wrong[0]!r} is not a setting of a reader; expected key=value, such as answer_tokens=10"
         )
     values = dict(setting.split("=", 1) for setting in settings)
-    try:
-        reader = READERS[kind].model_validate({"kind": kind, "model": model, **values})
-    except ValidationError as error:
-        problems = (
-            f"{'.'.join(map(str, problem['loc'])) or kind}: {problem['msg'].removeprefix('Value error, ')}"
-            for problem in error.errors()
-        )
-        raise ValueError(f"reader {kind}: {'; '.join(problems)}") from None
-    return reader
+    return read_settings(READERS[kind], {"kind": kind, "model": model, **values}, f"reader {kind}")

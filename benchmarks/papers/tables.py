@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.papers.measured import METHODS, read_measured
-from benchmarks.papers.published import FILE, MILLISECONDS, Published, Section, read_published
+from benchmarks.papers.published import FILE, MILLISECONDS, PARTS, Published, Section, read_published
 from pyserini_ance.evaluation.tables import mean_range, table
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.find import SHIPPED, shipped
@@ -20,13 +20,6 @@ from pyserini_ance.storage.files import write_json, write_whole
 HEAD = ("recipe", "figures", "source", "runs")
 FIGURE = ("recipe", "part", "figures", "source", "runs", "split", "measure")
 STATISTICS = ("value", "lowest", "highest", "difference")
-# The column of what a section's rows are about, where a recipe has several.
-PARTS = {
-    Section.INDEXES: "index",
-    Section.RERANKED: "reranker",
-    Section.ANSWERS: "reader",
-    Section.FORGETTING: "interval",
-}
 MEASURED = (
     "- measured: mean (lowest-highest) over runs, then the difference from the expected score; a label in "
     "brackets tells the configurations of a recipe apart"

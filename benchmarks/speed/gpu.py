@@ -27,11 +27,10 @@ from benchmarks.speed.gpu_inputs import (
     passage_lengths,
     peer_model,
     texts_of,
-    vectors,
 )
 from benchmarks.speed.gpu_training import ltre, train
 from benchmarks.speed.machine import describe_machine
-from benchmarks.speed.searching import plain_search, recall
+from benchmarks.speed.searching import plain_search, recall, vectors
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.encoders.weights import quiet_transformers

@@ -1,5 +1,4 @@
-"""Shared by the benchmarks of a GPU: the clock, the rows, and inputs (a model of random weights, tokens,
-vectors).
+"""Shared by the benchmarks of a GPU: the clock, the rows, and inputs (a model of random weights, tokens).
 
 Texts are words of a made-up vocabulary, a token each.
 """
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.speed.encoding import bert_flops, write_random_bert
+from benchmarks.speed.encoding import bert_flops, write_random
 from pyserini_ance.data.known_positives import offsets_of
 from pyserini_ance.data.token_store import Specials, TokenStore
 from pyserini_ance.encoders.config import EncoderConfig
@@ -94,7 +93,7 @@ class Model:
         (source / "vocab.txt").write_text("\n".join([*SPECIAL_WORDS, *words]), encoding="utf-8")
         tokenizer = BertTokenizer.from_pretrained(str(source), model_max_length=LONGEST)
         tokenizer.save_pretrained(source)
-        write_random_bert(source, source, sizes.shape)
+        write_random("Bert", source, source, sizes.shape)
         recipe = {
             "model": str(source),
             "pooling": "mean",
@@ -143,18 +142,6 @@ def passage_lengths(count: int, longest: int) -> np.ndarray:
     """(count,) int64, spread as MS MARCO's passages: at most 128 tokens, 75 on average."""
     drawn = np.random.default_rng(0).lognormal(np.log(0.56 * longest), 0.35, count)
     return np.clip(drawn, 8, longest).astype(np.int64)
-
-
-def vectors(count: int, dimension: int, device: str, seed: int) -> torch.Tensor:
-    """(count, D) float32 of length 1 around common centres, so that scores are spread as an encoder's are."""
-    generator = torch.Generator(device).manual_seed(seed)
-    centres = torch.randn(256, dimension, device=device, generator=torch.Generator(device).manual_seed(0))
-    made = torch.empty(count, dimension, device=device)
-    for block in made.split(1 << 18):
-        chosen = torch.randint(256, (len(block),), device=device, generator=generator)
-        block.normal_(generator=generator).add_(centres[chosen])
-        block.div_(block.norm(dim=1, keepdim=True))
-    return made
 
 
 class Bench:

@@ -21,8 +21,8 @@ from benchmarks.speed.gpu_inputs import (
     passage_lengths,
     peer_model,
     texts_of,
-    vectors,
 )
+from benchmarks.speed.searching import vectors
 from benchmarks.speed.training import LastRound
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.prepared import PreparedData

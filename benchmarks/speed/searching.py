@@ -14,14 +14,14 @@ from benchmarks.speed.rounds import Contender, Contest, Rounds
 from pyserini_ance.encoders.hardware import cpu_has_fast_bf16
 
 DOCUMENTS, QUERIES = "documents.npy", "queries.npy"
-CENTRES = 256
 ROWS_PER_BLOCK = 1 << 15
 
 
 def mine(options: Mapping[str, Any], folder: Path) -> Contest:
     """The `options["top_k"]` best of `options["documents"]` vectors for `options["searches"]` queries."""
     documents, queries, dimension = (options[key] for key in ("documents", "searches", "dimension"))
-    write_vectors(folder, documents, queries, dimension)
+    np.save(folder / DOCUMENTS, vectors(documents, dimension, "cpu", 1).numpy())
+    np.save(folder / QUERIES, vectors(queries, dimension, "cpu", 2).numpy())
     k = {"k": options["top_k"]}
     title = f"the {k['k']} best of {documents:,} vectors of {dimension} numbers for {queries:,} queries"
     contenders = [Contender("ours", ours, {"backend": "auto", **k})]
@@ -33,22 +33,18 @@ def mine(options: Mapping[str, Any], folder: Path) -> Contest:
     return Contest("mine", title, contenders, flops, recall, "faiss IndexFlatIP")
 
 
-def write_vectors(folder: Path, documents: int, queries: int, dimension: int) -> None:
-    """Write `documents.npy` (N, D) and `queries.npy` (Q, D), float32 of length 1."""
-    rng = np.random.default_rng(0)
-    centres = rng.standard_normal((CENTRES, dimension), np.float32)
-    file = np.lib.format.open_memmap(folder / DOCUMENTS, "w+", np.float32, (documents, dimension))
-    for start in range(0, documents, ROWS_PER_BLOCK):
-        block = file[start : start + ROWS_PER_BLOCK]
-        block[:] = _around(centres, len(block), rng)
-    file.flush()
-    np.save(folder / QUERIES, _around(centres, queries, rng))
+def vectors(count: int, dimension: int, device: str, seed: int) -> Any:
+    """(count, D) float32 of length 1 around common centres, so that scores are spread as an encoder's are."""
+    import torch
 
-
-def _around(centres: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    vectors = rng.standard_normal((count, centres.shape[1]), np.float32)
-    vectors += centres[rng.integers(len(centres), size=count)]
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    generator = torch.Generator(device).manual_seed(seed)
+    centres = torch.randn(256, dimension, device=device, generator=torch.Generator(device).manual_seed(0))
+    made = torch.empty(count, dimension, device=device)
+    for block in made.split(1 << 18):
+        chosen = torch.randint(256, (len(block),), device=device, generator=generator)
+        block.normal_(generator=generator).add_(centres[chosen])
+        block.div_(block.norm(dim=1, keepdim=True))
+    return made
 
 
 def recall(own: np.ndarray, reference: np.ndarray) -> dict[str, float]:

@@ -31,7 +31,7 @@ PoolingMode = Literal["cls", "mean", "max", "lasttoken", "mean_sqrt_len_tokens",
 TOWERS: dict[Side, str] = {"query": "queries", "document": "documents"}  # folders of untied towers
 SIDE_FORMAT = 2
 # Keys of the side file that are not settings of the encoder.
-SIDE_KEYS = {"format", "dimension", "modules", "tower"}
+SIDE_KEYS = {"format", "dimension", "modules", "tower", "adapters"}
 
 
 def at(side: Side, switch: Switch | None) -> bool:
@@ -192,5 +192,7 @@ def config_of(folder: str | Path) -> EncoderConfig:
 
 
 def tower_folder(folder: str | Path, side: Side) -> Path:
-    """The folder of a side's tower, a sentence-transformers model of its own."""
-    return Path(folder) if read_side_file(folder).get("tied", True) else Path(folder) / TOWERS[side]
+    """The folder of a side's tower, a sentence-transformers model of its own; adapters have none."""
+    about = read_side_file(folder)
+    is_one = about.get("tied", True) or "adapters" in about
+    return Path(folder) if is_one else Path(folder) / TOWERS[side]

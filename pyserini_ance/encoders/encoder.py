@@ -16,6 +16,7 @@ from torch import nn
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.data.formats.lines import is_utf8, shown
 from pyserini_ance.data.token_store import TokenStore
+from pyserini_ance.encoders.adapters import Adapters
 from pyserini_ance.encoders.batching import encoding_batches
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.hardware import DTYPES, Precision, cpu_prefers_eager_attention
@@ -131,6 +132,7 @@ class Encoder:
     ):
         self.config, self.tokenizer, self.device = config, tokenizer, torch.device(device)
         self.towers = towers.to(self.device).eval()
+        self.adapters: Adapters | None = None  # in training with `lora`
         self._copies: dict[tuple[Tower, torch.dtype], Tower | None] | None = None
         if config.dropout is not None:
             for module in towers.modules():

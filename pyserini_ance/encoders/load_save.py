@@ -4,8 +4,10 @@ Untied towers are saved in `queries/` and `documents/`, each a complete model; t
 of both. Towers that a run has exported in DPR's format (`dpr.py`) are loaded in the same way.
 """
 
+import copy
 import operator
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -13,6 +15,14 @@ import torch
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders import released
+from pyserini_ance.encoders.adapters import (
+    KEY,
+    Adapters,
+    adapters_of,
+    add_adapters,
+    merge_adapters,
+    save_adapters,
+)
 from pyserini_ance.encoders.config import (
     MAY_DIFFER,
     MODULES,
@@ -28,6 +38,7 @@ from pyserini_ance.encoders.config import (
 from pyserini_ance.encoders.dpr import is_dpr, read_dpr
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hub import is_local
+from pyserini_ance.encoders.inference_copy import transformers_in
 from pyserini_ance.encoders.modules import (
     Layers,
     complete,
@@ -47,6 +58,8 @@ from pyserini_ance.storage.files import read_json, utf8_path, write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from pyserini_ance.recipe.stage import Stage
 
 
 def load_tokenizer(source: str) -> "PreTrainedTokenizerBase":
@@ -69,8 +82,16 @@ def load_tokenizer(source: str) -> "PreTrainedTokenizerBase":
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:
-    """Write the encoder into an existing empty folder, which the caller publishes afterwards."""
+    """Write the encoder into an existing empty folder, which the caller publishes afterwards.
+
+    Of an encoder with adapters, what is trained alone.
+    """
     config, towers = encoder.config, encoder.towers
+    if encoder.adapters is not None:
+        save_adapters(towers, encoder.adapters, folder)
+        about = {**config.model_dump(mode="json"), KEY: encoder.adapters.as_json()}
+        _write_side_file(encoder, folder, about)
+        return
     tokenizer = encoder.tokenizer.tokenizer
     layers: Layers = {side: list(towers.tower(side).layers) for side in SIDES}
     about = config.model_dump(mode="json")
@@ -96,6 +117,40 @@ def load_encoder(folder: str | Path, device: str = "cpu") -> Encoder:
     return _load(config_of(folder), Path(folder), device, {})
 
 
+def encoder_to_train(
+    source: Path, hashes: tuple[str, str], stage: "Stage", seed: int, device: str = "cpu"
+) -> Encoder:
+    """Load the encoder in `source`, a checkpoint with these hashes, as `stage` trains it.
+
+    With `lora` it has adapters: those of the checkpoint if it was trained in the same way, else new ones on
+    all its weights, drawn from `seed`. Otherwise, a checkpoint's adapters are merged.
+    """
+    made = adapters_of(source) if stage.lora else None
+    is_same = made is not None and (made.lora, made.trainable) == (stage.lora, stage.trainable)
+    if stage.lora and not is_same:
+        made = Adapters(stage.lora, stage.trainable, source, hashes)
+    encoder = load_encoder(made.base if made else source, device)
+    if stage.trainable == "query_tower":
+        encoder.untie()
+        encoder.towers.freeze("document")
+    if made is not None:
+        add_adapters(encoder.towers, made, seed, source if is_same else None)
+        encoder.towers.to(encoder.device)
+        encoder.adapters = made
+    for model in transformers_in(encoder.towers) if stage.gradient_checkpointing else ():
+        # Its name in newer versions of transformers 5, then that in older ones.
+        names = ("activation_checkpointing_enable", "gradient_checkpointing_enable")
+        enable = next(getattr(model, name) for name in names if hasattr(model, name))
+        enable({"use_reentrant": False})
+    return encoder
+
+
+@lru_cache(maxsize=1)
+def _base(folder: Path, hashes: tuple[str, str]) -> Encoder:
+    """The encoder whose weights stay. Each refresh has other adapters of it."""
+    return load_encoder(folder)
+
+
 def continue_encoder(config: EncoderConfig, folder: str | Path, changes: Collection[str] = ()) -> Encoder:
     """Load the encoder that `save_encoder` wrote, to continue training with the settings of `config`.
 
@@ -117,15 +172,24 @@ def _load(config: EncoderConfig, folder: Path, device: str, new: Mapping[str, An
     if not config.tied:
         groups = {name: [side] for side, name in TOWERS.items()}
     layers: Layers = {}
-    with utf8_path(folder) as path:
-        folders = [path / name for name in groups]
-        for tower, sides in zip(folders, groups.values(), strict=True):
-            check_weight_files(str(tower))
-            layers |= complete(saved_layers(tower, sides), new, torch.Generator(), str(tower))
-        source = tower_source(str(folders[0]), "query")
-        tokenizer = TextTokenizer(load_tokenizer(source), config.tokenization)
+    if adapters := adapters_of(folder):
+        base = _base(adapters.base, adapters.hashes)
+        tokenizer, towers = base.tokenizer.tokenizer, copy.deepcopy(base.towers)
+        if not config.tied:
+            towers.untie()
+        add_adapters(towers, adapters, seed=0, source=Path(folder))
+        merge_adapters(towers)
+        saved: Layers = {side: list(towers.tower(side).layers) for side in SIDES}
+        layers = complete(saved, new, torch.Generator(), str(folder))
+    else:
+        with utf8_path(folder) as path:
+            folders = [path / name for name in groups]
+            for tower, sides in zip(folders, groups.values(), strict=True):
+                check_weight_files(str(tower))
+                layers |= complete(saved_layers(tower, sides), new, torch.Generator(), str(tower))
+            tokenizer = load_tokenizer(tower_source(str(folders[0]), "query"))
     made = config.model_copy(update=described(layers))
-    return Encoder(made, towers_of(layers), tokenizer, device)
+    return Encoder(made, towers_of(layers), TextTokenizer(tokenizer, config.tokenization), device)
 
 
 def load_tower(folder: str | Path, side: Side, device: str = "cpu") -> Encoder:

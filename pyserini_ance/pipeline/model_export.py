@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyserini_ance.data.collection import SIDES, Collection
 from pyserini_ance.data.passages import passage_ids
+from pyserini_ance.encoders.adapters import adapters_of
 from pyserini_ance.encoders.ance import write_ance
 from pyserini_ance.encoders.config import TOWERS, EncoderConfig, config_of, read_side_file, tower_folder
 from pyserini_ance.encoders.dpr import is_dpr, to_dpr
-from pyserini_ance.encoders.load_save import name_origin
+from pyserini_ance.encoders.load_save import load_encoder, name_origin, save_encoder
 from pyserini_ance.pipeline.export_check import TEXTS, largest_difference, some_records
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
-from pyserini_ance.runs.checkpoint import Checkpoint
+from pyserini_ance.runs.checkpoint import Checkpoint, document_weights_of
 from pyserini_ance.storage.files import copy_whole, write_whole
 from pyserini_ance.storage.publish import whole_folder
 from pyserini_ance.vectors.encoding import ShardedVectors
@@ -38,11 +39,7 @@ def export(
     record = evaluator.measure(row, time.perf_counter() - start, **seconds)
     evaluator.rank_by_indexes(row, snapshot)
     vectors = snapshot.document_vectors
-    provenance = {
-        "weights": checkpoint.weights,
-        "document_weights": checkpoint.document_weights,
-        "precision": snapshot.precision,
-    }
+    provenance = {"weights": checkpoint.weights, "precision": snapshot.precision}
     exported = evaluator.world.on_main(lambda: _write(row, checkpoint, evaluator, vectors, provenance))
     return record, exported
 
@@ -71,7 +68,9 @@ def _write(
         )
     shutil.rmtree(run.index, ignore_errors=True)
     ids = passage_ids(data.collection.documents.ids, data.passages)
-    write_index(vectors, ids, run.index, {"encoder": "../model", **provenance})
+    # Of the exported model, in which adapters are merged.
+    about = {"encoder": "../model", **provenance, "document_weights": document_weights_of(run.model)}
+    write_index(vectors, ids, run.index, about)
     max_passages = data.passages.max_passages if data.passages else 1
     without_query = data.collection.ignore_identical_ids
     if without_query and max_passages > 1:
@@ -115,7 +114,10 @@ def _write_model(
     for has_dpr_form in (True, False):
         shutil.rmtree(folder, ignore_errors=True)
         with whole_folder(folder) as temporary:
-            shutil.copytree(encoder, temporary, dirs_exist_ok=True)
+            if adapters_of(encoder):  # merged
+                save_encoder(load_encoder(encoder), temporary)
+            else:
+                shutil.copytree(encoder, temporary, dirs_exist_ok=True)
             name_origin(temporary, config)
             # One tower for both sides has the file of queries, which come last.
             for tower, side in {tower_folder(temporary, side): side for side in reversed(SIDES)}.items():

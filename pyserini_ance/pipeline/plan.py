@@ -3,6 +3,7 @@
 The counts are arithmetic on the recipe and the data. Time and memory are measured: `dry_run`.
 """
 
+import copy
 import tempfile
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import numpy as np
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.adapters import Adapters, add_adapters, check_lora, trained_weights
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import Precision, resolve_precision
 from pyserini_ance.encoders.initial import initial_encoder
@@ -34,7 +36,7 @@ from pyserini_ance.vectors.encoding import encode_some
 
 SAMPLED_DOCUMENTS = 256
 COLUMNS = ["stage", "seconds a step", "training seconds", "refresh and dev seconds"]  # of a dry run
-GIB = 1 << 30
+GIB, MIB = 1 << 30, 1 << 20
 EPOCHS = "epochs: how many times each training query is drawn"
 
 
@@ -127,7 +129,16 @@ def _sizes(recipe: Recipe, data: PreparedData) -> str:
         "a checkpoint": weights,
         "its moments while its stage runs": 2 * weights,
     }
-    return "sizes: " + ", ".join(f"{name} {size / GIB:.2f} GiB" for name, size in sizes.items())
+    line = "sizes: " + ", ".join(f"{name} {size / GIB:.2f} GiB" for name, size in sizes.items())
+    without_memory = encoder.towers.to("meta")
+    for name, stage in recipe.stages.items():
+        if stage.lora is not None:
+            check_lora(without_memory, stage.lora, f"stages.{name}.lora")
+            towers = copy.deepcopy(without_memory)
+            add_adapters(towers, Adapters(stage.lora, stage.trainable, Path(), ("", "")), seed=0)
+            adapters = sum(weight.nbytes for weight in trained_weights(towers).values())
+            line += f"; in stage {name} a checkpoint is {adapters / MIB:.2f} MiB of adapters"
+    return line
 
 
 def refresh_steps(stage: Stage) -> set[int]:

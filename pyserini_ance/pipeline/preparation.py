@@ -35,6 +35,11 @@ def check_tools(recipe: Recipe) -> None:
         require_faiss()
     if recipe.bm25 is not None:
         choose_java()
+    adapted = [name for name, stage in recipe.stages.items() if stage.lora is not None]
+    if adapted and importlib.util.find_spec("peft") is None:
+        raise RuntimeError(
+            f"stages.{adapted[0]}.lora needs peft; install it: pip install 'pyserini_ance[peft]'"
+        )
 
 
 def check_dimensions(recipe: Recipe, dimension: int) -> None:

@@ -33,6 +33,7 @@ def check_consistency(recipe: "Recipe") -> None:
     for check in (
         _check_order,
         _check_optimizer_moments,
+        _check_same_side,
         _check_train_split,
         _check_bm25,
         _check_trained_teachers,
@@ -73,18 +74,17 @@ def _check_order(recipe: "Recipe") -> Iterator[Problem]:
 
 
 def _check_optimizer_moments(recipe: "Recipe") -> Iterator[Problem]:
-    """A stage with `keep_optimizer` has the optimizer and the trainable towers of the previous stage; one
+    """A stage with `keep_optimizer` has the optimizer and the trained weights of the previous stage; one
     that goes on with a schedule starts from the last step of that schedule, not from a better one before."""
     name, first = next(iter(recipe.stages.items()))
     if first.keep_optimizer:
         yield ("stages", name, "keep_optimizer"), "this is the first stage: there is no optimizer to keep"
     for (before, previous), (name, stage) in pairwise(recipe.stages.items()):
-        if stage.keep_optimizer and (
-            stage.optimizer.kind != previous.optimizer.kind or stage.trainable != previous.trainable
-        ):
+        kinds = {(each.optimizer.kind, each.trainable, each.lora) for each in (previous, stage)}
+        if stage.keep_optimizer and len(kinds) > 1:
             text = (
-                f"stages.{before} has another optimizer.kind or other `trainable` towers; make them equal, "
-                "or remove keep_optimizer"
+                f"stages.{before} has another optimizer.kind, `lora`, or other `trainable` towers; make them "
+                "equal, or remove keep_optimizer"
             )
             yield ("stages", name, "keep_optimizer"), text
     for name, stage in recipe.stages.items():
@@ -99,6 +99,15 @@ def _check_optimizer_moments(recipe: "Recipe") -> Iterator[Problem]:
                 "offset_steps"
             )
             yield ("stages", name, "lr_schedule", "offset_steps"), text
+
+
+def _check_same_side(recipe: "Recipe") -> Iterator[Problem]:
+    """Documents of several passages have a score with a query, but none with each other."""
+    terms = [(name, term) for name, stage in recipe.stages.items() for term in stage.terms.items()]
+    for stage, (name, term) in terms:
+        if term.same_side_negatives and recipe.encoder.tokenization.document.passages > 1:
+            text = "documents of several passages are not compared with each other; remove the key"
+            yield ("stages", stage, "terms", name, "same_side_negatives"), text
 
 
 def _check_train_split(recipe: "Recipe") -> Iterator[Problem]:

@@ -6,6 +6,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from pyserini_ance.recipe.components import Settings, expected
 from pyserini_ance.recipe.init_from import EXPECTED, InitFrom
+from pyserini_ance.recipe.lora import Lora
 from pyserini_ance.recipe.refresh_settings import Evaluate, Refresh
 from pyserini_ance.recipe.term import Term
 
@@ -57,6 +58,11 @@ class Stage(Settings):
     trainable: Literal["both", "query_tower"] = "both"
     """The towers that train; `query_tower` unties the towers and freezes the document tower, and with it all
     document vectors."""
+    lora: Lora | None = None
+    """Adapters that train in place of the Transformer's weights (extra `peft`); checkpoints hold them alone.
+    null: all weights train."""
+    gradient_checkpointing: bool = False
+    """Whether the backward pass computes layers again, which takes a third more time and far less memory."""
     init_from: Annotated[Literal["initial", "previous"] | InitFrom, expected(EXPECTED, InitFrom)] = "previous"
     """The initial weights: the untrained encoder (`initial`), the result of the previous stage (`previous`;
     in the first stage the untrained encoder), or a checkpoint."""

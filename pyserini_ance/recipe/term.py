@@ -40,6 +40,9 @@ class Term(Settings):
     """Another term of the stage, whose negatives this term has in each step instead of its own."""
     in_batch_negatives: bool = False
     """Whether all other texts of the batch are negatives too, across all processes."""
+    same_side_negatives: bool = False
+    """Whether, beside `in_batch_negatives`, the batch's other anchors are negatives of an anchor, and other
+    anchors' positives those of its positive (Zhang et al. 2025, arXiv:2506.05176, Eq. 1)."""
     num_hardest: PositiveInt | None = None
     """Keep only this many negatives of each anchor, those with the highest scores; null keeps all."""
     false_negative_margin: float | None = None
@@ -51,7 +54,8 @@ class Term(Settings):
     )
     """The loss of each anchor, given the scores of its positives and negatives."""
     teacher: Annotated[Teacher, component_of("teacher")] | None = None
-    """Whose scores of an anchor's candidates the retriever learns; for the losses `kl` and `margin_mse`."""
+    """Whose scores of an anchor's candidates the retriever learns; for the losses `kl`,
+    `margin_mse` and `soft_bce`."""
     regularizer: Annotated[Regularizer, component_of("regularizer")] | None = None
     """A loss on the vectors themselves, instead of `negatives` and `loss`."""
     dimensions: Dimensions | None = None
@@ -90,12 +94,14 @@ class Term(Settings):
             raise ValueError(
                 "a term needs negatives: list a source under `negatives:`, or set in_batch_negatives: true"
             )
+        if self.same_side_negatives and not self.in_batch_negatives:
+            raise ValueError("same_side_negatives is set without in_batch_negatives; set both, or none")
         needs_teacher = getattr(self.loss, "needs_teacher", False)  # a class of the user may lack it
         if needs_teacher != (self.teacher is not None):
             raise ValueError(
                 f"loss `{self.loss.kind}` follows a teacher's scores; name one: `teacher: {{kind: hybrid}}`"
                 if needs_teacher
-                else f"loss `{self.loss.kind}` uses no teacher; set loss: kl or margin_mse"
+                else f"loss `{self.loss.kind}` uses no teacher; set loss: kl, margin_mse or soft_bce"
             )
         if needs_teacher and self.false_negative_margin is not None:
             raise ValueError(

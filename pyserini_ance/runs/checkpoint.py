@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from pyserini_ance.data.collection import Side
+from pyserini_ance.data.collection import SIDES, Side
+from pyserini_ance.encoders.adapters import adapters_of
 from pyserini_ance.encoders.config import TOWERS, read_side_file, tower_folder
 from pyserini_ance.encoders.dpr import weights_sha256
 from pyserini_ance.encoders.encoder import Encoder
@@ -78,7 +79,19 @@ class Checkpoint:
         written; `verify` compares hashes, not only sizes.
         """
         hashes = {name: file["sha256"] for name, file in read_manifest(folder, verify)["parts"].items()}
-        return cls(folder, *(_tower_hash(hashes, side) for side in TOWERS))
+        adapters = adapters_of(folder / ENCODER)
+        if adapters and cls.open(adapters.base.parent, verify=False).hashes != adapters.hashes:
+            raise RuntimeError(
+                f"{folder} holds adapters of other weights than those of {adapters.base.parent}; the folders "
+                "are of different runs: copy a run directory as a whole"
+            )
+
+        def hash_of(side: Side) -> str:
+            if adapters is None or side in adapters.sides:
+                return _tower_hash(hashes, side)
+            return adapters.hashes[SIDES.index(side)]
+
+        return cls(folder, *map(hash_of, SIDES))
 
 
 def weights_of(encoder: Path) -> str:

@@ -45,7 +45,8 @@ class StageCheckpoints:
 
     def publish(self, progress: TrainingProgress) -> Checkpoint:
         """Publish the weights in memory, which are those of `progress`."""
-        checksum = sum(p.detach().double().sum() for p in self.encoder.towers.parameters())
+        trained = [p.detach() for p in self.encoder.towers.parameters() if p.requires_grad]
+        checksum = sum(weight.double().sum() for weight in trained)
         self.world.assert_same(float(checksum), "the weights")
 
         hashes = self.world.on_main(lambda: self._write(progress))

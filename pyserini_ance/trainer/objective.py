@@ -21,6 +21,7 @@ from pyserini_ance.storage.error_text import naming_own
 from pyserini_ance.trainer.batch import Batch, TermRows
 from pyserini_ance.trainer.losses.base import DistillationLoss
 from pyserini_ance.trainer.losses.pairwise import Pairwise
+from pyserini_ance.trainer.scores import best_scores, same_side_scores, scores_of
 
 
 @dataclass
@@ -91,13 +92,18 @@ def _loss(
     anchors = batch.positions(rows.anchor, rows.anchors)
     columns = batch.positions(rows.candidate, columns)
     if passages is None:
-        scores = _scores(vectors[rows.anchor], vectors[rows.candidate], anchors, columns)
+        scores = scores_of(vectors[rows.anchor], vectors[rows.candidate], anchors, columns)
     else:
-        scores = _best_scores(vectors, rows.anchor, anchors, columns, passages)
+        scores = best_scores(vectors, rows.anchor, anchors, columns, passages)
     loss: Callable[..., Tensor] = term.loss
     inputs = [labels, mask] if rows.teacher is None else [labels, mask, rows.teacher]
     targets, valid, *teachers = to_device(scores.device, *inputs)
     targets = targets.float()
+    if term.same_side_negatives:
+        others, may_be = same_side_scores(rows, anchor_set, vectors, batch)
+        mask = np.concatenate([mask, may_be], axis=1)
+        scores, valid = torch.cat([scores, others], 1), to_device(scores.device, mask)[0]
+        targets = torch.nn.functional.pad(targets, (0, others.shape[1]))
     if term.false_negative_margin is not None:
         likely_positive = _false_negatives(scores, targets, valid, term.false_negative_margin)
         valid, counts.ignored[name] = valid & ~likely_positive, likely_positive.sum()
@@ -150,34 +156,11 @@ def _regularized(
     if among is not None:
         query, document = (0, 1) if rows.anchor == "query" else (1, 0)
         pieces, mask = among.of(pairs[:, document])  # (N, pieces)
-        scores = _scores(chosen["query"].detach(), chosen["document"].detach(), pairs[:, query], pieces)
+        scores = scores_of(chosen["query"].detach(), chosen["document"].detach(), pairs[:, query], pieces)
         is_piece, of_document = to_device(device, mask, pieces)
         best = scores.masked_fill(~is_piece, -torch.inf).argmax(1, keepdim=True)
         chosen_pairs[:, document] = of_document.gather(1, best)[:, 0]
     return chosen[rows.anchor], chosen[rows.candidate], chosen_pairs
-
-
-def _scores(own: Tensor, others: Tensor, anchors: np.ndarray, columns: np.ndarray) -> Tensor:
-    """Return scores (B, n) of anchors (B,) with candidates (B, n), or (n,) for all anchors (positions)."""
-    own_rows, other_rows = to_device(own.device, anchors, columns)
-    left, right = own[own_rows], others[other_rows]
-    return left @ right.T if columns.ndim == 1 else torch.einsum("bd,bnd->bn", left, right)
-
-
-def _best_scores(
-    vectors: Mapping[Side, Tensor], anchor: Side, anchors: np.ndarray, columns: np.ndarray, passages: Passages
-) -> Tensor:
-    """Like `_scores`, but a document, anchor or candidate, scores as its best passage (MaxP)."""
-    if anchor == "document":
-        pieces, mask = passages.of(anchors)  # (B, pieces)
-        each = [_scores(vectors["document"], vectors["query"], piece, columns) for piece in pieces.T]
-        scores, mask = torch.stack(each, -1), mask[:, None]
-    else:
-        pieces, mask = passages.of(columns)  # (..., n, pieces)
-        rows = pieces.reshape(*columns.shape[:-1], -1)
-        flat = _scores(vectors["query"], vectors["document"], anchors, rows)
-        scores = flat.unflatten(1, pieces.shape[-2:])
-    return scores.masked_fill(~to_device(scores.device, mask)[0], -torch.inf).max(-1).values
 
 
 def _pool(rows: TermRows, anchor_set: AnchorSet, in_batch: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

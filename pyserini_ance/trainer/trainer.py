@@ -16,8 +16,9 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.failures import PeerError, uninterrupted
 from pyserini_ance.distributed.gradient_sum import sum_gradients
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.adapters import keep_frozen_in
 from pyserini_ance.encoders.hardware import DTYPES, resolve_precision
-from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.encoders.load_save import encoder_to_train
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
@@ -81,7 +82,7 @@ class StageTrainer:
         self.resumable = self.progress
         self.anchor_sets = anchor_sets_of(data.anchor_sets, self.negatives.tables.values())
 
-        self.encoder = load_encoder(source.encoder, world.device)
+        self.encoder = encoder_to_train(source.encoder, source.hashes, self.stage, recipe.seed, world.device)
         towers, device = self.encoder.towers.train(), self.encoder.device
         # A GPU works on a step while the host plans the next one: a step's numbers are read one step late.
         self.runs_ahead = device.type != "cpu"
@@ -89,8 +90,6 @@ class StageTrainer:
         self.trained_terms = set(self.stage.terms)  # so far, in every step
         self.documents: FrozenDocuments | None = None
         if self.stage.trainable == "query_tower":
-            self.encoder.untie()
-            towers.freeze("document")
             snapshot = Snapshot.of(source, data, recipe.encoding, run, world)
             self.documents = FrozenDocuments(self.stage, snapshot, recipe.seed)
             self.log.metric("documents", stage=name, step=self.progress.step, parts=self.documents.seconds)
@@ -104,6 +103,7 @@ class StageTrainer:
         saved = self.encoder, self.optimizer, self.scaler
         self.checkpoints = StageCheckpoints(recipe, name, run, world, self.log, self.refreshes, *saved)
         in_fp32 = precision == "fp32"
+        keep_frozen_in(DTYPES[precision], self.encoder)
         autocast = nullcontext if in_fp32 else partial(torch.autocast, device.type, DTYPES[precision])
         budget = recipe.encoding.tokens_per_batch
         key = recipe.seed, self.number

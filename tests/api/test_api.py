@@ -233,15 +233,6 @@ def test_each_is_shown_in_one_line_with_counts(collection):
     assert repr(collection.documents) == "Texts(30 rows: title, text)"
 
 
-def test_search_equals_a_full_sort():
-    rng = np.random.default_rng(0)
-    queries, documents = (rng.standard_normal((n, 16), np.float32) for n in (7, 100))
-    scores, rows = pa.search(queries, documents, k=10)
-    expected = np.argsort(-(queries @ documents.T), axis=1)[:, :10]
-    np.testing.assert_array_equal(rows, expected)
-    np.testing.assert_allclose(scores, np.take_along_axis(queries @ documents.T, expected, 1), rtol=1e-5)
-
-
 def test_fewer_documents_than_k_give_as_many_columns():
     scores, rows = pa.search(np.ones((2, 3)), np.eye(3), k=np.int64(5))
     assert scores.tolist() == [[1, 1, 1]] * 2 and rows.tolist() == [[0, 1, 2]] * 2

@@ -2,8 +2,6 @@ import subprocess
 import sys
 from typing import get_args
 
-import pytest
-
 from pyserini_ance.__main__ import COMMANDS
 from pyserini_ance.commands import evaluate, parsing, report
 from pyserini_ance.evaluation import answer_measures, significance
@@ -17,41 +15,37 @@ PROGRAM = """
 import sys
 from pyserini_ance import __main__
 
-sys.argv[1:] = {arguments!r}
-try:
-    __main__.main()
-except SystemExit:
-    pass
-print("imported:", *(name for name in {names!r} if name in sys.modules))
+for sys.argv[1:] in {calls!r}:
+    try:
+        __main__.main()
+    except SystemExit:
+        pass
+    print("imported:", *(name for name in {names!r} if name in sys.modules))
 """
 
 
-def imported(*arguments: str, names: tuple[str, ...]) -> list[str]:
-    """Those of the libraries that a fresh process has imported when the command ends."""
-    program = PROGRAM.format(arguments=list(arguments), names=names)
+def imported(*calls: list[str], names: tuple[str, ...]) -> list[list[str]]:
+    """Those of the libraries that a fresh process has imported when each command ends."""
+    program = PROGRAM.format(calls=calls, names=names)
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert process.returncode == 0, process.stderr[-2000:]
-    *output, last = process.stdout.splitlines()
-    assert output, "the command has printed nothing"
-    return last.split()[1:]
+    lines = [line.split()[1:] for line in process.stdout.splitlines() if line.startswith("imported:")]
+    assert len(process.stdout.splitlines()) > 2 * len(lines), "a command has printed nothing"
+    return lines
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_imports_no_heavy_library(command):
-    assert imported(command, "--help", names=HEAVY) == []
+def test_help_imports_no_heavy_library():
+    calls = [[command, "--help"] for command in COMMANDS]
+    assert dict(zip(COMMANDS, imported(*calls, names=HEAVY), strict=True)) == {name: [] for name in COMMANDS}
 
 
 def test_help_of_all_commands_needs_no_settings():
-    assert imported("--help", names=(*HEAVY, "numpy", "pydantic", "yaml")) == []
+    assert imported(["--help"], names=(*HEAVY, "numpy", "pydantic", "yaml")) == [[]]
 
 
-def test_a_plan_imports_neither_java_nor_faiss(tmp_path):
-    plan = ("train", "demo/ance", "--print", f"cache={tmp_path}", "data.packages=[numpy]")
-    assert imported(*plan, names=("faiss", "jnius", "pyserini")) == []
-
-
-def test_doctor_imports_neither_java_nor_faiss():
-    assert imported("doctor", names=("faiss", "jnius", "pyserini")) == []
+def test_a_plan_and_doctor_import_neither_java_nor_faiss(tmp_path):
+    plan = ["train", "demo/ance", "--print", f"cache={tmp_path}", "data.packages=[numpy]"]
+    assert imported(plan, ["doctor"], names=("faiss", "jnius", "pyserini")) == [[], []]
 
 
 def test_options_agree_with_the_code_that_they_are_for():

@@ -1,7 +1,9 @@
 import numpy as np
+import pytest
 
+from pyserini_ance.data import known_positives as module
 from pyserini_ance.data.collection import Qrels, Split
-from pyserini_ance.data.known_positives import PADDING, KnownPositives, leave_out
+from pyserini_ance.data.known_positives import KnownPositives, grades_of, is_known_positive, leave_out
 
 
 def test_the_inverse_agrees_with_a_slow_loop():
@@ -30,9 +32,38 @@ def test_known_positives_have_grades_from_both_sides():
 
 
 def test_rankings_without_a_row_of_each():
-    rows = np.array([[4, 2, 3], [2, 3, PADDING], [3, 2, 4]], np.int32)
+    rows = np.array([[4, 2, 3], [2, 3, module.PADDING], [3, 2, 4]], np.int32)
     scores = np.array([[3, 2, 1], [5, 4, -np.inf], [3, 2, 1]], np.float32)
-    left = leave_out(np.array([2, 3, PADDING]), scores, rows, 2)
-    assert left[1].tolist() == [[4, 3], [2, PADDING], [3, 2]]
+    left = leave_out(np.array([2, 3, module.PADDING]), scores, rows, 2)
+    assert left[1].tolist() == [[4, 3], [2, module.PADDING], [3, 2]]
     assert left[0].tolist() == [[3, 1], [5, -np.inf], [3, 2]]
     assert [array.dtype for array in left] == [np.float32, np.int32]
+
+
+LAST = 2**31 - 2  # half of the documents are near the largest int32
+
+
+@pytest.mark.parametrize(("most", "lines"), [(0, 7), (5, 3), (16, 4096)])
+def test_known_positives_and_their_grades_agree_with_a_slow_loop(most, lines, monkeypatch):
+    """Anchors with few and with many positives, in blocks of lines."""
+    monkeypatch.setattr(module, "MOST_COMPARED", most)
+    monkeypatch.setattr(module, "LINES_PER_BLOCK", lines)
+    rng, all_rows = np.random.default_rng(0), np.array([-1, *range(20), *range(LAST - 19, LAST + 1)])
+    judged = {
+        (query, int(d)): int(rng.integers(0, 4))
+        for query in range(20)
+        for d in rng.choice(all_rows[1:], rng.integers(1, 30), replace=False)
+    }
+    judged |= {(query, 0): 3 for query in range(20)}  # each has a positive
+    qrels = Qrels.of(*zip(*judged, strict=True), list(judged.values()), 20, threshold=2)
+    known_positives = Split("train", None, qrels).known_positives("query")
+    rows, documents = rng.integers(0, 20, 50), rng.choice(all_rows, (50, 12))  # -1 is padding
+    relevant = {pair: grade for pair, grade in judged.items() if grade > 1}
+    expected = np.array([
+        [relevant.get((row, d), 0) for d in line]
+        for row, line in zip(rows.tolist(), documents.tolist(), strict=True)
+    ])  # fmt: skip
+    for kind in (np.int64, np.int32):
+        given = known_positives, rows.astype(kind), documents.astype(kind)
+        assert is_known_positive(*given).tolist() == (expected > 0).tolist()
+        assert grades_of(*given).tolist() == expected.tolist()

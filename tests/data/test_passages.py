@@ -1,7 +1,5 @@
 import numpy as np
 import pytest
-import torch
-from transformers import RobertaModel
 
 from pyserini_ance.data.passages import Passages, pad_passages, split_passages
 from pyserini_ance.data.token_store import Specials, TokenStore
@@ -115,16 +113,3 @@ def test_padding_gives_every_document_the_same_number_of_passages():
     assert store.lengths(6).tolist() == [6, 5, 1, 1, 2, 1, 1, 1, 5, 1, 1, 1]
     ids, mask = store.batch(np.array([7, 2]), 6)
     assert ids.tolist() == [[0], [0]] and mask.tolist() == [[1], [1]]
-
-
-def test_an_empty_passage_equals_a_fully_padded_one_for_roberta(tiny_roberta):
-    """microsoft/ANCE encodes a passage that is fully masked.
-
-    Eager attention adds the same to all scores and then attends to all tokens.
-    """
-    model = RobertaModel.from_pretrained(tiny_roberta, attn_implementation="eager").eval()
-    pad = model.config.pad_token_id
-    inputs = (torch.tensor([[pad]]), torch.ones(1, 1)), (torch.full((1, 40), pad), torch.zeros(1, 40))
-    with torch.inference_mode():
-        one, many = (model(ids, mask.long()).last_hidden_state[:, 0] for ids, mask in inputs)
-    torch.testing.assert_close(one, many, atol=1e-5, rtol=1e-5)

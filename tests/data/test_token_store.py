@@ -90,9 +90,8 @@ def test_long_texts_are_tokenized_few_at_a_time(tmp_path, monkeypatch):
     expected = store_in(tmp_path / "whole", Counting(wordpiece()))
     monkeypatch.setattr(token_store, "CHARACTERS_PER_CALL", 50)
     tokenize = Counting(wordpiece())
-    assert (
-        store_in(tmp_path / "parts", tokenize).ids.tolist() == expected.ids.tolist() and tokenize.calls == 4
-    )
+    assert store_in(tmp_path / "parts", tokenize).ids.tolist() == expected.ids.tolist()
+    assert tokenize.calls == 4
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import pytest
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.lookahead import Lookahead
 from pyserini_ance.negatives.mined import auto_top_k
+from pyserini_ance.negatives.table import PADDING
 
 
 @pytest.mark.parametrize(
@@ -32,3 +33,31 @@ def test_auto_mines_the_table_of_its_number(kind, split_of, snapshot_of):
         anchor_set = snapshot.anchor_set(side)
         automatic, given = (kind(top_k=top_k).mine(snapshot, anchor_set) for top_k in ("auto", 20))
         assert np.array_equal(automatic.candidates, given.candidates) and automatic.counts.min() == least
+
+
+@pytest.mark.parametrize("top_k", [1, 10, 60, 200])
+def test_table_agrees_with_brute_force(split_of, snapshot_of, top_k):
+    rng = np.random.default_rng(0)
+    positives = [rng.choice(60, count, replace=False).tolist() for count in (1, 2, 25, 1, 58)]
+    # small integers: many scores tie
+    queries, documents = (rng.integers(-2, 3, (count, 3)) for count in (5, 60))
+    snapshot = snapshot_of(split_of(*positives), queries, documents)
+    table = Ann(top_k=top_k).mine(snapshot, snapshot.anchor_set("query"))
+    dropped = 0
+    for query, known in enumerate(positives):
+        scores = documents @ queries[query]
+        dropped += sum(row in known for row in np.lexsort((np.arange(60), -scores))[: top_k + 58])
+        ranked = [row for row in np.lexsort((np.arange(60), -scores)).tolist() if row not in known][:top_k]
+        padding = [PADDING] * (table.candidates.shape[1] - len(ranked))
+        assert table.candidates[query].tolist() == ranked + padding
+        assert table.scores[query].tolist() == [*scores[ranked].tolist(), *[-np.inf] * len(padding)]
+    assert table.dropped == {"known positives": dropped}
+
+
+def test_filters_remove_candidates_and_more_are_retrieved(split_of, snapshot_of):
+    queries, documents = [[1, 0], [0, 1]], [[10, 0], [9.8, 1], [9.4, 2], [1, 3], [0, 4], [-1, 5], [-2, 6]]
+    snapshot = snapshot_of(split_of([0], [5, 2]), queries, documents)
+    source = Ann(top_k=2, filters=[{"kind": "relative_margin", "margin": 0.05}], oversample=1)
+    table = source.mine(snapshot, snapshot.anchor_set("query"))
+    assert table.candidates.tolist() == [[2, 3], [4, 3]]
+    assert table.dropped == {"known positives": 3, "relative_margin": 2}

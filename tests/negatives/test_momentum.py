@@ -34,10 +34,8 @@ def test_promotions_end_with_their_stage_and_those_of_a_mix_are_those_of_its_tab
         replace(table, promoted=np.array(pairs, np.int32)) for pairs in ([[0, 4]], [[0, 3], [0, 4]])
     )
     both = concatenate([first, table, second], "mix", {}, World())
-    assert (
-        both.promoted.tolist() == [[0, 3], [0, 4]]
-        and concatenate([table], "mix", {}, World()).promoted is None
-    )
+    assert both.promoted.tolist() == [[0, 3], [0, 4]]
+    assert concatenate([table], "mix", {}, World()).promoted is None
     context = MiningContext("b-00000000", (both,))
     assert Momentum().mine(snapshot, snapshot.anchor_set("query"), context).promoted is None
 

@@ -16,7 +16,7 @@ from pyserini_ance.negatives.source import (
     warning_of_random_negatives,
 )
 from pyserini_ance.negatives.table import PADDING, NegativeTable
-from pyserini_ance.recipe.components import SettingError
+from pyserini_ance.recipe.components import SettingError, component_class
 
 
 def table(*candidates: list[int]) -> NegativeTable:
@@ -100,3 +100,18 @@ def test_what_an_own_source_raises_names_it(split_of, snapshot_of, source):
     with pytest.raises(ZeroDivisionError) as error:
         mine_in_shares(source, snapshot, snapshot.anchor_set("query"), MiningContext())
     assert error.value.__notes__[0] == f"raised in mine of {__name__}:Own"
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        ("live", {}, "cannot serve a term with `anchor: document`"),
+        ("bm25", {}, "cannot serve a term with `anchor: document`"),
+        ("ann", {"top_k_unit": "passage"}, "top_k_unit: passage counts passages of documents"),
+    ],
+)
+def test_sources_of_documents_cannot_serve_documents(split_of, kind, settings, message):
+    source = component_class("negatives", kind)(**settings)
+    source.check_data(AnchorSet(split_of([0], [1]), "query", 9))
+    with pytest.raises(ValueError, match=message):
+        source.check_data(AnchorSet(split_of([0], [1]), "document", 2))

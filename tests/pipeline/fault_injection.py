@@ -150,7 +150,7 @@ def write_recipe(folder: Path, refresh: str = "async", precision: str = "bf16") 
     inline = {"terms": IN_BATCH, "chunk_queries": 2, "refresh": REFRESH["sync"]}
     stages = {
         "warm": make_stage(RANDOM, steps=40, save_every_steps=15),
-        "ance": make_stage(ANN, **ance, refresh=REFRESH[refresh]),
+        "ance": make_stage(ANN, **ance, refresh=REFRESH[refresh], lora={"r": 2, "dropout": 0.1}),
         "inline": make_stage(steps=30, save_every_steps=8, **inline, evaluate={"every_steps": 15}),
     }
     bert = make_tiny_bert(folder / "bert")

@@ -80,6 +80,8 @@ def test_shards_merge_into_the_bytes_of_the_whole(make_encoder, encode, tmp_path
     rows = merge_folders(folders[::-1], tmp_path / "merged")
     whole = files_of(tmp_path / "whole")
     assert files_of(tmp_path / "merged") == whole and rows >= DOCUMENTS
+    with pytest.raises(FileExistsError, match="merged exists and is not empty"):
+        merge_folders(folders, tmp_path / "merged")
     assert len(whole) == 3
 
 
@@ -104,3 +106,9 @@ def test_a_shard_that_is_there_is_not_encoded_again(make_encoder, encode, tmp_pa
             encode(*arguments)
     with pytest.raises(FileExistsError, match="shard exists; remove it"):
         encode(encoder, "shard")
+    for name in ("empty", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "other" / "mine.txt").touch()
+    assert encode(encoder, "empty", Shard(2, 4)) == count
+    with pytest.raises(FileExistsError, match="other exists and is not a shard"):
+        encode(encoder, "other", Shard(2, 4))

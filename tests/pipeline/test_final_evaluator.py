@@ -76,9 +76,8 @@ def test_processes_close_a_run_as_one_does(run_processes, recipe, tmp_path):
     for row, again, (record, how), index in ends:
         assert row == again == ends[0][0] and row["more"] == 7
         measured = [*recipe.final_evaluation.measures, "test-rerank nDCG@3"]
-        assert [row[name] for name in measured] == [expected[name] for name in measured] and 0 < row[
-            "test-rerank nDCG@3"
-        ] < 1
+        assert [row[name] for name in measured] == [expected[name] for name in measured]
+        assert 0 < row["test-rerank nDCG@3"] < 1
         assert [record[name] for name in recipe.final_evaluation.measures] == [
             row[name] for name in recipe.final_evaluation.measures
         ]

@@ -25,7 +25,7 @@ SOON = 20
 OPTIMIZER = {"learning_rate": 1e-3}
 LARGE_EPS = ("large_eps", "", 0)
 OWN = {"query": {"negatives": [{"kind": "ann", "top_k": 8}], "loss": {"kind": "nll", "scale": 0.1}}}
-STEP = {"query": {**OWN["query"], "in_batch_negatives": True}}
+STEP = {"query": {**OWN["query"], "in_batch_negatives": True, "num_hardest": 3}}
 STAGE = {
     "steps": 9,
     "batch_queries": 5,

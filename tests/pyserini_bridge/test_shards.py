@@ -1,4 +1,4 @@
-"""Shards: how a corpus is cut, which folders are joined and in what order, what Pyserini searches."""
+"""Folders that are not the shards of one whole; test_corpus_encoding.py joins those that are."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyserini_ance.pyserini_bridge.shards import documents_in_shard, merge_folders
+from pyserini_ance.pyserini_bridge.shards import merge_folders
 from pyserini_ance.pyserini_bridge.vector_files import write_index
 
 MADE = {"encoder": "/a/model", "side_file_sha256": "5", "precision": "fp32"}
@@ -41,14 +41,6 @@ def change(folder: Path, **settings) -> None:
     (folder / "encoder.json").write_text(json.dumps(found))
 
 
-def test_merged_in_any_order_they_are_the_whole_folder_byte_by_byte(folders, tmp_path):
-    assert merge_folders([folders[2], folders[0], folders[1]], tmp_path / "merged") == 11
-    for name in ("index", "docid", "encoder.json"):
-        assert (tmp_path / "merged" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
-    with pytest.raises(FileExistsError, match="merged exists and is not empty"):
-        merge_folders(folders, tmp_path / "merged")
-
-
 @pytest.mark.parametrize(
     ("settings", "given", "message"),
     [
@@ -79,15 +71,3 @@ def test_other_and_damaged_folders_are_refused_and_the_path_of_the_encoder_may_d
     damaged.write_bytes(content)
     change(folders[1], encoder="/b/model")
     assert merge_folders(folders, tmp_path / "merged") == 11
-
-
-def test_a_folder_holds_a_shard_or_is_in_the_way(folders, tmp_path):
-    begun = {**MADE, "encoder": "/b/model", "shard": {"number": 1, "of": 3, **SETTINGS}}
-    assert documents_in_shard(folders[0], begun) == 4
-    assert documents_in_shard(tmp_path / "absent", begun) == 0
-    (tmp_path / "empty").mkdir()
-    assert documents_in_shard(tmp_path / "empty", begun) == 0
-    with pytest.raises(FileExistsError, match=r"shard2 holds another shard: number is 2, not 1\. Remove it"):
-        documents_in_shard(folders[1], begun)
-    with pytest.raises(FileExistsError, match="whole exists and is not a shard"):
-        documents_in_shard(tmp_path / "whole", begun)

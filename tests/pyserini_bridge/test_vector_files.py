@@ -159,7 +159,7 @@ def test_ids_and_vectors_that_do_not_match_leave_nothing(tmp_path, format):
 class Watched:
     """Rows that are made when they are asked for; `most` of them at a time."""
 
-    shape, most = (1 << 12, 256), 0
+    shape, most = (1 << 11, 256), 0
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -190,7 +190,7 @@ def test_what_is_not_finite_is_not_written(tmp_path, write, value, found):
 @pytest.mark.parametrize("format", writers())
 def test_one_block_is_in_memory(tmp_path, monkeypatch, format):
     monkeypatch.setattr(vector_files, "ROWS_PER_BLOCK", 1 << 7)
-    vectors, pool, ids = Watched(), pyarrow.system_memory_pool(), ids_of(1 << 12)
+    vectors, pool, ids = Watched(), pyarrow.system_memory_pool(), ids_of(1 << 11)
     before = pyarrow.default_memory_pool()
     pyarrow.set_memory_pool(pool)
     tracemalloc.start()
@@ -200,7 +200,7 @@ def test_one_block_is_in_memory(tmp_path, monkeypatch, format):
     pyarrow.set_memory_pool(before)
     block = 4 * vectors.shape[1] << 7
     assert vectors.most == 1 << 7
-    assert peak < 4 * block and pool.max_memory() < 8 * block  # all vectors are 32 blocks
+    assert peak < 4 * block and pool.max_memory() < 8 * block  # all vectors are 16 blocks
 
 
 def test_other_folders_are_refused(tmp_path):

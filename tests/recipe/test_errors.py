@@ -75,8 +75,16 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     ("stages.only.evaluate={every_steps: 4, patience: 2, keep_best: false}", "it needs keep_best: true"),
     ("stages.only.evaluate={every_steps: 4, adopt: when_ready}", "only: evaluate.adopt is set, but a sync "),
     (f"{NEXT.replace('queries: 2', 'queries: 1')}}}", "next: batch_queries is 1, but terms.q has no other"),
-    (f"{DISTIL}.teacher=hybrid", "loss `nll` uses no teacher; set loss: kl or margin_mse"),
+    (f"{DISTIL}.teacher=hybrid", "loss `nll` uses no teacher; set loss: kl, margin_mse or soft"),
     (f"{DISTIL}.loss=kl", "loss `kl` follows a teacher's scores; name one: `teacher: {kind: hybrid}`"),
+    (distil("negatives: [ann], same_side_negatives: true"), "without in_batch_negatives; set both, or none"),
+    (
+        [
+            "stages.only.terms.b={in_batch_negatives: true, same_side_negatives: true}",
+            "encoder.tokenization.document.passages=2",
+        ],
+        "terms.b.same_side_negatives: documents of several passages are not compared",
+    ),
     (distil("in_batch_negatives: true"), "give the in-batch negatives a term of their own"),
     (distil("negatives_from: quary"), "terms.d.negatives_from is 'quary'; terms with negatives: query"),
     (distil("negatives_from: query, negatives: [random]"), "negatives of its own or those of another term"),
@@ -112,6 +120,8 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     # stages that follow one another
     ("stages.only.keep_optimizer=true", "stages.only.keep_optimizer: this is the first stage"),
     (f"{NEXT}, trainable: query_tower, keep_optimizer: true}}", "next.keep_optimizer: stages.only has anoth"),
+    (f"{NEXT}, lora: {{}}, keep_optimizer: true}}", "next.keep_optimizer: stages.only has another"),
+    ("stages.only.lora={target: all}", "lora.target: expected all-linear, or a list of names"),
     (f"{NEXT.replace('1}', '1, kind: lamb}')}, keep_optimizer: true}}", "make them equal, or remove "),
     (f"{NEXT}, keep_optimizer: true, init_from: {{folder: a}}}}", "have no moments; use init_from: previous"),
     (f"{NEXT}, init_from: last}}", "init_from: expected `initial`, `previous`, `{stage: NAME}`, `{folder: R"),

@@ -1,6 +1,9 @@
+import re
+
 import pytest
 
 from pyserini_ance.recipe.find import SHIPPED, shipped
+from pyserini_ance.recipe.grid_spec import Grid
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.recipe.yaml_text import read_yaml
 
@@ -44,3 +47,76 @@ def test_a_shipped_recipe_expects_what_its_own_file_says(name):
     variant = load(name, f"stages.{stage}.optimizer.max_grad_norm=0.123").recipe
     assert variant.expect == {}
     assert all(any(value < 1 for value in of_split.values()) for of_split in own.values())
+
+
+README = (SHIPPED / "README.md").read_text()
+ROW = re.compile(
+    r"^\| (\w+/[\w-]+) +\| +\d \| (0\.\d{3})\D[^|]*\| (0\.\d{3})\D[^|]*\| (0\.\d{3})\D", re.MULTILINE
+)
+MEASURED = {
+    name: dict(zip(("nDCG@10", "RR@10", "R@100"), map(float, figures), strict=True))
+    for name, *figures in ROW.findall(README)
+}
+OF_SMALL_SETS = [name for name in shipped() if name.split("/")[0] in ("demo", "nfcorpus", "medquad")]
+
+
+@pytest.mark.parametrize("name", OF_SMALL_SETS)
+def test_a_recipe_expects_the_mean_of_its_row_and_nothing_of_the_recipe_that_it_extends(name):
+    apart = {"demo/nce": {"nDCG@10": 0.503, "RR@10": 0.451, "R@100": 0.877}}  # measured outside the table
+    found = {**MEASURED, **apart}.get(name)
+    assert load(name).recipe.expect == ({"test": found} if found else {})
+
+
+@pytest.mark.parametrize("family", ["demo", "nfcorpus", "medquad"])
+def test_the_table_has_all_recipes_of_a_family(family):
+    assert {point["recipe"] for point in Grid.parse([f"family-{family}"]).points.values()} == {
+        n for n in MEASURED if n.startswith(f"{family}/")
+    }
+
+
+def test_the_recipes_of_the_demo_expect_what_the_project_page_shows():
+    page = SHIPPED.parent / "README.md"
+    if not page.exists():
+        pytest.skip("an installed package has no README.md beside it")
+    shown = re.findall(
+        r"^\| (demo-small/[\w-]+) +\| (\S+) +\| (\S+) +\| (\S+) +\|", page.read_text(), re.MULTILINE
+    )
+    assert len(shown) == 3
+    for name, *figures in shown:
+        expected = dict(zip(("nDCG@10", "RR@10", "R@100"), map(float, figures), strict=True))
+        assert load(name).recipe.expect == {"test": expected}
+
+
+SETS = sorted(path.parent.name for path in SHIPPED.glob("*/_published.yaml"))
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_file_has_an_address_and_every_split_its_counts(name):
+    data = load(next(one for one in shipped() if one.startswith(f"{name}/"))).recipe.data
+    for _, path in data.files():
+        official = data.official[path.name.removesuffix(".gz")]
+        assert official.startswith(
+            ("https://msmarco.z22.", "https://trec.nist.gov/", "https://dl.fbaipublicfiles.com/dpr/")
+        )
+    counted = {key.partition(" ")[0] for key, value in data.official.items() if isinstance(value, int)}
+    assert {"documents", *data.splits} <= counted
+
+
+def test_the_judgments_are_those_of_the_real_files(shared_data):
+    from pyserini_ance.data.formats.lines import find_file
+    from pyserini_ance.data.trec import trec_judgments
+
+    names = {
+        ("msmarco-passage", "dev"): "msmarco-passage.dev-subset",
+        ("msmarco-passage", "dl19"): "dl19-passage",
+        ("msmarco-passage", "dl20"): "dl20-passage",
+        ("msmarco-doc", "dev"): "msmarco-doc.dev",
+        ("msmarco-doc", "dl19"): "dl19-doc",
+        ("msmarco-doc", "dl20"): "dl20-doc",
+    }
+    for (name, split), file in names.items():
+        path = find_file(shared_data / "msmarco-topics-qrels" / f"qrels.{file}.txt", "qrels")
+        judgments = list(trec_judgments(path))
+        published = load(f"{name}/dpr").recipe.data.published
+        used = len({one.query for one in judgments if one.grade > 0})
+        assert (len(judgments), used) == (published("judgments", split), published("used", split)), file

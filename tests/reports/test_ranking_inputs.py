@@ -31,9 +31,8 @@ def test_the_collection_is_mapped_or_read_again_and_other_data_is_refused(small_
 def test_a_split_that_the_run_does_not_use_can_be_read(small_recipe, tmp_path):
     recipe = small_recipe({"only": ONE_STEP}, cache=str(tmp_path))
     collection, more = stored_collection(recipe), collection_with(recipe, "dev")
-    assert set(collection.splits) == {"train", "test"} and list(more.split("dev").queries.ids) == [
-        f"dev-{i}" for i in range(5)
-    ]
+    assert set(collection.splits) == {"train", "test"}
+    assert list(more.split("dev").queries.ids) == [f"dev-{i}" for i in range(5)]
     assert more.documents.digest == collection.documents.digest
     with pytest.raises(ValueError, match="no split 'devv'; splits: train, dev, test"):
         collection_with(recipe, "devv")
@@ -43,11 +42,9 @@ def test_a_row_a_file_and_a_recipe(ranked, tmp_path, small_recipe):
     folder = ranked.file.parent
     assert open_ranking(f"{folder}:bm25").file == folder / "runs" / "bm25.test.trec"
     by_recipe = open_ranking(str(folder / "recipe.yaml"), ranked.file)
-    assert (
-        by_recipe.run == ranked.run
-        and by_recipe.qrels == ranked.qrels
-        and by_recipe.identity == {**ranked.identity, "ranking": str(ranked.file)}
-    )
+    assert by_recipe.run == ranked.run
+    assert by_recipe.qrels == ranked.qrels
+    assert by_recipe.identity == {**ranked.identity, "ranking": str(ranked.file)}
     assert ranked.qrels["test-0"] == {"red-horse": 1} and len(ranked.qrels) == 5
     no_row = r"run has no ranking of split 'test' .*bm52.test.trec is missing\); rows that have one: bm25"
     no_split = r"have one: none; a run .* final_evaluation.split=\[test,dev\] has them"

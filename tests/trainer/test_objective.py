@@ -18,6 +18,7 @@ from pyserini_ance.recipe.term import Term
 from pyserini_ance.trainer.batch import Batch, TermRows
 from pyserini_ance.trainer.losses.base import Loss
 from pyserini_ance.trainer.objective import Counts, term_losses, weighted_sum
+from pyserini_ance.trainer.regularizers.alignment_and_uniformity import Uniformity
 
 NONE = PADDING
 RANDOM = {"kind": "random"}
@@ -352,6 +353,35 @@ def test_dimensions_agree_with_the_matryoshka_loss_of_sentence_transformers(dime
     assert Term.model_validate(term.model_dump(mode="json")) == term
 
 
+@pytest.mark.parametrize(
+    ("settings", "theirs"),
+    [
+        ({"same_side_negatives": True}, {"directions": ("query_to_doc", "query_to_query", "doc_to_doc")}),
+        ({"hardness": 3.0}, {"hardness_mode": "all_negatives", "hardness_strength": 3.0}),
+    ],
+)
+def test_negatives_of_the_same_side_and_weights_agree_with_sentence_transformers(settings, theirs):
+    batch = batch_of(range(4), [[row] for row in range(4)], np.empty((4, 0)))
+    given = [torch.randn(4, 6, generator=torch.manual_seed(seed)) for seed in (1, 2)]
+    queries, documents = (torch.nn.functional.normalize(each).requires_grad_() for each in given)
+    peer = MultipleNegativesRankingLoss(Encoded(6), scale=5.0, **theirs)
+    expected = peer([{"vectors": queries}, {"vectors": documents}], torch.empty(0))
+    hardness = settings.pop("hardness", 0.0)
+    loss = {"kind": "nll", "scale": 5.0, "hardness": hardness}
+    term = {"in_batch_negatives": True, "loss": loss, **settings}
+    found = loss_of(term, batch, qrels_of(*([row] for row in range(4))), queries, documents)
+    assert found == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_other_queries_with_the_same_document_are_no_negatives_of_the_same_side():
+    batch = batch_of([0, 1, 2], [[0], [0], [1]], np.empty((3, 0)))
+    term = {"in_batch_negatives": True, "same_side_negatives": True}
+    # All scores are 0. Two queries share a document: each of them has one other document, one query that is
+    # no negative and one that is, and one document beside its own; the third has two of each.
+    found = loss_of(term, batch, qrels_of([0], [0], [1]))
+    assert found == pytest.approx((2 * math.log(1 + 3) + math.log(1 + 6)) / 3)
+
+
 def test_a_tower_that_does_not_normalize_is_cut_alone():
     batch, qrels, queries, documents = random_case(0)
     term = {"negatives": [RANDOM], "num_hardest": 2}
@@ -377,3 +407,16 @@ def test_a_loss_that_is_no_value_per_anchor_or_fails_is_named(returned, got):
     with pytest.raises(ValueError if got else KeyError, match=message if got else "x") as error:
         loss_of(term, batch, qrels_of([0], [1]))
     assert got or error.value.__notes__ == [f"raised in __call__ of {__name__}:Own"]
+
+
+def test_gradients_push_apart_and_stay_finite_where_vectors_are_equal():
+    anchors = torch.tensor([[1.0, 0], [1, 0], [0, 1]], requires_grad=True)
+    Uniformity()(anchors, torch.eye(2)[:1], torch.empty(0, 2).long()).backward()
+    assert torch.isfinite(anchors.grad).all() and anchors.grad[2, 1] < 0
+
+
+def test_a_single_text_is_uniform():
+    vectors = torch.ones(1, 3, requires_grad=True)
+    found = Uniformity()(vectors, vectors, torch.tensor([[0, 0]]))
+    found.backward()
+    assert found.item() == 0 and vectors.grad.abs().sum() == 0

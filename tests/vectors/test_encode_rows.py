@@ -1,8 +1,6 @@
 """Encoding of rows into a store or into memory, alone or by several processes."""
 
 import copy
-import os
-import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -114,33 +112,6 @@ def test_a_continued_encoding_has_the_vectors_of_one_that_was_not_stopped(
         assert len(before) + len(after) < len(batches) + len(batches) // 3  # whole windows are kept
         np.testing.assert_array_equal(continued, vectors)
         assert windowed(encoder, tokens, folder, precision)[0] == []
-
-
-def encode_until_killed(model: Path, folder: Path) -> None:
-    class Killed(Recording):
-        def encode_on_device(self, *arguments):
-            for batch in super().encode_on_device(*arguments):
-                if len(self.batches) == 40:  # in the third of four windows
-                    os.kill(os.getpid(), signal.SIGKILL)
-                yield batch
-
-    encoding.ROWS_PER_WINDOW = 64
-    killed = Killed(tiny_encoder(model))
-    settings = "document", "fp32", 256, "documents", World()
-    encode_shards(folder, {}, killed, tokens_of(killed.encoder, MANY), *settings)
-
-
-def test_a_killed_encoding_continues_with_the_same_vectors(
-    encoder, run_processes, tiny_bert, tmp_path, monkeypatch
-):
-    (end,) = run_processes.ends(1, encode_until_killed, tiny_bert, tmp_path / "killed", join=False)
-    assert end["code"] == -signal.SIGKILL
-    monkeypatch.setattr(encoding, "ROWS_PER_WINDOW", 64)
-    tokens = tokens_of(encoder, MANY)
-    batches, vectors = windowed(encoder, tokens, tmp_path / "whole", "fp32")
-    after, continued = windowed(encoder, tokens, tmp_path / "killed", "fp32")
-    assert 0 < len(after) < len(batches) and after == batches[-len(after) :]
-    np.testing.assert_array_equal(continued, vectors)
 
 
 ORDERS = [[5, 0, 11, 3], list(range(11, -1, -1)), [7], []]

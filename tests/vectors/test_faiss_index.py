@@ -97,10 +97,8 @@ def test_an_index_depends_on_vectors_and_seed_and_is_made_once(run_processes, tm
     (seen,) = run_processes(1, made_again, tmp_path)
     assert seen["one"] == seen["same"] != seen["other"]
     for factory in ("PQ3", "NoSuch", "IVF1,PQ2"):
-        assert (
-            seen[factory].startswith(f"index '{factory}' cannot be made of these vectors")
-            and "such as OPQ96,IVF1,PQ96" in seen[factory]
-        )
+        assert seen[factory].startswith(f"index '{factory}' cannot be made of these vectors")
+        assert "such as OPQ96,IVF1,PQ96" in seen[factory]
     assert "(20 of 8 dimensions)" in seen["IVF1,PQ2"]
 
 
@@ -133,9 +131,8 @@ def errors_of(world: World, indexes: list[str]) -> list[str]:
 def test_a_setting_that_the_index_does_not_know_is_an_error(run_processes):
     indexes = ["Flat;nprobe=8", "IVF8,Flat;nprobes=8", "IVF8,Flat;nprobe"]
     for index, message in zip(indexes, run_processes(1, errors_of, indexes)[0], strict=True):
-        assert (
-            f"index search setting {index.partition(';')[2]!r}" in message and "IVF64,Flat;nprobe" in message
-        )
+        assert f"index search setting {index.partition(';')[2]!r}" in message
+        assert "IVF64,Flat;nprobe" in message
 
 
 def with_a_gpu(world: World, folder, factory: str) -> dict:

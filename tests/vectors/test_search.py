@@ -4,7 +4,6 @@ Whole numbers make every score exact, so that ties are ties on every backend.
 """
 
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from helpers.stable_sort import best_by_stable_sort
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors import search
+from pyserini_ance.vectors.faiss_library import pair_scores
 from pyserini_ance.vectors.search import exact_search, resolve_backend, search_given
 
 CASES = {  # queries, documents, k
@@ -84,18 +84,15 @@ np.savez(sys.argv[2], **results)
 """
 
 
-def test_faiss_equals_numpy(tmp_path):
+def test_faiss_equals_numpy(tmp_path, forked_python):
     """In blocks of 7 documents and 5 queries, in a process of its own."""
     inputs = {}
     for case, (queries, documents, k) in CASES.items():
         inputs[f"{case}/queries"], inputs[f"{case}/documents"] = vectors(queries, documents)
         inputs[f"{case}/k"] = np.array(k)
     np.savez(tmp_path / "inputs.npz", **inputs)
-    done = subprocess.run(
-        [sys.executable, "-c", FAISS, tmp_path / "inputs.npz", tmp_path / "results.npz"],
-        capture_output=True,
-        text=True,
-    )
+    command = [*forked_python, "-c", FAISS, str(tmp_path / "inputs.npz"), str(tmp_path / "results.npz")]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     results = np.load(tmp_path / "results.npz")
     for case, (_, _, k) in CASES.items():
@@ -189,3 +186,21 @@ def test_large_finite_values_and_other_arrays_are_searched():
     assert search_given(torch.zeros(2, 4), large[:, ::-1], 5, "cpu")[1].tolist() == expected
     scores, rows = search_given(np.empty((0, 4)), DOCUMENTS.astype(np.float64), 3, "cpu")
     assert scores.shape == rows.shape == (0, 3)
+
+
+def test_pairs_of_rows_score_as_in_numpy_and_equal_documents_alike():
+    rng = np.random.default_rng(0)
+    queries, documents = (rng.normal(size=(count, 37)).astype(np.float32) for count in (5, 60))
+    documents[50:] = documents[:10]
+    asked, rows = rng.integers(5, size=200), rng.integers(60, size=200)
+    tensors = map(torch.from_numpy, (queries, asked, documents, rows))
+    found = pair_scores(*tensors).numpy()
+    expected = (queries[asked].astype(np.float64) * documents[rows]).sum(1)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    by_document = pair_scores(*map(torch.from_numpy, (queries, np.zeros(60, int), documents, np.arange(60))))
+    assert torch.equal(by_document[50:], by_document[:10])
+
+
+def test_no_pairs_have_no_scores():
+    none, vectors = torch.empty(0, dtype=torch.int64), torch.ones(3, 4)
+    assert pair_scores(vectors, none, vectors, none).shape == (0,)

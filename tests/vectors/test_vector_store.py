@@ -36,9 +36,8 @@ def test_windows_come_in_any_order(whole):
 
 def test_missing_windows_are_known_though_the_file_has_full_size(tmp_path):
     with closing(open_store(tmp_path)) as store:
-        assert (
-            written_windows(store.folder) == set() and (store.folder / VECTORS).stat().st_size == 20 * 3 * 4
-        )
+        assert written_windows(store.folder) == set()
+        assert (store.folder / VECTORS).stat().st_size == 20 * 3 * 4
         store.write(5, ROWS[5:12])
     again = open_store(tmp_path)
     assert written_windows(again.folder) == {(5, 12)}

@@ -11,8 +11,6 @@ from benchmarks.papers.studies.figures import Line, Panel, lines
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
 from pyserini_ance.reports.run_history import Record, RunHistory, Series, table_label
 
-TITLE = "The gap between the negatives in use and the model"
-
 
 def study(runs: Sequence[StudiedRun]) -> Findings:
     """For each refreshed table: its age in steps when the next one is mined, the share of the next one's

@@ -10,7 +10,6 @@ from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, Studie
 from pyserini_ance.evaluation.tables import BM25, UNTRAINED
 from pyserini_ance.reports.query_comparison import compare_queries
 
-TITLE = "Queries won and lost"
 MEASURE, CHARACTERS, SHOWN = "nDCG@10", 200, 3
 
 

@@ -15,7 +15,6 @@ from pyserini_ance.data.trec import PADDING
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.runs.generation import TableKey
 
-TITLE = "Composition of training negatives by first encounter, and their swing"
 ANCHORS_PER_BLOCK = 10_000  # bounds the memory: all generations of so many anchors at once
 Tables = Mapping[TableKey, NegativeTable]
 

@@ -11,12 +11,10 @@ import torch
 
 from benchmarks.papers.studies.figures import Panel, bars, heights
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
-from pyserini_ance.random_streams import random_stream
 from pyserini_ance.trainer.regularizers.alignment_and_uniformity import Alignment, Uniformity
 from pyserini_ance.vectors.encoding import ShardedVectors
 from pyserini_ance.vectors.search import DOCUMENTS_PER_BLOCK
 
-TITLE = "Distances, alignment and uniformity"
 EXPONENT = 2.0  # t of the uniformity, as Wang and Isola have it
 
 
@@ -55,8 +53,7 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
     ):
         yield {"run": run.name, "quantity": quantity, **one.distances(other)}
     anchors, known = run.sampled_anchors("study distances"), training.known_positives
-    rng = random_stream("study distances: documents", run.settings.seed)
-    sampled = np.sort(rng.choice(len(vectors), min(len(vectors), run.settings.queries), replace=False))
+    sampled = run.sample("study distances: documents", len(vectors), run.settings.queries)
     of_anchors = unit(snapshot.encode_queries(training.name, anchors))
     found = unit(run.document_vectors(known.rows[known.offsets[anchors]]))
     pairs = torch.arange(len(anchors))[:, None].expand(-1, 2)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pyserini_ance.reports.plots import COLOURS, LINES, SMOOTH_SHARE, running_mean
+from pyserini_ance.reports.plots import COLOURS, LINES, SMOOTH_SHARE, STYLE, running_mean
 from pyserini_ance.reports.run_history import Series
 
 if TYPE_CHECKING:
@@ -17,16 +17,6 @@ if TYPE_CHECKING:
 PANEL_INCHES, COLUMNS, DOTS_PER_INCH = (5.2, 3.9), 3, 150
 MARKERS = "os^Dv*PX"
 MOST_INSIDE = 6  # names of a legend among the lines
-STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "study",  # equal pictures give equal files
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-}
 
 
 class Line(NamedTuple):
@@ -77,12 +67,11 @@ def save(title: str, panels: Sequence[Panel], folder: Path, name: str) -> list[P
     columns = 2 if len(panels) == 4 else min(COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     width, height = PANEL_INCHES
-    with rc_context(STYLE):
+    with rc_context({**STYLE, "axes.titlesize": 10, "axes.axisbelow": True}):
         figure = Figure(figsize=(columns * width, rows * height + 0.4), layout="constrained")
         figure.suptitle(title)
         grid = figure.subplots(rows, columns, squeeze=False)
         for axes, panel in zip(grid.flat, panels, strict=False):
-            axes.grid(alpha=0.3, linewidth=0.6)
             panel.draw(axes)
             axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
             if (names := len(axes.get_legend_handles_labels()[1])) > 1:

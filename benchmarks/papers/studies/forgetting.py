@@ -9,11 +9,9 @@ import numpy as np
 
 from benchmarks.papers.studies.figures import Line, Panel, bars, lines
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
-from pyserini_ance.random_streams import random_stream
 from pyserini_ance.reports.forgetting import intervals_of, reciprocal_ranks
 from pyserini_ance.runs.rundir import TRAINING_RANKS_CUTOFF as CUTOFF
 
-TITLE = "Forgetting from refresh to refresh"
 FOLLOWED = 10  # queries in the picture of single queries, as in the paper
 
 
@@ -52,8 +50,7 @@ def _ranks(run: StudiedRun) -> dict[str, np.ndarray]:
 def _followed(run: StudiedRun, ranks: Mapping[str, np.ndarray]) -> dict[str, Line]:
     """The course of ten queries over the checkpoints, from RR (Q,) at each."""
     total = len(next(iter(ranks.values())))
-    rng = random_stream("study forgetting", run.settings.seed)
-    chosen = np.sort(rng.choice(total, min(total, FOLLOWED), replace=False))
+    chosen = run.sample("study forgetting", total, FOLLOWED)
     named = [name.rpartition("-") for name in ranks]
     steps = [run.history.stages[stage][0] + int(step) for stage, _, step in named]
     return {f"query {row}": Line(steps, [float(of[row]) for of in ranks.values()]) for row in chosen.tolist()}

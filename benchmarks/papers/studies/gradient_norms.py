@@ -26,7 +26,6 @@ from pyserini_ance.trainer.losses.nll import Nll
 from pyserini_ance.trainer.objective import term_losses
 from pyserini_ance.trainer.step import BatchEncoder
 
-TITLE = "Gradient norms by source of negatives"
 TERM = "study"
 NORMS = {"all weights": "gradient_norm", "last layer": "last_layer_norm"}
 

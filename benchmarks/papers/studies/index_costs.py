@@ -15,7 +15,6 @@ from pyserini_ance.pyserini_bridge.vector_files import read_index
 from pyserini_ance.reports.compare import EXACT
 from pyserini_ance.vectors.faiss_index import write_index_file
 
-TITLE = "Training by the index that it searches"
 GB = 1e9
 # GB of the index, hours and speed-up of "LTRe (BM25 Neg)"; one 2080 Ti, exact four. ANCE: 26, 645 and 1.
 PUBLISHED = {

@@ -14,8 +14,6 @@ from pyserini_ance.evaluation.tables import last_stage
 from pyserini_ance.reports.compare import EXACT
 from pyserini_ance.vectors.faiss_index import FLAT
 
-TITLE = "Training index by evaluation index"
-
 
 def study(runs: Sequence[StudiedRun]) -> Findings:
     """The first measure of each run's result by the index that ranks; a line for each training index, the

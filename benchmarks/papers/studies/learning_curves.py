@@ -12,7 +12,6 @@ from benchmarks.papers.studies.figures import Line, Panel, lines, smooth
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
 from pyserini_ance.reports.run_history import Series
 
-TITLE = "Learning curves"
 STEP = "step of all stages"
 
 

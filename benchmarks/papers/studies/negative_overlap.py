@@ -11,7 +11,6 @@ from benchmarks.papers.studies.figures import Panel, lines, lines_of
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun, shared_share
 from pyserini_ance.data.trec import PADDING
 
-TITLE = "Negatives among the top negatives of the model in training"
 NOT_KEPT = "no ANN: the checkpoints that mined are not kept; train with save_total_limit=100"
 
 

@@ -20,7 +20,6 @@ from pyserini_ance.runs.rundir import TRAINING_RANKS_CUTOFF as CUTOFF
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TITLE = "Negatives between which a training query swings"
 CASES = 8  # as in Table 10
 CLASSES = ("class A", "class B")
 QUERY, RELEVANT, OTHER = "query", "relevant", "other negative"

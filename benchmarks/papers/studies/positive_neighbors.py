@@ -20,7 +20,6 @@ from benchmarks.papers.studies.studied_run import (
 from pyserini_ance.data.trec import PADDING
 from pyserini_ance.negatives.table import is_in_line
 
-TITLE = "Neighbours of the positive among the next negatives"
 KINDS = {"new": "new negatives", "all": "all negatives", "by chance": "by chance"}
 
 

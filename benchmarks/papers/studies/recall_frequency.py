@@ -16,7 +16,6 @@ from pyserini_ance.evaluation.metrics import per_query
 from pyserini_ance.pipeline.final_evaluator import reversed_qrels
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 
-TITLE = "Recall frequency and detaching distance"
 MEASURE = "nDCG@10"
 FREQUENCIES = ("never", "rare", "medium", "frequent")  # recalled 0, 1, 2 times, and more often
 DISTANCES = ("close", "medium", "far")  # thirds by distance
@@ -56,37 +55,31 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
     if not test.is_judged:
         raise NotKept(f"split {split} of {run.run.folder} has no judgments")
     row = run.last_stage
-    of_queries = run.run.run_files / f"{row}.{split}.queries.trec"
-    rankings = {"query": read_run(run.run.ranking(row, split))}
-    if not of_queries.exists():
+    file = run.run.run_files / f"{row}.{split}.queries.trec"
+    if not file.exists():
         raise NotKept(
-            f"{of_queries} is missing: the run has not ranked queries for documents; train with "
+            f"{file} is missing: the run has not ranked queries for documents; train with "
             f"final_evaluation.query_measures=[{MEASURE}]"
         )
-    rankings["document"] = read_run(of_queries)
+    rankings = {"query": read_run(run.run.ranking(row, split)), "document": read_run(file)}
     qrels = read_qrels(run.run.qrels(split))
     judged = {"query": qrels, "document": reversed_qrels(qrels, test.qrels.threshold)}
     positives = test.known_positives("query")
-    rows_of = {"query": positives.anchors, "document": np.unique(positives.rows)}
-    snapshot, documents = run.result, run.data.collection.documents
-    vectors = {
-        "query": snapshot.encode_queries(split, rows_of["query"], precision="fp32"),
-        "document": run.document_vectors(rows_of["document"]),
-    }
-    ids = {
-        "query": [test.queries.ids[at] for at in rows_of["query"].tolist()],
-        "document": [documents.ids[at] for at in rows_of["document"].tolist()],
-    }
-    for side in PLURALS:
-        other = "query" if side == "document" else "document"
+    queries, relevant = positives.anchors, np.unique(positives.rows)
+    of_queries = run.result.encode_queries(split, queries, precision="fp32")
+    of_documents = run.document_vectors(relevant)
+    for side, other, texts, rows, vectors in (
+        ("document", "query", run.data.collection.documents, relevant, of_documents),
+        ("query", "document", test.queries, queries, of_queries),
+    ):
         # Documents are recalled by queries: in the rankings of queries.
         counts = recall_counts(rankings[other], run.settings.top_k)
         values = per_query(judged[side], rankings[side], parse_measures([MEASURE]))
         yield from group_rows(
             {"run": run.name, "side": side},
-            ids[side],
+            [texts.ids[at] for at in rows.tolist()],
             counts,
-            detaching_distances(vectors[side]),
+            detaching_distances(vectors),
             {query: of[MEASURE] for query, of in values.items()},
         )
 

@@ -13,7 +13,6 @@ from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.trec import PADDING
 from pyserini_ance.vectors.encoding import ShardedVectors
 
-TITLE = "Long tail of retrieval scores"
 SHOWN_RANKS = (1, 10, 100, 1000)
 DOCUMENTS_PER_BLOCK = 8192
 

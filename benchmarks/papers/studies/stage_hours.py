@@ -9,7 +9,6 @@ from statistics import fmean
 from benchmarks.papers.studies.figures import Panel, bars, heights
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
 
-TITLE = "Hours by stage"
 SECONDS_PER_HOUR = 3600
 # MS MARCO on one A100 (40 GB); NQ and TriviaQA on four V100 (32 GB). Of the refresh: each of three.
 PUBLISHED = {

@@ -254,12 +254,6 @@ class StudiedRun:
             )
         return int(row)
 
-    @property
-    def final_ranking(self) -> Path | None:
-        """The result's ranking of the test queries; None if the run has not made it."""
-        path = self.run.ranking(self.last_stage, self.recipe.final_evaluation.split[0])
-        return path if path.exists() else None
-
     @cached_property
     def training_queries(self) -> StudiedQueries:
         bm25 = self.data.run_files.get("bm25")
@@ -278,11 +272,13 @@ class StudiedRun:
     def sampled_anchors(self, purpose: str, queries: StudiedQueries | None = None) -> np.ndarray:
         """(Q,) int32, ascending: at most `settings.queries` of the queries (default: of training) that have a
         positive."""
-        anchors, count = (queries or self.training_queries).known_positives.anchors, self.settings.queries
-        if len(anchors) <= count:
-            return anchors
+        anchors = (queries or self.training_queries).known_positives.anchors
+        return anchors[self.sample(purpose, len(anchors), self.settings.queries)]
+
+    def sample(self, purpose: str, total: int, most: int) -> np.ndarray:
+        """Ascending: `most` of the numbers below `total`, or all of them."""
         rng = random_stream(purpose, self.settings.seed)
-        return np.sort(rng.choice(anchors, count, replace=False))
+        return np.sort(rng.choice(total, min(total, most), replace=False))
 
     def document_vectors(self, documents: np.ndarray) -> np.ndarray:
         """(R, D) the result's vectors of `documents` (R,); of several passages, their mean."""

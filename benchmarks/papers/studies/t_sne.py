@@ -16,7 +16,6 @@ from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.trec import PADDING, best_first, read_run
 from pyserini_ance.random_streams import random_stream
 
-TITLE = "A query among documents and among queries (t-SNE)"
 AXES = ("first t-SNE dimension", "second t-SNE dimension")
 NEGATIVES, QUERIES, RANDOM = 10, 20, 30  # as in DANCE's Figure 3
 SHOWN = 36  # characters of a title
@@ -61,7 +60,11 @@ def _among_documents(runs: Sequence[StudiedRun]) -> list[Row]:
     first, query = runs[0], _query(runs[0])
     queries, split = first.test_queries, first.test_queries.split
     documents, relevant = first.data.collection.documents, queries.known_positives.of(query).tolist()
-    rankings = {_of("negative of the model", run, runs): run.final_ranking for run in runs}
+    rankings = {
+        _of("negative of the model", run, runs): path
+        for run in runs
+        if (path := run.run.ranking(run.last_stage, run.test_queries.name)).exists()
+    }
     groups: dict[int, str] = dict.fromkeys(relevant, "relevant")
     for group, path in {**rankings, "negative of BM25": queries.bm25}.items():
         ranked = best_first(read_run(path).get(split.queries.ids[query], {})) if path else []

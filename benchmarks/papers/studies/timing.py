@@ -17,7 +17,6 @@ from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.bm25_rankings import contents
 from pyserini_ance.storage.files import read_json
 
-TITLE = "Time by operation"
 CONSTRUCTION = ("encode_queries", "search", "filter")  # what gives the negatives, the vectors being there
 # ANCE (FirstP), one 32 GB V100, MS MARCO documents: 10 hours, 4.5 ms a document, and so on.
 PUBLISHED = {

@@ -12,7 +12,6 @@ from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, Studie
 from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.trainer.frozen_documents import search_measures
 
-TITLE = "Retrieval for training queries"
 ABOUT = ("run", "checkpoint", "step", "queries")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.speed.report import table_rows
 from benchmarks.speed.rounds import Contender, Contest, Entry, Measurement, contest
-from benchmarks.speed.searching import plain, recall, write_vectors
+from benchmarks.speed.searching import plain, recall, vectors
 
 
 def run(rounds, folder, program: str) -> None:
@@ -44,7 +44,8 @@ def test_contenders_that_fail_are_killed_or_not_installed_are_left_out_and_the_o
 
 
 def test_outputs_of_the_last_round_come_back(tmp_path):
-    write_vectors(tmp_path, documents=50, queries=3, dimension=8)
+    for seed, (name, count) in enumerate({"documents": 50, "queries": 3}.items()):
+        np.save(tmp_path / f"{name}.npy", vectors(count, 8, "cpu", seed).numpy())
     [measured] = contest(Contest("test", "", [Contender("plain", plain, {"k": 5})]), tmp_path, 1)
     assert measured.measurements[0].peak_mib > 10
     documents, queries = (np.load(tmp_path / f"{name}.npy") for name in ("documents", "queries"))

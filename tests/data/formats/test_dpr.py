@@ -2,10 +2,8 @@ import json
 
 import pytest
 
-from pyserini_ance.data.answer_matching import Text, Tokens, read_answers
-from pyserini_ance.data.formats.dpr import LAYOUT, Dpr, _questions, read_questions
-from pyserini_ance.data.formats.records import read_records
-from pyserini_ance.data.formats.training_files import judged_questions
+from pyserini_ance.data.answer_matching import read_answers
+from pyserini_ance.data.formats.dpr import Dpr, _questions, read_questions
 
 TEST = (
     'which year\t[\'1984\', "it\'s 1984"]\r\n"who is ""Ahärôn""?"\t"[\'Aaron\', ""Moses\' brother""]"\r\n'
@@ -136,21 +134,3 @@ def test_real_questions(real, name, questions, first, last):
     assert test.queries.columns["text"][0] == first
     assert test.queries.ids[-1] == str(questions - 1)
     assert last in (None, read_answers(test.queries, questions - 1))
-
-
-def test_real_positives_contain_an_answer_and_hard_negatives_do_not(shared_data):
-    """DPR's choice agrees with the answer matching here, except in one of 483 passages, on where a token
-    ends.
-    """
-    path = shared_data / "dpr" / "nq-dev.sample.json.gz"
-    questions, _ = judged_questions(path, LAYOUT)
-
-    def holding(key: str) -> list[bool]:
-        return [
-            Tokens(entry.answers).match(Text(context["text"]))
-            for entry, (_, record) in zip(questions, read_records(path), strict=True)
-            for context in record[key]
-        ]
-
-    assert holding("positive_ctxs") == [True] * 22
-    assert (len(holding("hard_negative_ctxs")), sum(holding("hard_negative_ctxs"))) == (483, 1)

@@ -153,11 +153,3 @@ def test_questions_of_dpr(shared_data, tmp_path, local):
     ]
     assert len(reference) == 5 and len(qrels) > 5
     assert [(query, document, 1) for query, document in qrels] == judged(own, "dev")
-
-
-def test_nfcorpus(shared_data):
-    collection = Beir(folder=shared_data / "nfcorpus").read()
-    assert len(collection.documents) == 3633 and collection.skipped == {}
-    sizes = {n: (len(one.queries), len(one.qrels.rows)) for n, one in collection.splits.items()}
-    assert sizes == {"train": (2590, 110575), "dev": (324, 11385), "test": (323, 12334)}
-    assert (collection.documents.ids[:2], collection.documents.ids[-1]) == (["MED-10", "MED-14"], "MED-961")

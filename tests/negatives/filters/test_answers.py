@@ -1,4 +1,3 @@
-import pytest
 from helpers.filter_fixture import apply_filters, candidates_of
 
 from pyserini_ance.negatives.filters.answers import Answers
@@ -20,12 +19,3 @@ def test_documents_with_an_answer_are_removed():
     candidates, _, dropped = apply_filters(found, [Answers()], 2)
     assert candidates.tolist() == [[1, PADDING], [0, PADDING], [0, 1], [4, 0]]
     assert dropped == {"known positives": 4, "answers": 3}
-
-
-def test_data_without_answers_is_rejected():
-    with pytest.raises(
-        ValueError,
-        match=r"filter `answers`: the queries of split 'train' have no answers; add a list `answers`",
-    ):
-        Answers().check_data(candidates_of([[2]], [[0]]).anchor_set)
-    Answers().check_data(candidates_of([[2]], [[0]], answers=[["f(ee"]]).anchor_set)
