@@ -13,23 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyserini_ance.api import (
-        Collection,
-        Encoder,
-        MinedNegatives,
-        Recipe,
-        Run,
-        TrainerCallback,
-        evaluate,
-        load_collection,
-        load_encoder,
-        load_recipe,
-        make_collection,
-        mine,
-        resume,
-        search,
-        train,
-    )
+    from pyserini_ance.api import *
 
 __version__ = "0.1.0"
 __all__ = [

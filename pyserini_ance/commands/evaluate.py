@@ -44,8 +44,7 @@ def main(
     ] = None,
     measures: Annotated[list[str] | None, parsing.option("MEASURE ...", "default: see below")] = None,
     overlap: Annotated[Path | None, parsing.option("FILE", "add Overlap@k with this run")] = None,
-    per_query: Annotated[bool, parsing.flag("per-query", "also show each judged query")] = False,
-    output: Annotated[Path | None, parsing.output_file("FILE", "also write .json or .csv")] = None,
+    output: Annotated[Path | None, parsing.output_file("FILE.json", "also write, with each query")] = None,
     questions: Annotated[
         Path | None, parsing.option("FILE", "with --answers: DPR's file of questions (.csv, .txt, .json)")
     ] = None,
@@ -57,7 +56,7 @@ def main(
     first: Annotated[int | None, parsing.count("N", f"show N queries of a side (default: {SHOWN})")] = None,
 ) -> None:
     """Measure run files against judgments or answers, or compare two rankings query by query."""
-    of_files = {"qrels": qrels, "overlap": overlap, "per_query": per_query, "output": output}
+    of_files = {"qrels": qrels, "overlap": overlap, "output": output}
     of_answers = {"questions": questions, "regular_expressions": regular_expressions}
     if compare_queries:
         reason = "--compare-queries compares two rankings of run directories"
@@ -75,7 +74,7 @@ def main(
     elif run and qrels:
         reason = "--run measures files, each of one split, by --qrels"
         parsing.refuse_options(reason, split=split, first=first, **of_answers)
-        _measure_files(run, qrels, measures or MEASURES, overlap, per_query, output)
+        _measure_files(run, qrels, measures or MEASURES, overlap, output)
     else:
         parsing.refuse(
             "pass --run with --qrels, --answers or --compare-queries; a run directory has the judgments of a "
@@ -84,23 +83,15 @@ def main(
 
 
 def _measure_files(
-    runs: Sequence[Path],
-    qrels_file: Path,
-    names: Sequence[str],
-    overlap: Path | None,
-    per_query: bool,
-    output: Path | None,
+    runs: Sequence[Path], qrels_file: Path, names: Sequence[str], overlap: Path | None, output: Path | None
 ) -> None:
     from pyserini_ance.data.trec import read_qrels, read_run
     from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.evaluation.metrics import report_on
-    from pyserini_ance.evaluation.tables import as_csv
     from pyserini_ance.recipe.evaluation_settings import parse_measures
-    from pyserini_ance.storage.files import check_not_input, is_written_in_place, write_json, write_whole
+    from pyserini_ance.storage.files import check_not_input, write_json
 
     if output:
-        if output.suffix not in (".json", ".csv") and not is_written_in_place(output):
-            parsing.refuse(f"--output {output}: measures are written as .json or .csv")
         check_not_input(output, [*runs, qrels_file, *([overlap] if overlap else [])])
     holes, overlaps = _cutoffs(names, "Hole@"), _cutoffs(names, "Overlap@")
     if (overlaps and not overlap) or len(overlaps) > 1:
@@ -118,29 +109,20 @@ def _measure_files(
         run = read_run(path)
         label = path.name if are_distinct else str(path)
         totals, by_query = report_on(qrels, run, measures, holes, other, (overlaps or [OVERLAP_CUTOFF])[0])
-        record: dict[str, Any] = {"run": str(path), "measures": totals}
-        if per_query:
-            record["per_query"] = by_query
-            rows += [{"run": label, "query": query} | values for query, values in by_query.items()]
-        rows.append({"run": label, "query": "all"} | totals)
-        records.append(record)
+        rows.append({"run": label} | totals)
+        records.append({"run": str(path), "measures": totals, "per_query": by_query})
         missing = len(qrels.keys() - run.keys())
         unjudged = len(run.keys() - qrels.keys())
         counts = f"{len(qrels)} judged queries, {missing} of them without any hit (they count as 0)"
         more = f"; {unjudged} queries of the run are not judged and not counted" if unjudged else ""
         notes[label] = counts + more
     columns = list(records[0]["measures"])
-    if output and output.suffix == ".csv":
-        write_whole(output, as_csv(rows, ["run", "query", *columns]))
-    elif output:
+    if output:
         header = {"qrels": str(qrels_file), "queries": len(qrels)}
         write_json(output, header | ({"overlap": str(overlap)} if overlap else {}) | {"runs": records})
-    first_columns = ["run"] if len(runs) > 1 else []
-    if len(runs) == 1 or per_query:
-        first_columns.append("query")
     distinct = set(notes.values())
     lines = distinct if len(distinct) == 1 else map(": ".join, notes.items())
-    print(table_with_legend(rows, [*first_columns, *columns], *lines))
+    print(table_with_legend(rows, ["run", *columns], *lines))
 
 
 def _cutoffs(names: Sequence[str], kind: str) -> list[int]:
@@ -169,11 +151,11 @@ def _measure_answers(
     from pyserini_ance.evaluation.answer_measures import coverage
     from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.evaluation.tables import read_results
-    from pyserini_ance.reports.ranking_inputs import check_run_directory, open_ranking
+    from pyserini_ance.reports.ranking_inputs import open_ranking
     from pyserini_ance.runs.rundir import RunDir
 
     run = RunDir(folder)
-    check_run_directory(run, run.recipe)
+    run.check()
     tested = run.read_final_evaluation().split
     if runs:
         if len(tested) > 1 and not (split or questions):

@@ -90,7 +90,7 @@ class Split:
     """A named set of queries.
 
     A split that is measured on has all judged queries; one that is only trained on those with a relevant
-    document, unless `data.keep_unjudged` names it. A split without judgments has all its queries.
+    document, or with `refresh.positives_top_k` all. A split without judgments has all its queries.
     """
 
     name: str

@@ -26,17 +26,17 @@ import numpy as np
 
 from pyserini_ance.data import trec
 from pyserini_ance.data.collection import Collection, Split, Texts
-from pyserini_ance.data.formats import dpr, flagembedding, tevatron
+from pyserini_ance.data.formats import dpr, training_files
 from pyserini_ance.data.formats.lines import JSON, Line, extension, read_lines, shown
 from pyserini_ance.data.formats.records import is_list, read_records
-from pyserini_ance.data.formats.training_files import Layout, listed_hits, listed_passages
+from pyserini_ance.data.formats.training_files import Layout, listed_hits
 from pyserini_ance.data.known_positives import is_in_sorted
 from pyserini_ance.data.trec import PADDING, Hit
 
 log = logging.getLogger(__name__)
 # Merging a block of this size takes 120 MB. If hits are grouped by query, larger blocks are not faster.
 HITS_PER_BLOCK = 1 << 20
-LAYOUTS = (dpr.LAYOUT, tevatron.LAYOUT, flagembedding.LAYOUT)
+LAYOUTS = (dpr.LAYOUT, training_files.TEVATRON, training_files.FLAGEMBEDDING)
 TRIPLES = "triples"
 FORMS = (
     "6 columns separated by blanks (query, Q0, document, rank, score, tag: a TREC run), 3 (query, document, "
@@ -134,8 +134,7 @@ def hit_blocks(
         for index in np.flatnonzero(found < 0).tolist():
             if documents[index] not in collection.left_out:
                 query = shown(ids[rows[queries[index]]])
-                document = _shown_document(path, documents[index])
-                problem = f"document {document} for query {query}, which the collection lacks"
+                problem = f"document {shown(documents[index])} for query {query}, which the collection lacks"
                 expected = f"one of its {len(collection.documents)} documents"
                 line = line_of(path, int(numbers[index]))
                 raise line.error(problem, expected, "pass a file over this collection")
@@ -264,18 +263,6 @@ def layout_of(path: Path) -> Layout:
     raise line.error(problem, f"one that lists passages under {layouts}", "pass such a file")
 
 
-def _shown_document(path: Path, id: str) -> str:
-    """The id of a document for a message, or, in files without ids, the beginning of its text."""
-    if not is_listed(path) or not (layout := layout_of(path)).bare:
-        return shown(id)
-    return next(
-        shown(passage["text"])
-        for line, record in read_records(path)
-        for passage in listed_passages(line, record, layout, layout.negatives)
-        if layout.passage_id(line, passage) == id
-    )
-
-
 def _ids(path: Path, columns: tuple[str, ...], document: int) -> Iterator[Hit]:
     """The query in the first column, and the id in the column `document`."""
     for line in read_lines(path):
@@ -305,4 +292,4 @@ def _text_triples(path: Path, queries: Texts, documents: Texts) -> Iterator[Hit]
 
 def _key(text: str) -> int:
     """A text's key of 8 bytes, so that the texts of the collection need not be in memory."""
-    return int(flagembedding.text_id(" ".join(text.split())), 16)
+    return int(training_files.text_id(" ".join(text.split())), 16)

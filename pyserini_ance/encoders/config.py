@@ -83,9 +83,7 @@ class EncoderConfig(Settings):
     tokenization: Tokenization = Tokenization()
     """How records become texts, and texts become token ids."""
 
-    @property
-    def names_or_paths(self) -> frozenset[str]:
-        return frozenset({"model", "document_model"})
+    names_or_paths = frozenset({"model", "document_model"})
 
     @classmethod
     def key_hint(cls, key: str) -> str:

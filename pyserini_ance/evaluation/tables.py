@@ -1,7 +1,5 @@
-"""Results tables: what finished runs recorded in `measures.json`, and tables as Markdown and CSV."""
+"""Results tables: what finished runs recorded in `measures.json`, and tables as Markdown."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,15 +44,6 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
         padded = [text.rjust(width) if flush else text.ljust(width) for text, width, flush in sides]
         lines.append(f"| {' | '.join(padded)} |")
     return "\n".join(lines)
-
-
-def as_csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """The table as CSV, with every digit."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def cell_text(value: Any, column: str) -> str:

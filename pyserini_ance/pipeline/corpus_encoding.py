@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
+from pyserini_ance.data.formats.topics import PyseriniJsonl
 from pyserini_ance.data.passages import Passages, check_delimiter, passage_ids
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.batching import tokens_at_once

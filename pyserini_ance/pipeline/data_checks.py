@@ -1,9 +1,11 @@
 """Check that a recipe's data has what the recipe needs: splits, measures, judgments, files of negatives."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
+
+from ir_measures import Measure
 
 from pyserini_ance.data.answer_matching import ANSWERS, FIELD
 from pyserini_ance.data.collection import SIDES, Collection, Side, Split
@@ -49,27 +51,31 @@ def _check_measures(recipe: Recipe) -> None:
     A measure must not have a cutoff beyond the ranking, nor count other grades as relevant than training
     does.
     """
-    test = recipe.final_evaluation
-    measured = [
-        ("final_evaluation.hits", test.hits, test.measures_of(split) + test.query_measures_of(split))
-        for split in test.split
-    ]
-    for key, hits, measures in measured:
-        for measure in measures:
-            if (cutoff := measure.params.get("cutoff") or 0) > hits:
-                raise ValueError(
-                    f"measure {measure} looks at {cutoff} documents, but {key} is {hits}; set {key}={cutoff}"
-                )
-    # Dev rankings are at least as long as the measure's cutoff.
-    on_dev = parse_measures(stage.evaluate.measure for stage in recipe.stages.values() if stage.evaluate)
-    threshold = recipe.data.relevance_threshold
-    for measure in [*(measure for _, _, measures in measured for measure in measures), *on_dev]:
+    hits, threshold = recipe.final_evaluation.hits, recipe.data.relevance_threshold
+    for _, measure, is_final in _measures(recipe):
+        # Dev rankings are at least as long as the measure's cutoff.
+        if is_final and (cutoff := measure.params.get("cutoff") or 0) > hits:
+            raise ValueError(
+                f"measure {measure} looks at {cutoff} documents, but final_evaluation.hits is {hits}; set "
+                f"final_evaluation.hits={cutoff}"
+            )
         if threshold > 1 and "rel" in measure.SUPPORTED_PARAMS and measure.params.get("rel", 1) != threshold:
             name, _, at = str(measure).partition("@")
             raise ValueError(
                 f"data.relevance_threshold is {threshold}, but measure {measure} counts grade 1 as relevant; "
                 f"write {name}(rel={threshold}){'@' + at if at else ''}"
             )
+
+
+def _measures(recipe: Recipe) -> Iterator[tuple[str, Measure, bool]]:
+    """Each split with a measure of it, and whether it is of the final evaluation or of one on dev."""
+    test = recipe.final_evaluation
+    for split in test.split:
+        for measure in test.measures_of(split) + test.query_measures_of(split):
+            yield split, measure, True
+    for evaluate in (stage.evaluate for stage in recipe.stages.values() if stage.evaluate):
+        (measure,) = parse_measures([evaluate.measure])
+        yield from ((split, measure, False) for split in evaluate.split)
 
 
 def check_splits(recipe: Recipe, names: Iterable[str]) -> None:
@@ -158,7 +164,8 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
         check_delimiter(collection.documents.ids)
     _check_unjudged(recipe, collection)
     _check_test_differs_from_dev(recipe, collection)
-    _check_grades(recipe, collection)
+    for split, measure, _ in _measures(recipe):
+        check_grade(measure, int(collection.split(split).qrels.grades.max(initial=0)), f"split {split!r}")
     queries, smallest = min((len(collection.split(name).queries), name) for name in training.splits)
     for name, stage in recipe.stages.items():
         if stage.refresh and stage.refresh.query_chunks > queries:
@@ -166,7 +173,7 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
                 f"stages.{name}.refresh.query_chunks is {stage.refresh.query_chunks}, but {smallest!r} has "
                 f"only {queries} training queries; lower it"
             )
-    if any(stage.effective_refresh.positives_top_k for stage in recipe.stages.values()):
+    if recipe.finds_positives:
         for what, texts, field in (
             (f"the queries of split {training.name!r}", collection.split(training.name).queries, ANSWERS),
             ("the documents", collection.documents, FIELD),
@@ -185,20 +192,6 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
     for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
         if term.teacher is not None:
             term.teacher.check_data(anchor_sets[term.anchor])
-
-
-def _check_grades(recipe: Recipe, collection: Collection) -> None:
-    """Raise ValueError for a measure that does not take the grades of its split."""
-    test = recipe.final_evaluation
-    asked = [(split, test.measures_of(split) + test.query_measures_of(split)) for split in test.split]
-    for stage in recipe.stages.values():
-        if stage.evaluate:
-            measures = parse_measures([stage.evaluate.measure])
-            asked += [(split, measures) for split in stage.evaluate.split]
-    for split, measures in asked:
-        highest = int(collection.split(split).qrels.grades.max(initial=0))
-        for measure in measures:
-            check_grade(measure, highest, f"split {split!r}")
 
 
 def dev_splits(recipe: Recipe) -> set[str]:

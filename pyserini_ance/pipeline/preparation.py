@@ -75,7 +75,8 @@ def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
     data_checks.check_before_reading(recipe)
     training = recipe.train_split
     check = partial(data_checks.check_template, recipe.encoder, "document")
-    data = recipe_data(recipe).read(path, check, data_checks.only_trained_on(recipe))
+    trained_on, keep_unjudged = data_checks.only_trained_on(recipe), recipe.finds_positives
+    data = recipe_data(recipe).read(path, check, trained_on, keep_unjudged)
     collection = merge_splits(data, training.name, training.splits)
     data_checks.check_collection(recipe, collection)
     return collection
@@ -90,6 +91,7 @@ def stored_collection(recipe: Recipe) -> Collection:
         "data": data.model_dump(mode="json", exclude={"official"}),
         "joint": [recipe.train_split.name, *recipe.train_split.splits],
         "only trained on": sorted(data_checks.only_trained_on(recipe)),
+        "keep unjudged": recipe.finds_positives,
     }
     return cached_collection(
         recipe.cache,

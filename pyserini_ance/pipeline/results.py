@@ -106,11 +106,7 @@ class Run:
 
     def __init__(self, directory: str | Path):
         self._files = RunDir(Path(directory))
-        if not self._files.recipe.is_file():
-            raise FileNotFoundError(
-                f"{directory} is not a run directory ({self._files.recipe.name} is missing). "
-                "Pass a directory written by `train`."
-            )
+        self._files.check()
         self.directory = self._files.folder
         self.model = self._files.model
         self.index = self._files.index

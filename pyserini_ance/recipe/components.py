@@ -5,7 +5,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import (
     BaseModel,
@@ -19,6 +19,8 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
+
+WORDS = ("build", "initial")  # values that are neither a path nor a name
 
 
 class SettingError(ValueError):
@@ -44,15 +46,10 @@ class Settings(BaseModel):
         coerce_numbers_to_str=True,  # a run may be called 7
     )
 
-    @property
-    def names_or_paths(self) -> frozenset[str]:
-        """The fields that hold a path, or a name known elsewhere, as on the Hugging Face hub."""
-        return frozenset()
-
-    @property
-    def nested_paths(self) -> frozenset[str]:
-        """The fields whose paths are relative to another field's, not to the working directory."""
-        return frozenset()
+    # The fields that hold a path, or a name known elsewhere, as on the Hugging Face hub; and those whose
+    # paths are relative to another field's, not to the working directory.
+    names_or_paths: ClassVar[frozenset[str]] = frozenset()
+    nested_paths: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def key_hint(cls, key: str) -> str:
@@ -83,8 +80,8 @@ def absolute[T: Settings](settings: T) -> T:
     """
     made = {}
     for name, value in settings:
-        if name in settings.names_or_paths and isinstance(value, str) and Path(value).exists():
-            made[name] = str(Path(value).absolute())
+        if name in settings.names_or_paths and isinstance(value, str) and value not in WORDS:
+            made[name] = str(Path(value).absolute()) if Path(value).exists() else value
         elif name not in settings.nested_paths:
             made[name] = _absolute(value)
     # What did not change does not become a setting that was given.

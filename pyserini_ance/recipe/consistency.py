@@ -111,34 +111,18 @@ def _check_same_side(recipe: "Recipe") -> Iterator[Problem]:
 
 
 def _check_train_split(recipe: "Recipe") -> Iterator[Problem]:
-    """With `sampling: equal`, each split has the same share of a batch. Only training splits keep queries
-    without positives, which only `refresh.positives_top_k` uses."""
+    """With `sampling: equal`, each split has the same share of a batch; chunks are of queries that all have
+    positives."""
     splits = recipe.train_split.splits
-    kept = recipe.data.keep_unjudged
-    evaluated = {split for one in recipe.stages.values() if one.evaluate for split in one.evaluate.split}
-    evaluated |= set(recipe.final_evaluation.split)
-    if recipe.data.hold_out:
-        evaluated.add("train")
-    for split in kept:
-        if split not in splits or split in evaluated:
-            text = (
-                f"split {split!r} is evaluated, held out from, or not trained on; expected splits of "
-                f"train_split alone: {', '.join(splits)}"
-            )
-            yield ("data", "keep_unjudged"), text
     for name, stage in recipe.stages.items():
-        refresh = stage.effective_refresh
         if recipe.train_split.sampling == "equal" and stage.batch_queries % len(splits):
             text = (
                 f"{stage.batch_queries} is not a multiple of {len(splits)}, the number of splits of which "
                 "train_split.sampling: equal draws equally many queries; use a multiple, or proportional"
             )
             yield ("stages", name, "batch_queries"), text
-        if refresh.positives_top_k and not kept:
-            text = f"`data` leaves questions without positives out; data.keep_unjudged=[{', '.join(splits)}]"
-            yield ("stages", name, "refresh", "positives_top_k"), text
-        if refresh.query_chunks > 1 and kept:
-            text = "data.keep_unjudged keeps queries without positives; remove one of the keys"
+        if stage.effective_refresh.query_chunks > 1 and recipe.finds_positives:
+            text = "queries without positives train (refresh.positives_top_k); remove one of the keys"
             yield ("stages", name, "refresh", "query_chunks"), text
 
 

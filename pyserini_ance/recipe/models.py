@@ -87,10 +87,7 @@ class Bm25(Settings):
     rm3: bool = False
     """Add a row `bm25+rm3` to the results table (RM3 pseudo-relevance feedback with Pyserini's defaults), and
     document vectors to the index that is built; negatives stay BM25's."""
-
-    @property
-    def names_or_paths(self) -> frozenset[str]:
-        return frozenset() if self.index == "build" else frozenset({"index"})
+    names_or_paths = frozenset({"index"})
 
 
 class Recipe(Settings):
@@ -178,6 +175,11 @@ class Recipe(Settings):
         needs = [source.needs for source in self.sources]
         needs += [teacher.needs for stage in self.stages.values() for teacher in stage.teachers.values()]
         return frozenset().union(*needs)
+
+    @property
+    def finds_positives(self) -> bool:
+        """Whether questions without positives train, with those of `refresh.positives_top_k`."""
+        return any(stage.effective_refresh.positives_top_k for stage in self.stages.values())
 
     @property
     def external_starts(self) -> dict[str, InitFrom]:

@@ -65,8 +65,7 @@ class Refresh(Product):
     positives_top_k: PositiveInt | None = None
     """At each mining, a question that the judgments give no positive gets the first of this many retrieved
     documents that contains one of its answers, as in the code of ANCE-Tele (200); a question without such a
-    document does not train until the next mining. `data.keep_unjudged` keeps these questions. Null: only
-    questions with judgments train."""
+    document does not train until the next mining. Null: only questions with judgments train."""
     restart_queries: bool = False
     """Whether the order of queries begins anew, in another order, with every adoption of new negatives, as
     microsoft/ANCE reads each new file from its beginning; false: the epoch goes on."""

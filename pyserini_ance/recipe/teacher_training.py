@@ -56,9 +56,7 @@ class TrainedTeacher(TeacherTraining):
     """The sources that are mined; a list's negatives are drawn from the candidates of all of them. Queries
     without a candidate are left out."""
 
-    @property
-    def names_or_paths(self) -> frozenset[str]:
-        return frozenset() if self.init_from == "initial" else frozenset({"init_from"})
+    names_or_paths = frozenset({"init_from"})
 
     @property
     def components(self) -> "tuple[Source, ...]":

@@ -13,7 +13,7 @@ from pyserini_ance.data.collection_files import write_beir, write_tevatron
 from pyserini_ance.data.trec import Rows, best_first, read_run, write_ranks, write_run
 from pyserini_ance.pipeline.preparation import recipe_data
 from pyserini_ance.recipe.yaml_text import to_yaml
-from pyserini_ance.reports.ranking_inputs import check_run_directory, parse_ranking_name, ranking_file
+from pyserini_ance.reports.ranking_inputs import parse_ranking_name, ranking_file
 from pyserini_ance.runs.rundir import load_recipe
 from pyserini_ance.storage.files import check_not_input
 from pyserini_ance.storage.publish import whole_folder
@@ -37,7 +37,7 @@ def convert(
     """
     run, row = parse_ranking_name(source)
     if to in RUN_FORMATS:
-        check_run_directory(run, run.recipe)
+        run.check()
         if overrides:
             raise ValueError(f"a ranking is written as it is, without overrides; remove {overrides[0]}")
         split = split or run.read_final_evaluation().split[0]
@@ -50,7 +50,7 @@ def convert(
         raise ValueError(f"--to {to} holds a collection; write the ranking with --to {formats}")
     is_run = run.folder.is_dir()
     if is_run:
-        check_run_directory(run, run.recipe)
+        run.check()
     recipe = load_recipe(run.recipe if is_run else source, *overrides).recipe
     data = recipe_data(recipe) if is_run else recipe.data
     check_not_input(output, data.input_files())

@@ -18,7 +18,6 @@ from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.pipeline.preparation import stored_collection
-from pyserini_ance.recipe.components import similar_name
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.files import sha256_file
@@ -30,24 +29,13 @@ def collection_of(run: RunDir) -> Collection:
 
     Raises FileNotFoundError if `run` is not a run directory, ValueError if the data is not that of the run.
     """
-    check_run_directory(run, run.recipe, run.environment)
+    run.check(run.environment)
     recipe = run.read_recipe()
     collection = open_collection(recipe.cache, data_digest(run))
     if collection is None:
         collection = stored_collection(recipe)
         check_same_data(run, collection)
     return collection
-
-
-def check_run_directory(run: RunDir, *needed: Path) -> None:
-    """Raise FileNotFoundError if the run's folder, or one of its files `needed`, does not exist."""
-    missing = next((f" ({path.name} is missing)" for path in needed if not path.exists()), "")
-    if not run.folder.is_dir():
-        missing = f": no such folder{similar_name(run.folder)}"
-    if missing:
-        raise FileNotFoundError(
-            f"{run.folder} is not a run directory{missing}. Pass a directory written by `pyserini-ance train`"
-        )
 
 
 def collection_with(recipe: Recipe, split: str) -> Collection:
@@ -207,7 +195,7 @@ def ranking_file(run: RunDir, row: str | None, split: str) -> Path:
     Raises FileNotFoundError if `run` is not a run directory, ValueError, with the rows that have one, if it
     has no such ranking.
     """
-    check_run_directory(run, run.recipe)
+    run.check()
     path = run.ranking(row, split) if row else run.final_run(split)
     if not path.exists():
         suffix = f".{split}.trec"

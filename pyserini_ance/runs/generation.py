@@ -125,25 +125,6 @@ class Generation:
     report: dict
     teacher_scores: dict[str, TeacherScores] = field(default_factory=dict)
 
-    def describe(self) -> str:
-        """One line: how long mining took, and what is new in the tables."""
-        seconds = ", ".join(
-            f"{task.replace('_', ' ')} {seconds:.1f} s" for task, seconds in self.report["seconds"].items()
-        )
-        parts = []
-        for name, report in self.report["tables"].items():
-            new = "" if report["new_share"] is None else f", {report['new_share']:.0%} new"
-            margin = f", margin {report['margin']['mean']:.3f}" if "margin" in report else ""
-            counted = {"promoted": "promoted", "left_out": "anchors left out"}
-            counts = [f", {count} {what} dropped" for what, count in report["dropped"].items()]
-            counts += [f", {report[key]} {what}" for key, what in counted.items() if key in report]
-            top_k = f"top_k {report['top_k']}, " if "top_k" in report else ""
-            parts.append(f"{name}: {top_k}{report['candidates']} candidates{new}{margin}{''.join(counts)}")
-        for name, report in self.report.get("teachers", {}).items():
-            new = f", {report['new_pairs']} of them now" if "new_pairs" in report else ""
-            parts.append(f"{name}: {report['pairs']} pairs scored by {report['kind']}{new}")
-        return "; ".join([seconds, *parts])
-
 
 def publish_generation(
     folder: Path,

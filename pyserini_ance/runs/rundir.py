@@ -6,6 +6,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from pyserini_ance.recipe.components import similar_name
 from pyserini_ance.recipe.evaluation_settings import FinalEvaluation
 from pyserini_ance.recipe.load import LoadedRecipe, load, read_settings
 from pyserini_ance.recipe.models import Recipe
@@ -89,6 +90,18 @@ class RunDir:
         self.run_files = folder / "runs"
         # Called with each record of the metrics as it is written, in this process.
         self.listeners: list[Callable[[dict[str, Any]], None]] = []
+
+    def check(self, *needed: Path) -> None:
+        """Raise FileNotFoundError if the folder, its recipe or one of its files `needed` does not exist."""
+        absent = next((path for path in (self.recipe, *needed) if not path.exists()), None)
+        missing = f" ({absent.name} is missing)" if absent else ""
+        if not self.folder.is_dir():
+            missing = f": no such folder{similar_name(self.folder)}"
+        if missing:
+            raise FileNotFoundError(
+                f"{self.folder} is not a run directory{missing}. Pass a directory written by `pyserini-ance "
+                "train`"
+            )
 
     def owns(self, path: Path) -> bool:
         """Whether a path below the directory is a name of what a run writes, or in a folder of it."""

@@ -73,10 +73,8 @@ class NegativeTables(RefreshQueue[Generation]):
             num_short = generation.report["tables"][published.table_name(key)]["short_queries"]
             if warning := warning_of_random_negatives(table, num_short):
                 log.warning("stage %s, step %d: %s", self.stage_name, request.step, warning)
-        log.debug(
-            f"stage {self.stage_name}, step {step}: negatives of step {request.step}; "
-            f"waited {waited_seconds:.1f} s; {generation.describe()}"
-        )
+        message = "stage %s, step %d: negatives of step %d; waited %.1f s"
+        log.debug(message, self.stage_name, step, request.step, waited_seconds)
         return generation
 
     def restore(self, decisions: Sequence[dict[str, Any]]) -> None:

@@ -19,18 +19,17 @@ def flags(tmp_path):
 def test_totals(flags, capsys):
     evaluate.main(flags)
     assert capsys.readouterr().out == (
-        "| query |  RR@10 |  R@100 |\n"
-        "| ----- | -----: | -----: |\n"
-        "| all   | 0.2500 | 0.5000 |\n"
+        "| run     |  RR@10 |  R@100 |\n"
+        "| ------- | -----: | -----: |\n"
+        "| run.txt | 0.2500 | 0.5000 |\n"
         "\n"
         "- 2 judged queries, 1 of them without any hit (they count as 0); 1 queries of the run are "
         "not judged and not counted\n"
     )
 
 
-def test_each_query_and_json(flags, capsys, tmp_path):
-    evaluate.main([*flags, "--per-query", "--output", str(tmp_path / "figures.json")])
-    assert "| q1    | 0.5000 | 1.0000 |\n| q2    | 0.0000 | 0.0000 |\n| all   |" in capsys.readouterr().out
+def test_each_query_is_in_json(flags, tmp_path):
+    evaluate.main([*flags, "--output", str(tmp_path / "figures.json")])
     assert json.loads((tmp_path / "figures.json").read_text()) == {
         "qrels": flags[3],
         "queries": 2,
@@ -83,13 +82,14 @@ def test_runs_of_one_name_go_by_their_paths_and_queries_without_hits_have_no_hol
     (tmp_path / "b").mkdir()
     again = tmp_path / "b" / "run.txt"
     again.write_text(RUN)
-    evaluate.main(["--run", flags[1], str(again), *flags[2:], "--measures", "Hole@1", "--per-query"])
+    options = ["--measures", "Hole@1", "--output", str(tmp_path / "figures.json")]
+    evaluate.main(["--run", flags[1], str(again), *flags[2:], *options])
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    assert [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[5:]] == [
-        [str(again), "q1", "0.5000", "1.0000", "1.0000"],
-        [str(again), "q2", "0.0000", "0.0000", "-"],
-        [str(again), "all", "0.2500", "0.5000", "1.0000"],
-    ]
+    cells = [cell.strip() for cell in lines[3].split("|")[1:-1]]
+    assert cells == [str(again), "0.2500", "0.5000", "1.0000"]
+    *_, written = json.loads((tmp_path / "figures.json").read_text())["runs"]
+    first, second = written["per_query"].values()
+    assert first["Hole@1"] == 1.0 and "Hole@1" not in second
 
 
 def test_options_that_lack_another_are_refused(flags, capsys):
@@ -99,7 +99,6 @@ def test_options_that_lack_another_are_refused(flags, capsys):
         "by --qrels; remove --split, --first": [*flags, "--first", "3", "--split", "dev"],
         "--answers measures Success@k; remove --qrels": [*flags, "--answers", "run"],
         "or --compare-queries; a run directory has": [],
-        "out.txt: measures are written as .json or .csv": [*flags, "--output", "out.txt"],
     }
     for message, arguments in refused.items():
         with pytest.raises(SystemExit):
@@ -107,10 +106,9 @@ def test_options_that_lack_another_are_refused(flags, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_measures_in_two_options_are_all_shown_and_written_as_csv(flags, capsys, tmp_path):
-    evaluate.main([*flags[:5], *flags[5:6], "--measures", "R@100", "--output", str(tmp_path / "out.csv")])
+def test_measures_in_two_options_are_all_shown(flags, capsys):
+    evaluate.main([*flags[:5], *flags[5:6], "--measures", "R@100"])
     assert "|  RR@10 |  R@100 |" in capsys.readouterr().out
-    assert (tmp_path / "out.csv").read_text().split() == ["run,query,RR@10,R@100", "run.txt,all,0.25,0.5"]
 
 
 def test_no_input_is_replaced(flags, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.collection_files import write_beir, write_tevatron
 from pyserini_ance.data.formats.beir import Beir
-from pyserini_ance.data.formats.tevatron import Tevatron
+from pyserini_ance.data.formats.training_files import Tevatron
 
 DOCUMENTS = Texts(
     ["d1", "007", "é"], {"title": ["One", "", "Ünder"], "text": ['a "b"\tc\nd', "seven", "line\u2028line"]}

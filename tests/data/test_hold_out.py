@@ -6,7 +6,7 @@ import json
 import pytest
 
 from pyserini_ance.data.formats.beir import Beir
-from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
+from pyserini_ance.data.formats.topics import PyseriniJsonl
 
 QUERIES = 12
 

@@ -8,7 +8,7 @@ from helpers import ranking_files as ranked
 
 from pyserini_ance.data import rankings
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
-from pyserini_ance.data.formats.flagembedding import text_id
+from pyserini_ance.data.formats.training_files import text_id
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.data.trec import PADDING

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
-from pyserini_ance.data.formats.flagembedding import text_id
+from pyserini_ance.data.formats.training_files import text_id
 from pyserini_ance.data.scored_pairs import read_scored_pairs
 
 TEXTS = ["red apple", "green pear", "blue plum"]

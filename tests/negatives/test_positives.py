@@ -52,7 +52,7 @@ def answered(small_recipe, tmp_path):
     qrels = [f"train-{row} 0 {ASKED[row][0]}-{ASKED[row][1]} 1\n" for row in JUDGED]
     (tmp_path / "train.qrels").write_text("".join(qrels))
     train = {"topics": str(tmp_path / "train.jsonl"), "qrels": str(tmp_path / "train.qrels")}
-    data = {**settings, "splits": {**settings["splits"], "train": train}, "keep_unjudged": ["train"]}
+    data = {**settings, "splits": {**settings["splits"], "train": train}}
 
     def make(refresh=None, **more) -> Recipe:
         return small_recipe(stages(**refresh or {"positives_top_k": TOP_K}), **{"data": data, **more})
@@ -142,6 +142,6 @@ def test_two_episodes_train_with_the_positives_that_each_finds(answered, tmp_pat
 
 
 def test_questions_need_answers(answered, small_recipe, tmp_path):
-    data = {**small_recipe(stages()).data.model_dump(mode="json"), "keep_unjudged": ["train"]}
+    data = small_recipe(stages()).data.model_dump(mode="json")
     with pytest.raises(ValueError, match="the queries of split 'train' have no field 'answers'"):
         pa.train(answered(data=data), tmp_path / "run")

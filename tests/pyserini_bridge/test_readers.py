@@ -9,7 +9,7 @@ import pytest
 from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.builder import tsv_entries
 from pyserini_ance.data.formats.dpr import read_questions
-from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
+from pyserini_ance.data.formats.topics import PyseriniJsonl
 
 READERS = {
     "msmarco-topics-qrels/topics.msmarco-passage.dev-subset.txt": "TsvIntTopicReader",

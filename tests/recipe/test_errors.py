@@ -132,6 +132,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (["stages.only.terms.q.negatives=[bm25]", f"{DISTIL}.negatives=[random]", MOMENTUM], "terms: query, q)"),
     ([drawn("only", "{kind: ann}", CHUNKED), MOMENTUM], "remove min_candidates and refresh.query_chunks"),
     (drawn("only", "{kind: mix, sources: [ann, bm25]}", CHUNKED), "refresh.query_chunks: a mix holds a sour"),
+    ([*refresh("positives_top_k: 5"), drawn("next", "ann", CHUNKED)], "query_chunks: queries without posit"),
     (refresh("initial_model: previous_stage"), "only.refresh.initial_model: previous_stage, but no stage co"),
     # BM25
     ("bm25.hits=40", "bm25.hits: 40, but a `bm25` source with its filters reads 50 documents; set bm25.h"),
@@ -144,9 +145,6 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     ("train_split={splits: [a, b, c], sampling: equal}", "only.batch_queries: 4 is not a multiple of 3"),
     ("final_evaluation.split=5", "final_evaluation.split: expected the name of a split, or a list of diff"),
     ("final_evaluation.split=dl/19", "split 'dl/19': files are named after splits"),
-    ("data.keep_unjudged=[dev]", "keep_unjudged: split 'dev' is evaluated, held out from, or not trained on"),
-    (["data.keep_unjudged=[train]", *refresh("query_chunks: 2")], "query_chunks: data.keep_unjudged kee"),
-    (refresh("positives_top_k: 5"), "positives_top_k: `data` leaves questions without positives out; data.k"),
     # the final evaluation
     ("final_evaluation.measures=RR@10", "measures: expected a list of measures, or one for each split, for "),
     ("final_evaluation.measures={dev: [RR@10]}", "measures: split 'test' is evaluated, but has no measures"),

@@ -120,8 +120,8 @@ def test_a_cross_encoder_scores_each_pair_once(small_recipe, tmp_path, tiny_cros
     again = training_with(small_recipe, tmp_path / "again", teacher)
     again.train()
     assert len(asked) == len(scored)  # another run finds the scores in the cache
-    described = open_generation(again.run.generation("a", 0), {}).describe()
-    assert f"distil: {new[0]} pairs scored by cross_encoder, 0 of them now" in described
+    report = open_generation(again.run.generation("a", 0), {}).report["teachers"]["distil"]
+    assert (report["pairs"], report["kind"], report["new_pairs"]) == (new[0], "cross_encoder", 0)
 
 
 def test_a_cross_encoder_scores_in_the_precision_of_encoding(small_recipe, tmp_path, tiny_cross_encoder):

@@ -113,11 +113,7 @@ class StudiedRun:
 
     def __init__(self, name: str, folder: Path, settings: StudySettings):
         self.name, self.run, self.settings = name, RunDir(folder), settings
-        if not self.run.recipe.is_file():
-            raise FileNotFoundError(
-                f"{folder} is not a run directory ({self.run.recipe.name} is missing). Pass a directory "
-                "written by `pyserini-ance train`"
-            )
+        self.run.check()
         self.history = RunHistory(self.run)
         self.world = World(device=settings.device)
         self._snapshots: dict[str, Snapshot] = {}

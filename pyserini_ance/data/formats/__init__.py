@@ -1,3 +1,5 @@
-"""Formats of collections, one adapter per file: each reads files of one layout into a Collection."""
+"""Formats of collections: adapters, each of which reads files of one layout into a Collection."""
 
-NOT_KINDS = ("builder", "format", "lines", "records", "topics", "training_files")
+NOT_KINDS = ("builder", "format", "lines", "records")
+SHARED_FILES = dict.fromkeys(("msmarco_doc", "msmarco_passage", "pyserini_jsonl"), "topics")
+SHARED_FILES |= dict.fromkeys(("flagembedding", "tevatron"), "training_files")

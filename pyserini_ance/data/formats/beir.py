@@ -23,10 +23,7 @@ class Beir(Format):
         name: Path(f"qrels/{name}.tsv") for name in ("train", "dev", "test")
     }
     """The qrels file of each split, relative to the folder."""
-
-    @property
-    def nested_paths(self) -> frozenset[str]:
-        return frozenset({"splits"})
+    nested_paths = frozenset({"splits"})
 
     def files(self) -> list[tuple[str, Path]]:
         qrels = [(f"data.splits.{name}", self.folder / path) for name, path in self.splits.items()]

@@ -50,10 +50,7 @@ class Table(Settings):
     recipe's name of the split."""
     columns: dict[str, str | None] = {}  # noqa: RUF012  pydantic copies defaults
     """The names of the table's columns, where they differ from the defaults above."""
-
-    @property
-    def names_or_paths(self) -> frozenset[str]:
-        return frozenset({"path"})
+    names_or_paths = frozenset({"path"})
 
 
 class Datasets(Format):

@@ -58,9 +58,6 @@ class Format(Component):
     skip: tuple[Literal["unknown_ids", "empty_documents"], ...] = ()
     """What is skipped and counted, and otherwise an error: judgments of ids that the collection lacks
     (`unknown_ids`), and documents without text with their judgments (`empty_documents`)."""
-    keep_unjudged: tuple[str, ...] = ()
-    """Training splits that keep queries without a relevant document, for `refresh: {positives_top_k: N}`; the
-    others leave them out, unless they are measured on too."""
     train_queries: DocumentQueries | None = None
     """The split `train` made from the documents, in place of the data's own; null: that of the data."""
     hold_out: PositiveInt | None = None
@@ -160,13 +157,15 @@ class Format(Component):
         path: Path | None = None,
         check: Callable[[Iterable[str]], None] = lambda fields: None,
         trained_on: AbstractSet[str] = frozenset(),
+        keep_unjudged: bool = False,
     ) -> Collection:
         """Read and check the collection: all documents, and the queries and judgments of each split.
 
         path: a new file that documents are written to as they are read and memory-mapped from, so that few of
         them are in memory at a time; None keeps them in memory. check: called with the names of the
         documents' fields once the first document is read. trained_on: splits on which nothing is measured;
-        they leave out judged queries without a relevant document, which count as 0 in others.
+        they leave out judged queries without a relevant document, which count as 0 in others, or, with
+        keep_unjudged, keep all queries.
 
         Raises ValueError for a repeated id, a text that is empty or holds a NUL, a judgment of an unknown id,
         two grades for one pair, a split without usable queries or without judgments and answers, documents
@@ -181,8 +180,11 @@ class Format(Component):
             expected = "expected at least one with a text; add documents, or pass other data"
             raise ValueError(f"{read}: no document was read; {expected}")
         skipped = Counter({DOCUMENTS: len(left_out)})
+        needed = dict.fromkeys(trained_on, None if keep_unjudged else "positives")
         checked = {
-            name: self._split(name, corpus, entries, judgments, left_out, skipped, name in trained_on)
+            name: self._split(
+                name, corpus, entries, judgments, left_out, skipped, needed.get(name, "judgments")
+            )
             for name, (entries, judgments) in splits.items()
             if name not in self._made
         }
@@ -216,8 +218,9 @@ class Format(Component):
         judgments: Iterable[Judgment] | None,
         left_out: set[str],
         skipped: Counter[str],
-        is_trained_on: bool,
+        needed: str | None,
     ) -> Split:
+        """The split with the queries that have what is `needed`: positives, or judgments; None: all."""
         queries = read_queries(entries)
         if judgments is None:  # passages are judged by the answers that they contain
             if ANSWERS not in queries.columns:
@@ -238,13 +241,12 @@ class Format(Component):
                 f"(relevance_threshold={lowest}); correct the split"
                 + (f": {', '.join(files)}" if files else "")
             )
-        if name in self.keep_unjudged:
+        if needed is None:
             return Split(name, queries, qrels)
-        rows = with_positives if is_trained_on else np.flatnonzero(np.diff(qrels.offsets))
-        lacking = "positives" if is_trained_on else "judgments"
+        rows = with_positives if needed == "positives" else np.flatnonzero(np.diff(qrels.offsets))
         used = qrels.subset(rows)
-        skipped[f"{name} queries without {lacking}"] = len(queries) - len(rows)
-        skipped[f"{name} judgments of queries without {lacking}"] = len(qrels.rows) - len(used.rows)
+        skipped[f"{name} queries without {needed}"] = len(queries) - len(rows)
+        skipped[f"{name} judgments of queries without {needed}"] = len(qrels.rows) - len(used.rows)
         return Split(name, queries.subset(rows), used)
 
     def _qrels(

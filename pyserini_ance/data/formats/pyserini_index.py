@@ -12,8 +12,7 @@ from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.dpr import literal_list
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import JSON, Line, extension, find_file
-from pyserini_ance.data.formats.pyserini_jsonl import fields_of
-from pyserini_ance.data.formats.topics import Topics, topic_entries
+from pyserini_ance.data.formats.topics import Topics, fields_of, topic_entries
 from pyserini_ance.data.trec import Judgment, trec_judgments
 
 WORKER = "pyserini_ance.pyserini_bridge.text_worker"
@@ -39,14 +38,8 @@ class PyseriniIndex(Format):
     splits: dict[str, Topics] = {}  # noqa: RUF012  pydantic copies defaults
     """The topics and qrels of each split, as files or by their names in Pyserini."""
     by_name: ClassVar[bool] = True
-
-    @property
-    def names_or_paths(self) -> frozenset[str]:
-        return frozenset({"index"})
-
-    @property
-    def nested_paths(self) -> frozenset[str]:
-        return frozenset({"splits"})  # which may be names
+    names_or_paths = frozenset({"index"})
+    nested_paths = frozenset({"splits"})  # which may be names
 
     def files(self) -> list[tuple[str, Path]]:
         paths = [("data.index", Path(self.index))] if _is_folder(self.index) else []

@@ -3,6 +3,7 @@
 A file is one JSON list of records, or has one record per line. Each format describes its records by a Layout.
 """
 
+import hashlib
 import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,9 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
-from pyserini_ance.data.formats.builder import Entry
+from pyserini_ance.data.formats.builder import Entry, json_entry
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, LineOrigins, find_file, shown
+from pyserini_ance.data.formats.lines import Line, LineOrigins, find_file, json_id, json_text, shown
 from pyserini_ance.data.formats.records import read_records
 from pyserini_ance.data.trec import Hit, Judgment
 
@@ -155,3 +156,69 @@ def listed_passages(line: Line, record: dict[str, Any], layout: Layout, key: str
             f"{key} {shown(passages)}", expected, f"write `{key}` as {layout.name}'s training files do"
         )
     return [{"text": passage} for passage in passages] if layout.bare else passages
+
+
+TEVATRON = Layout(
+    "Tevatron",
+    "positive_passages",
+    "negative_passages",
+    lambda line, index, record: json_id(line, record, "query_id"),
+    lambda line, record: json_id(line, record, "docid"),
+    lambda line, index, record: json_entry(line, record, ["query_id"], {"text": "query"}, ["answers"]),
+    lambda line, record: json_entry(line, record, ["docid"]),
+)
+
+
+class Tevatron(TrainingFileFormat):
+    """Tevatron's training files and, optionally, its corpus.
+
+    A record has `query_id`, `query`, optionally `answers`, and two lists of passages {"docid", "title",
+    "text"}. A line of `corpus` is such a passage.
+
+    Source: Gao et al. 2022, arXiv:2203.05765.
+    """
+
+    kind: str = "tevatron"
+    layout = TEVATRON
+
+
+def text_id(text: str) -> str:
+    """The first 16 hexadecimal digits of the sha256 of the text in UTF-8; blanks count."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def _passage_id(line: Line, record: dict[str, Any]) -> str:
+    return text_id(json_text(line, record, "text"))
+
+
+def _text_passage(line: Line, record: dict[str, Any]) -> Entry:
+    return Entry(line, _passage_id(line, record), {"text": record["text"] or ""}, has_id=False)
+
+
+FLAGEMBEDDING = Layout(
+    "FlagEmbedding",
+    "pos",
+    "neg",
+    lambda line, index, record: str(index),
+    _passage_id,
+    lambda line, index, record: Entry(line, str(index), {"text": json_text(line, record, "query")}),
+    _text_passage,
+    bare=True,
+)
+
+
+class FlagEmbedding(TrainingFileFormat):
+    """FlagEmbedding's training files and, optionally, its candidate pool.
+
+    The files have no ids. The id of a query is its index in its file, from 0. The id of a document is derived
+    from its text (`text_id`), so that equal texts are one document across files.
+
+    A record has `query`, and the lists of texts `pos` and optionally `neg`. A line of `corpus` (the candidate
+    pool) is {"text"}; the documents are those of the pool, and the listed texts that it lacks. Scores, ids
+    and prompts are ignored; set prompts by `encoder.tokenization.query.template`.
+
+    Source: Xiao et al. 2023, arXiv:2309.07597.
+    """
+
+    kind: str = "flagembedding"
+    layout = FLAGEMBEDDING

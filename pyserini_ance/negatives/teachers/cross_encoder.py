@@ -42,9 +42,7 @@ class CrossEncoderTeacher(Teacher):
     def files(self) -> tuple[Path, ...]:
         return () if self.needs else (config_file(self.model),)
 
-    @property
-    def names_or_paths(self) -> frozenset[str]:
-        return frozenset({"model"})
+    names_or_paths = frozenset({"model"})
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         snapshot = context.snapshot

@@ -46,11 +46,12 @@ def test_questions_may_have_their_passages_in_another_file(recipe, tmp_path):
     settings = {**recipe, "splits": {**recipe["splits"], "train": train}}
     records = [record("which  year", ["2", "1"]), record("who", ["1"])]
     (tmp_path / "train.json").write_text(json.dumps(records))
-    kept = Dpr.model_validate({**settings, "keep_unjudged": ["train"]}).read().split("train")
+    data = Dpr.model_validate(settings)
+    kept = data.read(trained_on={"train"}, keep_unjudged=True).split("train")
     assert list(kept.queries.columns["text"]) == ["who", "no one", "which year", "who"]
     assert [kept.qrels.relevant(row).tolist() for row in range(4)] == [[0], [], [1, 0], [0]]
     assert answers(kept) == [["a"], ["b"], ["c"], ["d"]]
-    used = Dpr.model_validate(settings).read(trained_on={"train"})
+    used = data.read(trained_on={"train"})
     assert used.split("train").queries.ids == ["0", "2", "3"]
     assert used.skipped["train queries without positives"] == 1
     with pytest.raises(ValueError, match="both give relevant passages"):

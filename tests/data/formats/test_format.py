@@ -89,7 +89,6 @@ def test_a_split_without_judgments_keeps_all_its_queries():
             {"dev queries without positives": 2, "dev judgments of queries without positives": 1},
         ),
         ({"relevance_threshold": 2}, {}, ["q1", "q2"], {"dev queries without judgments": 1}),
-        ({"keep_unjudged": ["dev"]}, {"dev"}, ["q1", "q2", "q3"], {}),
     ],
 )
 def test_judged_queries_count_where_something_is_measured(settings, trained_on, queries, skipped):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pyserini_ance.data.answer_matching import ANSWERS, read_answers
-from pyserini_ance.data.formats.flagembedding import text_id
+from pyserini_ance.data.formats.training_files import text_id
 from pyserini_ance.recipe.components import component_class
 
 

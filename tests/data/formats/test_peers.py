@@ -16,8 +16,7 @@ from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.beir import Beir
 from pyserini_ance.data.formats.dpr import Dpr
 from pyserini_ance.data.formats.ir_datasets import IrDatasets
-from pyserini_ance.data.formats.msmarco_doc import MsmarcoDoc
-from pyserini_ance.data.formats.msmarco_passage import MsmarcoPassage
+from pyserini_ance.data.formats.topics import MsmarcoDoc, MsmarcoPassage
 
 
 @pytest.fixture
