@@ -27,39 +27,12 @@ from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.batch import Batch
 from pyserini_ance.trainer.dropout import recomputes, reproducible_dropout
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
+from pyserini_ance.trainer.rank_partition import RankPartition
 
 # Tokens whose activations a process keeps at once, unless a recipe says otherwise: 13 GiB of RoBERTa-base in
 # bf16. They are several batches of documents: the small batch of queries that each chunk adds costs little.
 TOKENS_PER_CHUNK = 32_768
 NONE, FIRST = np.empty(0, np.int64), np.zeros(1, np.int64)  # positions, rows
-
-
-class RankPartition:
-    """A partition of N texts over the ranks: dealt longest first, so that all ranks have about equally many
-    tokens.
-
-    Every rank knows the whole partition. `own` (n,) are the positions of this rank's texts, ascending; n may
-    be 0.
-    """
-
-    def __init__(self, lengths: np.ndarray, world: World):
-        longest_first = np.argsort(-lengths, kind="stable")
-        self._world = world
-        self.positions_by_rank = [np.sort(longest_first[rank :: world.size]) for rank in range(world.size)]
-        self.own = self.positions_by_rank[world.rank]
-
-    def gather(self, own: torch.Tensor) -> torch.Tensor:
-        """Return the rows of all texts (N, D), without a graph, from the rows (n, D) of each rank."""
-        if self._world.size == 1:
-            return own.detach()
-        back = np.argsort(np.concatenate(self.positions_by_rank))
-        lengths = list(map(len, self.positions_by_rank))
-        gathered = self._world.gather(own, lengths, for_device=True)
-        return torch.cat(gathered)[to_device(own.device, back)[0]]
-
-    def select(self, whole: torch.Tensor) -> torch.Tensor:
-        """Return this rank's rows (n, D) of `whole` (N, D)."""
-        return whole if self._world.size == 1 else whole[to_device(whole.device, self.own)[0]]
 
 
 @dataclass(frozen=True)
