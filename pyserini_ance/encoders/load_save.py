@@ -145,6 +145,20 @@ def encoder_to_train(
     return encoder
 
 
+def save_as_peft(source: Path, folder: Path, base: str) -> None:
+    """Write the adapters in `source` in peft's form: `SentenceTransformer(folder)` adds them to the model
+    that `base` names. They must be those of one tower for both sides."""
+    made = adapters_of(source)
+    assert made is not None
+    encoder = load_encoder(made.base)
+    add_adapters(encoder.towers, made, seed=0, source=source)
+    model = encoder.towers.queries.transformer
+    model._hf_peft_config_loaded = True  # transformers then saves the adapters alone
+    model.peft_config["default"].base_model_name_or_path = base
+    layers: Layers = {side: list(encoder.towers.tower(side).layers) for side in SIDES}
+    save_modules(layers, folder, encoder.tokenizer.tokenizer, encoder.config)
+
+
 @lru_cache(maxsize=1)
 def _base(folder: Path, hashes: tuple[str, str]) -> Encoder:
     """The encoder whose weights stay. Each refresh has other adapters of it."""
