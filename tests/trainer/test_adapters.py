@@ -15,7 +15,13 @@ from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.refresher.refresher import Refresher
-from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
+from pyserini_ance.runs.checkpoint import (
+    Checkpoint,
+    TrainingProgress,
+    document_weights_of,
+    publish_checkpoint,
+    weights_of,
+)
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer import trainer
 from pyserini_ance.trainer.executors import SyncExecutor
@@ -111,7 +117,9 @@ def test_tables_are_mined_with_the_merged_weights_and_named_by_their_hashes(
     assert not np.array_equal(start.encode(texts), end.encode(texts))
     adopted = [record["weights"] for record in training.decisions("adopt")]
     assert adopted == [request.weights for request in mined] and len(set(adopted)) == len(adopted) == 3
-    assert Checkpoint.open(training.run.checkpoint("a", 10)).weights == result.weights
+    assert Checkpoint.open(training.run.checkpoint("a", 10)).hashes == result.hashes
+    assert weights_of(result.encoder) == result.weights
+    assert document_weights_of(result.encoder) == result.document_weights
 
 
 def test_a_stage_resumes_with_its_adapters_and_moments(small_recipe, tmp_path):
