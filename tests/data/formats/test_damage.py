@@ -205,7 +205,7 @@ def read(folder: Path) -> dict:
     return {"documents": texts, "queries": asked}
 
 
-MANY = [pytest.param(seed, 12_500, marks=pytest.mark.long) for seed in (8, 9)]
+MANY = [pytest.param(seed, 12_500, marks=pytest.mark.long) for seed in range(8, 16)]
 
 
 @pytest.mark.parametrize(("seed", "copies"), [*((seed, 200) for seed in range(8)), *MANY])
