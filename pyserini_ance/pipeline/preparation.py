@@ -159,10 +159,7 @@ def tokenize_together(
 ) -> PreparedData:
     """`tokenize_for` on all processes of `world`, of which the main one fills the cache."""
 
-    def tokenize_on_main() -> None:
-        tokenize_for(encoder, cache, training, collection, warn=True)
-
-    world.on_main(tokenize_on_main)
+    world.on_main(lambda: tokenize_for(encoder, cache, training, collection, warn=True) and None)
     return tokenize_for(encoder, cache, training, collection)
 
 

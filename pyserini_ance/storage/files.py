@@ -132,7 +132,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         if stream is not None:
             stream.flush()  # what was printed before comes first
             file = stack.enter_context(open(os.dup(stream.fileno()), "wb"))
-        elif is_written_in_place(path):
+        elif path.exists() and not path.is_file():  # a pipe or a device, which is written in place
             file = stack.enter_context(open(path, "wb"))
         else:
             file = stack.enter_context(open(stack.enter_context(_replacing(path)), "wb"))
@@ -151,11 +151,6 @@ def _replacing(path: Path) -> Iterator[Path]:
         yield temporary
         sync(temporary)
         os.replace(temporary, target)
-
-
-def is_written_in_place(path: Path) -> bool:
-    """Whether `path` is a pipe, a device, a folder, or this process's standard output or error."""
-    return path.exists() and (not path.is_file() or standard_stream(path) is not None)
 
 
 def standard_stream(path: Path) -> TextIO | None:
