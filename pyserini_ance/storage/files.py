@@ -9,7 +9,6 @@ import gzip
 import hashlib
 import json
 import logging
-import math
 import os
 import shutil
 import sys
@@ -33,12 +32,12 @@ def beside(path: Path, kind: str) -> Path:
 
 
 @contextmanager
-def unfinished(path: Path, patience_seconds: float = math.inf) -> Iterator[Path]:
+def unfinished(path: Path) -> Iterator[Path]:
     """Yield a hidden name next to `path` that no one else uses during the block; what has it then is removed.
 
-    Raises LockHeld when another process writes `path` for `patience_seconds`.
+    Another process that writes `path` is waited for.
     """
-    with locked(beside(path, "writing"), patience_seconds=patience_seconds, what=str(path)):
+    with locked(beside(path, "writing"), what=str(path)):
         temporary = beside(path, "unfinished")
         remove(temporary)  # left by a process that was killed
         try:
