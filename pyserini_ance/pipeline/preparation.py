@@ -75,8 +75,7 @@ def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
     data_checks.check_before_reading(recipe)
     training = recipe.train_split
     check = partial(data_checks.check_template, recipe.encoder, "document")
-    trained_on, keep_unjudged = data_checks.only_trained_on(recipe), recipe.finds_positives
-    data = recipe_data(recipe).read(path, check, trained_on, keep_unjudged)
+    data = recipe_data(recipe).read(path, check, data_checks.only_trained_on(recipe), recipe.finds_positives)
     collection = merge_splits(data, training.name, training.splits)
     data_checks.check_collection(recipe, collection)
     return collection
