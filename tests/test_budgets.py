@@ -22,32 +22,32 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "commands": 1_381,
+    "commands": 1_382,
     "data": 4_913,
     "distributed": 389,
-    "encoders": 3_337,
-    "evaluation": 567,
-    "negatives": 2_769,
-    "pipeline": 4_232,
-    "pyserini_bridge": 1_394,
-    "recipe": 2_238,
+    "encoders": 3_375,
+    "evaluation": 570,
+    "negatives": 2_779,
+    "pipeline": 4_245,
+    "pyserini_bridge": 1_411,
+    "recipe": 2_245,
     "refresher": 371,
     "reports": 1_918,
     "runs": 1_107,
     "storage": 857,
-    "trainer": 2_997,
-    "vectors": 1_325,
+    "trainer": 3_063,
+    "vectors": 1_368,
     "top": 477,
 }
 WHOLE = {
-    "files": 229,
+    "files": 231,
     "classes": 239,
     "short private functions used once": 23,
-    "lines of imports": 2_622,
-    "lines of the reading path": 1_482,
+    "lines of imports": 2_639,
+    "lines of the reading path": 1_483,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 32_639,
+    "lines of tests": 32_809,
 }
 
 

@@ -94,7 +94,7 @@ def test_installed_wheel_runs_the_demo(wheel, tmp_path):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    small = ["cache=cache", "threads=1", "data.max_documents=400", "bm25=null"]
+    small = ["cache=cache", "threads=1", "data.packages=[networkx]", "data.max_documents=400", "bm25=null"]
     printed = train("--print", *small)
     assert printed.startswith("name: demo-small/rand-batch\n")
     assert "max_documents: 400\n" in printed

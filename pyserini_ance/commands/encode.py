@@ -36,7 +36,8 @@ def main(
     format: Annotated[Literal["faiss", "parquet", "jsonl"], parsing.option("FORMAT", "see below")] = "faiss",
     index_factory: Annotated[str | None, parsing.option("FACTORY", "such as HNSW32 (default: flat)")] = None,
     number_type: Annotated[
-        Literal["fp32", "fp16"] | None, parsing.option("TYPE", "of parquet: fp32 (default) or fp16")
+        Literal["fp32", "fp16", "int8", "ubinary"] | None,
+        parsing.option("TYPE", "of parquet: fp32 (default), fp16, int8 or ubinary"),
     ] = None,
     shard: Annotated[str | None, parsing.option("I/N", "encode part I of N of the corpus alone")] = None,
     precision: parsing.PrecisionOption = "fp32",

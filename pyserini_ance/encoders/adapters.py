@@ -14,6 +14,7 @@ from torch import nn
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.config import SIDE_FILE, TOWERS
+from pyserini_ance.encoders.layer_reduction import find_layers
 from pyserini_ance.encoders.towers import TwoTower
 from pyserini_ance.recipe.components import SettingError, did_you_mean
 from pyserini_ance.recipe.lora import Lora
@@ -65,7 +66,8 @@ def adapters_of(folder: str | Path) -> Adapters | None:
 
 
 def check_lora(towers: TwoTower, lora: Lora, key: str) -> None:
-    """Raise SettingError for towers without a Transformer, and for a name that none of its layers has.
+    """Raise SettingError for towers without a Transformer, and for a name that none of its layers has;
+    ValueError for a model whose layers cannot be found to share them out.
 
     key: the recipe's key of `lora`.
     """
@@ -79,6 +81,8 @@ def check_lora(towers: TwoTower, lora: Lora, key: str) -> None:
                 f"{key}.target: the encoder has no layers named {target!r}{did_you_mean(target, names)}; "
                 f"there are: {', '.join(sorted(names))}"
             )
+    if lora.shard_base:
+        find_layers(model, f"{key}.shard_base", "the encoder")
 
 
 def add_adapters(towers: TwoTower, made: Adapters, seed: int, source: Path | None = None) -> None:

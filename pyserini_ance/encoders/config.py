@@ -19,9 +19,10 @@ START_KEYS = ("model", "document_model", "base")
 MAY_DIFFER = (*START_KEYS, "tied", "dropout")
 # Settings that say what is made of a saved encoder that a recipe starts from. A checkpoint that training
 # continues from was made with them.
-START_SETTINGS = ("layers",)
+START_SETTINGS = ("layers", "truncate_dim")
 # Settings of the modules after the Transformer; None are those of the model.
 MODULES = ("pooling", "projection", "layer_norm", "normalize")
+MAY_BE_NULL = (*MODULES, "truncate_dim")
 
 # On or off, or on for one side: DANCE's released code treats queries and documents differently.
 Switch = Annotated[StrictBool | Side, expected("true or false, or `query` or `document` for one side")]
@@ -80,6 +81,9 @@ class EncoderConfig(Settings):
     normalize: Switch | None = None
     """Whether vectors are scaled to length 1; `query` and `document`: those of this side alone. null: as the
     model."""
+    truncate_dim: PositiveInt | None = None
+    """How many numbers of a vector are kept, the first ones, with length 1 again if it was normalized; null:
+    as the model's files say, or all."""
     tokenization: Tokenization = Tokenization()
     """How records become texts, and texts become token ids."""
 
@@ -112,7 +116,7 @@ class EncoderConfig(Settings):
         if values.keys() >= cls.model_fields.keys():
             return values
         # What is made of an encoder in training is not taken from it.
-        own = {*MAY_DIFFER, *START_SETTINGS} - {"tied"}
+        own = {*MAY_DIFFER, *START_SETTINGS} - {"tied", "truncate_dim"}
         side_file = read_json_object(Path(source) / SIDE_FILE) or {}
         saved = {key: side_file[key] for key in (side_file.keys() & cls.model_fields.keys()) - own}
         tokenization = values.get("tokenization")

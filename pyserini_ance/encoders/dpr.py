@@ -157,7 +157,8 @@ def _read(weights: Path) -> tuple[Weights, dict[str, str]]:
 
 def _can_convert(folder: Path) -> bool:
     config = config_of(folder)
-    if config.tied or config.pooling != "cls" or config.projection or config.layer_norm or config.normalize:
+    others = config.projection or config.layer_norm or config.normalize or config.truncate_dim
+    if config.tied or config.pooling != "cls" or others:
         return False
     if any(config.tokenization.side(side).template not in of_side for side, of_side in TEMPLATES.items()):
         return False

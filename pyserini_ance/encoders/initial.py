@@ -60,7 +60,8 @@ def initial_encoder(config: EncoderConfig, seed: int, device: str = "cpu") -> En
         # One seed for both towers: with equal weights, the drawn layers are equal, too.
         layers |= _layers(config, source, sides, tokenizers[0], torch.Generator().manual_seed(seed))
     made = config.model_copy(update=described(layers))
-    return Encoder(made, towers_of(layers), TextTokenizer(tokenizers[0], config.tokenization), device)
+    towers = towers_of(layers, config.truncate_dim)
+    return Encoder(made, towers, TextTokenizer(tokenizers[0], config.tokenization), device)
 
 
 def initial_tokenizer(config: EncoderConfig) -> TextTokenizer:

@@ -23,7 +23,7 @@ def reduce_layers[Model: "PreTrainedModel"](model: Model, layers: tuple[int, ...
     Raises ValueError for a number that the model has no layer of, for a model whose layers cannot be found,
     and for layers that do not fit into the places that they would take.
     """
-    name, count = _find_layers(model, source)
+    name, count = find_layers(model, "encoder.layers", source)
     if layers[-1] >= count:
         raise ValueError(
             f"encoder.layers is {list(layers)}, but {source} has {count} layers, 0 to {count - 1}; "
@@ -53,15 +53,18 @@ def reduce_layers[Model: "PreTrainedModel"](model: Model, layers: tuple[int, ...
     return reduced.train(model.training)
 
 
-def _find_layers(model: "PreTrainedModel", source: str) -> tuple[str, int]:
-    """The name and the length of the model's list of layers: `encoder.layer` of BERT and RoBERTa."""
+def find_layers(model: "PreTrainedModel", key: str, source: str) -> tuple[str, int]:
+    """The name and the length of the model's list of layers: `encoder.layer` of BERT and RoBERTa.
+
+    Raises ValueError, with the recipe's `key` that needs it, if there is not one.
+    """
     count = getattr(model.config, "num_hidden_layers", None)
     lists = ((name, each) for name, each in model.named_modules() if isinstance(each, nn.ModuleList))
     found = [name for name, each in lists if len(each) == count]
     if count is None or len(found) != 1:
         raise ValueError(
-            f"encoder.layers needs a model with one list of its layers, such as BERT's encoder.layer, but "
-            f"{source} ({type(model).__name__}) has {', '.join(found) or 'none'} of {count} layers; remove "
-            "encoder.layers, or choose another model"
+            f"{key} needs a model with one list of its layers, such as BERT's encoder.layer, but {source} "
+            f"({type(model).__name__}) has {', '.join(found) or 'none'} of {count} layers; remove {key}, or "
+            "choose another model"
         )
     return found[0], count

@@ -24,8 +24,8 @@ from pyserini_ance.encoders.adapters import (
     save_adapters,
 )
 from pyserini_ance.encoders.config import (
+    MAY_BE_NULL,
     MAY_DIFFER,
-    MODULES,
     SIDE_FILE,
     SIDE_FORMAT,
     START_KEYS,
@@ -105,7 +105,7 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
                 alone = {"tied": True, "model": config.model_of(side), "document_model": None, "tower": side}
                 modules = described(dict.fromkeys(SIDES, layers[side]))
                 _write_side_file(encoder, path / name, {**about, **modules, **alone})
-            write_router(path, TOWERS, config.tokenization.prompts())
+            write_router(path, TOWERS, layers, config)
         _write_side_file(encoder, path, about)
 
 
@@ -145,6 +145,20 @@ def encoder_to_train(
     return encoder
 
 
+def save_as_peft(source: Path, folder: Path, base: str) -> None:
+    """Write the adapters in `source` in peft's form: `SentenceTransformer(folder)` adds them to the model
+    that `base` names. They must be those of one tower for both sides."""
+    made = adapters_of(source)
+    assert made is not None
+    encoder = load_encoder(made.base)
+    add_adapters(encoder.towers, made, seed=0, source=source)
+    model = encoder.towers.queries.transformer
+    model._hf_peft_config_loaded = True  # transformers then saves the adapters alone
+    model.peft_config["default"].base_model_name_or_path = base
+    layers: Layers = {side: list(encoder.towers.tower(side).layers) for side in SIDES}
+    save_modules(layers, folder, encoder.tokenizer.tokenizer, encoder.config)
+
+
 @lru_cache(maxsize=1)
 def _base(folder: Path, hashes: tuple[str, str]) -> Encoder:
     """The encoder whose weights stay. Each refresh has other adapters of it."""
@@ -160,7 +174,8 @@ def continue_encoder(config: EncoderConfig, folder: str | Path, changes: Collect
     """
     saved = check_settings(config, Path(folder), changes)
     new = {key: value for key, value in config.modules.items() if key in changes}
-    encoder = _load(config.model_copy(update={"tied": saved.tied}), Path(folder), "cpu", new)
+    own = {"tied": saved.tied, "truncate_dim": saved.truncate_dim}
+    encoder = _load(config.model_copy(update=own), Path(folder), "cpu", new)
     if not config.tied:
         encoder.untie()
     return encoder
@@ -189,7 +204,8 @@ def _load(config: EncoderConfig, folder: Path, device: str, new: Mapping[str, An
                 layers |= complete(saved_layers(tower, sides), new, torch.Generator(), str(tower))
             tokenizer = load_tokenizer(tower_source(str(folders[0]), "query"))
     made = config.model_copy(update=described(layers))
-    return Encoder(made, towers_of(layers), TextTokenizer(tokenizer, config.tokenization), device)
+    towers = towers_of(layers, config.truncate_dim)
+    return Encoder(made, towers, TextTokenizer(tokenizer, config.tokenization), device)
 
 
 def load_tower(folder: str | Path, side: Side, device: str = "cpu") -> Encoder:
@@ -227,11 +243,11 @@ def saved_layers(folder: Path, sides: Sequence[Side]) -> Layers:
     return {side: [first, Pooling(first.get_embedding_dimension(), "cls")] for side in sides}
 
 
-def towers_of(layers: Layers) -> TwoTower:
+def towers_of(layers: Layers, truncate_dim: int | None = None) -> TwoTower:
     """The towers of the sides' modules; they are one tower if they are of the same modules."""
     queries, documents = layers["query"], layers["document"]
     is_one = len(queries) == len(documents) and all(map(operator.is_, queries, documents))
-    return TwoTower(Tower(queries), None if is_one else Tower(documents))
+    return TwoTower(Tower(queries, truncate_dim), None if is_one else Tower(documents, truncate_dim))
 
 
 def _write_side_file(encoder: Encoder, folder: Path, about: dict[str, Any]) -> None:
@@ -260,8 +276,8 @@ def check_settings(config: EncoderConfig, source: Path, changes: Collection[str]
     """The settings of a saved encoder. Raises ValueError if those of `config` are others: that would be a
     silent mistake.
 
-    Settings of modules that are null are those of the encoder. Lengths may differ: ANCE warms up at 128
-    tokens and trains at 512 (microsoft/ANCE, commands/).
+    Settings of modules, and `truncate_dim`, that are null are those of the encoder. Lengths may differ: ANCE
+    warms up at 128 tokens and trains at 512 (microsoft/ANCE, commands/).
     """
     saved = config_of(source)
     if config.tied and not saved.tied:
@@ -269,7 +285,7 @@ def check_settings(config: EncoderConfig, source: Path, changes: Collection[str]
         raise ValueError(f"{source} has two towers; {cure}")
     for key in [name for name in type(config).model_fields if name not in (*MAY_DIFFER, *changes)]:
         given: Any = getattr(config, key)
-        if given is None and key in MODULES:
+        if given is None and key in MAY_BE_NULL:
             continue
         expected: Any = getattr(saved, key, None)
         if key == "tokenization":

@@ -229,12 +229,7 @@ def save_modules(
         first_module.processor = tokenizer
         first_module.query_length, first_module.document_length = (lengths.get(side) for side in SIDES)
     device = str(next(first_module.parameters()).device)
-    model = SentenceTransformer(
-        modules=[*shared, *routes],
-        device=device,
-        prompts=config.tokenization.prompts(),
-        similarity_fn_name="dot",
-    )
+    model = SentenceTransformer(modules=[*shared, *routes], device=device, **_model_settings(layers, config))
     model.save(str(folder), create_model_card=False)
     if is_static:
         return
@@ -244,7 +239,16 @@ def save_modules(
     write_json(file, {**read_json(file), **ours})
 
 
-def write_router(folder: Path, towers: Mapping[Side, str], prompts: Mapping[str, str]) -> None:
+def _model_settings(layers: Layers, config: EncoderConfig) -> dict[str, Any]:
+    """Settings of a whole model. sentence-transformers cuts vectors after all modules: of normalized ones it
+    compares the rests by cosine, as if they were normalized again."""
+    is_normalized = any(names_of(own).endswith("Normalize") for own in layers.values())
+    similarity = {"similarity_fn_name": "cosine" if config.truncate_dim and is_normalized else "dot"}
+    cut = {"truncate_dim": config.truncate_dim} if config.truncate_dim else {}
+    return {"prompts": config.tokenization.prompts(), **similarity, **cut}
+
+
+def write_router(folder: Path, towers: Mapping[Side, str], layers: Layers, config: EncoderConfig) -> None:
     """Make one model of the models of the sides in folders within `folder`: a Router."""
     listed = {
         side: [(Path(name) / module.folder, module.type) for module in modules_of(str(folder / name), side)]
@@ -258,4 +262,4 @@ def write_router(folder: Path, towers: Mapping[Side, str], prompts: Mapping[str,
     write_json(folder / "router_config.json", router)
     modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Router"}]
     write_json(folder / MODULES_FILE, modules)
-    write_json(folder / MODEL_FILE, {"prompts": dict(prompts), "similarity_fn_name": "dot"})
+    write_json(folder / MODEL_FILE, _model_settings(layers, config))

@@ -95,12 +95,13 @@ def text_settings(
 ) -> dict[str, Any]:
     """The settings of `encoder:` that say how a sentence-transformers model reads texts; empty for others.
 
-    They are `tied: false` for a Router of two towers, and of `tokenization` the lengths, templates of a
-    prompt and the text, and `lowercase`. download: as for `model_file`. documents: the model of the document
-    tower, if it is another one. given: keys that the recipe sets, such as `tokenization.query.template`.
+    They are `tied: false` for a Router of two towers, `truncate_dim`, and of `tokenization` the lengths,
+    templates of a prompt and the text, and `lowercase`. download: as for `model_file`. documents: the model
+    of the document tower, if it is another one. given: keys that the recipe sets, such as
+    `tokenization.query.template`.
 
-    Raises ValueError for prompts that cannot be templates, for shortened vectors, and for sides that differ
-    in `lowercase`, which both share.
+    Raises ValueError for prompts that cannot be templates, and for sides that differ in `lowercase`, which
+    both share.
     """
     models: dict[Side, str] = {"query": source, "document": documents or source}
     modules = {side: modules_of(models[side], side, download) for side in SIDES}
@@ -119,16 +120,14 @@ def text_settings(
     if lowercase == {True}:
         tokenization["lowercase"] = True
     tied = documents is not None or modules["query"][0] == modules["document"][0]
-    return {"tokenization": tokenization} if tied else {"tied": False, "tokenization": tokenization}
+    cut = {key: size for key, size in _Files(source, download).read(MODEL).items() if key == "truncate_dim"}
+    return {**cut, "tokenization": tokenization, **({} if tied else {"tied": False})}
 
 
 def _side_settings(
     files: _Files, side: Side, modules: list[Module], given: Collection[str]
 ) -> dict[str, Any]:
     config = files.read(MODEL)
-    if size := config.get("truncate_dim"):
-        cure = f"remove truncate_dim from {MODEL} of a copy, for whole vectors"
-        raise files.refuse(f"that keeps {size} numbers of a vector (truncate_dim)", cure)
     transformer = modules[0].folder
     names = [PurePosixPath(transformer, name).as_posix() for name in TRANSFORMER]
     text: dict[str, Any] = next(filter(None, map(files.read, names)), {})

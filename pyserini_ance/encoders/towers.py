@@ -23,11 +23,17 @@ class Tower(nn.Module):
     What follows the Transformer computes in fp32, whatever its own precision.
     """
 
-    def __init__(self, layers: Sequence[nn.Module]):
+    def __init__(self, layers: Sequence[nn.Module], truncate_dim: int | None = None):
         super().__init__()
         self.layers = nn.ModuleList(layers)
+        self.normalizes = type(self.layers[-1]).__name__ == "Normalize"
         sizes = [size() for each in layers if (size := getattr(each, "get_embedding_dimension", None))]
-        self.dimension: int = sizes[-1]
+        self.dimension: int = truncate_dim or sizes[-1]
+        if self.dimension > sizes[-1]:
+            cure = f"set encoder.truncate_dim={sizes[-1]}, or less"
+            raise ValueError(
+                f"encoder.truncate_dim is {truncate_dim}, vectors have {sizes[-1]} numbers; {cure}"
+            )
         self.longest_input = NO_LIMIT if self.transformer is None else longest_input(self.transformer)
 
     @property
@@ -48,13 +54,13 @@ class Tower(nn.Module):
             features["attention_mask"] = whole
         for module in others:
             features = module(features)
-        vectors: Tensor = features["sentence_embedding"]
-        return vectors.float()
+        vectors: Tensor = features["sentence_embedding"].float()
+        return vectors if vectors.shape[1] == self.dimension else self.cut(vectors, self.dimension)
 
     def cut(self, vectors: Tensor, dimension: int) -> Tensor:
         """The first numbers (B, `dimension`) of vectors (B, D), of length 1 if the tower normalizes."""
-        short, last = vectors[:, :dimension], type(self.layers[-1]).__name__
-        return functional.normalize(short, dim=1) if last == "Normalize" else short
+        short = vectors[:, :dimension]
+        return functional.normalize(short, dim=1) if self.normalizes else short
 
 
 class TwoTower(nn.Module):

@@ -11,6 +11,7 @@ from pyserini_ance.evaluation.tables import table
 
 # By the columns' pattern. A pattern has one meaning in all tables.
 LEGENDS = {
+    "bytes a document": "bytes a document: of its vectors, as the index of the row stores them",
     "train seconds": "train seconds: optimizer steps",
     "refresh seconds": "refresh seconds: checkpoints, encoding, mining, dev evaluation",
     "test seconds": "test seconds: encoding and ranking for the final evaluation",

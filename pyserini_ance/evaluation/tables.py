@@ -12,7 +12,9 @@ from pyserini_ance.storage.files import read_json
 
 BM25, BM25_RM3, UNTRAINED = UNTRAINED_ROWS = ("bm25", "bm25+rm3", "untrained")
 HYBRID = "hybrid"  # the row of BM25 fused with the run's result
+BYTES = "bytes a document"
 SECONDS = ("train seconds", "refresh seconds", "test seconds")
+COSTS = (BYTES, *SECONDS)
 
 
 def common_measures(results: Sequence[Mapping[str, Any]]) -> list[str]:

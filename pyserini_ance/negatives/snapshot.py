@@ -31,7 +31,7 @@ from pyserini_ance.recipe.models import Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors import search as exact
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some
-from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, make_index
+from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, make_index, size_bytes
 from pyserini_ance.vectors.sharded_search import search_flat, search_shards
 
 if TYPE_CHECKING:
@@ -365,11 +365,21 @@ class Snapshot:
                 search: exact.Searcher = partial(search_flat, own, vectors, self.world)
             else:
                 factory, _, settings = index.partition(";")
-                name = f"{self.vectors_folder.name}-{sha256_json([factory, seed])[:12]}"
-                folder = self.vectors_folder.with_name(name)
+                folder = self._index_folder(index, seed)
                 make_index(folder, vectors, factory, seed, self._vectors_key, self.world, self.device)
                 search = FactoryIndex(folder, self.world, settings, self.device)
         return search if self.passages is None else partial(_search_documents, search, self.passages)
+
+    def _index_folder(self, index: str, seed: int) -> Path:
+        name = f"{self.vectors_folder.name}-{sha256_json([index.partition(';')[0], seed])[:12]}"
+        return self.vectors_folder.with_name(name)
+
+    def bytes_per_document(self, index: str, seed: int) -> int:
+        """The size of what `static_index` has made for `index`, of all passages of a document, on average."""
+        size = 4 * int(np.prod(self.document_vectors.shape))
+        if index != FLAT:
+            size = size_bytes(self._index_folder(index, seed))
+        return round(size / len(self.collection.documents))
 
     def _own_vectors(self) -> np.ndarray | torch.Tensor:
         """This process's shard for a search in each step: on the device, or on disk if it does not fit."""

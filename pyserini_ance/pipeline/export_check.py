@@ -51,8 +51,10 @@ def largest_difference(trained: Path, exported: Path, records: Records) -> Diffe
     ours = load_encoder(trained)
     settings, prompts = ours.config.tokenization, ours.config.tokenization.prompts()
     texts: dict[Side, list[str]] = {}
-    expected = {}
+    expected, normalized = {}, {}
     for side in SIDES:
+        # It cuts normalized vectors last, and compares them by cosine.
+        normalized[side] = bool(ours.config.truncate_dim) and ours.towers.tower(side).normalizes
         template = settings.side(side).template.removeprefix(prompts[side])
         # Python lower-cases a final sigma otherwise than tokenizers.
         kept = [one for one in records[side] if not (settings.lowercase and "Σ" in "".join(one.values()))]
@@ -64,7 +66,7 @@ def largest_difference(trained: Path, exported: Path, records: Records) -> Diffe
         theirs = SentenceTransformer(str(exported), device="cpu")
         encode = {"query": theirs.encode_query, "document": theirs.encode_document}
         for side in [side for side in SIDES if texts[side]]:
-            given = encode[side](texts[side], show_progress_bar=False)
+            given = encode[side](texts[side], show_progress_bar=False, normalize_embeddings=normalized[side])
             lengths = np.maximum(np.linalg.norm(expected[side], axis=1), 1e-9)
             shares = np.nan_to_num(np.linalg.norm(expected[side] - given, axis=1) / lengths, nan=1.0)
             worst = int(shares.argmax())

@@ -19,7 +19,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
-from pyserini_ance.evaluation.tables import BM25, HYBRID
+from pyserini_ance.evaluation.tables import BM25, BYTES, HYBRID
 from pyserini_ance.negatives.positives import positive_ranks
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.bm25_rankings import read_candidates
@@ -29,6 +29,7 @@ from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import TRAINING_RANKS_CUTOFF, RunDir
 from pyserini_ance.storage.files import read_json_lines, read_json_object, whole_file, write_json
+from pyserini_ance.vectors.faiss_index import FLAT
 from pyserini_ance.vectors.search import search_arrays
 
 QUERIES = "queries "  # prefix of the columns of query retrieval
@@ -70,7 +71,7 @@ class FinalEvaluator:
         snapshot = self.rank(name, checkpoint)
         seconds = time.perf_counter() - start
         self.rank_by_indexes(name, snapshot)
-        return self.measure(name, seconds, **more)
+        return self.measure(name, seconds, **self.size(snapshot), **more)
 
     def rank(self, row: str, checkpoint: Checkpoint) -> Snapshot:
         """Rank the test queries with a checkpoint and write the rankings of `row`; returns the snapshot that
@@ -116,13 +117,20 @@ class FinalEvaluator:
     def rank_by_indexes(self, row: str, snapshot: Snapshot) -> None:
         """Rank and measure the same queries with each of `final_evaluation.indexes`; each index has a row of
         its own."""
-        for index in self.recipe.final_evaluation.indexes:
-            queries, start, name = self._queries(snapshot), time.perf_counter(), f"{row}+{index}"
+        indexes = self.recipe.final_evaluation.indexes
+        queries = self._queries(snapshot) if indexes else np.empty(0)
+        for index in indexes:
+            start, name = time.perf_counter(), f"{row}+{index}"
             search, own = snapshot.static_index(index, self.recipe.seed), self._own_documents
             hits = self.recipe.final_evaluation.hits
             scores, rows = search_arrays(search, queries, hits + (own is not None))
             self._write_row(name, *((scores, rows) if own is None else leave_out(own, scores, rows, hits)))
-            self.measure(name, time.perf_counter() - start)
+            self.measure(name, time.perf_counter() - start, **self.size(snapshot, index))
+
+    def size(self, snapshot: Snapshot, index: str = FLAT) -> dict[str, int]:
+        """The column of index sizes, where a table has rows by index."""
+        has_indexes = bool(self.recipe.final_evaluation.indexes)
+        return {BYTES: snapshot.bytes_per_document(index, self.recipe.seed)} if has_indexes else {}
 
     def index_rows(self, row: str) -> list[dict[str, Any]]:
         """The measures of `row` as each of `final_evaluation.indexes` ranks, which exist."""
@@ -229,8 +237,9 @@ class FinalEvaluator:
         return self.measure(HYBRID, time.perf_counter() - start)
 
     def _snapshot(self, checkpoint: Checkpoint) -> Snapshot:
-        precision = self.recipe.final_evaluation.precision
-        encoding = self.recipe.encoding.model_copy(update={"precision": precision})
+        precision, search = self.recipe.final_evaluation.precision, self.recipe.encoding.search
+        exact = {"precision": precision, "search": "auto" if isinstance(search, int) else search}
+        encoding = self.recipe.encoding.model_copy(update=exact)
         return Snapshot.of(checkpoint, self.data, encoding, self.run, self.world)
 
     @property

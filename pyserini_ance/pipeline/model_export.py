@@ -36,7 +36,7 @@ def export(
     """
     start = time.perf_counter()
     snapshot = evaluator.rank(row, checkpoint)
-    record = evaluator.measure(row, time.perf_counter() - start, **seconds)
+    record = evaluator.measure(row, time.perf_counter() - start, **evaluator.size(snapshot), **seconds)
     evaluator.rank_by_indexes(row, snapshot)
     vectors = snapshot.document_vectors
     provenance = {"weights": checkpoint.weights, "precision": snapshot.precision}

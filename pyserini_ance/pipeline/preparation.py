@@ -43,14 +43,16 @@ def check_tools(recipe: Recipe) -> None:
 
 
 def check_dimensions(recipe: Recipe, dimension: int) -> None:
-    """Raise ValueError for a term's `dimensions` above the model's, and for an index that does not fit it."""
+    """Raise ValueError for a term's `dimensions` or a search above the model's, or an index."""
+    file = recipe.file or recipe.name
+    numbers = f"the vectors of {recipe.encoder.model} have {dimension} numbers"
     for name, stage in recipe.stages.items():
         for key, term in stage.terms.items():
             if (most := max(term.dimensions or [0])) > dimension:
-                raise ValueError(
-                    f"{recipe.file or recipe.name}: stages.{name}.terms.{key}.dimensions has {most}, but the "
-                    f"vectors of {recipe.encoder.model} have {dimension} numbers; remove it"
-                )
+                key = f"stages.{name}.terms.{key}.dimensions"
+                raise ValueError(f"{file}: {key} has {most}, but {numbers}; remove it")
+    if isinstance(search := recipe.encoding.search, int) and search > dimension:
+        raise ValueError(f"{file}: encoding.search is {search}, but {numbers}; lower it")
     live = {getattr(source, "index", FLAT) for source in recipe.sources if source.live}
     for index in {*recipe.final_evaluation.indexes, *live} - {FLAT}:
         check_index(dimension, index)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.evaluation.legends import table_with_legend
-from pyserini_ance.evaluation.tables import BM25, HYBRID, SECONDS, UNTRAINED, expected_rows, last_stage, table
+from pyserini_ance.evaluation.tables import BM25, COSTS, HYBRID, UNTRAINED, expected_rows, last_stage, table
 from pyserini_ance.pipeline.data_warnings import data_warnings
 from pyserini_ance.pipeline.final_evaluator import QUERIES
 from pyserini_ance.recipe.components import did_you_mean
@@ -145,7 +145,7 @@ class Run:
         reranked = [column for column in test.columns.values() if column not in documents]
         of_queries = [(split, m) for split in test.split for m in test.query_measures_of(split)]
         columns = [*documents, *reranked, *(test.column(split, f"{QUERIES}{m}") for split, m in of_queries)]
-        columns += [name for name in SECONDS if any(row.get(name) is not None for row in rows)]
+        columns += [name for name in COSTS if any(row.get(name) is not None for row in rows)]
         try:
             figures = expected_rows(run.read_recipe(), last_stage(rows))
             expected = table(figures, list(figures[0])) if figures else ""

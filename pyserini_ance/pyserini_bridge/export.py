@@ -114,6 +114,8 @@ def _against_model(side_file: dict[str, Any], stock: str, side: Side, folder: Pa
     if not stock:
         return ["no stock class has this checkpoint's modules"]
     reasons = []
+    if size := side_file.get("truncate_dim"):
+        reasons.append(f"it gives whole vectors, this checkpoint their first {size} numbers")
     if stock == "auto" and (size := side_file.get("projection")):
         reasons.append(f"it has no linear layer, this checkpoint projects to {size} numbers")
     if stock == "ance" and (size := side_file["dimension"]) != ANCE_DIMENSION:

@@ -34,7 +34,8 @@ INDEX_SEED = 42  # chooses the vectors that a compressed index is trained with
 FLAT_NAME = b"IxFI"
 HEADER = struct.Struct("<4siqqq?iQ")
 UNUSED = 1 << 20
-NumberType = Literal["fp32", "fp16"]
+NumberType = Literal["fp32", "fp16", "int8", "ubinary"]
+NUMBERS = {"fp32": pa.float32(), "fp16": pa.float16(), "int8": pa.int8(), "ubinary": pa.uint8()}
 Rows = np.ndarray | ShardedVectors  # (N, D) float32
 
 
@@ -79,13 +80,23 @@ def write_parquet(
     """Write Parquet files `part-00000.parquet`, ... with the columns `docid` and `vector`, a list of numbers.
 
     vectors: (N, D) float32, of which one block is in memory at a time. `about` is JSON in the files' metadata
-    under the key `encoder`: Anserini reads every file of a folder. It does not read fp16. The folder appears
-    when it is complete. Raises ValueError if ids and vectors do not match.
+    under the key `encoder`: Anserini reads every file of a folder, of fp32 alone. The folder appears when it
+    is complete. Raises ValueError if ids and vectors do not match.
+
+    int8 and ubinary are those of sentence-transformers' `quantize_embeddings`, a byte for each number, or for
+    8 signs. The metadata have under the key `ranges` the lowest and highest value (2, D) that int8 stand for.
     """
     _check_count(len(ids), len(vectors))
-    numbers = pa.float32() if number_type == "fp32" else pa.float16()
-    kind = pa.list_(numbers, vectors.shape[1])
-    schema = pa.schema({"docid": pa.string(), "vector": kind}, metadata={"encoder": json.dumps(about)})
+    metadata, ranges = {"encoder": json.dumps(about)}, None
+    if number_type == "int8":
+        bounds = [(block.min(0), block.max(0)) for block, _ in _blocks(vectors, ids)]
+        lowest, highest = zip(*bounds, strict=True)
+        ranges = np.stack([np.min(lowest, 0), np.max(highest, 0)])
+        metadata["ranges"] = json.dumps(ranges.tolist())
+    size = vectors.shape[1] if number_type != "ubinary" else -(-vectors.shape[1] // 8)
+    kind = pa.list_(NUMBERS[number_type], size)
+    schema = pa.schema({"docid": pa.string(), "vector": kind}, metadata=metadata)
+    given = np.float16 if number_type == "fp16" else np.float32
     # Vectors hardly compress. Without a dictionary and statistics they are written as they are.
     plain: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": ["docid"]}
     with whole_folder(Path(folder)) as temporary:
@@ -93,7 +104,11 @@ def write_parquet(
             # As bytes, pyarrow opens paths that are not UTF-8 too.
             path, end = os.fsencode(temporary / f"part-{number:05}.parquet"), first + rows_per_file
             with pa.OSFile(path, "wb") as sink, pq.ParquetWriter(sink, schema, **plain) as file:
-                for block, names in _blocks(vectors, ids, numbers.to_pandas_dtype(), first, end):
+                for block, names in _blocks(vectors, ids, given, first, end):
+                    if number_type == "int8" or number_type == "ubinary":
+                        from sentence_transformers.util import quantize_embeddings
+
+                        block = quantize_embeddings(block, precision=number_type, ranges=ranges)
                     flat = pa.array(block.reshape(-1))
                     columns = [
                         pa.array(names, pa.string()),

@@ -20,3 +20,5 @@ class Lora(Settings):
         Literal["all-linear"] | tuple[str, ...], expected("all-linear, or a list of names such as [q_proj]")
     ] = "all-linear"
     """The names of the linear layers, such as `[q_proj, v_proj]`; `all-linear`: all but a pooler's."""
+    shard_base: bool = False
+    """Whether each process of a torchrun holds a part of the other weights, instead of all (FSDP2)."""

@@ -50,10 +50,15 @@ class Encoding(Settings):
     step with more accumulates gradients over chunks of its queries (null: 32,768). With them it keeps those
     of all texts, unless `chunk_queries` bounds them.
     """
-    search: Literal["auto", "torch", "faiss"] = "auto"
+    search: Annotated[
+        Literal["auto", "torch", "faiss"] | PositiveInt,
+        expected("auto, torch, faiss or a number of dimensions"),
+    ] = "auto"
     """The library that searches exactly; `auto` is faiss on a CPU and torch on a GPU. Where the GPU holds the
     vectors, and on a CPU that multiplies in bf16, `auto` searches many vectors for many queries with products
-    in bf16, proves each query's ranking, and repeats in fp32 those without a proof."""
+    in bf16, proves each query's ranking, and repeats in fp32 those without a proof. A number, such as 64:
+    candidates are found by the first 64 numbers of vectors, four times as many as are needed, and ranked by
+    all; the final evaluation is exact."""
 
 
 class RefresherProcess(Settings):

@@ -27,49 +27,27 @@ from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.batch import Batch
 from pyserini_ance.trainer.dropout import recomputes, reproducible_dropout
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
+from pyserini_ance.trainer.rank_partition import RankPartition
 
 # Tokens whose activations a process keeps at once, unless a recipe says otherwise: 13 GiB of RoBERTa-base in
 # bf16. They are several batches of documents: the small batch of queries that each chunk adds costs little.
 TOKENS_PER_CHUNK = 32_768
-
-
-class RankPartition:
-    """A partition of N texts over the ranks: dealt longest first, so that all ranks have about equally many
-    tokens.
-
-    Every rank knows the whole partition. `own` (n,) are the positions of this rank's texts, ascending; n may
-    be 0.
-    """
-
-    def __init__(self, lengths: np.ndarray, world: World):
-        longest_first = np.argsort(-lengths, kind="stable")
-        self._world = world
-        self._positions_by_rank = [np.sort(longest_first[rank :: world.size]) for rank in range(world.size)]
-        self.own = self._positions_by_rank[world.rank]
-
-    def gather(self, own: torch.Tensor) -> torch.Tensor:
-        """Return the rows of all texts (N, D), without a graph, from the rows (n, D) of each rank."""
-        if self._world.size == 1:
-            return own.detach()
-        back = np.argsort(np.concatenate(self._positions_by_rank))
-        lengths = list(map(len, self._positions_by_rank))
-        gathered = self._world.gather(own, lengths, for_device=True)
-        return torch.cat(gathered)[to_device(own.device, back)[0]]
-
-    def select(self, whole: torch.Tensor) -> torch.Tensor:
-        """Return this rank's rows (n, D) of `whole` (N, D)."""
-        return whole if self._world.size == 1 else whole[to_device(whole.device, self.own)[0]]
+NONE, FIRST = np.empty(0, np.int64), np.zeros(1, np.int64)  # positions, rows
 
 
 @dataclass(frozen=True)
 class TextBatch:
-    """Texts of one side to encode: rows (U,) of a token store, at most `texts_per_chunk` at a time."""
+    """Texts of one side to encode: rows (U,) of a token store, at most `texts_per_chunk` at a time.
+
+    fillers: how many more chunks there are, of one text whose vector is not used.
+    """
 
     side: Side
     tokens: TokenStore
     rows: np.ndarray
     length_tokens: int
     texts_per_chunk: int | None = None
+    fillers: int = 0
 
     @property
     def lengths(self) -> np.ndarray:
@@ -78,7 +56,10 @@ class TextBatch:
 
 @dataclass(frozen=True)
 class ChunkedEncoder:
-    """Runs texts through the towers in chunks. `key` (seed, stage, step, ...) is the key of their dropout."""
+    """Runs texts through the towers in chunks. `key` (seed, stage, step, ...) is the key of their dropout.
+
+    is_sharded: all processes gather the weights of a layer together, so they run equally many chunks.
+    """
 
     towers: TwoTower
     autocast: Callable[[], AbstractContextManager]
@@ -86,27 +67,36 @@ class ChunkedEncoder:
     device: torch.device
     key: tuple[int, ...]
     world: World
+    is_sharded: bool = False
 
     def forward(self, texts: TextBatch) -> torch.Tensor:
         """Return vectors (U, D) float32 in the order of `texts.rows`, with a graph if gradients are enabled;
         U may be 0."""
-        chunks = self._chunks(texts)
-        if not chunks:
+        encoded = list(self._encoded(texts))
+        if not encoded:
             return torch.empty(0, self.towers.queries.dimension, device=self.device)
-        vectors = torch.cat([self._run(texts, number, chunk) for number, chunk in enumerate(chunks)])
-        return vectors[to_device(self.device, np.argsort(np.concatenate(chunks)))[0]]
+        chunks, vectors = zip(*encoded, strict=True)
+        return torch.cat(vectors)[to_device(self.device, np.argsort(np.concatenate(chunks)))[0]]
 
     def forward_backward(self, texts: TextBatch, gradients: torch.Tensor) -> None:
         """Encode again, chunk by chunk with the same dropout, and pass `gradients` (U, D) back through each
         chunk."""
-        for number, chunk in enumerate(self._chunks(texts)):
-            self._run(texts, number, chunk).backward(gradients[to_device(self.device, chunk)[0]])
+        for chunk, vectors in self._encoded(texts):
+            vectors.backward(gradients[to_device(self.device, chunk)[0]])
 
-    def _chunks(self, texts: TextBatch) -> list[np.ndarray]:
+    def _encoded(self, texts: TextBatch) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
+        """Each chunk's positions and vectors; those of a filler are empty."""
+        number = 0
+        for number, chunk in enumerate(self.chunks(texts), start=1):
+            yield chunk, self._run(texts, number - 1, texts.rows[chunk])
+        for filler in range(number, number + texts.fillers):
+            yield NONE, self._run(texts, filler, FIRST)[:0]
+
+    def chunks(self, texts: TextBatch) -> list[np.ndarray]:
         return training_batches(texts.lengths, self.tokens_per_batch, self.device, texts.texts_per_chunk)
 
-    def _run(self, texts: TextBatch, number: int, chunk: np.ndarray) -> torch.Tensor:
-        ids, mask = padded_batch(texts.tokens, texts.rows[chunk], texts.length_tokens, self.device)
+    def _run(self, texts: TextBatch, number: int, rows: np.ndarray) -> torch.Tensor:
+        ids, mask = padded_batch(texts.tokens, rows, texts.length_tokens, self.device)
         key = (*self.key, number, texts.side)
         again = recomputes(self.towers)
         dropout = reproducible_dropout(*key, rank=self.world.rank, device=self.device, is_recomputed=again)
@@ -124,10 +114,14 @@ class PlainPass:
     def __init__(self, encoder: ChunkedEncoder, texts: Sequence[TextBatch]):
         self.encoder = encoder
         self.partitions = [RankPartition(batch.lengths, encoder.world) for batch in texts]
-        self.own = [
-            replace(batch, rows=batch.rows[partition.own])
-            for batch, partition in zip(texts, self.partitions, strict=True)
-        ]
+        self.own = []
+        for batch, partition in zip(texts, self.partitions, strict=True):
+            parts = [replace(batch, rows=batch.rows[own]) for own in partition.positions_by_rank]
+            own = parts[encoder.world.rank]
+            if encoder.is_sharded:
+                counts = [len(encoder.chunks(part)) for part in parts]
+                own = replace(own, fillers=max(counts) - counts[encoder.world.rank])
+            self.own.append(own)
         self.own_vectors = self._forward()
         self.vectors: dict[Side, torch.Tensor] = {
             batch.side: partition.gather(vectors).requires_grad_()
@@ -166,7 +160,7 @@ class GradCache(PlainPass):
 
     def backward(self, loss: torch.Tensor) -> None:
         for texts, gradients in zip(self.own, self._own_gradients(loss), strict=True):
-            if len(texts.rows) and gradients is not None and self.encoder.towers.trains(texts.side):
+            if gradients is not None and self.encoder.towers.trains(texts.side):
                 self.encoder.forward_backward(texts, gradients)
 
     def _forward(self) -> list[torch.Tensor]:
@@ -227,7 +221,8 @@ class BatchEncoder:
         for number, chunk in enumerate(self._chunks(batch)):
             key, share = (*self.key, step, number), len(chunk.queries) / len(batch.queries)
             towers, device = self.encoder.towers, self.encoder.device
-            encoder = ChunkedEncoder(towers, self.autocast, self.tokens_per_batch, device, key, self.world)
+            settings = self.autocast, self.tokens_per_batch, device, key, self.world, self.is_sharded
+            encoder = ChunkedEncoder(towers, *settings)
             encoding = make_pass(encoder, self._texts(chunk))
             vectors = dict(encoding.vectors)
             if self.documents is not None:
@@ -236,6 +231,10 @@ class BatchEncoder:
                 )
             passages = self.data.training_rows_of(chunk.unique("document"))[1]
             yield EncodedChunk(chunk, vectors, passages, share, encoding)
+
+    @property
+    def is_sharded(self) -> bool:
+        return self.stage.lora is not None and self.stage.lora.shard_base and self.world.size > 1
 
     @property
     def _is_coupled(self) -> bool:

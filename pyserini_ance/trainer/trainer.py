@@ -38,6 +38,7 @@ from pyserini_ance.trainer.objective import Counts, term_losses, weighted_sum
 from pyserini_ance.trainer.optim import build_optimizer, learning_rate
 from pyserini_ance.trainer.products import Refreshes
 from pyserini_ance.trainer.resume import replay_logs, resume_stage
+from pyserini_ance.trainer.sharding import shard_frozen
 from pyserini_ance.trainer.step import BatchEncoder
 from pyserini_ance.trainer.step_report import StepReport
 
@@ -104,6 +105,7 @@ class StageTrainer:
         self.checkpoints = StageCheckpoints(recipe, name, run, world, self.log, self.refreshes, *saved)
         in_fp32 = precision == "fp32"
         keep_frozen_in(DTYPES[precision], self.encoder)
+        shard_frozen(self.encoder, world)
         autocast = nullcontext if in_fp32 else partial(torch.autocast, device.type, DTYPES[precision])
         budget = recipe.encoding.tokens_per_batch
         key = recipe.seed, self.number

@@ -88,17 +88,7 @@ class DeviceScan:
 
         No document outside of the candidates has a score in bf16 above their lowest.
         """
-        size = max(1, RESCORED_BYTES // (4 * rows.shape[1] * self.documents.shape[1]))
-        # Not a product of matrices: a score must not depend on the document's place, so that equal ones tie.
-        scores = torch.cat(
-            [
-                (self.documents[some.long()] * asked[:, None]).sum(-1)
-                for asked, some in zip(queries.split(size), rows.split(size), strict=True)
-            ]
-        )
-        rescored = DeviceTopK(len(queries), self.k, self.documents.device)
-        rescored.update_rows(scores, rows)
-        best_scores, best_rows = rescored.result()
+        best_scores, best_rows = best_of_candidates(queries, self.documents, rows, self.k)
         if rows.shape[1] == len(self.documents):
             return best_scores, best_rows, torch.ones_like(best_scores[:, 0], dtype=torch.bool)
         highest = bf16_scores[:, -1].double() + queries.double() @ self.mean.double()
@@ -209,6 +199,21 @@ def largest_errors(queries: Tensor, whole: Tensor, rounded_length: Tensor, error
     errors += dimension * BF16_SUM_ERROR * rounded.norm(dim=1) * rounded_length
     # The score of the k-th best, and that of the other document in an fp32 search, and centring itself.
     return errors + (3 * dimension + 4) * FP32_SUM_ERROR * exact.norm(dim=1) * whole
+
+
+def best_of_candidates(queries: Tensor, documents: Tensor, rows: Tensor, k: int) -> ScoresAndRows:
+    """The k best of the candidates `rows` (Q, M) of each query, in fp32, on the device of `documents`."""
+    size = max(1, RESCORED_BYTES // (4 * rows.shape[1] * documents.shape[1]))
+    # Not a product of matrices: a score must not depend on the document's place, so that equal ones tie.
+    scores = torch.cat(
+        [
+            (documents[some.long()] * asked[:, None]).sum(-1)
+            for asked, some in zip(queries.split(size), rows.split(size), strict=True)
+        ]
+    )
+    best = DeviceTopK(len(queries), k, documents.device)
+    best.update_rows(scores, rows)
+    return best.result()
 
 
 def candidates_of(k: int) -> int:

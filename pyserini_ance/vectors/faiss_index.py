@@ -1,6 +1,7 @@
 """A Faiss index of any kind over document vectors: trained once, and searched by all processes together."""
 
 import logging
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 # Exact search in the vectors themselves, without an index of this module. Other indexes are a factory string
 # and, after a semicolon, settings of its search in the syntax of Faiss's ParameterSpace: IVF64,Flat;nprobe=8.
 FLAT = "flat"
+# Our own part of a factory string: `Truncate64,L2norm,SQ8` indexes the first 64 numbers of each vector.
+TRUNCATE = "Truncate"
 TRAINING_VECTORS = 1 << 17  # a product quantiser of 8 bits uses half as many
 # Dimensions of a code's part of the vector: with fewer, Faiss itself does not use matrix products.
 MATRIX_PRODUCT_DIMENSIONS = 16
@@ -121,13 +124,33 @@ def make_index(
 def new_index(dimension: int, factory: str) -> FaissIndex:
     """Make an empty, untrained index. Raises as `make_index` does."""
     faiss = import_faiss()
+    # A random rotation (RR) to as many numbers, whose matrix is replaced.
+    kept = re.match(rf"{TRUNCATE}(\d+),", factory)
+    theirs = factory if kept is None else factory.replace(TRUNCATE, "RR", 1)
     try:
-        index = faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
+        if kept and not 0 < int(kept[1]) <= dimension:
+            raise RuntimeError(f"they have no {kept[1]} numbers")
+        index = faiss.index_factory(dimension, theirs, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
         raise _unfit(factory, f"of {dimension} dimensions", error) from error
+    if kept:
+        first = next(_components(index))
+        faiss.copy_array_to_vector(np.eye(int(kept[1]), dimension, dtype=np.float32).ravel(), first.A)
+        first.is_trained = True
     # Faiss's own name for objects that must live as long as the index.
     index.referenced_objects = [_prepare(component) for component in _components(index)]
     return index
+
+
+def size_bytes(folder: Path) -> int:
+    """The bytes of all codes in an index of `make_index`, or of its file where Faiss does not say."""
+    with utf8_path(folder) as path:
+        index = import_faiss().read_index(str(path / FILE), import_faiss().IO_FLAG_MMAP)
+    try:
+        size: int = index.ntotal * index.sa_code_size()
+    except RuntimeError:  # HNSW
+        size = (folder / FILE).stat().st_size
+    return size
 
 
 def check_index(dimension: int, index: str) -> None:
@@ -178,9 +201,12 @@ def write_index_file(
 
 
 def _components(index: FaissIndex) -> Iterator[Any]:
-    """The transforms before an index, and the index itself, cast to their own classes."""
+    """The transforms before an index, and the index itself, cast to their own classes.
+
+    Of an index that scores candidates again, those of the index that finds them.
+    """
     faiss = import_faiss()
-    index = faiss.downcast_index(index)
+    index = faiss.downcast_index(getattr(index, "base_index", index))
     while hasattr(index, "chain"):
         yield from (
             faiss.downcast_VectorTransform(index.chain.at(position)) for position in range(index.chain.size())

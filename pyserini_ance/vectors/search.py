@@ -15,7 +15,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import check_finite, to_device
 from pyserini_ance.encoders.hardware import cpu_has_fast_bf16, resolve_precision
 from pyserini_ance.storage.progress import progress_bar
-from pyserini_ance.vectors.bf16_scan import CpuScan, DeviceScan
+from pyserini_ance.vectors.bf16_scan import CpuScan, DeviceScan, best_of_candidates
 from pyserini_ance.vectors.faiss_library import import_faiss
 from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, DeviceTopK, ScoresAndRows, best_of
 
@@ -26,17 +26,18 @@ FAISS_DOCUMENTS_PER_BLOCK = 1 << 18  # which are not copied
 SCORES_IN_CACHE = 1 << 22
 NUMBERS_IN_CACHE = 1 << 20  # of document vectors, which a scan in bf16 centres and rounds there
 RESIDENT_SHARE = 0.7  # of a GPU's free memory, for the vectors of all documents
+CANDIDATES_PER_RESULT = 4  # of a search by the first numbers of vectors
 SHOWN_AFTER_SECONDS = 1  # a progress bar for each step's search would only flicker
 
-Backend = Literal["auto", "torch", "faiss"]
+Backend = Literal["auto", "torch", "faiss"] | int
 # (queries (Q, D) float32 on any device, k) -> scores float32 and rows int32, both (Q, k), best first
 Searcher = Callable[[torch.Tensor, int], ScoresAndRows]
 
 
 def resolve_backend(setting: Backend, device: str) -> Literal["torch", "faiss"]:
     """The library that searches: `auto` is faiss on a CPU, where it is 1.5 to 2.6 times as fast, if it is
-    installed, and else torch."""
-    if setting != "auto":
+    installed, and else torch. A number of dimensions is `auto`."""
+    if isinstance(setting, str) and setting != "auto":
         return setting
     on_cpu = torch.device(device).type == "cpu"
     return "faiss" if on_cpu and importlib.util.find_spec("faiss") else "torch"
@@ -121,8 +122,19 @@ def searcher(
     Each search reads an array again, block by block, without a copy (faiss) or with one of
     `documents_per_block` (torch); torch uses a tensor without one. By `auto`, many queries are searched with
     products in bf16, which a proof makes exact: in documents that a GPU holds, and on a CPU that multiplies
-    in bf16.
+    in bf16. With a number as `backend`, candidates are found by so many first numbers of vectors.
     """
+    if isinstance(backend, int):
+        dimension, whole = backend, documents if isinstance(documents, torch.Tensor) else as_tensor(documents)
+        first = whole[:, :dimension].contiguous()
+        part = searcher(first if first.device.type != "cpu" else first.numpy(), "auto", device, world)
+
+        def search_twice(queries: torch.Tensor, k: int) -> ScoresAndRows:
+            k, asked = min(k, len(whole)), queries.to(whole.device)
+            candidates = part(queries[:, :dimension], CANDIDATES_PER_RESULT * k)[1].to(whole.device)
+            return best_of_candidates(asked, whole, candidates, k)
+
+        return search_twice
     if resolve_backend(backend, device) == "faiss":
         array = np.asarray(documents, np.float32)
         fp32 = partial(_search_by_faiss, array, world)

@@ -54,18 +54,18 @@ def read_index(forked_python, tmp_path):
     return read
 
 
-def test_the_faiss_folder_names_its_encoder(encode, read_index, encoder, tmp_path):
+def test_the_faiss_folder_names_its_encoder(read_index, encoder, tmp_path):
     corpus, output = tmp_path / "corpus.jsonl", tmp_path / "out" / "index"
     corpus.write_text(CORPUS_LINES)
-    done = encode("--corpus", corpus, "--encoder", encoder, "--output", output)
-    assert done.returncode == 0, done.stderr
+    flags = ["--corpus", str(corpus), "--encoder", str(encoder), "--output", str(output)]
+    main(flags)
     assert (output / "docid").read_text().split("\n") == ["007", "b", "c", ""]
     assert json.loads((output / "encoder.json").read_text())["encoder"] == str(encoder)
     assert [path.name for path in output.parent.iterdir()] == ["index"]
     expected = load_encoder(encoder).encode([{"text": text, "title": ""} for _, text in CORPUS], "document")
     np.testing.assert_allclose(read_index(output / "index"), expected, atol=1e-6)
     with pytest.raises(FileExistsError, match="exists; remove it"):
-        main(["--corpus", str(corpus), "--encoder", str(encoder), "--output", str(output)])
+        main(flags)
 
 
 def test_processes_write_one_folder(run_processes, read_index, encoder, tmp_path):

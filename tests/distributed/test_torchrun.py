@@ -4,6 +4,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import signal
 import sys
@@ -36,6 +38,7 @@ console.run(main)
 """
 
 
+@pytest.mark.long
 def test_a_command_under_torchrun_ends_with_the_reason_on_all_processes(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from pyserini_ance.encoders.adapters import FILE, check_lora, trained_weights
 from pyserini_ance.encoders.config import SIDE_FILE
-from pyserini_ance.encoders.load_save import encoder_to_train, load_encoder, save_encoder
+from pyserini_ance.encoders.load_save import encoder_to_train, load_encoder, save_as_peft, save_encoder
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.lora import Lora
 from pyserini_ance.recipe.stage import Stage
@@ -61,8 +61,8 @@ def changed_by_training(encoder):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_merged_adapters_of_a_family_give_the_vectors_of_training(tmp_path, based, checkpoints, saved, name):
-    (folder := tmp_path / name).mkdir()
-    base = based(make_family(folder, name), pooling=FAMILIES[name][2], tokenization=LENGTHS)
+    (source := tmp_path / name).mkdir()
+    base = based(make_family(source, name), pooling=FAMILIES[name][2], tokenization=LENGTHS)
     encoder = encoder_to_train(base, HASHES, stage(Lora(r=2)), seed=5)
     np.testing.assert_array_equal(encoder.encode(TEXTS), load_encoder(base).encode(TEXTS))
     changed_by_training(encoder)
@@ -71,6 +71,11 @@ def test_merged_adapters_of_a_family_give_the_vectors_of_training(tmp_path, base
     np.testing.assert_allclose(merged.encode(TEXTS), encoder.encode(TEXTS), atol=1e-5)
     assert np.abs(merged.encode(TEXTS) - load_encoder(base).encode(TEXTS)).max() > 0.01
     assert_the_same(saved(merged), merged)
+    (peft := tmp_path / "peft").mkdir()
+    save_as_peft(folder, peft, str(source))
+    assert {"adapter_config.json", "adapter_model.safetensors"} < {path.name for path in peft.iterdir()}
+    assert not list(peft.rglob("model.safetensors"))
+    assert_the_same(peft, merged)
 
 
 def test_a_checkpoint_holds_what_is_trained_and_merges_by_the_formula(based, checkpoints, tiny_bert):

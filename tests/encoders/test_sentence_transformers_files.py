@@ -242,6 +242,37 @@ def test_whatever_its_modules_are_vectors_are_its_own_also_when_saved(
     assert_equal_vectors(continued, encoder, TEXTS)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("normalized", [True, False])
+def test_vectors_are_cut_as_the_files_say(modules, transformer, save, saved, normalized, tied):
+    """Of length 1 again if they were: sentence-transformers compares these by cosine."""
+    folder = save(transformer(), modules.Pooling(32, "mean"), *[modules.Normalize()] * normalized)
+    change(folder, MODEL, truncate_dim=8)
+    encoder = load_any_encoder(folder)
+    expected = opened(folder).encode(TEXTS, normalize_embeddings=normalized)
+    np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-5)
+    if not tied:
+        encoder.untie()
+    again = saved(encoder)
+    model, vectors = opened(again), encoder.encode(TEXTS, "document")
+    found = model.similarity(model.encode_query(TEXTS), model.encode_document(TEXTS))
+    np.testing.assert_allclose(found, expected @ vectors.T, atol=1e-5)
+    assert model.encode(TEXTS).shape == (2, 8) == (2, encoder.dimension)
+    settings = config_of(again)
+    for loaded in (load_encoder(again), continue_encoder(settings, again), initial_encoder(settings, 1)):
+        assert_equal_vectors(loaded, encoder, TEXTS)
+    null = settings.model_copy(update={"truncate_dim": None})
+    assert_equal_vectors(continue_encoder(null, again), encoder, TEXTS)
+    assert initial_encoder(null, 1).dimension == 32
+    assert EncoderConfig(model=str(again), tied=tied, truncate_dim=4).truncate_dim == 4
+
+
+def test_more_numbers_than_a_vector_has_are_refused(modules, transformer, save):
+    folder = save(transformer(), modules.Pooling(32, "mean"), truncate_dim=33)
+    with pytest.raises(ValueError, match="encoder.truncate_dim is 33, vectors have 32 numbers; set"):
+        load_any_encoder(folder)
+
+
 TEXT = "sentence_bert_config.json"
 ROUTES = {"routes": lambda m, layers: [m.Router({name: layers() for name in ("query", "doc")})]}
 
@@ -251,7 +282,6 @@ ROUTES = {"routes": lambda m, layers: [m.Router({name: layers() for name in ("qu
     [
         ("routes", MODEL, {}, "whose Router has the routes query, doc, and none for a document"),
         ("mean", MODEL, {"prompts": {"query": "{task}: "}}, "braces.*set tokenization.query.templ"),
-        ("mean", MODEL, {"truncate_dim": 8}, "that keeps 8 numbers of a vector"),
         ("mean", "1_Pooling/config.json", {"include_prompt": False}, "left out of the pooling"),
         ("mean", TEXT, {"processor_kwargs": {"add_prefix_space": True}}, "sets add_prefix_space"),
         ("mean", TEXT, {"query_expansion": {"strategy": "min", "length": 9}}, "sets query_expansion"),

@@ -49,6 +49,12 @@ def test_texts_that_the_libraries_lower_otherwise_are_left_out(tiny_bert, tmp_pa
     assert largest_difference(tmp_path, tmp_path, {**RECORDS, "query": [{"text": "ΟΔΟΣ"}]}).share < BOUND
 
 
+def test_cut_vectors_are_compared_as_they_are_used(encoder, tmp_path):
+    config = encoder.config.model_copy(update={"truncate_dim": 4})
+    save_encoder(initial_encoder(config, 1), tmp_path)
+    assert largest_difference(tmp_path, tmp_path, RECORDS).share < BOUND
+
+
 def with_values(file, change):
     file.write_text(json.dumps(change(json.loads(file.read_text()))))
 
@@ -78,6 +84,9 @@ DAMAGE = {
     "not a number": lambda f: with_nan(f / "2_Dense/model.safetensors"),
     "a module": lambda f: with_values(f / "modules.json", without("Normalize")),
     "the size": lambda f: with_values(f / "modules.json", without("Dense")),
+    "the numbers kept": lambda f: with_values(
+        f / "config_sentence_transformers.json", lambda old: {**old, "truncate_dim": 4}
+    ),
     "all": lambda f: (f / "modules.json").write_text("{"),
 }
 

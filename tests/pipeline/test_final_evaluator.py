@@ -220,6 +220,7 @@ def test_a_row_comes_again_for_each_index(run_processes, small_recipe, tmp_path)
         assert [record["row"] for record in records] == [f"{name}+Flat", f"{name}+IVF1,PQ4x4", name]
         assert all(set(recipe.final_evaluation.measures) <= set(record) for record in records)
         measures = recipe.final_evaluation.measures
+        assert [record["bytes a document"] for record in records] == [128, 2, 128]
         flat, _, own = ([record[measure] for measure in measures] for record in records)
         assert flat == own
         run = RunDir(tmp_path).run_files

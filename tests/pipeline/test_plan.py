@@ -45,6 +45,9 @@ def test_a_dimension_above_the_models_is_named(small_recipe):
     recipe = changed(small_recipe({"b": STATIC}), f"{key}={{8: 1, 4096: 0.5}}")
     with pytest.raises(ValueError, match=rf"\.yaml: {key} has 4096, .* have \d+ numbers"):
         plan(recipe)
+    recipe = changed(small_recipe({"b": STATIC}), "encoding.search=4096")
+    with pytest.raises(ValueError, match=r"\.yaml: encoding.search is 4096, but .*; lower it"):
+        plan(recipe)
 
 
 def stage_of(steps: int, refresh=None, evaluate=None, sample_documents=None, adopt=None, **more) -> Stage:

@@ -67,6 +67,7 @@ CASES = [
     # Python makes a final sigma of the last letter of ΟΔΟΣ, BERT's tokenizer does not
     ("bert", side(AUTO, lowercase=True), OURS, OURS, ["queries: stock", "documents: stock"]),
     ("bert", side(AUTO, projection=8, dimension=8), OURS, OURS, ["no linear layer"]),
+    ("bert", side(AUTO, truncate_dim=8, dimension=8), OURS, OURS, ["whole vectors, this checkpoint their"]),
     ("eclipse", side(AUTO, normalize=False), OURS, OURS, ["Pyserini acts on clip in the path"]),
     ("eclipse", side(AUTO), "auto", OURS, ["documents: Pyserini acts on clip in the path"]),
     ("dpr", side(DPR), "dpr", "dpr", []),

@@ -192,7 +192,6 @@ def test_the_printed_command_ranks_as_we_do(runs, vectors):
     assert_same_ranking(runs[0] / "run.pyserini.txt", *vectors[0])
 
 
-@pytest.mark.core
 def test_stock_search_ranks_as_we_do_with_the_registered_class_or_auto(runs, vectors):
     assert "pyserini_ance search faiss" in (runs[1] / "command").read_text()
     for number in (1, 2):

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from sentence_transformers.util import quantize_embeddings
 
 from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.pyserini_bridge.vector_files import read_index, write_index, write_jsonl, write_parquet
@@ -78,10 +79,13 @@ from pyserini_ance.pyserini_bridge.vector_files import write_index
 
 folder, vectors = Path(sys.argv[1]), np.load(sys.argv[2])
 ids, made = [str(row) for row in range(len(vectors))], []
-for factory in ("HNSW8;efSearch=77", "IVF4,Flat;nprobe=4"):
+for factory in ("HNSW8;efSearch=77", "IVF4,Flat;nprobe=4", "Truncate4,L2norm,SQ8"):
     write_index(vectors, ids, folder / factory, {}, factory)
     made.append(faiss.read_index(str(folder / factory / "index")))
-graph, lists = made
+graph, lists, cut = made
+first = vectors[:, :4] / np.linalg.norm(vectors[:, :4], axis=1, keepdims=True)
+scores, rows = cut.search(vectors[:5], 300)
+print(np.abs(scores - np.take_along_axis(first[:5] @ first.T, rows, 1)).max() < 0.02)
 print(graph.hnsw.efSearch, lists.nprobe, graph.metric_type == faiss.METRIC_INNER_PRODUCT)
 print((lists.search(vectors[:5], 10)[1] == np.argsort(-vectors[:5] @ vectors.T, kind="stable")[:, :10]).all())
 """
@@ -90,7 +94,7 @@ print((lists.search(vectors[:5], 10)[1] == np.argsort(-vectors[:5] @ vectors.T, 
 def test_a_factory_string_with_its_search_settings(child, tmp_path):
     np.save(tmp_path / "vectors.npy", drawn(300))
     said = child(FACTORIES, tmp_path, tmp_path / "vectors.npy").stdout.splitlines()
-    assert said == ["77 4 True", "True"]
+    assert said == ["True", "77 4 True", "True"]
 
 
 @pytest.mark.parametrize(("number_type", "expected"), [("fp32", np.float32), ("fp16", np.float16)])
@@ -111,6 +115,22 @@ def test_parquet_shards_hold_the_vectors(tmp_path, monkeypatch, number_type, exp
     np.testing.assert_array_equal(read, vectors.astype(expected))
     column = pyarrow.parquet.ParquetFile(files[0]).schema.column(1)
     assert column.path == "vector.list.element"  # what Anserini reads
+
+
+@pytest.mark.parametrize("precision", ["int8", "ubinary"])
+def test_quantized_parquet_is_that_of_sentence_transformers(tmp_path, monkeypatch, precision):
+    monkeypatch.setattr(vector_files, "ROWS_PER_BLOCK", 16)
+    vectors = drawn(100, dimension=12)
+    write_parquet(vectors, ids_of(100), tmp_path / "out", {}, precision, rows_per_file=40)
+    table = pyarrow.parquet.read_table(tmp_path / "out")
+    read = np.stack(table["vector"].to_numpy())
+    expected = quantize_embeddings(vectors, precision=precision)
+    assert read.dtype == expected.dtype
+    np.testing.assert_array_equal(read, expected)
+    if precision == "int8":
+        lowest, highest = np.array(json.loads(table.schema.metadata[b"ranges"]))
+        decoded = lowest + (read + 128.5) * (highest - lowest) / 255
+        np.testing.assert_allclose(decoded @ vectors[0], vectors @ vectors[0], atol=0.1)
 
 
 LINES = """

@@ -65,7 +65,7 @@ def coupled_loss(queries: torch.Tensor, documents: torch.Tensor) -> torch.Tensor
 def test_gradients_by_way_of_vectors_are_those_of_one_graph_with_dropout(tokens_per_batch, chunks, tied):
     module = towers(dropout=0.4, tied=tied)
     run = forward(module, tokens_per_batch)
-    assert len(run._chunks(SIDES[1])) == chunks
+    assert len(run.chunks(SIDES[1])) == chunks
     expected = gradients(module, lambda: coupled_loss(*map(run.forward, SIDES)).backward())
     for make_pass in (PlainPass, GradCache):
         found = gradients(module, lambda made=make_pass: backward(made, run, SIDES, coupled_loss))

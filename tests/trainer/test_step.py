@@ -9,6 +9,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
+from helpers import run_failures
 from helpers.step_gradients import compute_gradients, gradients_of, vector_alone
 
 from pyserini_ance.distributed.world import World
@@ -25,7 +26,7 @@ from pyserini_ance.trainer.executors import SyncExecutor
 from pyserini_ance.trainer.step import BatchEncoder
 from pyserini_ance.trainer.trainer import StageTrainer
 
-RATE, EPS, DECAY, BETAS, LARGEST_NORM = 0.01, 1e-3, 0.1, (0.9, 0.99), 0.5
+RATE, EPS, DECAY, BETAS, LARGEST_NORM = 0.01, 1e-3, 0.1, (0.9, 0.999), 0.5
 OPTIMIZER = {"learning_rate": RATE, "weight_decay": DECAY, "max_grad_norm": LARGEST_NORM}
 TERMS = {
     "own": {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll", "scale": 0.5}},
@@ -40,18 +41,8 @@ TERMS = {
 
 @pytest.fixture(autouse=True)
 def large_eps(monkeypatch):
-    """Where the true gradient is 0 (the bias of attention's keys), Adam would make steps of what rounding
-    leaves.
-    """
-    build_optimizer = trainer.build_optimizer
-
-    def built(*arguments):
-        optimizer = build_optimizer(*arguments)
-        for group in optimizer.param_groups:
-            group.update(eps=EPS, betas=BETAS)
-        return optimizer
-
-    monkeypatch.setattr(trainer, "build_optimizer", built)
+    monkeypatch.setattr(trainer, "build_optimizer", trainer.build_optimizer)  # restored after the test
+    run_failures.large_eps("", 0)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.storage.files import sha256_file
 from pyserini_ance.vectors import faiss_index
 from pyserini_ance.vectors.encoding import ShardedVectors
-from pyserini_ance.vectors.faiss_index import FactoryIndex, check_index, make_index, new_index
+from pyserini_ance.vectors.faiss_index import FactoryIndex, check_index, make_index, new_index, size_bytes
 from pyserini_ance.vectors.search import search_arrays
 
 ABOUT = {"weights": "w" * 64}
@@ -119,6 +119,37 @@ def test_search_settings_reach_the_index(run_processes, tmp_path):
     assert (one_cell != exact).any() and [path.name for path in tmp_path.glob("IVF*")] == ["IVF8,Flat"]
 
 
+def test_a_truncated_index_ranks_by_the_first_numbers(run_processes, tmp_path):
+    queries, documents = drawn()
+    lengths = np.linalg.norm(documents[:, :3], axis=1)
+    expected = {
+        "Truncate3,Flat": queries[:, :3] @ documents[:, :3].T,
+        "Truncate3,L2norm,Flat": queries[:, :3] @ documents[:, :3].T / lengths,
+        "Truncate3,Flat,RFlat;k_factor_rf=30": queries @ documents.T,  # all 300 are scored again
+    }
+    for index, scores in expected.items():
+        (rows,) = run_processes(1, searched, tmp_path, index, 10)
+        np.testing.assert_array_equal(rows, np.argsort(-scores, axis=1, kind="stable")[:, :10])
+    (again,) = run_processes(1, searched, tmp_path, "Truncate3,Flat,RFlat;k_factor_rf=2", 10)
+    scores = np.take_along_axis(queries @ documents.T, again, 1)
+    assert (np.diff(scores, axis=1) <= 0).all() and (again != rows).any()
+    first = np.argsort(-expected["Truncate3,Flat"], axis=1)[:, :20]
+    assert all(set(found) <= set(of_query) for found, of_query in zip(again, first, strict=True))
+
+
+def sizes(world: World, folder, factories: list[str]) -> list[int]:
+    for factory in factories:
+        make_index(folder / factory, ShardedVectors.split(drawn()[1], world), factory, 3, ABOUT, world)
+    return [size_bytes(folder / factory) for factory in factories]
+
+
+def test_the_size_of_an_index_is_that_of_its_codes_or_of_its_file(run_processes, tmp_path):
+    factories = ["Flat", "Truncate3,L2norm,SQ8", "Truncate3,SQ8,RFlat", "HNSW8"]
+    (found,) = run_processes(1, sizes, tmp_path, factories)
+    file = (tmp_path / "HNSW8" / "index").stat().st_size
+    assert found == [300 * 32, 300 * 3, 300 * (3 + 32), file]
+
+
 def errors_of(world: World, indexes: list[str]) -> list[str]:
     messages = []
     for index in indexes:
@@ -126,6 +157,11 @@ def errors_of(world: World, indexes: list[str]) -> list[str]:
             check_index(8, index)
         messages.append(str(caught.value))
     return messages
+
+
+def test_more_numbers_than_vectors_have_are_an_error(run_processes):
+    for message in run_processes(1, errors_of, ["Truncate9,Flat", "Truncate0,Flat"])[0]:
+        assert ",Flat' cannot be made of these vectors of 8 dimensions: they have no " in message
 
 
 def test_a_setting_that_the_index_does_not_know_is_an_error(run_processes):

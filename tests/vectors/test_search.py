@@ -120,6 +120,21 @@ def test_real_vectors_from_a_memory_map(tmp_path, small_blocks, backend, monkeyp
     np.testing.assert_array_equal(rows, expected[1])
 
 
+@pytest.mark.parametrize("backend", [3, 16])
+def test_candidates_by_the_first_numbers_are_ranked_by_all(backend):
+    rng = np.random.default_rng(0)
+    queries, documents = (rng.normal(size=(count, 16)).astype(np.float32) for count in (12, 400))
+    scores = queries.astype(np.float64) @ documents.T.astype(np.float64)
+    first = queries[:, :backend].astype(np.float64) @ documents[:, :backend].T.astype(np.float64)
+    left_out = np.argsort(-first, axis=1)[:, 40:]
+    np.put_along_axis(scores, left_out, -np.inf, 1)
+    expected_scores, expected_rows = best_by_stable_sort(scores, 10)
+    for given in (documents, torch.from_numpy(documents)):
+        found = search.search_arrays(search.searcher(given, backend, "cpu", World()), queries, 10)
+        np.testing.assert_allclose(found[0], expected_scores, atol=1e-5)
+        np.testing.assert_array_equal(found[1], expected_rows)
+
+
 @pytest.mark.parametrize("are_resident", [True, False])
 @pytest.mark.parametrize("asked_on", ["cpu", "meta"])
 def test_a_search_on_a_gpu_waits_for_nothing(are_resident, asked_on):

@@ -66,8 +66,8 @@ def _among_documents(runs: Sequence[StudiedRun]) -> list[Row]:
         if (path := run.run.ranking(run.last_stage, run.test_queries.name)).exists()
     }
     groups: dict[int, str] = dict.fromkeys(relevant, "relevant")
-    for group, path in {**rankings, "negative of BM25": queries.bm25}.items():
-        ranked = best_first(read_run(path).get(split.queries.ids[query], {})) if path else []
+    for group, of_group in {**rankings, "negative of BM25": queries.bm25}.items():
+        ranked = best_first(read_run(of_group).get(split.queries.ids[query], {})) if of_group else []
         rows = [row for id in ranked if (row := documents.rows[id]) not in relevant]
         for row in rows[:NEGATIVES]:
             groups.setdefault(row, group)

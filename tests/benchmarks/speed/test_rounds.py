@@ -29,6 +29,7 @@ def test_a_speed_up_is_the_median_of_the_rounds_ratios_not_the_ratio_of_medians(
     assert (own.cpu_seconds(), own.seconds()) == (2.0, 4.0)
 
 
+@pytest.mark.long
 def test_contenders_that_fail_are_killed_or_not_installed_are_left_out_and_the_others_go_on(tmp_path):
     killer = "import os, time; parent = os.getppid(); os.fork() or (time.sleep(0.5), os.kill(parent, 9))"
     programs = {"works": "import time; time.sleep(1)", "fails": "raise SystemExit(3)", "killed": killer}
