@@ -104,8 +104,7 @@ def build_optimizer(module: nn.Module, settings: Optimizer) -> torch.optim.Optim
 
 
 def learning_rate(stage: Stage, step: int) -> float:
-    """Return the rate of step `step` (from 0): linear warm-up from 0, then decay to 0 at the schedule's
-    horizon."""
+    """Return the rate of step `step` (from 0): linear warm-up from 0, then decay to 0 at the horizon."""
     rate, schedule = stage.optimizer.learning_rate, stage.lr_schedule
     position = schedule.offset_steps + step
     if position < schedule.warmup_steps:
