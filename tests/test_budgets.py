@@ -33,7 +33,7 @@ ROOMS = {
     "recipe": 2_245,
     "refresher": 371,
     "reports": 1_918,
-    "runs": 1_107,
+    "runs": 1_104,
     "storage": 857,
     "trainer": 3_063,
     "vectors": 1_368,

@@ -108,7 +108,7 @@ def write_parquet(
                     if number_type == "int8" or number_type == "ubinary":
                         from sentence_transformers.util import quantize_embeddings
 
-                        block = quantize_embeddings(block, precision=number_type, ranges=ranges)
+                        block = np.asarray(quantize_embeddings(block, precision=number_type, ranges=ranges))
                     flat = pa.array(block.reshape(-1))
                     columns = [
                         pa.array(names, pa.string()),

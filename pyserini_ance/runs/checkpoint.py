@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pyserini_ance.data.collection import SIDES, Side
-from pyserini_ance.encoders.adapters import adapters_of
+from pyserini_ance.encoders.adapters import Adapters, adapters_of
 from pyserini_ance.encoders.config import TOWERS, read_side_file, tower_folder
 from pyserini_ance.encoders.dpr import weights_sha256
 from pyserini_ance.encoders.encoder import Encoder
@@ -85,13 +85,7 @@ class Checkpoint:
                 f"{folder} holds adapters of other weights than those of {adapters.base.parent}; the folders "
                 "are of different runs: copy a run directory as a whole"
             )
-
-        def hash_of(side: Side) -> str:
-            if adapters is None or side in adapters.sides:
-                return _tower_hash(hashes, side)
-            return adapters.hashes[SIDES.index(side)]
-
-        return cls(folder, *map(hash_of, SIDES))
+        return cls(folder, *(_tower_hash(hashes, side, adapters) for side in SIDES))
 
 
 def weights_of(encoder: Path) -> str:
@@ -99,11 +93,8 @@ def weights_of(encoder: Path) -> str:
 
     `encoder` is a folder that `save_encoder` wrote, or that a run exported.
     """
-    hashes = {
-        f"{ENCODER}/{path.relative_to(encoder)}": weights_sha256(path)
-        for path in encoder.rglob("*.safetensors")
-    }
-    return Checkpoint(encoder, *(_tower_hash(hashes, side) for side in TOWERS)).weights
+    hashes, adapters = _hashes_in(encoder), adapters_of(encoder)
+    return Checkpoint(encoder, *(_tower_hash(hashes, side, adapters) for side in SIDES)).weights
 
 
 def document_weights_of(encoder: Path) -> str | None:
@@ -114,15 +105,21 @@ def document_weights_of(encoder: Path) -> str | None:
     """
     is_query = read_side_file(encoder).get("tower") == "query"
     folder = encoder.parent / TOWERS["document"] if is_query else tower_folder(encoder, "document")
-    hashes = {
-        f"{ENCODER}/{path.relative_to(folder)}": weights_sha256(path)
-        for path in folder.rglob("*.safetensors")
-    }
-    return _tower_hash(hashes, "document") if hashes else None
+    hashes = _hashes_in(folder)
+    return _tower_hash(hashes, "document", None if is_query else adapters_of(encoder)) if hashes else None
 
 
-def _tower_hash(hashes: dict[str, str], side: Side) -> str:
-    """The hash of all weight files below a tower's folder; tied towers are in the encoder's own folder."""
+def _hashes_in(folder: Path) -> dict[str, str]:
+    """The hashes of the files of weights in an encoder's folder, by their names in a checkpoint."""
+    files = folder.rglob("*.safetensors")
+    return {f"{ENCODER}/{path.relative_to(folder)}": weights_sha256(path) for path in files}
+
+
+def _tower_hash(hashes: dict[str, str], side: Side, adapters: Adapters | None) -> str:
+    """The hash of all weight files below a tower's folder; tied towers are in the encoder's own folder. A
+    tower without adapters has the weights of their base."""
+    if adapters is not None and side not in adapters.sides:
+        return adapters.hashes[SIDES.index(side)]
     for folder in (f"{ENCODER}/{TOWERS[side]}/", f"{ENCODER}/"):
         of_tower = {
             name.removeprefix(folder): sha256
