@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -180,12 +180,6 @@ def merged_split(name: str, splits: Sequence[Split]) -> Split:
     return Split(name, Texts(ids, columns), merged)
 
 
-def rows_of_splits(splits: Sequence[Split]) -> tuple[slice, ...]:
-    """The range of rows that the queries of each split have in the merged split."""
-    ends = np.cumsum([0, *(len(split.queries) for split in splits)]).tolist()
-    return tuple(slice(start, end) for start, end in pairwise(ends))
-
-
 @dataclass(frozen=True)
 class PreparedData:
     """A collection, the token ids of all its texts, and the rankings that were made beforehand.
@@ -220,7 +214,8 @@ class PreparedData:
     def split_rows(self) -> tuple[slice, ...]:
         """Row ranges of the training queries, one per source split."""
         names = self.source_splits or (self.train_split,)
-        return rows_of_splits([self.collection.split(name) for name in names])
+        sizes = (len(self.collection.split(name).queries) for name in names)
+        return tuple(slice(start, end) for start, end in pairwise(accumulate(sizes, initial=0)))
 
     @cached_property
     def anchor_sets(self) -> dict[Side, AnchorSet]:

@@ -28,10 +28,6 @@ class Difference:
     def __str__(self) -> str:
         return f"{self.mean:+.3f}, p {self.p:.3f}" if self.p >= 0.001 else f"{self.mean:+.3f}, p <0.001"
 
-    def with_counts(self) -> str:
-        """With the queries won, tied and lost."""
-        return f"{self} ({self.wins}/{self.ties}/{self.losses})"
-
 
 def t_test(differences: np.ndarray) -> float:
     """The p value of Student's t test of the queries' differences (Q,).

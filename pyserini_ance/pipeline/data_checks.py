@@ -51,7 +51,8 @@ def _check_measures(recipe: Recipe) -> None:
     A measure must not have a cutoff beyond the ranking, nor count other grades as relevant than training
     does.
     """
-    hits, threshold = recipe.final_evaluation.hits, recipe.data.relevance_threshold
+    hits = recipe.final_evaluation.hits
+    threshold = recipe.data.relevance_threshold
     for _, measure, is_final in _measures(recipe):
         # Dev rankings are at least as long as the measure's cutoff.
         if is_final and (cutoff := measure.params.get("cutoff") or 0) > hits:

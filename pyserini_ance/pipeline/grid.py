@@ -206,8 +206,10 @@ class GridRuns:
 
         The status is that of this command's run; of another task of the job array by the run's state.
         """
-        run, results = self._run(name), dict[str, Any]()
-        status, reason = "failed" if name in failed else statuses.get(name), failed.get(name)
+        run = self._run(name)
+        results: dict[str, Any] = {}
+        reason = failed.get(name)
+        status = "failed" if name in failed else statuses.get(name)
         try:
             if status is None and _is_finished(run):
                 status, results = "finished", _results(run)

@@ -77,8 +77,7 @@ def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
     data_checks.check_before_reading(recipe)
     training = recipe.train_split
     check = partial(data_checks.check_template, recipe.encoder, "document")
-    trained_on, keep_unjudged = data_checks.only_trained_on(recipe), recipe.finds_positives
-    data = recipe_data(recipe).read(path, check, trained_on, keep_unjudged)
+    data = recipe_data(recipe).read(path, check, data_checks.only_trained_on(recipe), recipe.finds_positives)
     collection = merge_splits(data, training.name, training.splits)
     data_checks.check_collection(recipe, collection)
     return collection
@@ -161,10 +160,7 @@ def tokenize_together(
 ) -> PreparedData:
     """`tokenize_for` on all processes of `world`, of which the main one fills the cache."""
 
-    def tokenize_on_main() -> None:
-        tokenize_for(encoder, cache, training, collection, warn=True)
-
-    world.on_main(tokenize_on_main)
+    world.on_main(lambda: tokenize_for(encoder, cache, training, collection, warn=True) and None)
     return tokenize_for(encoder, cache, training, collection)
 
 

@@ -208,22 +208,19 @@ def _train(
     """Train `model`; its checkpoints are in `work / origin`."""
     from datasets import Dataset, disable_progress_bars
     from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
-    from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, LambdaLoss
+    from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
     from transformers import PrinterCallback
 
     disable_progress_bars()
-    is_listwise, num_negatives = settings.loss == "lambda", settings.num_negatives
+    num_negatives = settings.num_negatives
 
     def examples() -> Iterator[dict[str, Any]]:
-        """The rows of the training data, in order: pairs, or with `lambda` lists."""
+        """The rows of the training data, in order."""
         for query, rows in lists.draw(steps * settings.batch_queries, num_negatives, settings.seed):
             text, documents = lists.texts(query, rows)
             labels = [1.0] + [0.0] * (len(documents) - 1)
-            if is_listwise:
-                yield {"query": text, "documents": documents, "labels": labels}
-            else:
-                pairs = zip(documents, labels, strict=True)
-                yield from ({"query": text, "document": one, "label": label} for one, label in pairs)
+            pairs = zip(documents, labels, strict=True)
+            yield from ({"query": text, "document": one, "label": label} for one, label in pairs)
 
     # Hashing the generator itself would read the whole collection.
     dataset = Dataset.from_generator(examples, cache_dir=str(work / "data"), fingerprint=origin[:32])
@@ -231,7 +228,7 @@ def _train(
     arguments = CrossEncoderTrainingArguments(
         output_dir=str(work / origin),
         max_steps=steps,
-        per_device_train_batch_size=settings.batch_queries * (1 if is_listwise else 1 + num_negatives),
+        per_device_train_batch_size=settings.batch_queries * (1 + num_negatives),
         learning_rate=settings.learning_rate,
         warmup_steps=math.ceil(WARMUP_SHARE * steps),
         seed=settings.seed,
@@ -248,13 +245,12 @@ def _train(
     )
     if arguments.n_gpu > 1:
         arguments._n_gpu = 1  # several would multiply the batch
-    pairwise = BinaryCrossEntropyLoss(model, pos_weight=torch.tensor(float(num_negatives)))
     with progress_bar(total=steps, desc="train teacher", unit="step") as bar:
         trainer = CrossEncoderTrainer(
             model=model,
             args=arguments,
             train_dataset=dataset,
-            loss=LambdaLoss(model) if is_listwise else pairwise,
+            loss=BinaryCrossEntropyLoss(model, pos_weight=torch.tensor(float(num_negatives))),
             callbacks=[_callback(bar)],
         )
         trainer.remove_callback(PrinterCallback)

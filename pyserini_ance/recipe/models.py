@@ -25,14 +25,13 @@ else:
 
 Anchor = Literal["query", "document"]
 Tracker = Literal["tensorboard", "wandb", "trackio", "mlflow"]
+# One name is a list of it; null is none.
+Trackers = Annotated[
+    tuple[Tracker, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value or [])
+]
 RESERVED_NAMES = {"bm25", "untrained", "initial", "hybrid"}  # rows and checkpoints that are not stages
 DEFAULT_CACHE = Path("~/.cache/pyserini_ance")  # or in XDG_CACHE_HOME
 START_PREFIX = "start-"  # prefixes a stage's name in the row and checkpoint of its external initial weights
-
-
-def _as_list(value: Any) -> Any:
-    """One name is a list of it; null is none."""
-    return [value] if isinstance(value, str) else value or []
 
 
 class Encoding(Settings):
@@ -136,7 +135,7 @@ class Recipe(Settings):
     loss, and skips a step whose gradients overflow."""
     cache: Path = Field(default=DEFAULT_CACHE, validate_default=True)
     """The folder of prepared data, which runs share; by default in XDG_CACHE_HOME, if that is set."""
-    log_with: Annotated[tuple[Tracker, ...], BeforeValidator(_as_list)] = ()
+    log_with: Trackers = ()
     """The trackers that get what `metrics.jsonl` records: `tensorboard`, `wandb`, `trackio` or `mlflow`, each
     a package of that name."""
     expect: Expect = Field(default={})

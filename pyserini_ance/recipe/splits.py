@@ -30,12 +30,10 @@ def read_names(value: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _name_or_list(names: tuple[str, ...]) -> str | list[str]:
-    return names[0] if len(names) == 1 else list(names)
-
-
 Splits = Annotated[
-    tuple[str, ...], BeforeValidator(read_names), PlainSerializer(_name_or_list, return_type=str | list)
+    tuple[str, ...],
+    BeforeValidator(read_names),
+    PlainSerializer(lambda names: names[0] if len(names) == 1 else list(names), return_type=str | list),
 ]
 
 

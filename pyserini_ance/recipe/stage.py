@@ -138,10 +138,6 @@ class Stage(Settings):
         schedule = self.lr_schedule
         return schedule.total_steps or schedule.offset_steps + self.steps
 
-    def schedule_step(self, step: int) -> int:
-        """The position of step `step` (from 0) in the learning rate schedule."""
-        return self.lr_schedule.offset_steps + step
-
     @property
     def starts_from_checkpoint(self) -> bool:
         """Whether the initial weights were made before this run."""

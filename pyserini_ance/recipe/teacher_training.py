@@ -1,7 +1,7 @@
 """How a cross-encoder is trained, and the cross-encoders that a run trains between its stages."""
 
 import math
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, PositiveInt, field_validator
 
@@ -13,15 +13,12 @@ else:
     Source = Component
 
 TRAINED = "teachers."  # before a name: a cross-encoder that the run trains
-TeacherLoss = Literal["bce", "lambda"]
 
 
 class TeacherTraining(Settings):
-    """How sentence-transformers trains a cross-encoder on lists of a positive and mined negatives."""
+    """How sentence-transformers trains a cross-encoder on lists of a positive and mined negatives: by
+    BinaryCrossEntropyLoss of pairs, positives weighted by the number of negatives."""
 
-    loss: TeacherLoss = "bce"
-    """BinaryCrossEntropyLoss of single pairs, positives weighted by the number of negatives (`bce`), or
-    LambdaLoss of each query's list (`lambda`)."""
     steps: PositiveInt | None = None
     """The number of optimizer steps; null: one pass over the training queries."""
     batch_queries: PositiveInt = 8

@@ -104,7 +104,9 @@ def measured_rows(results: Sequence[Results], only: Sequence[str] = ()) -> pd.Da
         for row in result["rows"]:
             line = {"run": run, **{measure: row.get(measure) for measure in measures}, "row": row["row"]}
             if row["row"] in tables.UNTRAINED_ROWS:
-                equal = (o for o in lines if o["row"] == row["row"] and _are_equal(o, row, measures))
+                same_row = (other for other in lines if other["row"] == row["row"])
+                # But for rounding.
+                equal = (o for o in same_row if all(abs(o[name] - row[name]) <= 1e-6 for name in measures))
                 of = next(equal, {"tag": f"of {result['recipe']} {_tag(result)}"})["tag"]
                 lines.append({**line, "name": row["row"], "tag": of, "is_trained": False})
             elif row is last or row["row"] == tables.HYBRID:
@@ -145,11 +147,6 @@ def _tag(result: Results) -> str:
 def _labels(names: pd.Series, tags: pd.Series) -> pd.Series:
     """The name, and where other lines have it with another tag, also the tag."""
     return names.where(tags.groupby(names).transform("nunique") == 1, names + " " + tags)
-
-
-def _are_equal(row: Mapping[str, Any], other: Mapping[str, Any], measures: Sequence[str]) -> bool:
-    """Whether two rows have the same measures, but for rounding."""
-    return all(abs(row[measure] - other[measure]) <= 1e-6 for measure in measures)
 
 
 def variant_legend(results: Sequence[Results], rows: Iterable[str]) -> list[str]:

@@ -120,12 +120,7 @@ class RankingInput:
     @cached_property
     def qrels(self) -> Qrels:
         """The judgments of every query of the split."""
-        qrels, ids = self.collection.split(self.split).qrels, self.collection.documents.ids
-        judged = ((query, *qrels.judged(row)) for row, query in enumerate(self.queries.ids))
-        return {
-            query: {ids[document]: int(grade) for document, grade in zip(documents, grades, strict=True)}
-            for query, documents, grades in judged
-        }
+        return self.collection.judgments(self.split)
 
     def measure(self, run: Run, measures: Sequence[Measure], qrels: Qrels | None = None) -> dict[str, float]:
         """Measure `run`, this ranking or another of its queries.

@@ -81,8 +81,8 @@ def tested(systems: Systems, baseline: str, test: str = "t", sign: float = 1.0) 
     cells: dict[str, dict[str, str]] = {label: {} for label in values}
     for measure, base in against.items():
         found = differences({label: own[measure] for label, own in values.items()}, base, test)
-        for label, difference in found.items():
-            cells[label][measure] = difference.with_counts()
+        for label, one in found.items():
+            cells[label][measure] = f"{one} ({one.wins}/{one.ties}/{one.losses})"
     return cells
 
 

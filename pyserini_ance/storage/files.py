@@ -9,7 +9,6 @@ import gzip
 import hashlib
 import json
 import logging
-import math
 import os
 import shutil
 import sys
@@ -33,12 +32,12 @@ def beside(path: Path, kind: str) -> Path:
 
 
 @contextmanager
-def unfinished(path: Path, patience_seconds: float = math.inf) -> Iterator[Path]:
+def unfinished(path: Path) -> Iterator[Path]:
     """Yield a hidden name next to `path` that no one else uses during the block; what has it then is removed.
 
-    Raises LockHeld when another process writes `path` for `patience_seconds`.
+    Another process that writes `path` is waited for.
     """
-    with locked(beside(path, "writing"), patience_seconds=patience_seconds, what=str(path)):
+    with locked(beside(path, "writing"), what=str(path)):
         temporary = beside(path, "unfinished")
         remove(temporary)  # left by a process that was killed
         try:
@@ -132,7 +131,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         if stream is not None:
             stream.flush()  # what was printed before comes first
             file = stack.enter_context(open(os.dup(stream.fileno()), "wb"))
-        elif is_written_in_place(path):
+        elif path.exists() and not path.is_file():  # a pipe or a device, which is written in place
             file = stack.enter_context(open(path, "wb"))
         else:
             file = stack.enter_context(open(stack.enter_context(_replacing(path)), "wb"))
@@ -151,11 +150,6 @@ def _replacing(path: Path) -> Iterator[Path]:
         yield temporary
         sync(temporary)
         os.replace(temporary, target)
-
-
-def is_written_in_place(path: Path) -> bool:
-    """Whether `path` is a pipe, a device, a folder, or this process's standard output or error."""
-    return path.exists() and (not path.is_file() or standard_stream(path) is not None)
 
 
 def standard_stream(path: Path) -> TextIO | None:

@@ -104,9 +104,9 @@ def build_optimizer(module: nn.Module, settings: Optimizer) -> torch.optim.Optim
 
 
 def learning_rate(stage: Stage, step: int) -> float:
-    """Return the rate of step `step` (from 0): linear warm-up from 0, then decay to 0 at the schedule's
-    horizon."""
-    rate, schedule, position = stage.optimizer.learning_rate, stage.lr_schedule, stage.schedule_step(step)
+    """Return the rate of step `step` (from 0): linear warm-up from 0, then decay to 0 at the horizon."""
+    rate, schedule = stage.optimizer.learning_rate, stage.lr_schedule
+    position = schedule.offset_steps + step
     if position < schedule.warmup_steps:
         return rate * position / schedule.warmup_steps
     left = max(0.0, (stage.horizon_steps - position) / max(1, stage.horizon_steps - schedule.warmup_steps))

@@ -147,8 +147,8 @@ def encode_shards(
     starts = shard_bounds(tokens.lengths(encoder.length_tokens(side)), world.size)
     bounds = (starts if windows is None else windows[np.searchsorted(windows, starts)]).tolist()
     stores = [
-        (folder / name, stop - first, encoder.dimension, {**key, "first": first})
-        for name, (first, stop) in zip(_names(world), pairwise(bounds), strict=True)
+        (folder / f"{rank}-of-{world.size}", stop - first, encoder.dimension, {**key, "first": first})
+        for rank, (first, stop) in enumerate(pairwise(bounds))
     ]
     first, end = bounds[world.rank : world.rank + 2]
     if windows is None:
@@ -202,7 +202,3 @@ def shard_bounds(lengths: np.ndarray, shards: int) -> np.ndarray:
     bounds = np.searchsorted(middles, tokens[-1] * np.arange(shards + 1) / shards)
     bounds[-1] = len(lengths)
     return bounds
-
-
-def _names(world: World) -> list[str]:
-    return [f"{rank}-of-{world.size}" for rank in range(world.size)]

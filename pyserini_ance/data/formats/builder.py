@@ -1,7 +1,7 @@
 """The builder of texts: it checks the entries that an adapter yields, and stores them."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import batched
 from pathlib import Path
@@ -53,13 +53,6 @@ def json_entry(
         name: lines.json_text(line, record, key, required=name != "title") for name, key in fields.items()
     }
     return Entry(line, lines.json_id(line, record, *ids), texts, lines.json_answers(line, record, *answers))
-
-
-def tsv_entries(path: Path) -> Iterator[Entry]:
-    """Entries of a table without header: id and text, separated by one tab."""
-    for line in lines.read_lines(path):
-        id, text = line.cells(("id", "text"))  # which may be empty is the same for all formats
-        yield Entry(line, id, {"text": text})
 
 
 def judged_only(queries: Iterable[Entry], judgments: list[Judgment]) -> tuple[list[Entry], list[Judgment]]:

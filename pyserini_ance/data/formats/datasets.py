@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from pyserini_ance.data.formats.builder import json_entry, judged_only
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, grade_of, json_id
-from pyserini_ance.data.formats.records import EXTENSIONS, check_columns, is_supported, read_named_rows
+from pyserini_ance.data.formats.lines import Line, extension, grade_of, json_id
+from pyserini_ance.data.formats.records import EXTENSIONS, check_columns, read_named_rows
 from pyserini_ance.data.trec import Judgment
 from pyserini_ance.recipe.components import Settings
 
@@ -116,7 +116,7 @@ def _rows(
     columns = {name: column for name, column in {**defaults, **table.columns}.items() if column is not None}
     path = Path(table.path).expanduser()
     named = list(columns.values())
-    if path.is_file() and is_supported(path):
+    if path.is_file() and extension(path) in EXTENSIONS:
         return read_named_rows(path, named, key), columns
     table = table.model_copy(update={"split": table.split or split})
     try:

@@ -149,7 +149,9 @@ class Docstrings(Format):
         parts: dict[str, list[Docstring]] = {name: [] for name in names}
         for docstring in docstrings:
             owners = [one for one in packages if f"{docstring.module}.".startswith(f"{one}.")]
-            parts[packages[max(owners, key=len)] or _drawn_split(docstring.module)].append(docstring)
+            share = _drawn("split", docstring.module)
+            drawn_split = "dev" if share < 0.1 else "test" if share < 0.2 else "train"
+            parts[packages[max(owners, key=len)] or drawn_split].append(docstring)
         return RawData(documents, {name: _queries(part) for name, part in parts.items()})
 
     def _capped(self, docstrings: list[Docstring]) -> list[Docstring]:
@@ -169,11 +171,6 @@ def _drawn(purpose: str, module: str) -> float:
     # "0 " was the default of a seed: the splits stay those of runs with it.
     sha = hashlib.sha256(f"0 {purpose} {module}".encode())
     return int.from_bytes(sha.digest()[:8], "big") / 2**64
-
-
-def _drawn_split(module: str) -> str:
-    share = _drawn("split", module)
-    return "dev" if share < 0.1 else "test" if share < 0.2 else "train"
 
 
 def _queries(docstrings: list[Docstring]) -> tuple[list[Entry], list[Judgment]]:

@@ -102,13 +102,8 @@ def _holds(value: Any, inner: dict[str, Any]) -> bool:
     return value is inner or any(_holds(one, inner) for one in values)
 
 
-def is_supported(path: Path) -> bool:
-    """Whether `read_named_rows` reads files of this extension; text files may be .gz."""
-    return extension(path) == PARQUET or extension(path) in (*JSON, *DELIMITERS)
-
-
 def read_named_rows(path: Path, columns: Sequence[str], key: str) -> Iterator[Row]:
-    """Iterate over the rows of a file that `is_supported`. A column that a later JSON object lacks is null.
+    """Iterate over the rows of a file of EXTENSIONS. A column that a later JSON object lacks is null.
 
     Raises ValueError, before any row is returned, if the header or the first object lacks one of `columns`;
     `key` is the recipe key that defines them.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.formats.builder import Entry, json_entry, tsv_entries
+from pyserini_ance.data.formats.builder import Entry, json_entry
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import (
     JSON,
@@ -67,11 +67,17 @@ class CorpusFormat(Format):
         return RawData((self.document(line) for path in corpus for line in read_lines(path)), splits)
 
 
+def tsv_entry(line: Line) -> Entry:
+    """The entry of a line of a table without header: id and text, separated by one tab."""
+    id, text = line.cells(("id", "text"))  # which may be empty is the same for all formats
+    return Entry(line, id, {"text": text})
+
+
 def topic_entries(file: Path, key: str) -> Iterator[Entry]:
     """The topics of a file, whose extension decides how it is read; `key` is its recipe key."""
     path = find_file(file, key)
     if extension(path) in (".tsv", ".txt"):
-        return tsv_entries(path)
+        return map(tsv_entry, read_lines(path))
     if extension(path) in (".jsonl", ".ndjson"):
         return (
             json_entry(line, line.json(), ["id"], {"text": "title"}, ["answers", "answer"])
@@ -92,8 +98,7 @@ class MsmarcoPassage(CorpusFormat):
     kind: str = "msmarco_passage"
 
     def document(self, line: Line) -> Entry:
-        id, text = line.cells(("id", "text"))
-        return Entry(line, id, {"text": text})
+        return tsv_entry(line)
 
 
 class MsmarcoDoc(CorpusFormat):

@@ -191,10 +191,6 @@ def _passage_id(line: Line, record: dict[str, Any]) -> str:
     return text_id(json_text(line, record, "text"))
 
 
-def _text_passage(line: Line, record: dict[str, Any]) -> Entry:
-    return Entry(line, _passage_id(line, record), {"text": record["text"] or ""}, has_id=False)
-
-
 FLAGEMBEDDING = Layout(
     "FlagEmbedding",
     "pos",
@@ -202,7 +198,7 @@ FLAGEMBEDDING = Layout(
     lambda line, index, record: str(index),
     _passage_id,
     lambda line, index, record: Entry(line, str(index), {"text": json_text(line, record, "query")}),
-    _text_passage,
+    lambda line, record: Entry(line, _passage_id(line, record), {"text": record["text"] or ""}, has_id=False),
     bare=True,
 )
 
