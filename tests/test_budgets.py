@@ -47,7 +47,7 @@ WHOLE = {
     "lines of the reading path": 1_483,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 32_802,
+    "lines of tests": 32_839,
 }
 
 
