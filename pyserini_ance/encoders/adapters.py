@@ -4,7 +4,9 @@ A checkpoint of such a stage holds what is trained alone, and names the encoder 
 Every reader but training merges them: it gets an encoder as any other, with the vectors of the exported one.
 """
 
+import importlib.util
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,10 +20,12 @@ from pyserini_ance.encoders.layer_reduction import find_layers
 from pyserini_ance.encoders.towers import TwoTower
 from pyserini_ance.recipe.components import SettingError, did_you_mean
 from pyserini_ance.recipe.lora import Lora
-from pyserini_ance.storage.files import read_json_object
+from pyserini_ance.storage.files import read_json_object, sha256_json
+from pyserini_ance.storage.publish import read_manifest
 
 if TYPE_CHECKING:
     from pyserini_ance.encoders.encoder import Encoder
+    from pyserini_ance.recipe.stage import Stage
 
 FILE = "adapters.safetensors"
 KEY = "adapters"  # in the side file
@@ -31,58 +35,118 @@ class Adapters(NamedTuple):
     """How an encoder with adapters was made.
 
     trainable: as in the stage's settings. base: the folder of the encoder whose weights stay; hashes: those
-    of its query and document tower.
+    of its query and document tower. are_new: no vector differs from the base's yet.
     """
 
     lora: Lora
     trainable: str
     base: Path
     hashes: tuple[str, str]
+    are_new: bool = True
 
     @property
     def sides(self) -> tuple[Side, ...]:
         """The towers that have adapters."""
         return SIDES if self.trainable == "both" else ("query",)
 
-    def as_json(self) -> dict[str, Any]:
-        """For the side file. `of` leads from one checkpoint of a run to another, wherever the run is."""
-        of = f"../../{self.base.parent.name}/{self.base.name}"
-        lora = self.lora.model_dump(mode="json")
-        return {"lora": lora, "trainable": self.trainable, "of": of, "hashes": self.hashes}
+    def is_trained_as(self, stage: "Stage") -> bool:
+        """Whether `stage` goes on with these adapters; its dropout may be another."""
+        return (
+            self.trainable == stage.trainable
+            and stage.lora is not None
+            and self.lora.shape == stage.lora.shape
+        )
 
 
-def adapters_of(folder: str | Path) -> Adapters | None:
-    """How the encoder in `folder` was made; None if it has all its weights."""
-    made = (read_json_object(Path(folder) / SIDE_FILE) or {}).get(KEY)
+def adapters_of(encoder: str | Path) -> Adapters | None:
+    """How the encoder in a folder was made; None if it has all its weights.
+
+    Raises FileNotFoundError without the encoder whose other weights it has, RuntimeError if that has changed.
+    """
+    made = (read_json_object(Path(encoder) / SIDE_FILE) or {}).get(KEY)
     if made is None:
         return None
-    base = Path(os.path.normpath(Path(folder) / made["of"]))
-    if not (base / SIDE_FILE).exists():
-        raise FileNotFoundError(
-            f"{folder} holds adapters of {base} alone, which is missing; copy the run directory as a whole, "
-            "or take RUN/model, in which they are merged"
-        )
-    return Adapters(Lora(**made["lora"]), made["trainable"], base, tuple(made["hashes"]))
+    base, hashes = Path(os.path.normpath(Path(encoder) / made["of"])), tuple(made["hashes"])
+    cure = "copy a run directory as a whole, or take RUN/model, in which adapters are merged"
+    if not base.exists():
+        raise FileNotFoundError(f"{encoder} holds adapters of {base} alone, which is missing; {cure}")
+    if checkpoint_hashes(base, verify=False) != hashes:
+        raise RuntimeError(f"{encoder} holds adapters of other weights than those in {base}; {cure}")
+    return Adapters(Lora(**made["lora"]), made["trainable"], base, hashes, made["are_new"])
 
 
-def check_lora(towers: TwoTower, lora: Lora, key: str) -> None:
-    """Raise SettingError for towers without a Transformer, and for a name that none of its layers has;
-    ValueError for a model whose layers cannot be found to share them out.
+def checkpoint_hashes(encoder: Path, verify: bool) -> tuple[str, str]:
+    """The hashes of the towers of an encoder in a published checkpoint. Raises as `read_manifest`, and as
+    `adapters_of`."""
+    parts = read_manifest(encoder.parent, verify)["parts"]
+    files = {name.removeprefix(f"{encoder.name}/"): part["sha256"] for name, part in parts.items()}
+    return tower_hash(files, "query", adapters_of(encoder)), tower_hash(
+        files, "document", adapters_of(encoder)
+    )
 
-    key: the recipe's key of `lora`.
+
+def tower_hash(files: Mapping[str, str], side: Side, adapters: Adapters | None) -> str:
+    """The hash of the weights of a side, from those of the `files` in an encoder's folder.
+
+    Untied towers are in folders of their own. A tower without adapters, or with new ones, has the weights of
+    their base.
     """
-    model = towers.queries.transformer
-    if model is None:
-        raise SettingError(f"{key}: the encoder has no Transformer, only vectors of tokens; remove the key")
-    names = {name.rpartition(".")[2] for name, layer in model.named_modules() if hasattr(layer, "weight")}
-    for target in () if isinstance(lora.target, str) else lora.target:
-        if target not in names:
+    if adapters is not None and (side not in adapters.sides or adapters.are_new):
+        return adapters.hashes[SIDES.index(side)]
+    for folder in (f"{TOWERS[side]}/", ""):
+        of_tower = {
+            name.removeprefix(folder): sha256
+            for name, sha256 in files.items()
+            if name.startswith(folder) and name.endswith(".safetensors")
+        }
+        if of_tower:
+            return next(iter(of_tower.values())) if len(of_tower) == 1 else sha256_json(of_tower)
+    raise RuntimeError(f"the manifest of a checkpoint lists no weights of its {side} tower")
+
+
+def require_peft(key: str) -> None:
+    """Raise RuntimeError if peft is missing; `key` is what needs it."""
+    if importlib.util.find_spec("peft") is None:
+        raise RuntimeError(f"{key} needs peft; install it: pip install 'pyserini_ance[peft]'")
+
+
+def check_trainable(towers: TwoTower, stage: "Stage", key: str) -> None:
+    """Raise SettingError, with the stage's `key`, for towers that have no layers for `lora` or for
+    `gradient_checkpointing`; ValueError for layers that cannot be found to share them out."""
+    from transformers.pytorch_utils import Conv1D
+
+    sides: tuple[Side, ...] = SIDES if stage.trainable == "both" else ("query",)
+    for model in (towers.tower(side).transformer for side in sides):
+        if stage.gradient_checkpointing and not getattr(model, "supports_gradient_checkpointing", False):
             raise SettingError(
-                f"{key}.target: the encoder has no layers named {target!r}{did_you_mean(target, names)}; "
-                f"there are: {', '.join(sorted(names))}"
+                f"{key}.gradient_checkpointing: the encoder's model cannot do so; remove the key"
             )
-    if lora.shard_base:
-        find_layers(model, f"{key}.shard_base", "the encoder")
+        if stage.lora is None:
+            continue
+        if model is None:
+            raise SettingError(
+                f"{key}.lora: the encoder has no Transformer, only tokens' vectors; remove the key"
+            )
+        named = [(name.split("."), layer) for name, layer in model.named_modules()]
+        sizes = {
+            path[-1]: min(layer.weight.shape)
+            for path, layer in named
+            if isinstance(layer, nn.Linear | Conv1D) and path[0] != "pooler"
+        }
+        target = sizes if isinstance(stage.lora.target, str) else stage.lora.target
+        for name in target:
+            if name not in sizes:
+                raise SettingError(
+                    f"{key}.lora.target: no linear layer has the name {name!r}{did_you_mean(name, sizes)}; "
+                    f"there are: {', '.join(sorted(sizes))}"
+                )
+            if stage.lora.r > sizes[name]:
+                raise SettingError(
+                    f"{key}.lora.r is {stage.lora.r}, but a layer {name!r} has {sizes[name]} inputs or "
+                    "outputs; lower it"
+                )
+        if stage.lora.shard_base:
+            find_layers(model, f"{key}.lora.shard_base", "the encoder")
 
 
 def add_adapters(towers: TwoTower, made: Adapters, seed: int, source: Path | None = None) -> None:
@@ -93,6 +157,7 @@ def add_adapters(towers: TwoTower, made: Adapters, seed: int, source: Path | Non
 
     Raises RuntimeError for a file of other adapters.
     """
+    require_peft(f"an encoder with adapters of {made.base}")
     from peft import LoraConfig, inject_adapter_in_model
 
     models = {id(model): model for model in (towers.tower(side).transformer for side in made.sides)}
@@ -132,12 +197,18 @@ def keep_frozen_in(dtype: torch.dtype, encoder: "Encoder") -> None:
             layer.to(dtype)
 
 
-def save_adapters(towers: TwoTower, made: Adapters, folder: Path) -> None:
-    """Write what is trained. The hash of a file depends on the base, too."""
+def save_adapters(towers: TwoTower, made: Adapters, folder: Path) -> dict[str, Any]:
+    """Write what is trained; return what the side file says. The hash of a file depends on the base, too."""
+    are_new = True
     for name, module in _files(towers, made).items():
         (folder / name).parent.mkdir(exist_ok=True)
         weights = {key: each.detach().cpu().contiguous() for key, each in trained_weights(module).items()}
+        are_new &= not any(bool(each.any()) for key, each in weights.items() if ".lora_B." in key)
         save_file(weights, folder / name, {"base": " ".join(made.hashes)})
+    # From one checkpoint of a run to another, wherever the run is.
+    of = f"../../{made.base.parent.name}/{made.base.name}"
+    about = {"lora": made.lora.model_dump(mode="json"), "trainable": made.trainable, "of": of}
+    return {**about, "hashes": made.hashes, "are_new": are_new}
 
 
 def trained_weights(module: nn.Module) -> dict[str, nn.Parameter]:

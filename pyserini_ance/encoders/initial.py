@@ -11,6 +11,7 @@ from torch import nn
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders import released
+from pyserini_ance.encoders.adapters import adapters_of
 from pyserini_ance.encoders.ance import read_ance
 from pyserini_ance.encoders.config import START_SETTINGS, EncoderConfig, is_saved, tower_folder
 from pyserini_ance.encoders.dpr import read_dpr
@@ -88,6 +89,11 @@ def _source(config: EncoderConfig, side: Side) -> str:
     """
     model = find_model(config.model_of(side))
     if is_saved(model):
+        if adapters_of(model):
+            raise ValueError(
+                f"{model} holds adapters alone; set encoder.model to RUN/model, in which they are merged, or "
+                "start from it with a stage's init_from"
+            )
         check_settings(config, Path(model), START_SETTINGS)
         tower = str(tower_folder(model, side))
     else:

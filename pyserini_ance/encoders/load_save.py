@@ -88,9 +88,8 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
     """
     config, towers = encoder.config, encoder.towers
     if encoder.adapters is not None:
-        save_adapters(towers, encoder.adapters, folder)
-        about = {**config.model_dump(mode="json"), KEY: encoder.adapters.as_json()}
-        _write_side_file(encoder, folder, about)
+        saved = save_adapters(towers, encoder.adapters, folder)
+        _write_side_file(encoder, folder, {**config.model_dump(mode="json"), KEY: saved})
         return
     tokenizer = encoder.tokenizer.tokenizer
     layers: Layers = {side: list(towers.tower(side).layers) for side in SIDES}
@@ -126,23 +125,37 @@ def encoder_to_train(
     all its weights, drawn from `seed`. Otherwise, a checkpoint's adapters are merged.
     """
     made = adapters_of(source) if stage.lora else None
-    is_same = made is not None and (made.lora, made.trainable) == (stage.lora, stage.trainable)
-    if stage.lora and not is_same:
-        made = Adapters(stage.lora, stage.trainable, source, hashes)
+    is_same = made is not None and made.is_trained_as(stage)
+    if stage.lora is not None:
+        made = (
+            made._replace(lora=stage.lora)
+            if made and is_same
+            else Adapters(stage.lora, stage.trainable, source, hashes)
+        )
     encoder = load_encoder(made.base if made else source, device)
+    encoder.adapters = made
+    prepare_to_train(encoder, stage, seed, source if is_same else None)
+    return encoder
+
+
+def prepare_to_train(encoder: Encoder, stage: "Stage", seed: int, adapters: Path | None = None) -> None:
+    """Untie and freeze towers as `stage` has it, and add `encoder.adapters`: new ones, drawn from `seed`, or
+    those saved in the folder `adapters`."""
+    towers = encoder.towers
     if stage.trainable == "query_tower":
         encoder.untie()
-        encoder.towers.freeze("document")
-    if made is not None:
-        add_adapters(encoder.towers, made, seed, source if is_same else None)
-        encoder.towers.to(encoder.device)
-        encoder.adapters = made
-    for model in transformers_in(encoder.towers) if stage.gradient_checkpointing else ():
+        towers.freeze("document")
+    if encoder.adapters is not None:
+        add_adapters(towers, encoder.adapters, seed, adapters)
+        for side in encoder.adapters.sides:
+            towers.tower(side).to(encoder.device)
+        if stage.trainable == "query_tower":  # checkpoints do not hold it
+            towers.documents.to("meta")
+    for model in transformers_in(towers) if stage.gradient_checkpointing else ():
         # Its name in newer versions of transformers 5, then that in older ones.
         names = ("activation_checkpointing_enable", "gradient_checkpointing_enable")
         enable = next(getattr(model, name) for name in names if hasattr(model, name))
         enable({"use_reentrant": False})
-    return encoder
 
 
 def save_as_peft(source: Path, folder: Path, base: str) -> None:
@@ -188,6 +201,7 @@ def _load(config: EncoderConfig, folder: Path, device: str, new: Mapping[str, An
         groups = {name: [side] for side, name in TOWERS.items()}
     layers: Layers = {}
     if adapters := adapters_of(folder):
+        check_weight_files(str(folder))
         base = _base(adapters.base, adapters.hashes)
         tokenizer, towers = base.tokenizer.tokenizer, copy.deepcopy(base.towers)
         if not config.tied:

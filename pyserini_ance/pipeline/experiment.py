@@ -16,7 +16,6 @@ import torch
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.failures import begin_shutdown
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.adapters import check_lora
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
@@ -165,10 +164,7 @@ class Experiment:
         for text in [*on_data, *setting_warnings(self.recipe, len(data.split.queries))]:
             log.warning(text)
         untrained = initial_encoder(self.recipe.encoder, self.recipe.seed)
-        preparation.check_dimensions(self.recipe, untrained.dimension)
-        for name, stage in self.recipe.stages.items():
-            if stage.lora is not None:
-                check_lora(untrained.towers, stage.lora, f"stages.{name}.lora")
+        preparation.check_encoder(self.recipe, untrained)
         origins, encoders = initial_weights.read_initial_weights(self.recipe, self.run_dir, untrained, resume)
         provenance = environment(self.world.device, self.world.size, data.collection)
         provenance |= {"initial_weights": {name: origin.as_json() for name, origin in origins.items()}}

@@ -15,16 +15,16 @@ import numpy as np
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.adapters import Adapters, add_adapters, check_lora, trained_weights
+from pyserini_ance.encoders.adapters import Adapters, trained_weights
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import Precision, resolve_precision
 from pyserini_ance.encoders.initial import initial_encoder
-from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.encoders.load_save import load_encoder, prepare_to_train
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.pipeline.data_warnings import data_warnings, setting_warnings
 from pyserini_ance.pipeline.initial_weights import INITIAL, describe_initial_weights
-from pyserini_ance.pipeline.preparation import check_dimensions, prepare, stored_collection, tokenize
+from pyserini_ance.pipeline.preparation import check_encoder, prepare, stored_collection, tokenize
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
@@ -120,25 +120,26 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
 def _sizes(recipe: Recipe, data: PreparedData) -> str:
     """A line with the sizes of the largest files of the run directory; how many there are is measured."""
     encoder = initial_encoder(recipe.encoder, recipe.seed)
-    check_dimensions(recipe, encoder.dimension)
-    if any(stage.trainable == "query_tower" for stage in recipe.stages.values()):
-        encoder.untie()
-    weights = sum(weight.nbytes for weight in encoder.towers.parameters())
+    check_encoder(recipe, encoder)
+    encoder.towers.to("meta")  # without memory
+    whole = sum(weight.nbytes for weight in encoder.towers.parameters())
+    trained = []
+    for name, stage in recipe.stages.items():
+        copied = copy.deepcopy(encoder)
+        if stage.lora is not None:
+            copied.adapters = Adapters(stage.lora, stage.trainable, Path(), ("", ""))
+        prepare_to_train(copied, stage, seed=0)
+        weights = trained_weights(copied.towers) if stage.lora else dict(copied.towers.named_parameters())
+        trained.append((name, stage.lora, sum(weight.nbytes for weight in weights.values())))
+    largest = max([whole, *(size for _, lora, size in trained if lora is None)])
     sizes = {
         "vectors": len(data.documents) * encoder.dimension * 4,  # float32, a row for each passage
-        "a checkpoint": weights,
-        "its moments while its stage runs": 2 * weights,
+        "a checkpoint": largest,
+        "its moments while its stage runs": 2 * largest,
     }
     line = "sizes: " + ", ".join(f"{name} {size / GIB:.2f} GiB" for name, size in sizes.items())
-    without_memory = encoder.towers.to("meta")
-    for name, stage in recipe.stages.items():
-        if stage.lora is not None:
-            check_lora(without_memory, stage.lora, f"stages.{name}.lora")
-            towers = copy.deepcopy(without_memory)
-            add_adapters(towers, Adapters(stage.lora, stage.trainable, Path(), ("", "")), seed=0)
-            adapters = sum(weight.nbytes for weight in trained_weights(towers).values())
-            line += f"; in stage {name} a checkpoint is {adapters / MIB:.2f} MiB of adapters"
-    return line
+    adapted = [f"; of adapters in stage {name} {size / MIB:.2f} MiB" for name, lora, size in trained if lora]
+    return "".join([line, *adapted])
 
 
 def refresh_steps(stage: Stage) -> set[int]:

@@ -11,7 +11,9 @@ from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.adapters import check_trainable, require_peft
 from pyserini_ance.encoders.config import EncoderConfig
+from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.initial import initial_tokenizer
 from pyserini_ance.encoders.tokenization import describe_blank, split_into_passages, token_folder, token_store
 from pyserini_ance.pipeline import data_checks
@@ -35,18 +37,19 @@ def check_tools(recipe: Recipe) -> None:
         require_faiss()
     if recipe.bm25 is not None:
         choose_java()
-    adapted = [name for name, stage in recipe.stages.items() if stage.lora is not None]
-    if adapted and importlib.util.find_spec("peft") is None:
-        raise RuntimeError(
-            f"stages.{adapted[0]}.lora needs peft; install it: pip install 'pyserini_ance[peft]'"
-        )
+    for name, stage in recipe.stages.items():
+        if stage.lora is not None:
+            require_peft(f"stages.{name}.lora")
 
 
-def check_dimensions(recipe: Recipe, dimension: int) -> None:
-    """Raise ValueError for a term's `dimensions` or a search above the model's, or an index."""
+def check_encoder(recipe: Recipe, encoder: Encoder) -> None:
+    """Raise ValueError for a term's `dimensions` or a search above the model's, an index that does not fit,
+    and for layers that a stage cannot train as it is set."""
+    dimension = encoder.dimension
     file = recipe.file or recipe.name
     numbers = f"the vectors of {recipe.encoder.model} have {dimension} numbers"
     for name, stage in recipe.stages.items():
+        check_trainable(encoder.towers, stage, f"stages.{name}")
         for key, term in stage.terms.items():
             if (most := max(term.dimensions or [0])) > dimension:
                 key = f"stages.{name}.terms.{key}.dimensions"

@@ -80,7 +80,9 @@ def _check_optimizer_moments(recipe: "Recipe") -> Iterator[Problem]:
     if first.keep_optimizer:
         yield ("stages", name, "keep_optimizer"), "this is the first stage: there is no optimizer to keep"
     for (before, previous), (name, stage) in pairwise(recipe.stages.items()):
-        kinds = {(each.optimizer.kind, each.trainable, each.lora) for each in (previous, stage)}
+        kinds = {
+            (each.optimizer.kind, each.trainable, each.lora and each.lora.shape) for each in (previous, stage)
+        }
         if stage.keep_optimizer and len(kinds) > 1:
             text = (
                 f"stages.{before} has another optimizer.kind, `lora`, or other `trainable` towers; make them "

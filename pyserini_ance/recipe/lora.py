@@ -1,6 +1,6 @@
 """Adapters of LoRA as a stage sets them (encoders/adapters.py)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -17,8 +17,14 @@ class Lora(Settings):
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """The probability of dropout before a pair."""
     target: Annotated[
-        Literal["all-linear"] | tuple[str, ...], expected("all-linear, or a list of names such as [q_proj]")
+        Literal["all-linear"] | Annotated[tuple[str, ...], Field(min_length=1)],
+        expected("all-linear, or a list of names such as [q_proj]"),
     ] = "all-linear"
     """The names of the linear layers, such as `[q_proj, v_proj]`; `all-linear`: all but a pooler's."""
     shard_base: bool = False
     """Whether each process of a torchrun holds a part of the other weights, instead of all (FSDP2)."""
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """What two stages with the same adapters have in common."""
+        return self.r, self.alpha, self.target

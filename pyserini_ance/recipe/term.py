@@ -81,12 +81,14 @@ class Term(Settings):
         if self.regularizer is not None and (
             self.negatives
             or self.num_hardest
+            or self.same_side_negatives
             or self.false_negative_margin is not None
             or not self.in_batch_negatives
         ):
             raise ValueError(
                 "a regularizer applies to all anchors and positives of the step; give it a term of its own "
-                "without negatives, in_batch_negatives, num_hardest, false_negative_margin"
+                "without negatives, in_batch_negatives, same_side_negatives, num_hardest, "
+                "false_negative_margin"
             )
         if self.negatives and self.negatives_from:
             raise ValueError("a term has negatives of its own or those of another term; keep one of the keys")

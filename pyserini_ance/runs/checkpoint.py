@@ -6,15 +6,15 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from pyserini_ance.data.collection import SIDES, Side
-from pyserini_ance.encoders.adapters import Adapters, adapters_of
+from pyserini_ance.data.collection import SIDES
+from pyserini_ance.encoders.adapters import adapters_of, checkpoint_hashes, tower_hash
 from pyserini_ance.encoders.config import TOWERS, read_side_file, tower_folder
 from pyserini_ance.encoders.dpr import weights_sha256
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import save_encoder
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_json, write_json
-from pyserini_ance.storage.publish import is_complete, publishing, read_manifest, remove_parts
+from pyserini_ance.storage.publish import is_complete, publishing, remove_parts
 
 ENCODER = "encoder"
 TRAINING, PROGRESS = "training.safetensors", "progress.json"
@@ -78,14 +78,7 @@ class Checkpoint:
         Raises FileNotFoundError when it is not complete, RuntimeError when a file differs from what was
         written; `verify` compares hashes, not only sizes.
         """
-        hashes = {name: file["sha256"] for name, file in read_manifest(folder, verify)["parts"].items()}
-        adapters = adapters_of(folder / ENCODER)
-        if adapters and cls.open(adapters.base.parent, verify=False).hashes != adapters.hashes:
-            raise RuntimeError(
-                f"{folder} holds adapters of other weights than those of {adapters.base.parent}; the folders "
-                "are of different runs: copy a run directory as a whole"
-            )
-        return cls(folder, *(_tower_hash(hashes, side, adapters) for side in SIDES))
+        return cls(folder, *checkpoint_hashes(folder / ENCODER, verify))
 
 
 def weights_of(encoder: Path) -> str:
@@ -93,8 +86,8 @@ def weights_of(encoder: Path) -> str:
 
     `encoder` is a folder that `save_encoder` wrote, or that a run exported.
     """
-    hashes, adapters = _hashes_in(encoder), adapters_of(encoder)
-    return Checkpoint(encoder, *(_tower_hash(hashes, side, adapters) for side in SIDES)).weights
+    files, adapters = _files_in(encoder), adapters_of(encoder)
+    return Checkpoint(encoder, *(tower_hash(files, side, adapters) for side in SIDES)).weights
 
 
 def document_weights_of(encoder: Path) -> str | None:
@@ -105,30 +98,13 @@ def document_weights_of(encoder: Path) -> str | None:
     """
     is_query = read_side_file(encoder).get("tower") == "query"
     folder = encoder.parent / TOWERS["document"] if is_query else tower_folder(encoder, "document")
-    hashes = _hashes_in(folder)
-    return _tower_hash(hashes, "document", None if is_query else adapters_of(encoder)) if hashes else None
+    files = _files_in(folder)
+    return tower_hash(files, "document", None if is_query else adapters_of(encoder)) if files else None
 
 
-def _hashes_in(folder: Path) -> dict[str, str]:
-    """The hashes of the files of weights in an encoder's folder, by their names in a checkpoint."""
-    files = folder.rglob("*.safetensors")
-    return {f"{ENCODER}/{path.relative_to(folder)}": weights_sha256(path) for path in files}
-
-
-def _tower_hash(hashes: dict[str, str], side: Side, adapters: Adapters | None) -> str:
-    """The hash of all weight files below a tower's folder; tied towers are in the encoder's own folder. A
-    tower without adapters has the weights of their base."""
-    if adapters is not None and side not in adapters.sides:
-        return adapters.hashes[SIDES.index(side)]
-    for folder in (f"{ENCODER}/{TOWERS[side]}/", f"{ENCODER}/"):
-        of_tower = {
-            name.removeprefix(folder): sha256
-            for name, sha256 in hashes.items()
-            if name.startswith(folder) and name.endswith(".safetensors")
-        }
-        if of_tower:
-            return next(iter(of_tower.values())) if len(of_tower) == 1 else sha256_json(of_tower)
-    raise RuntimeError(f"the manifest of a checkpoint lists no weights of its {side} tower")
+def _files_in(folder: Path) -> dict[str, str]:
+    """The hashes of the files of weights in an encoder's folder, by their paths."""
+    return {str(path.relative_to(folder)): weights_sha256(path) for path in folder.rglob("*.safetensors")}
 
 
 def publish_checkpoint(

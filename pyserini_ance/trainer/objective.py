@@ -95,15 +95,14 @@ def _loss(
         scores = scores_of(vectors[rows.anchor], vectors[rows.candidate], anchors, columns)
     else:
         scores = best_scores(vectors, rows.anchor, anchors, columns, passages)
+    if term.same_side_negatives:
+        others, may_be = same_side_scores(rows, anchor_set, vectors, batch)
+        scores, mask = torch.cat([scores, others], 1), np.concatenate([mask, may_be], 1)
+        labels = np.concatenate([labels, np.zeros_like(may_be)], 1)
     loss: Callable[..., Tensor] = term.loss
     inputs = [labels, mask] if rows.teacher is None else [labels, mask, rows.teacher]
     targets, valid, *teachers = to_device(scores.device, *inputs)
     targets = targets.float()
-    if term.same_side_negatives:
-        others, may_be = same_side_scores(rows, anchor_set, vectors, batch)
-        mask = np.concatenate([mask, may_be], axis=1)
-        scores, valid = torch.cat([scores, others], 1), to_device(scores.device, mask)[0]
-        targets = torch.nn.functional.pad(targets, (0, others.shape[1]))
     if term.false_negative_margin is not None:
         likely_positive = _false_negatives(scores, targets, valid, term.false_negative_margin)
         valid, counts.ignored[name] = valid & ~likely_positive, likely_positive.sum()
