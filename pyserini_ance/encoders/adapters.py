@@ -78,11 +78,10 @@ def adapters_of(encoder: str | Path) -> Adapters | None:
 def checkpoint_hashes(encoder: Path, verify: bool) -> tuple[str, str]:
     """The hashes of the towers of an encoder in a published checkpoint. Raises as `read_manifest`, and as
     `adapters_of`."""
-    parts = read_manifest(encoder.parent, verify)["parts"]
-    files = {name.removeprefix(f"{encoder.name}/"): part["sha256"] for name, part in parts.items()}
-    return tower_hash(files, "query", adapters_of(encoder)), tower_hash(
-        files, "document", adapters_of(encoder)
-    )
+    parts, own = read_manifest(encoder.parent, verify)["parts"], f"{encoder.name}/"
+    files = {name.removeprefix(own): part["sha256"] for name, part in parts.items() if name.startswith(own)}
+    adapters = adapters_of(encoder)
+    return tower_hash(files, "query", adapters), tower_hash(files, "document", adapters)
 
 
 def tower_hash(files: Mapping[str, str], side: Side, adapters: Adapters | None) -> str:
