@@ -28,11 +28,11 @@ ROOMS = {
     "encoders": 3_375,
     "evaluation": 566,
     "negatives": 2_779,
-    "pipeline": 4_240,
-    "pyserini_bridge": 1_411,
+    "pipeline": 4_318,
+    "pyserini_bridge": 1_311,
     "recipe": 2_235,
     "refresher": 371,
-    "reports": 1_910,
+    "reports": 1_913,
     "runs": 1_104,
     "storage": 851,
     "trainer": 3_063,
@@ -41,13 +41,13 @@ ROOMS = {
 }
 WHOLE = {
     "files": 231,
-    "classes": 239,
-    "short private functions used once": 17,
-    "lines of imports": 2_638,
+    "classes": 240,
+    "short private functions used once": 16,
+    "lines of imports": 2_648,
     "lines of the reading path": 1_483,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 32_839,
+    "lines of tests": 32_887,
 }
 
 

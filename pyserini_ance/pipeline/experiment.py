@@ -22,7 +22,7 @@ from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
 from pyserini_ance.pipeline import bm25_rankings, initial_weights, preparation, refresher_process
 from pyserini_ance.pipeline.data_warnings import data_warnings, setting_warnings
-from pyserini_ance.pipeline.export_check import Difference
+from pyserini_ance.pipeline.export_check import SENTENCE_TRANSFORMERS, Difference, Proof, some_records
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_command
 from pyserini_ance.pipeline.model_export import export, write_qrels
 from pyserini_ance.pipeline.results import Run, results_record
@@ -119,6 +119,14 @@ class Experiment:
             prepare_seconds = time.perf_counter() - start
             folders = {name: self.run_dir.checkpoint(name, 0) for name in hashes}
             initial = {name: Checkpoint(folders[name], *of_towers) for name, of_towers in hashes.items()}
+
+            def check_form() -> None:
+                untrained = initial[initial_weights.INITIAL.stage].encoder
+                proof = Proof(untrained, some_records(data, self.recipe.final_evaluation.split))
+                if found := proof.by_sentence_transformers(untrained):
+                    found.check(untrained)
+
+            self.world.on_main(check_form)
             rows, exported = self._rows(data, initial, resume)
             # An earlier, killed attempt has not recorded its duration.
             total = "everything since --resume" if resume else "everything"
@@ -131,7 +139,7 @@ class Experiment:
                     self.recipe, data.collection, self.log, rows, seconds, memory, exported
                 )
                 write_json(self.run_dir.measures, record)
-                if difference := exported["difference"]:
+                if difference := exported["differences"][SENTENCE_TRANSFORMERS]:
                     Difference(**difference).check(self.run_dir.model)
                 self.run_dir.mark("running", "the end")
 

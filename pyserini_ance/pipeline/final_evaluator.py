@@ -23,6 +23,7 @@ from pyserini_ance.evaluation.tables import BM25, BYTES, HYBRID
 from pyserini_ance.negatives.positives import positive_ranks
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.bm25_rankings import read_candidates
+from pyserini_ance.pyserini_bridge.export import python_program
 from pyserini_ance.recipe.evaluation_settings import RERANK_SUFFIX
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
@@ -313,8 +314,6 @@ def sort_by_score(scores: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.
 
 def fusion_command(run: RunDir, splits: Sequence[str], hits: int) -> str:
     """Pyserini's shell command, one for each test split, that makes the ranking of the row `hybrid`."""
-    from pyserini_ance.pyserini_bridge.export import python_program
-
     commands = []
     for split in splits:
         output = run.folder / ("run.hybrid.txt" if len(splits) == 1 else f"run.hybrid.{split}.txt")

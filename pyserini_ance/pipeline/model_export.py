@@ -3,26 +3,23 @@ results table."""
 
 import shutil
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyserini_ance.data.collection import SIDES, Collection
 from pyserini_ance.data.passages import passage_ids
 from pyserini_ance.encoders.adapters import adapters_of
 from pyserini_ance.encoders.ance import write_ance
-from pyserini_ance.encoders.config import TOWERS, EncoderConfig, config_of, read_side_file, tower_folder
+from pyserini_ance.encoders.config import TOWERS, EncoderConfig, tower_folder
 from pyserini_ance.encoders.dpr import is_dpr, to_dpr
 from pyserini_ance.encoders.load_save import load_encoder, name_origin, save_encoder
-from pyserini_ance.pipeline.export_check import TEXTS, largest_difference, some_records
+from pyserini_ance.pipeline.export_check import Proof, some_records
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
+from pyserini_ance.pyserini_bridge import vector_files
+from pyserini_ance.pyserini_bridge.export import search_command, write_topics
 from pyserini_ance.runs.checkpoint import Checkpoint, document_weights_of
 from pyserini_ance.storage.files import copy_whole, write_whole
 from pyserini_ance.storage.publish import whole_folder
-from pyserini_ance.vectors.encoding import ShardedVectors
-
-if TYPE_CHECKING:
-    from pyserini_ance.pyserini_bridge.export import StockChoice
 
 
 def export(
@@ -39,78 +36,47 @@ def export(
     record = evaluator.measure(row, time.perf_counter() - start, **evaluator.size(snapshot), **seconds)
     evaluator.rank_by_indexes(row, snapshot)
     vectors = snapshot.document_vectors
-    provenance = {"weights": checkpoint.weights, "precision": snapshot.precision}
-    exported = evaluator.world.on_main(lambda: _write(row, checkpoint, evaluator, vectors, provenance))
-    return record, exported
-
-
-def _write(
-    row: str,
-    checkpoint: Checkpoint,
-    evaluator: FinalEvaluator,
-    vectors: ShardedVectors,
-    provenance: dict[str, str],
-) -> dict[str, Any]:
-    from pyserini_ance.pyserini_bridge.export import search_command, write_topics
-    from pyserini_ance.pyserini_bridge.vector_files import write_index
-
     run, data, test = evaluator.run, evaluator.data, evaluator.recipe.final_evaluation
-    queries = {split: data.collection.split(split).queries for split in test.split}
-    texts = [text for of_split in queries.values() for text in of_split.columns["text"]]
-    choice, notes = _write_model(checkpoint.encoder, run.model, evaluator.recipe.encoder, texts)
-    difference = None
-    if not notes:
-        records = some_records(data.collection, test.split[0])
-        difference = largest_difference(checkpoint.encoder, run.model, records)
-        notes.append(
-            "sentence-transformers computes the same vectors: the largest difference over "
-            f"{TEXTS} queries and {TEXTS} documents is {difference.share:.0e} of a vector's length"
-        )
-    shutil.rmtree(run.index, ignore_errors=True)
-    ids = passage_ids(data.collection.documents.ids, data.passages)
-    # Of the exported model, in which adapters are merged.
-    about = {"encoder": "../model", **provenance, "document_weights": document_weights_of(run.model)}
-    write_index(vectors, ids, run.index, about)
-    max_passages = data.passages.max_passages if data.passages else 1
-    without_query = data.collection.ignore_identical_ids
-    if without_query and max_passages > 1:
-        notes.append(
-            "Pyserini's --remove-query compares the ids of passages: it does not remove the query's own"
-        )
-    commands = []
-    for split, of_split in queries.items():
-        copy_whole(run.ranking(row, split), run.final_run(split))
-        pairs = list(zip(of_split.ids, of_split.columns["text"], strict=True))
-        topics = write_topics(pairs, run.folder, split, without_query)
-        output = run.folder / ("run.pyserini.txt" if len(queries) == 1 else f"run.pyserini.{split}.txt")
-        files = topics, run.index, output
-        commands.append(search_command(*files, choice, test.hits, max_passages, without_query))
-    documents = {
-        "encoder": str(choice.document_folder),
-        "class": choice.document_class,
-        "flags": choice.document_flags,
-    }
-    return {
-        "class": choice.query_class,
-        "documents": documents,
-        "notes": [*choice.notes, *notes],
-        "difference": difference and difference._asdict(),
-        "command": "\n".join(commands),
-    }
+
+    def write() -> dict[str, Any]:
+        proof = Proof(checkpoint.encoder, some_records(data, test.split))
+        exported = _write_model(checkpoint.encoder, run.model, evaluator.recipe.encoder, proof)
+        # Of the exported model, in which adapters are merged.
+        about = {"encoder": "../model", "document_weights": document_weights_of(run.model)}
+        about |= {"weights": checkpoint.weights, "precision": snapshot.precision}
+        shutil.rmtree(run.index, ignore_errors=True)
+        ids = passage_ids(data.collection.documents.ids, data.passages)
+        vector_files.write_index(vectors, ids, run.index, about)
+        max_passages = data.passages.max_passages if data.passages else 1
+        without_query = data.collection.ignore_identical_ids
+        if without_query and max_passages > 1:
+            exported["notes"].append(
+                "Pyserini's --remove-query compares the ids of passages: it does not remove the query's own"
+            )
+        commands = []
+        for split in test.split:
+            queries = data.collection.split(split).queries
+            copy_whole(run.ranking(row, split), run.final_run(split))
+            pairs = list(zip(queries.ids, queries.columns["text"], strict=True))
+            topics = write_topics(pairs, run.folder, split, without_query)
+            output = run.folder / (
+                "run.pyserini.txt" if len(test.split) == 1 else f"run.pyserini.{split}.txt"
+            )
+            files = topics, run.index, output
+            commands.append(
+                search_command(*files, exported["queries"], test.hits, max_passages, without_query)
+            )
+        return {**exported, "command": "\n".join(commands)}
+
+    return record, evaluator.world.on_main(write)
 
 
-def _write_model(
-    encoder: Path, folder: Path, config: EncoderConfig, queries: Sequence[str]
-) -> tuple["StockChoice", list[str]]:
-    """Copy an encoder; return the stock classes of Pyserini that encode as it does, and a note if
-    sentence-transformers does not read records as it does.
+def _write_model(encoder: Path, folder: Path, config: EncoderConfig, proof: Proof) -> dict[str, Any]:
+    """Copy an encoder; return what `Proof.of_export` does.
 
-    `config`: the recipe's encoder, whose public names replace paths of the run.
-    A pair of towers whose texts sentence-transformers does not make is written in DPR's form if the stock
-    class `dpr` then encodes the texts `queries` as the encoder does.
+    config: the recipe's encoder, whose public names replace paths of the run. A pair of towers whose texts
+    sentence-transformers does not make has DPR's form if stock `dpr` then gives the queries' vectors.
     """
-    from pyserini_ance.pyserini_bridge.export import stock_class
-
     for has_dpr_form in (True, False):
         shutil.rmtree(folder, ignore_errors=True)
         with whole_folder(folder) as temporary:
@@ -122,14 +88,12 @@ def _write_model(
             # One tower for both sides has the file of queries, which come last.
             for tower, side in {tower_folder(temporary, side): side for side in reversed(SIDES)}.items():
                 write_ance(tower, side)
-            unread = config_of(temporary).unread_by_sentence_transformers
-            if unread and has_dpr_form:
+            if has_dpr_form and proof.config.unread_by_sentence_transformers:
                 to_dpr(temporary)
-        choice = stock_class(read_side_file(folder), folder, queries)
-        if choice.query_class == "dpr" or not is_dpr(folder / TOWERS["query"]):
+        exported = proof.of_export(folder)
+        if "dpr" in exported["queries"] or not is_dpr(folder / TOWERS["query"]):
             break
-    note = f"sentence-transformers takes whole texts, and does not know encoder.tokenization.{unread}"
-    return choice, [note] if unread else []
+    return exported
 
 
 def write_qrels(collection: Collection, split: str, path: Path) -> None:

@@ -1,8 +1,5 @@
-"""Export of a run for Pyserini's own code: the stock class that reproduces a checkpoint exactly, for each
-side, if there is one; topics, and the search command.
-
-The tokens of some difficult records are compared; the other rules follow Pyserini 2.3.0:
-`encode/_ance.py`, `encode/_auto.py`, `encode/_dpr.py`, `init_encoder` and `init_query_encoder`.
+"""Export of a run for Pyserini's own code: the stock class that may encode as a checkpoint does, topics, and
+the search command.
 """
 
 import json
@@ -10,193 +7,77 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
-from itertools import zip_longest
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyserini_ance.data.collection import PLURALS, Side
-from pyserini_ance.encoders.config import TOWERS, at
+import numpy as np
+
+from pyserini_ance.data.collection import Side
+from pyserini_ance.encoders.ance import STOCK_FILE
+from pyserini_ance.encoders.config import at, config_of, read_side_file, tower_folder
 from pyserini_ance.encoders.dpr import is_dpr
-from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
-from pyserini_ance.pyserini_bridge.java import choose_java
-from pyserini_ance.storage.files import write_whole
-
-# A final sigma, which Python and tokenizers lower-case differently, in a text that leaves room for what a
-# template adds; capitals and accents; a sentence, which is repeated beyond the limit of tokens. Not compared:
-# [PAD] as a word of a text, which `dpr` treats as padding.
-HARD_TEXTS = ("ΟΔΟΣ", "Capitals and ÜMLAUTS, Straße ΟΔΟΣ 東京 (x_y)  1,000.5!")
-REPEATED_TEXT = "Retrieval with NEGATIVES mined anew. "
-SHOWN_TOKENS = 5
-ANCE_QUERY_TOKENS = 64  # in `AnceQueryEncoder.encode`
-NO_LIMIT = 1 << 31  # transformers writes 1e30 for no limit
-AUTO_POOLINGS = ("cls", "mean")
-ANCE_DIMENSION = 768
-PREFIX_FLAGS: dict[Side, str] = {"query": "--query-prefix", "document": "--prefix"}
-# Words in a path for which Pyserini passes further keywords, even if the class is given: constructors fail,
-# or `auto` normalizes queries. Stock `ance` and `dpr` ignore them for queries.
-UNKNOWN_TO_MOST = ("contriever", "sentence-transformers", "clip", "dse")
-ACTED_ON = {
-    ("query", "auto"): ("clip", "dse"),
-    ("document", "ance"): UNKNOWN_TO_MOST,
-    ("document", "auto"): ("clip", "dse"),
-    ("document", "dpr"): UNKNOWN_TO_MOST,
-}
+from pyserini_ance.pyserini_bridge.java import choose_java, import_encoders
+from pyserini_ance.storage.files import read_json, write_whole
 
 
-class StockChoice(NamedTuple):
-    """The values of `--encoder` and `--encoder-class` for searching and encoding, with their further flags.
+class StockClass(NamedTuple):
+    """A class of Pyserini that reads an encoder's folder, with settings by the names of `init_query_encoder`
+    and `init_encoder`."""
 
-    notes: one line for each side that a stock class reproduces, and one for each reason against one.
-    """
+    folder: Path
+    name: str
+    settings: Mapping[str, Any] = {}
 
-    query_folder: Path
-    document_folder: Path
-    query_class: str
-    document_class: str
-    flags: tuple[str, ...]
-    document_flags: tuple[str, ...]
-    notes: list[str]
-
-
-def stock_class(side_file: dict[str, Any], model_folder: Path, queries: Sequence[str] = ()) -> StockChoice:
-    """Choose Pyserini's classes for a checkpoint; a query class that is not ours gives the same rankings.
-
-    side_file: the settings of the checkpoint. model_folder: the path that Pyserini will get, because
-    Pyserini reacts to words in it. queries: the queries of later searches, if known.
-    """
-    tokenization = Tokenization.model_validate(side_file["tokenization"])
-    root = Path(model_folder)
-    folders = {side: root if side_file.get("tied", True) else root / name for side, name in TOWERS.items()}
-    stock = "auto" if side_file["pooling"] in AUTO_POOLINGS else ""
-    if side_file["layer_norm"]:
-        stock = "ance"
-    elif all(map(is_dpr, folders.values())):
-        stock = "dpr"
-    against = {side: _against_model(side_file, stock, side, folder) for side, folder in folders.items()}
-    for side, folder in folders.items():
-        if not against[side] and (words := _words_acted_on(side_file, stock, side, folder)):
-            against[side].append(f"Pyserini acts on {words} in the path {folder.absolute()}")
-        if not against[side] and (why := _difference(stock, tokenization, side, folder, queries)):
-            against[side].append(why)
-    query_class, document_class = (ENCODER_CLASS if reasons else stock for reasons in against.values())
-    documents = tokenization.document
-    same = f"Pyserini's stock class `{stock}` computes the same vectors"
-    notes = []
-    if query_class != ENCODER_CLASS:
-        limit = f", up to {tokenization.query.length_tokens} tokens: it does not truncate queries"
-        notes.append(f"queries: {same}{limit if stock == 'dpr' else ''}")
-    if documents.passages > 1:
-        notes.append(
-            f"documents: split into up to {documents.passages} passages by `pyserini-ance encode`, but not "
-            "by Pyserini's own encode"
-        )
-    elif document_class != ENCODER_CLASS:
-        notes.append(f"documents: {same}")
-    sided = [(f"{PLURALS[side]}: ", why) for side, reasons in against.items() for why in reasons]
-    if against["query"] == against["document"]:
-        sided = [("", why) for why in against["query"]]
-    notes += [f"{texts}{why}; use the class `{ENCODER_CLASS}`" for texts, why in sided]
-    flags = _auto_flags(side_file, "query") if query_class == "auto" else ()
-    document_flags = ["--fields", *re.findall(r"\{(\w+)\}", documents.template)]
-    document_flags += ["--max-length", str(documents.length_tokens)]
-    document_flags += ["--dimension", str(side_file["dimension"])]
-    document_flags += _auto_flags(side_file, "document") if document_class == "auto" else ()
-    of_documents = tuple(document_flags)
-    return StockChoice(
-        folders["query"], folders["document"], query_class, document_class, flags, of_documents, notes
-    )
+    def flags(self, side: Side) -> list[str]:
+        """The flags for the encoder of `pyserini.search.faiss`, or of `pyserini.encode ... encoder`."""
+        flags = ["--encoder", str(self.folder), "--encoder-class", self.name]
+        for name, value in self.settings.items():
+            is_prefix = name == "prefix" and side == "query"
+            flags.append("--query-prefix" if is_prefix else f"--{name.replace('_', '-')}")
+            flags += [] if value is True else [str(value)]
+        if side == "document":
+            documents = config_of(self.folder).tokenization.document
+            flags += ["--fields", *re.findall(r"\{(\w+)\}", documents.template)]
+            flags += ["--max-length", str(documents.length_tokens)]
+            flags += ["--dimension", str(read_side_file(self.folder)["dimension"])]
+        return flags
 
 
-def _against_model(side_file: dict[str, Any], stock: str, side: Side, folder: Path) -> list[str]:
-    """Why the stock class computes other vectors from the same tokens."""
-    if not stock:
-        return ["no stock class has this checkpoint's modules"]
-    reasons = []
-    if size := side_file.get("truncate_dim"):
-        reasons.append(f"it gives whole vectors, this checkpoint their first {size} numbers")
-    if stock == "auto" and (size := side_file.get("projection")):
-        reasons.append(f"it has no linear layer, this checkpoint projects to {size} numbers")
-    if stock == "ance" and (size := side_file["dimension"]) != ANCE_DIMENSION:
-        reasons.append(f"its head gives {ANCE_DIMENSION} numbers, this one {size}")
-    if stock == "ance" and at(side, side_file["normalize"]):
-        reasons.append("it does not normalize vectors, this checkpoint does")
-    if stock == "ance" and not at(side, side_file["layer_norm"]):
-        reasons.append("it applies its LayerNorm, this checkpoint does not")
-    if stock == "ance" and not (folder / "pytorch_model.bin").exists():
-        reasons.append(f"it reads pytorch_model.bin, which {folder} lacks")
-    return [f"not stock `{stock}`: {reason}" for reason in reasons]
+def stock_class(folder: Path, side: Side) -> StockClass:
+    """The stock class that reads the form of a side's tower, which may compute other vectors."""
+    config, tower = config_of(folder), tower_folder(folder, side)
+    if (tower / STOCK_FILE).exists():
+        return StockClass(tower, "ance")
+    if is_dpr(tower):
+        return StockClass(tower, "dpr")
+    prompt = config.tokenization.prompts().get(side, "")
+    settings: dict[str, Any] = {"l2_norm": True} if at(side, config.normalize) else {}
+    # Stock `qwen3` runs code that config.json names, and reads a missing prefix as "None".
+    if config.pooling == "lasttoken" and "auto_map" not in read_json(tower / "config.json"):
+        length = {"max_length": config.tokenization.query.length_tokens} if side == "query" else {}
+        return StockClass(tower, "qwen3", {**settings, **length, "prefix": prompt})
+    pooling = "mean" if config.pooling == "mean" else "cls"
+    prefix = {"prefix": prompt.rstrip()} if prompt.strip() else {}  # a blank follows it
+    return StockClass(tower, "auto", {"pooling": pooling, **settings, **prefix})
 
 
-def _words_acted_on(side_file: dict[str, Any], stock: str, side: Side, folder: Path) -> str:
-    path = str(folder.absolute()).lower()
-    words = [word for word in ACTED_ON.get((side, stock), ()) if word in path]
-    return "" if side == "query" and at(side, side_file["normalize"]) else ", ".join(words)
-
-
-def _difference(
-    stock: str, tokenization: Tokenization, side: Side, folder: Path, queries: Sequence[str]
-) -> str | None:
-    """The first difference between the stock class's tokens of a record and the checkpoint's own, or None.
-
-    Stock `dpr` does not truncate queries: it is compared on those that it will get.
-    """
-    from transformers import AutoTokenizer, DPRContextEncoderTokenizer, RobertaTokenizer
-
-    # DPR's tokenizer of questions is the same under another name.
-    classes: dict[str, Any] = {
-        "ance": RobertaTokenizer,
-        "auto": AutoTokenizer,
-        "dpr": DPRContextEncoderTokenizer,
-    }
-    theirs = classes[stock].from_pretrained(str(folder))
-    if stock == "dpr" and not theirs.do_lower_case:
-        return "stock `dpr` tokenizes texts in its own way if the tokenizer keeps capitals"
-    ours = TextTokenizer(AutoTokenizer.from_pretrained(str(folder)), tokenization)
-    settings = tokenization.side(side)
-    titled = side == "document" and "{title}" in settings.template
-    long = REPEATED_TEXT * settings.length_tokens
-    texts = [*HARD_TEXTS, *(queries if stock == "dpr" and side == "query" else [long])]
-    fields = {name: f"A {name}" for name in re.findall(r"\{(\w+)\}", settings.template)}
-    records = [{**fields, "text": text} for text in texts]
-    if titled:  # the longer of a pair is truncated
-        pairs = [("", HARD_TEXTS[1]), (long, HARD_TEXTS[1]), ("A", ""), (long, long)]
-        records += [{**fields, "title": title, "text": text} for title, text in pairs]
-    limits = {"ance": ANCE_QUERY_TOKENS, "auto": theirs.model_max_length, "dpr": NO_LIMIT}
-    prefix = _prefix(settings.template) if stock == "auto" else None
-    before, after, _ = ours.specials
-    length = settings.length_tokens - len(before) - len(after)
-    for record, ids in zip(records, ours.ids(side, records), strict=True):
-        given = [f"{prefix} {record['text']}" if prefix else record["text"]]
-        if titled:
-            given = [record["title"], *given] if stock == "dpr" else [f"{record['title']} {given[0]}"]
-        is_asked = side == "query" and not (stock == "dpr" and record["text"] in HARD_TEXTS)
-        limit = limits[stock] if is_asked else settings.length_tokens
-        cut = {"max_length": limit, "truncation": True} if limit < NO_LIMIT else {"verbose": False}
-        stock_ids = theirs(*([one] for one in given), **cut)["input_ids"][0]
-        own_ids = [*before, *ids[:length], *after]
-        if stock_ids != own_ids:
-            same = next(n for n, (a, b) in enumerate(zip_longest(stock_ids, own_ids)) if a != b)
-            its, own = (theirs.decode(one[same : same + SHOWN_TOKENS]) for one in (stock_ids, own_ids))
-            return (
-                f"stock `{stock}` reads {record['text'][:20]!r} after {same} tokens as {its!r}, this "
-                f"checkpoint by {settings.template!r} in {settings.length_tokens} tokens as {own!r}"
-            )
-    return None
-
-
-def _prefix(template: str) -> str | None:
-    """The prefix of a template that stock `auto` builds: one, a blank, and the text."""
-    prefix = template.removesuffix(" {text}")
-    return None if prefix in (template, "") or "{" in prefix or prefix != prefix.strip() else prefix
-
-
-def _auto_flags(side_file: dict[str, Any], side: Side) -> tuple[str, ...]:
-    """The flags with which stock `auto` computes a side's vectors, if it can."""
-    prefix = _prefix(side_file["tokenization"][side]["template"])
-    normalize = ("--l2-norm",) if at(side, side_file["normalize"]) else ()
-    return ("--pooling", side_file["pooling"], *normalize, *((PREFIX_FLAGS[side], prefix) if prefix else ()))
+def encode_by_stock(stock: StockClass, side: Side, records: Sequence[Mapping[str, str]]) -> np.ndarray:
+    """Encode records into (N, D) float32 as Pyserini's commands do; they start no Java here."""
+    init_query_encoder, init_encoder = import_encoders()
+    given = {"pooling": "cls", "l2_norm": False, "prefix": None, **stock.settings}
+    given |= {"encoder": str(stock.folder), "encoder_class": stock.name, "device": "cpu"}
+    if side == "query":
+        given |= dict.fromkeys(("tokenizer_name", "topics_name", "encoded_queries"))
+        queries = init_query_encoder(**{"max_length": 256, **given})
+        return np.stack([queries.encode(record["text"]) for record in records])
+    documents = init_encoder(**given, multimodal=False, explicit_truncate=False)
+    settings = config_of(stock.folder).tokenization.document
+    fields = dict.fromkeys(["text", *re.findall(r"\{(\w+)\}", settings.template)])
+    columns = {f"{name}s": [record.get(name, "") for record in records] for name in fields}
+    vectors: np.ndarray = documents.encode(**columns, max_length=settings.length_tokens)
+    return vectors
 
 
 SHOWN = 5
@@ -257,7 +138,7 @@ def search_command(
     topics: Path,
     index: Path,
     output: Path,
-    choice: StockChoice,
+    encoder: Sequence[str],
     hits: int,
     passages: int = 1,
     remove_query: bool = False,
@@ -269,11 +150,10 @@ def search_command(
     the document that has the query's id, in whose place one more is retrieved.
     """
     try:
-        stock = choice.query_class != ENCODER_CLASS and choose_java().runs_stock_commands
+        stock = ENCODER_CLASS not in encoder and choose_java().runs_stock_commands
     except RuntimeError:  # no Java
         stock = False
     program = ["pyserini.search.faiss"] if stock else ["pyserini_ance", "search", "faiss"]
-    encoder = ["--encoder", choice.query_folder, "--encoder-class", choice.query_class, *choice.flags]
     files = ["--topics", topics, "--index", index, "--output", output]
     deep = ["--hits", (hits + remove_query) * passages, *(["--remove-query"] if remove_query else [])]
     deep += [] if passages == 1 else ["--max-passage", "--max-passage-hits", hits]

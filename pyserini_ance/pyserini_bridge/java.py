@@ -9,13 +9,14 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from urllib.error import URLError
 
 OLDEST_MAJOR = 21  # Anserini 2.x is compiled for Java 21
@@ -135,6 +136,25 @@ def import_pyserini(module: str) -> ModuleType:
     start_java()
     with offline_explained():
         return importlib.import_module(module)
+
+
+@cache
+def import_encoders() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The functions by which Pyserini's commands load encoders of queries and of documents. No Java is
+    started; later imports of Pyserini do."""
+    from unittest.mock import MagicMock
+
+    earlier = {*sys.modules}
+    for name in ("pyserini.pyclass", "pyserini.prebuilt_index_info"):  # what they load does not need them
+        sys.modules.setdefault(name, MagicMock())
+    try:
+        search = importlib.import_module("pyserini.search.faiss.__main__")
+        encode = importlib.import_module("pyserini.encode.__main__")
+    finally:
+        for name in sys.modules.keys() - earlier:
+            if name.partition(".")[0] == "pyserini":
+                del sys.modules[name]
+    return search.init_query_encoder, encode.init_encoder
 
 
 @contextmanager

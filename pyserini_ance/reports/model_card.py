@@ -12,6 +12,7 @@ from pyserini_ance.encoders.config import SIDE_FILE
 from pyserini_ance.encoders.hub import is_local, model_file, resolve_model
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import last_stage, read_results, table
+from pyserini_ance.pipeline.export_check import BOUND, SENTENCE_TRANSFORMERS
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.yaml_text import to_yaml
 from pyserini_ance.reports.report import render
@@ -56,7 +57,9 @@ def write_model_card(run: RunDir, name: str = MODEL) -> Path:
         tests_note=note,
         model=name,
         search_command=_search_command(results["export"]["command"].splitlines()[0], name),
-        difference=results["export"].get("difference"),
+        differences=results["export"].get("differences", {}),
+        bound=BOUND,
+        side=side,
         titled="{title}" in tokenization.get("document", {}).get("template", ""),
         recipe=to_yaml(settings),
     )
@@ -75,7 +78,7 @@ def _metadata(run: RunDir, recipe: Recipe, results: Mapping[str, Any]) -> str:
         licence = (metadata_load(card) or {}).get("license") if card else None
     except (OSError, ValueError, yaml.YAMLError):
         licence = None
-    is_sentences = bool(results["export"].get("difference"))
+    is_sentences = bool(results["export"].get("differences", {}).get(SENTENCE_TRANSFORMERS))
     result, data = last_stage(results["rows"]), _data_name(recipe)
     splits = {column: key for key, column in recipe.final_evaluation.columns.items()}
     measured = [

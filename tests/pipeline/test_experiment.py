@@ -12,7 +12,7 @@ from helpers.waiting import until
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import load_encoder
-from pyserini_ance.pipeline import experiment
+from pyserini_ance.pipeline import experiment, export_check
 from pyserini_ance.pipeline.plan import evaluation_steps, refresh_steps
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.load import dump, load
@@ -91,6 +91,15 @@ def test_training_warns_of_what_is_hardly_meant_as_the_plan_does(small_recipe, t
     stage = make_stage(RANDOM, steps=1, batch_queries=16)
     experiment.train(small_recipe({"warm": stage}), tmp_path / "run")
     assert "stages.warm.batch_queries is 16, but there are 15 training queries" in caplog.text
+
+
+def test_an_encoder_that_could_not_be_exported_is_refused_before_training(
+    small_recipe, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(export_check, "BOUND", -1.0)
+    with pytest.raises(SettingError, match="wrong: sentence-transformers, from .*/initial-00000000/enc"):
+        experiment.train(small_recipe({"warm": make_stage(RANDOM, steps=1)}), tmp_path / "run")
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
 def test_a_run_without_bm25_needs_neither_pyserini_nor_java(train, undisturbed, tmp_path):

@@ -1,7 +1,8 @@
-"""The proof of an export: equal vectors pass, and each damaged file is told."""
+"""The proof of an export: equal vectors pass in each library, and each damaged file is told."""
 
 import json
 
+import numpy as np
 import pytest
 from helpers.small_set import ONE_STEP
 from safetensors.torch import load_file, save_file
@@ -9,8 +10,10 @@ from safetensors.torch import load_file, save_file
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import save_encoder
-from pyserini_ance.pipeline.export_check import BOUND, TEXTS, largest_difference, some_records
-from pyserini_ance.pipeline.preparation import read_collection
+from pyserini_ance.pipeline import export_check
+from pyserini_ance.pipeline.export_check import BOUND, TEXTS, Proof, some_records
+from pyserini_ance.pipeline.preparation import read_collection, tokenize
+from pyserini_ance.recipe.components import SettingError
 
 TOKENIZATION = {
     "query": {"length_tokens": 16, "template": "query: {text}"},
@@ -37,22 +40,40 @@ def folders(encoder, tmp_path):
     return tmp_path / "checkpoint", tmp_path / "exported"
 
 
-def test_an_export_as_it_was_written_passes(folders):
-    difference = largest_difference(*folders, RECORDS)
+@pytest.fixture
+def proof(folders):
+    return Proof(folders[0], RECORDS)
+
+
+def test_an_export_as_it_was_written_passes(proof, folders):
+    difference = proof.by_sentence_transformers(folders[1])
     assert 0 <= difference.share < BOUND
     difference.check(folders[1])
+    assert proof.by_transformers(folders[1]) is None  # it has no Dense
 
 
-def test_texts_that_the_libraries_lower_otherwise_are_left_out(tiny_bert, tmp_path):
+def test_texts_that_sentence_transformers_lowers_otherwise_are_left_out(tiny_bert, tmp_path):
     config = EncoderConfig(model=str(tiny_bert), tokenization={**TOKENIZATION, "lowercase": True})
     save_encoder(initial_encoder(config, 1), tmp_path)
-    assert largest_difference(tmp_path, tmp_path, {**RECORDS, "query": [{"text": "ΟΔΟΣ"}]}).share < BOUND
+    proof = Proof(tmp_path, {**RECORDS, "query": [{"text": "ΟΔΟΣ"}]})
+    assert proof.by_sentence_transformers(tmp_path).is_small and proof.by_transformers(tmp_path).is_small
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "lasttoken"])
+def test_plain_transformers_computes_the_vectors_of_a_pooled_transformer(tiny_bert, tmp_path, pooling):
+    documents = {"length_tokens": 32, "template": "{title} [SEP] {text}"}
+    settings = {"pooling": pooling, "normalize": "query", "tokenization": {"document": documents}}
+    save_encoder(initial_encoder(EncoderConfig(model=str(tiny_bert), **settings), 1), tmp_path)
+    proof = Proof(tmp_path, RECORDS)
+    assert proof.by_transformers(tmp_path).is_small and proof.by_sentence_transformers(tmp_path) is None
+    with_weights(tmp_path / "model.safetensors")
+    assert not proof.by_transformers(tmp_path).is_small
 
 
 def test_cut_vectors_are_compared_as_they_are_used(encoder, tmp_path):
     config = encoder.config.model_copy(update={"truncate_dim": 4})
     save_encoder(initial_encoder(config, 1), tmp_path)
-    assert largest_difference(tmp_path, tmp_path, RECORDS).share < BOUND
+    assert Proof(tmp_path, RECORDS).by_sentence_transformers(tmp_path).is_small
 
 
 def with_values(file, change):
@@ -80,6 +101,9 @@ DAMAGE = {
         f / "sentence_bert_config.json", lambda old: {**old, "query_length": 8}
     ),
     "a matrix": lambda f: with_weights(f / "2_Dense/model.safetensors"),
+    "padding side": lambda f: with_values(
+        f / "tokenizer_config.json", lambda old: {**old, "padding_side": "left"}
+    ),
     "the Transformer": lambda f: with_weights(f / "model.safetensors"),
     "not a number": lambda f: with_nan(f / "2_Dense/model.safetensors"),
     "a module": lambda f: with_values(f / "modules.json", without("Normalize")),
@@ -92,14 +116,22 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damaged", DAMAGE)
-def test_a_damaged_file_is_told(folders, damaged):
+def test_a_damaged_file_is_told(proof, folders, damaged):
     DAMAGE[damaged](folders[1])
-    with pytest.raises(RuntimeError, match=f"the export is wrong: {folders[1]}, .* a vector that differs"):
-        largest_difference(*folders, RECORDS).check(folders[1])
+    with pytest.raises(
+        SettingError, match=f"the export is wrong: sentence-transformers, from {folders[1]}: "
+    ):
+        proof.by_sentence_transformers(folders[1]).check(folders[1])
 
 
-def test_records_are_of_the_whole_collection(small_recipe):
-    collection = read_collection(small_recipe({"a": ONE_STEP}))
-    records, texts = some_records(collection, "test"), collection.documents.columns["text"]
+def test_records_are_of_the_whole_collection_with_the_longest_query(small_recipe, monkeypatch):
+    recipe = small_recipe({"a": ONE_STEP})
+    data = tokenize(recipe, read_collection(recipe))
+    records, texts = some_records(data, ["test"]), data.collection.documents.columns["text"]
     assert (len(records["query"]), len(records["document"])) == (5, min(TEXTS, len(texts)))
     assert records["document"][-1]["text"] == texts[len(texts) - 1].strip()
+    monkeypatch.setattr(export_check, "TEXTS", 1)
+    longest = int(np.argmax(data.queries["test"].lengths(100)))
+    found = [one["text"] for one in some_records(data, ["test"])["query"]]
+    asked = data.collection.split("test").queries.columns["text"]
+    assert found == [asked[row] for row in sorted({0, longest})]

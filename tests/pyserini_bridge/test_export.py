@@ -1,4 +1,5 @@
-"""Which stock class reproduces which checkpoint, as a table; topics that Pyserini can read back."""
+"""Which stock class is found to compute the vectors of which checkpoint, as a table; topics that Pyserini can
+read back."""
 
 import json
 import shutil
@@ -6,99 +7,98 @@ import shutil
 import pytest
 from transformers import AutoTokenizer, BertTokenizer, DPRContextEncoderTokenizer
 
+from pyserini_ance.encoders.dpr import to_dpr
 from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
-from pyserini_ance.pyserini_bridge.export import stock_class, write_topics
+from pyserini_ance.pipeline.export_check import BOUND, Proof
+from pyserini_ance.pyserini_bridge.export import write_topics
 
-ANCE = {"pooling": "cls", "layer_norm": True, "normalize": False, "dimension": 768}
-AUTO = {"pooling": "mean", "layer_norm": False, "normalize": True, "dimension": 32}
-DPR = {"pooling": "cls", "layer_norm": False, "normalize": False, "dimension": 32, "tied": False}
+ANCE = {"projection": 768, "layer_norm": True}
+AUTO = {"model": "bert", "pooling": "mean", "normalize": True}
+DPR = {"model": "bert", "tied": False}
+LAST = {"pooling": "lasttoken", "normalize": True}
 TWO_FIELDS, PAIR, OURS = "{title} {text}", "{title} [SEP] {text}", "pyserini_ance"
+DOCUMENT = {"title": "A title", "text": "a text"}
 
 
-def side(base, *, lowercase=False, query="{text}", tokens=64, document="{text}", passages=1, **changes):
+def settings(base, *, lowercase=False, query="{text}", tokens=64, document="{text}", passages=1, **changes):
     documents = {"length_tokens": 128, "template": document, "passages": passages}
     queries = {"length_tokens": tokens, "template": query}
     tokenization = {"lowercase": lowercase, "query": queries, "document": documents}
-    return {"format": 2, **base, **changes, "tokenization": tokenization}
-
-
-def in_dprs_form(tokenizer, folder):
-    for tower in ("queries", "documents"):
-        shutil.copytree(tokenizer, folder / tower)
-        (folder / tower / "config.json").write_text(json.dumps({"model_type": "dpr"}))
-    return folder
+    return {**base, **changes, "tokenization": tokenization}
 
 
 @pytest.fixture(scope="module")
-def folders(roberta, bert_tokenizer, tmp_path_factory):
-    """Folders of checkpoints, as far as their tokenizers; some paths have words that Pyserini acts on."""
-    made = tmp_path_factory.mktemp("made")
-    shutil.copytree(roberta, made / "ance")
-    (made / "ance" / "pytorch_model.bin").touch()
-    for name in ("dpr", "cased", "contriever"):
-        in_dprs_form(bert_tokenizer, made / name)
-    for tower in (made / "cased" / "queries", made / "cased" / "documents"):
-        BertTokenizer.from_pretrained(tower, do_lower_case=False).save_pretrained(tower)
-    for name in ("bert", "eclipse"):
-        (made / name).symlink_to(bert_tokenizer)
-    return made
+def made(checkpoint, bert, tmp_path_factory):
+    """Make a checkpoint as a run exports it, in a folder of that name."""
+    cased = shutil.copytree(bert, tmp_path_factory.mktemp("bert") / "cased")
+    BertTokenizer.from_pretrained(cased, do_lower_case=False).save_pretrained(cased)
+
+    def make(name="model", **given):
+        models = {"bert": {"model": str(bert)}, "cased": {"model": str(cased)}}
+        folder = checkpoint(**{**given, **models.get(given.get("model"), {})})
+        if given.get("tied") is False:
+            to_dpr(folder)
+        return folder.rename(tmp_path_factory.mktemp("made") / name)
+
+    return make
 
 
-SPLIT = {"normalize": "document", "layer_norm": "query"}
+def choose(folder, *queries):
+    """The classes for queries and documents, and what `measures.json` says."""
+    records = {"query": [{"text": text} for text in queries or ["a text"]], "document": [DOCUMENT]}
+    exported = Proof(folder, records).of_export(folder)
+    return (exported["queries"][3], exported["documents"][3]), exported
+
+
+PREFIXES = {"query": "query: {text}", "document": "passage: {text}"}
 CASES = [
-    # folder, side file, query class, document class, fragments of the reasons
-    ("ance", side(ANCE), "ance", "ance", []),
-    ("ance", side(ANCE, document=TWO_FIELDS), "ance", OURS, ["documents: stock `ance` reads"]),
-    ("ance", side(ANCE, lowercase=True), OURS, OURS, ["queries: stock", "documents: stock"]),
-    ("ance", side(ANCE, tokens=32), OURS, "ance", ["in 32 tokens"]),
-    ("ance", side(ANCE, query="query: {text}"), OURS, "ance", ["by 'query: {text}'"]),
-    ("ance", side(ANCE, dimension=32), OURS, OURS, ["gives 768 numbers, this one 32"]),
-    ("ance", side(ANCE, normalize=True), OURS, OURS, ["does not normalize"]),
-    ("ance", side(ANCE, **SPLIT), "ance", OURS, ["documents: ", "applies its LayerNorm"]),
-    ("bert", side(ANCE), OURS, OURS, ["lacks"]),
-    ("ance", side(AUTO), OURS, "auto", ["in 64 tokens"]),
-    ("ance", side(AUTO, tokens=256), "auto", "auto", []),
-    ("bert", side(AUTO), "auto", "auto", []),
-    ("bert", side(AUTO, document=TWO_FIELDS), "auto", "auto", []),
-    ("bert", side(AUTO, query="query: {text}", document="passage: {text}"), "auto", "auto", []),
-    ("bert", side(AUTO, query="{text} [Q]"), OURS, "auto", ["by '{text} [Q]'"]),
-    ("bert", side(AUTO, document="passage: {title} {text}"), "auto", OURS, ["'passage: {title} {text}'"]),
-    ("bert", side(AUTO, document="{url} {text}"), "auto", OURS, ["'{url} {text}'"]),
+    # the encoder's settings, query class, document class, a part of the notes
+    (settings(ANCE), "ance", "ance", "ance, queries: the same vectors, to "),
+    (settings(ANCE, document=TWO_FIELDS), "ance", OURS, "ance, documents: vectors that differ by"),
+    (settings(ANCE, lowercase=True), OURS, OURS, "ance, queries: vectors that differ by"),
+    (settings(ANCE, tokens=32), OURS, "ance", "(query 'Retrieval with NEGATIVES"),
+    (settings(ANCE, projection=32), OURS, OURS, "ance, queries: RuntimeError"),
+    (settings(ANCE, normalize=True), OURS, OURS, "ance, documents: vectors that differ by"),
+    (settings(ANCE, normalize="document", layer_norm="query"), "ance", OURS, "ance, documents: vectors"),
+    (settings(ANCE, model="bert"), OURS, OURS, "auto, queries: ValueError: operands could not be broadcast"),
+    (settings(AUTO), "auto", "auto", "transformers: the same vectors, to "),
+    (settings(AUTO, document=TWO_FIELDS), "auto", "auto", ""),
+    (settings(AUTO, **PREFIXES), "auto", "auto", ""),
+    (settings(AUTO, query="{text} [Q]"), OURS, "auto", "auto, queries: vectors that differ by"),
+    (settings(AUTO, document="passage: {title} {text}"), "auto", OURS, "(document 'A title"),
     # Python makes a final sigma of the last letter of ΟΔΟΣ, BERT's tokenizer does not
-    ("bert", side(AUTO, lowercase=True), OURS, OURS, ["queries: stock", "documents: stock"]),
-    ("bert", side(AUTO, projection=8, dimension=8), OURS, OURS, ["no linear layer"]),
-    ("bert", side(AUTO, truncate_dim=8, dimension=8), OURS, OURS, ["whole vectors, this checkpoint their"]),
-    ("eclipse", side(AUTO, normalize=False), OURS, OURS, ["Pyserini acts on clip in the path"]),
-    ("eclipse", side(AUTO), "auto", OURS, ["documents: Pyserini acts on clip in the path"]),
-    ("dpr", side(DPR), "dpr", "dpr", []),
-    ("dpr", side(DPR, document=PAIR), "dpr", OURS, ["documents: stock `dpr` reads"]),
-    ("dpr", side(DPR, query="query: {text}"), OURS, "dpr", ["by 'query: {text}'"]),
-    ("dpr", side(DPR, lowercase=True), OURS, OURS, ["queries: stock", "documents: stock"]),
-    ("dpr", side(DPR, query="{text} [Q]", tokens=16), OURS, "dpr", ["by '{text} [Q]'"]),
-    ("cased", side(DPR), OURS, OURS, ["stock `dpr` tokenizes texts in its own way"]),
-    ("contriever", side(DPR), "dpr", OURS, ["acts on contriever"]),
-    ("bert", side(AUTO, pooling="lasttoken"), OURS, OURS, ["no stock class has this checkpoint's modules"]),
+    (settings(AUTO, lowercase=True), OURS, OURS, "(query 'ΟΔΟΣ')"),
+    (settings(AUTO, truncate_dim=8), OURS, OURS, "auto, queries: ValueError: operands could not be"),
+    (settings(AUTO, pooling="max"), OURS, OURS, "auto, queries: vectors that differ by"),
+    (settings(AUTO, normalize=False, name="eclipse"), OURS, OURS, "auto, queries: vectors that differ by"),
+    (settings(AUTO, name="eclipse"), "auto", OURS, "auto, documents: TypeError"),
+    (settings(AUTO, passages=3), "auto", "auto", "documents of one passage (`pyserini-ance encode` splits"),
+    (settings(LAST, query="Query:{text}"), "qwen3", "qwen3", ""),
+    (settings(LAST, document=TWO_FIELDS), "qwen3", OURS, "qwen3, documents: vectors that differ by"),
+    (settings(DPR), "dpr", "dpr", "dpr, queries of up to 64 tokens: the same vectors, to "),
+    (settings(DPR, document=PAIR), "dpr", OURS, "dpr, documents: vectors that differ by"),
+    (settings(DPR, lowercase=True), OURS, OURS, "(query 'ΟΔΟΣ')"),
+    (settings(DPR, model="cased"), "dpr", "dpr", ""),
+    (settings(DPR, name="contriever"), "dpr", OURS, "dpr, documents: TypeError"),
 ]
 
 
-@pytest.mark.parametrize("folder, side_file, query_class, document_class, reasons", CASES)
-def test_choice(folders, folder, side_file, query_class, document_class, reasons):
-    choice = stock_class(side_file, folders / folder)
-    assert (choice.query_class, choice.document_class) == (query_class, document_class), choice.notes
-    assert all(any(words in note for note in choice.notes) for words in reasons), choice.notes
-    assert any(OURS in note for note in choice.notes) == (OURS in (query_class, document_class))
+@pytest.mark.parametrize("given, query_class, document_class, note", CASES)
+def test_choice(made, given, query_class, document_class, note):
+    classes, exported = choose(made(**given))
+    notes = "\n".join(exported["notes"])
+    assert classes == (query_class, document_class) and note in notes, notes
+    shares = [one["share"] for name, one in exported["differences"].items() if name.startswith("Pyserini")]
+    assert [share > BOUND for share in shares] == [name == OURS for name in classes]
 
 
-def test_dpr_cuts_no_query(folders):
+def test_dpr_cuts_no_query(made):
     """So it is not for one that we would cut."""
-    side_file, asked = side(DPR, tokens=16), ["x" * 14, "of 14"]
-    choice = stock_class(side_file, folders / "dpr", asked)
-    assert choice.query_class == "dpr"
-    assert choice.notes[0].endswith("up to 16 tokens: it does not truncate queries")
-    longer = stock_class(side_file, folders / "dpr", [*asked, "x" * 15])
-    assert (longer.query_class, longer.document_class) == (OURS, "dpr")
-    assert "'xxxxxxxxxxxxxxx' after 15 tokens" in longer.notes[-1]
-    assert stock_class(side(AUTO), folders / "bert", ["x" * 100]).query_class == "auto"
+    folder, name = made(**settings(DPR, tokens=24)), "Pyserini's class dpr, queries of up to 24 tokens"
+    classes, exported = choose(folder, "x" * 22, "of 22")
+    assert classes == ("dpr", "dpr") and f"{name}: the same vectors" in "\n".join(exported["notes"])
+    classes, exported = choose(folder, "x" * 22, "x" * 23)
+    assert classes == (OURS, "dpr") and exported["differences"][name]["text"] == "x" * 23
 
 
 def test_dprs_pairs_are_read_as_here_but_for_long_titles(bert_tokenizer):
@@ -119,35 +119,33 @@ def test_dprs_pairs_are_read_as_here_but_for_long_titles(bert_tokenizer):
     assert not any(alike(title, text) for title, text in [(32, 31), (32, 40), (32, 200), (40, 23)])
 
 
-def test_flags(folders):
-    sizes = ("--fields", "text", "--max-length", "128", "--dimension")
-    for folder, settings in (("ance", ANCE), ("dpr", DPR)):
-        plain = stock_class(side(settings), folders / folder)
-        assert plain.flags == () and plain.document_flags == (*sizes, str(settings["dimension"]))
-    one_sided = stock_class(side(AUTO, normalize="query"), folders / "bert")
-    assert "--l2-norm" in one_sided.flags and "--l2-norm" not in one_sided.document_flags
-    prefixed = stock_class(side(AUTO, query="query: {text}", document="passage: {text}"), folders / "bert")
-    assert prefixed.flags == ("--pooling", "mean", "--l2-norm", "--query-prefix", "query:")
-    assert prefixed.document_flags[-5:] == ("--pooling", "mean", "--l2-norm", "--prefix", "passage:")
+def test_flags(made):
+    def flags(base, **changes):
+        exported = choose(made(**settings(base, **changes)))[1]
+        return exported["queries"][4:], exported["documents"][4:]
+
+    sizes = ["--fields", "text", "--max-length", "128", "--dimension"]
+    assert flags(ANCE) == ([], [*sizes, "768"]) and flags(DPR) == ([], [*sizes, "32"])
+    queries, documents = flags(AUTO, normalize="query")
+    assert "--l2-norm" in queries and "--l2-norm" not in documents
+    queries, documents = flags(AUTO, **PREFIXES)
+    assert queries == ["--pooling", "mean", "--l2-norm", "--query-prefix", "query:"]
+    assert documents[:5] == ["--pooling", "mean", "--l2-norm", "--prefix", "passage:"]
+    queries, documents = flags(LAST, query="Query:{text}")
+    assert queries == ["--l2-norm", "--max-length", "64", "--query-prefix", "Query:"]
+    assert documents[:3] == ["--l2-norm", "--prefix", ""]
 
 
-def test_documents_in_passages_are_encoded_by_none_of_pyserinis_classes(folders):
-    queries, documents = stock_class(side(AUTO), folders / "bert").notes
-    assert documents == "documents: Pyserini's stock class `auto` computes the same vectors"
-    split = stock_class(side(AUTO, passages=3), folders / "bert").notes
-    assert split[0] == queries and "split into up to 3 passages by `pyserini-ance encode`" in split[1]
-
-
-def test_each_tower_of_a_pair_is_weighed_in_its_own_folder(bert_tokenizer, tmp_path):
-    shutil.copytree(bert_tokenizer, tmp_path / "queries")
-    (tmp_path / "documents").symlink_to(shutil.copytree(bert_tokenizer, tmp_path / "clip"))
-    choice = stock_class(side(AUTO, tied=False), tmp_path)
-    assert (choice.query_class, choice.query_folder) == ("auto", tmp_path / "queries")
-    assert (choice.document_class, choice.document_folder) == ("auto", tmp_path / "documents")
-    (tmp_path / "queries" / "tokenizer_config.json").write_text("{}")
-    for tokens in (64, 4096):
-        without_limit = stock_class(side(AUTO, tied=False, tokens=tokens), tmp_path)
-        assert (without_limit.query_class, without_limit.document_class) == (OURS, "auto")
+def test_each_tower_of_a_pair_is_tried_in_its_own_folder(made, tmp_path):
+    folder = made(**settings(AUTO, tied=False))
+    (folder / "documents").rename(tmp_path / "clip")
+    (folder / "documents").symlink_to(tmp_path / "clip")
+    classes, exported = choose(folder)
+    assert (classes, exported["documents"][1]) == (("auto", "auto"), str(folder / "documents"))
+    # Stock `auto` truncates queries at the limit of the tokenizer alone.
+    file = folder / "queries" / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "model_max_length": 99}))
+    assert choose(folder)[0] == (OURS, "auto")
 
 
 def test_topics_that_survive_are_tsv(tmp_path):

@@ -27,10 +27,10 @@ import json, sys
 from pathlib import Path
 import numpy as np
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.config import read_side_file
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.pipeline.corpus_encoding import VectorFormat, encode_corpus
-from pyserini_ance.pyserini_bridge.export import search_command, stock_class, write_topics
+from pyserini_ance.pipeline.export_check import Proof
+from pyserini_ance.pyserini_bridge.export import search_command, write_topics
 from pyserini_ance.pyserini_bridge.vector_files import write_index
 from pyserini_ance.pyserini_bridge.launcher import run_module
 from pyserini_ance.pyserini_bridge.encoder_classes import register
@@ -41,14 +41,16 @@ in_passages = list(map(Path, in_passages))
 ids, titles, texts = zip(*documents)
 
 # our export, torch and faiss at work before Java starts
-choices = []
+flags, classes = [], []
 for folder in (stock, lowered, auto, pair, dpr):
     records = [{"title": title, "text": text} for title, text in zip(titles, texts)]
     write_index(load_encoder(folder / "model").encode(records, "document"), ids, folder / "index", {})
     topics = write_topics([tuple(query) for query in queries], folder)
-    query_texts = [text for _, text in queries]
-    choices.append(stock_class(read_side_file(folder / "model"), folder / "model", query_texts))
-    command = search_command(topics, folder / "index", folder / "run.pyserini.txt", choices[-1], 100)
+    given = {"query": [{"text": text.strip()} for _, text in queries], "document": records}
+    exported = Proof(folder / "model", given).of_export(folder / "model")
+    flags.append(exported["queries"])
+    classes.append([flags[-1][3], exported["documents"][3]])
+    command = search_command(topics, folder / "index", folder / "run.pyserini.txt", flags[-1], 100)
     (folder / "command").write_text(command)
 how = VectorFormat(), "fp32", 4096
 encode_corpus(lowered / "corpus.jsonl", dpr / "model", dpr / "again", *how, dpr / "scratch", World())
@@ -56,7 +58,6 @@ for folder in in_passages:
     corpus, scratch = lowered / "corpus.jsonl", folder / "scratch"
     encode_corpus(corpus, folder / "model", folder / "index", *how, scratch, World())
     write_topics([tuple(query) for query in queries], folder)
-classes = [[choice.query_class, choice.document_class] for choice in choices]
 (stock / "classes.json").write_text(json.dumps(classes))
 
 register()
@@ -78,9 +79,9 @@ def search(folder, *flags, model="model"):
     run_module("pyserini.search.faiss", [*encoder, *files, "--hits", "10", *flags])
 
 search(lowered, "--batch-size", "3")  # our class is added, since it is our folder
-search(auto, "--encoder-class", "auto", *choices[2].flags)
-search(pair, "--encoder-class", "auto", *choices[3].flags, model="model/queries")
-search(dpr, "--encoder-class", "dpr", *choices[4].flags, model="model/queries")
+search(auto, "--encoder-class", "auto", *flags[2][4:])
+search(pair, "--encoder-class", "auto", *flags[3][4:], model="model/queries")
+search(dpr, "--encoder-class", "dpr", *flags[4][4:], model="model/queries")
 for folder in in_passages:
     search(folder, "--hits", "30", "--max-passage", "--max-passage-hits", "10")
 
