@@ -11,7 +11,6 @@ MEASURES = ("nDCG@10", "RR@10", "R@100")
 CUTOFFS = (5, 20, 100)
 COMPARED = "RR@10"
 SHOWN = 10
-CHARACTERS = 300  # of each text that --compare-queries shows
 OVERLAP_CUTOFF = 100  # of Overlap without @k
 ANSWERED = "Success@k: share of the questions with an answer in one of the first k passages"
 DETAILS = f"""Measures are those of ir-measures, and two of ANCE's: Hole@k, the share of the first k that is
@@ -66,7 +65,7 @@ def main(
         from pyserini_ance.reports.query_comparison import compare_queries as compare
 
         ours, theirs = compare_queries
-        compared = compare(ours, theirs, (measures or [COMPARED])[0], split, CHARACTERS)
+        compared = compare(ours, theirs, (measures or [COMPARED])[0], split)
         print(compared.as_markdown(first or SHOWN))
     elif answers:
         parsing.refuse_options("--answers measures Success@k", first=first, **of_files)

@@ -127,14 +127,13 @@ class AnchorSet:
 
     @cached_property
     def _parts(self) -> list[np.ndarray]:
-        return np.array_split(self._all_anchors(), self.share[1])
-
-    def _all_anchors(self) -> np.ndarray:
-        if self.chunk is None:
-            return self.known_positives.anchors
-        known_positives = self.split.known_positives("query")
-        queries = known_positives.anchors[self.chunk]
-        return queries if self.anchor == "query" else np.unique(known_positives.subset(queries).rows)
+        anchors = self.known_positives.anchors
+        if self.chunk is not None:
+            of_queries = self.split.known_positives("query")
+            anchors = of_queries.anchors[self.chunk]
+            if self.anchor == "document":
+                anchors = np.unique(of_queries.subset(anchors).rows)
+        return np.array_split(anchors, self.share[1])
 
 
 def merge_splits(collection: Collection, name: str, names: Sequence[str]) -> Collection:

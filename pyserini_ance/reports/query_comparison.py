@@ -17,7 +17,7 @@ from pyserini_ance.reports.ranking_inputs import collection_of, common_qrels, pa
 
 
 def compare_queries(
-    run_name: str, other_name: str, measure_name: str, split: str | None, characters: int
+    run_name: str, other_name: str, measure_name: str, split: str | None
 ) -> "QueryComparison":
     """Compare two rankings, RUN or RUN:ROW, on a test split (default: the first).
 
@@ -36,7 +36,7 @@ def compare_queries(
             "pass another split with --split"
         )
     queries = collection.split(split).queries
-    return QueryComparison(qrels, queries, collection.documents, rankings, measure, characters)
+    return QueryComparison(qrels, queries, collection.documents, rankings, measure)
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,11 @@ def package_docstrings(package: str) -> Iterator[Docstring]:
                 cure = "remove its package from data.packages"
                 raise line.error(f"{error}", "Python source", cure) from error
         for name, node in definitions:
-            sentence, rest = _split_sentence(ast.get_docstring(node) or "")
+            docstring = ast.get_docstring(node) or ""
+            # The first sentence, which may be a first paragraph without a full stop.
+            match = SENTENCE_END.search(re.split(r"\n\s*\n", docstring, maxsplit=1)[0])
+            assert match is not None  # the pattern also matches the end of the paragraph
+            sentence, rest = docstring[: match.end()], docstring[match.end() :].strip()
             if not (
                 len(sentence.split()) < SENTENCE_WORDS
                 or NO_SENTENCE.search(sentence)
@@ -102,15 +106,6 @@ def _definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, Definition]]
             yield from _definitions(child, f"{prefix}{child.name}.")
         elif isinstance(child, ast.If | ast.Try | ast.With | ast.ExceptHandler):
             yield from _definitions(child, prefix)
-
-
-def _split_sentence(docstring: str) -> tuple[str, str]:
-    """The first sentence, which may be a first paragraph without a full stop, and the rest."""
-    paragraph = re.split(r"\n\s*\n", docstring, maxsplit=1)[0]
-    match = SENTENCE_END.search(paragraph)
-    assert match is not None  # the pattern also matches the end of the paragraph
-    end = match.end()
-    return docstring[:end], docstring[end:].strip()
 
 
 class Docstrings(Format):
