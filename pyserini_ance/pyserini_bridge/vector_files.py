@@ -87,11 +87,11 @@ def write_parquet(
     8 signs. The metadata have under the key `ranges` the lowest and highest value (2, D) that int8 stand for.
     """
     _check_count(len(ids), len(vectors))
-    metadata, ranges = {"encoder": json.dumps(about)}, None
+    metadata = {"encoder": json.dumps(about)}
+    ranges: np.ndarray | None = None
     if number_type == "int8":
-        bounds = [(block.min(0), block.max(0)) for block, _ in _blocks(vectors, ids)]
-        lowest, highest = zip(*bounds, strict=True)
-        ranges = np.stack([np.min(lowest, 0), np.max(highest, 0)])
+        bounds = np.array([[block.min(0), block.max(0)] for block, _ in _blocks(vectors, ids)])
+        ranges = np.stack([bounds[:, 0].min(0), bounds[:, 1].max(0)])
         metadata["ranges"] = json.dumps(ranges.tolist())
     size = vectors.shape[1] if number_type != "ubinary" else -(-vectors.shape[1] // 8)
     kind = pa.list_(NUMBERS[number_type], size)
