@@ -158,13 +158,21 @@ def prepare_to_train(encoder: Encoder, stage: "Stage", seed: int, adapters: Path
         enable({"use_reentrant": False})
 
 
+def load_unmerged(source: Path) -> Encoder:
+    """The encoder in `source` as it was trained: with adapters that are not merged, if it has any."""
+    made = adapters_of(source)
+    encoder = load_encoder(source if made is None else made.base)
+    if made is not None:
+        if made.trainable == "query_tower":
+            encoder.untie()
+        add_adapters(encoder.towers, made, seed=0, source=source)
+    return encoder
+
+
 def save_as_peft(source: Path, folder: Path, base: str) -> None:
     """Write the adapters in `source` in peft's form: `SentenceTransformer(folder)` adds them to the model
     that `base` names. They must be those of one tower for both sides."""
-    made = adapters_of(source)
-    assert made is not None
-    encoder = load_encoder(made.base)
-    add_adapters(encoder.towers, made, seed=0, source=source)
+    encoder = load_unmerged(source)
     model = encoder.towers.queries.transformer
     model._hf_peft_config_loaded = True  # transformers then saves the adapters alone
     model.peft_config["default"].base_model_name_or_path = base

@@ -14,7 +14,7 @@ from pyserini_ance.data.collection import PLURALS, SIDES, Side, Texts
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.encoders.config import at, tower_folder
 from pyserini_ance.encoders.dpr import is_dpr
-from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.encoders.load_save import load_unmerged
 from pyserini_ance.encoders.tokenization import SideTokenization, fill_template, stripped
 from pyserini_ance.encoders.weights import quiet_transformers
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
@@ -87,10 +87,11 @@ def hard_records(settings: SideTokenization) -> list[Record]:
 
 
 class Proof:
-    """A checkpoint's vectors of texts of the run and hard ones, to compare with those of other libraries."""
+    """A checkpoint's vectors of texts of the run and hard ones, as trained: adapters are not merged. They are
+    compared with those of other libraries."""
 
     def __init__(self, trained: Path, records: Mapping[Side, Sequence[Record]]):
-        encoder = load_encoder(trained)
+        encoder = load_unmerged(trained)
         self.config = encoder.config
         hard = {side: hard_records(self.config.tokenization.side(side)) for side in SIDES}
         self.records = {side: [*records[side], *hard[side]] for side in SIDES}

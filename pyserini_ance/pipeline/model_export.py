@@ -12,7 +12,8 @@ from pyserini_ance.encoders.adapters import adapters_of
 from pyserini_ance.encoders.ance import write_ance
 from pyserini_ance.encoders.config import TOWERS, EncoderConfig, tower_folder
 from pyserini_ance.encoders.dpr import is_dpr, to_dpr
-from pyserini_ance.encoders.load_save import load_encoder, name_origin, save_encoder
+from pyserini_ance.encoders.hub import resolve_model
+from pyserini_ance.encoders.load_save import load_encoder, name_origin, save_as_peft, save_encoder
 from pyserini_ance.pipeline.export_check import Proof, some_records
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
 from pyserini_ance.pyserini_bridge import vector_files
@@ -93,7 +94,28 @@ def _write_model(encoder: Path, folder: Path, config: EncoderConfig, proof: Proo
         exported = proof.of_export(folder)
         if "dpr" in exported["queries"] or not is_dpr(folder / TOWERS["query"]):
             break
+    _write_adapter(encoder, folder.with_name("adapter"), config, proof, exported)
     return exported
+
+
+def _write_adapter(
+    encoder: Path, folder: Path, config: EncoderConfig, proof: Proof, exported: dict[str, Any]
+) -> None:
+    """Write adapters of the recipe's model in peft's form, if sentence-transformers then computes the vectors
+    as trained; `exported` says so."""
+    shutil.rmtree(folder, ignore_errors=True)
+    adapters = adapters_of(encoder)
+    if adapters is None or not (config.tied and adapters.trainable == "both"):
+        return
+    with whole_folder(folder) as temporary:
+        save_as_peft(encoder, temporary, resolve_model(config.model))
+    difference = proof.by_sentence_transformers(folder)
+    if difference is None or not difference.is_small:  # the base is another model than the recipe's
+        shutil.rmtree(folder)
+        return
+    name = f"sentence-transformers, from {folder.name}/ and {config.model}"
+    exported["differences"][name] = difference._asdict()
+    exported["notes"].append(f"{name}: {difference}")
 
 
 def write_qrels(collection: Collection, split: str, path: Path) -> None:

@@ -5,15 +5,17 @@ import json
 import numpy as np
 import pytest
 from helpers.small_set import ONE_STEP
+from helpers.stages import RANDOM, make_stage
 from safetensors.torch import load_file, save_file
 
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import save_encoder
-from pyserini_ance.pipeline import export_check
+from pyserini_ance.pipeline import experiment, export_check
 from pyserini_ance.pipeline.export_check import BOUND, TEXTS, Proof, some_records
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.components import SettingError
+from pyserini_ance.storage.files import read_json
 
 TOKENIZATION = {
     "query": {"length_tokens": 16, "template": "query: {text}"},
@@ -135,3 +137,21 @@ def test_records_are_of_the_whole_collection_with_the_longest_query(small_recipe
     found = [one["text"] for one in some_records(data, ["test"])["query"]]
     asked = data.collection.split("test").queries.columns["text"]
     assert found == [asked[row] for row in sorted({0, longest})]
+
+
+def test_adapters_are_proven_merged_and_alone(small_recipe, tmp_path, monkeypatch):
+    stage = make_stage(RANDOM, lora={"r": 2}, optimizer={"learning_rate": 0.05})
+    recipe, run = small_recipe({"a": stage}), tmp_path / "run"
+    experiment.train(recipe, run)
+    differences = read_json(run / "measures.json")["export"]["differences"]
+    [alone] = [difference for name, difference in differences.items() if "adapter/" in name]
+    assert 0 <= alone["share"] < BOUND and differences["sentence-transformers"]["share"] < BOUND
+    data = tokenize(recipe, read_collection(recipe))
+    proof = Proof(run / "checkpoints" / "a-00000004" / "encoder", some_records(data, ["test"]))
+    weights = load_file(run / "adapter" / "adapter_model.safetensors")
+    name = max(weights, key=lambda name: float(weights[name].abs().max()) if "lora_B" in name else 0)
+    save_file({**weights, name: 2 * weights[name]}, run / "adapter" / "adapter_model.safetensors")
+    assert not proof.by_sentence_transformers(run / "adapter").is_small
+    monkeypatch.setattr("peft.tuners.lora.Linear.merge", lambda layer: None)
+    with pytest.raises(SettingError, match="the export is wrong: sentence-transformers"):
+        experiment.train(recipe, tmp_path / "unmerged")
