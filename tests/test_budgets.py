@@ -47,7 +47,7 @@ WHOLE = {
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 32_923,
+    "lines of tests": 32_940,
 }
 
 

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from helpers.families import FAMILIES, LENGTHS, make_family
 from helpers.small_set import ONE_STEP
 from helpers.stages import RANDOM, make_stage
 from safetensors.torch import load_file, save_file
@@ -155,3 +156,19 @@ def test_adapters_are_proven_merged_and_alone(small_recipe, tmp_path, monkeypatc
     monkeypatch.setattr("peft.tuners.lora.Linear.merge", lambda layer: None)
     with pytest.raises(SettingError, match="the export is wrong: sentence-transformers"):
         experiment.train(recipe, tmp_path / "unmerged")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_has_the_same_vectors_in_every_library(tmp_path, name):
+    (source := tmp_path / name).mkdir()
+    pooling = FAMILIES[name][2]
+    tokenization = {**LENGTHS, "document": {"length_tokens": 48, "template": "{text}"}}
+    settings = {"pooling": pooling, "normalize": True, "tokenization": tokenization}
+    encoder = initial_encoder(EncoderConfig(model=str(make_family(source, name)), **settings), 1)
+    (folder := tmp_path / "model").mkdir()
+    save_encoder(encoder, folder)
+    exported = Proof(folder, RECORDS).of_export(folder)
+    far = {n: d for n, d in exported["differences"].items() if d is None or d["share"] > 1e-5}
+    assert not far
+    stock = "qwen3" if pooling == "lasttoken" else "auto"
+    assert [stock in exported[side] for side in ("queries", "documents")] == [True, True]
