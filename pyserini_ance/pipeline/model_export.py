@@ -41,7 +41,9 @@ def export(
 
     def write() -> dict[str, Any]:
         proof = Proof(checkpoint.encoder, some_records(data, test.split))
-        exported = _write_model(checkpoint.encoder, run.model, evaluator.recipe.encoder, proof)
+        encoder, settings = checkpoint.encoder, evaluator.recipe.encoder
+        exported = _write_model(encoder, run.model, settings, proof)
+        _write_adapter(encoder, run.adapter, settings, proof, exported)
         # Of the exported model, in which adapters are merged.
         about = {"encoder": "../model", "document_weights": document_weights_of(run.model)}
         about |= {"weights": checkpoint.weights, "precision": snapshot.precision}
@@ -94,7 +96,6 @@ def _write_model(encoder: Path, folder: Path, config: EncoderConfig, proof: Proo
         exported = proof.of_export(folder)
         if "dpr" in exported["queries"] or not is_dpr(folder / TOWERS["query"]):
             break
-    _write_adapter(encoder, folder.with_name("adapter"), config, proof, exported)
     return exported
 
 

@@ -14,7 +14,7 @@ from pyserini_ance.recipe.yaml_text import read_yaml
 from pyserini_ance.storage.files import remove, remove_leftovers, write_whole
 from pyserini_ance.storage.role import Role, Status
 
-LAYOUT = 7
+LAYOUT = 8
 RUNS = Path("runs")
 RECIPE = "recipe.yaml"
 TRAINING_RANKS_CUTOFF = 100  # of the ranks in training-queries.positive_ranks.npy
@@ -86,6 +86,7 @@ class RunDir:
         self.scratch = folder / "scratch"
         self.training_ranks = folder / "training-queries.positive_ranks.npy"
         self.model = folder / "model"
+        self.adapter = folder / "adapter"  # in peft's form
         self.index = folder / "index"
         self.run_files = folder / "runs"
         # Called with each record of the metrics as it is written, in this process.
