@@ -28,7 +28,7 @@ ROOMS = {
     "encoders": 3_473,
     "evaluation": 566,
     "negatives": 2_779,
-    "pipeline": 4_342,
+    "pipeline": 4_344,
     "pyserini_bridge": 1_311,
     "recipe": 2_245,
     "refresher": 371,
@@ -43,11 +43,11 @@ WHOLE = {
     "files": 231,
     "classes": 240,
     "short private functions used once": 16,
-    "lines of imports": 2_657,
+    "lines of imports": 2_658,
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 32_940,
+    "lines of tests": 32_952,
 }
 
 

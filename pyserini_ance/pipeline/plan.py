@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
@@ -121,7 +122,8 @@ def _sizes(recipe: Recipe, data: PreparedData) -> str:
     """A line with the sizes of the largest files of the run directory; how many there are is measured."""
     encoder = initial_encoder(recipe.encoder, recipe.seed)
     check_encoder(recipe, encoder)
-    encoder.towers.to("meta")  # without memory
+    encoder.device = torch.device("meta")  # without memory
+    encoder.towers.to(encoder.device)
     whole = sum(weight.nbytes for weight in encoder.towers.parameters())
     trained = []
     for name, stage in recipe.stages.items():

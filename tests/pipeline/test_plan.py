@@ -1,9 +1,11 @@
 import pytest
 from helpers.stages import RANDOM, changed, make_stage
+from safetensors.torch import load_file
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.pipeline import plan as plan_module
+from pyserini_ance.pipeline.experiment import train
 from pyserini_ance.pipeline.plan import documents_encoded, plan
 from pyserini_ance.pipeline.preparation import prepare
 from pyserini_ance.recipe.stage import Stage
@@ -48,6 +50,16 @@ def test_a_dimension_above_the_models_is_named(small_recipe):
     recipe = changed(small_recipe({"b": STATIC}), "encoding.search=4096")
     with pytest.raises(ValueError, match=r"\.yaml: encoding.search is 4096, but .*; lower it"):
         plan(recipe)
+
+
+@pytest.mark.parametrize("trainable", ["both", "query_tower"])
+def test_the_size_of_adapters_is_that_of_the_file(small_recipe, tmp_path, trainable):
+    recipe = small_recipe({"b": {**STATIC, "steps": 1, "lora": {"r": 2}, "trainable": trainable}})
+    [line] = [line for line in plan(recipe).splitlines() if line.startswith("sizes")]
+    train(recipe, tmp_path)
+    [file] = (tmp_path / "checkpoints" / "b-00000001").rglob("adapters.safetensors")
+    size = sum(weight.nbytes for weight in load_file(file).values()) / 2**20
+    assert line.endswith(f"; of adapters in stage b {size:.2f} MiB") and size > 0.005
 
 
 def stage_of(steps: int, refresh=None, evaluate=None, sample_documents=None, adopt=None, **more) -> Stage:
