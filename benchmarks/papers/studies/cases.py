@@ -10,7 +10,7 @@ from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, Studie
 from pyserini_ance.evaluation.tables import BM25, UNTRAINED
 from pyserini_ance.reports.query_comparison import compare_queries
 
-MEASURE, CHARACTERS, SHOWN = "nDCG@10", 200, 3
+MEASURE, SHOWN = "nDCG@10", 3
 
 
 def study(runs: Sequence[StudiedRun]) -> Findings:
@@ -25,7 +25,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     curves: dict[str, Line] = {}
     notes = []
     for name, other in others.items():
-        comparison = compare_queries(first, other, MEASURE, split, CHARACTERS)
+        comparison = compare_queries(first, other, MEASURE, split)
         difference = comparison.difference
         counts = f"{difference.wins} won, {difference.ties} tied, {difference.losses} lost"
         notes.append(f"against {name}: {counts}; mean difference {difference}")
