@@ -55,11 +55,10 @@ def test_a_dimension_above_the_models_is_named(small_recipe):
 @pytest.mark.parametrize("trainable", ["both", "query_tower"])
 def test_the_size_of_adapters_is_that_of_the_file(small_recipe, tmp_path, trainable):
     recipe = small_recipe({"b": {**STATIC, "steps": 1, "lora": {"r": 2}, "trainable": trainable}})
-    [line] = [line for line in plan(recipe).splitlines() if line.startswith("sizes")]
     train(recipe, tmp_path)
     [file] = (tmp_path / "checkpoints" / "b-00000001").rglob("adapters.safetensors")
     size = sum(weight.nbytes for weight in load_file(file).values()) / 2**20
-    assert line.endswith(f"; of adapters in stage b {size:.2f} MiB") and size > 0.005
+    assert f"; of adapters in stage b {size:.2f} MiB\n" in plan(recipe) and size > 0.005
 
 
 def stage_of(steps: int, refresh=None, evaluate=None, sample_documents=None, adopt=None, **more) -> Stage:

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from pyserini_ance.data.answer_matching import read_answers
-from pyserini_ance.data.formats.builder import tsv_entries
 from pyserini_ance.data.formats.dpr import read_questions
-from pyserini_ance.data.formats.topics import PyseriniJsonl
+from pyserini_ance.data.formats.lines import read_lines
+from pyserini_ance.data.formats.topics import PyseriniJsonl, tsv_entry
 
 READERS = {
     "msmarco-topics-qrels/topics.msmarco-passage.dev-subset.txt": "TsvIntTopicReader",
@@ -55,8 +55,9 @@ def read_by_pyserini(theirs, name: str) -> dict[str, dict]:
 
 @pytest.mark.parametrize("name", [name for name in READERS if "msmarco" in name])
 def test_topics_of_msmarco_and_trec(theirs, name):
-    ours = {entry.id: entry.fields["text"].strip() for entry in tsv_entries(theirs / name.split("/")[1])}
-    assert ours == {id: topic["title"] for id, topic in read_by_pyserini(theirs, name).items()}
+    entries = map(tsv_entry, read_lines(theirs / name.split("/")[1]))
+    expected = {id: topic["title"] for id, topic in read_by_pyserini(theirs, name).items()}
+    assert {entry.id: entry.fields["text"].strip() for entry in entries} == expected
 
 
 @pytest.mark.parametrize("name", [name for name in READERS if "openqa" in name])
