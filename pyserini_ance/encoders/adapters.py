@@ -47,15 +47,17 @@ class Adapters(NamedTuple):
     @property
     def sides(self) -> tuple[Side, ...]:
         """The towers that have adapters."""
-        return SIDES if self.trainable == "both" else ("query",)
+        return sides_of(self.trainable)
 
     def is_trained_as(self, stage: "Stage") -> bool:
         """Whether `stage` goes on with these adapters; its dropout may be another."""
-        return (
-            self.trainable == stage.trainable
-            and stage.lora is not None
-            and self.lora.shape == stage.lora.shape
-        )
+        given = stage.trainable, stage.lora and stage.lora.shape
+        return (self.trainable, self.lora.shape) == given
+
+
+def sides_of(trainable: str) -> tuple[Side, ...]:
+    """The towers that train, by a stage's `trainable`."""
+    return SIDES if trainable == "both" else ("query",)
 
 
 def adapters_of(encoder: str | Path) -> Adapters | None:
@@ -114,12 +116,9 @@ def check_trainable(towers: TwoTower, stage: "Stage", key: str) -> None:
     `gradient_checkpointing`; ValueError for layers that cannot be found to share them out."""
     from transformers.pytorch_utils import Conv1D
 
-    sides: tuple[Side, ...] = SIDES if stage.trainable == "both" else ("query",)
-    for model in (towers.tower(side).transformer for side in sides):
+    for model in (towers.tower(side).transformer for side in sides_of(stage.trainable)):
         if stage.gradient_checkpointing and not getattr(model, "supports_gradient_checkpointing", False):
-            raise SettingError(
-                f"{key}.gradient_checkpointing: the encoder's model cannot do so; remove the key"
-            )
+            raise SettingError(f"{key}.gradient_checkpointing: the model does not support it; remove the key")
         if stage.lora is None:
             continue
         if model is None:

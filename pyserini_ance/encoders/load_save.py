@@ -160,12 +160,16 @@ def prepare_to_train(encoder: Encoder, stage: "Stage", seed: int, adapters: Path
 
 def load_unmerged(source: Path) -> Encoder:
     """The encoder in `source` as it was trained: with adapters that are not merged, if it has any."""
-    made = adapters_of(source)
-    encoder = load_encoder(source if made is None else made.base)
-    if made is not None:
-        if made.trainable == "query_tower":
-            encoder.untie()
-        add_adapters(encoder.towers, made, seed=0, source=source)
+    adapters = adapters_of(source)
+    if adapters is None:
+        return load_encoder(source)
+    check_weight_files(str(source))
+    base = _base(adapters.base, adapters.hashes)
+    encoder = copy.copy(base)
+    encoder.towers = copy.deepcopy(base.towers)
+    if adapters.trainable == "query_tower":
+        encoder.untie()
+    add_adapters(encoder.towers, adapters, seed=0, source=source)
     return encoder
 
 
@@ -208,16 +212,12 @@ def _load(config: EncoderConfig, folder: Path, device: str, new: Mapping[str, An
     if not config.tied:
         groups = {name: [side] for side, name in TOWERS.items()}
     layers: Layers = {}
-    if adapters := adapters_of(folder):
-        check_weight_files(str(folder))
-        base = _base(adapters.base, adapters.hashes)
-        tokenizer, towers = base.tokenizer.tokenizer, copy.deepcopy(base.towers)
-        if not config.tied:
-            towers.untie()
-        add_adapters(towers, adapters, seed=0, source=Path(folder))
-        merge_adapters(towers)
-        saved: Layers = {side: list(towers.tower(side).layers) for side in SIDES}
-        layers = complete(saved, new, torch.Generator(), str(folder))
+    if adapters_of(folder):
+        trained = load_unmerged(folder)
+        merge_adapters(trained.towers)
+        tokenizer = trained.tokenizer.tokenizer
+        merged: Layers = {side: list(trained.towers.tower(side).layers) for side in SIDES}
+        layers = complete(merged, new, torch.Generator(), str(folder))
     else:
         with utf8_path(folder) as path:
             folders = [path / name for name in groups]

@@ -22,7 +22,7 @@ class Lora(Settings):
     ] = "all-linear"
     """The names of the linear layers, such as `[q_proj, v_proj]`; `all-linear`: all but a pooler's."""
     shard_base: bool = False
-    """Whether each process of a torchrun holds a part of the other weights, instead of all (FSDP2)."""
+    """Whether the frozen weights are sharded over the processes of a torchrun (FSDP2)."""
 
     @property
     def shape(self) -> tuple[Any, ...]:
