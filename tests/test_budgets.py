@@ -25,7 +25,7 @@ ROOMS = {
     "commands": 1_381,
     "data": 4_888,
     "distributed": 389,
-    "encoders": 3_473,
+    "encoders": 3_472,
     "evaluation": 566,
     "negatives": 2_779,
     "pipeline": 4_344,
