@@ -179,15 +179,22 @@ class Snapshot:
         vars(self).pop("query_vectors", None)
 
     def encode_all(
-        self, encoder: Encoder, tokens: TokenStore, folder: Path, key: dict, label: str, hold: bool = False
+        self,
+        encoder: Encoder,
+        tokens: TokenStore,
+        folder: Path,
+        key: dict,
+        label: str,
+        hold: bool = False,
+        side: Side = "document",
     ) -> ShardedVectors:
-        """`encode_shards` of documents by any encoder, with the snapshot's settings."""
+        """`encode_shards` by any encoder, with the snapshot's settings."""
         return encode_shards(
             folder,
             key,
             encoder,
             tokens,
-            "document",
+            side,
             self.precision,
             self.encoding.tokens_per_batch,
             label,

@@ -18,6 +18,8 @@ from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.encoders.tokenization import token_folder, token_store
 from pyserini_ance.negatives.snapshot import PAIRS_PER_BLOCK, TEACHER_VECTORS
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, check_one_of
+from pyserini_ance.recipe.components import SettingError
+from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.vectors.encoding import ShardedVectors
 
 RUN_MODEL = "model"  # the encoder in a run directory
@@ -25,10 +27,11 @@ LABELS: dict[Side, str] = {"query": "queries of the teacher", "document": "docum
 
 
 class EncoderTeacher(Teacher):
-    """Dot products of another encoder's vectors, with its own tokenizer and lengths.
+    """Dot products of another encoder's vectors, with its own tokenizer and lengths; or the vectors.
 
-    Give `folder` or `encoder`. All documents are encoded once per run, the training queries once per refresh.
-    Documents are not split into passages: the teacher reads the beginning of a long one.
+    Give `folder` or `encoder`. All documents are encoded once per run, the training queries once per refresh;
+    for the loss `embed_distill` once per run. Documents are not split into passages: the teacher reads the
+    beginning of a long one.
     """
 
     kind: Literal["encoder"] = "encoder"
@@ -48,12 +51,8 @@ class EncoderTeacher(Teacher):
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         snapshot = context.snapshot
-        if self.encoder is not None:
-            encoder = initial_encoder(self.encoder, 0, snapshot.device)
-        else:
-            assert self.folder is not None, "one of the two is set"
-            encoder = load_encoder(self._saved(self.folder), snapshot.device)
-        documents = self._document_vectors(encoder, context)
+        encoder = self._load(snapshot.device)
+        documents = self.vectors("document", context, encoder)
         rows, positions = np.unique(pairs.queries, return_inverse=True)
         tokens = _tokens(encoder, "query", snapshot.split.queries, context)
         queries = snapshot.encode_some(encoder, tokens, rows, "query", LABELS["query"])
@@ -64,16 +63,25 @@ class EncoderTeacher(Teacher):
             scores[block] = np.einsum("pd,pd->p", own, others)
         return scores
 
-    def _document_vectors(self, encoder: Encoder, context: TeacherContext) -> ShardedVectors:
-        """(N, D) float32 of all documents, memory-mapped; an interrupted encoding continues."""
+    def _load(self, device: str) -> Encoder:
+        if self.encoder is not None:
+            return initial_encoder(self.encoder, 0, device)
+        assert self.folder is not None, "one of the two is set"
+        return load_encoder(self._saved(self.folder), device)
+
+    def vectors(self, side: Side, context: TeacherContext, encoder: Encoder | None = None) -> ShardedVectors:
+        """(N, D) float32 of all documents, or of the training queries, memory-mapped; an interrupted encoding
+        continues."""
         snapshot = context.snapshot
-        documents = snapshot.collection.documents
+        encoder = encoder or self._load(snapshot.device)
+        texts = snapshot.collection.documents if side == "document" else snapshot.split.queries
         weights = snapshot.world.on_main(lambda: weights_digest(encoder))
         context.origins[f"{self.kind} {self.folder or encoder.config.model}"] = weights
-        key = {"weights": weights, "texts": documents.digest, "precision": snapshot.precision}
-        folder = snapshot.scratch / f"{TEACHER_VECTORS}-{weights[:16]}-{snapshot.precision}"
-        tokens = _tokens(encoder, "document", documents, context)
-        return snapshot.encode_all(encoder, tokens, folder, key, LABELS["document"])
+        key = {"weights": weights, "texts": texts.digest, "precision": snapshot.precision}
+        of_side = "" if side == "document" else f"-{side}"
+        folder = snapshot.scratch / f"{TEACHER_VECTORS}-{weights[:16]}-{snapshot.precision}{of_side}"
+        tokens = _tokens(encoder, side, texts, context)
+        return snapshot.encode_all(encoder, tokens, folder, key, LABELS[side], side=side)
 
     @staticmethod
     def _saved(folder: Path) -> Path:
@@ -86,6 +94,26 @@ class EncoderTeacher(Teacher):
             f"teacher.folder {folder} holds no encoder saved by pyserini_ance ({SIDE_FILE} is missing) and "
             "is no finished run; describe any other encoder under `teacher.encoder`"
         )
+
+
+def target_vectors(stage: Stage, dimension: int, context: TeacherContext) -> dict[str, ShardedVectors]:
+    """The teacher's vectors (N, D) of all texts that a term with `embed_distill` may draw, by term.
+
+    Raises SettingError for vectors that have not `dimension` numbers.
+    """
+    targets = {}
+    for name, term in stage.terms.items():
+        if (side := term.distilled_side) is None:
+            continue
+        assert isinstance(term.teacher, EncoderTeacher), "the term has been checked"
+        targets[name] = term.teacher.vectors(side, context)
+        if (size := targets[name].shape[1]) != dimension:
+            raise SettingError(
+                f"stages.<stage>.terms.{name}.teacher gives vectors of {size} numbers, the encoder of "
+                f"{dimension}; set encoder.projection: {size}, or for the teacher's first numbers "
+                f"teacher.encoder.truncate_dim: {dimension}"
+            )
+    return targets
 
 
 def weights_digest(encoder: Encoder) -> str:
