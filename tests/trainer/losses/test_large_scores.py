@@ -14,6 +14,7 @@ SETTINGS = {
 CASES = [
     {"kind": kind, **settings, **({} if scale is None else {"scale": scale})}
     for kind in kinds("loss")
+    if kind != "embed_distill"  # of vectors
     for settings in SETTINGS.get(kind, [{}])
     for scale in ([None, 0.7] if issubclass(component_class("loss", kind), Scaling) else [None])
 ]
