@@ -61,7 +61,7 @@ def export(
             queries = data.collection.split(split).queries
             copy_whole(run.ranking(row, split), run.final_run(split))
             pairs = list(zip(queries.ids, queries.columns["text"], strict=True))
-            topics = write_topics(pairs, run.folder, split, without_query)
+            topics = write_topics(pairs, run.folder, split)
             output = run.folder / (
                 "run.pyserini.txt" if len(test.split) == 1 else f"run.pyserini.{split}.txt"
             )

@@ -148,35 +148,11 @@ def test_each_tower_of_a_pair_is_tried_in_its_own_folder(made, tmp_path):
     assert choose(folder)[0] == (OURS, "auto")
 
 
-def test_topics_that_survive_are_tsv(tmp_path):
-    assert write_topics([("q1", " What is it?  "), ("10", "two  blanks")], tmp_path).name == "topics.test.tsv"
-    assert (tmp_path / "topics.test.tsv").read_text() == "q1\tWhat is it?\n10\ttwo  blanks\n"
-    assert not (tmp_path / "topics.test.json").exists()
-
-
-CHANGED = [
-    ("007", "x"),
-    ("+7", "x"),
-    ("²", "x"),
-    ("٣", "x"),
-    ("q", "tab\tinside"),
-    ("q", "two\nlines"),
-    ("q", "\x01x"),
-]
-
-
-@pytest.mark.parametrize("query", CHANGED)
-def test_topics_that_do_not_survive_are_json_too(tmp_path, query):
-    assert write_topics([query, ("1", "y")], tmp_path).name == "topics.test.json"
-    topics = json.loads((tmp_path / "topics.test.json").read_text())
-    assert topics == {query[0]: {"title": query[1]}, "1": {"title": "y"}}
-    assert len((tmp_path / "topics.test.tsv").read_text().splitlines()) == 2
-
-
-def test_numbers_are_strings_where_the_search_compares_them_with_documents(tmp_path):
-    assert write_topics([("7", "x")], tmp_path).suffix == ".tsv"
-    assert write_topics([("7", "x")], tmp_path, remove_query=True).suffix == ".json"
-    assert write_topics([("q7", "x")], tmp_path, remove_query=True).suffix == ".tsv"
+def test_topics_keep_their_ids_and_texts(tmp_path):
+    queries = [("007", " What is it?  "), ("²", "tab\tinside"), ("q", "two\nlines")]
+    file = write_topics(queries, tmp_path, "dev")
+    assert file == tmp_path / "topics.dev.json"
+    assert json.loads(file.read_text()) == {id: {"title": text.strip()} for id, text in queries}
 
 
 def test_query_ids_that_a_run_cannot_carry(tmp_path):
