@@ -220,7 +220,7 @@ def _files(towers: TwoTower, made: Adapters) -> dict[str, nn.Module]:
     return {f"{TOWERS[side]}/{FILE}": towers.tower(side) for side in made.sides}
 
 
-def merge_adapters(towers: TwoTower) -> None:
+def merge_adapters(towers: nn.Module) -> None:
     """Add the adapters to the weights of their layers, W + alpha / r * B A, and train these again."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
@@ -231,4 +231,8 @@ def merge_adapters(towers: TwoTower) -> None:
             setattr(towers.get_submodule(parent), child, layer.get_base_layer())
     for module in towers.modules():
         vars(module).pop("peft_config", None)
+        if vars(module).pop(
+            "_hf_peft_config_loaded", False
+        ):  # else weights would be saved under peft's names
+            vars(module)["_weight_conversions"] = None
     towers.requires_grad_()
