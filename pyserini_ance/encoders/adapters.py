@@ -231,8 +231,6 @@ def merge_adapters(towers: nn.Module) -> None:
             setattr(towers.get_submodule(parent), child, layer.get_base_layer())
     for module in towers.modules():
         vars(module).pop("peft_config", None)
-        if vars(module).pop(
-            "_hf_peft_config_loaded", False
-        ):  # else weights would be saved under peft's names
-            vars(module)["_weight_conversions"] = None
+        if vars(module).pop("_hf_peft_config_loaded", False):
+            vars(module)["_weight_conversions"] = None  # else weights would be saved under peft's names
     towers.requires_grad_()

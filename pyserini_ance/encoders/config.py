@@ -58,7 +58,8 @@ class EncoderConfig(Settings):
     """
 
     model: str
-    """A hub name, a local folder, or `python:package/folder` for weights in a Python package."""
+    """A hub name, a local folder, or `python:package/folder` for weights in a Python package; an adapter of
+    peft is merged into its base."""
     tied: bool = True
     """Whether queries and documents share one tower."""
     document_model: str | None = None
