@@ -126,22 +126,14 @@ def check_trainable(towers: TwoTower, stage: "Stage", key: str) -> None:
                 f"{key}.lora: the encoder has no Transformer, only tokens' vectors; remove the key"
             )
         named = [(name.split("."), layer) for name, layer in model.named_modules()]
-        sizes = {
-            path[-1]: min(layer.weight.shape)
-            for path, layer in named
-            if isinstance(layer, nn.Linear | Conv1D) and path[0] != "pooler"
+        linear = {
+            path[-1] for path, layer in named if isinstance(layer, nn.Linear | Conv1D) and path[0] != "pooler"
         }
-        target = sizes if isinstance(stage.lora.target, str) else stage.lora.target
-        for name in target:
-            if name not in sizes:
+        for name in () if isinstance(stage.lora.target, str) else stage.lora.target:
+            if name not in linear:
                 raise SettingError(
-                    f"{key}.lora.target: no linear layer has the name {name!r}{did_you_mean(name, sizes)}; "
-                    f"there are: {', '.join(sorted(sizes))}"
-                )
-            if stage.lora.r > sizes[name]:
-                raise SettingError(
-                    f"{key}.lora.r is {stage.lora.r}, but a layer {name!r} has {sizes[name]} inputs or "
-                    "outputs; lower it"
+                    f"{key}.lora.target: no linear layer has the name {name!r}{did_you_mean(name, linear)}; "
+                    f"there are: {', '.join(sorted(linear))}"
                 )
         if stage.lora.shard_base:
             find_layers(model, f"{key}.lora.shard_base", "the encoder")

@@ -10,14 +10,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
-from urllib.error import URLError
 
 OLDEST_MAJOR = 21  # Anserini 2.x is compiled for Java 21
 VECTOR_MODULE = "jdk.incubator.vector"
@@ -96,9 +93,6 @@ def _run(executable: str, *flags: str) -> str:
     return result.stdout + result.stderr
 
 
-OFFLINE_VERSION = "2.3.0"  # the newest that imports without a network
-
-
 def start_java() -> None:
     """Start Java for Pyserini in this process, unless it is running. Raises RuntimeError if there is no
     suitable Java or no Pyserini."""
@@ -121,14 +115,12 @@ def start_java() -> None:
     jnius_config.add_options("--enable-native-access=ALL-UNNAMED", "-Dslf4j.internal.verbosity=WARN")
     jnius_config.add_options(f"-Djava.util.logging.config.file={resources / 'logging.properties'}")
     importlib.import_module("jnius")
-    _silence_vector_warning()
 
 
 def import_pyserini(module: str) -> ModuleType:
-    """Start Java and import a module of Pyserini. Raises RuntimeError if Pyserini needs a network."""
+    """Start Java and import a module of Pyserini."""
     start_java()
-    with offline_explained():
-        return importlib.import_module(module)
+    return importlib.import_module(module)
 
 
 @cache
@@ -148,19 +140,6 @@ def import_encoders() -> tuple[Callable[..., Any], Callable[..., Any]]:
             if name.partition(".")[0] == "pyserini":
                 del sys.modules[name]
     return search.init_query_encoder, encode.init_encoder
-
-
-@contextmanager
-def offline_explained() -> Iterator[None]:
-    """Convert the URLError of an import of Pyserini without a network into a RuntimeError with the cure."""
-    try:
-        yield
-    except (URLError, TimeoutError) as error:
-        raise RuntimeError(
-            f"Pyserini {version('pyserini')} reads its catalogue of indexes from the web when it is "
-            f"imported, which failed: {error}. Connect this machine to a network, or use the version that "
-            f"imports offline: pip install 'pyserini=={OFFLINE_VERSION}'"
-        ) from error
 
 
 def _jar(resources: Path) -> Path:
@@ -185,20 +164,9 @@ def java_command() -> list[str]:
     return [str(java.home / "bin" / "java"), *options, "-cp", str(jar)]
 
 
-@cache  # keeps the logger: Java forgets the level of a logger without references
-def _silence_vector_warning() -> object:
-    """Silence Lucene's warning about the missing module, which is expected here."""
-    from jnius import autoclass
-
-    name = "org.apache.lucene.internal.vectorization.VectorizationProvider"
-    logger = autoclass("java.util.logging.Logger").getLogger(name)
-    logger.setLevel(autoclass("java.util.logging.Level").SEVERE)
-    return logger
-
-
 def _pyserini_folder() -> Path:
     """Pyserini's folder, without importing Pyserini."""
     spec = importlib.util.find_spec("pyserini")
     if spec is None or not spec.submodule_search_locations:
-        raise RuntimeError(f"Pyserini is not installed: pip install 'pyserini=={OFFLINE_VERSION}'")
+        raise RuntimeError("Pyserini is not installed: pip install pyserini")
     return Path(spec.submodule_search_locations[0])

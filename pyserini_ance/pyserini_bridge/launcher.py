@@ -12,7 +12,7 @@ from typing import Any
 from pyserini_ance.encoders.config import is_saved
 from pyserini_ance.pyserini_bridge import encoder_classes
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
-from pyserini_ance.pyserini_bridge.java import offline_explained, start_java
+from pyserini_ance.pyserini_bridge.java import start_java
 from pyserini_ance.pyserini_bridge.shards import ABOUT
 from pyserini_ance.recipe.components import similar_name
 from pyserini_ance.runs.any_encoder import encoder_source
@@ -33,8 +33,8 @@ ENCODING_MODULES = {
 def run_module(module: str, argv: list[str]) -> None:
     """Run `python -m module *argv` in this process, or the `main` of an `io.anserini` class of Java.
 
-    Raises RuntimeError if there is no suitable Java, or Pyserini cannot be imported without a network;
-    FileNotFoundError for an encoder or index that does not exist.
+    Raises RuntimeError if there is no suitable Java, FileNotFoundError for an encoder or index that does not
+    exist.
     """
     if module.startswith("io.anserini."):
         start_java()
@@ -56,7 +56,7 @@ def run_module(module: str, argv: list[str]) -> None:
         encoder_classes.load_encoders_by_name()
     original, sys.argv = sys.argv, [module, *argv]
     try:
-        with _class_among_choices(), offline_explained():
+        with _class_among_choices():
             runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         # Pyserini calls exit() without a code after it has reported an unknown index.

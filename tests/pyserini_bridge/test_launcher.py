@@ -14,15 +14,6 @@ from pyserini_ance.pyserini_bridge import launcher
 from pyserini_ance.pyserini_bridge.launcher import run_module, with_class
 from pyserini_ance.runs.checkpoint import document_weights_of
 
-NO_NETWORK = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from pyserini_ance.pyserini_bridge import java as jvm
-jvm.start_java = lambda: None
-jvm.import_pyserini("pyserini.encode")
-"""
-
-
 SIDE = {
     "format": 2,
     "pooling": "mean",
@@ -108,15 +99,6 @@ def test_an_unknown_index_is_an_error(child, tmp_path):
     code = f"from pyserini_ance.commands import console, search; console.run(lambda: search.main({flags!r}))"
     done = child(code, check=False)
     assert done.returncode == 1 and "indx: no such folder (did you mean 'index'" in done.stderr
-
-
-def test_pyserini_without_network(child, tmp_path):
-    (tmp_path / "pyserini").mkdir()
-    (tmp_path / "pyserini/__init__.py").write_text("")
-    failing = "import urllib.error\nraise urllib.error.URLError('no such host')\n"
-    (tmp_path / "pyserini/encode.py").write_text(failing)
-    last = child(NO_NETWORK, tmp_path, check=False).stderr.strip().splitlines()[-1]
-    assert last.startswith("RuntimeError") and "pip install 'pyserini==2.3.0'" in last
 
 
 def test_trec_eval_agrees_with_ir_measures(child, tmp_path):
