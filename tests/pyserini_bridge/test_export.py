@@ -5,10 +5,9 @@ import json
 import shutil
 
 import pytest
-from transformers import AutoTokenizer, BertTokenizer, DPRContextEncoderTokenizer
+from transformers import BertTokenizer
 
 from pyserini_ance.encoders.dpr import to_dpr
-from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 from pyserini_ance.pipeline.export_check import BOUND, Proof
 from pyserini_ance.pyserini_bridge.export import write_topics
 
@@ -99,24 +98,6 @@ def test_dpr_cuts_no_query(made):
     assert classes == ("dpr", "dpr") and f"{name}: the same vectors" in "\n".join(exported["notes"])
     classes, exported = choose(folder, "x" * 22, "x" * 23)
     assert classes == (OURS, "dpr") and exported["differences"][name]["text"] == "x" * 23
-
-
-def test_dprs_pairs_are_read_as_here_but_for_long_titles(bert_tokenizer):
-    """What docs/guides/search-with-pyserini.md says: a title of more than half the tokens."""
-    settings = Tokenization.model_validate({"document": {"length_tokens": 65, "template": PAIR}})
-    ours = TextTokenizer(AutoTokenizer.from_pretrained(bert_tokenizer), settings)
-    theirs = DPRContextEncoderTokenizer.from_pretrained(bert_tokenizer)
-
-    def alike(title: int, text: int) -> bool:
-        record = {"title": "t " * title, "text": "x " * text}
-        [ids] = ours.ids("document", [record])
-        before, after, _ = ours.specials
-        pair = theirs([record["title"]], [record["text"]], max_length=65, truncation=True)["input_ids"]
-        return [[*before, *ids[:63], *after]] == pair
-
-    assert all(alike(title, text) for title in (0, 1, 10, 30, 31) for text in (0, 1, 31, 32, 50, 200))
-    assert alike(40, 22)
-    assert not any(alike(title, text) for title, text in [(32, 31), (32, 40), (32, 200), (40, 23)])
 
 
 def test_flags(made):
