@@ -63,7 +63,7 @@ def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Co
     """
     data = _read_data(settings)
     files = data.input_files()
-    what = {"data": data.model_dump(mode="json", exclude={"official"}), "joint": []}
+    what = {"data": data.model_dump(mode="json", exclude={"official", "instruction"}), "joint": []}
     return cached_collection(cache, what, files if files or data.by_name else None, data.read)
 
 

@@ -92,7 +92,7 @@ def stored_collection(recipe: Recipe) -> Collection:
     data = recipe_data(recipe)
     files = data.input_files()
     settings = {
-        "data": data.model_dump(mode="json", exclude={"official"}),
+        "data": data.model_dump(mode="json", exclude={"official", "instruction"}),
         "joint": [recipe.train_split.name, *recipe.train_split.splits],
         "only trained on": sorted(data_checks.only_trained_on(recipe)),
         "keep unjudged": recipe.finds_positives,

@@ -1,14 +1,12 @@
-"""Vectors in the files of other programs: Faiss folders for Pyserini, Parquet, and Pyserini's JSONL.
+"""Vectors in the files of other programs: Faiss folders for Pyserini, and Parquet.
 
 They are written block by block; flat Faiss folders are also read.
 """
 
-import codecs
 import json
 import os
 import struct
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 from pyserini_ance.data.formats.lines import Line
 from pyserini_ance.data.texts import Strings
@@ -117,21 +116,6 @@ def write_parquet(
                     file.write_table(pa.Table.from_arrays(columns, schema=schema))
 
 
-def write_jsonl(vectors: Rows, ids: Sequence[str], contents: Iterable[str], folder: Path) -> None:
-    """Write `embeddings.jsonl` as Pyserini's JsonlRepresentationWriter does, the file of `pyserini.encode`.
-
-    vectors: (N, D) float32, of which one block is in memory at a time. contents: the text of each row. The
-    folder appears when it is complete. Raises ValueError if ids and vectors do not match.
-    """
-    _check_count(len(ids), len(vectors))
-    texts = iter(contents)
-    with whole_folder(Path(folder)) as temporary, whole_file(temporary / "embeddings.jsonl") as file:
-        for block, names in _blocks(vectors, ids):
-            for id, text, vector in zip(names, islice(texts, len(names)), block, strict=True):
-                record = {"id": id, "contents": text, "vector": vector.tolist()}
-                file.write(json.dumps(record).encode() + b"\n")
-
-
 def _check_count(ids: int, vectors: int) -> None:
     if ids != vectors or not ids:
         raise ValueError(f"{ids} document ids, but {vectors} vectors")
@@ -185,17 +169,15 @@ def read_index(folder: Path) -> tuple[np.ndarray, Strings]:
 def _read_ids(path: Path) -> Strings:
     """The ids in a file, one in a line, without the blanks that end a line, as Pyserini reads them.
 
-    Raises ValueError for a byte order mark, which would be part of an id, and for ids that repeat.
+    Raises ValueError for ids that repeat.
     """
-    content = path.read_bytes()
-    if content.startswith(codecs.BOM_UTF8):
-        raise Line(path, 1, "").error("a byte order mark", "an id", "remove the first 3 bytes")
-    raw = np.frombuffer(content.removesuffix(b"\n") + b"\n", np.uint8)
-    ends = np.flatnonzero(raw == ord("\n"))
-    bounds = np.concatenate([[0], ends - np.arange(len(ends))])
-    buffers = [pa.py_buffer(bounds), pa.py_buffer(raw[raw != ord("\n")])]
-    lines = pa.LargeStringArray.from_buffers(len(ends), *buffers)
-    ids = Strings(pa.chunked_array([pc.utf8_rtrim_whitespace(lines)]))
+    lines = csv.read_csv(
+        path,
+        csv.ReadOptions(column_names=["id"]),
+        csv.ParseOptions(delimiter="\x1f", quote_char=False, ignore_empty_lines=False),
+        csv.ConvertOptions(column_types={"id": pa.large_string()}, strings_can_be_null=False),
+    )
+    ids = Strings(pc.utf8_rtrim_whitespace(lines["id"]))
     check_ids(ids, "document")
     if repeat := ids.first_repeat():
         first, again = repeat

@@ -103,13 +103,9 @@ from pyserini.query_iterator import DefaultQueryIterator
 topics = [list(DefaultQueryIterator.from_topics(path)) for path in sys.argv[6:]]
 (stock / "read.json").write_text(json.dumps(topics))
 """
-# all-digit ids that are numbers already come back as such, and runs show them alike
 TOPICS = [
     [("1", "two  blanks, Ünïcode 東京 😀"), ("12", " outer blanks ")],
-    [("q1", "x"), ("2", "y\u00a0\u2028z")],
-    [("007", "x"), ("7", "y")],
-    [("a", "a tab\tand\nlines"), ("b", "y")],
-    [("²", "x"), ("٣", "y")],
+    [("007", "x"), ("7", "y\u00a0\u2028z"), ("a", "a tab\tand\nlines"), ("²", "x"), ("٣", "y")],
 ]
 
 
@@ -264,7 +260,6 @@ def test_pyserini_reads_the_topics_that_were_written(runs, topics_files):
     for queries, topics in zip(TOPICS, read, strict=True):
         written = sorted((id, text.strip()) for id, text in queries)
         assert sorted((str(id), text) for id, text in topics) == written
-    assert [path.suffix for path in topics_files] == [".tsv", ".tsv", ".json", ".json", ".json"]
 
 
 def assert_same_ranking(path, queries, documents):
