@@ -26,17 +26,15 @@ import numpy as np
 
 from pyserini_ance.data import trec
 from pyserini_ance.data.collection import Collection, Split, Texts
-from pyserini_ance.data.formats import dpr, training_files
 from pyserini_ance.data.formats.lines import JSON, Line, extension, read_lines, shown
-from pyserini_ance.data.formats.records import is_list, read_records
-from pyserini_ance.data.formats.training_files import Layout, listed_hits
+from pyserini_ance.data.formats.records import is_list
+from pyserini_ance.data.formats.training_files import layout_of, listed_hits, text_id
 from pyserini_ance.data.known_positives import is_in_sorted
 from pyserini_ance.data.trec import PADDING, Hit
 
 log = logging.getLogger(__name__)
 # Merging a block of this size takes 120 MB. If hits are grouped by query, larger blocks are not faster.
 HITS_PER_BLOCK = 1 << 20
-LAYOUTS = (dpr.LAYOUT, training_files.TEVATRON, training_files.FLAGEMBEDDING)
 TRIPLES = "triples"
 FORMS = (
     "6 columns separated by blanks (query, Q0, document, rank, score, tag: a TREC run), 3 (query, document, "
@@ -251,18 +249,6 @@ def line_of(path: Path, number: int) -> Line:
     return Line(path, number, "", "item" if is_listed(path) and is_list(path) else "line")
 
 
-def layout_of(path: Path) -> Layout:
-    """The format of a file of training records. Raises ValueError if its first record has no known key."""
-    empty: tuple[Line, dict] = (Line(path, 1, ""), {})
-    line, record = next(read_records(path), empty)
-    for layout in LAYOUTS:
-        if layout.positives in record:
-            return layout
-    layouts = ", ".join(f"{layout.positives} ({layout.name})" for layout in LAYOUTS)
-    problem = f"a record with the keys {shown(list(record))}"
-    raise line.error(problem, f"one that lists passages under {layouts}", "pass such a file")
-
-
 def _ids(path: Path, columns: tuple[str, ...], document: int) -> Iterator[Hit]:
     """The query in the first column, and the id in the column `document`."""
     for line in read_lines(path):
@@ -292,4 +278,4 @@ def _text_triples(path: Path, queries: Texts, documents: Texts) -> Iterator[Hit]
 
 def _key(text: str) -> int:
     """A text's key of 8 bytes, so that the texts of the collection need not be in memory."""
-    return int(training_files.text_id(" ".join(text.split())), 16)
+    return int(text_id(" ".join(text.split())), 16)
