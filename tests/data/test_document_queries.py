@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.document_queries import DocumentQueries, split_words
 from pyserini_ance.data.formats.beir import Beir
+from pyserini_ance.data.made_splits import DocumentQueries, split_words
 
 DOCUMENTS = {
     "d1": ("A title of five words", "One two three four five six. Seven eight nine ten! Eleven."),

@@ -3,7 +3,7 @@ import pytest
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.data.same_texts import SameTexts
+from pyserini_ance.data.texts import SameTexts
 
 QUERIES = ["a", "b", "a", "c", "a", "b"]
 DOCUMENTS = ["x", "y", "x", "z", "z", "w", "x", "v"]
