@@ -10,7 +10,7 @@ from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.builder import TEXT, TITLE_AND_TEXT, Entry, json_entry
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, grade_of, json_id, shown
+from pyserini_ance.data.formats.lines import Line, shown
 from pyserini_ance.data.trec import Judgment, Qrels, Run
 from pyserini_ance.recipe.load import read_settings
 from pyserini_ance.recipe.splits import check_split_name
@@ -92,18 +92,9 @@ def _line(argument: str, key: Any) -> Line:
 
 
 def _judgments(name: str, given: Grades) -> Iterator[Judgment]:
-    expected = "grades by query and document, as evaluate takes: {query id: {document id: grade}}"
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{name} is {shown(given)}; expected {expected}")
-    for query, grades in given.items():
-        line = _line(name, query)
-        if not isinstance(grades, Mapping):
-            raise line.error(shown(grades), expected, "pass such a mapping")
-        query_id = json_id(line, {"query": query}, "query")
+    for query, grades in _checked(name, dict[Any, dict[Any, int]], given).items():
         for document, grade in grades.items():
-            document_id = json_id(line, {"document": document}, "document")
-            whole = grade_of(line, grade, f"document {shown(document)}: grade", "write it as such")
-            yield Judgment(line, query_id, document_id, whole)
+            yield Judgment(_line(name, query), str(query), str(document), grade)
 
 
 def run_of(scores: Mapping[str, Mapping[str, float]]) -> Run:
