@@ -163,7 +163,7 @@ def load_unmerged(source: Path) -> Encoder:
     if adapters is None:
         return load_encoder(source)
     check_weight_files(str(source))
-    base = _base(adapters.base, adapters.hashes)
+    base = base_encoder(adapters.base, adapters.hashes)
     encoder = copy.copy(base)
     encoder.towers = copy.deepcopy(base.towers)
     if adapters.trainable == "query_tower":
@@ -184,7 +184,7 @@ def save_as_peft(source: Path, folder: Path, base: str) -> None:
 
 
 @lru_cache(maxsize=1)
-def _base(folder: Path, hashes: tuple[str, str]) -> Encoder:
+def base_encoder(folder: Path, hashes: tuple[str, str]) -> Encoder:
     """The encoder whose weights stay. Each refresh has other adapters of it."""
     return load_encoder(folder)
 
