@@ -14,7 +14,6 @@ from pyserini_ance.pyserini_bridge import encoder_classes
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
 from pyserini_ance.pyserini_bridge.java import start_java
 from pyserini_ance.pyserini_bridge.shards import ABOUT
-from pyserini_ance.recipe.components import similar_name
 from pyserini_ance.runs.any_encoder import encoder_source
 from pyserini_ance.runs.checkpoint import document_weights_of
 from pyserini_ance.runs.rundir import RECIPE
@@ -33,8 +32,7 @@ ENCODING_MODULES = {
 def run_module(module: str, argv: list[str]) -> None:
     """Run `python -m module *argv` in this process, or the `main` of an `io.anserini` class of Java.
 
-    Raises RuntimeError if there is no suitable Java, FileNotFoundError for an encoder or index that does not
-    exist.
+    Raises RuntimeError if there is no suitable Java, or for an index that does not exist.
     """
     if module.startswith("io.anserini."):
         start_java()
@@ -59,14 +57,9 @@ def run_module(module: str, argv: list[str]) -> None:
         with _class_among_choices():
             runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
-        # Pyserini calls exit() without a code after it has reported an unknown index.
-        for index in indexes:
-            if end.code is None and not Path(index).exists():
-                raise FileNotFoundError(
-                    f"--index {index}: no such folder{similar_name(Path(index))}, nor a prebuilt index of "
-                    "Pyserini; expected RUN/index, or a folder that `pyserini-ance encode` wrote. `train "
-                    "--resume` writes a run's index again"
-                ) from None
+        if end.code is None:  # Pyserini's exit() after it has reported an unknown index
+            index = f"--index {' '.join(indexes)}"
+            raise RuntimeError(f"{index}: no such folder, nor an index of Pyserini's; see above") from None
         raise
     finally:
         sys.argv = original
