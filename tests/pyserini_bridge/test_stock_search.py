@@ -41,15 +41,13 @@ in_passages = list(map(Path, in_passages))
 ids, titles, texts = zip(*documents)
 
 # our export, torch and faiss at work before Java starts
-flags, classes = [], []
+flags = []
 for folder in (stock, lowered, auto, pair, dpr):
     records = [{"title": title, "text": text} for title, text in zip(titles, texts)]
     write_index(load_encoder(folder / "model").encode(records, "document"), ids, folder / "index", {})
     topics = write_topics([tuple(query) for query in queries], folder)
     given = {"query": [{"text": text.strip()} for _, text in queries], "document": records}
-    exported = Proof(folder / "model", given).of_export(folder / "model")
-    flags.append(exported["queries"])
-    classes.append([flags[-1][3], exported["documents"][3]])
+    flags.append(Proof(folder / "model", given).of_export(folder / "model")["queries"])
     command = search_command(topics, folder / "index", folder / "run.pyserini.txt", flags[-1], 100)
     (folder / "command").write_text(command)
 how = VectorFormat(), "fp32", 4096
@@ -58,7 +56,6 @@ for folder in in_passages:
     corpus, scratch = lowered / "corpus.jsonl", folder / "scratch"
     encode_corpus(corpus, folder / "model", folder / "index", *how, scratch, World())
     write_topics([tuple(query) for query in queries], folder)
-(stock / "classes.json").write_text(json.dumps(classes))
 
 register()
 from pyserini.encode import AnceDocumentEncoder, AnceQueryEncoder
@@ -66,7 +63,6 @@ encoder = AnceQueryEncoder(str(stock / "model"))
 np.save(stock / "queries.npy", [encoder.encode(text) for _, text in queries])
 encoder = AnceDocumentEncoder(str(stock / "model"), device="cpu")
 np.save(stock / "documents.npy", encoder.encode(texts, titles, max_length=256))
-np.save(stock / "untitled.npy", encoder.encode(texts, max_length=256))
 from pyserini.encode import DprDocumentEncoder, DprQueryEncoder
 encoder = DprQueryEncoder(str(dpr / "model/queries"))
 np.save(dpr / "queries.npy", [encoder.encode(text) for _, text in queries])
@@ -167,20 +163,10 @@ def vectors(runs):
     return [(e.encode(queries, "query"), e.encode(documents, "document")) for e in encoders]
 
 
-def test_the_classes_chosen(runs):
-    queries, documents = zip(*json.loads((runs[0] / "classes.json").read_text()))
-    assert queries == ("ance", "pyserini_ance", "auto", "auto", "dpr")
-    # a byte-level tokenizer, and a template of two fields of which one may be empty, or the first long
-    assert set(documents) == {"pyserini_ance"}
-
-
 def test_stock_ance_encoders_give_our_vectors(runs, vectors):
     queries, documents = vectors[0]
     np.testing.assert_allclose(np.load(runs[0] / "queries.npy"), queries, atol=1e-5)
     np.testing.assert_allclose(np.load(runs[0] / "documents.npy"), documents, atol=1e-5)
-    texts = [{"text": text} for _, _, text in DOCUMENTS]
-    untitled = load_encoder(runs[0] / "model").encode(texts, "document")
-    np.testing.assert_allclose(np.load(runs[0] / "untitled.npy"), untitled, atol=1e-5)
 
 
 def test_the_printed_command_ranks_as_we_do(runs, vectors):
