@@ -119,12 +119,12 @@ class Term(Settings):
                 f"loss `{self.loss.kind}` follows a teacher's vectors; name an encoder: `teacher: {{kind: "
                 "encoder, folder: RUN}`"
             )
-        if self.distilled_side and (self.num_hardest or self.dimensions):
+        is_alone = self.distilled_side == self.anchor and (self.negatives or self.negatives_from)
+        if self.distilled_side and (self.num_hardest or self.dimensions or is_alone):
             raise ValueError(
-                f"loss `{self.loss.kind}` compares whole vectors of all texts; remove num_hardest, dimensions"
+                f"loss `{self.loss.kind}` compares whole vectors of all its `texts`; remove num_hardest and "
+                "dimensions, and with texts: anchors the negatives"
             )
-        if self.distilled_side == self.anchor and (self.negatives or self.negatives_from):
-            raise ValueError("texts: anchors reads no negatives; remove them, or set texts: candidates")
         if needs_teacher and self.false_negative_margin is not None:
             raise ValueError(
                 f"false_negative_margin is {self.false_negative_margin}, but the teacher says how relevant "

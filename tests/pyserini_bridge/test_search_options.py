@@ -145,7 +145,7 @@ def test_a_compressed_index_scores_its_decoded_vectors(folder, vectors):
 
 
 def moved(vector, best):
-    """Li et al. 2023, arXiv:2108.11044, Rocchio, with the last of the first 5 documents as the negative one."""
+    """Rocchio (Li et al. 2023, arXiv:2108.11044), the last of the first 5 documents as the negative one."""
     towards = ROCCHIO["beta"] * best[: ROCCHIO["topk"]].mean(axis=0)
     return ROCCHIO["alpha"] * vector + towards - ROCCHIO["gamma"] * best[4]
 

@@ -97,8 +97,8 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
         "stages.only.terms.d={loss: embed_distill, teacher: student}",
         "follows a teacher's vectors; name an encoder: `teacher: {kind: encoder",
     ),
-    (f"{VECTORS}, dimensions: [8]}}", "compares whole vectors of all texts; remove num_hardest, dimensions"),
-    (f"{VECTORS}, negatives: [random]}}", "d: texts: anchors reads no negatives; remove them, or set texts"),
+    (f"{VECTORS}, dimensions: [8]}}", "compares whole vectors of all its `texts`; remove num_hardest"),
+    (f"{VECTORS}, negatives: [random]}}", "and with texts: anchors the negatives"),
     (
         ["stages.only.trainable=query_tower", f"{VECTORS}, anchor: document}}"],
         "terms.d.loss trains the vectors of documents, whose tower trainable: query_tower freezes",
