@@ -99,6 +99,8 @@ def test_a_query_tower_follows_the_teacher_over_documents_that_never_change(smal
     expected = whole.train(callbacks=[losses])
     assert losses.terms[-1]["vectors"] < losses.terms[0]["vectors"]
     assert expected.document_weights == whole.start.document_weights
+    alone = Training(small_recipe, tmp_path / "alone", {"vectors": follows(teacher)}, **settings).train()
+    assert alone.document_weights == expected.document_weights != alone.query_weights
     stopped = Training(small_recipe, tmp_path / "stopped", terms, **settings)
 
     class Stop(TrainerCallback):
