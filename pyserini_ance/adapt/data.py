@@ -17,7 +17,7 @@ from pyserini_ance.data.trec import Qrels
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.pipeline.mining import load_collection
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.runs.any_encoder import load_any_encoder
+from pyserini_ance.runs.any_encoder import encoder_settings, load_any_encoder
 from pyserini_ance.storage.files import file_state, read_json_object, write_json
 from pyserini_ance.storage.publish import whole_folder
 
@@ -91,7 +91,7 @@ def prepare(request: Request) -> dict[str, Any]:
                 for query, grades in qrels.items():
                     file.writelines(f"{query}\t{document}\t{grade}\n" for document, grade in grades.items())
         recipe = {
-            "model": request.model,
+            "encoder": encoder_settings(request.model) | {"model": request.model},
             "supervision": found.supervision,
             "splits": list(found.splits),
             "max_passages": MAX_PASSAGES if are_long and not cuts else None,

@@ -23,7 +23,13 @@ from pyserini_ance.recipe.load import read_component
 from pyserini_ance.recipe.yaml_text import read_yaml
 
 PLAIN = (".txt", ".text", ".md", ".markdown", ".rst")
-CONVERTED = (".html", ".htm", ".pdf", ".docx", ".pptx", ".xlsx", ".epub")  # by markitdown
+CONVERTED = {  # by markitdown
+    ".html": "HtmlConverter",
+    ".htm": "HtmlConverter",
+    ".pdf": "PdfConverter",
+    ".docx": "DocxConverter",
+    ".epub": "EpubConverter",
+}
 LARGEST_BYTES = 32 << 20  # of a plain or converted file; a larger one is a log or a dump, not a document
 WORDS = 200  # of a passage; about what encoders of 256 tokens read
 LEAST_WORDS = 40  # a section with fewer shares its passage with the next
@@ -84,7 +90,7 @@ def read_passages(source: str, reading: Reading, cuts: bool) -> Iterator[Passage
     repeats = Repeats()
     for document in _documents(source, reading):
         reading.counts["documents"] += 1
-        passages = cut(document) if cuts else [document]
+        passages = (cut(document) if cuts else []) or [document]
         for passage in passages:
             what = repeats.kind_of(passage) if cuts else None
             if not passage.text.strip():
@@ -148,7 +154,7 @@ def _file(path: Path, name: str, reading: Reading) -> Iterator[Passage]:
         yield from _records(path)
         return
     try:
-        if kind not in PLAIN + CONVERTED:
+        if kind not in (*PLAIN, *CONVERTED):
             raise ValueError(f"no document: {kind or 'no extension'}")
         if (size := path.stat().st_size) > LARGEST_BYTES:
             raise ValueError(f"{size >> 20} MiB; split it, or write its records as .jsonl")
@@ -175,11 +181,12 @@ def _plain(path: Path) -> tuple[str, str]:
 
 
 def _converted(path: Path) -> tuple[str, str]:
-    try:
-        from markitdown import MarkItDown
-    except ImportError:
-        raise ValueError("needs the extra `adapt`: pip install 'pyserini_ance[adapt]'") from None
-    result = MarkItDown(enable_plugins=False).convert_local(path)
+    """Title and Markdown. Not by `MarkItDown` itself, which reads what it cannot convert as plain text."""
+    from markitdown import StreamInfo, converters
+
+    kind = extension(path)
+    with open(path, "rb") as file:
+        result = getattr(converters, CONVERTED[kind])().convert(file, StreamInfo(extension=kind))
     return result.title or "", result.markdown
 
 
@@ -189,10 +196,10 @@ def _records(path: Path) -> Iterator[Passage]:
 
 
 def cut(document: Passage) -> list[Passage]:
-    """The document as passages of at most WORDS words, cut before headings, between paragraphs, and within a
-    paragraph that is longer than that between sentences.
+    """The document as passages of at most WORDS words; none of an empty one.
 
-    Passages keep the document's title, with the heading of the section that they begin in.
+    It is cut before headings, between paragraphs, and in a longer paragraph between sentences. Passages keep
+    the document's title, with the heading of the section that they begin in.
     """
     passages: list[tuple[str, list[str]]] = []
     heading, size = "", 0

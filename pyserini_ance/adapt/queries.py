@@ -179,7 +179,8 @@ def split(found: Queries) -> None:
     for name, wanted in sizes(len(order), found.splits).items():
         found.splits[name] = [id for text in order[:wanted] for id in groups[text]]
         order = order[wanted:]
-    found.splits["train"] = [id for text in order for id in groups[text]]
+    held_out = {name: found.splits[name] for name in ("dev", "test")}
+    found.splits = {"train": [id for text in order for id in groups[text]], **held_out}
 
 
 def sizes(judged: int, given: Collection[str]) -> dict[str, int]:

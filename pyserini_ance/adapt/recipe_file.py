@@ -15,22 +15,28 @@ METHODS = {
 
 
 def recipe_text(
-    data: Path, model: str, supervision: str, splits: Collection[str], max_passages: int | None, scale: float
+    data: Path,
+    encoder: dict[str, Any],
+    supervision: str,
+    splits: Collection[str],
+    max_passages: int | None,
+    scale: float,
 ) -> str:
     """The recipe as YAML with comments.
 
-    supervision: a key of METHODS. splits: those of `data`, a folder in BEIR's layout. max_passages: of a
-    document that is too long to be one (MaxP); None: documents are passages. scale: of the losses.
+    encoder: the section of that name. supervision: a key of METHODS. splits: those of `data`, a folder in
+    BEIR's layout. max_passages: of a document that is too long to be one (MaxP); None: documents are
+    passages. scale: of the losses.
     """
     method, terms, meaning = METHODS[supervision]
-    encoder: dict[str, Any] = {"model": model}
     if max_passages:
-        encoder["tokenization"] = {"document": {"passages": max_passages}}
+        encoder.setdefault("tokenization", {}).setdefault("document", {})["passages"] = max_passages
     stage: dict[str, Any] = {"refresh": {"every_steps": 100}}
     if scale != 20:
         stage["terms"] = {term: {"loss": {"scale": scale}} for term in terms}
     has_dev = "dev" in splits
     sections = {
+        "name": f"adapt-{data.absolute().parent.name}",
         "data": {
             "kind": "beir",
             "folder": str(data.absolute()),

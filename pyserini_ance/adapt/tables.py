@@ -16,8 +16,8 @@ def read_table(path: Path, names: Names, needed: Sequence[str], key: str) -> Ite
     """Each record of a file (JSONL, JSON, CSV, TSV, parquet) as strings by what they are; null is "".
 
     names: what is read, and the names that its column may have, compared without case, `-`, `_` and blanks.
-    A record without a column lacks it. Raises ValueError, with file and line, if the first record lacks what
-    is `needed`, or a value is neither a string nor a whole number; `key` names the argument.
+    A record without a column lacks it. Raises ValueError, with file and line, if a record lacks what is
+    `needed`, or a value is neither a string nor a whole number; `key` names the argument.
     """
     columns: list[str] = []
     if extension(path) == PARQUET:
@@ -25,14 +25,16 @@ def read_table(path: Path, names: Names, needed: Sequence[str], key: str) -> Ite
 
         header = pyarrow.parquet.read_schema(path).names
         columns = list(_found(header, names).values())
+    keys: list[str] = []
     found: dict[str, str] = {}
-    for number, (line, record) in enumerate(read_named_rows(path, columns, key)):
-        if number == 0:
-            found = _found(list(record), names)
+    for line, record in read_named_rows(path, columns, key):
+        if list(record) != keys:  # objects of JSON may differ
+            keys = list(record)
+            found = _found(keys, names)
             if missing := [what for what in needed if what not in found]:
                 expected = f"a column of {missing[0]}: {', '.join(names[missing[0]])}"
-                raise line.error(f"columns {shown(', '.join(record))}", expected, "rename the column")
-        yield {what: _text(line, record.get(column), column) for what, column in found.items()}
+                raise line.error(f"columns {shown(', '.join(keys))}", expected, "rename the column")
+        yield {what: _text(line, record[column], column) for what, column in found.items()}
 
 
 def _found(header: Sequence[str], names: Names) -> dict[str, str]:
