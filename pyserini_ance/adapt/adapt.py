@@ -1,22 +1,22 @@
 """The course of an adaptation: data, recipe, run, verdict. Each stays in the folder, and goes on there."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from importlib.util import find_spec
 
 from pyserini_ance.adapt import verdict
 from pyserini_ance.adapt.data import Request, prepare
-from pyserini_ance.adapt.recipe_file import COMPARED, recipe_text
+from pyserini_ance.adapt.recipe_file import COMPARED
 from pyserini_ance.pipeline.plan import measured_plan
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.reports import finish
-from pyserini_ance.runs.rundir import RunDir, load_recipe
-from pyserini_ance.storage.files import write_json, write_whole
+from pyserini_ance.runs.rundir import RECIPE, RunDir, load_recipe
+from pyserini_ance.storage.files import write_json
 from pyserini_ance.storage.locks import locked
 
 DRY_STEPS = 3
 
 
-def adapt(request: Request, overrides: Iterable[str] = (), plans: bool = False) -> str:
+def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) -> str:
     """Adapt an encoder; continues what the folder holds.
 
     Returns the text to print: what was read, the table and the verdict, or the plan.
@@ -29,19 +29,17 @@ def adapt(request: Request, overrides: Iterable[str] = (), plans: bool = False) 
     output = request.output
     output.mkdir(parents=True, exist_ok=True)
     with locked(output / ".adapt.lock", patience_seconds=1, what=str(output)):
-        about = prepare(request)
-        recipe_file = output / "recipe.yaml"
-        if not recipe_file.exists():
-            write_whole(recipe_file, recipe_text(output / "data", **about["recipe"]))
-        recipe = load_recipe(recipe_file, *overrides).recipe
+        text = prepare(request, overrides)
+        recipe = load_recipe(output / RECIPE, *overrides).recipe
         if plans:
-            return f"{about['text']}\n\n{measured_plan(recipe, DRY_STEPS)}"
+            steps = min(DRY_STEPS, *(stage.steps for stage in recipe.stages.values()))
+            return f"{text}\n\n{measured_plan(recipe, steps)}"
         run = _train(recipe, RunDir(output / "run"))
         is_judged = COMPARED not in recipe.final_evaluation.split
         found = verdict.judge(run, run.model) if is_judged else verdict.compare(run, COMPARED)
         record = {"chosen": found.chosen, "better": found.better, "sentence": found.sentence}
         write_json(output / "verdict.json", record | {"rows": found.rows})
-    return f"{about['text']}\n\n{found.as_text()}"
+    return f"{text}\n\n{found.as_text()}"
 
 
 def _train(recipe: Recipe, run: RunDir) -> RunDir:

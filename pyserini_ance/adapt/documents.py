@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyserini_ance.adapt.tables import read_table
-from pyserini_ance.data.document_queries import SENTENCE_END, split_words
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import extension, names_of_file
 from pyserini_ance.data.formats.records import EXTENSIONS
-from pyserini_ance.data.same_texts import text_key
+from pyserini_ance.data.made_splits import SENTENCE_END, split_words
+from pyserini_ance.data.texts import text_key
 from pyserini_ance.recipe.load import read_component
 from pyserini_ance.recipe.yaml_text import read_yaml
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pyserini_ance.adapt.documents import Passage, beir_file
 from pyserini_ance.adapt.tables import read_table
-from pyserini_ance.data.document_queries import DocumentQueries, split_words
 from pyserini_ance.data.formats.lines import Line, extension, grade_of, read_lines, shown
 from pyserini_ance.data.formats.records import EXTENSIONS
-from pyserini_ance.data.same_texts import text_key
+from pyserini_ance.data.made_splits import DocumentQueries, split_words
+from pyserini_ance.data.texts import text_key
 from pyserini_ance.data.trec import Qrels, read_qrels
 from pyserini_ance.pipeline.mining import load_collection
 
@@ -86,8 +86,8 @@ def read_queries(queries: Path | None, judgments: Path | None, source: Path, cac
     elif source.suffix in (".yaml", ".yml"):
         collection = load_collection(source, cache)
         for name, split in collection.splits.items():
-            texts = zip(split.queries.ids, split.queries.columns["text"], strict=True)
-            found.add_split(name, dict(texts), collection.judgments(name))
+            texts = dict(zip(split.queries.ids, split.queries.columns["text"], strict=True))
+            found.add_split(name, texts, collection.judgments(name))
     elif source.is_dir() and (of_beir := beir_file(source, "queries.jsonl")):
         texts = dict(_query_file(of_beir))
         found.texts |= texts
@@ -191,7 +191,7 @@ def sizes(judged: int, given: Collection[str]) -> dict[str, int]:
     test = 0 if "test" in given else min(MOST_TEST, max(LEAST_TEST, 3 * judged // 10))
     dev = 0 if "dev" in given else min(MOST_DEV, max(LEAST_DEV, judged // 5))
     if judged - test - dev < LEAST_TRAIN and test and dev:
-        test = min(judged, max(LEAST_TEST, 2 * judged // 3))
+        test = 2 * judged // 3
         dev = judged - test
     wanted = {"test": min(test, judged), "dev": min(dev, max(judged - test, 0))}
     return {name: count for name, count in wanted.items() if name not in given}

@@ -1,12 +1,11 @@
 """An adaptation from end to end, with a random encoder: what it leaves, how it goes on, what it says."""
 
 import json
-import shutil
 
 import pytest
+from helpers.processes import CommandServer
+from helpers.waiting import until
 
-from pyserini_ance.adapt import adapt as adapt_module
-from pyserini_ance.adapt import queries
 from pyserini_ance.adapt.adapt import adapt
 from pyserini_ance.adapt.data import Request
 from pyserini_ance.commands import adapt as command
@@ -16,15 +15,25 @@ from pyserini_ance.storage.locks import LockHeld, locked
 pytestmark = pytest.mark.long
 SHORT = ["stage_defaults.steps=2", "stage_defaults.lr_schedule={warmup_steps: 1}", "threads=1"]
 SHORT += ["encoding.precision=fp32", "precision=fp32"]
-COLOURS = ["red", "green", "blue", "gray", "pink", "black"]
-THINGS = ["apple", "stone", "river", "cloud", "horse", "tiger", "house", "tree"]
+COLOURS = ["red", "green", "blue", "gray", "pink", "black", "white", "brown", "golden", "violet"]
+THINGS = [
+    "apple",
+    "stone",
+    "river",
+    "cloud",
+    "horse",
+    "tiger",
+    "house",
+    "tree",
+    "bird",
+    "wall",
+    "boat",
+    "road",
+]
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch, tmp_path):
-    """Numbers of queries that a small collection has, and a cache of its own."""
-    for name, least in (("LEAST_TRAIN", 4), ("LEAST_DEV", 4), ("LEAST_TEST", 8)):
-        monkeypatch.setattr(queries, name, least)
+def own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -77,7 +86,7 @@ def test_an_adaptation_says_what_teaches_and_whether_it_pays(
     wanted = request(tmp_path, docs, tiny_bert, *files)
     text = adapt(wanted, SHORT)
     output = wanted.output
-    assert "48 documents, 48 passages" in text and says in text and f"what teaches: {supervision}" in text
+    assert "120 documents, 120 passages" in text and says in text and f"what teaches: {supervision}" in text
     assert {path.stem for path in (output / "data" / "qrels").iterdir()} == splits
     recipe = (output / "recipe.yaml").read_text()
     assert len(recipe.splitlines()) < 25 and recipe.startswith("# Written by `pyserini-ance adapt`")
@@ -96,27 +105,28 @@ def test_an_adaptation_says_what_teaches_and_whether_it_pays(
     assert (output / "run" / "measures.json").stat().st_mtime_ns == before
 
 
-def test_an_adaptation_that_was_stopped_goes_on(tmp_path, docs, asked, tiny_bert, monkeypatch):
-    wanted = request(tmp_path, docs, tiny_bert, "q.csv", "j.csv")
-    whole = adapt(wanted, SHORT)
-    shutil.copytree(wanted.output / "run", tmp_path / "kept")
-    shutil.rmtree(wanted.output)
-    stops = iter([RuntimeError("stopped after the data"), KeyboardInterrupt()])
-
-    def stop(*arguments, **settings):
-        raise next(stops)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(adapt_module, "recipe_text", stop)
-        with pytest.raises(RuntimeError, match="stopped after the data"):
-            adapt(wanted, SHORT)
-        patched.undo()
-        patched.setattr("pyserini_ance.pipeline.experiment.Experiment._rows", stop)
-        with pytest.raises(KeyboardInterrupt):
-            adapt(wanted, SHORT)
-    assert adapt(wanted, SHORT) == whole
-    weights = "model/model.safetensors"
-    assert (wanted.output / "run" / weights).read_bytes() == (tmp_path / "kept" / weights).read_bytes()
+def test_an_adaptation_that_is_killed_at_any_phase_ends_the_same(tmp_path, docs, asked, tiny_bert):
+    given = [str(docs), "--queries", str(tmp_path / "q.csv"), "--judgments", str(tmp_path / "j.csv"), *SHORT]
+    given += ["--model", str(tiny_bert), "--output"]
+    phases = [".data.unfinished", "recipe.yaml", "run/state.json", "run/checkpoints/distilled-00000002"]
+    phases += ["run/index", "run/measures.json"]
+    with CommandServer() as server:
+        whole = server.run("adapt", [*given, str(tmp_path / "whole")])
+        assert whole["code"] == 0, whole["stderr"]
+        for phase in phases:
+            pid = server.start("adapt", [*given, str(tmp_path / "killed")])
+            until(
+                lambda phase=phase, pid=pid: (tmp_path / "killed" / phase).exists() or server.has_ended(pid),
+                seconds=120,
+            )
+            server.kill(pid)
+        ended = server.run("adapt", [*given, str(tmp_path / "killed")])
+    assert ended["code"] == 0, ended["stderr"]
+    assert ended["stdout"].replace("killed", "whole") == whole["stdout"]
+    for name in ("run/model/model.safetensors", "run/run.test.trec", "verdict.json"):
+        kept, again = ((tmp_path / folder / name).read_bytes() for folder in ("whole", "killed"))
+        assert again.replace(b"/killed/", b"/whole/") == kept
+    assert not list((tmp_path / "killed").glob(".data*"))
 
 
 def test_a_folder_belongs_to_its_documents_and_to_one_process(tmp_path, docs, asked, tiny_bert):
@@ -134,7 +144,7 @@ def test_the_command_plans_without_training(tmp_path, docs, asked, tiny_bert, ca
     given = [str(docs), "--model", str(tiny_bert), "--output", str(tmp_path / "out"), "--plan"]
     command.main([*given, "--queries", str(tmp_path / "q.csv"), *SHORT])
     printed = capsys.readouterr().out
-    assert "48 documents" in printed and "steps" in printed
+    assert "120 documents" in printed and "steps" in printed
     assert not (tmp_path / "out" / "run").exists()
 
 
