@@ -1,58 +1,20 @@
 """The builder of texts: it checks the entries that an adapter yields, and stores them."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 from itertools import batched, chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyserini_ance.data.answer_matching import ANSWERS
-from pyserini_ance.data.formats import lines
-from pyserini_ance.data.formats.lines import Line, LineOrigins, shown
+from pyserini_ance.data.formats.lines import LineOrigins, is_utf8, shown
+from pyserini_ance.data.formats.records import Entry
 from pyserini_ance.data.texts import ROWS_PER_BATCH, Strings, Texts, TextsWriter
 from pyserini_ance.data.trec import Judgment
 from pyserini_ance.storage.progress import progress_bar
 
 DELAY_SECONDS = 2  # a faster reading shows no bar
-TEXT = {"text": "text"}
-TITLE_AND_TEXT = {"title": "title", **TEXT}
-
-
-class Entry(NamedTuple):
-    """A document or query as it was read.
-
-    All entries of one kind have the same fields; questions have `answers`. has_id: the file gives the id.
-    """
-
-    line: Line
-    id: str
-    fields: dict[str, str]
-    answers: list[str] | None = None
-    has_id: bool = True
-
-    @property
-    def label(self) -> str:
-        """The entry in messages: its id, or, in files without ids, the beginning of its text."""
-        return shown(self.id) if self.has_id else f"with the text {shown(' '.join(self.fields.values()))}"
-
-
-def json_entry(
-    line: Line,
-    record: dict[str, Any],
-    ids: Sequence[str],
-    fields: Mapping[str, str] = TITLE_AND_TEXT,
-    answers: Sequence[str] = (),
-) -> Entry:
-    """The entry of a JSON object.
-
-    ids, answers: keys, of which the first that the object has is read. fields: the key of each field; only a
-    title may be missing.
-    """
-    texts = {
-        name: lines.json_text(line, record, key, required=name != "title") for name, key in fields.items()
-    }
-    return Entry(line, lines.json_id(line, record, *ids), texts, lines.json_answers(line, record, *answers))
 
 
 def judged_only(queries: Iterable[Entry], judgments: list[Judgment]) -> tuple[list[Entry], list[Judgment]]:
@@ -126,6 +88,6 @@ def _check(entry: Entry, noun: str) -> None:
         expected = f"a text in {' or '.join(entry.fields)}"
         raise entry.line.error(f"{noun} {entry.label} is empty", expected, cure)
     written = "".join((entry.id, *entry.fields.values(), *(entry.answers or ())))
-    if "\0" in written or not lines.is_utf8(written):
+    if "\0" in written or not is_utf8(written):
         problem = f"{noun} {entry.label} holds a NUL character or half a surrogate pair"
         raise entry.line.error(problem, "text that can be written as UTF-8", "remove the character")

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, grade_of, json_id
+from pyserini_ance.data.formats.lines import Line, grade_of
+from pyserini_ance.data.formats.records import Entry, Record
 from pyserini_ance.data.trec import Judgment
 
 # The fields of MS MARCO's documents; their second edition has `headings` as well. News articles have further
@@ -86,11 +86,11 @@ def _document(line: Line, record: Any) -> Entry:
         strings = {"text" if name == "body" else name: value for name, value in strings.items()}
     if "text" not in strings:
         strings = {"text": _text(line, record)}
-    return Entry(line, json_id(line, record._asdict(), "doc_id"), strings)
+    return Entry(line, Record(line, record._asdict()).id("doc_id"), strings)
 
 
 def _query(line: Line, record: Any) -> Entry:
-    id = json_id(line, record._asdict(), "query_id")
+    id = Record(line, record._asdict()).id("query_id")
     answers = getattr(record, "answers", None)
     return Entry(line, id, {"text": _text(line, record)}, None if answers is None else list(answers))
 
@@ -107,6 +107,7 @@ def _text(line: Line, record: Any) -> str:
 
 
 def _judgment(line: Line, record: Any) -> Judgment:
-    query, document = json_id(line, record._asdict(), "query_id"), json_id(line, record._asdict(), "doc_id")
+    values = Record(line, record._asdict())
     cure = "use a data set whose grades are whole numbers"
-    return Judgment(line, query, document, grade_of(line, record.relevance, "relevance", cure))
+    grade = grade_of(line, record.relevance, "relevance", cure)
+    return Judgment(line, values.id("query_id"), values.id("doc_id"), grade)

@@ -8,9 +8,9 @@ from pyserini_ance.data import texts
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.collection_cache import open_collection, store_collection
 from pyserini_ance.data.formats import builder
-from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line
+from pyserini_ance.data.formats.records import Entry
 from pyserini_ance.data.trec import Judgment
 
 
