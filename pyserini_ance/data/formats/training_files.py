@@ -62,7 +62,7 @@ class Layout(NamedTuple):
 
     def listed(self, record: Record) -> list[Entry]:
         """All passages that a record lists; it may have no negatives."""
-        keys = [key for key in (self.positives, self.negatives) if key in {self.positives, *record.values}]
+        keys = [self.positives, *([self.negatives] if self.negatives in record.values else [])]
         return [self.read_passage(passage) for key in keys for passage in self.passages(record, key)]
 
 
