@@ -2,7 +2,7 @@ import pytest
 
 from pyserini_ance.data.formats.docstrings import Docstrings, package_docstrings
 
-REST = "Some twenty words must stand behind the first sentence, or it is no document that can be found at all."
+REST = "Some twenty words must stand behind the first sentence, or it is no text that can be found at all."
 
 
 def module(name: str) -> str:
