@@ -119,8 +119,8 @@ class Split:
         """The same queries, each with the last of its relevant documents alone."""
         positives = self.qrels.positives
         last = positives.offsets[1:][positives.anchors] - 1
-        rows, grades = positives.rows[last], positives.grades[last]
-        qrels = Qrels.of(positives.anchors, rows, grades, len(positives.offsets) - 1, self.qrels.threshold)
+        offsets = offsets_of(np.minimum(positives.counts, 1))
+        qrels = Qrels(offsets, positives.rows[last], positives.grades[last], self.qrels.threshold)
         return replace(self, qrels=qrels)
 
     def known_positives(self, anchor: Side) -> KnownPositives:

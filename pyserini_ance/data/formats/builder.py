@@ -1,16 +1,14 @@
 """The builder of texts: it checks the entries that an adapter yields, and stores them."""
 
 import json
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
 from itertools import batched, chain
 from pathlib import Path
-from typing import Any
 
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.formats.lines import LineOrigins, is_utf8, shown
 from pyserini_ance.data.formats.records import Entry
-from pyserini_ance.data.texts import ROWS_PER_BATCH, Strings, Texts, TextsWriter
+from pyserini_ance.data.texts import ROWS_PER_BATCH, Strings, Texts, store_texts, texts_of
 from pyserini_ance.data.trec import Judgment
 from pyserini_ance.storage.progress import progress_bar
 
@@ -38,10 +36,8 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
         return Texts([], {})
     fields, origins = list(first.fields), LineOrigins()
     names = [*fields, ANSWERS] if noun == "query" else fields
-    with (
-        closing(TextsWriter(names, path)) as writer,
-        progress_bar(desc=f"read {noun} texts", unit=" texts", delay=DELAY_SECONDS, leave=False) as bar,
-    ):
+
+    def blocks() -> Iterator[list[list[str]]]:
         for block in batched(chain([first], entries), ROWS_PER_BATCH):
             for entry in block:
                 _check(entry, noun)
@@ -50,25 +46,20 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
                     expected = f"{', '.join(fields)}, like the entries before it"
                     raise entry.line.error(problem, expected, "add the missing fields, or remove the others")
                 origins.add(entry.line)
-            columns: list[list[Any]] = [[entry.id for entry in block]]
+            columns: list[list[str]] = [[entry.id for entry in block]]
             columns += [[entry.fields[name] for entry in block] for name in fields]
             if noun == "query":
-                columns.append(
-                    [None if entry.answers is None else json.dumps(entry.answers) for entry in block]
-                )
-            writer.append(columns)
+                columns.append([json.dumps(entry.answers or []) for entry in block])
+            yield columns
             bar.update(len(block))
-        texts = writer.finish()
-    if noun == "query":
-        # Without the answers if no entry has any.
-        columns_of = dict(texts.columns)
-        answers_of = Strings.of(columns_of.pop(ANSWERS)).array
-        if answers_of.null_count < len(texts):
-            columns_of[ANSWERS] = Strings(answers_of.fill_null("[]"))
-        texts = Texts(texts.ids, columns_of)
+
+    with progress_bar(desc=f"read {noun} texts", unit=" texts", delay=DELAY_SECONDS, leave=False) as bar:
+        texts = store_texts(names, blocks(), path) if path else texts_of(names, blocks())
+    if noun == "query" and set(texts.columns[ANSWERS]) == {"[]"}:  # no entry has any
+        texts = Texts(texts.ids, {name: texts.columns[name] for name in fields})
     if repeat := Strings.of(texts.ids).first_repeat():
-        first, again = map(origins.line, repeat)
-        problem = f"{noun} id {shown(texts.ids[repeat[0]])} was already given in {first.place}"
+        earlier, again = map(origins.line, repeat)
+        problem = f"{noun} id {shown(texts.ids[repeat[0]])} was already given in {earlier.place}"
         raise again.error(problem, "each id once", "delete one of the two, or rename it")
     return texts
 
