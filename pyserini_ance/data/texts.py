@@ -293,16 +293,16 @@ def _opened(table: pa.Table, digest: str = "", path: Path | None = None) -> Text
 
 def _new_digest(fields: Iterable[str]) -> "hashlib._Hash":
     """The hash of texts with these fields, to which `_add_strings` adds ids and fields, block by block."""
-    sha = hashlib.sha256()
     names = [name.encode() for name in fields]
-    add_chunks(sha, [str(len(names)).encode(), *names])
-    return sha
+    return sha256_of([str(len(names)).encode(), *names])
 
 
-def add_chunks(sha: "hashlib._Hash", chunks: Iterable[bytes]) -> None:
-    """Add each chunk to the hash, preceded by its length."""
+def sha256_of(chunks: Iterable[bytes]) -> "hashlib._Hash":
+    """The hash of the chunks, each preceded by its length."""
+    sha = hashlib.sha256()
     for chunk in chunks:
         sha.update(len(chunk).to_bytes(8, "little") + chunk)
+    return sha
 
 
 def _add_strings(sha: "hashlib._Hash", array: pa.Array) -> None:
