@@ -43,13 +43,10 @@ def main(
     precision: parsing.PrecisionOption = "fp32",
     tokens_per_batch: parsing.TokensPerBatch = None,
     device: parsing.Device = "auto",
-    pooling: parsing.Pooling = None,
-    normalize: parsing.Normalize = None,
-    query_length: parsing.QueryLength = None,
-    document_length: parsing.DocumentLength = None,
+    encoder_settings: parsing.EncoderSettings = None,
 ) -> None:
     """Encode a JSONL corpus, or take the vectors of an index, into files of other programs."""
-    foreign = parsing.foreign_settings(pooling, normalize, query_length, document_length)
+    given = parsing.encoder_settings(encoder_settings)
     if (corpus is None) != (encoder is None) or bool(corpus) + bool(from_index) + bool(merge) != 1:
         parsing.refuse("pass --corpus with --encoder, or --from-index alone, or --merge alone")
     if not corpus:
@@ -58,10 +55,7 @@ def main(
             reason,
             tokens_per_batch=tokens_per_batch,
             shard=shard,
-            pooling=pooling,
-            normalize=normalize is not None,
-            query_length=query_length,
-            document_length=document_length,
+            encoder_settings=encoder_settings,
             index_factory=merge and index_factory,
         )
     if format != "faiss":
@@ -112,7 +106,7 @@ def main(
             scratch,
             world,
             part,
-            foreign,
+            given,
             empty_documents=empty_documents,
         )
         world.barrier()  # NFS cannot remove a folder while another process has one of its files open
