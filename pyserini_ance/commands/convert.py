@@ -10,7 +10,6 @@ from typer import Argument
 
 from pyserini_ance.commands import console, parsing
 
-READ_AGAIN = ("title", "text")  # the fields of a document in kinds beir and tevatron
 DETAILS = """Formats:
   beir      a folder with corpus.jsonl, queries.jsonl and qrels
   tevatron  training files with texts; `mine` writes them with negatives"""
@@ -48,9 +47,6 @@ def main(
         for name in collection.splits.keys() - judged.keys():
             count = len(collection.splits[name].queries)
             log.warning("split %s is left out with its %d queries: %s needs judgments", name, count, to)
-        if others := ", ".join(field for field in collection.documents.columns if field not in READ_AGAIN):
-            known = " and ".join(READ_AGAIN)
-            log.warning("kind %s reads %s alone: %s is written, but not read again", to, known, others)
         with whole_folder(output) as folder:
             (write_beir if to == "beir" else write_tevatron)(replace(collection, splits=judged), folder)
     settings: dict[str, Any] = {"kind": to}

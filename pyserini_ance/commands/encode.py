@@ -50,20 +50,18 @@ def main(
     if (corpus is None) != (encoder is None) or bool(corpus) + bool(from_index) + bool(merge) != 1:
         parsing.refuse("pass --corpus with --encoder, or --from-index alone, or --merge alone")
     if not corpus:
-        reason = f"{'--from-index' if from_index else '--merge'} takes vectors as they are"
         parsing.refuse_options(
-            reason,
+            f"{'--from-index' if from_index else '--merge'} takes vectors as they are",
             tokens_per_batch=tokens_per_batch,
             shard=shard,
             encoder_settings=encoder_settings,
-            index_factory=merge and index_factory,
         )
     if format != "faiss":
         parsing.refuse_options("--index-factory is for --format faiss", index_factory=index_factory)
     if format != "parquet":
         parsing.refuse_options("--number-type is for --format parquet", number_type=number_type)
-    if shard and (index_factory or format != "faiss"):
-        parsing.refuse("--shard is for a flat index; convert the merged one with --from-index")
+    if (shard or merge) and (index_factory or format != "faiss"):
+        parsing.refuse("--shard and --merge are for a flat index; convert the merged one with --from-index")
     console.log_to_stderr()
     interrupt_on_termination()
     from pyserini_ance.data.formats.lines import names_of_file

@@ -127,9 +127,9 @@ Overrides = Annotated[
     list[str] | None, Argument(metavar="KEY=VALUE", help="override values of the recipe, such as seed=7")
 ]
 Device = Annotated[str, option("DEVICE", "auto, cpu, cuda, cuda:1, ...")]
-Precision = Literal["fp32", "bf16", "fp16", "auto"]
 PrecisionOption = Annotated[
-    Precision, option("TYPE", "fp32, bf16, fp16, or auto: bf16 where the device is fast at it")
+    Literal["fp32", "bf16", "fp16", "auto"],
+    option("TYPE", "fp32, bf16, fp16, or auto: bf16 where the device is fast at it"),
 ]
 TokensPerBatch = Annotated[
     int | None, count("N", "padded tokens of a batch (default: 1,024 on a CPU, 8,192 on a GPU)")

@@ -154,7 +154,8 @@ def test_an_index_of_a_run_in_another_format(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--corpus=c", "--encoder=e", "--shard=1/2", "--index-factory=HNSW32"], "for a flat index"),
+        (["--corpus=c", "--encoder=e", "--shard=1/2", "--index-factory=HNSW32"], "are for a flat index"),
+        (["--merge", "a", "b", "--format=parquet"], "are for a flat index"),
         (["--corpus=c", "--encoder=e", "--shard=1/2", "--format=parquet"], "with --from-index"),
         ([], "pass --corpus with --encoder, or --from-index alone, or --merge alone"),
         (["--merge", "a", "b", "--from-index", "i"], "or --merge alone"),
