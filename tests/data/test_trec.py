@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyserini_ance.data.trec import best_first, read_hits, read_qrels, read_run, write_ranks, write_run
+from pyserini_ance.data.trec import best_first, read_hits, read_qrels, read_run, write_run
 
 WHOLE = "expected a whole number of at most nine digits"
 
@@ -99,9 +99,6 @@ def test_runs_are_written_as_pyserini_writes_them(tmp_path):
     write_run(path, rows, tag="ance")
     assert path.read_text() == "q2 Q0 d9 1 12.345679 ance\nq1 Q0 d1 1 1.0 ance\nq2 Q0 d1 2 -0.5 ance\n"
     assert read_run(path) == {"q2": {"d9": 12.345679, "d1": -0.5}, "q1": {"d1": 1.0}}
-    write_ranks(path, rows)
-    assert path.read_text() == "q2\td9\t1\nq1\td1\t1\nq2\td1\t2\n"
-    assert read_run(path) == {"q2": {"d9": -1, "d1": -2}, "q1": {"d1": -1}}
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-7, 1, 700, 1e30])
