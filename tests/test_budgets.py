@@ -22,8 +22,8 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "adapt": 1_500,
-    "commands": 1_333,
+    "adapt": 1_043,
+    "commands": 1_378,
     "data": 4_725,
     "distributed": 389,
     "encoders": 3_472,
@@ -34,21 +34,21 @@ ROOMS = {
     "recipe": 2_245,
     "refresher": 371,
     "reports": 1_601,
-    "runs": 1_081,
+    "runs": 1_089,
     "storage": 843,
     "trainer": 3_065,
     "vectors": 1_364,
-    "top": 469,
+    "top": 470,
 }
 WHOLE = {
-    "files": 227,
-    "classes": 237,
+    "files": 237,
+    "classes": 244,
     "short private functions used once": 14,
-    "lines of imports": 2_579,
+    "lines of imports": 2_692,
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 32_368,
+    "lines of tests": 32_952,
 }
 
 
