@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import save_encoder
-from pyserini_ance.pipeline import experiment, export_check
-from pyserini_ance.pipeline.export_check import BOUND, TEXTS, Proof, some_records
+from pyserini_ance.pipeline import experiment, model_export
+from pyserini_ance.pipeline.model_export import BOUND, TEXTS, Proof, some_records
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.storage.files import read_json
@@ -133,7 +133,7 @@ def test_records_are_of_the_whole_collection_with_the_longest_query(small_recipe
     records, texts = some_records(data, ["test"]), data.collection.documents.columns["text"]
     assert (len(records["query"]), len(records["document"])) == (5, min(TEXTS, len(texts)))
     assert records["document"][-1]["text"] == texts[len(texts) - 1].strip()
-    monkeypatch.setattr(export_check, "TEXTS", 1)
+    monkeypatch.setattr(model_export, "TEXTS", 1)
     longest = int(np.argmax(data.queries["test"].lengths(100)))
     found = [one["text"] for one in some_records(data, ["test"])["query"]]
     asked = data.collection.split("test").queries.columns["text"]
