@@ -14,7 +14,7 @@ from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.passages import check_delimiter
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.data.same_texts import text_key
+from pyserini_ance.data.texts import text_key
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.evaluation.answer_measures import CUTOFFS, is_of_answers, success_at
