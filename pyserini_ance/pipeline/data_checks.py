@@ -196,7 +196,7 @@ def data_warnings(recipe: Recipe, collection: Collection) -> list[str]:
     other than they seem, or a value has no effect."""
     lines = []
     training, tested = {*recipe.train_split.splits}, {*recipe.final_evaluation.split}
-    dev = dev_splits(recipe) - training
+    dev = dev_splits(recipe).intersection(collection.splits) - training
     compared = [
         (name, training, "training") for name in collection.splits if name in (tested | dev) - training
     ]

@@ -145,6 +145,7 @@ def test_a_run_records_the_split_and_resumes_with_it(held_out, tmp_path):
 
 
 TRAIN = {"t1": "Who was it?", "7": "Where", "t2": "copied", "t3": "copied"}
+ONE_QUERY = "stages.rand.batch_queries=1"
 RECIPE = ["final_evaluation.split=[test]", "stage_defaults.evaluate=null"]
 
 
@@ -170,7 +171,7 @@ def test_test_and_dev_queries_that_are_training_or_dev_queries_are_counted(queri
     splits = {"own": {"o": "other"}, "train": TRAIN, "test": queries}
     judged = {name: {id: {"d1": 1} for id in of_split} for name, of_split in splits.items()}
     collection = make_collection({"d1": "one", "d2": "two"}, splits, judged)
-    lines = data_warnings(load("demo/rand", *overrides).recipe, collection)
+    lines = data_warnings(load("demo/rand", ONE_QUERY, *overrides).recipe, collection)
     assert len(lines) == bool(count)
     assert all(
         line.startswith(f"{count} of {len(queries)} queries of split 'test' are {what}") for line in lines
@@ -194,7 +195,7 @@ def test_queries_that_are_documents_are_counted(queries, documents, ignored, cou
         {"train": {"t": dict.fromkeys(documents, 1)}, "test": judged},
     )
     collection = make_collection(documents, splits, grades, ignore_identical_ids=ignored)
-    lines = data_warnings(load("demo/rand", *RECIPE).recipe, collection)
+    lines = data_warnings(load("demo/rand", ONE_QUERY, *RECIPE).recipe, collection)
     assert [line.partition(" queries are documents")[0] for line in lines] == [str(count)] * bool(count)
 
 
@@ -211,7 +212,7 @@ def test_a_dev_split_of_the_data_that_hold_out_replaces_is_named(tmp_path, setti
     (tmp_path / "qrels").mkdir()
     (tmp_path / "qrels" / file).touch()
     data = f"data={{kind: beir, folder: {tmp_path}, hold_out: 5, splits: {{train: t, dev: qrels/dev.tsv}}}}"
-    recipe = load("demo/rand", data, f"data.splits={settings}").recipe
+    recipe = load("demo/rand", ONE_QUERY, data, f"data.splits={settings}").recipe
     collection = make_collection(
         {"d": "x"},
         {"train": {"q": "y"}, "dev": {"r": "z"}, "test": {"s": "u"}},
