@@ -1,7 +1,6 @@
 """Train all runs of a grid, each in a process of its own, and write one table of them."""
 
 import fcntl
-import json
 import logging
 import multiprocessing
 import os
@@ -144,7 +143,7 @@ class GridRuns:
         overrides = [*self.overrides, *self.grid.overrides(name)]
         try:
             recipe = load_recipe(source, *overrides).recipe
-            starts = []
+            stages = dict(recipe.stages)
             for stage, settings in recipe.stages.items():
                 start = settings.init_from
                 if not isinstance(start, InitFrom) or not (other := start.recipe):
@@ -155,13 +154,9 @@ class GridRuns:
                     raise ValueError(
                         f"stages.{stage} starts from {other}, which comes later in the grid; list it first"
                     )
-                changed = start.model_dump(mode="json", exclude={"recipe"}) | {
-                    "folder": str(self.folder / run)
-                }
-                starts.append(f"stages.{stage}.init_from={json.dumps(changed)}")
-            started = load_recipe(source, *overrides, *starts).recipe
-            # A start from the same recipe's run in this grid makes no variant.
-            return started.model_copy(update={"expect": recipe.expect})
+                in_grid = start.model_copy(update={"recipe": None, "folder": self.folder / run})
+                stages[stage] = settings.model_copy(update={"init_from": in_grid})
+            return recipe.model_copy(update={"stages": stages})
         except (ValueError, FileNotFoundError) as error:
             raise ValueError(f"--grid, {name}: {error}") from None
 

@@ -229,7 +229,8 @@ def train_teacher(
     if not len(lists.queries):
         raise ValueError("no training query has a candidate left to train on; raise top_k, or loosen filters")
     work = folder.with_name(f".{folder.name}.training")
-    sides, steps = recipe.encoder.tokenization, teacher.steps_over(len(lists.queries))
+    steps = teacher.steps_over(len(lists.queries))
+    sides = recipe.encoder.tokenization
     settings = {
         **teacher.model_dump(include={"steps", "batch_queries", "num_negatives", "learning_rate"}),
         "length_tokens": teacher.length_tokens or sides.query.length_tokens + sides.document.length_tokens,
