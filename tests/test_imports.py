@@ -33,6 +33,7 @@ ORDER = [
     "pyserini_bridge",
     "pipeline",
     "reports",
+    "adapt",
     "api",
     "commands",
     "train",

@@ -149,13 +149,15 @@ def test_an_index_of_a_run_in_another_format(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--corpus=c", "--encoder=e", "--shard=1/2", "--index-factory=HNSW32"], "for a flat index"),
+        (["--corpus=c", "--encoder=e", "--shard=1/2", "--index-factory=HNSW32"], "are for a flat index"),
+        (["--merge", "a", "b", "--format=parquet"], "are for a flat index"),
         (["--corpus=c", "--encoder=e", "--shard=1/2", "--format=parquet"], "with --from-index"),
         ([], "pass --corpus with --encoder, or --from-index alone, or --merge alone"),
         (["--merge", "a", "b", "--from-index", "i"], "or --merge alone"),
         (["--from-index", "i", "--format", "parquet", "--index-factory", "HNSW32"], "is for --format faiss"),
         (["--from-index", "i", "--number-type", "fp16"], "is for --format parquet; remove"),
-        (["--from-index", "i", "--no-normalize", "--shard=1/2"], "they are; remove --shard, --normalize"),
+        (["--from-index", "i", "--encoder-settings", "a=1"], "a=1: expected pooling=, normalize= or length"),
+        (["--from-index", "i", "--encoder-settings", "normalize=false"], "they are; remove --encoder-sett"),
     ],
 )
 def test_arguments_that_do_not_go_together(capsys, flags, message):

@@ -8,7 +8,7 @@ import pytest
 from transformers import BertTokenizer
 
 from pyserini_ance.encoders.dpr import to_dpr
-from pyserini_ance.pipeline.export_check import BOUND, Proof
+from pyserini_ance.pipeline.model_export import BOUND, Proof
 from pyserini_ance.pyserini_bridge.export import write_topics
 
 ANCE = {"projection": 768, "layer_norm": True}
