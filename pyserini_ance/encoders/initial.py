@@ -36,7 +36,7 @@ from pyserini_ance.encoders.sentence_transformers_files import (
     tower_source,
 )
 from pyserini_ance.encoders.tokenization import TextTokenizer, end_with_eos, have_equal_ids
-from pyserini_ance.encoders.weights import adapter_base, check_weight_files
+from pyserini_ance.encoders.weights import adapter_base, check_weight_files, config_dict
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -142,8 +142,6 @@ def _layers(
 
     Vectors do not use BERT's pooler, but the hash of the weights includes it: one that is lacking is drawn.
     """
-    from transformers import PreTrainedConfig
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator.initial_seed())
         settings = config.modules
@@ -151,8 +149,7 @@ def _layers(
             layers = saved_layers(Path(source), sides)
         elif modules_of(source, sides[0]):
             _check_left_out(config, source)
-            folder = tower_source(source, sides[0])
-            released.check_code(source, PreTrainedConfig.get_config_dict(adapter_base(folder) or folder)[0])
+            released.check_code(source, config_dict(tower_source(source, sides[0])))
             layers = load_modules(source, sides)
         else:
             modules, vectors = _foreign_modules(config, source, sides[0], tokenizer)
@@ -177,12 +174,11 @@ def _foreign_modules(
     """The modules of a release, or of a language model: a Transformer, a Pooling, perhaps a head; and the
     settings with which a release computes vectors."""
     from sentence_transformers.sentence_transformer.modules import Pooling
-    from transformers import PreTrainedConfig
 
     is_file = Path(source).is_file()
     if is_file and config.tied:
         raise ValueError(f"{source} contains two towers; set encoder.tied=false")
-    written = {} if is_file else PreTrainedConfig.get_config_dict(adapter_base(source) or source)[0]
+    written = {} if is_file else config_dict(source)
     form = released.DPR if is_file else released.form_of(source, written)
     head: list[nn.Module] = []
     if form is released.DPR:

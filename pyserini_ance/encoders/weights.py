@@ -31,6 +31,14 @@ def adapter_base(source: str) -> str | None:
     return None if file is None else str(read_json(file)["base_model_name_or_path"])
 
 
+def config_dict(source: str) -> dict[str, Any]:
+    """The configuration of a model of transformers, or of the base of peft's adapter."""
+    from transformers import PreTrainedConfig
+
+    written: dict[str, Any] = PreTrainedConfig.get_config_dict(adapter_base(source) or source)[0]
+    return written
+
+
 def check_weight_files(source: str, takes_adapters: bool = False) -> None:
     """Check a model's folder or hub name before its weights are loaded.
 

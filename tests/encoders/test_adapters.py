@@ -22,6 +22,7 @@ from pyserini_ance.encoders.load_save import encoder_to_train, load_encoder, sav
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.lora import Lora
 from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.runs.any_encoder import load_any_encoder
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
 
@@ -93,6 +94,10 @@ def test_an_adapter_of_peft_alone_is_added_to_its_base(start, saved, tmp_path):
     np.testing.assert_allclose(encoder.encode(TEXTS), merged.encode(TEXTS), atol=1e-6)
     assert not np.allclose(encoder.encode(TEXTS), start(base, **settings).encode(TEXTS), atol=0.01)
     assert_the_same(saved(encoder), encoder)
+    loaded = [
+        load_any_encoder(tmp_path / name, given={"pooling": "lasttoken"}) for name in ("peft", "merged")
+    ]
+    np.testing.assert_allclose(*(each.encode(TEXTS) for each in loaded), atol=1e-6)
 
 
 def test_a_checkpoint_holds_what_is_trained_and_merges_by_the_formula(based, published, tiny_bert):
