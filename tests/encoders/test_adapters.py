@@ -94,9 +94,8 @@ def test_an_adapter_of_peft_alone_is_added_to_its_base(start, saved, tmp_path):
     np.testing.assert_allclose(encoder.encode(TEXTS), merged.encode(TEXTS), atol=1e-6)
     assert not np.allclose(encoder.encode(TEXTS), start(base, **settings).encode(TEXTS), atol=0.01)
     assert_the_same(saved(encoder), encoder)
-    loaded = [
-        load_any_encoder(tmp_path / name, given={"pooling": "lasttoken"}) for name in ("peft", "merged")
-    ]
+    last = {"pooling": "lasttoken"}
+    loaded = (load_any_encoder(tmp_path / name, given=last) for name in ("peft", "merged"))
     np.testing.assert_allclose(*(each.encode(TEXTS) for each in loaded), atol=1e-6)
 
 
