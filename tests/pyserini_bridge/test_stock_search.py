@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.encoders.dpr import to_dpr
 from pyserini_ance.encoders.load_save import load_encoder
-from pyserini_ance.pyserini_bridge.encoder_classes import DocumentEncoder, QueryEncoder
+from pyserini_ance.pyserini_bridge.encoder_classes import QueryEncoder
 from pyserini_ance.pyserini_bridge.export import write_topics
 from pyserini_ance.vectors.search import exact_search
 
@@ -198,16 +198,6 @@ def test_stock_dpr_and_our_encode_load_the_pair_give_our_vectors_and_rank_as_we_
     for name in ("documents", "encoded"):
         np.testing.assert_allclose(np.load(runs[4] / f"{name}.npy"), documents, atol=1e-5)
     assert_same_ranking(runs[4] / "run.pyserini.txt", queries, documents)
-
-
-@pytest.mark.parametrize("number", [3, 4])
-def test_our_classes_encode_each_side_of_a_pair(runs, vectors, number):
-    queries, documents = vectors[number]
-    query, document = (kind(str(runs[number] / "model")) for kind in (QueryEncoder, DocumentEncoder))
-    np.testing.assert_allclose(query.encode(QUERIES[0][1]), queries[0], atol=1e-5)
-    np.testing.assert_allclose(query.encode([text for _, text in QUERIES]), queries, atol=1e-5)
-    found = document.encode([DOCUMENTS[3][2]], titles=[DOCUMENTS[3][1]])
-    np.testing.assert_allclose(found, documents[3:4], atol=1e-5)
 
 
 @pytest.mark.parametrize("choice", CHOICES)
