@@ -17,7 +17,7 @@ COMMANDS = {
     "report": "write the report of a run as HTML",
     "rerank": "rerank the first hits of a ranking with a cross-encoder",
     "fuse": "combine rankings, for example dense and BM25",
-    "convert": "write a collection or a ranking in other formats",
+    "convert": "write a collection in the files of BEIR or Tevatron",
     "refresh": "mine new negatives for a training run with mode: async",
     "doctor": "report versions, Java, Faiss and devices, and what is missing",
 }
