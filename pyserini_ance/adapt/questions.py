@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pyserini_ance import llm
 from pyserini_ance.adapt.documents import Passage
-from pyserini_ance.data.same_texts import text_key
+from pyserini_ance.data.texts import text_key
 from pyserini_ance.llm import Server
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.storage.files import copy_whole
