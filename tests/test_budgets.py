@@ -22,6 +22,7 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
+    "adapt": 163,
     "commands": 1_332,
     "data": 4_725,
     "distributed": 389,
@@ -37,17 +38,17 @@ ROOMS = {
     "storage": 843,
     "trainer": 3_060,
     "vectors": 1_364,
-    "top": 469,
+    "top": 740,
 }
 WHOLE = {
-    "files": 224,
-    "classes": 234,
+    "files": 228,
+    "classes": 240,
     "short private functions used once": 14,
-    "lines of imports": 2_557,
+    "lines of imports": 2_587,
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 32_215,
+    "lines of tests": 32_726,
 }
 
 
