@@ -22,8 +22,8 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "adapt": 163,
-    "commands": 1_332,
+    "adapt": 1_043,
+    "commands": 1_377,
     "data": 4_725,
     "distributed": 389,
     "encoders": 3_472,
@@ -34,21 +34,21 @@ ROOMS = {
     "recipe": 2_242,
     "refresher": 371,
     "reports": 1_601,
-    "runs": 1_081,
+    "runs": 1_089,
     "storage": 843,
     "trainer": 3_060,
     "vectors": 1_364,
-    "top": 740,
+    "top": 470,
 }
 WHOLE = {
-    "files": 228,
-    "classes": 240,
+    "files": 234,
+    "classes": 241,
     "short private functions used once": 14,
-    "lines of imports": 2_587,
+    "lines of imports": 2_670,
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 32_726,
+    "lines of tests": 32_799,
 }
 
 

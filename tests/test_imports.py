@@ -34,6 +34,7 @@ ORDER = [
     "pyserini_bridge",
     "pipeline",
     "reports",
+    "adapt",
     "api",
     "adapt",
     "commands",
