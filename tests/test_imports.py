@@ -36,7 +36,6 @@ ORDER = [
     "reports",
     "adapt",
     "api",
-    "adapt",
     "commands",
     "train",
     "__main__",
