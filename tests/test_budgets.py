@@ -22,7 +22,7 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "adapt": 1_133,
+    "adapt": 1_194,
     "commands": 1_377,
     "data": 4_725,
     "distributed": 389,
@@ -38,17 +38,17 @@ ROOMS = {
     "storage": 843,
     "trainer": 3_060,
     "vectors": 1_364,
-    "top": 470,
+    "top": 741,
 }
 WHOLE = {
-    "files": 235,
-    "classes": 241,
+    "files": 236,
+    "classes": 246,
     "short private functions used once": 14,
-    "lines of imports": 2_686,
+    "lines of imports": 2_699,
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 32_814,
+    "lines of tests": 33_309,
 }
 
 

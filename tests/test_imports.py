@@ -20,6 +20,7 @@ PACKAGE = Path(pyserini_ance.__file__).parent
 ORDER = [
     "random_streams",
     "storage",
+    "llm",
     "distributed",
     "recipe",
     "data",
