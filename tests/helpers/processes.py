@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# Most processes need these, and would take 2.7 s of processor time each to import the last four; Pyserini would
+# Most processes need these, and would import the last four in 2.7 s of processor time each; Pyserini would
 # start Java, whose threads a fork would lack.
 PRELOADED = [
     "pytest",
