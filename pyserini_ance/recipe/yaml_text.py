@@ -5,7 +5,6 @@
 """
 
 import re
-from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -67,15 +66,10 @@ _Loader.add_constructor(f"{TAG}map", _Loader.construct_text_mapping)
 
 def read_yaml(text: str | bytes, origin: str, loader_class: type[_Loader] = _Loader) -> Any:
     """The parsed YAML. Raises ValueError naming `origin`, the file or argument that the text comes from."""
-    return copy_of(_parsed(text, origin, loader_class))
-
-
-@lru_cache(maxsize=100)  # recipes of a set share files
-def _parsed(text: str | bytes, origin: str, loader_class: type[_Loader]) -> Any:
     try:
         loader = loader_class(text)
         loader.name = origin  # shown in errors
-        return loader.get_single_data()
+        return copy_of(loader.get_single_data())
     except yaml.YAMLError as error:
         raise ValueError(f"{origin} is not YAML: {error}") from error
 
