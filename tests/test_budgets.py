@@ -22,7 +22,7 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "adapt": 1_194,
+    "adapt": 1_284,
     "commands": 1_377,
     "data": 4_725,
     "distributed": 389,
@@ -41,14 +41,14 @@ ROOMS = {
     "top": 741,
 }
 WHOLE = {
-    "files": 236,
+    "files": 237,
     "classes": 246,
     "short private functions used once": 14,
-    "lines of imports": 2_699,
+    "lines of imports": 2_715,
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 33_309,
+    "lines of tests": 33_324,
 }
 
 

@@ -1,6 +1,7 @@
 """An adaptation from end to end, with a random encoder: what it leaves, how it goes on, what it says."""
 
 import json
+import re
 
 import pytest
 from helpers.processes import CommandServer
@@ -46,7 +47,7 @@ def docs(tmp_path):
             text = (
                 f"# The {colour} {thing}\n\nIt is very {'very ' * number}{colour}, and a {thing} of its own."
             )
-            (folder / f"{colour}-{thing}.md").write_text(text)
+            (folder / f"{colour}-{thing}.md").write_text(text + "<script>alert(1)</script>")
     return folder
 
 
@@ -99,6 +100,20 @@ def test_an_adaptation_says_what_teaches_and_whether_it_pays(
     assert ("nDCG@10" in record["rows"][0]) == is_judged and record["sentence"] in text
     assert is_judged or "no judged query" in record["sentence"]
     assert (output / "run" / "model" / "README.md").is_file() and (output / "run" / "report.html").is_file()
+    assert (output / "parquet" / "part-00000.parquet").is_file()
+    [shown] = re.findall(r"const queries = (.*), names = ", (output / "report.html").read_text())
+    shown = json.loads(shown)
+    assert (
+        len(shown)
+        == len(
+            (output / "data" / "qrels" / f"{'test' if is_judged else 'compared'}.tsv")
+            .read_text()
+            .splitlines()
+        )
+        - 1
+    )
+    assert all(len(hits) == 5 for one in shown for hits in one["lists"].values())
+    assert "<script>alert" not in (output / "report.html").read_text()
     # The same command again trains nothing, and says the same.
     before = (output / "run" / "measures.json").stat().st_mtime_ns
     assert adapt(wanted, SHORT) == text
