@@ -166,6 +166,15 @@ def test_records_without_an_id_have_their_number_and_need_a_text(tmp_path):
         read(path)
 
 
+def test_texts_and_ids_become_what_other_files_can_hold(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('id,title,text\ndoc 1,Only a title,\ndoc\t2,,"a ""text"" with\n\0 NUL"\n')
+    assert read(path)[0] == [
+        Passage("doc_1", "Only a title", ""),
+        Passage("doc_2", "", 'a "text" with\n  NUL'),
+    ]
+
+
 def test_a_source_that_is_not_there_is_named():
     with pytest.raises(FileNotFoundError, match="no file or folder nowhere"):
         read("nowhere")
