@@ -22,8 +22,8 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "adapt": 1_284,
-    "commands": 1_377,
+    "adapt": 1_342,
+    "commands": 1_389,
     "data": 4_725,
     "distributed": 389,
     "encoders": 3_472,
@@ -42,13 +42,13 @@ ROOMS = {
 }
 WHOLE = {
     "files": 237,
-    "classes": 246,
+    "classes": 248,
     "short private functions used once": 14,
-    "lines of imports": 2_715,
+    "lines of imports": 2_719,
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 33_324,
+    "lines of tests": 33_348,
 }
 
 
