@@ -14,7 +14,7 @@ from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.recipe.teacher_training import TRAINED
+from pyserini_ance.recipe.trained_teacher import TRAINED
 
 if TYPE_CHECKING:
     from pyserini_ance.negatives.rankings import Bm25
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 Key = tuple[str | int, ...]
 Problem = tuple[Key, str]
 NEEDS_BM25 = (
-    "a source or a teacher of kind `bm25` needs BM25, but `bm25: null`; configure `bm25:`, pass a file to "
-    "the kind `ranking`, or remove the source, or its stage (`STAGE: null`)"
+    "a source or a teacher of kind `bm25`, or `llm` with a budget, needs BM25, but `bm25: null`; configure "
+    "`bm25:`, pass a file to the kind `ranking`, or remove the source, or its stage (`STAGE: null`)"
 )
 
 
