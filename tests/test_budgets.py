@@ -24,7 +24,7 @@ PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
     "adapt": 1_341,
     "commands": 1_389,
-    "data": 4_725,
+    "data": 4_721,
     "distributed": 389,
     "encoders": 3_472,
     "evaluation": 543,
@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 33_548,
+    "lines of tests": 33_508,
 }
 
 
