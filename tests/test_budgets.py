@@ -38,7 +38,7 @@ ROOMS = {
     "storage": 843,
     "trainer": 3_060,
     "vectors": 1_364,
-    "top": 743,
+    "top": 744,
 }
 WHOLE = {
     "files": 238,
@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 33_508,
+    "lines of tests": 33_533,
 }
 
 
