@@ -34,7 +34,7 @@ ROOMS = {
     "recipe": 2_242,
     "refresher": 371,
     "reports": 1_601,
-    "runs": 1_089,
+    "runs": 1_083,
     "storage": 843,
     "trainer": 3_060,
     "vectors": 1_364,
