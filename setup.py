@@ -94,7 +94,7 @@ setup(
     packages=[*find_packages(include=["pyserini_ance", "pyserini_ance.*"]), "pyserini_ance.recipes"],
     package_dir={"pyserini_ance.recipes": "recipes"},
     package_data={
-        "pyserini_ance": ["py.typed", "reports/*.j2", "encoders/released.yaml"],
+        "pyserini_ance": ["py.typed", "reports/*.j2", "encoders/released.yaml", "adapt/prompts/*.txt"],
         "pyserini_ance.recipes": ["**/*.yaml", "**/*.md", "**/*.py"],
     },
 )

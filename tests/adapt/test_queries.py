@@ -75,6 +75,12 @@ def test_judgments_of_unknown_queries_and_documents(tmp_path):
         keep_known(found, {"x"})
 
 
+def test_an_id_has_one_text(tmp_path):
+    asked = written(tmp_path / "q.tsv", "q1\thow to sort\nq1\tinvert a matrix\n")
+    with pytest.raises(ValueError, match="query id 'q1' has two texts, 'how to sort' and 'invert a matrix'"):
+        read(tmp_path, asked)
+
+
 @pytest.mark.parametrize(
     ("judged", "given", "expected"),
     [
@@ -144,7 +150,7 @@ def test_documents_give_titles_and_crops_each_text_once():
         Passage("b", "Short", text),
         Passage("c", "a good TITLE", "x"),
     ]
-    made = synthetic(passages)
-    assert made["title-a"] == ("A good title", "a") and "title-b" not in made and "title-c" not in made
-    words, document = made["crop-a"]
-    assert document == "a" and words in text and len(words.split()) >= 4
+    made, documents = synthetic(passages)
+    assert made["title-a"] == "A good title" and "title-b" not in made and "title-c" not in made
+    assert documents.keys() == made.keys() and documents["crop-a"] == documents["title-a"] == "a"
+    assert made["crop-a"] in text and len(made["crop-a"].split()) >= 4
