@@ -66,10 +66,9 @@ def _check_measures(recipe: Recipe) -> None:
                 f"final_evaluation.hits={cutoff}"
             )
         if threshold > 1 and "rel" in measure.SUPPORTED_PARAMS and measure.params.get("rel", 1) != threshold:
-            name, _, at = str(measure).partition("@")
             raise ValueError(
                 f"data.relevance_threshold is {threshold}, but measure {measure} counts grade 1 as relevant; "
-                f"write {name}(rel={threshold}){'@' + at if at else ''}"
+                f"write it with (rel={threshold}), as in RR(rel={threshold})@10"
             )
 
 
