@@ -9,7 +9,7 @@ COMMANDS = {
     "train": "train a recipe: run directory, model, index and results table",
     "prepare": "read, check and tokenize a recipe's data ahead of training",
     "mine": "mine hard negatives with any encoder, for any trainer",
-    "encode": "encode a JSONL corpus, or take an index's vectors, to Faiss, Parquet or JSONL; join shards",
+    "encode": "encode a JSONL corpus, or take an index's vectors, to Faiss or Parquet; join shards",
     "publish": "upload a run's model, with its card, to the Hugging Face hub",
     "search": "run Pyserini's own commands with embedded Java and our encoders",
     "evaluate": "measure run files by judgments or answers, or compare two query by query",

@@ -11,7 +11,6 @@ from pyserini_ance.distributed.failures import interrupt_on_termination
 DETAILS = """Formats:
   faiss    index, docid and encoder.json, for Pyserini
   parquet  part-*.parquet with docid and vector, for Anserini's HNSW and vector databases
-  jsonl    embeddings.jsonl as pyserini.encode writes it
 
 Shards: `--shard I/N` writes a part of the corpus, `--merge SHARD ...` joins all N of one corpus, encoder,
 precision and batch size into the Faiss folder that `encode` writes without --shard, byte for byte.
@@ -33,7 +32,7 @@ def main(
     empty_documents: Annotated[
         Literal["refuse", "skip"], parsing.option("WHAT", "refuse or skip documents without text")
     ] = "refuse",
-    format: Annotated[Literal["faiss", "parquet", "jsonl"], parsing.option("FORMAT", "see below")] = "faiss",
+    format: Annotated[Literal["faiss", "parquet"], parsing.option("FORMAT", "see below")] = "faiss",
     index_factory: Annotated[str | None, parsing.option("FACTORY", "such as HNSW32 (default: flat)")] = None,
     number_type: Annotated[
         Literal["fp32", "fp16", "int8", "ubinary"] | None,
