@@ -12,7 +12,7 @@ COMMANDS = {
     "encode": "encode a JSONL corpus, or take an index's vectors, to Faiss or Parquet; join shards",
     "publish": "upload a run's model, with its card, to the Hugging Face hub",
     "search": "run Pyserini's own commands with embedded Java and our encoders",
-    "evaluate": "measure run files by judgments or answers, or compare two query by query",
+    "evaluate": "measure run files by judgments or answers",
     "compare": "put finished runs into one table, with significance tests",
     "report": "write the report of a run as HTML",
     "rerank": "rerank the first hits of a ranking with a cross-encoder",
