@@ -33,7 +33,7 @@ WHOLE = {
     "lines of imports": 2_610,
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
-    "lines of benchmarks": 5_487,
+    "lines of benchmarks": 5_500,
     "lines of tests": 32_450,
 }
 
