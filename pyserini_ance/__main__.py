@@ -6,6 +6,7 @@ import sys
 from contextlib import suppress
 
 COMMANDS = {
+    "adapt": "adapt an encoder to your documents, and show whether it is better",
     "train": "train a recipe: run directory, model, index and results table",
     "prepare": "read, check and tokenize a recipe's data ahead of training",
     "mine": "mine hard negatives with any encoder, for any trainer",

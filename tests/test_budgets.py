@@ -9,32 +9,33 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "commands": 1_333,
-    "data": 4_795,
+    "adapt": 1_284,
+    "commands": 1_377,
+    "data": 4_725,
     "distributed": 389,
     "encoders": 3_472,
     "evaluation": 543,
     "negatives": 2_779,
-    "pipeline": 4_137,
-    "pyserini_bridge": 1_311,
-    "recipe": 2_245,
+    "pipeline": 3_939,
+    "pyserini_bridge": 1_295,
+    "recipe": 2_242,
     "refresher": 371,
     "reports": 1_601,
-    "runs": 1_081,
+    "runs": 1_089,
     "storage": 843,
-    "trainer": 3_065,
+    "trainer": 3_060,
     "vectors": 1_364,
-    "top": 469,
+    "top": 741,
 }
 WHOLE = {
-    "files": 227,
-    "classes": 237,
-    "short private functions used once": 16,
-    "lines of imports": 2_610,
+    "files": 237,
+    "classes": 246,
+    "short private functions used once": 14,
+    "lines of imports": 2_715,
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_500,
-    "lines of tests": 32_450,
+    "lines of tests": 33_324,
 }
 
 

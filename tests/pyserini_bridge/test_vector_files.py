@@ -166,6 +166,7 @@ class Watched:
         (write_index, np.nan, "nan"),
         (partial(write_index, index="SQ8"), np.nan, "nan"),
         (write_parquet, -np.inf, "-inf"),
+        (write_parquet, np.inf, "inf"),
         (partial(write_parquet, number_type="fp16"), 1e5, "inf"),  # beyond float16
     ],
 )
