@@ -99,7 +99,7 @@ def test_files_and_rows(run, tmp_path, capsys):
         (["run", "--weight", "1"], SystemExit, "for --method interpolation, and for it alone"),
         (["run", *WEIGHTED, "--choose-on", "test"], ValueError, "'test' is the measured split; choose the"),
         (["own.trec", "own.trec", "--split", "x"], ValueError, "one split; remove --split"),
-        (["run", *WEIGHTED, "--weight=7"], SystemExit, "is not in the range"),
+        (["run", *WEIGHTED, "--weight=7"], SystemExit, "less than or equal to 1"),
         (["own.trec", "run", "--output", "run/../own.trec"], FileExistsError, "own.trec is an input"),
         (["run", "--output", "run/run.test.trec"], FileExistsError, "a name for the own files of the run"),
     ],
