@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from pyserini_ance.adapt import verdict
-from pyserini_ance.adapt.data import Request, prepare
+from pyserini_ance.adapt.data import OnlyAnnounced, Request, prepare
 from pyserini_ance.adapt.page import write_page
 from pyserini_ance.adapt.recipe_file import COMPARED
 from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index
@@ -34,7 +34,10 @@ def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) 
     output = request.output
     output.mkdir(parents=True, exist_ok=True)
     with locked(output / ".adapt.lock", patience_seconds=1, what=str(output)):
-        text = prepare(request, overrides)
+        try:
+            text = prepare(request, overrides, plans)
+        except OnlyAnnounced as announced:
+            return str(announced)
         recipe = load_recipe(output / RECIPE, *overrides).recipe
         if plans:
             steps = min(DRY_STEPS, *(stage.steps for stage in recipe.stages.values()))

@@ -2,14 +2,17 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
+from helpers.language_model import KEY, language_model
 from helpers.processes import CommandServer
 from helpers.waiting import until
 
 from pyserini_ance.adapt.adapt import adapt
 from pyserini_ance.adapt.data import Request
 from pyserini_ance.commands import adapt as command
+from pyserini_ance.llm import Server
 from pyserini_ance.recipe.load import load
 from pyserini_ance.storage.locks import LockHeld, locked
 
@@ -142,6 +145,30 @@ def test_an_adaptation_that_is_killed_at_any_phase_ends_the_same(tmp_path, docs,
         kept, again = ((tmp_path / folder / name).read_bytes() for folder in ("whole", "killed"))
         assert again.replace(b"/killed/", b"/whole/") == kept
     assert not list((tmp_path / "killed").glob(".data*"))
+
+
+def test_questions_of_a_language_model_teach_and_are_asked_for_once(
+    tmp_path, docs, tiny_bert, monkeypatch, caplog
+):
+    def reply(text, count):
+        colour, thing = re.search(r"very (\w+), and a (\w+) of its own", text).groups()
+        return f"Which {thing} is {colour}?"
+
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with language_model(reply) as model:
+        server = Server(model.url, "small", max_requests=100)
+        wanted = replace(request(tmp_path, docs, tiny_bert), server=server)
+        announced = adapt(wanted, SHORT, plans=True)
+        assert (
+            "gets 120 passages for small, in at most 100 requests: at most" in announced and not model.asked
+        )
+        text = adapt(wanted, SHORT)
+        assert set(model.asked.values()) == {1} and len(model.asked) == 100
+    assert re.search(r"\d+ questions for 100 of 120 passages", text) and "what teaches: written" in text
+    assert adapt(wanted, SHORT) == text  # the server is gone
+    assert "no judged query" in text and "_methods/distilled" in (wanted.output / "recipe.yaml").read_text()
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in written if KEY.encode() in path.read_bytes()] and KEY not in caplog.text
 
 
 def test_a_folder_belongs_to_its_documents_and_to_one_process(tmp_path, docs, asked, tiny_bert):
