@@ -11,7 +11,7 @@ CHILD = """
 import json, sys
 from pyserini_ance.pyserini_bridge.searchers import METHODS, fuse
 runs = json.loads(sys.argv[1])
-found = {method: fuse(runs, method, 0.25 if METHODS[method].weights else None) for method in METHODS}
+found = {method: fuse(runs, method, 0.25 if method == "interpolation" else None) for method in METHODS}
 found["first 2 of each"] = fuse(runs, "average", pool=2)
 found["best 2"] = fuse(runs, "normalize", hits=2)
 print(json.dumps(found))
@@ -23,11 +23,10 @@ EXPECTED = {
     "average": {"007": 4.5, "NA": 4, "7": 2, "é": 0.75},
     "normalize": {"007": 1, "NA": 1.5, "7": 0, "é": 0.5},
     "interpolation": {"007": 2.75, "NA": 3, "7": 1, "é": 1.125},
-    "hybrid": {"007": 3, "NA": 3.5, "7": 2, "é": 2.5},
     "first 2 of each": {"007": 4, "NA": 4, "é": 0.75},
     "best 2": {"NA": 1.5, "007": 1},
 }
-ALONE = {"rrf": 1 / 61, "average": 1.5, "interpolation": 0.75, "hybrid": 0.75, "first 2 of each": 1.5}
+ALONE = {"rrf": 1 / 61, "average": 1.5, "interpolation": 0.75, "first 2 of each": 1.5}
 
 
 @pytest.fixture(scope="module")
