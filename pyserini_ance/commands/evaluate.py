@@ -60,7 +60,8 @@ def main(
             parsing.refuse("pass two different rankings")
         from pyserini_ance.reports.query_comparison import compare_queries as compare
 
-        print(compare(*compare_queries, (measures or [COMPARED])[0], split).as_markdown())
+        first, second = compare_queries
+        print(compare(first, second, (measures or [COMPARED])[0], split).as_markdown())
     elif answers:
         parsing.refuse_options("--answers measures Success@k", **of_files)
         _measure_answers(answers, run or (), questions, split, measures or (), regular_expressions)
