@@ -22,8 +22,8 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "adapt": 1_372,
-    "commands": 1_389,
+    "adapt": 1_379,
+    "commands": 1_390,
     "data": 4_721,
     "distributed": 389,
     "encoders": 3_472,
@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 33_550,
+    "lines of tests": 33_559,
 }
 
 
