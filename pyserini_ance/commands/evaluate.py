@@ -42,27 +42,10 @@ def main(
     ] = False,
     split: parsing.Split = None,
 ) -> None:
-<<<<<<< HEAD
-    """Measure run files against judgments or answers, or compare two rankings query by query."""
-    of_files = {"qrels": qrels, "overlap": overlap, "output": output}
-    of_answers = {"questions": questions, "regular_expressions": regular_expressions}
-    if compare_queries:
-        reason = "--compare-queries compares two rankings of run directories"
-        parsing.refuse_options(reason, run=run, answers=answers, **of_files, **of_answers)
-        if len(set(compare_queries)) != 2 or len(compare_queries) != 2:
-            parsing.refuse("pass two different rankings")
-        from pyserini_ance.reports.query_comparison import compare_queries as compare
-
-        first, second = compare_queries
-        print(compare(first, second, (measures or [COMPARED])[0], split).as_markdown())
-    elif answers:
-        parsing.refuse_options("--answers measures Success@k", **of_files)
-=======
     """Measure run files against judgments or answers."""
     if answers:
         reason = "--answers measures Success@k"
         parsing.refuse_options(reason, qrels=qrels, overlap=overlap, output=output)
->>>>>>> main
         _measure_answers(answers, run or (), questions, split, measures or (), regular_expressions)
     elif run and qrels:
         reason = "--run measures files, each of one split, by --qrels"
