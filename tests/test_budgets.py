@@ -9,7 +9,7 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_372,
+    "adapt": 1_379,
     "commands": 1_369,
     "data": 4_719,
     "distributed": 389,
@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_500,
-    "lines of tests": 33_405,
+    "lines of tests": 33_414,
 }
 
 
