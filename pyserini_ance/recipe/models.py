@@ -61,21 +61,6 @@ class Encoding(Settings):
     all; the final evaluation is exact."""
 
 
-class RefresherProcess(Settings):
-    """The refresher process of `mode: async`, which mines and evaluates while training goes on."""
-
-    launch: Literal["subprocess", "external"] = "subprocess"
-    """Started by the training command (`subprocess`), or by you with `pyserini-ance refresh` (`external`)."""
-    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
-    """The device of the refresher: `auto`, `cpu`, `cuda` or `cuda:N`; several processes take the GPUs from N
-    on. `auto` in a subprocess: GPUs that the host's training processes leave free, or else from GPU 0 on."""
-    processes: PositiveInt = 1
-    """Processes of a subprocess, under torchrun."""
-    timeout_seconds: PositiveInt = 600
-    """Training that needs the refresher stops after this many seconds without one, and the refresher exits
-    after this many without training."""
-
-
 class Bm25(Settings):
     """BM25 by Pyserini: two rows of the results table (alone, and fused with the result), and the ranking of
     `bm25` negatives."""
@@ -117,8 +102,9 @@ class Recipe(Settings):
     """The measures, splits and rankings of the evaluation after training."""
     train_split: TrainSplit = TrainSplit(splits=("train",))
     """The split, or the splits, to train on."""
-    refresher: RefresherProcess = RefresherProcess()
-    """The refresher process of `mode: async`."""
+    refresher: Literal["subprocess", "external"] = "subprocess"
+    """Who starts the refresher of `mode: async`: the training command (`subprocess`), on the first GPU that
+    training leaves free, or else on training's; or you with `pyserini-ance refresh` (`external`)."""
     save_total_limit: PositiveInt = 1
     """The number of newest checkpoints to keep of each stage, besides its best and those that are still
     needed or read."""
@@ -128,8 +114,9 @@ class Recipe(Settings):
     """CPU threads of each training process, and of the refresher's; null: torch's choice."""
     seed: int = Field(default=42, ge=0)
     """The seed of all random choices."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """The device of training; `auto` is `cuda` where there is one."""
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    """`auto`, `cpu`, `cuda` or `cuda:N`: several processes take the GPUs from N on. `auto` is `cuda` where
+    there is one."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """The precision of training; `auto` as in `encoding.precision`. `fp16` is for GPUs alone; it scales the
     loss, and skips a step whose gradients overflow."""

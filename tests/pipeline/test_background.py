@@ -14,14 +14,13 @@ from pyserini_ance.storage.files import read_json_lines
 LATE = {"every_steps": 6, "mode": "async", "adopt": 4}
 STAGE = make_stage(ANN, steps=30, refresh=LATE, evaluate={"every_steps": 10})
 READY = {"every_steps": 6, "mode": "async", "adopt": "when_ready", "max_staleness_steps": 14}
-PATIENT = {"launch": "external", "timeout_seconds": 60}
 
 
 class Runs:
     def __init__(self, server: CommandServer, small_recipe, folder: Path):
         self.server, self.small_recipe, self.folder = server, small_recipe, folder
 
-    def recipe(self, refresher: dict = PATIENT, **stage) -> Path:
+    def recipe(self, refresher: str = "external", **stage) -> Path:
         path = self.folder / f"{len(list(self.folder.glob('*.yaml')))}.yaml"
         path.write_text(dump(self.small_recipe({"ance": {**STAGE, **stage}}, refresher=refresher)))
         return path

@@ -45,7 +45,6 @@ BACKGROUND = {
         "evaluate": {"every_steps": 4, "keep_best": False},
     }
 }
-ELSEWHERE = {"launch": "external", "timeout_seconds": 30}
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +158,7 @@ def test_two_processes_do_what_one_does(train, recipe, tmp_path):
 
 
 def test_two_processes_with_a_refresher_of_two_do_what_one_does_with_one(both, recipe, tmp_path):
-    still = recipe(BACKGROUND, dropout=0.0, refresher=ELSEWHERE)
+    still = recipe(BACKGROUND, dropout=0.0, refresher="external")
     for size in (1, 2):
         succeeded(both(size, still, tmp_path / str(size), fault=LARGE_EPS, ranks=(0, 1, 2, 3)))
     same_but_for_rounding(tmp_path / "1", tmp_path / "2")
@@ -252,7 +251,7 @@ def test_under_torchrun_one_process_speaks(under_torchrun):
 def test_a_refresher_that_loses_a_process_says_so_and_goes_on_when_started_again(
     both, recipe, under_torchrun, tmp_path
 ):
-    background, run = recipe(BACKGROUND, refresher=ELSEWHERE), tmp_path / "run"
+    background, run = recipe(BACKGROUND, refresher="external"), tmp_path / "run"
     ends = both(2, background, run, fault=("kill_in_mining", "ance", 3), ranks=(3,))
     assert codes(ends) == [1, 1, 1, -9]
     status, reason = state(run, "refresher")

@@ -11,15 +11,20 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.generation import RefreshRequest, open_generation, write_requests
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.trainer.executors import TIMEOUT_SECONDS
 
 pytestmark = pytest.mark.usefixtures("clock")
 STAGE = make_stage({"kind": "ann", "top_k": 5}, steps=20, refresh={"every_steps": 4, "mode": "async"})
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setitem(TIMEOUT_SECONDS, "external", 10)
+
+
 @pytest.fixture
 def recipe(small_recipe) -> Recipe:
-    elsewhere = {"launch": "external", "device": "cpu", "timeout_seconds": 10}
-    return small_recipe({"a": STAGE}, refresher=elsewhere)
+    return small_recipe({"a": STAGE}, refresher="external")
 
 
 @pytest.fixture

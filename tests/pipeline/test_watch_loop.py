@@ -4,7 +4,6 @@ import pytest
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.pipeline.refresher_process import serve_requests
-from pyserini_ance.recipe.models import RefresherProcess
 from pyserini_ance.refresher.refresher import CheckpointRemoved
 from pyserini_ance.runs.generation import RefreshRequest, publish_evaluation, write_requests
 from pyserini_ance.runs.rundir import RunDir
@@ -55,8 +54,7 @@ def run(tmp_path) -> RunDir:
 def watch(
     run: RunDir, refresher: StubRefresher, timeout_seconds: float = 5, world: World | None = None
 ) -> str:
-    settings = RefresherProcess().model_copy(update={"timeout_seconds": timeout_seconds})
-    return serve_requests(run, refresher, settings, world or World())
+    return serve_requests(run, refresher, timeout_seconds, world or World())
 
 
 def test_what_is_ordered_meanwhile_is_made_next(run):
