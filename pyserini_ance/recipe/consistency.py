@@ -34,7 +34,7 @@ def check_consistency(recipe: "Recipe") -> None:
         _check_order,
         _check_optimizer_moments,
         _check_same_side,
-        _check_train_split,
+        _check_query_chunks,
         _check_bm25,
         _check_trained_teachers,
         _check_previous_tables,
@@ -112,17 +112,9 @@ def _check_same_side(recipe: "Recipe") -> Iterator[Problem]:
             yield ("stages", stage, "terms", name, "same_side_negatives"), text
 
 
-def _check_train_split(recipe: "Recipe") -> Iterator[Problem]:
-    """With `sampling: equal`, each split has the same share of a batch; chunks are of queries that all have
-    positives."""
-    splits = recipe.train_split.splits
+def _check_query_chunks(recipe: "Recipe") -> Iterator[Problem]:
+    """Chunks are of queries that all have positives."""
     for name, stage in recipe.stages.items():
-        if recipe.train_split.sampling == "equal" and stage.batch_queries % len(splits):
-            text = (
-                f"{stage.batch_queries} is not a multiple of {len(splits)}, the number of splits of which "
-                "train_split.sampling: equal draws equally many queries; use a multiple, or proportional"
-            )
-            yield ("stages", name, "batch_queries"), text
         if stage.effective_refresh.query_chunks > 1 and recipe.finds_positives:
             text = "queries without positives train (refresh.positives_top_k); remove one of the keys"
             yield ("stages", name, "refresh", "query_chunks"), text

@@ -21,8 +21,8 @@ WHOLE = {"init_from"}  # keys whose mappings never merge: halves of two checkpoi
 NULLABLE = (("stages",), ("teachers",), ("data", "splits"))  # mappings from which null removes a name
 # `expect` holds if overrides change nothing but these: chance, machine, paths, shown splits and measures.
 KEEPS_EXPECT = (
-    *("name", "description", "expect", "seed", "device", "threads", "precision", "cache", "log_with"),
-    *("encoding", "refresher", "save_total_limit", "keep_negatives", "data.folder", "bm25.index"),
+    *("name", "expect", "seed", "device", "threads", "precision", "cache", "log_with"),
+    *("encoding", "refresher", "save_total_limit", "data.folder", "bm25.index"),
     *("final_evaluation.split", "final_evaluation.measures", "final_evaluation.query_measures"),
 )
 SHOWN_CHARACTERS = 200

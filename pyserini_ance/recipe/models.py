@@ -84,8 +84,6 @@ class Recipe(Settings):
 
     name: str
     """The name of the experiment; by default folder and file name, as in `demo/ance`."""
-    description: str = ""
-    """A sentence on what the recipe is for."""
     data: Annotated[Format, component_of("data")]
     """The collection: documents, queries and judgments."""
     encoder: Annotated[EncoderConfig, settings_of("pyserini_ance.encoders.config", "EncoderConfig")]
@@ -108,8 +106,6 @@ class Recipe(Settings):
     save_total_limit: PositiveInt = 1
     """The number of newest checkpoints to keep of each stage, besides its best and those that are still
     needed or read."""
-    keep_negatives: Annotated[PositiveInt | Literal["all"], expected("`all` or a number from 1")] = "all"
-    """The number of newest tables of negatives to keep, besides those that are still needed or read."""
     threads: PositiveInt | None = None
     """CPU threads of each training process, and of the refresher's; null: torch's choice."""
     seed: int = Field(default=42, ge=0)

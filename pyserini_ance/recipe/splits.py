@@ -44,15 +44,8 @@ class TrainSplit(Settings):
     """
 
     splits: Splits
-    """The split, or the splits to merge."""
-    sampling: Literal["proportional", "equal"] = "proportional"
-    """How batches are drawn from several splits.
-
-    `proportional`: the queries of all splits are one set, each once an epoch in one order (Karpukhin et al.
-    2020, DPR, and Xiong et al. 2021, ANCE: "multi"). `equal`: each step draws equally many queries of every
-    split, each in its own order, so that small splits are repeated more often.
-    """
-
+    """The split, or the splits to merge: the queries of all are one set, each once an epoch in one order
+    (Karpukhin et al. 2020, DPR, and Xiong et al. 2021, ANCE: "multi")."""
     positives: Literal["all", "last"] = "all"
     """The relevant documents that training knows of each query: all, or the last in the judgments, as
     microsoft/ANCE, which then draws the others as negatives."""
@@ -70,10 +63,6 @@ class TrainSplit(Settings):
     @model_validator(mode="after")
     def check_several(self) -> "TrainSplit":
         """A merged split may prefix query ids, which are single words, with its name and a colon."""
-        if self.sampling == "equal" and len(self.splits) == 1:
-            raise ValueError(
-                f"sampling: equal, but {self.splits[0]!r} is the only split; list more, or remove sampling"
-            )
         if len(self.splits) > 1 and any(":" in name or name.split() != [name] for name in self.splits):
             raise ValueError("merged splits have names without blanks and colons; rename them in `data`")
         return self

@@ -6,8 +6,6 @@ from typing import Any
 
 SHOWN = 3  # differing keys in a sentence
 ABSENT = object()
-DESCRIPTIVE_KEYS = ("description", "expect")  # they describe a run and do not change it
-RETENTION_KEYS = ("save_total_limit", "keep_negatives")  # which files of a run stay
 
 
 def differences(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, str, str]]:

@@ -44,7 +44,6 @@ def write_model_card(run: RunDir, name: str = MODEL) -> Path:
         "card.md.j2",
         metadata=_metadata(run, recipe, results),
         title=recipe.name,
-        description=recipe.description.rstrip("."),
         dimension=side.get("dimension", "?"),
         version=", commit ".join([made.get("pyserini_ance", ""), *results["commits"][-1:]]),
         base=_public(recipe.encoder.model),

@@ -13,7 +13,7 @@ from pyserini_ance.storage.files import read_json_lines
 
 LATE = {"every_steps": 6, "mode": "async", "adopt": 4}
 STAGE = make_stage(ANN, steps=30, refresh=LATE, evaluate={"every_steps": 10})
-READY = {"every_steps": 6, "mode": "async", "adopt": "when_ready", "max_staleness_steps": 14}
+READY = {"every_steps": 6, "mode": "async", "adopt": "when_ready"}
 
 
 class Runs:

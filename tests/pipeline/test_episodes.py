@@ -34,7 +34,7 @@ def stages(**refresh) -> dict:
 @pytest.fixture(scope="module")
 def recipe(small_recipe, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("recipe") / "small.yaml"
-    path.write_text(dump(small_recipe(stages(), keep_negatives=1)))
+    path.write_text(dump(small_recipe(stages())))
     return path
 
 

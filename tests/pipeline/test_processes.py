@@ -229,13 +229,11 @@ def test_whatever_ends_one_process_ends_both_and_the_next_two_go_on(train, inlin
 
 @pytest.fixture(scope="module")
 def under_torchrun(recipe, tmp_path_factory) -> tuple[Path, str]:
-    """A run that torchrun has started, with a refresher under a torchrun of its own, and what it has
-    printed.
-    """
+    """A run that torchrun has started, with a refresher of its own, and what it has printed."""
     run = tmp_path_factory.mktemp("torchrun") / "run"
     launcher = "-m torch.distributed.run --standalone --nproc-per-node 2 -m pyserini_ance.train"
     command = [sys.executable, *launcher.split()]
-    arguments = [str(recipe(BACKGROUND, refresher={"processes": 2})), "--output", str(run)]
+    arguments = [str(recipe(BACKGROUND)), "--output", str(run)]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return run, done.stdout

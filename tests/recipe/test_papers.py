@@ -336,10 +336,9 @@ TRIVIAQA = {
     "ance-tele-reference": [OPENQA_TELE_CODE, of("epi-3", f"steps={40 * 78_785 // 128}")],
     "cocondenser": [openqa_cocondenser(18_880)],
 }
-PROPORTIONAL = "train_split.sampling=proportional"
 OPENQA_MULTI = {
-    "dpr": [DPR, PROPORTIONAL, of("dpr", f"steps={epochs(40, 128, 58_880 + 60_413)}")],
-    "ance": [OPENQA_ANCE, PROPORTIONAL, of("ance", "steps=300000")],
+    "dpr": [DPR, of("dpr", f"steps={epochs(40, 128, 58_880 + 60_413)}")],
+    "ance": [OPENQA_ANCE, of("ance", "steps=300000")],
 }
 SETS = {
     "msmarco-passage": MSMARCO_PASSAGE,

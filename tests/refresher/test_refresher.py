@@ -233,7 +233,7 @@ def test_what_is_worked_on_is_not_removed(made, monkeypatch):
 
     def pruned_meanwhile(folder, *rest, **hold):
         encode_shards(folder, *rest)
-        prune_stage(made.run, "a", made.recipe, (), (), ())
+        prune_stage(made.run, "a", made.recipe, (), ())
         left.append((made.run.checkpoint("a", 2).exists(), folder.exists()))
         return encode_shards(folder, *rest)
 
@@ -241,7 +241,7 @@ def test_what_is_worked_on_is_not_removed(made, monkeypatch):
     checkpoint, _ = made.checkpoint(2), made.checkpoint(4, change=0.05)
     made.tables(checkpoint)
     assert left == [(True, True)]
-    prune_stage(made.run, "a", made.recipe, (), (), ())
+    prune_stage(made.run, "a", made.recipe, (), ())
     assert [path.name for path in made.run.checkpoints.iterdir()] == ["a-00000004"]
     assert not list(made.run.scratch.iterdir())
 

@@ -46,7 +46,7 @@ def drawn(training, step: int, generation_step: int):
     data = training.data
     generation = open_generation(training.run.generation("a", generation_step), data.identity)
     stage, scores = training.recipe.stages["a"], generation.teacher_scores
-    return plan_batch(stage, 0, step, training.recipe.seed, data.anchor_sets, generation.tables, (), scores)
+    return plan_batch(stage, 0, step, training.recipe.seed, data.anchor_sets, generation.tables, scores)
 
 
 def test_the_loss_is_that_of_a_slow_loop(without_dropout, tmp_path):

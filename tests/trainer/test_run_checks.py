@@ -90,7 +90,7 @@ def run(tmp_path) -> RunDir:
 
 
 def test_a_run_may_continue_on_another_machine_and_with_other_published_figures(run):
-    figures = ["data.official.documents=7", "description=better", "expect={test: {RR@10: 0.4}}"]
+    figures = ["data.official.documents=7", "expect={test: {RR@10: 0.4}}"]
     for changes in ([], ["cache=/elsewhere", "device=cpu", "threads=3", "refresher=external"], figures):
         check_same_run(run, recipe(*changes), collection("one"))
 
