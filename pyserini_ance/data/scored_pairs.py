@@ -14,8 +14,8 @@ from typing import Self
 import numpy as np
 
 from pyserini_ance.data.collection import Collection, Split
-from pyserini_ance.data.formats.training_files import listed_hits
-from pyserini_ance.data.rankings import hit_blocks, is_listed, layout_of, line_of
+from pyserini_ance.data.formats.training_files import layout_of, listed_hits
+from pyserini_ance.data.rankings import hit_blocks, is_listed, line_of
 from pyserini_ance.data.trec import read_hits
 from pyserini_ance.storage.files import path_in_errors
 
