@@ -98,7 +98,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (source("{kind: ann, top_k: all}"), "expected `auto` or a number"),
     (source("{kind: live, num_negatives: 20}"), "set top_k=20, and remove num_negatives"),
     (source("{kind: ann, a: 2}"), f"a {AMBIGUOUS} random"),
-    (source("{kind: ann, sampling_strategy: stratified, b: 1}"), f"b {AMBIGUOUS} stratified"),
+    (source("{kind: ann, sampling_strategy: stratified, a: 1}"), f"a {AMBIGUOUS} stratified"),
     (source("{kind: lookahead, sampling_strategy: ambiguous}"), "no score; use stratified"),
     (source("{kind: ann, rolling: true, sampling_strategy: top}"), "is top"),
     (mix("ann, random"), "sources.1: `random` has no table"),
@@ -109,12 +109,11 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (mix("ann", ", filters: [duplicates]"), "unknown key 'filters'"),
     (mix("ann", ", weights: [1]"), "set both `weights` and `top_k`"),
     (mix("ann", ", weights: [1, 2], top_k: 5"), "2 weights for 1 sources; pass one for"),
-    (source("{kind: ann, filters: [{kind: teacher, teacher: student}]}"), "found neither"),
+    (source("{kind: ann, filters: [{kind: teacher, teacher: student}]}"), "give one of `max_score` and `margin`"),
     (
         source("{kind: ann, filters: [{kind: teacher, teacher: student, max_score: 1, margin: 0}]}"),
-        "found max_score and margin",
+        "give one of `max_score` and `margin`",
     ),
-    (f"{DISTIL}.teacher={{kind: hybrid, weights: [1]}}", "1 weights for 2 teachers; pass one for each"),
     # stages that follow one another
     ("stages.only.keep_optimizer=true", "stages.only.keep_optimizer: this is the first stage"),
     (f"{NEXT}, trainable: query_tower, keep_optimizer: true}}", "next.keep_optimizer: stages.only has anoth"),

@@ -152,7 +152,7 @@ FOLLOWS = every("terms.query.loss.kind=kl terms.query.teacher.kind=cross_encoder
 AR2_WARM_UP = f"batch_queries=64 steps={epochs(3, 64)} lr_schedule.warmup_steps={round(0.1 * epochs(3, 64))}"
 AR2_RATE = "optimizer.learning_rate=5e-6 lr_schedule.warmup_steps=1500 lr_schedule.total_steps=15000"
 AR2_STEPS = every("steps=1500 batch_queries=64 refresh.every_steps=1500", AR2_RATE)
-AMBIGUOUS = drawn("sampling_strategy=ambiguous a=0.5 b=0.0")
+AMBIGUOUS = drawn("sampling_strategy=ambiguous a=0.5")
 SIMANS_STEPS = f"steps={60_000 * 9 // 10} batch_queries=256 refresh.every_steps={5000 * 9 // 10}"
 SIMANS_RATE = "optimizer.learning_rate=5e-6 lr_schedule.warmup_steps=5400"
 ROCKETQA_BATCHES = f"steps={40 * 502_939 // 4096} batch_queries={8 * 512} optimizer.learning_rate=3e-5"
