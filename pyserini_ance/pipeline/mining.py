@@ -239,7 +239,7 @@ def mine_negatives(
         chosen = anchor_set.split
         if isinstance(source, Mix):  # another of its sources may have found what one promotes
             table = table.excluding(table.anchors, anchor_set)
-    num_short = 0 if choose_all else source.check(table, collection, chosen)
+    num_short = 0 if choose_all else source.num_short(table)
     if world.is_main and (warning := warning_of_random_negatives(table, num_short)):
         log.warning(warning)
     rows = table.candidates if choose_all else source.draw(table.anchors, table, anchor_set, draw_rng)

@@ -33,7 +33,7 @@ def stages(**refresh) -> dict:
     made = {}
     for name, pool in POOLS.items():
         start = {"init_from": "initial", "refresh": {"every_steps": 6, **refresh}}
-        made[name] = make_stage({**pool, "num_negatives": 3, "on_shortage": "fill_random"}, steps=6, **start)
+        made[name] = make_stage({**pool, "num_negatives": 3}, steps=6, **start)
     made["epi-2"]["refresh"]["initial_model"] = "previous_stage"
     return made
 

@@ -95,7 +95,7 @@ def test_short_anchors_give_all_their_candidates_and_then_random_ones(split_of, 
     made = table(
         [4, 7, PADDING], [PADDING] * 3, scores=[[0.9, 0.7, -np.inf], [-np.inf] * 3], positives=[1, 1]
     )
-    source = Ann(num_negatives=4, sampling_strategy=strategy, on_shortage="fill_random")
+    source = Ann(num_negatives=4, sampling_strategy=strategy)
     rng, anchor_set = np.random.default_rng(0), AnchorSet(split_of([0], [0]), "query", 9)
     for _ in range(50):
         first, second = source.draw(np.array([0, 1]), made, anchor_set, rng).tolist()

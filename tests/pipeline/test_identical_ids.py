@@ -29,7 +29,7 @@ def run(small_recipe, tmp_path_factory):
     (folder / "all.trec").write_text("".join(f"{q} Q0 {d} 1 {d} t\n" for q, d in every))
     ranking = {"kind": "ranking", "file": str(folder / "all.trec")}
     dev = {"every_steps": 1, "split": "test", "keep_best": False}
-    filled = {"top_k": 3, "on_shortage": "fill_random"}
+    filled = {"top_k": 3}
     sources = [{"kind": kind, **filled} for kind in ("ann", "lookahead")] + [{**ranking, **filled}]
     stages = {
         "mined": make_stage(*sources, steps=1, evaluate=dev, refresh={"every_steps": 1}),

@@ -86,7 +86,7 @@ RANKS = drawn(
     "top_k=100 filters.0.kind=range_max filters.0.ranks=100 filters.1.kind=answers min_candidates=2"
 )
 OPENQA_REFRESH = "refresh.every_steps=1000 refresh.restart_queries=true"
-OPENQA_CODE = every(OPENQA_ANCE, of("ance", RANKS, drawn("on_shortage=error"), OPENQA_REFRESH))
+OPENQA_CODE = every(OPENQA_ANCE, of("ance", RANKS, OPENQA_REFRESH))
 # Karpukhin et al. 2020, section 5: one of BM25's for each question, 40 epochs of 128 a step, rate 1e-5; of
 # its code, warm-up and clipping.
 DPR_STAGE = of("dpr", BM25, ANSWERS, IN_BATCH, OPENQA, "lr_schedule.warmup_steps=1237 optimizer.kind=adamw")

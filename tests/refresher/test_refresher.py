@@ -308,7 +308,7 @@ def test_processes_make_what_one_makes_each_for_its_share_of_the_queries(
     judging = {"kind": "teacher", "teacher": "student", "margin": 0.0, "then": then}
     ann = {"kind": "ann", "top_k": 6, "filters": ["duplicates", judging]}
     mixed = [ann, {"kind": "lookahead", "top_k": 4}]
-    mix = {"kind": "mix", "weights": [0.5, 0.5], "top_k": 4, "sources": mixed, "on_shortage": "fill_random"}
+    mix = {"kind": "mix", "weights": [0.5, 0.5], "top_k": 4, "sources": mixed}
     ranked = {"kind": "ranking", "file": str(tmp_path / "ranked.trec"), "top_k": 2}
     stage = {**STAGE, "terms": {"query": {"negatives": [mix, ranked]}, **more}}
     recipe = small_recipe({"a": stage}, encoding={"precision": "fp32", "tokens_per_batch": 64})

@@ -43,7 +43,7 @@ def test_a_term_that_trains_nothing_is_said_once(training, caplog):
 
 def test_each_refresh_that_fills_up_at_random_says_so_once(training, caplog):
     filters = [{"kind": "max_score", "max_score": -1e9}]
-    source = {"kind": "ann", "top_k": 5, "filters": filters, "on_shortage": "fill_random"}
+    source = {"kind": "ann", "top_k": 5, "filters": filters}
     term = {"negatives": [source], "loss": {"kind": "nll", "scale": 0.1}}
     training({"query": term}, refresh={"every_steps": 4}).train()
     warned = [message for message in caplog.messages if "random negatives" in message]
