@@ -8,8 +8,8 @@ from typing import Any
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.components import absolute
+from pyserini_ance.recipe.load import differences
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.variant import differences
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, newest_progress
 from pyserini_ance.runs.generation import ProductKind
 from pyserini_ance.runs.provenance import RUNTIME_KEYS
