@@ -20,6 +20,7 @@ PACKAGE = Path(pyserini_ance.__file__).parent
 ORDER = [
     "random_streams",
     "storage",
+    "llm",
     "distributed",
     "recipe",
     "data",
@@ -33,6 +34,7 @@ ORDER = [
     "pyserini_bridge",
     "pipeline",
     "reports",
+    "adapt",
     "api",
     "commands",
     "train",

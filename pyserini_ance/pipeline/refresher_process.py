@@ -19,8 +19,7 @@ import torch
 from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.preparation import prepare
-from pyserini_ance.recipe.components import SettingError, absolute
-from pyserini_ance.recipe.load import dump
+from pyserini_ance.recipe.components import absolute
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.refresher import CheckpointRemoved, Refresher
 from pyserini_ance.runs.generation import RefreshRequest, next_requests, read_requests
@@ -66,21 +65,6 @@ def _arguments(recipe: Recipe, run: RunDir) -> list[str]:
 def needs_refresher(recipe: Recipe) -> bool:
     products = (p for stage in recipe.stages.values() for p in (stage.refresh, stage.effective_evaluate))
     return any(product is not None and product.mode == "async" for product in products)
-
-
-def check_subprocesses(recipe: Recipe) -> None:
-    """Raise SettingError if a subprocess, of the refresher or of a teacher's training, lacks a class.
-
-    Training would learn it only when it needs the product.
-    """
-    starts_refresher = needs_refresher(recipe) and recipe.refresher == "subprocess"
-    own = re.search(r"__main__:\w+", dump(recipe))
-    if own and (recipe.teachers or starts_refresher):
-        raise SettingError(
-            f"{own[0]} is a class in the program that was started, which a subprocess "
-            f"({'a refresher' if starts_refresher else 'training of `teachers`'}) cannot import; move it "
-            "into a module of its own: module:Class"
-        )
 
 
 def refresher_device(recipe: Recipe, gpus: int) -> str:

@@ -79,12 +79,6 @@ def _known_weights(run: RunDir, stage: str) -> Iterator[tuple[int, str]]:
 def check_same_run(run: RunDir, recipe: Recipe, collection: Collection) -> None:
     """Raise FileNotFoundError if `run` holds no run, ValueError if its recipe or data differ from those
     given."""
-    check_resumable(run, recipe)
-    check_same_data(run, collection)
-
-
-def check_resumable(run: RunDir, recipe: Recipe) -> None:
-    """Raise FileNotFoundError if `run` holds no run, ValueError if its recipe differs from the one given."""
     for path in (run.state, run.recipe, run.environment):
         if not path.exists():
             raise FileNotFoundError(
@@ -92,6 +86,7 @@ def check_resumable(run: RunDir, recipe: Recipe) -> None:
                 "resume (--resume)"
             )
     check_same_recipe(run, recipe, run.resume_command())
+    check_same_data(run, collection)
 
 
 def check_same_recipe(run: RunDir, recipe: Recipe, command: str) -> None:
