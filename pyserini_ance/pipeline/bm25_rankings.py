@@ -41,7 +41,7 @@ def bm25_for_training(recipe: Recipe) -> Bm25Request | None:
     live = any(source.live for source in recipe.sources)
     if recipe.bm25 is None or not (live or BM25 in recipe.training_needs):
         return None
-    return Bm25Request(recipe.train_split.name, recipe.bm25.hits)
+    return Bm25Request(recipe.train_name, recipe.bm25.hits)
 
 
 def bm25_for_evaluation(recipe: Recipe) -> list[Bm25Request]:

@@ -59,7 +59,7 @@ def measured_plan(recipe: Recipe, steps: int) -> str | None:
 
 def _describe(recipe: Recipe, data: PreparedData) -> str:
     # The cache keeps the order in which some recipe stored the splits; here training comes first.
-    names = sorted(data.queries, key=lambda name: (name != recipe.train_split.name, name))
+    names = sorted(data.queries, key=lambda name: (name != recipe.train_name, name))
     splits = ", ".join(f"{name} {len(data.queries[name]):,}" for name in names)
     documents, length = (
         f"{len(data.collection.documents):,}",

@@ -35,6 +35,7 @@ def check_consistency(recipe: "Recipe") -> None:
         _check_optimizer_moments,
         _check_same_side,
         _check_query_chunks,
+        _check_positives,
         _check_bm25,
         _check_trained_teachers,
         _check_previous_tables,
@@ -120,6 +121,14 @@ def _check_query_chunks(recipe: "Recipe") -> Iterator[Problem]:
             yield ("stages", name, "refresh", "query_chunks"), text
 
 
+def _check_positives(recipe: "Recipe") -> Iterator[Problem]:
+    """All stages train on the same judgments."""
+    for name, stage in recipe.stages.items():
+        if recipe.knows_last_positive_alone and stage.positives != "last":
+            text = f"{stage.positives}, but with `last` in another stage training knows no other positives"
+            yield ("stages", name, "positives"), f"{text}; set stage_defaults.positives=last"
+
+
 def _check_bm25(recipe: "Recipe") -> Iterator[Problem]:
     """BM25 retrieves as many documents as `bm25` negatives look at, and is there for a `bm25` teacher."""
     if recipe.bm25 is None:
@@ -202,7 +211,7 @@ def _check_evaluated_splits(recipe: "Recipe") -> Iterator[Problem]:
     wrote for its own data."""
     if getattr(recipe.data, "splits", None) is None:  # the files themselves say which splits there are
         return
-    splits = list(dict.fromkeys([*recipe.data.split_names, recipe.train_split.name]))
+    splits = list(dict.fromkeys([*recipe.data.split_names, recipe.train_name]))
     for key in PER_SPLIT_KEYS:
         by_split = getattr(recipe.final_evaluation, key)
         for split in by_split if isinstance(by_split, dict) else ():

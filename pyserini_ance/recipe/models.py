@@ -12,7 +12,7 @@ from pyserini_ance.recipe.components import Component, Settings, component_of, e
 from pyserini_ance.recipe.consistency import check_consistency
 from pyserini_ance.recipe.evaluation_settings import Expect, FinalEvaluation
 from pyserini_ance.recipe.init_from import InitFrom
-from pyserini_ance.recipe.splits import TrainSplit
+from pyserini_ance.recipe.splits import MergedSplits, merged_name
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.recipe.trained_teacher import TrainedTeacher
 
@@ -98,8 +98,9 @@ class Recipe(Settings):
     """The cross-encoders that are trained between stages, by name; those after one stage in this order."""
     final_evaluation: FinalEvaluation = FinalEvaluation()
     """The measures, splits and rankings of the evaluation after training."""
-    train_split: TrainSplit = TrainSplit(splits=("train",))
-    """The split, or the splits, to train on."""
+    train_split: MergedSplits = ("train",)
+    """The split to train on, or several, merged: the queries of all are one set, each once an epoch in one
+    order (Karpukhin et al. 2020, DPR, and Xiong et al. 2021, ANCE: "multi")."""
     refresher: Literal["subprocess", "external"] = "subprocess"
     """Who starts the refresher of `mode: async`: the training command (`subprocess`), on the first GPU that
     training leaves free, or else on training's; or you with `pyserini-ance refresh` (`external`)."""
@@ -141,6 +142,16 @@ class Recipe(Settings):
         if path == DEFAULT_CACHE and shared:
             return Path(shared, path.name)
         return path.expanduser()
+
+    @property
+    def train_name(self) -> str:
+        """The name of the split that is trained on, merged or not."""
+        return merged_name(self.train_split)
+
+    @property
+    def knows_last_positive_alone(self) -> bool:
+        """Whether training takes only a query's last judged document as relevant."""
+        return any(stage.positives == "last" for stage in self.stages.values())
 
     @property
     def anchored_sources(self) -> "list[tuple[Anchor, Source]]":

@@ -104,8 +104,9 @@ class Stage(Settings):
     Terms without in-batch negatives accumulate gradients, others use GradCache. Null: the whole batch, or
     without in-batch negatives as many as fit `encoding.tokens_per_batch`.
     """
-    positives: Literal["first", "random", "all"] = "random"
-    """The positives of a query in a step: the first judged, one at random, or all."""
+    positives: Literal["first", "random", "all", "last"] = "random"
+    """The positives of a query in a step: the first judged, one at random, or all; or the last judged, as
+    microsoft/ANCE, which draws the others as negatives: training then knows the last alone, in all stages."""
     terms: dict[str, Term] = Field(min_length=1)
     """The summands of the loss, by name."""
     optimizer: Optimizer

@@ -199,7 +199,7 @@ def _positives(
     """Return document rows (B, 1), or with choice `all` (B, P), filled with PADDING."""
     starts = known_positives.offsets[queries]
     counts = known_positives.offsets[queries + 1] - starts
-    if choice == "first":
+    if choice in ("first", "last"):  # with `last` no other is known
         return known_positives.rows[starts][:, None]
     if choice == "random":
         return known_positives.rows[starts + rng.integers(0, counts)][:, None]

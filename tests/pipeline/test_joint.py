@@ -57,8 +57,7 @@ def recipe(small_recipe, tmp_path_factory) -> Path:
         "query_measures": ["R@5"],
         "indexes": ["Flat"],
     }
-    training = {"splits": ["few", "many"]}
-    settings = {"data": data, "final_evaluation": test, "train_split": training}
+    settings = {"data": data, "final_evaluation": test, "train_split": ["few", "many"]}
     (folder / "joint.yaml").write_text(dump(small_recipe(stages(folder / "ranked.trec"), **settings)))
     return folder / "joint.yaml"
 

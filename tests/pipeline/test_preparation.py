@@ -17,7 +17,7 @@ from pyserini_ance.runs.rundir import RunDir
 STAGE = make_stage(RANDOM, steps=6, batch_queries=2)
 NEGATIVES, REFRESH = "stages.a.terms.query.negatives", "stages.a.refresh={every_steps: 1"
 DEV = "stages.a.evaluate={every_steps: 1}"
-JOINT = "train_split={splits: [train, dev]}"
+JOINT = "train_split=[train, dev]"
 
 CHECKS = [  # overrides, and what the error says
     (["train_split=training"], "train_split names 'training', but .* no such split .*; splits: train"),

@@ -136,8 +136,8 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (f"{DISTIL}.negatives.1={{kind: bm25, filters: [{{kind: range_min, ranks: 10}}]}}", "set bm25.hits=210"),
     ("bm25=null", "negatives.1: a source or a teacher of kind `bm25` needs BM25, but `bm25: null`; confi"),
     # splits
-    ("train_split={splits: [nq, nq]}", "train_split.splits: expected the name of a split, or a list of diff"),
-    ("train_split={splits: ['n q', a]}", "train_split: merged splits have names without blanks and colons"),
+    ("train_split=[nq, nq]", "train_split: expected the name of a split, or a list of diff"),
+    ("train_split=['n q', a]", "train_split: merged splits have names without blanks and colons"),
     ("final_evaluation.split=5", "final_evaluation.split: expected the name of a split, or a list of diff"),
     ("final_evaluation.split=dl/19", "split 'dl/19': files are named after splits"),
     # the final evaluation
