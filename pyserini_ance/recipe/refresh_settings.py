@@ -108,12 +108,3 @@ class Evaluate(Product):
     keep_best: bool = True
     """Whether the stage's result is its best checkpoint instead of its last. The stage's initial weights are
     evaluated too, before the first step: a stage that never improves returns its start."""
-    patience: PositiveInt | None = None
-    """End the stage after this many evaluations in a row, from the first step on, without a new best; null:
-    never."""
-
-    @model_validator(mode="after")
-    def check_patience(self) -> "Evaluate":
-        if self.patience is not None and not self.keep_best:
-            raise ValueError("patience ends a stage at its best checkpoint; it needs keep_best: true")
-        return self

@@ -134,7 +134,7 @@ class StageTrainer:
             with bar:
                 for step in range(self.progress.step, self.stage.steps + 1):
                     self._refresh(step)
-                    if step == self.stage.steps or self._is_out_of_patience(step):
+                    if step == self.stage.steps:
                         break
                     self._train_step(step, bar)
                     bar.update()
@@ -258,12 +258,3 @@ class StageTrainer:
         if checkpoint:
             # On the main process; the others wait, long on a slow disk.
             self.world.on_main(lambda: self.checkpoints.prune(published, self.progress))
-
-    def _is_out_of_patience(self, step: int) -> bool:
-        patience = self.stage.evaluate and self.stage.evaluate.patience
-        if not patience or self.progress.since_best < patience:
-            return False
-        best = self.progress.best_step
-        self.log.decide("early_stop", stage=self.name, step=step, best_step=best)
-        log.info("stage %s ends at step %d: the best dev score is that of step %d", self.name, step, best)
-        return True

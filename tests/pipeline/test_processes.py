@@ -35,7 +35,7 @@ STAGE = {
 }
 INLINE = {
     "own": {**STAGE, "terms": OWN, "save_every_steps": 3},
-    "step": {**STAGE, "terms": STEP, "evaluate": {"every_steps": 3, "sample_documents": 20, "patience": 1}},
+    "step": {**STAGE, "terms": STEP, "evaluate": {"every_steps": 3, "sample_documents": 20}},
 }
 BACKGROUND = {
     "ance": {
@@ -148,7 +148,6 @@ def test_two_processes_do_what_one_does(train, recipe, tmp_path):
     for size in (1, 2):
         succeeded(train(size, still, tmp_path / str(size), fault=LARGE_EPS, ranks=(0, 1)))
     same_but_for_rounding(tmp_path / "1", tmp_path / "2")
-    assert any(r["event"] == "early_stop" for r in read_json_lines(tmp_path / "2" / "decisions.jsonl"))
     # One may hear of the other's death before it comes to its own.
     assert sorted(
         codes(train(2, still, tmp_path / "both", fault=("kill_in_step_with_large_eps", "9", 5), ranks=(0, 1)))
