@@ -22,13 +22,13 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "adapt": 1_194,
-    "commands": 1_377,
+    "adapt": 1_341,
+    "commands": 1_389,
     "data": 4_725,
     "distributed": 389,
     "encoders": 3_472,
     "evaluation": 543,
-    "negatives": 2_779,
+    "negatives": 2_902,
     "pipeline": 3_939,
     "pyserini_bridge": 1_295,
     "recipe": 2_242,
@@ -38,17 +38,17 @@ ROOMS = {
     "storage": 843,
     "trainer": 3_060,
     "vectors": 1_364,
-    "top": 741,
+    "top": 743,
 }
 WHOLE = {
-    "files": 236,
-    "classes": 246,
+    "files": 238,
+    "classes": 249,
     "short private functions used once": 14,
-    "lines of imports": 2_699,
+    "lines of imports": 2_733,
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 33_309,
+    "lines of tests": 33_548,
 }
 
 

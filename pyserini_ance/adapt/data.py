@@ -4,19 +4,22 @@ stands for them."""
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pyserini_ance.adapt.documents import WORDS, Passage, Reading, read_passages
-from pyserini_ance.adapt.queries import Queries, keep_known, read_queries, split, synthetic
+from pyserini_ance.adapt.queries import LEAST_TRAIN, Queries, keep_known, read_queries, split, synthetic
+from pyserini_ance.adapt.questions import announcement, copy_prompt, write_questions
 from pyserini_ance.adapt.ranking import StartRanker
 from pyserini_ance.adapt.recipe_file import COMPARED, recipe_text
 from pyserini_ance.data.made_splits import split_words
 from pyserini_ance.data.trec import Qrels
 from pyserini_ance.distributed.process_group import device_of
 from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.llm import Server
 from pyserini_ance.pipeline.mining import load_collection
 from pyserini_ance.recipe.models import DEFAULT_CACHE, Recipe
 from pyserini_ance.runs.any_encoder import encoder_settings, load_any_encoder
@@ -25,21 +28,26 @@ from pyserini_ance.storage.files import file_state, read_json_object, write_json
 from pyserini_ance.storage.publish import whole_folder
 
 MOST_COMPARED = 100
-MAX_PASSAGES = 8  # of a judged document that is too long for one
+MAX_PASSAGES = 4  # of a judged document that is too long for one
 LONG_SHARE = 0.1  # of documents of more than two passages, from which on they are read as passages
 ABOUT = "adapt.json"
+PROMPT = "any-question"
+MOST_ASKED = 5_000  # passages that a language model reads
+ROUND_TRIP = 10  # a question must find its passage among so many
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user has: documents, perhaps queries and judgments, and an encoder to start from."""
+    """What the user has: documents, perhaps queries and judgments, an encoder to start from, and perhaps a
+    language model that may read the documents."""
 
     documents: str
     output: Path
     model: str
     queries: Path | None = None
     judgments: Path | None = None
+    server: Server | None = None
 
     @property
     def source(self) -> Path:
@@ -49,13 +57,19 @@ class Request:
         """What the data in the folder is made of."""
         paths = (self.source, self.queries, self.judgments)
         states = [[str(path.absolute()), *file_state(path)] for path in paths if path and path.is_file()]
-        return {"documents": self.documents, "files": states, "model": self.model}
+        made_of = {"documents": self.documents, "files": states, "model": self.model}
+        return made_of | ({"llm": [*self.server[:2]]} if self.server else {})
 
 
-def prepare(request: Request, overrides: Sequence[str]) -> str:
+class OnlyAnnounced(Exception):
+    """A plan ends here: what would be sent to a language model is said, and nothing is sent."""
+
+
+def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> str:
     """Write the recipe and the folder `data` unless they are there; returns what there is to say about them.
 
-    Raises ValueError if the folder was made of something else, and for documents without any text.
+    Raises ValueError if the folder was made of something else, and for documents without any text;
+    ConnectionError as `llm.ask` does; OnlyAnnounced instead of asking a language model if it only `plans`.
     """
     data, recipe_file = request.output / "data", request.output / RECIPE
     if about := read_json_object(data / ABOUT):
@@ -77,6 +91,8 @@ def prepare(request: Request, overrides: Sequence[str]) -> str:
         keep_known(queries, ids)
         split(queries)
         supervision = queries.supervision()
+        if supervision == "synthetic" and request.server:
+            supervision = "written"
         judged = {name: {id: queries.judgments[id] for id in of} for name, of in queries.splits.items() if of}
         lines = [reading.as_text(), _describe(queries, judged, supervision)]
         log.info("\n".join(lines))
@@ -92,7 +108,19 @@ def prepare(request: Request, overrides: Sequence[str]) -> str:
         texts, splits = dict(queries.texts), judged
         if supervision != "judged":
             recipe = load_recipe(recipe_file, *overrides).recipe
-            made, firsts, line = _without_judgments(supervision, queries, new, recipe)
+            documents = Documents(new, recipe)
+            if supervision == "unjudged":
+                made: dict[str, str] = {}
+                asked = {id: queries.texts[id] for id in queries.unjudged}
+                firsts, agreed = documents.ranker.pseudo_judgments(asked)
+                line = f"BM25 and the encoder find the same document first for {agreed:,} of {len(asked):,}"
+            elif supervision == "written":
+                made, firsts, line = _written(request, documents, lines, plans)
+            else:
+                made, firsts = synthetic(documents.passages())
+                line = f"made of the documents: {len(made):,}"
+            if len(firsts) < LEAST_TRAIN:
+                raise ValueError("\n".join([*lines, line, f"fewer than {LEAST_TRAIN} queries teach nothing"]))
             lines.append(line)
             texts |= made
             splits = {name: _stand_ins(name, firsts, bool(held_out)) for name in names} | held_out
@@ -133,40 +161,62 @@ def _describe(queries: Queries, judged: Mapping[str, Qrels], supervision: str) -
     )
 
 
-def _without_judgments(
-    supervision: str, queries: Queries, folder: Path, recipe: Recipe
-) -> tuple[dict[str, str], dict[str, str], str]:
-    """The texts of queries that are made, the document that stands for each query's positive, and a line on
-    them.
+class Documents:
+    """The documents that were written, and the start's ranking of them."""
 
-    Raises ValueError if there are none.
+    def __init__(self, folder: Path, recipe: Recipe):
+        settings = {"kind": "beir", "folder": str(folder), "splits": {}}
+        self.collection, self.recipe = load_collection(settings, recipe.cache), recipe
+
+    @cached_property
+    def ranker(self) -> StartRanker:
+        encoder = initial_encoder(self.recipe.encoder, self.recipe.seed, device_of(self.recipe.device))
+        return StartRanker(encoder, self.collection, self.recipe)
+
+    def passages(self) -> Iterator[Passage]:
+        documents = self.collection.documents
+        return (Passage(id, **documents[row]) for row, id in enumerate(documents.ids))
+
+
+def _written(
+    request: Request, documents: Documents, lines: Sequence[str], plans: bool
+) -> tuple[dict[str, str], dict[str, str], str]:
+    """The texts of questions by id, the document of each, and a line on them.
+
+    Raises OnlyAnnounced before the first request if it only plans.
     """
-    settings = {"kind": "beir", "folder": str(folder), "splits": {}}
-    collection = load_collection(settings, recipe.cache)
-    if supervision == "unjudged":
-        asked = {id: queries.texts[id] for id in queries.unjudged}
-        encoder = initial_encoder(recipe.encoder, recipe.seed, device_of(recipe.device))
-        firsts, agreed = StartRanker(encoder, collection, recipe).pseudo_judgments(asked)
-        return (
-            {},
-            firsts,
-            f"BM25 and the encoder find the same document first for {agreed:,} of {len(asked):,}",
-        )
-    documents = collection.documents
-    made = synthetic(Passage(id, **documents[row]) for row, id in enumerate(documents.ids))
-    if not made:
-        raise ValueError("no document has a title of three words, or a text of four, to make queries of")
-    firsts = {id: document for id, (_, document) in made.items()}
-    return {id: text for id, (text, _) in made.items()}, firsts, f"made of the documents: {len(made):,}"
+    assert request.server is not None
+    prompt = copy_prompt(PROMPT, request.output)
+    passages = sorted(documents.passages(), key=lambda one: _hash(one.id))[:MOST_ASKED]
+    announced = announcement(request.server, passages, prompt)
+    if plans:
+        raise OnlyAnnounced("\n".join([*lines, f"{announced}; edit {prompt}, if need be, before that"]))
+    log.info("%s", announced)
+
+    def rank(questions: list[str]) -> list[list[str]]:
+        return documents.ranker.first(questions, ROUND_TRIP)
+
+    found = write_questions(passages, request.server, prompt, request.output / "questions", rank)
+    ids = {f"written-{number}": pair for number, pair in enumerate(found.kept, start=1)}
+    line = (
+        f"{len(found.kept):,} questions for {found.answered:,} of {found.asked:,} passages; left out: "
+        f"{found.lost:,} that do not find their passage, {found.repeated:,} repeated, {found.garbage:,} "
+        f"answers without one; spent: {found.requests:,} requests, {found.tokens:,} tokens"
+    )
+    return {id: text for id, (_, text) in ids.items()}, {id: one for id, (one, _) in ids.items()}, line
 
 
 def _stand_ins(name: str, firsts: Mapping[str, str], is_judged: bool) -> Qrels:
     """Of the documents that stand for positives, those of a split: without judged queries, a few queries do
     not train, and rankings are compared on them."""
     compared = 0 if is_judged else min(MOST_COMPARED, len(firsts) // 2)
-    order = sorted(firsts, key=lambda id: hashlib.sha256(id.encode()).digest())
+    order = sorted(firsts, key=_hash)
     chosen = order[:compared] if name == COMPARED else order[compared:]
     return {id: {firsts[id]: 1} for id in chosen}
+
+
+def _hash(id: str) -> bytes:
+    return hashlib.sha256(id.encode()).digest()
 
 
 def _write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:

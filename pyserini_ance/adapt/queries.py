@@ -197,8 +197,8 @@ def sizes(judged: int, given: Collection[str]) -> dict[str, int]:
     return {name: count for name, count in wanted.items() if name not in given}
 
 
-def synthetic(passages: Iterable[Passage]) -> dict[str, tuple[str, str]]:
-    """Texts of the documents as queries: titles of three words or more, and crops; (text, document) by id."""
+def synthetic(passages: Iterable[Passage]) -> tuple[dict[str, str], dict[str, str]]:
+    """Titles of three words or more, and crops, as queries: the text and the document of each, by id."""
     crops = DocumentQueries(**{"from": "crops"})
     made: dict[str, tuple[str, str]] = {}
     seen: set[str] = set()
@@ -211,4 +211,4 @@ def synthetic(passages: Iterable[Passage]) -> dict[str, tuple[str, str]]:
                 seen.add(text_key(text))
                 made[f"{kind}-{passage.id}"] = (" ".join(text.split()), passage.id)
     chosen = sorted(made, key=lambda id: hashlib.sha256(id.encode()).digest())[:MOST_SYNTHETIC]
-    return {id: made[id] for id in sorted(chosen)}
+    return {id: made[id][0] for id in chosen}, {id: made[id][1] for id in chosen}

@@ -1,14 +1,18 @@
 """An adaptation from end to end, with a random encoder: what it leaves, how it goes on, what it says."""
 
 import json
+import re
+from dataclasses import replace
 
 import pytest
+from helpers.language_model import KEY, language_model
 from helpers.processes import CommandServer
 from helpers.waiting import until
 
 from pyserini_ance.adapt.adapt import adapt
 from pyserini_ance.adapt.data import Request
 from pyserini_ance.commands import adapt as command
+from pyserini_ance.llm import Server
 from pyserini_ance.recipe.load import load
 from pyserini_ance.storage.locks import LockHeld, locked
 
@@ -46,7 +50,7 @@ def docs(tmp_path):
             text = (
                 f"# The {colour} {thing}\n\nIt is very {'very ' * number}{colour}, and a {thing} of its own."
             )
-            (folder / f"{colour}-{thing}.md").write_text(text)
+            (folder / f"{colour}-{thing}.md").write_text(text + "<script>alert(1)</script>")
     return folder
 
 
@@ -99,6 +103,20 @@ def test_an_adaptation_says_what_teaches_and_whether_it_pays(
     assert ("nDCG@10" in record["rows"][0]) == is_judged and record["sentence"] in text
     assert is_judged or "no judged query" in record["sentence"]
     assert (output / "run" / "model" / "README.md").is_file() and (output / "run" / "report.html").is_file()
+    assert (output / "parquet" / "part-00000.parquet").is_file()
+    [shown] = re.findall(r"const queries = (.*), names = ", (output / "report.html").read_text())
+    shown = json.loads(shown)
+    assert (
+        len(shown)
+        == len(
+            (output / "data" / "qrels" / f"{'test' if is_judged else 'compared'}.tsv")
+            .read_text()
+            .splitlines()
+        )
+        - 1
+    )
+    assert all(len(hits) == 5 for one in shown for hits in one["lists"].values())
+    assert "<script>alert" not in (output / "report.html").read_text()
     # The same command again trains nothing, and says the same.
     before = (output / "run" / "measures.json").stat().st_mtime_ns
     assert adapt(wanted, SHORT) == text
@@ -127,6 +145,30 @@ def test_an_adaptation_that_is_killed_at_any_phase_ends_the_same(tmp_path, docs,
         kept, again = ((tmp_path / folder / name).read_bytes() for folder in ("whole", "killed"))
         assert again.replace(b"/killed/", b"/whole/") == kept
     assert not list((tmp_path / "killed").glob(".data*"))
+
+
+def test_questions_of_a_language_model_teach_and_are_asked_for_once(
+    tmp_path, docs, tiny_bert, monkeypatch, caplog
+):
+    def reply(text, count):
+        colour, thing = re.search(r"very (\w+), and a (\w+) of its own", text).groups()
+        return f"Which {thing} is {colour}?"
+
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with language_model(reply) as model:
+        server = Server(model.url, "small", max_requests=100)
+        wanted = replace(request(tmp_path, docs, tiny_bert), server=server)
+        announced = adapt(wanted, SHORT, plans=True)
+        assert (
+            "gets 120 passages for small, in at most 100 requests: at most" in announced and not model.asked
+        )
+        text = adapt(wanted, SHORT)
+        assert set(model.asked.values()) == {1} and len(model.asked) == 100
+    assert re.search(r"\d+ questions for 100 of 120 passages", text) and "what teaches: written" in text
+    assert adapt(wanted, SHORT) == text  # the server is gone
+    assert "no judged query" in text and "_methods/distilled" in (wanted.output / "recipe.yaml").read_text()
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in written if KEY.encode() in path.read_bytes()] and KEY not in caplog.text
 
 
 def test_a_folder_belongs_to_its_documents_and_to_one_process(tmp_path, docs, asked, tiny_bert):

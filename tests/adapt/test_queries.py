@@ -144,7 +144,7 @@ def test_documents_give_titles_and_crops_each_text_once():
         Passage("b", "Short", text),
         Passage("c", "a good TITLE", "x"),
     ]
-    made = synthetic(passages)
-    assert made["title-a"] == ("A good title", "a") and "title-b" not in made and "title-c" not in made
-    words, document = made["crop-a"]
-    assert document == "a" and words in text and len(words.split()) >= 4
+    made, documents = synthetic(passages)
+    assert made["title-a"] == "A good title" and "title-b" not in made and "title-c" not in made
+    assert documents.keys() == made.keys() and documents["crop-a"] == documents["title-a"] == "a"
+    assert made["crop-a"] in text and len(made["crop-a"].split()) >= 4
