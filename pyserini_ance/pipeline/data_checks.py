@@ -53,18 +53,10 @@ def check_before_reading(recipe: Recipe) -> None:
 def _check_measures(recipe: Recipe) -> None:
     """Raise ValueError for measures that would be wrong.
 
-    A measure must not have a cutoff beyond the ranking, nor count other grades as relevant than training
-    does.
+    A measure must not count other grades as relevant than training does.
     """
-    hits = recipe.final_evaluation.hits
     threshold = recipe.data.relevance_threshold
-    for _, measure, is_final in _measures(recipe):
-        # Dev rankings are at least as long as the measure's cutoff.
-        if is_final and (cutoff := measure.params.get("cutoff") or 0) > hits:
-            raise ValueError(
-                f"measure {measure} looks at {cutoff} documents, but final_evaluation.hits is {hits}; set "
-                f"final_evaluation.hits={cutoff}"
-            )
+    for _, measure in _measures(recipe):
         if threshold > 1 and "rel" in measure.SUPPORTED_PARAMS and measure.params.get("rel", 1) != threshold:
             name, _, at = str(measure).partition("@")
             raise ValueError(
@@ -73,15 +65,15 @@ def _check_measures(recipe: Recipe) -> None:
             )
 
 
-def _measures(recipe: Recipe) -> Iterator[tuple[str, Measure, bool]]:
-    """Each split with a measure of it, and whether it is of the final evaluation or of one on dev."""
+def _measures(recipe: Recipe) -> Iterator[tuple[str, Measure]]:
+    """Each split with a measure of it, of the final evaluation or of one on dev."""
     test = recipe.final_evaluation
     for split in test.split:
         for measure in test.measures_of(split) + test.query_measures_of(split):
-            yield split, measure, True
+            yield split, measure
     for evaluate in (stage.evaluate for stage in recipe.stages.values() if stage.evaluate):
         (measure,) = parse_measures([evaluate.measure])
-        yield from ((split, measure, False) for split in evaluate.split)
+        yield from ((split, measure) for split in evaluate.split)
 
 
 def check_splits(recipe: Recipe, names: Iterable[str]) -> None:
@@ -126,7 +118,7 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
     if recipe.encoder.tokenization.document.passages > 1:
         check_delimiter(collection.documents.ids)
     _check_unjudged(recipe, collection)
-    for split, measure, _ in _measures(recipe):
+    for split, measure in _measures(recipe):
         check_grade(measure, int(collection.split(split).qrels.grades.max(initial=0)), f"split {split!r}")
     queries, smallest = min((len(collection.split(name).queries), name) for name in recipe.train_split)
     for name, stage in recipe.stages.items():

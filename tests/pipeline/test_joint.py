@@ -52,7 +52,6 @@ def recipe(small_recipe, tmp_path_factory) -> Path:
     data = {"kind": "pyserini_jsonl", "corpus": str(corpus), "splits": files}
     test = {
         "split": ["few-test", "many-test"],
-        "hits": 20,
         "measures": list(MEASURES),
         "query_measures": ["R@5"],
         "indexes": ["Flat"],
