@@ -7,7 +7,7 @@ Measures are called by their ir-measures names everywhere: in recipes, in tables
 import ast
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import ir_measures
 from ir_measures import Measure
@@ -100,8 +100,8 @@ RERANK_HITS = 100  # as in TREC DL's reranking task
 LEAST_HITS = 100
 PER_SPLIT_KEYS = ("measures", "query_measures", "rerank")  # the keys with a value for each split
 
-Row = Literal["bm25", "untrained", "start", "stages", "hybrid"]
-ROWS: tuple[Row, ...] = get_args(Row)
+Row = Literal["bm25", "bm25+rm3", "untrained", "start", "stages", "hybrid"]
+ROWS: tuple[Row, ...] = ("bm25", "untrained", "start", "stages", "hybrid")
 # One row may be written without a list.
 Rows = Annotated[
     tuple[Row, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
@@ -122,9 +122,9 @@ class FinalEvaluation(Settings):
     split: Splits = ("test",)
     """The split, or the splits, to evaluate."""
     rows: Rows = ROWS
-    """The rows of the results table besides that of the last stage: `bm25` (with RM3, if configured), the
-    `untrained` encoder, `start` (initial weights from outside the recipe), the `stages` before the last, and
-    `hybrid`, BM25 fused with the last. Those of a model each encode all documents once more."""
+    """The rows of the results table besides that of the last stage: `bm25`, `bm25+rm3` (with Pyserini's
+    defaults), the `untrained` encoder, `start` (initial weights from outside the recipe), the `stages` before
+    the last, and `hybrid`, BM25 fused with the last. Those of a model each encode all documents once more."""
     measures: Measures = ("nDCG@10", "RR@10", "R@100")
     """The measures of all splits, or a list for each split. As many documents are retrieved for each query as
     the greatest cutoff, at least 100."""

@@ -73,9 +73,6 @@ class Bm25(Settings):
     """`build` (from the collection), a Lucene index folder, or the name of a prebuilt index."""
     hits: PositiveInt = 200
     """Documents that are retrieved for each training query."""
-    rm3: bool = False
-    """Add a row `bm25+rm3` to the results table (RM3 pseudo-relevance feedback with Pyserini's defaults), and
-    document vectors to the index that is built; negatives stay BM25's."""
     names_or_paths = frozenset({"index"})
 
 

@@ -53,8 +53,12 @@ def ranked(recipe, *given) -> list[Path]:
 
 def test_what_a_recipe_wants(small_recipe):
     settings = {
-        "bm25": {"hits": 107, "rm3": True},
-        "final_evaluation": {"split": ["test", "dev"], "measures": {"test": ["RR@10"], "dev": ["R@120"]}},
+        "bm25": {"hits": 107},
+        "final_evaluation": {
+            "split": ["test", "dev"],
+            "measures": {"test": ["RR@10"], "dev": ["R@120"]},
+            "rows": ["bm25", "bm25+rm3"],
+        },
     }
     recipe = small_recipe(RUN, **settings)
     assert bm25_for_training(recipe) == Bm25Request("train", 107)

@@ -339,7 +339,10 @@ def test_rows_that_the_recipe_does_not_want_are_not_ranked(with_bm25, run_proces
 
 def test_a_run_with_bm25_ends_with_the_row(with_bm25, run_processes, tmp_path):
     """RM3, which has a row of its own, is not fused."""
-    run, recipe = RunDir(tmp_path / "run"), changed(with_bm25, "bm25.rm3=true")
+    run, recipe = (
+        RunDir(tmp_path / "run"),
+        changed(with_bm25, "final_evaluation.rows=[bm25, bm25+rm3, untrained, hybrid]"),
+    )
     run_processes(1, train, recipe, run.folder, join=False)
     rows, written = table(run), run.ranking("hybrid", "test").stat().st_mtime_ns
     assert [row["row"] for row in rows] == ["bm25", "bm25+rm3", "untrained", "a", "hybrid"]
