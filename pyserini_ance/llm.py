@@ -57,7 +57,8 @@ class Server(NamedTuple):
     def host(self) -> str:
         """Host and port. Raises ValueError for an address that is none, or that holds a password or a key."""
         parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
+        is_named = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        if not is_named or "@" in parts.netloc or parts.query:
             raise ValueError(
                 "the address of a language model is not of the form http://localhost:8000/v1; a key belongs "
                 f"in the environment: {KEY}"

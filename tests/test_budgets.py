@@ -22,9 +22,9 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "adapt": 1_341,
+    "adapt": 1_372,
     "commands": 1_389,
-    "data": 4_725,
+    "data": 4_721,
     "distributed": 389,
     "encoders": 3_472,
     "evaluation": 543,
@@ -34,21 +34,21 @@ ROOMS = {
     "recipe": 2_242,
     "refresher": 371,
     "reports": 1_601,
-    "runs": 1_089,
+    "runs": 1_083,
     "storage": 843,
     "trainer": 3_060,
     "vectors": 1_364,
-    "top": 743,
+    "top": 744,
 }
 WHOLE = {
     "files": 238,
     "classes": 249,
-    "short private functions used once": 14,
+    "short private functions used once": 15,
     "lines of imports": 2_733,
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 33_548,
+    "lines of tests": 33_552,
 }
 
 

@@ -4,15 +4,14 @@ A folder that another process reads stays too; the last process that reads it re
 """
 
 from collections.abc import Collection
-from pathlib import Path
 
 from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.run_log import RunLog
-from pyserini_ance.runs.rundir import RunDir, step_of
+from pyserini_ance.runs.rundir import RunDir, complete_steps, step_of
 from pyserini_ance.storage.files import remove_leftovers
-from pyserini_ance.storage.publish import is_complete, remove_unless_leased
+from pyserini_ance.storage.publish import remove_unless_leased
 
 
 def prune_stage(
@@ -22,7 +21,7 @@ def prune_stage(
 
     `checkpoints` and `vectors` are the steps whose checkpoints and vectors training still needs.
     """
-    complete = _complete(run.checkpoints, stage)
+    complete = complete_steps(run.checkpoints, stage)
     needed = {run.checkpoint(stage, step) for step in checkpoints} | set(complete[-recipe.save_total_limit :])
     read = {run.checkpoint(stage, step) for step in vectors}
     needed_vectors = {Checkpoint.open(f, verify=False).document_weights[:16] for f in complete if f in read}
@@ -36,10 +35,6 @@ def prune_stage(
         remove_unless_leased(folder)
 
 
-def _complete(folder: Path, stage: str) -> list[Path]:
-    return [each for each in sorted(folder.glob(f"{stage}-????????")) if is_complete(each)]
-
-
 def clean_up(run: RunDir, recipe: Recipe) -> None:
     """Remove what the stages that have ended need no more: all vectors, checkpoints that the recipe does not
     keep, products that were never adopted, and what dead processes left unfinished."""
@@ -48,7 +43,7 @@ def clean_up(run: RunDir, recipe: Recipe) -> None:
         name = ended["stage"]
         adopted = {record["checkpoint_step"] for record in log.decisions("adopt", name)}
         prune_stage(run, name, recipe, {step_of(ended["result"])}, set())
-        for folder in _complete(run.negatives, name):
+        for folder in complete_steps(run.negatives, name):
             if step_of(folder.name) not in adopted:
                 remove_unless_leased(folder)
         keep = {record["checkpoint_step"] for record in log.decisions("evaluate", name)}

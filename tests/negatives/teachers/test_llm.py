@@ -1,12 +1,15 @@
 import logging
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers.filter_fixture import candidates_of
 from helpers.language_model import KEY, language_model
 from pydantic import ValidationError
 
 from pyserini_ance import llm
+from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.negatives.teachers.base import Pairs, TeacherContext
@@ -122,6 +125,20 @@ def test_a_filter_drops_or_promotes_what_a_judge_finds_relevant(context, prompt,
         assert (table.promoted is not None and table.promoted.tolist() == [[1, 3]]) == (then == "promote")
         assert snapshot.judges == {"llm judge": sha256_json(["judge", "{query} {document}"])}
         assert len(model.asked) == 8  # not for the known positives, with max_score
+
+
+def graded_by_all(world: World, folder: Path, url: str) -> list[float]:
+    found = candidates_of([[0], [2]], [[1, 2], [0, 1]], world=world)
+    context = TeacherContext(SimpleNamespace(cache=folder), found.snapshot)
+    rows = np.arange(6)
+    return LlmTeacher(url=url, model="judge").score(Pairs(rows // 3, rows % 3, rows // 3), context).tolist()
+
+
+def test_one_process_asks_for_all(run_processes, tmp_path):
+    with language_model(lambda text, count: "no grade" if "document 2" in text else "1") as model:
+        ends = run_processes(2, graded_by_all, tmp_path, model.url)
+    np.testing.assert_equal(ends, [[1, 1, np.nan, 1, 1, np.nan]] * 2)
+    assert set(model.asked.values()) == {1} and len(model.asked) == 6
 
 
 def test_documents_are_cut_to_the_words_that_the_judge_reads(split_of, snapshot_of, tmp_path):
