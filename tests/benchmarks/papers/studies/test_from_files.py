@@ -10,10 +10,8 @@ from helpers.finished_run import finished
 
 from benchmarks.papers.studies import (
     async_gap,
-    cases,
     composition,
     index_costs,
-    index_matrix,
     recall_frequency,
     stage_hours,
     timing,
@@ -129,24 +127,6 @@ def test_an_index_has_its_size_what_it_found_before_training_and_its_hours(make_
     assert (exact["LTRe GB"], packed["LTRe hours"]) == (26, None)
 
 
-def test_index_matrix_has_the_means_of_runs_with_one_training_index(make_run):
-    live = (
-        "stages.only.trainable=query_tower",
-        "stages.only.terms.query.negatives=[{kind: live, index: 'OPQ4,IVF1,PQ4'}]",
-    )
-
-    def rows(exact: float, packed: float) -> list[dict]:
-        return [{**LAST, "RR@10": exact}, {"row": "only+OPQ4,IVF1,PQ4", "RR@10": packed, "test seconds": 1.0}]
-
-    values = {"a": (0.5, 0.2), "b": (0.7, 0.4)}
-    runs = [make_run(name, rows(*of), overrides=live) for name, of in values.items()]
-    runs.append(make_run("c", rows(0.8, 0.1)))
-    assert index_matrix.study(runs).summary == [
-        {"training index": "OPQ4,IVF1,PQ4", "exact": pytest.approx(0.6), "OPQ4,IVF1,PQ4": pytest.approx(0.3)},
-        {"training index": "exact", "exact": 0.8, "OPQ4,IVF1,PQ4": 0.1},
-    ]
-
-
 def table(candidates: list[list[int]], anchors: tuple[int, ...] = (2, 5), **more) -> NegativeTable:
     array = np.array(candidates, np.int32)
     return NegativeTable("query", "document", np.array(anchors, np.int32), array,
@@ -210,20 +190,6 @@ def test_groups_by_frequency_and_thirds_by_distance():
         ("medium", 1, 0.3, 0.5),
         ("far", 1, 0.4, 0.0),
     ]
-
-
-def test_cases_are_those_of_compare_queries(studied):
-    findings = cases.study([studied])
-    assert len(findings.rows) == 5 and {row["against"] for row in findings.rows} == {"untrained"}
-    gains = [row["nDCG@10"] - row["other nDCG@10"] for row in findings.rows]
-    assert gains == sorted(gains, reverse=True)
-    ranking = studied.run.ranking("ance", "test").read_text().splitlines()
-    tops = {line.split()[0]: line.split()[2] for line in reversed(ranking)}
-    assert {row["query"]: row["first"]["first"] for row in findings.rows} == tops
-    won, lost = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
-    assert findings.notes[0].startswith(f"against untrained: {won} won, {5 - won - lost} tied, {lost} lost;")
-    shown = [row["query"] for row in findings.summary]
-    assert len(shown) == len(set(shown)) == min(3, won) + min(3, lost)
 
 
 def test_what_a_run_lacks_is_named(studied):
