@@ -10,6 +10,7 @@ STUDIES = {
     "stage-hours": "Hours by stage",
     "index-costs": "Training by the index that it searches",
     "t-sne": "A query among documents and among queries (t-SNE)",
+    "cases": "Queries won and lost",
     "learning-curves": "Learning curves",
     "training-retrieval": "Retrieval for training queries",
     "distances": "Distances, alignment and uniformity",

@@ -10,6 +10,7 @@ from helpers.finished_run import finished
 
 from benchmarks.papers.studies import (
     async_gap,
+    cases,
     composition,
     index_costs,
     recall_frequency,
@@ -190,6 +191,20 @@ def test_groups_by_frequency_and_thirds_by_distance():
         ("medium", 1, 0.3, 0.5),
         ("far", 1, 0.4, 0.0),
     ]
+
+
+def test_cases_are_the_queries_by_difference(studied):
+    findings = cases.study([studied])
+    assert len(findings.rows) == 5 and {row["against"] for row in findings.rows} == {"untrained"}
+    gains = [row["nDCG@10"] - row["other nDCG@10"] for row in findings.rows]
+    assert gains == sorted(gains, reverse=True)
+    ranking = studied.run.ranking("ance", "test").read_text().splitlines()
+    tops = {line.split()[0]: line.split()[2] for line in reversed(ranking)}
+    assert {row["query"]: row["first"]["first"] for row in findings.rows} == tops
+    won, lost = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+    assert findings.notes[0].startswith(f"against untrained: {won} won, {5 - won - lost} tied, {lost} lost;")
+    shown = [row["query"] for row in findings.summary]
+    assert len(shown) == len(set(shown)) == min(3, won) + min(3, lost)
 
 
 def test_what_a_run_lacks_is_named(studied):
