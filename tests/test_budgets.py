@@ -22,14 +22,14 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "adapt": 1_341,
+    "adapt": 1_372,
     "commands": 1_389,
     "data": 4_721,
     "distributed": 389,
     "encoders": 3_472,
     "evaluation": 543,
     "negatives": 2_902,
-    "pipeline": 3_939,
+    "pipeline": 3_929,
     "pyserini_bridge": 1_295,
     "recipe": 2_242,
     "refresher": 371,
@@ -43,12 +43,12 @@ ROOMS = {
 WHOLE = {
     "files": 238,
     "classes": 249,
-    "short private functions used once": 14,
-    "lines of imports": 2_733,
+    "short private functions used once": 15,
+    "lines of imports": 2_732,
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 33_533,
+    "lines of tests": 33_550,
 }
 
 

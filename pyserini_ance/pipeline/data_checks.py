@@ -15,7 +15,6 @@ from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.passages import check_delimiter
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.texts import text_key
-from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.evaluation.answer_measures import CUTOFFS, is_of_answers, success_at
 from pyserini_ance.evaluation.metrics import check_grade
@@ -66,10 +65,9 @@ def _check_measures(recipe: Recipe) -> None:
                 f"final_evaluation.hits={cutoff}"
             )
         if threshold > 1 and "rel" in measure.SUPPORTED_PARAMS and measure.params.get("rel", 1) != threshold:
-            name, _, at = str(measure).partition("@")
             raise ValueError(
                 f"data.relevance_threshold is {threshold}, but measure {measure} counts grade 1 as relevant; "
-                f"write {name}(rel={threshold}){'@' + at if at else ''}"
+                f"write it with (rel={threshold}), as in RR(rel={threshold})@10"
             )
 
 
@@ -164,13 +162,7 @@ def only_trained_on(recipe: Recipe) -> set[str]:
     return {*recipe.train_split.splits}.difference(recipe.final_evaluation.split, dev_splits(recipe))
 
 
-def check_template(encoder: EncoderConfig, side: Side, fields: Iterable[str]) -> None:
-    """Raise ValueError if the encoder's template of a side does not fit the collection."""
-    template = encoder.tokenization.side(side).template
-    check_template_fields(f"encoder.tokenization.{side}.template", template, side, fields)
-
-
-def check_template_fields(key: str, template: str, side: Side, fields: Iterable[str]) -> None:
+def check_template(key: str, template: str, side: Side, fields: Iterable[str]) -> None:
     """Raise ValueError, naming `key`, if a template names a field that no record has: the model would read
     blank texts.
 

@@ -5,7 +5,7 @@ import logging
 from functools import partial
 from pathlib import Path
 
-from pyserini_ance.data.collection import Collection, Side, Texts
+from pyserini_ance.data.collection import SIDES, Collection, Side, Texts
 from pyserini_ance.data.collection_cache import cached_collection, open_collection, recorded
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
@@ -168,8 +168,10 @@ def tokenize_for(
 ) -> PreparedData:
     """Tokenize as `encoder` reads texts; with `warn`, warn of documents that are encoded as empty texts."""
     tokenizer, tokenization = initial_tokenizer(encoder), encoder.tokenization
-    data_checks.check_template(encoder, "document", collection.documents.columns)
-    data_checks.check_template(encoder, "query", collection.split(training.name).queries.columns)
+    texts = {"document": collection.documents, "query": collection.split(training.name).queries}
+    for side in SIDES:
+        key, template = f"encoder.tokenization.{side}.template", tokenization.side(side).template
+        data_checks.check_template(key, template, side, texts[side].columns)
 
     def store(side: Side, texts: Texts, label: str) -> TokenStore:
         return token_store(tokenizer, side, texts, token_folder(cache, tokenizer.key(side), texts), label)

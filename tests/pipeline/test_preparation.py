@@ -8,7 +8,7 @@ from pyserini_ance.data.given_collection import make_collection
 from pyserini_ance.data.trec import read_qrels
 from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation import metrics
-from pyserini_ance.pipeline.data_checks import check_template_fields, data_warnings
+from pyserini_ance.pipeline.data_checks import check_template, data_warnings
 from pyserini_ance.pipeline.experiment import Experiment, check_device
 from pyserini_ance.pipeline.preparation import read_collection, stored_collection
 from pyserini_ance.recipe.load import load
@@ -118,7 +118,7 @@ def test_a_missing_gpu_is_refused(small_recipe):
 def test_a_template_that_would_leave_texts_blank_is_refused(template, message):
     expected = pytest.raises(ValueError, match=message) if message else nullcontext()
     with expected:
-        check_template_fields("key", template, "document", iter(["text", "url"]))
+        check_template("key", template, "document", iter(["text", "url"]))
 
 
 HELD_OUT = make_stage(RANDOM, steps=2, evaluate={"every_steps": 1})

@@ -52,10 +52,8 @@ def test_counts_that_differ_from_the_published_ones_are_warned_of(recipe):
     report = prepare_data(changed(recipe, other))
     warnings = [line for line in report.splitlines() if line.startswith("warning")]
     assert warnings == [
-        "warning: documents: 30 documents were read, 31 are published; was a download, or its "
-        "unpacking, interrupted?",
-        "warning: train: 15 queries were read, 14 are published; is it another edition, or are two "
-        "files concatenated?",
+        f"warning: {what} are published; was a download interrupted, or is it another edition?"
+        for what in ("documents: 30 documents were read, 31", "train: 15 queries were read, 14")
     ]
 
 
