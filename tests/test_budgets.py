@@ -48,7 +48,7 @@ WHOLE = {
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 33_550,
+    "lines of tests": 33_551,
 }
 
 
