@@ -123,10 +123,8 @@ def _search_command(command: str, name: str) -> str:
     program, *words = shlex.split(command)
     if "--index" in words:
         folder = Path(words[words.index("--index") + 1]).parent
-        for position, word in enumerate(words):
-            if word.startswith(f"{folder}/"):
-                top, *below = Path(word).relative_to(folder).parts
-                words[position] = "/".join([{"model": name, "index": "INDEX"}.get(top, top), *below])
+        for own, shown in (("model", name), ("index", "INDEX"), ("", "")):
+            words = [word.replace(f"{folder}/{own}", shown) for word in words]
     return shlex.join([Path(program).name, *words])
 
 
