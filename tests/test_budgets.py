@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_500,
-    "lines of tests": 33_418,
+    "lines of tests": 33_419,
 }
 
 
