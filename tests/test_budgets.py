@@ -34,8 +34,8 @@ WHOLE = {
     "lines of imports": 2_700,
     "lines of the reading path": 1_447,
     "modules that trainer/batch.py imports": 12,
-    "lines of benchmarks": 5_498,
-    "lines of tests": 33_279,
+    "lines of benchmarks": 5_433,
+    "lines of tests": 33_263,
 }
 
 
