@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_447,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_433,
-    "lines of tests": 33_263,
+    "lines of tests": 33_262,
 }
 
 
