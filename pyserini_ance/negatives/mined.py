@@ -33,13 +33,11 @@ class MinedSource(TableSource):
     """The number of candidates retrieved beyond `top_k` if there are filters, to replace what they remove."""
     sampling_strategy: Literal["random", "top", "ambiguous", "stratified"] = "random"
     """How `num_negatives` of an anchor's candidates are drawn: at random, the top-ranked ones, those that
-    score about as high as the positive (`ambiguous`, with `a` and `b`), or one of each of `num_negatives`
-    quantile bins of the scores (`stratified`)."""
+    score about as high as the positive (`ambiguous`, with `a`), or one of each of `num_negatives` quantile
+    bins of the scores (`stratified`)."""
     a: PositiveFloat = 0.5
-    """With `ambiguous`: a candidate d- is drawn in proportion to exp(-a (s(q, d-) - s(q, d+) - b)^2). Its
-    unit is 1 / score^2: cosines need a greater value, such as 100, to differ from random draws."""
-    b: float = 0.0
-    """With `ambiguous`: the score, above the positive's, that is drawn most often; below it if negative."""
+    """With `ambiguous`: a candidate d- is drawn in proportion to exp(-a (s(q, d-) - s(q, d+))^2). Its unit is
+    1 / score^2: cosines need a greater value, such as 100, to differ from random draws."""
     scores_positives: ClassVar[bool] = False
     scores_anchors: ClassVar[bool] = False
 
@@ -54,11 +52,8 @@ class MinedSource(TableSource):
         chosen = f"sampling_strategy is {self.sampling_strategy}"
         if self.rolling and self.sampling_strategy != "random":
             raise ValueError(f"rolling draws in a random order, but {chosen}; remove one of them")
-        given = [key for key in ("a", "b") if getattr(self, key) != type(self).model_fields[key].default]
-        if given and self.sampling_strategy != "ambiguous":
-            raise ValueError(
-                f"{given[0]} is a setting of sampling_strategy: ambiguous, but {chosen}; remove it"
-            )
+        if self.a != type(self).model_fields["a"].default and self.sampling_strategy != "ambiguous":
+            raise ValueError(f"a is a setting of sampling_strategy: ambiguous, but {chosen}; remove it")
         return self
 
     @property
@@ -119,7 +114,7 @@ class MinedSource(TableSource):
             case "top":
                 return table.first(rows, n)
             case "ambiguous":
-                return table.draw_ambiguous(rows, n, rng, self.a, self.b)
+                return table.draw_ambiguous(rows, n, rng, self.a)
             case "stratified":
                 return table.draw_stratified(rows, n, rng)
 

@@ -117,7 +117,7 @@ class Term(Settings):
         if self.distilled_side and not hasattr(self.teacher, "vectors"):
             raise ValueError(
                 f"loss `{self.loss.kind}` follows a teacher's vectors; name an encoder: `teacher: {{kind: "
-                "encoder, folder: RUN}`"
+                "encoder, encoder: RUN}`"
             )
         is_alone = self.distilled_side == self.anchor and (self.negatives or self.negatives_from)
         if self.distilled_side and (self.num_hardest or self.dimensions or is_alone):

@@ -8,8 +8,8 @@ from typing import Any
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.components import absolute
+from pyserini_ance.recipe.load import differences
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.variant import DESCRIPTIVE_KEYS, RETENTION_KEYS, differences
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, newest_progress
 from pyserini_ance.runs.generation import ProductKind
 from pyserini_ance.runs.provenance import RUNTIME_KEYS
@@ -113,7 +113,7 @@ def differing_settings(run: RunDir, recipe: Recipe, *ignored: str) -> str:
 def recipe_differences(old: Recipe, new: Recipe, *ignored: str) -> Iterator[tuple[str, str, str]]:
     """`differences` of two recipes, regardless of the machine's settings, of what describes a run, of
     published figures, which do not change what is read, and of the keys `ignored`."""
-    left_out = {*RUNTIME_KEYS, *DESCRIPTIVE_KEYS, *ignored}
+    left_out = {*RUNTIME_KEYS, "expect", *ignored}
     saved, given = (absolute(recipe).model_dump(mode="json", exclude=left_out) for recipe in (old, new))
     for settings in (saved, given):
         settings["data"].pop("official", None)
@@ -148,7 +148,7 @@ def read_replay(decisions: Path, recipe: Recipe) -> str:
     if missing := ", ".join(sorted(recipe.stages.keys() - ended)):
         raise ValueError(f"{given} it records no end of stage {missing}; replay a finished run")
     run = RunDir(decisions.parent)
-    if run.recipe.exists() and differing_settings(run, recipe, "name", *RETENTION_KEYS):
+    if run.recipe.exists() and differing_settings(run, recipe, "name", "save_total_limit"):
         cure = f"replay it with: pyserini-ance train {run.recipe}"
         raise ValueError(f"{given} that run has another recipe; {cure}")
     return decisions.read_text(encoding="utf-8")

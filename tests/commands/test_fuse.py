@@ -33,7 +33,7 @@ def run(small_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(fusion, "fuse", summed)
     recipe = small_recipe(
         {"only": ONE_STEP},
-        final_evaluation={"split": ["test", "dev"], "measures": ["RR@10"], "hits": 20},
+        final_evaluation={"split": ["test", "dev"], "measures": ["RR@10"]},
         cache=str(tmp_path / "cache"),
     )
     rankings = {f"run.{split}.trec": DENSE.format(split) for split in QRELS} | {

@@ -46,7 +46,7 @@ def drawn(training, step: int, generation_step: int):
     data = training.data
     generation = open_generation(training.run.generation("a", generation_step), data.identity)
     stage, scores = training.recipe.stages["a"], generation.teacher_scores
-    return plan_batch(stage, 0, step, training.recipe.seed, data.anchor_sets, generation.tables, (), scores)
+    return plan_batch(stage, 0, step, training.recipe.seed, data.anchor_sets, generation.tables, scores)
 
 
 def test_the_loss_is_that_of_a_slow_loop(without_dropout, tmp_path):
@@ -93,7 +93,7 @@ def test_scores_are_published_with_the_tables_and_follow_the_student(training):
 
 def test_a_candidate_without_a_score_does_not_count(small_recipe, tmp_path):
     """Random documents that fill up a short table have no score."""
-    negatives = [{"kind": "ann", "top_k": 2, "num_negatives": 6, "on_shortage": "fill_random"}]
+    negatives = [{"kind": "ann", "top_k": 2, "num_negatives": 6}]
     terms = {"query": {**DRAW, "negatives": negatives}, "distil": DISTIL}
     losses, training = Losses(), Training(small_recipe, tmp_path / "run", terms, refresh={"every_steps": 10})
     training.train(callbacks=[losses])

@@ -23,7 +23,6 @@ from pyserini_ance.trainer.step import BatchEncoder
 LOSS = {"kind": "nll", "scale": 0.2}
 TERMS = {
     "replaced": {"negatives": [{"kind": "live", "top_k": 4}], "loss": LOSS},
-    "appended": {"negatives": [{"kind": "live", "top_k": 4, "if_no_positive": "append"}], "loss": LOSS},
     "mixed": {
         "negatives": [{"kind": "random", "num_negatives": 2}, {"kind": "live", "top_k": 3}],
         "loss": LOSS,

@@ -27,7 +27,7 @@ IDENTITY = {"collection": "c" * 64, "tokenization": "t" * 64}
 STATIC, KEY = ("query", 0), ("query", 1)
 SOURCES = [{"kind": "ranking", "file": "ranked.trec"}, {"kind": "ann"}]
 LATE = {"mode": "async", "adopt": 6}
-READY = {"mode": "async", "adopt": "when_ready", "max_staleness_steps": 99}
+READY = {"mode": "async", "adopt": "when_ready"}
 
 
 class Stopped:

@@ -39,7 +39,7 @@ def decisions(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("override", ["name=other", "threads=2", "refresher.launch=external"])
+@pytest.mark.parametrize("override", ["name=other", "threads=2", "refresher=external"])
 def test_a_replay_may_have_another_name_and_machine(decisions, override):
     path = decisions(recorded=recipe(override))
     assert read_replay(path, recipe()) == path.read_text()
@@ -90,9 +90,8 @@ def run(tmp_path) -> RunDir:
 
 
 def test_a_run_may_continue_on_another_machine_and_with_other_published_figures(run):
-    machine = "refresher={launch: external, device: cpu, timeout_seconds: 5}"
-    figures = ["data.official.documents=7", "description=better", "expect={test: {RR@10: 0.4}}"]
-    for changes in ([], ["cache=/elsewhere", "device=cpu", "threads=3", machine], figures):
+    figures = ["data.official.documents=7", "expect={test: {RR@10: 0.4}}"]
+    for changes in ([], ["cache=/elsewhere", "device=cpu", "threads=3", "refresher=external"], figures):
         check_same_run(run, recipe(*changes), collection("one"))
 
 

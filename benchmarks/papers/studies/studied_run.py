@@ -180,8 +180,7 @@ class StudiedRun:
         adopted, kept = len(self.history.of_event("generation")), len(self.generations)
         if kept < adopted:
             raise NotKept(
-                f"{self.run.folder} has kept the tables of {kept} of {adopted} refreshes; train with "
-                "keep_negatives=all"
+                f"{self.run.folder} has kept the tables of {kept} of {adopted} refreshes; train it again"
             )
 
     @property

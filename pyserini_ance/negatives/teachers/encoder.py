@@ -3,11 +3,10 @@
 import hashlib
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import model_validator
 
 from pyserini_ance.data.collection import Side, Texts
 from pyserini_ance.data.token_store import TokenStore
@@ -17,8 +16,8 @@ from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.encoders.tokenization import token_folder, token_store
 from pyserini_ance.negatives.snapshot import PAIRS_PER_BLOCK, TEACHER_VECTORS
-from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, check_one_of
-from pyserini_ance.recipe.components import SettingError
+from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
+from pyserini_ance.recipe.components import SettingError, expected
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.vectors.encoding import ShardedVectors
 
@@ -29,25 +28,19 @@ LABELS: dict[Side, str] = {"query": "queries of the teacher", "document": "docum
 class EncoderTeacher(Teacher):
     """Dot products of another encoder's vectors, with its own tokenizer and lengths; or the vectors.
 
-    Give `folder` or `encoder`. All documents are encoded once per run, the training queries once per refresh;
-    for the loss `embed_distill` once per run. Documents are not split into passages: the teacher reads the
-    beginning of a long one.
+    All documents are encoded once per run, the training queries once per refresh; for the loss
+    `embed_distill` once per run. Documents are not split into passages: the teacher reads the beginning of a
+    long one.
     """
 
     kind: Literal["encoder"] = "encoder"
-    folder: Path | None = None
-    """The folder of an encoder that this package saved, or a run directory, whose model is taken."""
-    encoder: EncoderConfig | None = None
-    """Any other encoder, with the settings of the recipe's `encoder:`."""
-
-    @model_validator(mode="after")
-    def check_one_encoder(self) -> "EncoderTeacher":
-        check_one_of(self, "folder", "encoder")
-        return self
+    encoder: Annotated[Path | EncoderConfig, expected("a folder, or the keys of `encoder:`", EncoderConfig)]
+    """The folder of an encoder that this package saved, or a run directory, whose model is taken; or the
+    settings of any other encoder, as in the recipe's `encoder:`."""
 
     @property
     def files(self) -> tuple[Path, ...]:
-        return (self._saved(self.folder) / SIDE_FILE,) if self.folder else ()
+        return (self._saved(self.encoder) / SIDE_FILE,) if isinstance(self.encoder, Path) else ()
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         snapshot = context.snapshot
@@ -64,10 +57,9 @@ class EncoderTeacher(Teacher):
         return scores
 
     def _load(self, device: str) -> Encoder:
-        if self.encoder is not None:
-            return initial_encoder(self.encoder, 0, device)
-        assert self.folder is not None, "one of the two is set"
-        return load_encoder(self._saved(self.folder), device)
+        if isinstance(self.encoder, Path):
+            return load_encoder(self._saved(self.encoder), device)
+        return initial_encoder(self.encoder, 0, device)
 
     def vectors(self, side: Side, context: TeacherContext, encoder: Encoder | None = None) -> ShardedVectors:
         """(N, D) float32 of all documents, or of the training queries, memory-mapped; an interrupted encoding
@@ -76,7 +68,8 @@ class EncoderTeacher(Teacher):
         encoder = encoder or self._load(snapshot.device)
         texts = snapshot.collection.documents if side == "document" else snapshot.split.queries
         weights = snapshot.world.on_main(lambda: weights_digest(encoder))
-        context.origins[f"{self.kind} {self.folder or encoder.config.model}"] = weights
+        name = self.encoder if isinstance(self.encoder, Path) else self.encoder.model
+        context.origins[f"{self.kind} {name}"] = weights
         key = {"weights": weights, "texts": texts.digest, "precision": snapshot.precision}
         of_side = "" if side == "document" else f"-{side}"
         folder = snapshot.scratch / f"{TEACHER_VECTORS}-{weights[:16]}-{snapshot.precision}{of_side}"
@@ -91,8 +84,8 @@ class EncoderTeacher(Teacher):
             if (candidate / SIDE_FILE).is_file():
                 return candidate
         raise FileNotFoundError(
-            f"teacher.folder {folder} holds no encoder saved by pyserini_ance ({SIDE_FILE} is missing) and "
-            "is no finished run; describe any other encoder under `teacher.encoder`"
+            f"teacher.encoder {folder} holds no encoder saved by pyserini_ance ({SIDE_FILE} is missing) and "
+            "is no finished run; describe any other encoder by `teacher.encoder.model` and its other keys"
         )
 
 

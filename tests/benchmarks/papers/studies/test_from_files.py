@@ -13,7 +13,6 @@ from benchmarks.papers.studies import (
     cases,
     composition,
     index_costs,
-    index_matrix,
     recall_frequency,
     stage_hours,
     timing,
@@ -129,24 +128,6 @@ def test_an_index_has_its_size_what_it_found_before_training_and_its_hours(make_
     assert (exact["LTRe GB"], packed["LTRe hours"]) == (26, None)
 
 
-def test_index_matrix_has_the_means_of_runs_with_one_training_index(make_run):
-    live = (
-        "stages.only.trainable=query_tower",
-        "stages.only.terms.query.negatives=[{kind: live, index: 'OPQ4,IVF1,PQ4'}]",
-    )
-
-    def rows(exact: float, packed: float) -> list[dict]:
-        return [{**LAST, "RR@10": exact}, {"row": "only+OPQ4,IVF1,PQ4", "RR@10": packed, "test seconds": 1.0}]
-
-    values = {"a": (0.5, 0.2), "b": (0.7, 0.4)}
-    runs = [make_run(name, rows(*of), overrides=live) for name, of in values.items()]
-    runs.append(make_run("c", rows(0.8, 0.1)))
-    assert index_matrix.study(runs).summary == [
-        {"training index": "OPQ4,IVF1,PQ4", "exact": pytest.approx(0.6), "OPQ4,IVF1,PQ4": pytest.approx(0.3)},
-        {"training index": "exact", "exact": 0.8, "OPQ4,IVF1,PQ4": 0.1},
-    ]
-
-
 def table(candidates: list[list[int]], anchors: tuple[int, ...] = (2, 5), **more) -> NegativeTable:
     array = np.array(candidates, np.int32)
     return NegativeTable("query", "document", np.array(anchors, np.int32), array,
@@ -228,7 +209,7 @@ def test_cases_are_the_queries_by_difference(studied):
 
 def test_what_a_run_lacks_is_named(studied):
     vars(studied)["generations"] = studied.generations[1:]
-    with pytest.raises(NotKept, match=r"2 of 3 refreshes; train with keep_negatives=all"):
+    with pytest.raises(NotKept, match=r"2 of 3 refreshes; train it again"):
         composition.study([studied])
     vars(studied)["checkpoints"] = studied.checkpoints[:1]
     with pytest.raises(NotKept, match=r"save_total_limit=100, and save_every_steps"):
