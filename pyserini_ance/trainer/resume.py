@@ -1,7 +1,7 @@
 """Resume a run: check that it is the same run, and continue a stage from its newest checkpoint."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ def resume_stage(
     repeated = [
         queue.event
         for queue in refreshes.queues
-        if queue.schedule.lag_steps is None and queue.schedule.log.mode != "replay"
+        if queue.settings.lag_steps is None and queue.adoption_log.mode != "replay"
     ]
 
     def read_state() -> dict[str, Any]:
@@ -57,8 +57,8 @@ def resume_stage(
         before = [record for record in records if record["step"] < progress.step]
         after = [record for record in records if record["step"] >= progress.step]
         queue.restore(before)
-        if after and queue.schedule.log.mode != "replay":  # a replay keeps its own log
-            queue.schedule = replace(queue.schedule, log=AdoptionLog.of(after, "resumed"))
+        if after and queue.adoption_log.mode != "replay":  # a replay keeps its own log
+            queue.adoption_log = AdoptionLog.of(after, "resumed")
         due = (step for step in range(1, progress.step) if queue.is_due(step))
         adopted = {record["checkpoint_step"] for record in before}
         queue.resubmit([(step, weights.get(step)) for step in due], adopted)

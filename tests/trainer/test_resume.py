@@ -211,11 +211,11 @@ def test_what_was_taken_when_it_was_ready_is_taken_again_at_the_same_steps(stopp
     found, adoption = made.resume()
     assert found[0].step == 8 and in_use(adoption) == {STATIC: 0, KEY: 4}
     assert decided(made) == [("adopt", 0), ("adopt", 5), ("adopt", 11), ("evaluate", 6)]
-    assert adoption.negatives.schedule.log == AdoptionLog({11: [8]}, {8: made.weights[8]}, "resumed")
+    assert adoption.negatives.adoption_log == AdoptionLog({11: [8]}, {8: made.weights[8]}, "resumed")
     adoption.negatives.submit(adoption.negatives.request(8, made.weights[8]))
     collected = {step: [r.step for r in adoption.negatives.collect(step)] for step in (8, 9, 10, 11)}
     assert collected == {8: [], 9: [], 10: [], 11: [8]}
-    assert queues(adoption)["dev"].schedule.log == AdoptionLog() and opened(adoption, "dev") == []
+    assert queues(adoption)["dev"].adoption_log == AdoptionLog() and opened(adoption, "dev") == []
 
 
 def test_a_replay_goes_on_with_the_script_of_the_run_that_it_repeats(stopped):
@@ -225,4 +225,4 @@ def test_a_replay_goes_on_with_the_script_of_the_run_that_it_repeats(stopped):
     made.adopted((0, 0), (7, 4), (9, 8))
     script = AdoptionLog({0: [0], 7: [4], 9: [8], 15: [12]}, dict.fromkeys((0, 4, 8, 12), "w"), "replay")
     _, adoption = made.resume({"tables": script})
-    assert adoption.negatives.schedule.log is script and decided(made) == [("adopt", 0), ("adopt", 7)]
+    assert adoption.negatives.adoption_log is script and decided(made) == [("adopt", 0), ("adopt", 7)]
