@@ -17,7 +17,7 @@ from pyserini_ance.encoders.hardware import cpu_has_fast_bf16, resolve_precision
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.vectors.bf16_scan import CpuScan, DeviceScan, best_of_candidates
 from pyserini_ance.vectors.faiss_library import import_faiss
-from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, DeviceTopK, ScoresAndRows, best_of
+from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, ScoresAndRows, TopK, best_of
 
 log = logging.getLogger(__name__)
 QUERIES_PER_BLOCK = 512
@@ -167,7 +167,7 @@ def _search_blocks(
     k, on_device = min(k, len(documents)), queries.to(device, non_blocking=str(device) != "cpu")
     where = on_device.device
     query_blocks = [block.T.contiguous() for block in on_device.split(QUERIES_PER_BLOCK)]
-    best = [DeviceTopK(block.shape[1], k, where) for block in query_blocks]
+    best = [TopK(block.shape[1], k, where) for block in query_blocks]
     size = documents_per_block
     is_on_cpu = where.type == "cpu"
     if not is_on_cpu:
