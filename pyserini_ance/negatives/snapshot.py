@@ -32,7 +32,7 @@ from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors import search as exact
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some
 from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, make_index, size_bytes
-from pyserini_ance.vectors.sharded_search import search_flat, search_shards
+from pyserini_ance.vectors.sharded_search import search_shards
 
 if TYPE_CHECKING:
     from pyserini_ance.runs.checkpoint import Checkpoint
@@ -342,10 +342,8 @@ class Snapshot:
             # The shard of all documents on the device, if a GPU has the room.
             held = self.resident_vectors if are_all and self._by_torch and not self._on_cpu else None
             shard = self._searcher(documents.own if held is None else held)
-
-        def search(queries: np.ndarray, k: int) -> Ranking:
-            return search_shards(shard, queries, documents, k, self.world, shares)
-
+        find = partial(search_shards, shard, documents, self.world, shares=shares, takes_long=True)
+        search = partial(exact.search_arrays, find)
         with self.timed("search"):
             return search(queries, k) if passages is None else passages.search(search, queries, k)
 
@@ -362,7 +360,7 @@ class Snapshot:
         with self.timed("build"):
             if index == FLAT:
                 own = self._searcher(self._own_vectors())
-                search: exact.Searcher = partial(search_flat, own, vectors, self.world)
+                search: exact.Searcher = partial(search_shards, own, vectors, self.world)
             else:
                 factory, _, settings = index.partition(";")
                 folder = self._index_folder(index, seed)
