@@ -12,13 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.data.scored_pairs import find_scores
+from pyserini_ance.data.scored_pairs import ScoredPairs, find_scores
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.components import Component
@@ -94,40 +94,9 @@ def check_one_of(component: Component, *names: str, cure: str = "set the other t
         raise ValueError(f"{component.kind} takes one of `{'` and `'.join(names)}`, found {found}; {cure}")
 
 
-@dataclass(frozen=True, eq=False)
-class TeacherScores:
-    """A teacher's scores of all pairs of an anchor and a candidate that a term can draw from its tables.
-
-    keys: (P,) int64, ascending: the anchor's row times `width`, plus the candidate's row. width: number of
-        candidates on the other side. scores: (P,) float32.
-    """
-
-    keys: np.ndarray
-    scores: np.ndarray
-    width: int
-
-    def of(self, anchors: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-        """(B, n) float32 scores of the candidates (B, n) of the anchors (B,); NaN where there is none."""
-        keys = anchors[:, None].astype(np.int64) * self.width + candidates
-        return find_scores(self.keys, self.scores, np.where(candidates == PADDING, PADDING, keys))
-
-    def save(self, folder: Path) -> None:
-        """Write a folder of three arrays; equal scores give equal bytes."""
-        folder.mkdir(parents=True)
-        np.save(folder / "keys.npy", self.keys.astype(np.int64))
-        np.save(folder / "scores.npy", self.scores.astype(np.float32))
-        np.save(folder / "width.npy", np.int64(self.width))
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Open the scores that `save` wrote, memory-mapped; the manifest around them has their hashes."""
-        keys, scores = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("keys", "scores"))
-        return cls(keys, scores, int(np.load(folder / "width.npy")))
-
-
 def score_tables(
     teacher: Teacher, tables: Sequence[NegativeTable], anchor_set: AnchorSet, context: TeacherContext
-) -> TeacherScores:
+) -> ScoredPairs:
     """The teacher's scores of the candidates in `tables` and of the known positives of their anchors,
     promoted pairs of `anchor_set` included.
 
@@ -147,13 +116,13 @@ def score_tables(
 
 def score_keys(
     teacher: Teacher, keys: np.ndarray, anchor_set: AnchorSet, context: TeacherContext
-) -> TeacherScores:
+) -> ScoredPairs:
     """The teacher's scores of the pairs with these `pair_keys` (P,), ascending; all processes call it."""
     rows, others = (part.astype(np.int32) for part in np.divmod(keys, anchor_set.candidates))
     groups = np.unique(rows, return_inverse=True)[1]
     queries, documents = (rows, others) if anchor_set.anchor == "query" else (others, rows)
     scores = teacher.score(Pairs(queries, documents, groups), context)
-    return TeacherScores(keys, scores, anchor_set.candidates)
+    return ScoredPairs(keys, scores.astype(np.float32, copy=False), anchor_set.candidates)
 
 
 def scored_once(
