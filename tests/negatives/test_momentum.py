@@ -5,8 +5,7 @@ import pytest
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.ann import Ann
-from pyserini_ance.negatives.mix import concatenate
-from pyserini_ance.negatives.momentum import Momentum
+from pyserini_ance.negatives.mix import Momentum, concatenate
 from pyserini_ance.negatives.source import MiningContext
 
 

@@ -6,12 +6,10 @@ from torch.nn.functional import kl_div
 
 from pyserini_ance.recipe.components import component_class, kinds
 from pyserini_ance.trainer.losses.base import Scaled
-from pyserini_ance.trainer.losses.bce import Bce
+from pyserini_ance.trainer.losses.bce import Bce, SoftBce
 from pyserini_ance.trainer.losses.kl import Kl
-from pyserini_ance.trainer.losses.lse_pair import LsePair
-from pyserini_ance.trainer.losses.nll import Nll
+from pyserini_ance.trainer.losses.nll import LsePair, Nll
 from pyserini_ance.trainer.losses.pairwise import Hinge, MarginMse, RankNet
-from pyserini_ance.trainer.losses.soft_bce import SoftBce
 
 LOG2, LOG3 = math.log(2), math.log(3)
 SOFT = {d: math.log(1 + math.exp(-d)) for d in (-0.5, 0.5, 1, 2)}  # RankNet by difference
