@@ -31,10 +31,9 @@ class MinedSource(TableSource):
     """The filters against false negatives. Known positives are always removed."""
     oversample: NonNegativeInt = 100
     """The number of candidates retrieved beyond `top_k` if there are filters, to replace what they remove."""
-    sampling_strategy: Literal["random", "top", "ambiguous", "stratified"] = "random"
-    """How `num_negatives` of an anchor's candidates are drawn: at random, the top-ranked ones, those that
-    score about as high as the positive (`ambiguous`, with `a` and `b`), or one of each of `num_negatives`
-    quantile bins of the scores (`stratified`)."""
+    sampling_strategy: Literal["random", "top", "ambiguous"] = "random"
+    """How `num_negatives` of an anchor's candidates are drawn: at random, the top-ranked ones, or those that
+    score about as high as the positive (`ambiguous`, with `a` and `b`)."""
     a: PositiveFloat = 0.5
     """With `ambiguous`: a candidate d- is drawn in proportion to exp(-a (s(q, d-) - s(q, d+) - b)^2). Its
     unit is 1 / score^2: cosines need a greater value, such as 100, to differ from random draws."""
@@ -50,7 +49,7 @@ class MinedSource(TableSource):
         if needing and not (self.scores_positives or self.scores_anchors):
             raise ValueError(f"filter {needing[0]} {no_score}; remove the filter")
         if self.sampling_strategy == "ambiguous" and not self.scores_positives:
-            raise ValueError(f"sampling_strategy: ambiguous {no_score}; use stratified, random or top")
+            raise ValueError(f"sampling_strategy: ambiguous {no_score}; use random or top")
         chosen = f"sampling_strategy is {self.sampling_strategy}"
         if self.rolling and self.sampling_strategy != "random":
             raise ValueError(f"rolling draws in a random order, but {chosen}; remove one of them")
@@ -113,15 +112,11 @@ class MinedSource(TableSource):
 
     def draw_from(self, table: NegativeTable, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         n = self.num_negatives
-        match self.sampling_strategy:
-            case "random":
-                return table.draw(rows, n, rng)
-            case "top":
-                return table.first(rows, n)
-            case "ambiguous":
-                return table.draw_ambiguous(rows, n, rng, self.a, self.b)
-            case "stratified":
-                return table.draw_stratified(rows, n, rng)
+        if self.sampling_strategy == "top":
+            return table.first(rows, n)
+        if self.sampling_strategy == "ambiguous":
+            return table.draw_ambiguous(rows, n, rng, self.a, self.b)
+        return table.draw(rows, n, rng)
 
 
 def auto_top_k(candidates: int) -> int:

@@ -133,20 +133,6 @@ class NegativeTable:
         columns = np.argsort(np.where(choices != PADDING, times, np.inf), axis=1)[:, :n]
         return _padded(np.take_along_axis(choices, columns, 1), n)
 
-    def draw_stratified(self, rows: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-        """(B, n) candidates of the anchors `rows` (B,), one of each stratum from the best to the last.
-
-        The strata are `n` quantile bins of the anchor's candidates by score. An anchor with fewer candidates
-        gives all of them, then PADDING.
-        """
-        # Differs from arXiv:2604.04734 (stratified sampling for distillation): it covers a teacher's scores,
-        # here they are the source's, which are known when a step is drawn.
-        choices = _padded(self.candidates[self.positions(rows)], n)
-        counts = np.maximum((choices != PADDING).sum(1, keepdims=True), n)
-        edges = np.arange(n + 1) * counts // n  # (B, n + 1) columns; candidates are in the order of scores
-        columns = rng.integers(edges[:, :-1], edges[:, 1:])
-        return np.take_along_axis(choices, columns, 1)
-
     def positions(self, rows: np.ndarray) -> np.ndarray:
         positions = np.minimum(np.searchsorted(self.anchors, rows), len(self.anchors) - 1)
         assert (self.anchors[positions] == rows).all(), f"the table of {self.source} lacks anchors"

@@ -115,7 +115,7 @@ class Generation:
     """The tables that were mined with the checkpoint before `step`.
 
     `tables` are by (term, index of the source in the term), `teacher_scores` by the term of the teacher.
-    `report` holds `tables` (the `table_report` of each) and `seconds` (by task).
+    `report` holds `tables` (the report of each by `mine_table`) and `seconds` (by task).
     """
 
     folder: Path

@@ -76,13 +76,6 @@ def _known_weights(run: RunDir, stage: str) -> Iterator[tuple[int, str]]:
         yield step_of(path.stem), read_json(path)["weights"]
 
 
-def check_same_run(run: RunDir, recipe: Recipe, collection: Collection) -> None:
-    """Raise FileNotFoundError if `run` holds no run, ValueError if its recipe or data differ from those
-    given."""
-    check_resumable(run, recipe)
-    check_same_data(run, collection)
-
-
 def check_resumable(run: RunDir, recipe: Recipe) -> None:
     """Raise FileNotFoundError if `run` holds no run, ValueError if its recipe differs from the one given."""
     for path in (run.state, run.recipe, run.environment):

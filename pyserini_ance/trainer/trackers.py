@@ -1,11 +1,9 @@
-"""Trackers: what `metrics.jsonl` records also goes to TensorBoard, Weights & Biases, Trackio or MLflow."""
+"""Trackers: what `metrics.jsonl` records also goes to TensorBoard, Weights & Biases or Trackio."""
 
 import importlib.util
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,7 @@ from pyserini_ance.storage.files import read_json_lines, read_json_object, write
 
 PROJECT = "pyserini_ance"
 WHERE = ("event", "stage", "step", "weights")  # keys of a record that are not values
-OFFLINE = {
-    "wandb": "Without network set WANDB_MODE=offline.",
-    "mlflow": "MLFLOW_TRACKING_URI says where runs are kept.",
-}
+OFFLINE = {"wandb": ". Without network set WANDB_MODE=offline"}
 log = logging.getLogger(__name__)
 
 
@@ -79,13 +74,11 @@ class Trackers:
             try:
                 tracker.start()
                 if name not in ids:
-                    tracker.store_init_configuration(_named_for(tracker, config))
+                    tracker.store_init_configuration(dict(config))
             except Exception as error:  # each package has its own kinds of errors
-                raise RuntimeError(
-                    f"log_with: {name} cannot be started: {error}. {OFFLINE.get(name, '')}"
-                ) from error
-            own = {"wandb": "id", "mlflow": "info.run_id"}.get(name)
-            ids[name] = str(attrgetter(own)(tracker.tracker)) if own else ""
+                cure = OFFLINE.get(name, "")
+                raise RuntimeError(f"log_with: {name} cannot be started: {error}{cure}") from error
+            ids[name] = tracker.tracker.id if name == "wandb" else ""
             self.trackers.append(tracker)
         write_json(folder / "ids.json", ids)
         for record in read_json_lines(run.metrics):  # of a resumed run
@@ -96,7 +89,7 @@ class Trackers:
         if "stage" in record:
             position = self._position(record)
             if values := series(record):
-                self._each(lambda tracker: tracker.log(_named_for(tracker, values), step=position))
+                self._each(lambda tracker: tracker.log(values, step=position))
 
     def finish(self) -> None:
         self._each(lambda tracker: tracker.finish())
@@ -122,17 +115,8 @@ def arguments(name: str, run: Path, run_id: str | None) -> dict[str, Any]:
     """The arguments of accelerate's class for the run in a folder; `run_id`: the run to continue."""
     if name == "tensorboard":
         return {"run_name": PROJECT, "logging_dir": run / "trackers"}
-    if name == "mlflow":
-        return {"experiment_name": PROJECT, "run_id": run_id, "run_name": run.name}
     more = {"id": run_id, "dir": str(run / "trackers")} if name == "wandb" else {}
     return {"run_name": PROJECT, "name": run.name, "resume": "allow", **more}
-
-
-def _named_for(tracker: GeneralTracker, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values by their names, for MLflow of the characters that it allows: `dev/RR_10`."""
-    if tracker.name != "mlflow":
-        return dict(values)
-    return {re.sub(r"[^\w./ -]", "_", name): value for name, value in values.items()}
 
 
 @contextmanager
