@@ -73,7 +73,7 @@ def step(world, recipe, folder, scratch, tokens: int = 128) -> tuple[dict, dict,
     gradients = [
         gradients_of(tower) for tower in (encoder.towers.queries.transformer, encoder.towers.documents)
     ]
-    return losses, *gradients, documents.live_metrics.pop().get("found")
+    return losses, *gradients, documents.pop_metrics().get("found")
 
 
 def reference(recipe, start: Checkpoint, name: str) -> tuple[float, dict[str, torch.Tensor], list[float]]:
@@ -158,9 +158,9 @@ def test_the_overlap_with_bm25_is_recorded_where_bm25_has_ranked(recipe, start, 
     ranked = (f"{query} Q0 {ids[row]} 1 {30 - row} t\n" for query in queries for row in range(3))
     (tmp_path / "bm25.trec").write_text("".join(ranked))
     data.run_files["bm25"] = tmp_path / "bm25.trec"
-    live_metrics = fixed(recipe, data, start, tmp_path / "scratch").live_metrics
-    live_metrics.add("replaced.0", np.array([0]), np.array([[9, 1, 0, 2]]), 1.0, 0.0)
-    assert live_metrics.pop()["found"]["replaced.0"]["BM25 overlap@3"] == pytest.approx(2 / 3, abs=1e-6)
+    documents = fixed(recipe, data, start, tmp_path / "scratch")
+    documents.measure("replaced.0", np.array([0]), np.array([[9, 1, 0, 2]]), 1.0)
+    assert documents.pop_metrics()["found"]["replaced.0"]["BM25 overlap@3"] == pytest.approx(2 / 3, abs=1e-6)
 
 
 def compressed(world, recipe, folder, scratch) -> tuple:
