@@ -58,22 +58,20 @@ def train(
     resume: bool = False,
     replay: str | Path | None = None,
     callbacks: Sequence[TrainerCallback] = (),
-    prerequisites: bool = True,
 ) -> Run:
     """Train a recipe and evaluate it; everything is left in the run directory `output` (default:
     `runs/NAME`).
 
     overwrite: replace an existing run. resume: continue an existing run of the same recipe; the weights are
     those of an uninterrupted run. replay: the `decisions.jsonl` of another run, whose adoptions of negatives
-    are repeated. callbacks: called on the main process during training. prerequisites: first train the
-    recipes that it starts from (`init_from: {recipe: NAME}`), each in its default directory, unless they are
-    there; overrides of the data and of the machine hold for them too (docs/guides/commands.md, train). Under
-    torchrun, all processes make the call.
+    are repeated. callbacks: called on the main process during training. Under torchrun, all processes make
+    the call.
 
     Raises FileExistsError if `output` holds a run and neither `overwrite` nor `resume` is set,
     FileNotFoundError for missing data, ValueError for data or settings that are not valid and for `resume`
-    with `overwrite` or `replay`, RuntimeError for missing tools, for a loss that is not finite, and if this
-    process trains a run already, in another thread or around a callback.
+    with `overwrite` or `replay`, RuntimeError for missing tools, for a recipe to train first
+    (`init_from: {recipe: NAME}`), for a loss that is not finite, and if this process trains a run already, in
+    another thread or around a callback.
     """
     rundir.check_start(overwrite, resume, replay)
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
@@ -81,13 +79,7 @@ def train(
     decisions = None if replay is None else Path(replay)
     with only_training(directory):
         finish.train(
-            recipe,
-            directory,
-            prerequisites,
-            overwrite=overwrite,
-            resume=resume,
-            replay=decisions,
-            callbacks=callbacks,
+            recipe, directory, overwrite=overwrite, resume=resume, replay=decisions, callbacks=callbacks
         )
     return Run(directory)
 

@@ -17,8 +17,7 @@ EXAMPLE = """pyserini-ance train demo/ance seed=7 --output runs/demo-ance-7
   pyserini-ance train demo/ance --grid seed=1,2,3
   torchrun --nproc-per-node 8 -m pyserini_ance train demo/ance"""
 DETAILS = """The default --output is runs/<recipe name>; of a grid runs/<recipe name>-grid, or runs/<file>.
-Prerequisites are the runs that a recipe starts from (`init_from: {recipe: NAME}`): those that are missing or
-unfinished are trained first. --dry-steps reports speed, memory and expected time from a temporary folder.
+--dry-steps reports speed, memory and expected time from a temporary folder.
 --grid takes values of keys, or the name of a grid file. Pass overrides before --grid: every key after it is
 one of the grid. --only is for the tasks of a job array."""
 
@@ -33,9 +32,6 @@ def main(
     replay: Annotated[
         Path | None, parsing.option("FILE", "repeat the adoptions of a decisions.jsonl")
     ] = None,
-    no_prerequisites: Annotated[
-        bool, parsing.flag("no-prerequisites", "train no other recipe first")
-    ] = False,
     show: Annotated[bool, parsing.flag("print", "show the recipe and the plan; train nothing")] = False,
     plan: Annotated[bool, parsing.flag("plan", "show the plan; train nothing")] = False,
     dry_steps: Annotated[
@@ -85,7 +81,7 @@ def main(
     loaded = load_recipe(recipe, *given).recipe
     if show or plan:
         if console.is_main():
-            _print_plan(loaded, show, no_prerequisites)
+            _print_plan(loaded, show)
     elif dry_steps:
         from pyserini_ance.pipeline.plan import measured_plan
 
@@ -96,32 +92,23 @@ def main(
 
         with logging_redirect_tqdm():
             run = train(
-                loaded,
-                output or run_folder(loaded.name),
-                prerequisites=not no_prerequisites,
-                overwrite=overwrite,
-                resume=resume,
-                replay=replay,
+                loaded, output or run_folder(loaded.name), overwrite=overwrite, resume=resume, replay=replay
             )
         if run:
             print(f"\n{run.as_text()}")
     return None
 
 
-def _print_plan(recipe: "Recipe", show: bool, no_prerequisites: bool) -> None:
-    """Print the recipe, which needs no data, then the plan of all runs to come, which does."""
+def _print_plan(recipe: "Recipe", show: bool) -> None:
+    """Print the recipe, which needs no data, then the plan, which does."""
     from pyserini_ance.pipeline.initial_weights import describe_initial_weights
     from pyserini_ance.pipeline.plan import plan
-    from pyserini_ance.pipeline.prerequisites import prerequisites, recipe_in_file
     from pyserini_ance.recipe.load import dump
 
-    chain = [] if no_prerequisites else prerequisites(recipe, recipe_in_file(recipe))
-    first = {one.folder: one.recipe for one in chain if one.status != "finished"}
     lines = [dump(recipe).rstrip()] if show else []
-    lines += [*describe_initial_weights(recipe, first), *(one.describe() for one in chain)]
-    if lines:
+    if lines := [*lines, *describe_initial_weights(recipe)]:
         print(*lines, sep="\n", flush=True)
-    print(plan(recipe, list(first.values())))
+    print(plan(recipe))
 
 
 def _train_grid(runs: "GridRuns", overwrite: bool, shows_plans: bool, jobs: int, only: str | None) -> int:

@@ -7,7 +7,7 @@ texts occur several times in `.same.npy` next to both, and the rest, such as the
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.data.collection import Collection, Qrels, Split
+from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.texts import open_texts, write_texts
 from pyserini_ance.storage.files import (
     file_state,
@@ -35,51 +36,47 @@ COLLECTIONS_FOLDER = "collections-5"  # another name for another layout
 
 def cached_collection(
     cache: Path,
+    data: Format,
     settings: dict[str, Any],
-    files: Sequence[Path] | None,
     read: Callable[[Path], Collection],
     check: Callable[[Collection], None] = lambda collection: None,
 ) -> Collection:
-    """The collection that `read` gives, memory-mapped; unchanged `files` are not read again.
+    """The collection that `read` gives of `data`, memory-mapped; unchanged files are not read again.
 
-    settings: what decides, besides the files, what is read. read: as for `read_into_cache`. check: called
-    with a collection that is not read again.
+    settings: what decides, besides `data`, what is read. read: takes the path of a new file in the cache for
+    the documents, so that no process holds all of them. check: called with a collection that is not read
+    again.
     """
-    fresh: list[Collection] = []
+    read_here: list[Collection] = []
 
     def make() -> dict[str, Any]:
-        fresh.append(read_into_cache(cache, read))
-        return {"collection": fresh[0].digest, "splits": list(fresh[0].splits), "skipped": fresh[0].skipped}
+        with documents_file(cache) as path:
+            read_here.append(collection := read(path))
+            store_collection(collection, cache)
+        return {
+            "collection": collection.digest,
+            "splits": list(collection.splits),
+            "skipped": collection.skipped,
+        }
 
-    about = recorded(cache, settings, files, make)
-    stored = None if fresh else open_collection(cache, about["collection"])
-    if stored is None:
-        return fresh[0] if fresh else read_into_cache(cache, read)
-    collection = _as_read(stored, about["splits"], about["skipped"])
-    collection.log_skipped()
-    check(collection)
+    what = {"data": data.model_dump(mode="json", exclude={"official"}), **settings}
+    files = data.input_files()
+    about = recorded(
+        cache,
+        what,
+        files if files or data.by_name else None,
+        make,
+        lambda about: open_collection(cache, about["collection"]),
+    )
+    stored = open_collection(cache, about["collection"])
+    assert stored is not None
+    # Another recipe may have stored it, with the splits in another order and other skipped lines.
+    splits = {name: stored.split(name) for name in about["splits"]}
+    collection = replace(stored, splits=splits, skipped=about["skipped"])
+    if not read_here:
+        collection.log_skipped()
+        check(collection)
     return collection
-
-
-def read_into_cache(cache: Path, read: Callable[[Path], Collection]) -> Collection:
-    """Store the collection that `read` returns, and map it.
-
-    read: takes the path of a new file in the cache for the documents, so that no process holds all of them.
-    """
-    with documents_file(cache) as path:
-        collection = read(path)
-        store_collection(collection, cache)
-    mapped = open_collection(cache, collection.digest)
-    assert mapped is not None
-    return _as_read(mapped, collection.splits, collection.skipped)
-
-
-def _as_read(stored: Collection, names: Iterable[str], skipped: dict[str, int]) -> Collection:
-    """A stored collection with the splits `names` in this order, and with `skipped`.
-
-    Its digest covers neither the skipped lines nor the order, which another recipe may have stored.
-    """
-    return replace(stored, splits={name: stored.split(name) for name in names}, skipped=skipped)
 
 
 @contextmanager
@@ -156,8 +153,9 @@ def recorded(
     settings: dict[str, Any],
     files: Sequence[Path] | None,
     make: Callable[[], dict[str, Any] | None],
+    is_made: Callable[[dict[str, Any]], object] = lambda about: True,
 ) -> dict[str, Any]:
-    """The JSON object that `make` makes from `files` with `settings`.
+    """The JSON object that `make` makes from `files` with `settings`; made again unless `is_made` of it.
 
     It is recorded in the cache, and valid while the paths and states of the files are unchanged, as `git`
     checks it. If `files` is None, nothing is recorded, because changes of the input cannot be detected; nor
@@ -174,7 +172,7 @@ def recorded(
         return cache / "inputs" / f"{sha256_json([READER_VERSION, settings, states])[:32]}.json"
 
     path = current_path()
-    if path and (about := read_json_object(path)) is not None:
+    if path and (about := read_json_object(path)) is not None and is_made(about):
         return about
     about = make() or {}
     if path and current_path() == path:

@@ -10,7 +10,7 @@ from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.builder import TEXT, TITLE_AND_TEXT, Entry, json_entry
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, grade_of, json_id, shown
+from pyserini_ance.data.formats.lines import Line, shown
 from pyserini_ance.data.trec import Judgment, Qrels, Run
 from pyserini_ance.recipe.load import read_settings
 from pyserini_ance.recipe.splits import check_split_name
@@ -39,15 +39,16 @@ def make_collection(
             f"queries has the splits {shown(list(queries))}, but judgments {shown(list(judgments))}; "
             "expected the same; pass both for each split"
         )
+    splits = {}
     for name in queries:
         check_split_name(name)
-    splits = {
-        name: (
-            _entries(f"queries[{name!r}]", queries[name], TEXT),
-            _judgments(f"judgments[{name!r}]", judgments[name]),
-        )
-        for name in queries
-    }
+        argument = f"judgments[{name!r}]"
+        judged = [
+            Judgment(_line(argument, query), str(query), str(document), grade)
+            for query, grades in _checked(argument, dict[Any, dict[Any, int]], judgments[name]).items()
+            for document, grade in grades.items()
+        ]
+        splits[name] = _entries(f"queries[{name!r}]", queries[name], TEXT), judged
     given._raw = RawData(_entries("documents", documents, TITLE_AND_TEXT), splits)
     return given.read()
 
@@ -80,30 +81,12 @@ def _entries(argument: str, given: Any, fields: Mapping[str, str]) -> Iterator[E
         if not isinstance(record, Mapping):
             cure = "pass texts alone as a mapping from ids to texts"
             raise line.error(shown(record), "a dict with `id` and `text`", cure)
-        if "text" not in record or not any(key in record for key in IDS):
-            keys = f"a record with the keys {', '.join(map(str, record))}"
-            raise line.error(keys, "`text` and `_id` or `id`", "rename them")
         yield json_entry(line, dict(record), IDS, fields, [] if "title" in fields else [ANSWERS])
 
 
 def _line(argument: str, key: Any) -> Line:
     """The record of an argument, as Python would select it."""
     return Line(Path(f"{argument}[{shown(key)}]"), 0, "")
-
-
-def _judgments(name: str, given: Grades) -> Iterator[Judgment]:
-    expected = "grades by query and document, as evaluate takes: {query id: {document id: grade}}"
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{name} is {shown(given)}; expected {expected}")
-    for query, grades in given.items():
-        line = _line(name, query)
-        if not isinstance(grades, Mapping):
-            raise line.error(shown(grades), expected, "pass such a mapping")
-        query_id = json_id(line, {"query": query}, "query")
-        for document, grade in grades.items():
-            document_id = json_id(line, {"document": document}, "document")
-            whole = grade_of(line, grade, f"document {shown(document)}: grade", "write it as such")
-            yield Judgment(line, query_id, document_id, whole)
 
 
 def run_of(scores: Mapping[str, Mapping[str, float]]) -> Run:

@@ -12,7 +12,7 @@ import numpy as np
 from pyserini_ance.data.collection import SIDES, Collection, Qrels, Side, Split, Texts
 from pyserini_ance.data.known_positives import PADDING, KnownPositives, is_known_positive, offsets_of
 from pyserini_ance.data.passages import Passages
-from pyserini_ance.data.same_texts import SameTexts
+from pyserini_ance.data.texts import SameTexts
 from pyserini_ance.data.token_store import TokenStore
 
 

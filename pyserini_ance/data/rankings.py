@@ -11,7 +11,7 @@ The reader detects the form of a file:
 | JSON, in a `.json` or `.jsonl` file | the negatives in training files of DPR, Tevatron and FlagEmbedding |
 
 TREC runs have scores. In every other form, documents are ordered by their ranks or lines, and the score is
-the negative rank.
+the negative of the rank, or of the line's number among those of the query.
 """
 
 import logging
@@ -26,17 +26,15 @@ import numpy as np
 
 from pyserini_ance.data import trec
 from pyserini_ance.data.collection import Collection, Split, Texts
-from pyserini_ance.data.formats import dpr, training_files
 from pyserini_ance.data.formats.lines import JSON, Line, extension, read_lines, shown
-from pyserini_ance.data.formats.records import is_list, read_records
-from pyserini_ance.data.formats.training_files import Layout, listed_hits
+from pyserini_ance.data.formats.records import is_list
+from pyserini_ance.data.formats.training_files import layout_of, listed_hits, text_id
 from pyserini_ance.data.known_positives import is_in_sorted
 from pyserini_ance.data.trec import PADDING, Hit
 
 log = logging.getLogger(__name__)
 # Merging a block of this size takes 120 MB. If hits are grouped by query, larger blocks are not faster.
 HITS_PER_BLOCK = 1 << 20
-LAYOUTS = (dpr.LAYOUT, training_files.TEVATRON, training_files.FLAGEMBEDDING)
 TRIPLES = "triples"
 FORMS = (
     "6 columns separated by blanks (query, Q0, document, rank, score, tag: a TREC run), 3 (query, document, "
@@ -78,26 +76,24 @@ def read_ranking(
     ranked = np.full((len(rows), top_k), PADDING, np.int32)
     scores = np.full((len(rows), top_k), -np.inf)
     positives = np.full(len(rows), np.nan, np.float32)
-    counts = [0] * len(rows)
+    counts = np.zeros(len(rows), np.int64)  # of the hits of each query, where they are in order
     for block in hit_blocks(path, hits, split, collection, rows):
-        is_relevant = is_in_sorted(block.queries * num_documents + block.documents, relevant)
         if in_order:
-            _append(block, is_relevant, ranked, counts, positives)
-            continue
+            block = _numbered(block, counts)
         merged = _with_ranked(block, ranked, scores)
-        document = None
-        if (first := _first_repeat(merged, merged.documents)) is not None:
-            document = collection.documents.ids[int(merged.documents[first])]
-        elif has_ranks:
-            first = _first_repeat(merged, merged.scores)
-        if first is not None:
+        repeats = _repeats(merged, merged.documents)
+        wrong = _repeats(merged, merged.scores) if has_ranks and not len(repeats) else repeats
+        if in_order:
+            merged = HitBlock(*(np.delete(column, repeats) for column in merged))
+        elif len(wrong):
+            first = int(wrong[0])
+            document = collection.documents.ids[int(merged.documents[first])] if len(repeats) else None
             line = Line(path, int(merged.numbers[first]), "")
             query = split.queries.ids[int(rows[merged.queries[first]])]
             raise trec.repeated(line, query, document, float(merged.scores[first]))
         _rank(merged, ranked, scores)
+        is_relevant = is_in_sorted(block.queries * num_documents + block.documents, relevant)
         np.fmax.at(positives, block.queries[is_relevant], block.scores[is_relevant].astype(np.float32))
-    if in_order:
-        scores = np.where(ranked == PADDING, -np.inf, -np.arange(1, top_k + 1))
     return Ranking(ranked, scores.astype(np.float32), positives)
 
 
@@ -181,42 +177,40 @@ def _with_ranked(block: HitBlock, ranked: np.ndarray, scores: np.ndarray) -> Hit
     return HitBlock(*(np.concatenate(pair) for pair in zip(previous, block, strict=True)))
 
 
-def _first_repeat(hits: HitBlock, values: np.ndarray) -> int | None:
-    """The index of the earliest hit whose value, of `values` (n,), an earlier hit of its query has."""
+def _repeats(hits: HitBlock, values: np.ndarray) -> np.ndarray:
+    """(r,) ascending: the hits whose value, of `values` (n,), an earlier hit of their query has."""
     order = np.lexsort((values, hits.queries))  # stable: of equal pairs the earlier is first
     same = (np.diff(hits.queries[order]) == 0) & (np.diff(values[order]) == 0)
-    repeats = order[1:][same]
-    return int(repeats[np.argmin(hits.numbers[repeats])]) if len(repeats) else None
+    return np.sort(order[1:][same])
 
 
 def _rank(hits: HitBlock, ranked: np.ndarray, scores: np.ndarray) -> None:
     """Rank the documents of the hits' queries by their scores; ties stay in the order of the lines."""
     order = np.lexsort((-hits.scores, hits.queries))
     queries, counts = np.unique(hits.queries, return_counts=True)
-    rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    rank = _positions(counts)
     keep = rank < ranked.shape[1]
     ranked[queries], scores[queries] = PADDING, -np.inf
     target = hits.queries[order][keep], rank[keep]
     ranked[target], scores[target] = hits.documents[order][keep], hits.scores[order][keep]
 
 
-def _append(
-    block: HitBlock, is_relevant: np.ndarray, ranked: np.ndarray, counts: list[int], positives: np.ndarray
-) -> None:
-    """Rank documents by the order of the lines. Documents that repeat count once within the top k.
+def _numbered(hits: HitBlock, counts: np.ndarray) -> HitBlock:
+    """The hits, scored by their numbers among those of their query, negated.
 
-    Beyond the top k only the ranks of relevant documents matter, and every hit counts.
+    counts: (Q,) the hits of each query before; these are added.
     """
-    pairs = zip(block.queries.tolist(), block.documents.tolist(), is_relevant.tolist(), strict=True)
-    for query, row, relevance in pairs:
-        count = counts[query]
-        if count < ranked.shape[1]:
-            if row in ranked[query, :count]:
-                continue
-            ranked[query, count] = row
-        counts[query] = count + 1
-        if relevance:
-            positives[query] = np.fmax(positives[query], -counts[query])
+    order = np.argsort(hits.queries, kind="stable")
+    queries, added = np.unique(hits.queries, return_counts=True)
+    scores = np.empty(len(order))
+    scores[order] = -1.0 - np.repeat(counts[queries], added) - _positions(added)
+    counts[queries] += added
+    return hits._replace(scores=scores)
+
+
+def _positions(counts: np.ndarray) -> np.ndarray:
+    """The position of each item in its group, from 0, for consecutive groups of these sizes."""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def hits_of(path: Path, queries: Texts, documents: Texts) -> tuple[Iterator[Hit], bool]:
@@ -251,18 +245,6 @@ def line_of(path: Path, number: int) -> Line:
     return Line(path, number, "", "item" if is_listed(path) and is_list(path) else "line")
 
 
-def layout_of(path: Path) -> Layout:
-    """The format of a file of training records. Raises ValueError if its first record has no known key."""
-    empty: tuple[Line, dict] = (Line(path, 1, ""), {})
-    line, record = next(read_records(path), empty)
-    for layout in LAYOUTS:
-        if layout.positives in record:
-            return layout
-    layouts = ", ".join(f"{layout.positives} ({layout.name})" for layout in LAYOUTS)
-    problem = f"a record with the keys {shown(list(record))}"
-    raise line.error(problem, f"one that lists passages under {layouts}", "pass such a file")
-
-
 def _ids(path: Path, columns: tuple[str, ...], document: int) -> Iterator[Hit]:
     """The query in the first column, and the id in the column `document`."""
     for line in read_lines(path):
@@ -292,4 +274,4 @@ def _text_triples(path: Path, queries: Texts, documents: Texts) -> Iterator[Hit]
 
 def _key(text: str) -> int:
     """A text's key of 8 bytes, so that the texts of the collection need not be in memory."""
-    return int(training_files.text_id(" ".join(text.split())), 16)
+    return int(text_id(" ".join(text.split())), 16)

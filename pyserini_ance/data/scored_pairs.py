@@ -14,9 +14,9 @@ from typing import Self
 import numpy as np
 
 from pyserini_ance.data.collection import Collection, Split
-from pyserini_ance.data.formats.training_files import listed_hits
+from pyserini_ance.data.formats.training_files import layout_of, listed_hits
 from pyserini_ance.data.known_positives import PADDING
-from pyserini_ance.data.rankings import hit_blocks, is_listed, layout_of, line_of
+from pyserini_ance.data.rankings import hit_blocks, is_listed, line_of
 from pyserini_ance.data.trec import read_hits
 from pyserini_ance.storage.files import path_in_errors
 
@@ -49,7 +49,11 @@ class ScoredPairs:
     def of(self, anchors: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         """float32 scores of the pairs, of any shape; NaN for a pair that is not there, and at PADDING."""
         keys = anchors.astype(np.int64) * self.width + candidates
-        return find_scores(self.keys, self.scores, np.where(candidates == PADDING, PADDING, keys))
+        if not len(self.keys):
+            return np.full(keys.shape, np.nan, np.float32)
+        positions = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        is_there = (self.keys[positions] == keys) & (candidates != PADDING)
+        return np.where(is_there, self.scores[positions], np.float32(np.nan))
 
     def lowest(self, queries: np.ndarray, hits: int) -> np.ndarray:
         """(n,) float32: the lowest score of each query; 0 for a query with fewer than `hits` documents."""
@@ -60,17 +64,6 @@ class ScoredPairs:
         lowest = np.minimum.reduceat(self.scores, np.flatnonzero(np.diff(of_query, prepend=-1)))
         positions = np.minimum(np.searchsorted(np.unique(of_query), queries), len(lowest) - 1)
         return np.where(full, lowest[positions], np.float32(0))
-
-
-def find_scores(keys: np.ndarray, scores: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The scores, of `scores` (P,) by `keys` (P,) int64, ascending, of the keys `wanted`, of any shape.
-
-    NaN for a key that is not there; float32.
-    """
-    if not len(keys):
-        return np.full(wanted.shape, np.nan, np.float32)
-    positions = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[positions] == wanted, scores[positions], np.float32(np.nan)).astype(np.float32)
 
 
 def read_scored_pairs(path: Path, split: Split, collection: Collection) -> ScoredPairs:

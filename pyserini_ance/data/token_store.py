@@ -1,11 +1,9 @@
 """Token stores: the token ids of many texts, ragged, without special tokens and truncation.
 
-One store serves all lengths. It is built of shards in the hidden folder `.NAME.parts`, after which an
-interrupted tokenization continues.
+One store serves all lengths.
 """
 
 import logging
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
@@ -16,14 +14,13 @@ import numpy as np
 
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.known_positives import offsets_of
-from pyserini_ance.storage.files import beside, path_in_errors, whole_file
+from pyserini_ance.storage.files import path_in_errors
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.storage.publish import check_cache, is_complete, publish_once, read_manifest
 
 if TYPE_CHECKING:
     from pyserini_ance.data.passages import Passages
 
-TEXTS_PER_SHARD = 1 << 15  # the most work that a killed process loses; of long documents, 300 MB in memory
 TEXTS_PER_CALL = 1024
 # For 10 million characters, a tokenizer needs 0.3 GB before the ids are extracted.
 CHARACTERS_PER_CALL = 10_000_000
@@ -108,16 +105,10 @@ def open_or_build(
     vocabulary: int,
     label: str,
 ) -> TokenStore:
-    """Open the store in `folder`, which is named by its key; build it if it does not exist.
-
-    An interrupted build leaves whole shards in a hidden folder next to `folder`; the next build continues
-    after them.
-    """
+    """Open the store in `folder`, which is named by its key; build it if it does not exist."""
     kind = np.uint16 if vocabulary <= 1 << 16 else np.uint32
-    hidden = beside(folder, "parts")
 
     def build(claimed: Path) -> None:
-        hidden.mkdir(exist_ok=True)
         lengths = [np.empty(0, np.uint32)]
         with (
             path_in_errors(claimed),
@@ -130,18 +121,14 @@ def open_or_build(
                 leave=False,
             ) as bar,
         ):
-            for start in range(0, len(texts), TEXTS_PER_SHARD):
-                shard = texts.between(start, min(start + TEXTS_PER_SHARD, len(texts)))
-                path = hidden / f"{start}.npz"
-                if not path.exists():  # it is whole
-                    _write_shard(path, shard, tokenize, kind)
-                with np.load(path, allow_pickle=False) as arrays:
-                    lengths.append(arrays["lengths"])
-                    file.write(arrays["ids"].tobytes())
-                bar.update(len(shard))
+            for records in _calls(texts):
+                lists = tokenize(records)
+                lengths.append(np.fromiter(map(len, lists), np.uint32, len(lists)))
+                ids = np.fromiter(chain.from_iterable(lists), kind, int(lengths[-1].sum()))
+                file.write(ids.tobytes())
+                bar.update(len(lists))
         offsets = offsets_of(np.concatenate(lengths))
         np.save(claimed / "offsets.npy", offsets, allow_pickle=False)
-        shutil.rmtree(hidden)
         tokens_per_text = offsets[-1] / max(1, len(texts))
         log.info("tokenised %s: %d texts, %.1f tokens per text", label, len(texts), tokens_per_text)
 
@@ -166,22 +153,6 @@ def open_store(folder: Path, specials: Specials) -> TokenStore:
 def token_lengths(folder: Path) -> np.ndarray:
     """(N,) int64: the lengths of the texts of an existing store, whole and without special tokens."""
     return np.diff(np.load(folder / "offsets.npy", mmap_mode="r", allow_pickle=False))
-
-
-def _write_shard(
-    path: Path,
-    texts: Texts,
-    tokenize: Callable[[list[dict[str, str]]], list[list[int]]],
-    kind: type[np.unsignedinteger],
-) -> None:
-    """Write the token ids (`kind`) and the lengths of some texts."""
-    ids, lengths = [], []
-    for records in _calls(texts):
-        lists = tokenize(records)
-        lengths.append(np.fromiter(map(len, lists), np.uint32, len(lists)))
-        ids.append(np.fromiter(chain.from_iterable(lists), kind, int(lengths[-1].sum())))
-    with whole_file(path) as file:
-        np.savez(file, ids=np.concatenate(ids), lengths=np.concatenate(lengths))
 
 
 def _calls(texts: Texts) -> Iterator[list[dict[str, str]]]:

@@ -19,7 +19,6 @@ LEGENDS = {
     "runs": "runs: more than one are the seeds of a row, as mean (lowest-highest)",
     "dev best": "dev best: the best dev measure during training",
     r".* gain": "gain: of the mean over the baseline's mean, in percent",
-    "its seconds": "seconds: training until then, without dev evaluation",
     "forgotten": "forgotten, learnt: shares of the training queries whose RR@100 is lower, higher at `until` "
     "than at `since`",
     r"train RR@\d+": "train RR@100: mean over the training queries at `until`",

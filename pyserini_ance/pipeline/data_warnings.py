@@ -6,7 +6,7 @@ import numpy as np
 
 from pyserini_ance.data.collection import Collection, Texts
 from pyserini_ance.data.formats.format import Format
-from pyserini_ance.data.same_texts import text_key
+from pyserini_ance.data.texts import text_key
 from pyserini_ance.pipeline.data_checks import dev_splits
 from pyserini_ance.recipe.models import Recipe
 

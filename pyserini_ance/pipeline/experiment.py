@@ -146,8 +146,8 @@ class Experiment:
         return Run(self.run_dir.folder) if self.world.is_main else None
 
     def _check(self, resume: bool) -> None:
-        """Raise what would stop the run before anything is read: missing tools or GPUs, a file system without
-        locks, another process that trains the run."""
+        """Raise what would stop the run before anything is read: missing tools, GPUs or initial weights, a
+        file system without locks, another process that trains the run."""
         preparation.check_tools(self.recipe)
         refresher_process.check_subprocesses(self.recipe)
         check_file_system(self.run_dir.folder)
@@ -157,6 +157,7 @@ class Experiment:
             check_file_system(cache)
         if resume:
             self.run_dir.trainer.check_free()
+        self.origins = initial_weights.find_origins(self.recipe, self.run_dir, resume)
 
     def _begin(
         self, data: PreparedData, stack: ExitStack, overwrite: bool, resume: bool, replay: Path | None
@@ -174,9 +175,12 @@ class Experiment:
             log.warning(text)
         untrained = initial_encoder(self.recipe.encoder, self.recipe.seed)
         preparation.check_encoder(self.recipe, untrained)
-        origins, encoders = initial_weights.read_initial_weights(self.recipe, self.run_dir, untrained, resume)
+        encoders = {
+            name: initial_weights.open_origin(self.recipe, self.run_dir, name, origin, untrained)
+            for name, origin in self.origins.items()
+        }
         provenance = environment(self.world.device, self.world.size, data.collection)
-        provenance |= {"initial_weights": {name: origin.as_json() for name, origin in origins.items()}}
+        provenance |= {"initial_weights": {name: origin.as_json() for name, origin in self.origins.items()}}
         run = self.run_dir
         decisions = read_replay(replay, self.recipe) if replay else None
         if not resume:

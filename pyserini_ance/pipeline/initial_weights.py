@@ -1,7 +1,7 @@
 """Initial weights from outside a run: find and check them, and copy them into the run as checkpoints of its
 own."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,14 +21,6 @@ from pyserini_ance.runs.rundir import RunDir, run_folder
 from pyserini_ance.storage.publish import is_complete
 
 INITIAL = TrainingProgress("initial", 0)  # of the untrained encoder's checkpoint
-
-
-class NoRun(FileNotFoundError):
-    """The run that a stage starts from does not exist."""
-
-
-class StageUnfinished(RuntimeError):
-    """The run that a stage starts from has not come to the end of the stage whose result is wanted."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +59,9 @@ def find_weights(init_from: InitFrom) -> WeightsOrigin:
         of_folder = (name for name in shipped() if run_folder(name) == folder)
         recipe = init_from.recipe or next(of_folder, None) or f"RECIPE --output {folder}"
         no_encoder = "" if init_from.recipe else " and no saved encoder"
-        raise NoRun(f"{run.folder} holds no run{no_encoder}; make it with: pyserini-ance train {recipe}")
+        raise FileNotFoundError(
+            f"{run.folder} holds no run{no_encoder}; make it with: pyserini-ance train {recipe}"
+        )
     stages = list(run.read_recipe().stages)
     stage = init_from.stage or stages[-1]
     if stage not in stages:
@@ -76,7 +70,7 @@ def find_weights(init_from: InitFrom) -> WeightsOrigin:
         )
     ended = RunLog(run, writes=False).decisions("stage_end", stage)
     if not ended:
-        raise StageUnfinished(
+        raise RuntimeError(
             f"{run.folder} holds {run.describe()}: stage {stage} has not ended. Continue it with: "
             f"{run.resume_command()}"
         )
@@ -86,39 +80,32 @@ def find_weights(init_from: InitFrom) -> WeightsOrigin:
     return WeightsOrigin(result.encoder, result.weights, stage)
 
 
-def describe_initial_weights(recipe: Recipe, trained_first: Container[Path] = ()) -> list[str]:
+def describe_initial_weights(recipe: Recipe) -> list[str]:
     """One line per external initial encoder: what it is, or, if it does not exist yet, the command that makes
-    it; none for those of the run directories `trained_first`."""
+    it."""
     lines = []
     for external in recipe.external_starts.values():
-        if source_run(external).folder not in trained_first:
-            try:
-                found = find_weights(external).describe()
-            except (ValueError, OSError, RuntimeError) as error:
-                found = f"missing: {error}"
-            lines.append(f"{key_of(recipe, external)}: {found}")
+        try:
+            found = find_weights(external).describe()
+        except (ValueError, OSError, RuntimeError) as error:
+            found = f"missing: {error}"
+        lines.append(f"{key_of(recipe, external)}: {found}")
     return lines
 
 
-def read_initial_weights(
-    recipe: Recipe, run: RunDir, untrained: Encoder, resume: bool
-) -> tuple[dict[str, WeightsOrigin], dict[str, Encoder]]:
-    """Find and check all initial weights before anything is written.
+def find_origins(recipe: Recipe, run: RunDir, resume: bool) -> dict[str, WeightsOrigin]:
+    """The initial weights by row of the results table; a run to `resume` goes on with its own copies.
 
-    Returns, by row of the results table, the origins and the encoders that the run does not hold yet; a run
-    to `resume` goes on with its own copies. Raises RuntimeError with the recipe's key if an encoder cannot be
-    found, ValueError if it does not match the recipe's encoder.
+    Raises RuntimeError with the recipe's key if an encoder cannot be found.
     """
-    origins, encoders = {}, {}
+    origins = {}
     for name, init_from in recipe.external_starts.items():
         if not (resume and is_complete(run.checkpoint(name, 0))):
-            key = key_of(recipe, init_from)
             try:
                 origins[name] = find_weights(init_from)
             except (ValueError, OSError, RuntimeError) as error:
-                raise RuntimeError(f"{key}: {error}") from error
-            encoders[name] = _open(recipe, run, origins[name], init_from, untrained, key)
-    return origins, encoders
+                raise RuntimeError(f"{key_of(recipe, init_from)}: {error}") from error
+    return origins
 
 
 def publish_initial_weights(
@@ -156,15 +143,15 @@ def key_of(recipe: Recipe, init_from: InitFrom) -> str:
     return f"stages.{first}.init_from"
 
 
-def _open(
-    recipe: Recipe, run: RunDir, origin: WeightsOrigin, init_from: InitFrom, untrained: Encoder, key: str
-) -> Encoder:
-    """The encoder to start from.
+def open_origin(recipe: Recipe, run: RunDir, name: str, origin: WeightsOrigin, untrained: Encoder) -> Encoder:
+    """The encoder that row `name` of the results table starts from.
 
     Raises ValueError if it has another dimension or tokenizer than `encoder.model`: the data is tokenized
     before training with the tokenizer of `encoder.model`, and all rows of the results table share one
     dimension.
     """
+    init_from = recipe.external_starts[name]
+    key = key_of(recipe, init_from)
     if origin.encoder.resolve().is_relative_to(run.folder.resolve()):
         raise ValueError(
             f"{key}: {origin.encoder} is inside {run.folder}, the directory of this run; pass "

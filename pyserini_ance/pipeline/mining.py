@@ -62,9 +62,7 @@ def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Co
     `data`). Raises ValueError or FileNotFoundError naming the key, or the file and line.
     """
     data = _read_data(settings)
-    files = data.input_files()
-    what = {"data": data.model_dump(mode="json", exclude={"official"}), "joint": []}
-    return cached_collection(cache, what, files if files or data.by_name else None, data.read)
+    return cached_collection(cache, data, {}, data.read)
 
 
 def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:

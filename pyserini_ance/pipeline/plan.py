@@ -6,7 +6,6 @@ The counts are arithmetic on the recipe and the data. Time and memory are measur
 import copy
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -41,18 +40,9 @@ GIB, MIB = 1 << 30, 1 << 20
 EPOCHS = "epochs: how many times each training query is drawn"
 
 
-def plan(recipe: Recipe, before: Sequence[Recipe] = ()) -> str:
-    """Read and check the data, and describe sizes, steps and encodings.
-
-    `before` are the recipes that are trained before this one, in order; their plans come first.
-    """
-    sections = [_describe(one, tokenize(one, stored_collection(one))) for one in (*before, recipe)]
-    if not before:
-        return sections[0]
-    stages = [stage for one in (*before, recipe) for stage in one.stages.values()]
-    steps, queries = sum(stage.steps for stage in stages), sum(s.steps * s.batch_queries for s in stages)
-    named = [f"plan of {one.name}:\n{text}" for one, text in zip((*before, recipe), sections, strict=True)]
-    return "\n\n".join([*named, f"all {len(named)} runs: {steps:,} steps of {queries:,} queries"])
+def plan(recipe: Recipe) -> str:
+    """Read and check the data, and describe sizes, steps and encodings."""
+    return _describe(recipe, tokenize(recipe, stored_collection(recipe)))
 
 
 def measured_plan(recipe: Recipe, steps: int) -> str | None:

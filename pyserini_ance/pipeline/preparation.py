@@ -79,8 +79,7 @@ def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
     """
     data_checks.check_before_reading(recipe)
     training = recipe.train_split
-    check = partial(data_checks.check_template, recipe.encoder, "document")
-    data = recipe_data(recipe).read(path, check, data_checks.only_trained_on(recipe), recipe.finds_positives)
+    data = recipe_data(recipe).read(path, data_checks.only_trained_on(recipe), recipe.finds_positives)
     collection = merge_splits(data, training.name, training.splits)
     data_checks.check_collection(recipe, collection)
     return collection
@@ -89,20 +88,17 @@ def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
 def stored_collection(recipe: Recipe) -> Collection:
     """The recipe's data, checked and memory-mapped from the cache; read again if the files have changed."""
     data_checks.check_before_reading(recipe)
-    data = recipe_data(recipe)
-    files = data.input_files()
     settings = {
-        "data": data.model_dump(mode="json", exclude={"official"}),
         "joint": [recipe.train_split.name, *recipe.train_split.splits],
         "only trained on": sorted(data_checks.only_trained_on(recipe)),
         "keep unjudged": recipe.finds_positives,
     }
     return cached_collection(
         recipe.cache,
+        recipe_data(recipe),
         settings,
-        files if files or data.by_name else None,
-        lambda path: read_collection(recipe, path),
-        lambda collection: data_checks.check_collection(recipe, collection),
+        partial(read_collection, recipe),
+        partial(data_checks.check_collection, recipe),
     )
 
 

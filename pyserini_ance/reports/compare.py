@@ -1,5 +1,5 @@
-"""Finished runs in one table: mean and range over the seeds of each recipe, a grid's gains over a baseline,
-and dev curves."""
+"""Finished runs in one table: mean and range over the seeds of each recipe, and a grid's gains over a
+baseline."""
 
 import logging
 from collections import defaultdict
@@ -14,10 +14,9 @@ from pyserini_ance.recipe import variant
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.grid_spec import GRID_FILE, RECIPE, SEED
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.reports.run_history import dev_curve
 from pyserini_ance.runs.provenance import hashed_settings, seeds_of
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import read_json, read_json_lines
+from pyserini_ance.storage.files import read_json
 
 log = logging.getLogger(__name__)
 EXACT = "exact"  # the index of a row without `+INDEX`
@@ -226,55 +225,3 @@ def improvements(folder: Path, baseline: str) -> Table:
                 row |= {f"{measure} gain": f"{gain:+.1f} %" for measure, gain in gains.items()}
             rows.append(row)
     return rows, [*varied, "index", RECIPE, "runs", *measures, *(f"{measure} gain" for measure in measures)]
-
-
-def mean_curves(runs: Sequence[tuple[str, Path]]) -> dict[str, pd.DataFrame]:
-    """For each label, the mean curve (`dev_curve`) of its runs, over the steps at which all were evaluated.
-
-    With `patience`, runs end at different steps. `runs`: (label, run directory). Raises ValueError if the
-    runs of a label have no common step.
-    """
-    curves: dict[str, list[pd.DataFrame]] = defaultdict(list)
-    key = ["stage", "step", "measure"]
-    for label, run in runs:
-        points = dev_curve(read_json_lines(RunDir(run).metrics))
-        frame = pd.DataFrame(points, columns=[*key, "steps", "seconds", "value"])
-        curves[label].append(frame.drop_duplicates(key, keep="last"))
-    means = {}
-    for label, of_runs in curves.items():
-        grouped = pd.concat(of_runs).groupby(key, sort=False)
-        means[label] = grouped.mean()[grouped.size() == len(of_runs)].reset_index()
-        counts = [len(points) for points in of_runs]
-        if len(means[label]) < max(counts):
-            message = (
-                f"{label}: its runs have {', '.join(map(str, counts))} dev scores, {len(means[label])} of "
-                "them at steps that all have"
-            )
-            if not len(means[label]):
-                raise ValueError(f"{message}; compare runs with the same `evaluate:`")
-            log.warning("%s; the mean is over these", message)
-    return means
-
-
-def time_to_target(curves: Mapping[str, pd.DataFrame], target: float | None = None) -> Table:
-    """A table: seconds of training to each label's best dev measure, and to `target`.
-
-    The default target is the highest value that all labels reach.
-    """
-    if missing := sorted(label for label, points in curves.items() if not len(points)):
-        raise ValueError(f"{', '.join(missing)}: dev was not evaluated; set `evaluate:` in the recipe")
-    best = {label: points.loc[points.value.idxmax()] for label, points in curves.items()}
-    measure, *others = sorted({point.measure for point in best.values()})
-    if others:
-        raise ValueError(
-            f"dev was evaluated by {' and '.join([measure, *others])}: compare runs with one measure"
-        )
-    target = min(point.value for point in best.values()) if target is None else target
-    columns = ["recipe", f"best dev {measure}", "its seconds", f"to {target:.4f} seconds", "after"]
-    rows = []
-    for label, points in curves.items():
-        values: list[Any] = [label, float(best[label].value), float(best[label].seconds), None, None]
-        for first in points[points.value >= target].head(1).itertuples():
-            values[3:] = [float(first.seconds), f"{first.stage}, step {first.step}"]
-        rows.append(dict(zip(columns, values, strict=True)))
-    return rows, columns

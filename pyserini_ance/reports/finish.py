@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.pipeline import experiment
-from pyserini_ance.pipeline.prerequisites import train_prerequisites
 from pyserini_ance.pipeline.results import Run
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.reports.model_card import CARD, write_model_card
@@ -16,13 +15,8 @@ from pyserini_ance.runs.rundir import RunDir
 log = logging.getLogger(__name__)
 
 
-def train(recipe: Recipe, folder: Path, prerequisites: bool = True, **how: Any) -> Run | None:
-    """`experiment.train` with its parameters `how`, after the runs that the recipe starts from; then the card
-    and the report of each run that was trained. Without `prerequisites`, those runs must be there."""
-    if prerequisites:
-        overwrite, resume = how.get("overwrite", False), how.get("resume", False)
-        for trained in train_prerequisites(recipe, folder, overwrite, resume):
-            write_card_and_report(trained)
+def train(recipe: Recipe, folder: Path, **how: Any) -> Run | None:
+    """`experiment.train` with its parameters `how`, then the card and the report."""
     run = experiment.train(recipe, folder, **how)
     if run:
         write_card_and_report(folder)

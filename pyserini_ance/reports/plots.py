@@ -1,25 +1,19 @@
-"""The plots of reports and comparisons, drawn by matplotlib: SVG for a page, or a file of curves."""
+"""The plots of reports, drawn by matplotlib as SVG."""
 
 import io
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pyserini_ance.reports.run_history import Series
-from pyserini_ance.storage.files import whole_file
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Told apart by the colour-blind (Okabe and Ito 2008, Color Universal Design).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LINES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 MAX_POINTS = 400  # of a line; of a longer one, every second point is drawn, or every third, ...
 SMOOTH_SHARE = 25  # a running mean is over 1/25 of the points
-NAME_CHARACTERS = 32
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # texts stay texts
     "svg.hashsalt": "report",  # equal plots have equal ids
@@ -69,39 +63,13 @@ def line_plot(
                 y = running_mean(y, max(1, len(y) // SMOOTH_SHARE))
             style: dict[str, Any] = {"marker": "o", "markersize": 3.4} if points else {}
             style |= {"linestyle": LINES[number % len(LINES)], "linewidth": 1.3}
-            label = name[:NAME_CHARACTERS] if line.x else None
-            axes.plot(x[drawn], y[drawn], color=colour, label=label, **style)
+            axes.plot(x[drawn], y[drawn], color=colour, label=name, **style)
         if len(lines) > 1:
             figure.legend(loc="outside upper left", ncols=2)
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None})
     text = file.getvalue()
     return text[text.index("<svg") :]
-
-
-def plot_curves(curves: "Mapping[str, pd.DataFrame]", path: Path) -> None:
-    """Plot dev curves over steps and, next to it, over minutes to a file, in the format of its ending.
-
-    `curves`: frames as `compare.mean_curves` returns them. Runs without dev measures have none.
-    """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4.5), layout="constrained")
-    by_steps, by_minutes = figure.subplots(1, 2, sharey=True)
-    drawn = {label: curve for label, curve in curves.items() if len(curve)}
-    for number, (label, curve) in enumerate(drawn.items()):
-        style = {"color": COLOURS[number % len(COLOURS)], "marker": "o", "markersize": 3, "label": label}
-        style["linestyle"] = LINES[number // len(COLOURS) % len(LINES)]
-        by_steps.plot(curve.steps, curve.value, **style)
-        by_minutes.plot(curve.seconds / 60, curve.value, **style)
-    measures = dict.fromkeys(measure for curve in drawn.values() for measure in curve.measure)
-    by_steps.set(xlabel="steps of all stages", ylabel="dev " + ", ".join(measures))
-    by_minutes.set(xlabel="minutes: steps, checkpoints, refreshes, waiting; not evaluation")
-    for axes in (by_steps, by_minutes):
-        axes.grid(alpha=0.3)
-    figure.legend(*by_steps.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
-    with whole_file(path) as file:
-        figure.savefig(file, format=path.suffix[1:] or "svg")
 
 
 def running_mean(y: np.ndarray, width: int) -> np.ndarray:

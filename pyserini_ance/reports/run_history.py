@@ -168,32 +168,3 @@ class RunHistory:
 def table_label(name: str, table: Record) -> str:
     """The term of a mined table and the kind of its source: `query: ann`."""
     return f"{name.rpartition('.')[0]}: {table['kind']}"
-
-
-def dev_curve(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """The dev measures of a run: stage, step, measure, steps of all stages, seconds of training, value.
-
-    A checkpoint's time is when training reached its step. The time of dev evaluations is not counted: it is
-    the same in all runs that are compared.
-    """
-    points = []
-    reached: dict[tuple[str, int], dict[str, float]] = {}
-    steps = 0
-    seconds = 0.0
-    for record in records:
-        match record["event"]:
-            case "step" | "refresh":  # saving checkpoints, sync refreshes, and waiting for async ones
-                now = {"steps": steps, "seconds": seconds}
-                reached.setdefault((record["stage"], record["step"]), now)
-                steps += record["event"] == "step"
-                seconds += record["seconds"] - record.get("dev_seconds", 0.0)
-            case "documents":  # frozen documents are encoded and indexed once
-                seconds += sum(record["parts"].values())
-            case "teacher":
-                seconds += sum(record["seconds"].values())
-            case "dev":
-                point = {"stage": record["stage"], "step": record["checkpoint_step"]}
-                now = {"steps": steps, "seconds": seconds}
-                at = reached.get((point["stage"], point["step"]), now)
-                points.append({**point, "measure": record["measure"], **at, "value": record["value"]})
-    return points

@@ -103,11 +103,8 @@ def read_manifest(folder: Path, verify: bool = True) -> dict[str, Any]:
         )
     for name, entry in manifest["parts"].items():
         file = folder / name
-        if not file.exists():
-            raise RuntimeError(
-                f"{file} is missing, though {path} lists it; remove {folder} and make it again"
-            )
-        if file.stat().st_size != entry["bytes"] or (verify and files.sha256_file(file) != entry["sha256"]):
+        is_whole = file.exists() and file.stat().st_size == entry["bytes"]
+        if not is_whole or (verify and files.sha256_file(file) != entry["sha256"]):
             raise RuntimeError(
                 f"{file} is not what {path} says was written; remove {folder} and make it again"
             )

@@ -14,7 +14,6 @@ from pyserini_ance.storage.files import beside, read_json_object, write_json
 from pyserini_ance.storage.locks import PATIENCE_SECONDS, is_held, locked
 
 Status = Literal["running", "stopped", "failed", "finished"]
-KEYS = {"status", "where", "pid", "host"}
 log = logging.getLogger(__name__)
 
 
@@ -39,10 +38,6 @@ class Role:
         record = read_json_object(self.path)
         if record is None:
             return None
-        if missing := KEYS - record.keys():
-            raise RuntimeError(
-                f"{self.path} lacks {sorted(missing)}, which say who works here; restore or remove it"
-            )
         if record.get("layout") != self.layout and not any_layout:
             raise RuntimeError(
                 f"{self.path} has layout {record.get('layout')}, this version reads layout {self.layout}; "

@@ -108,7 +108,7 @@ def test_a_process_trains_one_run_at_a_time(recipe, run, collection, tmp_path):
     trained, other, refused, threads = tmp_path / "run", tmp_path / "other", [], ThreadPoolExecutor()
     attempts = [
         lambda: pa.train(recipe, other),
-        lambda: pa.train(recipe, trained, overwrite=True, prerequisites=False),
+        lambda: pa.train(recipe, trained, overwrite=True),
         lambda: pa.resume(trained),
     ]
 

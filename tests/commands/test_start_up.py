@@ -3,9 +3,8 @@ import sys
 from typing import get_args
 
 from pyserini_ance.__main__ import COMMANDS
-from pyserini_ance.commands import evaluate, parsing, report
+from pyserini_ance.commands import evaluate, parsing
 from pyserini_ance.evaluation import answer_measures, significance
-from pyserini_ance.reports import report as analysis_report
 
 HEAVY = (
     *("accelerate", "datasets", "faiss", "ir_measures", "jnius", "matplotlib", "pandas", "pyserini"),
@@ -51,5 +50,4 @@ def test_a_plan_and_doctor_import_neither_java_nor_faiss(tmp_path):
 def test_options_agree_with_the_code_that_they_are_for():
     """Importing these constants would import the libraries of their modules."""
     assert get_args(parsing.PairedTest) == tuple(significance.TESTS)
-    assert report.REPORT == analysis_report.REPORT
     assert evaluate.CUTOFFS == answer_measures.CUTOFFS

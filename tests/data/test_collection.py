@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
-from pyserini_ance.data.texts import Strings
+from pyserini_ance.data.texts import SameTexts, Strings
 
 # query 0: documents 3 (grade 2), 1 (grade 0), 0 (grade 1); query 1: none; query 2: document 3 (grade 1)
 QRELS = Qrels.of([0, 2, 0, 0], [3, 3, 1, 0], [2, 1, 0, 1], queries=3)
@@ -77,3 +77,25 @@ def test_the_collection_digest_covers_documents_and_splits():
         Collection(documents, {"train": split}, {"train queries without positives": 3}).digest
         == collections[0].digest
     )
+
+
+@pytest.mark.parametrize("hashes", [None, np.array([7, 9, 7, 8, 9, 9, 7]), np.zeros(7, np.int64)])
+@pytest.mark.parametrize(
+    "columns", [{}, {"title": [*"ttTtttt"]}, {"title": [*"ttttttt"], "url": [*"abcdefg"]}]
+)
+def test_texts_with_equal_title_and_text_have_the_first_row_of_it(hashes, columns):
+    texts = Texts([*"1234567"], {**columns, "text": ["a", "b", "a", "b ", "B", "b", "a"]})
+    same = SameTexts.among(texts, hashes)
+    fields = [(one.get("title"), one["text"]) for one in texts.take(range(7))]
+    firsts = np.array([fields.index(one) for one in fields])
+    assert same.rows.tolist() == [row for row in range(7) if fields.count(fields[row]) > 1]
+    assert same.firsts.tolist() == firsts[same.rows].tolist()
+    rows = np.array([[6, -1], [0, 3]])
+    assert same.first_of(rows).tolist() == [[firsts[6], -1], [0, 3]]
+    assert same.counts(firsts).tolist() == [fields.count(one) for one in fields]
+
+
+def test_texts_without_a_text_are_compared_by_all_their_fields():
+    same = SameTexts.among(Texts([*"abc"], {"title": [*"ttt"], "body": [*"xyx"]}))
+    assert (same.rows.tolist(), same.firsts.tolist()) == ([0, 2], [0, 0])
+    assert not len(SameTexts.among(Texts([], {})))

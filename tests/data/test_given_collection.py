@@ -8,7 +8,9 @@ import pytest
 
 from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.collection import Qrels, Split
+from pyserini_ance.data.collection_files import write_tevatron
 from pyserini_ance.data.formats.beir import Beir
+from pyserini_ance.data.formats.training_files import Tevatron
 from pyserini_ance.data.given_collection import make_collection, qrels_of, run_of
 
 RECORDS = [
@@ -60,6 +62,28 @@ def test_beirs_files_make_the_same_collection_again(tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+def test_where_one_id_is_two_queries_each_has_its_splits_name(tmp_path):
+    queries = {"train": {"q1": "one", "q2": "two"}, "test": {"q1": {"text": "other", "answers": ["x"]}}}
+    judgments = {"train": {"q1": {"7": 1}, "q2": {"7": 2}}, "test": {"q1": {"007": 1}}}
+    make_collection(DOCUMENTS, queries, judgments).to_beir(tmp_path / "set")
+    found = Beir(folder=tmp_path / "set", splits={name: f"qrels/{name}.tsv" for name in queries}).read()
+    assert found.split("train").queries.ids == ["train:q1", "train:q2"]
+    test = found.split("test").queries
+    assert (test.ids, test[0]) == (["test:q1"], {"text": "other", "answers": '["x"]'})
+
+
+def test_tevatron_comes_back(tmp_path):
+    texts = {"d1": 'a "b"\tc\nd', "é": {"title": "Ünder", "text": "line\u2028line"}}
+    queries = {"train": {"q1": {"text": "which one", "answers": ["x"]}, "q2": "who"}}
+    made = make_collection(texts, queries, {"train": {"q1": {"é": 1, "d1": 1}, "q2": {"d1": 1}}})
+    write_tevatron(made, tmp_path)
+    files = {"train": tmp_path / "train.jsonl"}
+    assert Tevatron(corpus=tmp_path / "corpus.jsonl", splits=files).read().digest == made.digest
+    first = json.loads((tmp_path / "train.jsonl").read_text().split("\n")[0])
+    assert first["negative_passages"] == []
+    assert [passage["docid"] for passage in first["positive_passages"]] == ["é", "d1"]
+
+
 def test_ids_may_be_whole_numbers(caplog):
     frame = pandas.DataFrame({"id": [7, 8], "text": ["first", "second"]})
     queries = {"train": {np.int64(1): "one", 2: {"text": "two", "answers": ["2"]}, 3: "not judged"}}
@@ -83,11 +107,21 @@ REPEATED = [{"id": id, "text": "a"} for id in ("d1", "d2", "d1")]
     [
         (FLOAT, QUERY, ONE, r"^documents\[0\]: id 0\.0; .*; write the id as a string or a whole number$"),
         (REPEATED, QUERY, ONE, r"^documents\[2\]: document id 'd1' was already given in documents\[0\]; exp"),
-        ([{"docno": "d1", "body": "a"}], QUERY, ONE, r"^documents\[0\]: a record with the keys docno, body"),
+        (
+            [{"docno": "d1", "body": "a"}],
+            QUERY,
+            ONE,
+            r"^documents\[0\]: a record with the keys 'docno, body'",
+        ),
         ("corpus.jsonl", QUERY, ONE, r"^documents is 'corpus.jsonl'; expected a mapping from ids to texts"),
         (DOCUMENT, [{"id": "q1", "text": "q"}], ONE, r"^queries is \[.*; expected a mapping from the names"),
-        (DOCUMENT, QUERY, {"train": {"q1": {"d1": 1.0}}}, r"^judgments\['train'\]\['q1'\]"),
-        (DOCUMENT, QUERY, {"train": {"q1": ["d1"]}}, r"^judgments\['train'\]\['q1'\]: \['d1'\]"),
+        (
+            DOCUMENT,
+            QUERY,
+            {"train": {"q1": {"d1": 1.5}}},
+            r"^judgments\['train'\]\['q1'\]\['d1'\]: .* got 1.5",
+        ),
+        (DOCUMENT, QUERY, {"train": {"q1": ["d1"]}}, r"^judgments\['train'\]\['q1'\]: .*, got \['d1'\]"),
         (DOCUMENT, {"a/b": {}}, {"a/b": {}}, "split .a/b.: files are named after splits"),
     ],
 )

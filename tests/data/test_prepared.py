@@ -121,3 +121,40 @@ def test_the_last_positive_alone_is_known_on_both_sides():
         d: [q] for q, d in slowly.items()
     }
     assert data.collection.split("train").known_positives("query").counts.tolist() == [2, 2, 1]
+
+
+QUERIES = ["a", "b", "a", "c", "a", "b"]
+COPIES = ["x", "y", "x", "z", "z", "w", "x", "v"]
+RELEVANT = [[0], [3, 5], [1], [], [7], [2]]
+
+
+def texts_of(texts: list[str]) -> Texts:
+    return Texts([str(row) for row in range(len(texts))], {"text": texts})
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+@pytest.mark.parametrize("side", ["query", "document"])
+@pytest.mark.parametrize("documents", [COPIES, [*"abcdefgh"]])
+@pytest.mark.parametrize("queries", [QUERIES, [*"abcdef"]])
+def test_what_is_never_negative_agrees_with_a_slow_loop(side, queries, documents, ignored):
+    pairs = [(query, document) for query, rows in enumerate(RELEVANT) for document in rows]
+    split = Split("train", texts_of(queries), Qrels.of(*zip(*pairs, strict=True), [1] * len(pairs), 6))
+    collection = Collection(texts_of(documents), {"train": split}, ignore_identical_ids=ignored)
+    anchor_set = AnchorSet.of(collection, split, side)
+    related = {(queries[query], documents[document]) for query, document in pairs}
+    slowly = np.array([[(query, document) in related for document in documents] for query in queries])
+    if ignored:  # the first queries have the ids of the first documents
+        slowly |= np.eye(*slowly.shape, dtype=bool)
+    slowly = slowly if side == "query" else slowly.T
+    anchors = anchor_set.anchors
+    candidates = np.tile(np.append(np.arange(anchor_set.candidates), -1), (len(anchors), 1))
+    found = anchor_set.never_negative(anchors, candidates)
+    assert found[:, :-1].tolist() == slowly[anchors].tolist() and not found[:, -1].any()
+    row, most = anchor_set.most_excluded
+    without = slowly.sum(1) if not ignored else slowly[anchors].sum(1)
+    assert most - without.max() in ([0, 1] if ignored else [0])
+    assert ignored or most == slowly[row].sum()
+    known = np.zeros(found.shape, bool)
+    assert (anchor_set.never_negative(anchors, candidates, known) is known) == (
+        queries == [*"abcdef"] and documents == [*"abcdefgh"] and not ignored
+    )

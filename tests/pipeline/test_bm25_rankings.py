@@ -9,7 +9,7 @@ import pytest
 from helpers.stages import RANDOM, make_stage
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
-from pyserini_ance.data.collection_cache import read_into_cache
+from pyserini_ance.data.collection_cache import open_collection, store_collection
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.pipeline.bm25_rankings import (
     Bm25Request,
@@ -77,7 +77,8 @@ def test_another_run_finds_them_and_has_files_of_its_own(recipe, asked, tmp_path
     outputs = {tmp_path / "one" / "train.trec": TRAIN, tmp_path / "one" / "test.trec": TEST}
     write_rankings(recipe, collection, outputs)
     again = {tmp_path / "two" / "train.trec": TRAIN, tmp_path / "two" / "test.trec": Bm25Request("test", 4)}
-    write_rankings(recipe, read_into_cache(recipe.cache, lambda path: collection), again)
+    store_collection(collection, recipe.cache)
+    write_rankings(recipe, open_collection(recipe.cache, collection.digest), again)
     assert [[hits for _, hits, _ in wanted] for _, wanted in asked] == [[5, 3], [4]]
     assert asked[0][0] == asked[1][0]  # a mapped collection is the same
     one, two = (folder / "train.trec" for folder in (tmp_path / "one", tmp_path / "two"))

@@ -8,11 +8,13 @@ from helpers.stages import RANDOM, changed, make_stage
 from safetensors.torch import load_file, save_file
 
 from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.pipeline.experiment import train
 from pyserini_ance.pipeline.initial_weights import (
     describe_initial_weights,
+    find_origins,
     find_weights,
+    open_origin,
     publish_initial_weights,
-    read_initial_weights,
 )
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.load import dump
@@ -42,7 +44,18 @@ def recipe_from(small_recipe, init_from: dict, **more) -> Recipe:
 
 def read(recipe: Recipe, folder: Path, resume: bool = False) -> tuple[dict, dict]:
     """Origins and encoders."""
-    return read_initial_weights(recipe, RunDir(folder), initial_encoder(recipe.encoder, 0), resume)
+    run, untrained = RunDir(folder), initial_encoder(recipe.encoder, 0)
+    origins = find_origins(recipe, run, resume)
+    return origins, {name: open_origin(recipe, run, name, one, untrained) for name, one in origins.items()}
+
+
+def test_a_missing_start_stops_a_run_before_the_data_is_read(small_recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("warm.yaml").write_text(dump(small_recipe({"a": STAGE}, name="warm")))
+    recipe = changed(recipe_from(small_recipe, {"recipe": "warm.yaml"}), "data.corpus=nowhere.jsonl")
+    with pytest.raises(RuntimeError, match="runs/warm holds no run; make it with: pyserini-ance train warm"):
+        train(recipe, Path("run"))
+    assert not Path("run").exists()
 
 
 def test_weights_are_found_by_run_and_stage_by_folder_and_by_recipe(made, monkeypatch):

@@ -82,15 +82,6 @@ def test_questions_with_answers_alone_are_tested_on_by_the_answers(asked_recipe,
         read_collection(changed(recipe, override))
 
 
-def test_the_documents_template_is_checked_when_the_first_is_read(small_recipe, tmp_path):
-    recipe, corpus = small_recipe({"a": STAGE}, cache=str(tmp_path / "cache")), tmp_path / "corpus.jsonl"
-    corpus.write_text(recipe.data.corpus.read_text() + "no JSON, which is never come to\n")
-    template = "encoder.tokenization.document.template='{url} {text}'"
-    with pytest.raises(ValueError, match="no field url; fields: title, text"):
-        stored_collection(changed(recipe, f"data.corpus={corpus}", template))
-    assert list((tmp_path / "cache").rglob("*.*")) == []
-
-
 def test_a_ranking_to_put_in_another_order_is_checked_before_training(small_recipe, tmp_path):
     run = tmp_path / "run.trec"
     recipe = small_recipe({"a": STAGE}, final_evaluation={"rerank": {"test": str(run)}})

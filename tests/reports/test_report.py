@@ -7,10 +7,11 @@ import pytest
 from helpers import report_pages
 from helpers.finished_run import ranked
 
+from pyserini_ance.commands import report
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.reports.plots import COLOURS, line_plot, running_mean
-from pyserini_ance.reports.report import comparison_report, run_report, write_report
-from pyserini_ance.reports.run_history import RunHistory, Series
+from pyserini_ance.reports.report import write_report
+from pyserini_ance.reports.run_history import Series
 from pyserini_ance.runs.rundir import RunDir
 
 NASTY = "<script>alert('&')</script>"
@@ -27,6 +28,10 @@ def steps(count: int, loss: float = 1.0) -> str:
     )
 
 
+def page_of(folder) -> str:
+    return write_report(RunDir(folder)).read_text()
+
+
 @pytest.fixture
 def finished_run(base, tmp_path):
 
@@ -39,7 +44,7 @@ def finished_run(base, tmp_path):
 
 
 def test_the_result_is_tested_against_each_other_row(finished_run):
-    shown = run_report(RunHistory(RunDir(finished_run("run", "set/ance", {"a": 1, "b": 1, "c": 3}))))
+    shown = page_of(finished_run("run", "set/ance", {"a": 1, "b": 1, "c": 3}))
     # 1 - 1/2 twice, and 1/3 - 1/2: by hand +0.278, two won, one lost.
     tested = next(
         rows for rows in report_pages.tables(shown) if rows[0] == ["row", "RR@10"] and len(rows) == 2
@@ -47,15 +52,16 @@ def test_the_result_is_tested_against_each_other_row(finished_run):
     assert re.fullmatch(r"\+0\.278, p 0\.\d{3} \(2/0/1\)", tested[1][1])
     assert "No negatives were mined." in shown and "Memory was not recorded." in shown
     assert "The dev measure was not evaluated during training." in shown
+    assert ["optimizer steps", "3.0"] in [row for rows in report_pages.tables(shown) for row in rows]
     assert "The recipe expects no scores, or is changed." in shown and "pyserini-ance search faiss" in shown
 
 
 def test_expected_scores_are_next_to_the_measured_ones(finished_run):
     folder = finished_run("run", "set/ance", {"a": 1, "b": 2, "c": 2}, "expect={test: {RR@10: 0.5}}")
-    rows = report_pages.tables(run_report(RunHistory(RunDir(folder))))
+    rows = report_pages.tables(page_of(folder))
     assert ["RR@10", "0.5000", "0.6667", "+0.1667"] in [row for of_table in rows for row in of_table]
     RunDir(folder).qrels("test").unlink()
-    assert "No significance tests: " in run_report(RunHistory(RunDir(folder)))
+    assert "No significance tests: " in page_of(folder)
 
 
 def test_margins_of_different_sources_have_axes_of_their_own(base, tmp_path):
@@ -71,7 +77,7 @@ def test_margins_of_different_sources_have_axes_of_their_own(base, tmp_path):
         adoption = {"event": "generation", "stage": "only", "step": step, "checkpoint_step": step}
         records.append({**adoption, "tables": tables, "seconds": {}})
     run.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
-    shown = run_report(RunHistory(run))
+    shown = page_of(run.folder)
     for kind, scale in (("bm25", 100), ("ann", 1)):
         drawn = report_pages.points(report_pages.plot(shown, f"Margin of {kind}"), COLOURS[0])
         assert drawn == [pytest.approx(of, rel=0.02) for of in ((0, 0.05 * scale), (4, 0.25 * scale))]
@@ -93,35 +99,12 @@ def test_a_failed_run_has_a_report_of_what_it_has(base, tmp_path):
     assert "@import" not in shown and all(link.startswith(("#", "data:,")) for link in links)
 
 
-def test_runs_are_compared_by_row_setting_and_curve(finished_run):
-    runs = [
-        finished_run("one", "set/ance", {"a": 1, "b": 1, "c": 3}),
-        finished_run("two", "set/other", {"a": 2, "b": 2, "c": 2}, "stages.only.batch_queries=8", "seed=7"),
-    ]
-    shown = comparison_report(runs)
-    by_first = {row[0]: row for rows in report_pages.tables(shown) for row in rows[1:]}
-    assert by_first["one"][:4] == ["one", "set/ance", "42", "3"]
-    assert by_first["two"][1:3] == ["set/other", "7"]
-    assert by_first["stages.only.batch_queries"][1:] == ["4", "8"]
-    assert by_first["optimizer steps"][1:] == ["3.0", "3.0"]
-    assert "Against set/ance" in shown and by_first["set/other"][1].startswith("-0.278, p ")
-    loss = report_pages.plot(shown, "Loss")
-    assert ">one</text>" in loss and ">two</text>" in loss
-    for colour in COLOURS[:2]:
-        assert report_pages.points(loss, colour) == [
-            pytest.approx(point, abs=5e-3) for point in ((0, 1), (1, 0.5), (2, 1 / 3))
-        ]
-
-
-def test_an_unfinished_run_is_compared_by_its_curves_and_one_without_values_keeps_its_colour(finished_run):
-    runs = [finished_run(name, f"set/{name}", {"a": 1, "b": 1, "c": 3}) for name in ("one", "two")]
-    (runs[0] / "metrics.jsonl").unlink()
-    (runs[1] / "measures.json").unlink()
-    shown = comparison_report(runs)
-    loss = report_pages.plot(shown, "Loss")
-    assert ">two</text>" in loss and report_pages.points(loss, COLOURS[1]) and "set/two" in shown
-    with pytest.raises(ValueError, match="'set/two' is not a row"):
-        comparison_report(runs, "set/two")
+def test_the_command_writes_it_into_the_run_or_where_one_wants_it(finished_run, tmp_path, capsys):
+    folder = finished_run("run", "set/ance", {"a": 1, "b": 1, "c": 3})
+    report.main([str(folder)])
+    assert capsys.readouterr().out == f"written: {folder}/report.html\n"
+    report.main([str(folder), "--output", str(tmp_path / "mine.html")])
+    assert (tmp_path / "mine.html").read_text() == (folder / "report.html").read_text()
 
 
 def test_a_long_line_is_interrupted_between_stages():
@@ -139,7 +122,7 @@ def test_the_first_of_equal_dev_measures_is_the_best(finished_run):
         for step, value in ((1, 0.2), (2, 0.5), (3, 0.5))
     ]
     (folder / "metrics.jsonl").write_text(steps(3) + "".join(json.dumps(one) + "\n" for one in records))
-    assert "Best dev measure: 0.5000 at only, step 2." in run_report(RunHistory(RunDir(folder)))
+    assert "Best dev measure: 0.5000 at only, step 2." in page_of(folder)
 
 
 def test_texts_are_escaped(finished_run):
@@ -147,7 +130,7 @@ def test_texts_are_escaped(finished_run):
     results = json.loads(run.measures.read_text())
     results |= {"warnings": [NASTY], "export": {"command": NASTY}}
     run.measures.write_text(json.dumps({**results, "rows": [*results["rows"], {"row": NASTY, NASTY: 1.0}]}))
-    shown = run_report(RunHistory(run))
+    shown = page_of(run.folder)
     assert "<script" not in shown and shown.count("&lt;script&gt;") >= 6
     assert "<script" not in line_plot({NASTY: Series([0, 1], [1, 2]), "b": Series([0], [1])}, NASTY)
 

@@ -5,7 +5,7 @@ import pytest
 from helpers.stages import changed
 
 from pyserini_ance.recipe.load import dump, load
-from pyserini_ance.reports.run_history import RunHistory, Series, dev_curve
+from pyserini_ance.reports.run_history import RunHistory, Series
 from pyserini_ance.runs.rundir import RunDir
 
 MARGIN = {"mean": 0.5, "p10": 0.1, "p50": 0.5, "p90": 0.9}
@@ -102,13 +102,8 @@ def values(lines: dict[str, Series]) -> dict[str, list[tuple]]:
 )
 def test_lines_over_the_steps_of_all_stages(history, plot, expected):
     assert history.stages == {"warm": (0, 3), "ance": (3, 3)} and history.steps == 6
-    assert values(history.lines[plot]) == expected
-
-
-def test_dev_evaluations_take_no_time_of_training(history):
-    # Warm-up 1.5 + 3 x 2, first refresh 6 - 1, two steps of 2: that is 7.5 and 16.5 seconds.
-    assert [point["seconds"] for point in dev_curve(history.records)] == [7.5, 16.5]
     assert [history.position(record) for record in history.adoptions] == [3, 5]
+    assert values(history.lines[plot]) == expected
 
 
 def test_seconds_add_up_to_the_whole_run(history):

@@ -11,7 +11,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from pyserini_ance.data.collection import SIDES, Qrels, Split
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.data.same_texts import SameTexts
+from pyserini_ance.data.texts import SameTexts
 from pyserini_ance.encoders.towers import Tower, TwoTower
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.term import Term

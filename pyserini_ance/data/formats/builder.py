@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, closing
-from itertools import batched
+from contextlib import closing
+from itertools import batched, chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,24 +70,24 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
     Raises ValueError for an id that is empty, holds blanks or occurs twice, and for a text that is empty or
     holds a NUL.
     """
-    fields: dict[str, str] = {}
-    origins = LineOrigins()
-    writer: TextsWriter | None = None
+    entries = iter(entries)
+    first = next(entries, None)
+    if first is None:
+        return Texts([], {})
+    fields, origins = list(first.fields), LineOrigins()
+    names = [*fields, ANSWERS] if noun == "query" else fields
     with (
-        ExitStack() as stack,
+        closing(TextsWriter(names, path)) as writer,
         progress_bar(desc=f"read {noun} texts", unit=" texts", delay=DELAY_SECONDS, leave=False) as bar,
     ):
-        for block in batched(entries, ROWS_PER_BATCH):
+        for block in batched(chain([first], entries), ROWS_PER_BATCH):
             for entry in block:
                 _check(entry, noun)
-                fields = fields or entry.fields
-                if entry.fields.keys() != fields.keys():
+                if entry.fields.keys() != first.fields.keys():
                     problem = f"{noun} {entry.label} has the fields {', '.join(entry.fields)}"
                     expected = f"{', '.join(fields)}, like the entries before it"
                     raise entry.line.error(problem, expected, "add the missing fields, or remove the others")
                 origins.add(entry.line)
-            names = [*fields, ANSWERS] if noun == "query" else list(fields)
-            writer = writer or stack.enter_context(closing(TextsWriter(names, path)))
             columns: list[list[Any]] = [[entry.id for entry in block]]
             columns += [[entry.fields[name] for entry in block] for name in fields]
             if noun == "query":
@@ -96,15 +96,15 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
                 )
             writer.append(columns)
             bar.update(len(block))
-        texts = writer.finish() if writer else Texts([], {})
-    if noun == "query" and writer:
+        texts = writer.finish()
+    if noun == "query":
         # Without the answers if no entry has any.
         columns_of = dict(texts.columns)
         answers_of = Strings.of(columns_of.pop(ANSWERS)).array
         if answers_of.null_count < len(texts):
             columns_of[ANSWERS] = Strings(answers_of.fill_null("[]"))
         texts = Texts(texts.ids, columns_of)
-    if isinstance(texts.ids, Strings) and (repeat := texts.ids.first_repeat()):
+    if repeat := Strings.of(texts.ids).first_repeat():
         first, again = map(origins.line, repeat)
         problem = f"{noun} id {shown(texts.ids[repeat[0]])} was already given in {first.place}"
         raise again.error(problem, "each id once", "delete one of the two, or rename it")

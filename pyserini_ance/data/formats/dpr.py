@@ -10,51 +10,22 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import model_validator
 
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.formats.builder import Entry, json_entry
+from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData, read_queries
-from pyserini_ance.data.formats.lines import (
-    Line,
-    extension,
-    find_file,
-    json_answers,
-    json_id,
-    json_text,
-    read_lines,
-    shown,
-)
-from pyserini_ance.data.formats.training_files import Layout, judged_questions
+from pyserini_ance.data.formats.lines import Line, extension, find_file, read_lines, shown
+from pyserini_ance.data.formats.training_files import DPR, judged_questions
 from pyserini_ance.data.trec import Judgment, trec_judgments
 from pyserini_ance.recipe.components import Settings
 
 PASSAGE = ["id", "text", "title"]
-PASSAGE_IDS = ("passage_id", "psg_id")
 
 _STRING = r"""[uU]?(?:'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")"""
 _LIST = re.compile(rf"\[\s*(?:{_STRING}\s*(?:,\s*{_STRING}\s*)*+,?\s*)?\]")
-
-
-def _question(line: Line, index: int, record: dict[str, Any]) -> Entry:
-    answers = json_answers(line, record, "answers", "answer")
-    if answers is None:
-        problem = f"a question without answers: {shown(record)}"
-        raise line.error(problem, "a list of strings under answers or answer", "add them")
-    return Entry(line, str(index), {"text": json_text(line, record, "question")}, answers)
-
-
-LAYOUT = Layout(
-    "DPR",
-    "positive_ctxs",
-    "hard_negative_ctxs",
-    lambda line, index, record: str(index),
-    lambda line, record: json_id(line, record, *PASSAGE_IDS),
-    _question,
-    lambda line, record: json_entry(line, record, PASSAGE_IDS),
-)
 
 
 class Questions(Settings):
@@ -85,7 +56,7 @@ class Questions(Settings):
 
 def read_questions(path: Path) -> Texts:
     """Read all questions of such a file with their answers, judged or not."""
-    return read_queries(judged_questions(path, LAYOUT)[0] if extension(path) == ".json" else _questions(path))
+    return read_queries(judged_questions(path, DPR)[0] if extension(path) == ".json" else _questions(path))
 
 
 class Dpr(Format):
@@ -127,7 +98,7 @@ def _judged(files: Questions, key: str) -> tuple[Iterable[Entry], Iterable[Judgm
         return questions, _positives_of(questions, find_file(files.positives, f"{key}.positives"))
     if extension(path) != ".json":
         return _questions(path), trec_judgments(qrels) if qrels else None
-    questions, positives = judged_questions(path, LAYOUT)
+    questions, positives = judged_questions(path, DPR)
     return questions, trec_judgments(qrels) if qrels else positives
 
 
@@ -152,7 +123,7 @@ def _positives_of(questions: Iterable[Entry], path: Path) -> Iterator[Judgment]:
     ids: dict[str, list[str]] = {}
     for question in questions:
         ids.setdefault(" ".join(question.fields["text"].split()), []).append(question.id)
-    listed, judgments = judged_questions(path, LAYOUT)
+    listed, judgments = judged_questions(path, DPR)
     texts = {question.id: " ".join(question.fields["text"].split()) for question in listed}
     for judgment in judgments:
         text = texts[judgment.query]
@@ -163,7 +134,7 @@ def _positives_of(questions: Iterable[Entry], path: Path) -> Iterator[Judgment]:
 def _questions(path: Path) -> Iterator[Entry]:
     for index, line in enumerate(read_lines(path)):
         if line.text.startswith("{"):
-            yield _question(line, index, line.json())
+            yield DPR.read_question(line, index, line.json())
         else:
             text, answers = line.cells(("question", "answers"), is_quoted=True)
             yield Entry(line, str(index), {"text": text}, literal_list(line, answers))

@@ -2,7 +2,7 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import batched
 from pathlib import Path
@@ -13,10 +13,9 @@ from pydantic import Field, PositiveInt, model_validator
 
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
-from pyserini_ance.data.document_queries import DocumentQueries
 from pyserini_ance.data.formats.builder import Entry, build_texts, is_empty
 from pyserini_ance.data.formats.lines import files_in, find_file, shown
-from pyserini_ance.data.hold_out import cut_dev
+from pyserini_ance.data.made_splits import DocumentQueries, cut_dev
 from pyserini_ance.data.trec import Judgment, two_grades
 from pyserini_ance.recipe.components import Component, Settings
 from pyserini_ance.recipe.splits import check_split_name
@@ -155,17 +154,15 @@ class Format(Component):
     def read(
         self,
         path: Path | None = None,
-        check: Callable[[Iterable[str]], None] = lambda fields: None,
         trained_on: AbstractSet[str] = frozenset(),
         keep_unjudged: bool = False,
     ) -> Collection:
         """Read and check the collection: all documents, and the queries and judgments of each split.
 
         path: a new file that documents are written to as they are read and memory-mapped from, so that few of
-        them are in memory at a time; None keeps them in memory. check: called with the names of the
-        documents' fields once the first document is read. trained_on: splits on which nothing is measured;
-        they leave out judged queries without a relevant document, which count as 0 in others, or, with
-        keep_unjudged, keep all queries.
+        them are in memory at a time; None keeps them in memory. trained_on: splits on which nothing is
+        measured; they leave out judged queries without a relevant document, which count as 0 in others, or,
+        with keep_unjudged, keep all queries.
 
         Raises ValueError for a repeated id, a text that is empty or holds a NUL, a judgment of an unknown id,
         two grades for one pair, a split without usable queries or without judgments and answers, documents
@@ -174,7 +171,9 @@ class Format(Component):
         data = self.of_splits(self.split_names) if self._made else self
         documents, splits = data.raw_data()
         left_out: set[str] = set()
-        corpus = build_texts(self._with_text(documents, check, left_out), "document", path)
+        if "empty_documents" in self.skip:
+            documents = _with_text(documents, left_out)
+        corpus = build_texts(documents, "document", path)
         if not len(corpus):
             read = ", ".join(str(file) for _, file in self.files()) or f"data of kind {self.kind}"
             expected = "expected at least one with a text; add documents, or pass other data"
@@ -197,18 +196,6 @@ class Format(Component):
         collection = Collection(corpus, checked, kept, frozenset(left_out), self.ignore_identical_ids)
         collection.log_skipped()
         return collection
-
-    def _with_text(
-        self, documents: Iterable[Entry], check: Callable[[Iterable[str]], None], left_out: set[str]
-    ) -> Iterator[Entry]:
-        """Iterate over the documents; if empty ones are skipped, `left_out` receives their ids."""
-        for index, document in enumerate(documents):
-            if index == 0:
-                check(document.fields)
-            if "empty_documents" in self.skip and is_empty(document):
-                left_out.add(document.id)
-            else:
-                yield document
 
     def _split(
         self,
@@ -302,6 +289,15 @@ def read_queries(entries: Iterable[Entry]) -> Texts:
         for entry in entries
     )
     return build_texts(on_one_line, "query")
+
+
+def _with_text(documents: Iterable[Entry], left_out: set[str]) -> Iterator[Entry]:
+    """Iterate over the documents that are not empty; `left_out` receives the ids of the others."""
+    for document in documents:
+        if is_empty(document):
+            left_out.add(document.id)
+        else:
+            yield document
 
 
 def _paths_in(settings: Any, key: str) -> list[tuple[str, Path]]:

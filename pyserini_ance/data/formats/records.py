@@ -24,7 +24,7 @@ from pyserini_ance.data.formats.lines import (
     shown,
 )
 
-BLANKS = b" \t\r\n"
+HEAD_BYTES = 1 << 16
 LIST_CURE = "correct the file, or write it again as one JSON list"
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = ".parquet"
@@ -53,12 +53,9 @@ def is_list(path: Path) -> bool:
     """Whether the file is a JSON list, not one object per line."""
     try:
         with open_bytes(path) as file:
-            head = file.read(3).removeprefix(codecs.BOM_UTF8)
-            while not head.strip(BLANKS) and (piece := file.read(1)):
-                head = piece
+            return file.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
     except DAMAGE as error:
         raise damaged(Line(path, 0, ""), error) from error
-    return head.strip(BLANKS).startswith(b"[")
 
 
 def _list(path: Path) -> Iterator[Row]:

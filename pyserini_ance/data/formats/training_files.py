@@ -6,35 +6,112 @@ A file is one JSON list of records, or has one record per line. Each format desc
 import hashlib
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 from pyserini_ance.data.formats.builder import Entry, json_entry
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, LineOrigins, find_file, json_id, json_text, shown
-from pyserini_ance.data.formats.records import read_records
+from pyserini_ance.data.formats.lines import (
+    Line,
+    LineOrigins,
+    find_file,
+    json_answers,
+    json_id,
+    json_text,
+    shown,
+)
+from pyserini_ance.data.formats.records import Row, read_records
 from pyserini_ance.data.trec import Hit, Judgment
 
 
 class Layout(NamedTuple):
-    """The structure of a record.
+    """The keys of a record.
 
-    positives, negatives: the keys under which a record lists passages, best first. question: makes an entry
-    of a record and its index in the file, from 0. passage: makes an entry of a passage. The texts of passages
-    that are only ranked or judged are not read. bare: passages are listed as plain texts, and have no ids;
-    `passage` and `passage_id` get {"text": TEXT}.
+    positives, negatives: the keys under which a record lists passages, best first. question: the key of its
+    text. question_id: the key of its id; "": its id is its index in the file, from 0. answers, passage_ids:
+    keys of the answers and of a passage's id, of which a record has one. Without passage_ids, passages are
+    plain texts, and their ids are made of these. The texts of passages that are only ranked or judged are not
+    read.
     """
 
     name: str
     positives: str
     negatives: str
-    question_id: Callable[[Line, int, dict[str, Any]], str]
-    passage_id: Callable[[Line, dict[str, Any]], str]
-    question: Callable[[Line, int, dict[str, Any]], Entry]
-    passage: Callable[[Line, dict[str, Any]], Entry]
-    bare: bool = False
+    question: str
+    question_id: str = ""
+    answers: tuple[str, ...] = ()
+    passage_ids: tuple[str, ...] = ()
+
+    def id_of_question(self, line: Line, index: int, record: dict[str, Any]) -> str:
+        return json_id(line, record, self.question_id) if self.question_id else str(index)
+
+    def read_question(self, line: Line, index: int, record: dict[str, Any]) -> Entry:
+        fields = {"text": json_text(line, record, self.question)}
+        answers = json_answers(line, record, *self.answers)
+        return Entry(line, self.id_of_question(line, index, record), fields, answers)
+
+    def id_of_passage(self, line: Line, passage: dict[str, Any]) -> str:
+        if self.passage_ids:
+            return json_id(line, passage, *self.passage_ids)
+        return text_id(json_text(line, passage, "text"))
+
+    def read_passage(self, line: Line, passage: dict[str, Any]) -> Entry:
+        if self.passage_ids:
+            return json_entry(line, passage, self.passage_ids)
+        id = self.id_of_passage(line, passage)
+        return Entry(line, id, {"text": passage["text"] or ""}, has_id=False)
+
+    def passages(self, line: Line, record: dict[str, Any], key: str) -> list[dict[str, Any]]:
+        """The passages that a record lists under `key`, a plain text as {"text": TEXT}.
+
+        Raises ValueError if they are not listed as the format lists them.
+        """
+        listed, kind = record.get(key), dict if self.passage_ids else str
+        if not isinstance(listed, list) or not all(isinstance(passage, kind) for passage in listed):
+            expected = f"a list of {'JSON objects' if self.passage_ids else 'strings'}, one per passage"
+            cure = f"write `{key}` as {self.name}'s training files do"
+            raise line.error(f"{key} {shown(listed)}", expected, cure)
+        return listed if self.passage_ids else [{"text": text} for text in listed]
+
+
+DPR = Layout(
+    "DPR",
+    "positive_ctxs",
+    "hard_negative_ctxs",
+    "question",
+    answers=("answers", "answer"),
+    passage_ids=("passage_id", "psg_id"),
+)
+TEVATRON = Layout(
+    "Tevatron",
+    "positive_passages",
+    "negative_passages",
+    "query",
+    question_id="query_id",
+    answers=("answers",),
+    passage_ids=("docid",),
+)
+FLAGEMBEDDING = Layout("FlagEmbedding", "pos", "neg", "query")
+LAYOUTS = (DPR, TEVATRON, FLAGEMBEDDING)
+
+
+def text_id(text: str) -> str:
+    """The first 16 hexadecimal digits of the sha256 of the text in UTF-8; blanks count."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def layout_of(path: Path) -> Layout:
+    """The layout of a training file. Raises ValueError if its first record has no known key."""
+    empty: Row = (Line(path, 1, ""), {})
+    line, record = next(read_records(path), empty)
+    for layout in LAYOUTS:
+        if layout.positives in record:
+            return layout
+    layouts = ", ".join(f"{layout.positives} ({layout.name})" for layout in LAYOUTS)
+    problem = f"a record with the keys {shown(list(record))}"
+    raise line.error(problem, f"one that lists passages under {layouts}", "pass such a file")
 
 
 class TrainingFileFormat(Format):
@@ -57,13 +134,13 @@ class TrainingFileFormat(Format):
 
     @property
     def _lists_documents(self) -> bool:
-        return not self.corpus or self.layout.bare
+        return not self.corpus or not self.layout.passage_ids
 
     def raw_data(self) -> RawData:
         corpus = find_file(self.corpus, "data.corpus") if self.corpus else None
         files = {name: find_file(path, f"data.splits.{name}") for name, path in self.splits.items()}
         records = read_records(corpus) if corpus else ()
-        passages: Iterable[Entry] = (self.layout.passage(line, record) for line, record in records)
+        passages: Iterable[Entry] = (self.layout.read_passage(*record) for record in records)
         if self._lists_documents:
             passages = _each_once(chain(passages, _listed(files.values(), self.layout)))
         splits = {name: judged_questions(path, self.layout) for name, path in files.items()}
@@ -78,11 +155,11 @@ def judged_questions(path: Path, layout: Layout) -> tuple[list[Entry], list[Judg
     entries: list[Entry] = []
     judgments: list[Judgment] = []
     for index, (line, record) in enumerate(read_records(path)):
-        question = layout.question(line, index, record)
+        question = layout.read_question(line, index, record)
         entries.append(question)
         judgments += [
-            Judgment(line, question.id, layout.passage_id(line, passage), 1)
-            for passage in listed_passages(line, record, layout, layout.positives)
+            Judgment(line, question.id, layout.id_of_passage(line, passage), 1)
+            for passage in layout.passages(line, record, layout.positives)
         ]
     return entries, judgments
 
@@ -90,20 +167,21 @@ def judged_questions(path: Path, layout: Layout) -> tuple[list[Entry], list[Judg
 def listed_hits(path: Path, layout: Layout, keys: Sequence[str], scored: bool = False) -> Iterator[Hit]:
     """The passages listed under `keys`, in order; `scored`: with scores, where a record has the key."""
     for index, (line, record) in enumerate(read_records(path)):
-        query = layout.question_id(line, index, record)
+        query = layout.id_of_question(line, index, record)
         for key in keys:
             if scored and key not in record:
                 continue
-            passages = listed_passages(line, record, layout, key)
+            passages = layout.passages(line, record, key)
             scores = _scores(line, record, layout, key) if scored else [0.0] * len(passages)
             for passage, score in zip(passages, scores, strict=True):
-                yield line.number, query, layout.passage_id(line, passage), score
+                yield line.number, query, layout.id_of_passage(line, passage), score
 
 
 def _scores(line: Line, record: dict[str, Any], layout: Layout, key: str) -> list[float]:
     """The scores of the passages that a record lists under `key`."""
-    name = f"{key}_scores" if layout.bare else f"{key}: score"
-    scores = record.get(name) if layout.bare else [passage.get("score") for passage in record[key]]
+    name, scores = f"{key}_scores", record.get(f"{key}_scores")
+    if layout.passage_ids:
+        name, scores = f"{key}: score", [passage.get("score") for passage in record[key]]
     if (
         not isinstance(scores, list)
         or len(scores) != len(record[key])
@@ -118,8 +196,8 @@ def _listed(paths: Iterable[Path], layout: Layout) -> Iterator[Entry]:
     for path in paths:
         for line, record in read_records(path):
             for key in (layout.positives, *([layout.negatives] if layout.negatives in record else [])):
-                for passage in listed_passages(line, record, layout, key):
-                    yield layout.passage(line, passage)
+                for passage in layout.passages(line, record, key):
+                    yield layout.read_passage(line, passage)
 
 
 def _each_once(passages: Iterable[Entry]) -> Iterator[Entry]:
@@ -144,31 +222,6 @@ def _each_once(passages: Iterable[Entry]) -> Iterator[Entry]:
             raise passage.line.error(problem, "one text for an id", cure)
 
 
-def listed_passages(line: Line, record: dict[str, Any], layout: Layout, key: str) -> list[dict[str, Any]]:
-    """The passages that a record lists under `key`.
-
-    Raises ValueError if they are not listed as the format lists them.
-    """
-    passages, kind = record.get(key), str if layout.bare else dict
-    if not isinstance(passages, list) or not all(isinstance(passage, kind) for passage in passages):
-        expected = f"a list of {'strings' if layout.bare else 'JSON objects'}, one per passage"
-        raise line.error(
-            f"{key} {shown(passages)}", expected, f"write `{key}` as {layout.name}'s training files do"
-        )
-    return [{"text": passage} for passage in passages] if layout.bare else passages
-
-
-TEVATRON = Layout(
-    "Tevatron",
-    "positive_passages",
-    "negative_passages",
-    lambda line, index, record: json_id(line, record, "query_id"),
-    lambda line, record: json_id(line, record, "docid"),
-    lambda line, index, record: json_entry(line, record, ["query_id"], {"text": "query"}, ["answers"]),
-    lambda line, record: json_entry(line, record, ["docid"]),
-)
-
-
 class Tevatron(TrainingFileFormat):
     """Tevatron's training files and, optionally, its corpus.
 
@@ -180,27 +233,6 @@ class Tevatron(TrainingFileFormat):
 
     kind: str = "tevatron"
     layout = TEVATRON
-
-
-def text_id(text: str) -> str:
-    """The first 16 hexadecimal digits of the sha256 of the text in UTF-8; blanks count."""
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
-
-
-def _passage_id(line: Line, record: dict[str, Any]) -> str:
-    return text_id(json_text(line, record, "text"))
-
-
-FLAGEMBEDDING = Layout(
-    "FlagEmbedding",
-    "pos",
-    "neg",
-    lambda line, index, record: str(index),
-    _passage_id,
-    lambda line, index, record: Entry(line, str(index), {"text": json_text(line, record, "query")}),
-    lambda line, record: Entry(line, _passage_id(line, record), {"text": record["text"] or ""}, has_id=False),
-    bare=True,
-)
 
 
 class FlagEmbedding(TrainingFileFormat):

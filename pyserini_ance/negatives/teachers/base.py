@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.data.scored_pairs import ScoredPairs, find_scores
+from pyserini_ance.data.scored_pairs import ScoredPairs
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.components import Component
@@ -141,10 +141,11 @@ def scored_once(
     snapshot = context.snapshot
     data, world = sha256_json([identity, snapshot.collection.digest, snapshot.split.name]), snapshot.world
     folder = context.recipe.cache / "teachers" / data[:32]
-    keys = pairs.queries.astype(np.int64) * len(snapshot.collection.documents) + pairs.documents
+    width = len(snapshot.collection.documents)
+    keys = pairs.queries.astype(np.int64) * width + pairs.documents
     # The main process says which blocks count: another run may add one at any time.
     names = world.on_main(lambda: sorted(path.name for path in folder.glob("*.npy")))
-    scores = find_scores(*read_cache(folder, names), keys)
+    scores = ScoredPairs(*read_cache(folder, names), width).of(pairs.queries, pairs.documents)
     missing = np.flatnonzero(np.isnan(scores))
     context.new_pairs[label] += len(missing)
     blocks = np.split(missing, range(PAIRS_PER_BLOCK, len(missing), PAIRS_PER_BLOCK))
