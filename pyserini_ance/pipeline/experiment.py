@@ -41,7 +41,7 @@ from pyserini_ance.storage.locks import check_file_system
 from pyserini_ance.storage.publish import check_cache
 from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
-from pyserini_ance.trainer.resume import check_resumable, check_same_data, read_replay
+from pyserini_ance.trainer.resume import check_resumable, read_replay
 from pyserini_ance.trainer.trackers import tracking
 from pyserini_ance.trainer.trainer import StageTrainer
 
@@ -168,8 +168,7 @@ class Experiment:
         the weight hashes of each initial checkpoint, the untrained encoder first.
         """
         if resume:
-            check_resumable(self.run_dir, self.recipe)
-            check_same_data(self.run_dir, data.collection)
+            check_resumable(self.run_dir, self.recipe, data.collection)
         on_data = data_warnings(self.recipe, data.collection)
         for text in [*on_data, *setting_warnings(self.recipe, len(data.split.queries))]:
             log.warning(text)

@@ -7,7 +7,7 @@ from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.refresh import AdoptionLog
-from pyserini_ance.trainer.resume import check_resumable, check_same_data, read_replay, replay_logs
+from pyserini_ance.trainer.resume import check_resumable, read_replay, replay_logs
 
 ADOPT = {"event": "adopt", "stage": "ance"}
 RECORDS = [
@@ -93,8 +93,7 @@ def test_a_run_may_continue_on_another_machine_and_with_other_published_figures(
     machine = "refresher={launch: external, device: cpu, timeout_seconds: 5}"
     figures = ["data.official.documents=7", "description=better", "expect={test: {RR@10: 0.4}}"]
     for changes in ([], ["cache=/elsewhere", "device=cpu", "threads=3", machine], figures):
-        check_resumable(run, recipe(*changes))
-    check_same_data(run, collection("one"))
+        check_resumable(run, recipe(*changes), collection("one"))
 
 
 @pytest.mark.parametrize(
@@ -112,6 +111,5 @@ def test_a_run_may_continue_on_another_machine_and_with_other_published_figures(
 )
 def test_another_recipe_and_other_data_are_refused(run, overrides, text, message):
     with pytest.raises(ValueError, match=message) as error:
-        check_resumable(run, recipe(*overrides))
-        check_same_data(run, collection(text))
+        check_resumable(run, recipe(*overrides), collection(text))
     assert "init_from" not in str(error.value)
