@@ -11,21 +11,19 @@ from pydantic import PositiveInt, model_validator
 from pyserini_ance.data.known_positives import KnownPositives, is_known_positive
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.source import Source
-from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.vectors.faiss_index import FLAT
 
 
 class Live(Source):
-    """All of the top `top_k` are candidates; the known positives among them are the positives of the step."""
+    """All of the top `top_k` are candidates; the known positives among them are the positives of the step. If
+    no positive is retrieved, the query's positive takes the last rank."""
 
     kind: Literal["live"] = "live"
     top_k: PositiveInt = 200
     """The number of documents that each step retrieves per query."""
     index: str = FLAT
     """`flat` (exact), or a Faiss factory string such as `OPQ96,IVF1,PQ96`, trained once per stage."""
-    # ADORE, the code of LTRe's successor (jingtaozhan/DRhard), appends; the paper replaces.
-    if_no_positive: Literal["replace_last", "append"] = "replace_last"
-    """If no positive is retrieved: put the query's positive in the last rank, or append all its positives."""
     live: ClassVar[bool] = True
 
     @model_validator(mode="after")
@@ -51,16 +49,11 @@ class Live(Source):
     def candidates(
         self, hits: np.ndarray, rows: np.ndarray, positives: np.ndarray, known_positives: KnownPositives
     ) -> np.ndarray:
-        """(B, n) document rows for the queries `rows` (B,), best first, PADDING at the end of shorter lists.
+        """(B, k) document rows for the queries `rows` (B,), best first.
 
         hits: (B, k) document rows retrieved, best first. positives: (B, P), those drawn for the step.
         """
+        # Differs from ADORE, the code of LTRe's successor (jingtaozhan/DRhard), which appends all positives.
         lacks_positive = ~is_known_positive(known_positives, rows, hits).any(1)
-        if self.if_no_positive == "replace_last":
-            last = np.where(lacks_positive, positives[:, 0], hits[:, -1])
-            return np.concatenate([hits[:, :-1], last[:, None]], axis=1)
-        counts = (known_positives.offsets[rows + 1] - known_positives.offsets[rows]) * lacks_positive
-        more = np.full((len(rows), counts.max(initial=0)), PADDING, np.int32)
-        for index in np.flatnonzero(lacks_positive):
-            more[index, : counts[index]] = known_positives.of(rows[index])
-        return np.concatenate([hits, more], axis=1)
+        last = np.where(lacks_positive, positives[:, 0], hits[:, -1])
+        return np.concatenate([hits[:, :-1], last[:, None]], axis=1)

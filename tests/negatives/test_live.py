@@ -17,30 +17,18 @@ def anchor_set(split_of):
     return AnchorSet(split_of([7, 3], [5], [9]), "query", 10)
 
 
-DRAWN = ((3, 7), (5, PADDING), (9, PADDING))
-
-
-def candidates(anchor_set: AnchorSet, if_no_positive: str, found=FOUND, rows=ROWS, positives=DRAWN) -> list:
-    source = Live(if_no_positive=if_no_positive)
-    return source.candidates(found, rows, np.array(positives), anchor_set.known_positives).tolist()
-
-
-def test_replace_last_puts_the_positive_in_the_last_rank(anchor_set):
-    assert candidates(anchor_set, "replace_last") == [[1, 2, 3], [6, 5, 0], [8, 4, 9]]
-    assert candidates(anchor_set, "replace_last", FOUND[:1], ROWS[:1], [[7]]) == [[1, 2, 7]]
-    assert candidates(anchor_set, "replace_last", FOUND[:1, :1], ROWS[:1], [[7]]) == [[7]]
-
-
-def test_append_adds_all_positives_at_the_end(anchor_set):
-    none = [PADDING, PADDING]
-    assert candidates(anchor_set, "append") == [[1, 2, 4, 7, 3], [6, 5, 0, *none], [8, 4, 9, *none]]
-    assert candidates(anchor_set, "append", FOUND[1:], ROWS[1:], [[5], [9]]) == FOUND[1:].tolist()
-
-
-def test_positives_are_added_to_short_rankings(anchor_set):
-    found = np.array([[1, PADDING, PADDING]], np.int32)
-    assert candidates(anchor_set, "replace_last", found, ROWS[:1], [[3]]) == [[1, PADDING, 3]]
-    assert candidates(anchor_set, "append", found, ROWS[:1], [[3]]) == [[1, PADDING, PADDING, 7, 3]]
+@pytest.mark.parametrize(
+    ("found", "rows", "positives", "expected"),
+    [
+        (FOUND, ROWS, [[3, 7], [5, PADDING], [9, PADDING]], [[1, 2, 3], [6, 5, 0], [8, 4, 9]]),
+        (FOUND[:1], ROWS[:1], [[7]], [[1, 2, 7]]),
+        (FOUND[:1, :1], ROWS[:1], [[7]], [[7]]),
+        (np.array([[1, PADDING, PADDING]]), ROWS[:1], [[3]], [[1, PADDING, 3]]),  # a short ranking
+    ],
+)
+def test_without_a_positive_the_drawn_one_takes_the_last_rank(anchor_set, found, rows, positives, expected):
+    taken = Live().candidates(found, rows, np.array(positives), anchor_set.known_positives)
+    assert taken.tolist() == expected
 
 
 def test_grades_below_the_threshold_are_not_positives(anchor_set):

@@ -23,7 +23,6 @@ from pyserini_ance.trainer.step import BatchEncoder
 LOSS = {"kind": "nll", "scale": 0.2}
 TERMS = {
     "replaced": {"negatives": [{"kind": "live", "top_k": 4}], "loss": LOSS},
-    "appended": {"negatives": [{"kind": "live", "top_k": 4, "if_no_positive": "append"}], "loss": LOSS},
     "mixed": {
         "negatives": [{"kind": "random", "num_negatives": 2}, {"kind": "live", "top_k": 3}],
         "loss": LOSS,
@@ -95,7 +94,7 @@ def reference(recipe, start: Checkpoint, name: str) -> tuple[float, dict[str, to
         ranks.append(1 / hits[0] if hits else 0.0)
         recalls.append(len(hits) / len(relevant))
         if depth and not hits:
-            found = [*found, *relevant] if name == "appended" else [*found[:-1], positive]
+            found = [*found[:-1], positive]
         pools.append([*(found if depth else [positive]), *drawn])
     each = []
     for i, q in enumerate(batch.queries.tolist()):
@@ -127,7 +126,7 @@ def test_a_step_equals_a_written_out_reference(recipe, start, tmp_path, name):
 
 @pytest.mark.parametrize("chunk_queries", [None, 1])
 def test_two_processes_agree_with_one(recipe, start, tmp_path, run_processes, chunk_queries):
-    recipe = with_terms(recipe, "replaced", "appended", "step", chunk_queries=chunk_queries)
+    recipe = with_terms(recipe, "replaced", "step", chunk_queries=chunk_queries)
     expected, of_one, _, found = step(World(), recipe, start.folder, tmp_path / "1")
     steps = run_processes(2, step, recipe, start.folder, tmp_path / "2")
     for losses, gradients, of_documents, also_found in steps:

@@ -116,13 +116,12 @@ class LambdaRank(Pairwise, Scaled):
 
     `measure: RR` is 1 / rank of the first relevant document. `nDCG` takes grades as gains, the default of
     trec_eval and ir-measures (Jarvelin and Kekalainen 2002); documents below `data.relevance_threshold` gain
-    nothing, as everywhere in training. `adore_rr` adds 1 / rank of all relevant documents, so that a pair
-    weighs |1/i - 1/j| whatever else is relevant: the code of LTRe's successor ADORE (jingtaozhan/DRhard, with
-    cutoff 200). With one relevant document RR and adore_rr are the same.
+    nothing, as everywhere in training. With one relevant document a pair weighs |1/i - 1/j| by RR, as in the
+    code of LTRe's successor ADORE (jingtaozhan/DRhard, with cutoff 200).
     """
 
     kind: Literal["lambdarank"] = "lambdarank"
-    measure: Literal["RR", "nDCG", "adore_rr"] = "RR"
+    measure: Literal["RR", "nDCG"] = "RR"
     """The measure whose change weighs a pair."""
     cutoff: PositiveInt | None = None
     """Ranks below it count nothing in the measure; null: all ranks count."""
@@ -135,7 +134,7 @@ class LambdaRank(Pairwise, Scaled):
         self, scores: Tensor, labels: Tensor, mask: Tensor, max_positives: int | None = None
     ) -> Tensor:
         pairs = Pairs.of(labels, mask, max_positives)
-        changes = {"RR": self._rr, "nDCG": self._ndcg, "adore_rr": self._sum_rr}[self.measure]
+        changes = self._ndcg if self.measure == "nDCG" else self._rr
         weights = changes(pairs, ranks_of(scores.detach(), labels, mask), labels, mask)
         return pairs.mean(weights * softplus(-self.scaled(pairs.differences(scores))))
 
@@ -148,9 +147,6 @@ class LambdaRank(Pairwise, Scaled):
         rest = torch.where(pairs.of_positives(ranks) == first, second, first)
         after = torch.minimum(rest, ranks[:, None, :])
         return (self._cut(1 / first, first) - self._cut(1 / after, after)).abs() * ~relevant[:, None, :]
-
-    def _sum_rr(self, pairs: Pairs, ranks: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        return pairs.differences(self._cut(1 / ranks, ranks)).abs() * (labels <= 0)[:, None, :]
 
     def _ndcg(self, pairs: Pairs, ranks: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         gains, discounts = (labels * mask).clamp(min=0), self._cut(1 / torch.log2(1 + ranks), ranks)

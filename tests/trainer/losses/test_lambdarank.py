@@ -10,10 +10,6 @@ def rr(ranked: list[float], cutoff: int) -> float:
     return next((1 / rank for rank, label in enumerate(ranked[:cutoff], start=1) if label > 0), 0.0)
 
 
-def sum_rr(ranked: list[float], cutoff: int) -> float:
-    return sum(1 / rank for rank, label in enumerate(ranked[:cutoff], start=1) if label > 0)
-
-
 def ndcg(ranked: list[float], cutoff: int) -> float:
     def dcg(labels):
         return sum(label / math.log2(1 + rank) for rank, label in enumerate(labels[:cutoff], start=1))
@@ -21,7 +17,7 @@ def ndcg(ranked: list[float], cutoff: int) -> float:
     return dcg(ranked) / dcg(sorted(ranked, reverse=True))
 
 
-MEASURES = {"RR": rr, "adore_rr": sum_rr, "nDCG": ndcg}
+MEASURES = {"RR": rr, "nDCG": ndcg}
 
 
 def slow_lambdarank(
@@ -54,9 +50,7 @@ def random_case(grades: int, seed: int):
 
 
 @pytest.mark.parametrize("cutoff", [None, 1, 3, 20])
-@pytest.mark.parametrize(
-    ("measure", "grades"), [("RR", 1), ("RR", 3), ("adore_rr", 1), ("nDCG", 1), ("nDCG", 3)]
-)
+@pytest.mark.parametrize(("measure", "grades"), [("RR", 1), ("RR", 3), ("nDCG", 1), ("nDCG", 3)])
 def test_weights_are_what_a_swap_changes(measure, grades, cutoff):
     case = random_case(grades, seed=grades)
     rows = zip(*(part.tolist() for part in case), strict=True)
@@ -80,7 +74,6 @@ THIRD, FIFTH = 1 / math.log2(3), 1 / math.log2(5)
         # Without the first, the second relevant document counts; swapped to the end, the third rank is left.
         ("RR", None, [1, 0, 1, 0], [1 - 1 / 2, 1 - 1 / 3, 0, 0]),
         ("RR", None, [0, 1, 1, 0], [1 / 2, 1 / 2 - 1 / 3, 1 / 2, 0]),
-        ("adore_rr", None, [1, 0, 1, 0], [1 - 1 / 2, 1 - 1 / 4, 1 / 2 - 1 / 3, 1 / 3 - 1 / 4]),
         ("nDCG", None, [0, 1, 0, 0], [1 - THIRD, THIRD - 1 / 2, THIRD - FIFTH]),
         ("nDCG", 2, [0, 0, 1, 0], [1, THIRD, 0]),
     ],
@@ -98,27 +91,6 @@ def test_weights_are_constants_to_the_gradient():
     losses = RankNet()(*case).sum(), LambdaRank()(*case).sum()
     of_ranknet, of_lambdarank = (torch.autograd.grad(loss, scores)[0] for loss in losses)
     torch.testing.assert_close(of_lambdarank, of_ranknet * (1 - 1 / 2))
-
-
-def slow_adore(scores: list[float], labels: list[float], cutoff: int) -> float:
-    """As jingtaozhan/DRhard writes it: over ordered pairs, so that each counts twice, in both directions."""
-    ranking = sorted(zip(scores, labels, strict=True), reverse=True)
-    shares = [1 / rank if rank <= cutoff else 0.0 for rank in range(1, len(ranking) + 1)]
-    total, pairs = 0.0, 0
-    for (s, of_s), share_s in zip(ranking, shares, strict=True):
-        for (t, of_t), share_t in zip(ranking, shares, strict=True):
-            if of_s != of_t:
-                total += math.log(1 + math.exp(t - s if of_s > of_t else s - t)) * abs(share_s - share_t)
-                pairs += of_s > of_t
-    return total / (2 * pairs)
-
-
-def test_sum_rr_is_the_loss_of_adore():
-    scores, labels, mask = random_case(1, seed=7)
-    labels[:, -1], mask[:] = 0.0, True
-    expected = [slow_adore(*row, cutoff=5) for row in zip(scores.tolist(), labels.tolist(), strict=True)]
-    found = LambdaRank(measure="adore_rr", cutoff=5)(scores, labels, mask)
-    assert found.tolist() == pytest.approx(expected, rel=1e-5)
 
 
 def test_ranks():

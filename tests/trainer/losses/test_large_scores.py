@@ -7,10 +7,7 @@ from pyserini_ance.recipe.components import component_class, kinds
 from pyserini_ance.trainer.losses.base import DistillationLoss, Scaling
 
 ANCHORS, COLUMNS = 64, 9
-SETTINGS = {
-    "lambdarank": [{}, {"measure": "nDCG"}, {"measure": "adore_rr"}],
-    "kl": [{}, {"teacher_temperature": 3}],
-}
+SETTINGS = {"lambdarank": [{}, {"measure": "nDCG"}], "kl": [{}, {"teacher_temperature": 3}]}
 CASES = [
     {"kind": kind, **settings, **({} if scale is None else {"scale": scale})}
     for kind in kinds("loss")
