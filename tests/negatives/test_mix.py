@@ -117,11 +117,3 @@ def entries(mixed: NegativeTable) -> list[list[tuple]]:
         assert each[count:] == [(PADDING, -np.inf, 0)] * (len(row) - count)
         found.append([(c, s, str(mixed.origins[o])) for c, s, o in each[:count]])
     return found
-
-
-def test_a_sample_does_not_depend_on_the_shares():
-    whole = table("ann", *np.arange(60).reshape(12, 5).tolist())
-    drawn = sample(whole, 2, np.random.default_rng(7))
-    for first, last in ((0, 5), (5, 12)):
-        part = sample(whole.of_anchors(whole.anchors[first:last]), 2, np.random.default_rng(7), first)
-        assert part.candidates.tolist() == drawn.candidates[first:last].tolist()

@@ -89,14 +89,3 @@ def test_scores_are_published_with_the_tables_and_follow_the_student(training):
     }
     mined_with = [adoption["weights"] for adoption in training.decisions("adopt")]
     assert [report["origins"]["student"] for report in reports] == mined_with
-
-
-def test_a_candidate_without_a_score_does_not_count(small_recipe, tmp_path):
-    """Random documents that fill up a short table have no score."""
-    negatives = [{"kind": "ann", "top_k": 2, "num_negatives": 6, "on_shortage": "fill_random"}]
-    terms = {"query": {**DRAW, "negatives": negatives}, "distil": DISTIL}
-    losses, training = Losses(), Training(small_recipe, tmp_path / "run", terms, refresh={"every_steps": 10})
-    training.train(callbacks=[losses])
-    teacher = drawn(training, 0, 0).terms["distil"].teacher
-    assert np.isnan(teacher).sum(1).min() >= 4 and np.isfinite(teacher[:, :1]).all()
-    assert all(np.isfinite(terms["distil"]) for terms, _ in losses.terms)

@@ -32,16 +32,6 @@ def test_reads_like_an_array(whole, cuts):
         assert vectors[rows].dtype == np.float32 and vectors[rows].shape == (length, 3)
 
 
-def test_each_process_knows_its_own_shard(whole):
-    shards = [ShardedVectors(np.split(whole, [4, 4]), rank) for rank in range(3)]
-    assert [(own.first, len(own.own)) for own in shards] == [(0, 4), (4, 0), (4, 16)]
-    np.testing.assert_array_equal(
-        np.concatenate([whole[own.first : own.first + len(own.own)] for own in shards]), whole
-    )
-    split = [ShardedVectors.split(whole, World(rank, 3)) for rank in range(3)]
-    assert [(own.first, len(own.own)) for own in split] == [(0, 7), (7, 7), (14, 6)]
-
-
 def test_a_slice_inside_a_shard_is_a_view(whole):
     vectors = ShardedVectors(np.split(whole, [8]))
     assert np.shares_memory(vectors[8:20], whole) and np.shares_memory(vectors[2:5], whole)

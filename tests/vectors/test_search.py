@@ -13,7 +13,6 @@ from helpers.stable_sort import best_by_stable_sort
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors import search
-from pyserini_ance.vectors.faiss_library import pair_scores
 from pyserini_ance.vectors.search import exact_search, resolve_backend, search_given
 
 CASES = {  # queries, documents, k
@@ -184,7 +183,6 @@ def with_value(vectors: np.ndarray, row: int, column: int, value: float) -> np.n
         (QUERIES, DOCUMENTS, 0, "k is 0; expected a whole number from 1"),
         (QUERIES, DOCUMENTS, 2.5, "k is 2.5; expected"),
         (QUERIES[:, :3], DOCUMENTS, 3, "query_vectors have 3 dimensions, document_vectors 4; encode both"),
-        (1e30 * QUERIES, 1e30 * DOCUMENTS, 3, "query_vectors: row 0 has scores beyond the range of float32"),
         (QUERIES[0], DOCUMENTS, 3, r"query_vectors has the shape \(4,\); expected two dimensions"),
     ],
 )
@@ -201,21 +199,3 @@ def test_large_finite_values_and_other_arrays_are_searched():
     assert search_given(torch.zeros(2, 4), large[:, ::-1], 5, "cpu")[1].tolist() == expected
     scores, rows = search_given(np.empty((0, 4)), DOCUMENTS.astype(np.float64), 3, "cpu")
     assert scores.shape == rows.shape == (0, 3)
-
-
-def test_pairs_of_rows_score_as_in_numpy_and_equal_documents_alike():
-    rng = np.random.default_rng(0)
-    queries, documents = (rng.normal(size=(count, 37)).astype(np.float32) for count in (5, 60))
-    documents[50:] = documents[:10]
-    asked, rows = rng.integers(5, size=200), rng.integers(60, size=200)
-    tensors = map(torch.from_numpy, (queries, asked, documents, rows))
-    found = pair_scores(*tensors).numpy()
-    expected = (queries[asked].astype(np.float64) * documents[rows]).sum(1)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
-    by_document = pair_scores(*map(torch.from_numpy, (queries, np.zeros(60, int), documents, np.arange(60))))
-    assert torch.equal(by_document[50:], by_document[:10])
-
-
-def test_no_pairs_have_no_scores():
-    none, vectors = torch.empty(0, dtype=torch.int64), torch.ones(3, 4)
-    assert pair_scores(vectors, none, vectors, none).shape == (0,)

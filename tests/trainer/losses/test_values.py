@@ -117,6 +117,10 @@ SLOW = [
 ]
 
 
+def test_every_loss_has_a_slow_loop():
+    assert {loss.kind for loss, *_ in SLOW} | {"lambdarank"} == set(kinds("loss"))  # its own: test_lambdarank
+
+
 @pytest.mark.parametrize(("loss", "grades", "slow"), SLOW, ids=[loss.kind for loss, *_ in SLOW])
 def test_values_agree_with_a_slow_loop_and_gradients_are_finite(loss, grades, slow):
     generator = torch.Generator().manual_seed(0)
