@@ -20,7 +20,6 @@ from pyserini_ance.storage.error_text import naming_own
 DRAW_KEYS = ("num_negatives", "on_shortage", "min_candidates", "sampling_strategy", "rolling")
 FILLINGS = {"candidates": PADDING, "scores": -np.inf, "origin": 0}  # of a share's narrower table, by array
 MOST_FILLED = 0.1  # share of the anchors that may get random negatives without a warning
-CURES = {"top_k": "raise top_k", "filters": "loosen filters or raise oversample"}  # of a shortage, by key
 
 
 @dataclass(frozen=True)
@@ -146,12 +145,11 @@ class TableSource(Source):
         if len(short) and self.on_shortage == "error":
             ids = (split.queries if table.anchor_side == "query" else collection.documents).ids
             first = ", ".join(f"{ids[table.anchors[index]]} ({table.counts[index]})" for index in short[:5])
-            cures = "".join(f"{cure}, " for key, cure in CURES.items() if getattr(self, key, None))
             raise SettingError(
                 f"negatives {self.kind}: {len(short)} of {len(table.anchors)} {PLURALS[table.anchor_side]} "
                 f"have fewer than num_negatives={self.num_negatives} candidates, first {first}. Lower "
-                f"num_negatives, {cures}set min_candidates: {self.num_negatives} to leave them out, or set "
-                "on_shortage: fill_random to fill up with random ones."
+                "num_negatives, raise top_k, loosen filters, set min_candidates to leave these out, or set "
+                "on_shortage: fill_random"
             )
         return len(short)
 

@@ -83,9 +83,7 @@ class NegativeTable:
     def draw(self, rows: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
         """(B, n) candidates of the anchors `rows` (B,), uniform without replacement, then PADDING."""
         choices = self.candidates[self.positions(rows)]
-        keys = np.where(choices != PADDING, rng.random(choices.shape), np.inf)
-        columns = np.argsort(keys, axis=1)[:, :n]
-        return _padded(np.take_along_axis(choices, columns, 1), n)
+        return _lowest(rng.random(choices.shape), choices, n)
 
     def first(self, rows: np.ndarray, n: int) -> np.ndarray:
         """(B, n) candidates of the anchors `rows` (B,), the first in rank order, then PADDING."""
@@ -129,9 +127,7 @@ class NegativeTable:
         log_weights = np.where(np.isnan(margins), 0.0, -a * margins**2)
         # The order of exponential arrival times with these rates is such a draw. In logarithms no weight
         # becomes 0, however far from the positive a score is.
-        times = np.log(rng.standard_exponential(choices.shape)) - log_weights
-        columns = np.argsort(np.where(choices != PADDING, times, np.inf), axis=1)[:, :n]
-        return _padded(np.take_along_axis(choices, columns, 1), n)
+        return _lowest(np.log(rng.standard_exponential(choices.shape)) - log_weights, choices, n)
 
     def positions(self, rows: np.ndarray) -> np.ndarray:
         positions = np.minimum(np.searchsorted(self.anchors, rows), len(self.anchors) - 1)
@@ -211,6 +207,12 @@ class NegativeTable:
         arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in about.pop("shapes")}
         origins = tuple(Origin(**origin) for origin in about.pop("origins", ()))
         return cls(**about, **arrays, origins=origins)
+
+
+def _lowest(keys: np.ndarray, choices: np.ndarray, n: int) -> np.ndarray:
+    """(B, n) of `choices` (B, k), those with the lowest keys (B, k), then PADDING."""
+    columns = np.argsort(np.where(choices != PADDING, keys, np.inf), axis=1)[:, :n]
+    return _padded(np.take_along_axis(choices, columns, 1), n)
 
 
 def _padded(drawn: np.ndarray, n: int) -> np.ndarray:

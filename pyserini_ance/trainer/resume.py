@@ -32,11 +32,8 @@ def resume_stage(
     again. Adoptions of `adopt: when_ready` after the checkpoint are kept and repeated: they depended on time,
     and later steps depended on them.
     """
-    repeated = [
-        queue.event
-        for queue in refreshes.queues
-        if queue.settings.lag_steps is None and queue.adoption_log.mode != "replay"
-    ]
+    ready = [queue for queue in refreshes.queues if queue.settings.lag_steps is None]
+    repeated = [queue.event for queue in ready if queue.adoption_log.mode != "replay"]
 
     def read_state() -> dict[str, Any]:
         progress = newest_progress(run, name)
@@ -104,21 +101,17 @@ def check_same_recipe(run: RunDir, recipe: Recipe, command: str) -> None:
 
 
 def differing_settings(run: RunDir, recipe: Recipe, *ignored: str) -> str:
-    """The first settings in which a run differs from a recipe, in words; "" if it has that recipe."""
-    found = recipe_differences(run.read_recipe(), recipe, *ignored)
-    differing = [f"{key}: {old} in the run, {new} given" for key, old, new in found]
+    """The first settings in which a run differs from a recipe, in words; "" if it has that recipe.
+
+    The machine's settings, what describes a run, published figures and the keys `ignored` do not count.
+    """
+    left_out = {*RUNTIME_KEYS, *DESCRIPTIVE_KEYS, *ignored}
+    both = [absolute(one).model_dump(mode="json", exclude=left_out) for one in (run.read_recipe(), recipe)]
+    for settings in both:
+        settings["data"].pop("official", None)
+    differing = [f"{key}: {old} in the run, {new} given" for key, old, new in differences(*both)]
     more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
     return f"{'; '.join(differing[:SHOWN])}{more}"
-
-
-def recipe_differences(old: Recipe, new: Recipe, *ignored: str) -> Iterator[tuple[str, str, str]]:
-    """`differences` of two recipes, regardless of the machine's settings, of what describes a run, of
-    published figures, which do not change what is read, and of the keys `ignored`."""
-    left_out = {*RUNTIME_KEYS, *DESCRIPTIVE_KEYS, *ignored}
-    saved, given = (absolute(recipe).model_dump(mode="json", exclude=left_out) for recipe in (old, new))
-    for settings in (saved, given):
-        settings["data"].pop("official", None)
-    return differences(saved, given)
 
 
 def check_same_data(run: RunDir, collection: Collection) -> None:
