@@ -24,7 +24,6 @@ class MinedSource(TableSource):
 
     scores_positives: the source's scores are also those of an anchor's positives, as the margin filters and
         `ambiguous` need them.
-    scores_anchors: they are not, but the source can score anchors with candidates and positives, for filters.
     """
 
     filters: tuple[Annotated[Filter, component_of("filters")], ...] = ()
@@ -40,13 +39,12 @@ class MinedSource(TableSource):
     b: float = 0.0
     """With `ambiguous`: the score, above the positive's, that is drawn most often; below it if negative."""
     scores_positives: ClassVar[bool] = False
-    scores_anchors: ClassVar[bool] = False
 
     @model_validator(mode="after")
     def check_draws_and_filters(self) -> "MinedSource":
         needing = [filter.kind for filter in self.filters if filter.needs_positive_scores]
         no_score = f"compares scores with the positive's, but {self.kind} gives positives no score"
-        if needing and not (self.scores_positives or self.scores_anchors):
+        if needing and not self.scores_positives:
             raise ValueError(f"filter {needing[0]} {no_score}; remove the filter")
         if self.sampling_strategy == "ambiguous" and not self.scores_positives:
             raise ValueError(f"sampling_strategy: ambiguous {no_score}; use random or top")
@@ -93,8 +91,7 @@ class MinedSource(TableSource):
             positions, columns = np.nonzero(masks[PROMOTED] & ~masks[KNOWN_POSITIVES])
             pairs = anchor_set.anchors[positions], candidates.rows[positions, columns]
             promoted = np.unique(np.stack(pairs, axis=1).astype(np.int32), axis=0)
-        # Not those of lookahead: its ranking is that of a positive's neighbours.
-        has_positives = candidates.score_positives is not None and candidates.score_anchors is None
+        has_positives = candidates.score_positives is not None
         is_ambiguous = self.sampling_strategy == "ambiguous"
         return NegativeTable(
             anchor_set.anchor,

@@ -102,6 +102,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (source("{kind: ann, a: 2}"), f"a {AMBIGUOUS} random"),
     (source("{kind: ann, sampling_strategy: top, b: 1}"), f"b {AMBIGUOUS} top"),
     (source("{kind: lookahead, sampling_strategy: ambiguous}"), "no score; use random"),
+    (source("{kind: lookahead, filters: [relative_margin]}"), "lookahead gives positives no score; rem"),
     (source("{kind: ann, rolling: true, sampling_strategy: top}"), "is top"),
     (mix("ann, random"), "sources.1: `random` has no table"),
     (mix("{kind: ann, num_negatives: 3}"), "sources.0.num_negatives has no effect"),
