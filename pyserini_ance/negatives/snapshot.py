@@ -134,8 +134,8 @@ class Snapshot:
         """(N, D) float32 of all passages, memory-mapped. An interrupted encoding is continued."""
         key = {**self._vectors_key, "side": "document"}
         with self.timed("encode_documents"):
-            given = self.encoder, self.data.documents, self.vectors_folder, key, "documents"
-            return self.encode_all(*given, hold=not self._on_cpu)
+            tokens, folder = self.data.documents, self.vectors_folder
+            return self.encode_all(self.encoder, tokens, folder, key, "documents", hold=not self._on_cpu)
 
     @property
     def _vectors_key(self) -> dict[str, str]:
@@ -177,8 +177,10 @@ class Snapshot:
         self, encoder: Encoder, tokens: TokenStore, folder: Path, key: dict, label: str, hold: bool = False
     ) -> ShardedVectors:
         """`encode_shards` of documents by any encoder, with the snapshot's settings."""
-        settings = self.precision, self.encoding.tokens_per_batch, label, self.world
-        return encode_shards(folder, key, encoder, tokens, "document", *settings, hold=hold)
+        budget = self.encoding.tokens_per_batch
+        return encode_shards(
+            folder, key, encoder, tokens, "document", self.precision, budget, label, self.world, hold=hold
+        )
 
     def encode_some(
         self,

@@ -139,12 +139,12 @@ class Refreshes:
         adoption_logs: Mapping[ProductKind, AdoptionLog],
         previous_stage: PreviousStage | None = None,
     ):
-
-        def of(product: refresh_settings.Product, kind: ProductKind) -> tuple[Any, ...]:
-            log = adoption_logs.get(kind, AdoptionLog())
-            return run, name, stage, world, product, executor_of(product), log
-
-        self.negatives = NegativeTables(identity, previous_stage, *of(stage.effective_refresh, "tables"))
+        refresh = stage.effective_refresh
+        tables_log = adoption_logs.get("tables", AdoptionLog())
+        self.negatives = NegativeTables(
+            identity, previous_stage, run, name, stage, world, refresh, executor_of(refresh), tables_log
+        )
         self.queues: list[RefreshQueue] = [self.negatives]
         if (evaluate := stage.effective_evaluate) is not None:
-            self.queues.append(DevScores(*of(evaluate, "dev")))
+            dev_log = adoption_logs.get("dev", AdoptionLog())
+            self.queues.append(DevScores(run, name, stage, world, evaluate, executor_of(evaluate), dev_log))

@@ -103,31 +103,28 @@ class ChunkedEncoder:
             return self.towers(texts.side, ids, mask).float()
 
 
-def deal(lengths: np.ndarray, ranks: int) -> list[np.ndarray]:
-    """The positions (n,) of the texts of each rank, ascending: dealt longest first, so that all ranks have
-    about equally many tokens; n may be 0."""
-    longest_first = np.argsort(-lengths, kind="stable")
-    return [np.sort(longest_first[rank::ranks]) for rank in range(ranks)]
-
-
 class PlainPass:
     """A forward pass that holds the activations of all texts until `backward`.
 
     `vectors` holds the vectors (U, D) of each side, gathered from all ranks. They are leaves of the loss's
     graph: `backward` takes the loss's gradients from them and passes this rank's rows on to the towers.
+    `dealt` holds, by side, the positions (n,) of each rank's texts, ascending; n may be 0.
     """
 
     def __init__(self, encoder: ChunkedEncoder, texts: Sequence[TextBatch]):
         self.encoder = encoder
         self.world = world = encoder.world
-        self.dealt = [deal(batch.lengths, world.size) for batch in texts]
-        self.own = []
-        for batch, dealt in zip(texts, self.dealt, strict=True):
+        self.dealt: list[list[np.ndarray]] = []
+        self.own: list[TextBatch] = []
+        for batch in texts:  # longest first, so that all ranks have about equally many tokens
+            longest_first = np.argsort(-batch.lengths, kind="stable")
+            dealt = [np.sort(longest_first[rank :: world.size]) for rank in range(world.size)]
             parts = [replace(batch, rows=batch.rows[positions]) for positions in dealt]
             own = parts[world.rank]
             if encoder.is_sharded:
                 counts = [len(encoder.chunks(part)) for part in parts]
                 own = replace(own, fillers=max(counts) - counts[world.rank])
+            self.dealt.append(dealt)
             self.own.append(own)
         self.own_vectors = self._forward()
         self.vectors: dict[Side, torch.Tensor] = {}
