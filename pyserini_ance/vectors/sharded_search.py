@@ -41,18 +41,13 @@ def search_shards(
     own = packed[world.rank]
     for start in range(0, max(counts), QUERIES_PER_BLOCK):
         block = slice(start, start + QUERIES_PER_BLOCK)
-        own[block] = _merge([of_rank[block] for of_rank in packed], world)
+        # The best of each shard for this process's queries, in rank order.
+        found = [_unpack(part) for part in world.exchange([of_rank[block] for of_rank in packed])]
+        best = best_of(
+            [shard_scores for shard_scores, _ in found], [shard_rows for _, shard_rows in found], k
+        )
+        own[block] = _pack(*best, k)
     return _unpack(own if shares is not None else torch.cat(world.gather(own, counts)))
-
-
-def _merge(parts: list[torch.Tensor], world: World) -> torch.Tensor:
-    """The best (B, 2, k) of all shards for this process's queries, from the best of this shard.
-
-    `parts` (n_r, 2, k) are those for the queries of each process, in rank order.
-    """
-    found = [_unpack(part) for part in world.exchange(parts)]
-    best = best_of([scores for scores, _ in found], [rows for _, rows in found], found[0][0].shape[1])
-    return _pack(*best, found[0][0].shape[1])
 
 
 def _pack(scores: torch.Tensor, rows: torch.Tensor, k: int) -> torch.Tensor:
