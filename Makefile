@@ -23,7 +23,7 @@ IN_OWN_TMP := @TMPDIR=$$(mktemp -d) && export TMPDIR && trap 'rm -rf "$$TMPDIR"'
 help:
 	@echo "make demo       install everything, train a small encoder by three methods, compare them: runs/demo"
 	@echo "make test       install everything, run the tests: minutes"
-	@echo "make test-all   run these tests, then the long ones: whole runs, kills and resumes, Pyserini's Java"
+	@echo "make test-all   run these tests and the long ones: whole runs, kills and resumes, Pyserini's Java"
 	@echo "make test-fast  run the tests that need no process of their own: under a minute"
 	@echo "make lint       check format, style and types: ruff and mypy"
 	@echo "make bench      measure speed beside sentence-transformers, Pyserini and faiss"
@@ -45,8 +45,8 @@ PYTEST := $(IN_OWN_TMP) PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -n 2 --dist lo
 test: $(INSTALLED)
 	$(PYTEST) -m 'not long'
 
-test-all: test
-	$(PYTEST) -m long
+test-all: $(INSTALLED)
+	$(PYTEST)
 
 test-fast: $(INSTALLED)
 	$(PYTEST) -m fast

@@ -53,6 +53,7 @@ EXTRAS = {
         "twisted",
         "xarray",
     ],
+    "adapt": ["datasketch>=1.6", "markitdown[docx,pdf]>=0.1.3"],  # files of people, near duplicates
     "ir-datasets": ["ir-datasets>=0.5"],  # for data of kind ir_datasets
     "peft": ["peft>=0.18,<1"],  # for a stage's lora
     "tensorboard": ["tensorboard>=2.19"],  # for log_with: tensorboard
@@ -63,6 +64,8 @@ EXTRAS = {
         "pytest>=8",
         "pytest-xdist>=3.6",
         "setuptools>=77",
+        "datasketch>=1.6",
+        "markitdown[docx,pdf]>=0.1.3",
         "ir-datasets>=0.5",
         "peft>=0.18,<1",
         "tensorboard>=2.19",
@@ -91,7 +94,7 @@ setup(
     packages=[*find_packages(include=["pyserini_ance", "pyserini_ance.*"]), "pyserini_ance.recipes"],
     package_dir={"pyserini_ance.recipes": "recipes"},
     package_data={
-        "pyserini_ance": ["py.typed", "reports/*.j2", "encoders/released.yaml"],
+        "pyserini_ance": ["py.typed", "reports/*.j2", "encoders/released.yaml", "adapt/prompts/*.txt"],
         "pyserini_ance.recipes": ["**/*.yaml", "**/*.md", "**/*.py"],
     },
 )

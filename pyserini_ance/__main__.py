@@ -6,6 +6,7 @@ import sys
 from contextlib import suppress
 
 COMMANDS = {
+    "adapt": "adapt an encoder to your documents, and show whether it is better",
     "train": "train a recipe: run directory, model, index and results table",
     "prepare": "read, check and tokenize a recipe's data ahead of training",
     "mine": "mine hard negatives with any encoder, for any trainer",
@@ -17,7 +18,7 @@ COMMANDS = {
     "report": "write the report of a run as HTML",
     "rerank": "rerank the first hits of a ranking with a cross-encoder",
     "fuse": "combine rankings, for example dense and BM25",
-    "convert": "write a collection or a ranking in other formats",
+    "convert": "write a collection in the files of BEIR or Tevatron",
     "refresh": "mine new negatives for a training run with mode: async",
     "doctor": "report versions, Java, Faiss and devices, and what is missing",
 }

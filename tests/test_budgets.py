@@ -22,32 +22,33 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "commands": 1_334,
-    "data": 4_804,
+    "adapt": 1_342,
+    "commands": 1_389,
+    "data": 4_725,
     "distributed": 389,
     "encoders": 3_472,
-    "evaluation": 565,
+    "evaluation": 543,
     "negatives": 2_779,
-    "pipeline": 4_137,
-    "pyserini_bridge": 1_311,
-    "recipe": 2_245,
+    "pipeline": 3_939,
+    "pyserini_bridge": 1_295,
+    "recipe": 2_242,
     "refresher": 371,
-    "reports": 1_693,
-    "runs": 1_081,
+    "reports": 1_601,
+    "runs": 1_089,
     "storage": 843,
-    "trainer": 3_065,
+    "trainer": 3_060,
     "vectors": 1_364,
-    "top": 469,
+    "top": 741,
 }
 WHOLE = {
-    "files": 228,
-    "classes": 237,
-    "short private functions used once": 16,
-    "lines of imports": 2_617,
+    "files": 237,
+    "classes": 248,
+    "short private functions used once": 14,
+    "lines of imports": 2_719,
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 32_505,
+    "lines of tests": 33_348,
 }
 
 

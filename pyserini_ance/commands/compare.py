@@ -21,7 +21,6 @@ EXAMPLE = "pyserini-ance compare runs/demo-ance runs/demo-rand --significance de
 def main(
     runs: Annotated[list[Path], Argument(metavar="RUN", help="finished run directories, or a grid's folder")],
     significance: Annotated[str | None, parsing.option("ROW", "test the other rows against this one")] = None,
-    test: parsing.Test = None,
     rows: Annotated[list[str] | None, parsing.option("ROW ...", "show and test these rows alone")] = None,
     improvement_over: Annotated[
         str | None,
@@ -36,8 +35,6 @@ def main(
         parsing.refuse("pass one of --significance, --improvement-over and --forgetting")
     if improvement_over or forgetting:
         parsing.refuse_options("--rows chooses rows of the table of measures", rows=rows)
-    if not significance:
-        parsing.refuse_options("--test is that of --significance", test=test)
     if improvement_over and len(runs) > 1:
         parsing.refuse("--improvement-over reads one grid: pass its folder alone")
     from pyserini_ance.evaluation.legends import table_with_legend
@@ -55,7 +52,7 @@ def main(
         only = list(rows or ())
         cells, columns = compare.compare(results, only and [*only, *([significance] if significance else [])])
         if significance:
-            (tested, [_, *added]), note = row_tests.significance(results, significance, test or "t", only)
+            (tested, [_, *added]), note = row_tests.significance(results, significance, only)
             shown = {row["recipe"]: row for row in tested}
             cells = [row | shown.get(row["recipe"], {}) for row in cells]
             columns += added

@@ -47,18 +47,15 @@ def faiss() -> Findings:
     """Exactly one package may own the module `faiss`."""
     owners = sorted(set(metadata.packages_distributions().get("faiss", [])))
     names = ", ".join(f"{owner} {_installed(owner)}" for owner in owners)
-    if not owners:
-        cure = "pip install faiss-cpu (with an NVIDIA GPU: faiss-gpu)"
-        yield "missing", "faiss", "not installed", cure
-    elif len(owners) > 1:
+    if len(owners) > 1:
         # Each has overwritten files of the other, and removing one removes shared files: remove both.
         cure = (
             f"pip uninstall -y {' '.join(owners)} && pip install {owners[0]} (or {' or '.join(owners[1:])})"
         )
         yield "missing", "faiss", f"{names} are both installed and own the same module", cure
-    elif importlib.util.find_spec("faiss") is None:
-        cure = f"pip install --force-reinstall --no-deps {owners[0]}"
-        yield "missing", "faiss", f"{names}, its files are gone", cure
+    elif importlib.util.find_spec("faiss") is None:  # it is not installed, or lost its files with the other
+        cure = "pip install --force-reinstall --no-deps faiss-cpu (with an NVIDIA GPU: faiss-gpu)"
+        yield "missing", "faiss", f"{names}, its files are gone" if owners else "not installed", cure
     else:
         yield "ok", "faiss", names, ""
 

@@ -11,7 +11,6 @@ from pyserini_ance.distributed.failures import interrupt_on_termination
 DETAILS = """Formats:
   faiss    index, docid and encoder.json, for Pyserini
   parquet  part-*.parquet with docid and vector, for Anserini's HNSW and vector databases
-  jsonl    embeddings.jsonl as pyserini.encode writes it
 
 Shards: `--shard I/N` writes a part of the corpus, `--merge SHARD ...` joins all N of one corpus, encoder,
 precision and batch size into the Faiss folder that `encode` writes without --shard, byte for byte.
@@ -33,7 +32,7 @@ def main(
     empty_documents: Annotated[
         Literal["refuse", "skip"], parsing.option("WHAT", "refuse or skip documents without text")
     ] = "refuse",
-    format: Annotated[Literal["faiss", "parquet", "jsonl"], parsing.option("FORMAT", "see below")] = "faiss",
+    format: Annotated[Literal["faiss", "parquet"], parsing.option("FORMAT", "see below")] = "faiss",
     index_factory: Annotated[str | None, parsing.option("FACTORY", "such as HNSW32 (default: flat)")] = None,
     number_type: Annotated[
         Literal["fp32", "fp16", "int8", "ubinary"] | None,
@@ -43,33 +42,25 @@ def main(
     precision: parsing.PrecisionOption = "fp32",
     tokens_per_batch: parsing.TokensPerBatch = None,
     device: parsing.Device = "auto",
-    pooling: parsing.Pooling = None,
-    normalize: parsing.Normalize = None,
-    query_length: parsing.QueryLength = None,
-    document_length: parsing.DocumentLength = None,
+    encoder_settings: parsing.EncoderSettings = None,
 ) -> None:
     """Encode a JSONL corpus, or take the vectors of an index, into files of other programs."""
-    foreign = parsing.foreign_settings(pooling, normalize, query_length, document_length)
+    given = parsing.encoder_settings(encoder_settings)
     if (corpus is None) != (encoder is None) or bool(corpus) + bool(from_index) + bool(merge) != 1:
         parsing.refuse("pass --corpus with --encoder, or --from-index alone, or --merge alone")
     if not corpus:
-        reason = f"{'--from-index' if from_index else '--merge'} takes vectors as they are"
         parsing.refuse_options(
-            reason,
+            f"{'--from-index' if from_index else '--merge'} takes vectors as they are",
             tokens_per_batch=tokens_per_batch,
             shard=shard,
-            pooling=pooling,
-            normalize=normalize is not None,
-            query_length=query_length,
-            document_length=document_length,
-            index_factory=merge and index_factory,
+            encoder_settings=encoder_settings,
         )
     if format != "faiss":
         parsing.refuse_options("--index-factory is for --format faiss", index_factory=index_factory)
     if format != "parquet":
         parsing.refuse_options("--number-type is for --format parquet", number_type=number_type)
-    if shard and (index_factory or format != "faiss"):
-        parsing.refuse("--shard is for a flat index; convert the merged one with --from-index")
+    if (shard or merge) and (index_factory or format != "faiss"):
+        parsing.refuse("--shard and --merge are for a flat index; convert the merged one with --from-index")
     console.log_to_stderr()
     interrupt_on_termination()
     from pyserini_ance.data.formats.lines import names_of_file
@@ -112,7 +103,7 @@ def main(
             scratch,
             world,
             part,
-            foreign,
+            given,
             empty_documents=empty_documents,
         )
         world.barrier()  # NFS cannot remove a folder while another process has one of its files open

@@ -8,16 +8,13 @@ from typing import Annotated, Any
 from pyserini_ance.commands import parsing
 
 MEASURES = ("nDCG@10", "RR@10", "R@100")
-CUTOFFS = (5, 20, 100)
 COMPARED = "RR@10"
-SHOWN = 10
 OVERLAP_CUTOFF = 100  # of Overlap without @k
 ANSWERED = "Success@k: share of the questions with an answer in one of the first k passages"
 DETAILS = f"""Measures are those of ir-measures, and two of ANCE's: Hole@k, the share of the first k that is
 not judged, and Overlap@k (default: {OVERLAP_CUTOFF}), the share that is in the first k of the run --overlap,
 too; both are means over the judged queries with hits in the run. Files may be .gz. Default measures:
-{" ".join(MEASURES)}; with --answers Success@k for k of {", ".join(map(str, CUTOFFS))}; with
---compare-queries {COMPARED}.
+{" ".join(MEASURES)}; with --answers Success@5, @20 and @100; with --compare-queries {COMPARED}.
 
 With --answers, the measures are Success@k: how often the first k passages contain an answer. Without --run,
 the rankings of the results table are measured on the questions of the test splits (if a split has judgments,
@@ -52,7 +49,6 @@ def main(
         parsing.flag("regular-expressions", "with --answers: they are regular expressions (CuratedTREC)"),
     ] = False,
     split: parsing.Split = None,
-    first: Annotated[int | None, parsing.count("N", f"show N queries of a side (default: {SHOWN})")] = None,
 ) -> None:
     """Measure run files against judgments or answers, or compare two rankings query by query."""
     of_files = {"qrels": qrels, "overlap": overlap, "output": output}
@@ -64,15 +60,13 @@ def main(
             parsing.refuse("pass two different rankings")
         from pyserini_ance.reports.query_comparison import compare_queries as compare
 
-        ours, theirs = compare_queries
-        compared = compare(ours, theirs, (measures or [COMPARED])[0], split)
-        print(compared.as_markdown(first or SHOWN))
+        print(compare(*compare_queries, (measures or [COMPARED])[0], split).as_markdown())
     elif answers:
-        parsing.refuse_options("--answers measures Success@k", first=first, **of_files)
+        parsing.refuse_options("--answers measures Success@k", **of_files)
         _measure_answers(answers, run or (), questions, split, measures or (), regular_expressions)
     elif run and qrels:
         reason = "--run measures files, each of one split, by --qrels"
-        parsing.refuse_options(reason, split=split, first=first, **of_answers)
+        parsing.refuse_options(reason, split=split, **of_answers)
         _measure_files(run, qrels, measures or MEASURES, overlap, output)
     else:
         parsing.refuse(
@@ -145,9 +139,8 @@ def _measure_answers(
         parsing.refuse("--questions requires --run with rankings of these questions, and excludes --split")
     if others := [name for name in measures if not name.startswith("Success@")]:
         parsing.refuse(f"--answers measures Success@k, not {' '.join(others)}")
-    cutoffs = _cutoffs(measures, "Success@") or CUTOFFS
     logging.basicConfig(format="%(message)s")
-    from pyserini_ance.evaluation.answer_measures import coverage
+    from pyserini_ance.evaluation.answer_measures import CUTOFFS, coverage
     from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.evaluation.tables import read_results
     from pyserini_ance.reports.ranking_inputs import open_ranking
@@ -155,6 +148,7 @@ def _measure_answers(
 
     run = RunDir(folder)
     run.check()
+    cutoffs = _cutoffs(measures, "Success@") or CUTOFFS
     tested = run.read_final_evaluation().split
     if runs:
         if len(tested) > 1 and not (split or questions):

@@ -39,10 +39,7 @@ def main(
     precision: parsing.PrecisionOption = "auto",
     tokens_per_batch: parsing.TokensPerBatch = None,
     cache: Annotated[Path | None, parsing.option("FOLDER", "the cache (default: the recipes')")] = None,
-    pooling: parsing.Pooling = None,
-    normalize: parsing.Normalize = None,
-    query_length: parsing.QueryLength = None,
-    document_length: parsing.DocumentLength = None,
+    encoder_settings: parsing.EncoderSettings = None,
 ) -> None:
     """Mine hard negatives with any encoder over any collection, for any trainer."""
     console.log_to_stderr()
@@ -65,9 +62,9 @@ def main(
     own_files = [Path(settings["file"])] if settings.get("file") else []
     check_not_input(output, [collection, *collection_files(collection), *own_files])
     output.parent.mkdir(parents=True, exist_ok=True)
-    foreign = parsing.foreign_settings(pooling, normalize, query_length, document_length)
+    given = parsing.encoder_settings(encoder_settings)
     with logging_redirect_tqdm(), World.join(device).session() as world:
-        model = load_any_encoder(encoder, device_of(world.device), given=foreign)
+        model = load_any_encoder(encoder, device_of(world.device), given=given)
         if world.size > 1:  # the others then find it in the cache
             world.on_main(lambda: api.load_collection(collection, cache=cache) and None)
         mined = mine_negatives(

@@ -127,36 +127,32 @@ Overrides = Annotated[
     list[str] | None, Argument(metavar="KEY=VALUE", help="override values of the recipe, such as seed=7")
 ]
 Device = Annotated[str, option("DEVICE", "auto, cpu, cuda, cuda:1, ...")]
-Precision = Literal["fp32", "bf16", "fp16", "auto"]
 PrecisionOption = Annotated[
-    Precision, option("TYPE", "fp32, bf16, fp16, or auto: bf16 where the device is fast at it")
+    Literal["fp32", "bf16", "fp16", "auto"],
+    option("TYPE", "fp32, bf16, fp16, or auto: bf16 where the device is fast at it"),
 ]
 TokensPerBatch = Annotated[
     int | None, count("N", "padded tokens of a batch (default: 1,024 on a CPU, 8,192 on a GPU)")
 ]
-# An encoder that this package has not saved: by default, what sentence-transformers' files say.
-Pooling = Annotated[Literal["mean", "cls"] | None, option("KIND", "mean (default without such files) or cls")]
-Normalize = Annotated[
-    bool | None, Option("--normalize/--no-normalize", help="scale vectors to unit length (default: no)")
+EncoderSettings = Annotated[
+    list[str] | None,
+    option("KEY=VALUE ...", "pooling, normalize or length_tokens of an encoder whose files lack them"),
 ]
-QueryLength = Annotated[int | None, count("TOKENS", "cut a query there")]
-DocumentLength = Annotated[int | None, count("TOKENS", "cut a document there")]
 Split = Annotated[str | None, option("NAME", "the split of the queries (default: the first)")]
 QrelsFile = Annotated[Path | None, option("FILE", "judgments: TREC's or BEIR's, plain or .gz")]
 Measures = Annotated[
     list[str] | None, option("MEASURE ...", "default: those of the recipe's final_evaluation")
 ]
-PairedTest = Literal["t", "permutation"]
-Test = Annotated[
-    PairedTest | None, option("KIND", "paired test of --significance: t (default) or permutation")
-]
 
 
-def foreign_settings(
-    pooling: str | None, normalize: bool | None, query_length: int | None, document_length: int | None
-) -> dict[str, object]:
-    """The settings that are given, by the names that `load_encoder` has for them."""
-    given = {"query": query_length, "document": document_length}
-    lengths = {side: length for side, length in given.items() if length}
-    values = {"pooling": pooling, "normalize": normalize, "length_tokens": lengths or None}
-    return {key: value for key, value in values.items() if value is not None}
+def encoder_settings(texts: Sequence[str] | None) -> dict[str, Any]:
+    """The settings of --encoder-settings, such as `pooling=cls` and `length_tokens={document: 128}`."""
+    from pyserini_ance.recipe.yaml_text import read_argument
+
+    given = {}
+    for text in texts or ():
+        key, equals, value = text.partition("=")
+        if not equals or key not in ("pooling", "normalize", "length_tokens"):
+            refuse(f"--encoder-settings {text}: expected pooling=, normalize= or length_tokens=VALUE")
+        given[key] = read_argument(value, f"--encoder-settings {text}")
+    return given

@@ -4,9 +4,8 @@ Rows are contiguous ints in file order. String ids stay exactly as they were rea
 memory or memory-mapped from the cache (`collection_cache.py`).
 """
 
-import hashlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +17,7 @@ from pyserini_ance.data.known_positives import SIDES as SIDES
 from pyserini_ance.data.known_positives import KnownPositives, offsets_of, selected
 from pyserini_ance.data.known_positives import Side as Side
 from pyserini_ance.data.texts import Texts as Texts
-from pyserini_ance.data.texts import add_chunks
+from pyserini_ance.data.texts import sha256_of
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +81,7 @@ class Qrels:
     def digest(self) -> str:
         """sha256 over the threshold and the three arrays."""
         arrays = (self.offsets.astype("<i8"), self.rows.astype("<i4"), self.grades.astype("<i4"))
-        return _sha256([str(self.threshold).encode(), *(array.tobytes() for array in arrays)])
+        return sha256_of([str(self.threshold).encode(), *(array.tobytes() for array in arrays)]).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +118,8 @@ class Split:
         """The same queries, each with the last of its relevant documents alone."""
         positives = self.qrels.positives
         last = positives.offsets[1:][positives.anchors] - 1
-        rows, grades = positives.rows[last], positives.grades[last]
-        qrels = Qrels.of(positives.anchors, rows, grades, len(positives.offsets) - 1, self.qrels.threshold)
+        offsets = offsets_of(np.minimum(positives.counts, 1))
+        qrels = Qrels(offsets, positives.rows[last], positives.grades[last], self.qrels.threshold)
         return replace(self, qrels=qrels)
 
     def known_positives(self, anchor: Side) -> KnownPositives:
@@ -128,11 +127,7 @@ class Split:
 
         The second relation ends with the last document that is relevant to a query.
         """
-        return self.qrels.positives if anchor == "query" else self._of_documents
-
-    @cached_property
-    def _of_documents(self) -> KnownPositives:
-        return self.qrels.positives.inverse()
+        return self.qrels.positives if anchor == "query" else self.qrels.positives.inverse
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,10 +215,4 @@ class Collection:
             digests += ["left out", *sorted(self.left_out)]
         if self.ignore_identical_ids:
             digests.append("ignore identical ids")
-        return _sha256(digest.encode(errors="surrogatepass") for digest in digests)
-
-
-def _sha256(chunks: Iterable[bytes]) -> str:
-    sha = hashlib.sha256()
-    add_chunks(sha, chunks)
-    return sha.hexdigest()
+        return sha256_of(digest.encode(errors="surrogatepass") for digest in digests).hexdigest()

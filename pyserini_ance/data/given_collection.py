@@ -8,9 +8,9 @@ from pydantic import FiniteFloat, PrivateAttr, TypeAdapter, ValidationError
 
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.formats.builder import TEXT, TITLE_AND_TEXT, Entry, json_entry
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line, shown
+from pyserini_ance.data.formats.records import TEXT, TITLE_AND_TEXT, Entry, Record
 from pyserini_ance.data.trec import Judgment, Qrels, Run
 from pyserini_ance.recipe.load import read_settings
 from pyserini_ance.recipe.splits import check_split_name
@@ -76,12 +76,13 @@ def _entries(argument: str, given: Any, fields: Mapping[str, str]) -> Iterator[E
             (id, {**(value if isinstance(value, Mapping) else {"text": value}), IDS[0]: id})
             for id, value in given.items()
         )
-    for key, record in numbered:
+    for key, values in numbered:
         line = _line(argument, key)
-        if not isinstance(record, Mapping):
+        if not isinstance(values, Mapping):
             cure = "pass texts alone as a mapping from ids to texts"
-            raise line.error(shown(record), "a dict with `id` and `text`", cure)
-        yield json_entry(line, dict(record), IDS, fields, [] if "title" in fields else [ANSWERS])
+            raise line.error(shown(values), "a dict with `id` and `text`", cure)
+        record = Record(line, dict(values))
+        yield record.entry(record.id(*IDS), fields, [] if "title" in fields else [ANSWERS])
 
 
 def _line(argument: str, key: Any) -> Line:

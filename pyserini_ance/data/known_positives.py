@@ -51,6 +51,7 @@ class KnownPositives:
         offsets, positions = selected(self.offsets, rows)
         return KnownPositives(offsets, self.rows[positions], self.grades[positions])
 
+    @cached_property
     def inverse(self) -> "KnownPositives":
         """The same pairs seen from the other side, up to its last row that has a positive."""
         anchors = np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), self.counts)

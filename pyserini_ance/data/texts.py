@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -82,7 +83,7 @@ def text_key(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def hashes_of(columns: Sequence[Iterable[str | None]], count: int) -> np.ndarray:
+def hashes_of(columns: Sequence[Iterable[str]], count: int) -> np.ndarray:
     """(n,) int64: a hash of each of n texts, whose fields are in `columns`; other processes have others."""
     return np.fromiter(map(hash, zip(*columns, strict=True)), np.int64, count if columns else 0)
 
@@ -184,10 +185,14 @@ class Texts:
         )
         return Texts(Strings(ids), dict(zip(self.columns, map(Strings, columns), strict=True)))
 
+    def columns_in_blocks(self, size: int) -> Iterator[list[Sequence[str]]]:
+        """Iterate over the ids and the values of each field, `size` rows at a time."""
+        for start in range(0, len(self), size):
+            yield [values[start : start + size] for values in (self.ids, *self.columns.values())]
+
     def blocks(self, size: int) -> Iterator[list[dict[str, str]]]:
         """Iterate over the texts in blocks of `size`."""
-        for start in range(0, len(self), size):
-            columns = [values[start : start + size] for values in self.columns.values()]
+        for _, *columns in self.columns_in_blocks(size):
             yield [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
 
     @cached_property
@@ -214,53 +219,42 @@ class Texts:
         if self.stored_digest:
             return self.stored_digest
         sha = _new_digest(self.columns)
-        for start in range(0, len(self), ROWS_PER_BATCH):
-            for values in (self.ids, *self.columns.values()):
-                _add_strings(sha, pa.array(values[start : start + ROWS_PER_BATCH], pa.large_string()))
+        for block in self.columns_in_blocks(ROWS_PER_BATCH):
+            for values in block:
+                _add_strings(sha, pa.array(values, pa.large_string()))
         return sha.hexdigest()
 
 
-class TextsWriter:
-    """Write texts into a new Arrow file, or, without a path, into memory, in blocks of ROWS_PER_BATCH."""
+Block = Sequence[Sequence[str]]  # ROWS_PER_BATCH ids, or fewer in the last, and as many values a field
 
-    def __init__(self, fields: Sequence[str], path: Path | None = None):
-        self.path = path
-        self._sha = _new_digest(fields)
-        # Hashed here, since reading all texts of a file again would take memory for its pages.
-        self._compared = [1 + list(fields).index(name) for name in compared_fields(fields)]
-        self._hashes: list[np.ndarray] = []
-        self._schema = pa.schema([(name, pa.large_string()) for name in ("id", *fields)])
-        if path:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = pa.OSFile(os.fsencode(path), "wb") if path else pa.BufferOutputStream()
-        self._writer = pa.ipc.new_file(self._file, self._schema)
 
-    def append(self, columns: Sequence[Sequence[str | None]]) -> None:
-        """Append ROWS_PER_BATCH rows, or fewer at the end: ids, and for each field as many values."""
-        arrays = [pa.array(values, pa.large_string()) for values in columns]
-        with path_in_errors(self.path or Path()):
-            self._writer.write_batch(pa.record_batch(arrays, schema=self._schema))
-        if self.path:
-            for array in arrays:
-                _add_strings(self._sha, array)
-            self._hashes.append(hashes_of([columns[position] for position in self._compared], len(arrays[0])))
+def texts_of(fields: Sequence[str], blocks: Iterable[Block]) -> Texts:
+    """Texts in memory, of at least one block."""
+    return _opened(pa.Table.from_batches([_batch(fields, block) for block in blocks]))
 
-    def finish(self) -> Texts:
-        """The texts; those of a file are mapped from it."""
-        with path_in_errors(self.path or Path()):
-            self._writer.close()
-        if self.path is None:
-            return _opened(pa.BufferReader(self._file.getvalue()))
-        self.close()
-        texts = open_texts(self.path, self._sha.hexdigest())
-        hashes = np.concatenate([np.empty(0, np.int64), *self._hashes])
-        return replace(texts, found_same=SameTexts.among(texts, hashes))
 
-    def close(self) -> None:
-        """Close the file, which is complete only after `finish`."""
-        if not self._file.closed:
-            with path_in_errors(self.path or Path()):
-                self._file.close()
+def store_texts(fields: Sequence[str], blocks: Iterable[Block], path: Path) -> Texts:
+    """Write texts into a new Arrow file, and map them from it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sha = _new_digest(fields)
+    # Hashed here, since reading all texts of a file again would take memory for its pages.
+    compared = [1 + list(fields).index(name) for name in compared_fields(fields)]
+    hashes = [np.empty(0, np.int64)]
+    schema = pa.schema([(name, pa.large_string()) for name in ("id", *fields)])
+    with closing(pa.OSFile(os.fsencode(path), "wb")) as file:
+        writer = pa.ipc.new_file(file, schema)
+        for block in blocks:
+            batch = _batch(fields, block)
+            with path_in_errors(path):
+                writer.write_batch(batch)
+            for array in batch.columns:
+                _add_strings(sha, array)
+            hashes.append(hashes_of([block[position] for position in compared], len(batch)))
+        with path_in_errors(path):
+            writer.close()
+            file.close()
+    texts = open_texts(path, sha.hexdigest())
+    return replace(texts, found_same=SameTexts.among(texts, np.concatenate(hashes)))
 
 
 def write_texts(path: Path, texts: Texts) -> None:
@@ -270,17 +264,17 @@ def write_texts(path: Path, texts: Texts) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     np.save(_same_file(path), np.stack([texts.same.rows, texts.same.firsts]))
-    if texts.path is not None:
-        try:
-            os.link(texts.path, path)
-        except OSError:
-            shutil.copyfile(texts.path, path)
+    if texts.path is None:
+        store_texts(list(texts.columns), texts.columns_in_blocks(ROWS_PER_BATCH), path)
         return
-    writer = TextsWriter(list(texts.columns), path)
-    for start in range(0, len(texts), ROWS_PER_BATCH):
-        block = slice(start, start + ROWS_PER_BATCH)
-        writer.append([values[block] for values in (texts.ids, *texts.columns.values())])
-    writer.finish()
+    try:
+        os.link(texts.path, path)
+    except OSError:
+        shutil.copyfile(texts.path, path)
+
+
+def _batch(fields: Sequence[str], block: Block) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(values, pa.large_string()) for values in block], names=["id", *fields])
 
 
 def _same_file(path: Path) -> Path:
@@ -288,28 +282,27 @@ def _same_file(path: Path) -> Path:
 
 
 def open_texts(path: Path, digest: str) -> Texts:
-    """Map the texts in a file that `TextsWriter` wrote; `digest` is theirs."""
-    return _opened(pa.memory_map(os.fsencode(path)), digest, path)
+    """Map the texts in a file that `store_texts` wrote; `digest` is theirs."""
+    return _opened(pa.ipc.open_file(pa.memory_map(os.fsencode(path))).read_all(), digest, path)
 
 
-def _opened(source: pa.NativeFile, digest: str = "", path: Path | None = None) -> Texts:
-    table = pa.ipc.open_file(source).read_all()
+def _opened(table: pa.Table, digest: str = "", path: Path | None = None) -> Texts:
     ids, *columns = map(Strings, table.columns)
     return Texts(ids, dict(zip(table.column_names[1:], columns, strict=True)), digest, path)
 
 
 def _new_digest(fields: Iterable[str]) -> "hashlib._Hash":
     """The hash of texts with these fields, to which `_add_strings` adds ids and fields, block by block."""
-    sha = hashlib.sha256()
     names = [name.encode() for name in fields]
-    add_chunks(sha, [str(len(names)).encode(), *names])
-    return sha
+    return sha256_of([str(len(names)).encode(), *names])
 
 
-def add_chunks(sha: "hashlib._Hash", chunks: Iterable[bytes]) -> None:
-    """Add each chunk to the hash, preceded by its length."""
+def sha256_of(chunks: Iterable[bytes]) -> "hashlib._Hash":
+    """The hash of the chunks, each preceded by its length."""
+    sha = hashlib.sha256()
     for chunk in chunks:
         sha.update(len(chunk).to_bytes(8, "little") + chunk)
+    return sha
 
 
 def _add_strings(sha: "hashlib._Hash", array: pa.Array) -> None:

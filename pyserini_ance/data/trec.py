@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -178,15 +178,6 @@ def write_run(path: str | Path, rows: Rows, tag: str) -> None:
     Scores are written with the digits that tell each float32 from its neighbours: trec_eval ranks by float32.
     Rows must be ordered best first within a query. Raises ValueError for a score that is not finite.
     """
-    _write(path, rows, lambda q, d, rank, score: f"{q} Q0 {d} {rank} {score!s} {tag}")
-
-
-def write_ranks(path: str | Path, rows: Rows) -> None:
-    """Write the same rows as MS MARCO's `qid TAB docid TAB rank`, without scores."""
-    _write(path, rows, lambda q, d, rank, score: f"{q}\t{d}\t{rank}")
-
-
-def _write(path: str | Path, rows: Rows, format_line: Callable[[str, str, int, np.float32], str]) -> None:
     ranks: Counter[str] = Counter()
     with whole_file(Path(path)) as file, np.errstate(over="ignore"):
         for query, document, given in rows:
@@ -195,4 +186,4 @@ def _write(path: str | Path, rows: Rows, format_line: Callable[[str, str, int, n
                 pair = f"document {shown(document)} for query {shown(query)}"
                 raise ValueError(f"{path}: score {given} of {pair} is not a finite number in float32")
             ranks[query] += 1
-            file.write(f"{format_line(query, document, ranks[query], score)}\n".encode())
+            file.write(f"{query} Q0 {document} {ranks[query]} {score!s} {tag}\n".encode())

@@ -1,12 +1,10 @@
 """Paired tests: do two systems differ on the same queries by more than chance?"""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-PERMUTATIONS = 100_000
-SEED = 42  # of the permutations, so that a repeated command prints the same table
 # Smaller differences are rounding errors, as between means of equal values over 3 and over 24 runs.
 TIE = 1e-12
 
@@ -44,27 +42,7 @@ def t_test(differences: np.ndarray) -> float:
     return float(stats.ttest_1samp(differences, 0.0).pvalue)
 
 
-def permutation_test(differences: np.ndarray) -> float:
-    """The p value of Fisher's test: the share of sign changes of the differences (Q,) whose mean is as large.
-
-    Draws `PERMUTATIONS` sign changes if there are more.
-    """
-    if len(differences) == 1 or not differences.any():
-        return 1.0
-    from scipy import stats
-
-    result = stats.permutation_test(
-        (differences,), np.mean, permutation_type="samples", n_resamples=PERMUTATIONS, batch=1000, rng=SEED
-    )
-    return float(result.pvalue)
-
-
-TESTS: dict[str, Callable[[np.ndarray], float]] = {"t": t_test, "permutation": permutation_test}
-
-
-def differences(
-    systems: Mapping[str, np.ndarray], baseline: np.ndarray, test: str = "t"
-) -> dict[str, Difference]:
+def differences(systems: Mapping[str, np.ndarray], baseline: np.ndarray) -> dict[str, Difference]:
     """Compare each system's values (Q,) with the baseline's values of the same queries.
 
     p values are corrected for the number of systems (Holm).
@@ -73,7 +51,7 @@ def differences(
         name: np.where(np.abs(values - baseline) < TIE, 0.0, values - baseline)
         for name, values in systems.items()
     }
-    corrected = holm([TESTS[test](values) for values in by_system.values()])
+    corrected = holm([t_test(values) for values in by_system.values()])
     result = {}
     for (name, values), p in zip(by_system.items(), corrected, strict=True):
         wins, losses = int((values > 0).sum()), int((values < 0).sum())

@@ -1,17 +1,13 @@
 """Vectors of a corpus, encoded or from a Faiss folder, in the format of another program."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats.topics import PyseriniJsonl
-from pyserini_ance.data.passages import Passages, check_delimiter, passage_ids
+from pyserini_ance.data.passages import check_delimiter, passage_ids
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.batching import tokens_at_once
 from pyserini_ance.encoders.config import SIDE_FILE, EncoderConfig, is_saved
@@ -41,7 +37,7 @@ log = logging.getLogger(__name__)
 class VectorFormat:
     """The format of a folder of vectors.
 
-    kind: `faiss`, `parquet` or `jsonl`. index: of faiss, `flat` or a factory string as in a recipe's
+    kind: `faiss` or `parquet`. index: of faiss, `flat` or a factory string as in a recipe's
     `final_evaluation.indexes`. number_type: of parquet.
     """
 
@@ -57,18 +53,11 @@ class VectorFormat:
                 check_index(dimension, self.index)
 
     def write(
-        self,
-        vectors: vector_files.Rows,
-        ids: Sequence[str],
-        contents: Iterable[str],
-        folder: Path,
-        about: dict[str, Any],
+        self, vectors: vector_files.Rows, ids: Sequence[str], folder: Path, about: dict[str, Any]
     ) -> None:
-        """Write `vectors` (N, D) with the ids and texts of their rows; `about` says what made them."""
+        """Write `vectors` (N, D) with the ids of their rows; `about` says what made them."""
         if self.kind == "parquet":
             vector_files.write_parquet(vectors, ids, folder, about, self.number_type)
-        elif self.kind == "jsonl":
-            vector_files.write_jsonl(vectors, ids, contents, folder)
         else:
             vector_files.write_index(vectors, ids, folder, about, self.index)
 
@@ -146,8 +135,7 @@ def encode_corpus(
         folder, provenance, model, tokens, "document", resolved, budget, "documents", world, windows
     )
     ids = passage_ids(documents.ids, passages)
-    contents = _contents(documents, passages)
-    world.on_main(lambda: format.write(vectors, ids, contents, output, provenance))
+    world.on_main(lambda: format.write(vectors, ids, output, provenance))
     return len(documents)
 
 
@@ -166,7 +154,7 @@ def _about(source: str, config: EncoderConfig) -> dict[str, Any]:
 def convert_index(index: Path, output: Path, format: VectorFormat) -> int:
     """Write the vectors of a flat Faiss folder, or of a run's, to the folder `output`; returns their number.
 
-    The texts of `jsonl` are empty: the folder has none. Raises as `read_index` does.
+    Raises as `read_index` does.
     """
     _check_absent(output)
     folder = RunDir(index).index if (index / RECIPE).is_file() else index
@@ -175,24 +163,10 @@ def convert_index(index: Path, output: Path, format: VectorFormat) -> int:
     about = read_json_object(folder / "encoder.json") or {}
     if "encoder" in about:
         about["encoder"] = str((folder / about["encoder"]).resolve())
-    format.write(vectors, ids, repeat(""), output, about)
+    format.write(vectors, ids, output, about)
     return len(ids)
 
 
 def _check_absent(output: Path) -> None:
     if output.exists():
         raise FileExistsError(f"{output} exists; remove it or pass another folder")
-
-
-def _contents(documents: Texts, passages: Passages | None) -> Iterator[str]:
-    """The text of each row, as Pyserini reads it from `contents`: a title, if there is one, is its first
-    line. Passages have the text of their document."""
-    columns = documents.columns
-    texts = (
-        f"{title}\n{text}" if title else text
-        for title, text in zip(columns["title"], columns["text"], strict=True)
-    )
-    if passages is None:
-        return texts
-    counts = np.diff(passages.offsets).tolist()
-    return chain.from_iterable(repeat(text, count) for text, count in zip(texts, counts, strict=True))

@@ -1,17 +1,20 @@
-"""Check that a recipe's data has what the recipe needs: splits, measures, judgments, files of negatives."""
+"""Check that a recipe's data has what the recipe needs: splits, measures, judgments, files of negatives; and
+warn of what a run accepts, though it is hardly meant."""
 
 import re
-from collections.abc import Iterable, Iterator
-from itertools import product
+from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 
+import numpy as np
 from ir_measures import Measure
 
-from pyserini_ance.data.answer_matching import ANSWERS, FIELD
-from pyserini_ance.data.collection import SIDES, Collection, Side, Split
+from pyserini_ance.data.answer_matching import ANSWERS
+from pyserini_ance.data.collection import SIDES, Collection, Side, Texts
+from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.passages import check_delimiter
 from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.data.texts import text_key
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.evaluation.answer_measures import CUTOFFS, is_of_answers, success_at
@@ -20,7 +23,9 @@ from pyserini_ance.pipeline.bm25_rankings import read_candidates
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.teacher_training import TRAINED
+from pyserini_ance.recipe.trained_teacher import TRAINED
+
+COMPARED = 10_000  # queries with the id of a document whose texts are always compared
 
 
 def check_before_reading(recipe: Recipe) -> None:
@@ -82,78 +87,38 @@ def _measures(recipe: Recipe) -> Iterator[tuple[str, Measure, bool]]:
 def check_splits(recipe: Recipe, names: Iterable[str]) -> None:
     """Raise ValueError if the recipe trains, evaluates or tests on a split that is not one of `names`."""
     names = list(names)
-    wanted = [(split, "train_split") for split in recipe.train_split.splits]
-    wanted += [(split, "final_evaluation.split") for split in recipe.final_evaluation.split]
-    of_dev = "stages.<stage>.evaluate.split"
-    wanted += [(split, of_dev) for split in sorted(dev_splits(recipe))]
-    for split, key in wanted:
-        if split not in names:
+    dev = "stages.<stage>.evaluate.split"
+    wanted = {
+        "train_split": recipe.train_split.splits,
+        "final_evaluation.split": recipe.final_evaluation.split,
+    }
+    for key, splits in {**wanted, dev: sorted(dev_splits(recipe))}.items():
+        for split in (split for split in splits if split not in names):
             cure = f"set {key} to one of them, or add {split!r} under `data`"
-            if key == of_dev:
-                cure = _dev_cures(recipe, split)
+            if key == dev:
+                cure = (
+                    "cut 'dev' from the training queries: data.hold_out=200; or measure no checkpoints, so "
+                    "that a stage's result is its last one: stages.<stage>.evaluate=null"
+                )
             raise ValueError(
                 f"{key} names {split!r}, but `data` has no such split{did_you_mean(split, names)}; splits: "
                 f"{', '.join(names) or 'none'}; {cure}"
             )
 
 
-def _dev_cures(recipe: Recipe, split: str) -> str:
-    """How to do without a dev split that stages name."""
-    stages = [name for name, one in recipe.stages.items() if one.evaluate and split in one.evaluate.split]
-    cut = "cut 'dev' from the training queries: data.hold_out=200; or " if split == "dev" else ""
-    return (
-        f"{cut}measure no checkpoints, so that a stage's result is its last one: "
-        f"{' '.join(f'stages.{stage}.evaluate=null' for stage in stages)}"
-    )
-
-
-def _check_test_differs_from_dev(recipe: Recipe, collection: Collection) -> None:
-    """Raise ValueError if a dev split and a test split of another name have the same judged queries.
-
-    A split that is both under one name is the recipe's own choice, as MS MARCO's dev.
-    """
-
-    def judged_pairs(split: Split) -> set[tuple[str, str, int]]:
-        """The id and the text of each query (DPR's ids are numbers), with the row of each relevant
-        document."""
-        return {
-            (id, split.queries.columns["text"][query], row)
-            for query, id in enumerate(split.queries.ids)
-            for row in split.qrels.relevant(query).tolist()
-        }
-
-    tested = recipe.final_evaluation.split
-    for names in product(sorted(dev_splits(recipe).difference(tested)), tested):
-        dev, test = map(collection.split, names)
-        if len(dev.queries) == len(test.queries) and judged_pairs(dev) == judged_pairs(test):
-            raise ValueError(
-                f"splits {dev.name!r} and {test.name!r} have the same queries and judgments: the best "
-                f"checkpoint would be chosen on the test set; {_dev_cures(recipe, dev.name)}; or say that "
-                f"{dev.name!r} is tested on: final_evaluation.split={dev.name}"
-            )
-
-
 def _check_unjudged(recipe: Recipe, collection: Collection) -> None:
     """Raise ValueError if a split without judgments is not only tested on by the answers in passages."""
-    test = recipe.final_evaluation
+    test, used = recipe.final_evaluation, {*recipe.train_split.splits, *dev_splits(recipe)}
     for name in (split.name for split in collection.splits.values() if not split.is_judged):
-        if name in {*recipe.train_split.splits, *dev_splits(recipe)}:
+        uses = ["is trained or evaluated on"] if name in used else []
+        measures = [measure for measure in test.measures_of(name) if not is_of_answers(measure)]
+        uses += [f"has the measure {measure}" for measure in measures + test.query_measures_of(name)]
+        if uses:
             raise ValueError(
-                f"split {name!r}, on which the recipe trains or evaluates, has no judgments; give it "
-                "`qrels`, or DPR's .json file with positive_ctxs. Questions with answers alone can only be "
-                "tested on"
-            )
-        if test.query_measures_of(name):
-            raise ValueError(
-                f"final_evaluation.query_measures need judgments, but split {name!r} has none; list other "
-                "splits: {SPLIT: [...]}"
-            )
-        others = [measure for measure in test.measures_of(name) if not is_of_answers(measure)]
-        if others:
-            raise ValueError(
-                f"split {name!r} has no judgments: its passages are judged by the answers they contain, and "
-                f"only {', '.join(map(str, success_at(CUTOFFS)))} can measure that, not {others[0]}; set its "
-                f"own measures with final_evaluation.measures={{{name}: [...]}}"
+                f"split {name!r} has no judgments, but {uses[0]}; questions with answers alone can only be "
+                f"tested on, by {', '.join(map(str, success_at(CUTOFFS)))}: "
+                f"final_evaluation.measures={{{name}: [...]}}. For more give it `qrels`, or DPR's .json file "
+                "with positive_ctxs"
             )
 
 
@@ -164,7 +129,6 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
     if recipe.encoder.tokenization.document.passages > 1:
         check_delimiter(collection.documents.ids)
     _check_unjudged(recipe, collection)
-    _check_test_differs_from_dev(recipe, collection)
     for split, measure, _ in _measures(recipe):
         check_grade(measure, int(collection.split(split).qrels.grades.max(initial=0)), f"split {split!r}")
     queries, smallest = min((len(collection.split(name).queries), name) for name in training.splits)
@@ -174,16 +138,12 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
                 f"stages.{name}.refresh.query_chunks is {stage.refresh.query_chunks}, but {smallest!r} has "
                 f"only {queries} training queries; lower it"
             )
-    if recipe.finds_positives:
-        for what, texts, field in (
-            (f"the queries of split {training.name!r}", collection.split(training.name).queries, ANSWERS),
-            ("the documents", collection.documents, FIELD),
-        ):
-            if field not in texts.columns:
-                raise ValueError(
-                    f"refresh.positives_top_k looks for documents that contain an answer, but {what} have "
-                    f"no field {field!r} (they have {', '.join(texts.columns)}); remove positives_top_k"
-                )
+    fields = collection.split(training.name).queries.columns
+    if recipe.finds_positives and ANSWERS not in fields:
+        raise ValueError(
+            f"refresh.positives_top_k looks for documents that contain an answer, but the queries of split "
+            f"{training.name!r} have no field {ANSWERS!r} (they have {', '.join(fields)}); remove it"
+        )
     for split, ranking in test.reranked.items():
         if isinstance(ranking, Path):
             read_candidates(ranking, collection.split(split), collection)
@@ -229,3 +189,98 @@ def check_template_fields(key: str, template: str, side: Side, fields: Iterable[
             f"{key} is {template!r}, which names no field; write fields in braces, such as '{{text}}'; "
             f"fields: {', '.join(fields)}"
         )
+
+
+def data_warnings(recipe: Recipe, collection: Collection) -> list[str]:
+    """A line for each trait of the data or value of the recipe that is allowed, but hardly meant: figures are
+    other than they seem, or a value has no effect."""
+    lines = []
+    training, tested = {*recipe.train_split.splits}, {*recipe.final_evaluation.split}
+    dev = dev_splits(recipe).intersection(collection.splits) - training
+    compared = [
+        (name, training, "training") for name in collection.splits if name in (tested | dev) - training
+    ]
+    # A dev split that is tested on under one name is the recipe's own choice, as MS MARCO's.
+    compared += [(name, dev, "dev") for name in collection.splits if name in tested - dev - training]
+    for name, others, what in compared:
+        if count := also_in(collection, name, others):
+            total = len(collection.split(name).queries)
+            lines.append(
+                f"{count:,} of {total:,} queries of split {name!r} are {what} queries too (the same id or "
+                "text), so its figures are too high; remove them from one of the splits"
+            )
+    if count := queries_that_are_documents(collection):
+        lines.append(
+            f"{count:,} queries are documents, with the same id and text: each stays in its own ranking, and "
+            "may be its negative; leave them out, as BEIR does: data.ignore_identical_ids=true"
+        )
+    if recipe.data.hold_out and _has_own_dev(recipe.data):
+        lines.append(
+            "data.hold_out makes split 'dev' of training queries; the data's own 'dev' is not read; to use "
+            "that, set data.hold_out=null"
+        )
+    queries = len(collection.split(recipe.train_split.name).queries)
+    for name, stage in recipe.stages.items():
+        if stage.refresh and stage.refresh.every_steps > stage.steps:
+            lines.append(
+                f"stages.{name}.refresh.every_steps is {stage.refresh.every_steps:,}, but the stage has "
+                f"{stage.steps:,} steps: its negatives are mined at its start and never refreshed"
+            )
+        if stage.lr_schedule.warmup_steps > stage.horizon_steps:
+            lines.append(
+                f"stages.{name}.lr_schedule.warmup_steps is {stage.lr_schedule.warmup_steps:,}, but the "
+                f"schedule has {stage.horizon_steps:,} steps: the rate never rises to "
+                "optimizer.learning_rate"
+            )
+        if stage.batch_queries > queries:
+            lines.append(
+                f"stages.{name}.batch_queries is {stage.batch_queries:,}, but there are {queries:,} "
+                "training queries: a batch has the same query more than once"
+            )
+    return lines
+
+
+def also_in(collection: Collection, split: str, others: Set[str]) -> int:
+    """How many queries of a split are queries of the `others` too: the same id or the same text.
+
+    Texts may differ in case and blanks. Ids that are numbers say nothing: many files count their queries.
+    """
+    known: set[str] = set()
+    for queries in (collection.split(name).queries for name in others):
+        known.update(f"id {id}" for id in queries.ids if not id.isdecimal())
+        known.update(map(text_key, queries.columns["text"]))
+    queries = collection.split(split).queries
+    pairs = zip(queries.ids, queries.columns["text"], strict=True)
+    return sum(f"id {id}" in known or text_key(text) in known for id, text in pairs)
+
+
+def queries_that_are_documents(collection: Collection) -> int:
+    """How many queries have the id and the text, or title, of a document, if rankings do not leave it out.
+
+    Texts may differ in case and blanks. Of very many queries with the id of a document, as where both are
+    numbers, all are compared only if one of a sample has its text.
+    """
+    if collection.ignore_identical_ids:
+        return 0
+    documents, found = collection.documents, set[str]()
+    for queries in (split.queries for split in collection.splits.values()):
+        rows = documents.rows_of(queries.ids)
+
+        def is_document(query: int, queries: Texts = queries, rows: np.ndarray = rows) -> bool:
+            fields = [text for text in documents[int(rows[query])].values() if text]
+            texts = {text_key(text) for text in [*fields, " ".join(fields)]}
+            return text_key(queries.columns["text"][query]) in texts
+
+        same_ids = np.flatnonzero(rows >= 0)
+        sample = same_ids[:: max(1, len(same_ids) // COMPARED)].tolist()
+        if any(map(is_document, sample)):
+            found.update(queries.ids[query] for query in same_ids.tolist() if is_document(query))
+    return len(found)
+
+
+def _has_own_dev(data: Format) -> bool:
+    """Whether the data has a split `dev`: its files are there, or the settings name it and list no files."""
+    if "dev" not in getattr(data, "splits", {}):
+        return False
+    paths = [path for key, path in data.files() if f"{key}.".startswith("data.splits.dev.")]
+    return all(path.expanduser().exists() or Path(f"{path}.gz").expanduser().exists() for path in paths)

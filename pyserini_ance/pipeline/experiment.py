@@ -20,12 +20,18 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
 from pyserini_ance.pipeline import bm25_rankings, initial_weights, preparation, refresher_process
-from pyserini_ance.pipeline.data_warnings import data_warnings, setting_warnings
-from pyserini_ance.pipeline.export_check import SENTENCE_TRANSFORMERS, Difference, Proof, some_records
+from pyserini_ance.pipeline.data_checks import data_warnings
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_command
-from pyserini_ance.pipeline.model_export import export, write_qrels
+from pyserini_ance.pipeline.model_export import (
+    SENTENCE_TRANSFORMERS,
+    Difference,
+    Proof,
+    export,
+    some_records,
+    write_qrels,
+)
 from pyserini_ance.pipeline.results import Run, results_record
-from pyserini_ance.pipeline.trained_teachers import train_teacher_of_run
+from pyserini_ance.pipeline.teacher_training import train_teacher_of_run
 from pyserini_ance.recipe.components import absolute
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
@@ -41,7 +47,7 @@ from pyserini_ance.storage.locks import check_file_system
 from pyserini_ance.storage.publish import check_cache
 from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
-from pyserini_ance.trainer.resume import check_resumable, read_replay
+from pyserini_ance.trainer.resume import check_same_run, read_replay
 from pyserini_ance.trainer.trackers import tracking
 from pyserini_ance.trainer.trainer import StageTrainer
 
@@ -146,10 +152,9 @@ class Experiment:
         return Run(self.run_dir.folder) if self.world.is_main else None
 
     def _check(self, resume: bool) -> None:
-        """Raise what would stop the run before anything is read: missing tools, GPUs or initial weights, a
-        file system without locks, another process that trains the run."""
+        """Raise what would stop the run before anything is read: missing tools or initial weights, a file
+        system without locks, another process that trains the run."""
         preparation.check_tools(self.recipe)
-        refresher_process.check_subprocesses(self.recipe)
         check_file_system(self.run_dir.folder)
         cache = self.recipe.cache
         if not cache.exists() or os.access(cache, os.W_OK):  # a complete one may be read-only
@@ -168,9 +173,8 @@ class Experiment:
         the weight hashes of each initial checkpoint, the untrained encoder first.
         """
         if resume:
-            check_resumable(self.run_dir, self.recipe, data.collection)
-        on_data = data_warnings(self.recipe, data.collection)
-        for text in [*on_data, *setting_warnings(self.recipe, len(data.split.queries))]:
+            check_same_run(self.run_dir, self.recipe, data.collection)
+        for text in data_warnings(self.recipe, data.collection):
             log.warning(text)
         untrained = initial_encoder(self.recipe.encoder, self.recipe.seed)
         preparation.check_encoder(self.recipe, untrained)

@@ -66,13 +66,15 @@ class FinalEvaluator:
 
     def evaluate_row(self, name: str, checkpoint: Checkpoint, **more: Any) -> dict[str, Any]:
         """The measures of a checkpoint as row `name`, evaluated unless the row exists."""
-        if (recorded := self.read_row(name)) is not None:
-            return recorded
+        return self.read_row(name) or self.evaluate(name, checkpoint, **more)[0]
+
+    def evaluate(self, name: str, checkpoint: Checkpoint, **more: Any) -> tuple[dict[str, Any], Snapshot]:
+        """Rank and measure row `name`; the measures, and the snapshot that was searched."""
         start = time.perf_counter()
         snapshot = self.rank(name, checkpoint)
         seconds = time.perf_counter() - start
         self.rank_by_indexes(name, snapshot)
-        return self.measure(name, seconds, **self.size(snapshot), **more)
+        return self.measure(name, seconds, **self.size(snapshot), **more), snapshot
 
     def rank(self, row: str, checkpoint: Checkpoint) -> Snapshot:
         """Rank the test queries with a checkpoint and write the rankings of `row`; returns the snapshot that

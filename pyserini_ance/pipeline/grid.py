@@ -1,7 +1,6 @@
 """Train all runs of a grid, each in a process of its own, and write one table of them."""
 
 import fcntl
-import json
 import logging
 import multiprocessing
 import os
@@ -30,7 +29,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.error_text import text_of
-from pyserini_ance.storage.files import read_json_object, write_json, write_whole
+from pyserini_ance.storage.files import write_json, write_whole
 from pyserini_ance.storage.progress import label_lines
 from pyserini_ance.trainer.resume import differing_settings
 from pyserini_ance.vectors.shards import Shard
@@ -43,7 +42,7 @@ log = logging.getLogger(__name__)
 class GridRuns:
     """The runs of a grid, each in `folder / <name of its combination>`.
 
-    Finished runs are kept, stopped ones resumed. A folder is one grid, which may grow.
+    Finished runs are kept, stopped ones resumed. The tables are of the grid that was trained last.
 
     `recipe` is that of the combinations that name none. A stage that starts from the run of a recipe
     (`init_from: {recipe: ...}`) starts from a run of this grid if the grid has that recipe with the same
@@ -59,7 +58,7 @@ class GridRuns:
         """The recipe of each combination.
 
         Raises ValueError, before anything is trained, with the first invalid one, for an override of a key of
-        the grid, and, without `overwrite`, for a folder with runs of other settings or of another grid.
+        the grid, and, without `overwrite`, for a run of other settings.
         """
         if "RANK" in os.environ:
             raise ValueError(
@@ -78,22 +77,11 @@ class GridRuns:
             )
         recipes: dict[str, Recipe] = {}
         for name in self.grid.points:
-            recipe = self._load(name, recipes)
-            if same := [other for other in recipes if recipes[other] == recipe]:
-                raise ValueError(f"--grid: {same[0]} and {name} are the same; remove one of them")
-            recipes[name] = recipe
-        if overwrite:
-            return recipes
-        recorded = (read_json_object(self.folder / GRID_FILE) or {}).get("runs", ())
-        names = [run["run"] for run in recorded]
-        if others := [name for name in names if name not in recipes and _has_begun(self._run(name))]:
-            raise ValueError(
-                f"{self.folder} holds runs of another grid: {', '.join(others)}. List all combinations in "
-                "--grid, pass another --output, or use --overwrite to make tables of this grid alone; the "
-                "other runs stay"
-            )
-        for name, recipe in recipes.items():
-            if _has_begun(run := self._run(name)) and (differing := differing_settings(run, recipe)):
+            recipes[name] = self._load(name, recipes)
+            run = self._run(name)
+            # A run that died in its preparation is replaced.
+            begun = not overwrite and (run.can_resume or _is_finished(run))
+            if begun and (differing := differing_settings(run, recipes[name])):
                 raise ValueError(
                     f"{run.folder} holds a run with other settings ({differing}); use "
                     "--overwrite to replace the runs there, or pass another --output"
@@ -155,7 +143,7 @@ class GridRuns:
         overrides = [*self.overrides, *self.grid.overrides(name)]
         try:
             recipe = load_recipe(source, *overrides).recipe
-            starts = []
+            stages = dict(recipe.stages)
             for stage, settings in recipe.stages.items():
                 start = settings.init_from
                 if not isinstance(start, InitFrom) or not (other := start.recipe):
@@ -166,13 +154,9 @@ class GridRuns:
                     raise ValueError(
                         f"stages.{stage} starts from {other}, which comes later in the grid; list it first"
                     )
-                changed = start.model_dump(mode="json", exclude={"recipe"}) | {
-                    "folder": str(self.folder / run)
-                }
-                starts.append(f"stages.{stage}.init_from={json.dumps(changed)}")
-            started = load_recipe(source, *overrides, *starts).recipe
-            # A start from the same recipe's run in this grid makes no variant.
-            return started.model_copy(update={"expect": recipe.expect})
+                in_grid = start.model_copy(update={"recipe": None, "folder": self.folder / run})
+                stages[stage] = settings.model_copy(update={"init_from": in_grid})
+            return recipe.model_copy(update={"stages": stages})
         except (ValueError, FileNotFoundError) as error:
             raise ValueError(f"--grid, {name}: {error}") from None
 
@@ -247,11 +231,6 @@ def _results(run: RunDir) -> dict[str, Any]:
     best = [one["value"] for one in RunLog(run, writes=False).decisions("best", last["row"])]
     measures = {name: last[name] for name in results["measures"]}
     return {**measures, "dev best": best[-1] if best else None, "seconds": seconds_of(results["rows"])}
-
-
-def _has_begun(run: RunDir) -> bool:
-    """Whether there is more than a run that died in its preparation, which is replaced."""
-    return run.can_resume or _is_finished(run)
 
 
 class _Job:

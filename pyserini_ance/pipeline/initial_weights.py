@@ -9,7 +9,6 @@ from pyserini_ance.encoders.config import SIDE_FILE
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import continue_encoder
 from pyserini_ance.recipe.components import did_you_mean
-from pyserini_ance.recipe.find import shipped
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.stage import Stage
@@ -17,7 +16,7 @@ from pyserini_ance.runs import checkpoint
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress
 from pyserini_ance.runs.provenance import source_run
 from pyserini_ance.runs.run_log import RunLog
-from pyserini_ance.runs.rundir import RunDir, run_folder
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import is_complete
 
 INITIAL = TrainingProgress("initial", 0)  # of the untrained encoder's checkpoint
@@ -56,8 +55,7 @@ def find_weights(init_from: InitFrom) -> WeightsOrigin:
         return WeightsOrigin(folder, checkpoint.weights_of(folder))
     run = source_run(init_from)
     if not (run.state.exists() and run.recipe.exists()):
-        of_folder = (name for name in shipped() if run_folder(name) == folder)
-        recipe = init_from.recipe or next(of_folder, None) or f"RECIPE --output {folder}"
+        recipe = init_from.recipe or f"RECIPE --output {folder}"
         no_encoder = "" if init_from.recipe else " and no saved encoder"
         raise FileNotFoundError(
             f"{run.folder} holds no run{no_encoder}; make it with: pyserini-ance train {recipe}"
@@ -161,16 +159,13 @@ def open_origin(recipe: Recipe, run: RunDir, name: str, origin: WeightsOrigin, u
         encoder = continue_encoder(recipe.encoder, origin.encoder, init_from.allow_changes)
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from error
-    if encoder.dimension != untrained.dimension:
+    found, expected = (
+        (one.dimension, one.tokenizer.specials, one.tokenizer.tokenizer.get_vocab())
+        for one in (encoder, untrained)
+    )
+    if found != expected:
         raise ValueError(
-            f"{key}: {origin.encoder} makes vectors of {encoder.dimension} numbers, encoder.model of "
-            f"{untrained.dimension}; pass an encoder of that size"
-        )
-    tokenizer, expected = encoder.tokenizer, untrained.tokenizer
-    has_same_vocabulary = tokenizer.tokenizer.get_vocab() == expected.tokenizer.get_vocab()
-    if not has_same_vocabulary or tokenizer.specials != expected.specials:
-        raise ValueError(
-            f"{key}: {origin.encoder} has another tokenizer than encoder.model, {untrained.config.model}; "
-            "set encoder.model to the model that it was trained from"
+            f"{key}: {origin.encoder} has another tokenizer or dimension ({found[0]}) than encoder.model, "
+            f"{untrained.config.model} ({expected[0]}); set that to the model that it was trained from"
         )
     return encoder

@@ -4,7 +4,7 @@ import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.collection_cache import cached_collection
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import shown
-from pyserini_ance.data.prepared import AnchorSet, PreparedData
+from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.negatives.mix import Mix
@@ -34,7 +34,7 @@ from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.load import merge, read_component
 from pyserini_ance.recipe.models import Bm25, Encoding
 from pyserini_ance.recipe.splits import TrainSplit
-from pyserini_ance.recipe.teacher_training import TRAINED
+from pyserini_ance.recipe.trained_teacher import TRAINED
 from pyserini_ance.recipe.yaml_text import read_yaml
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.storage.publish import check_cache, leased, remove_unless_leased
@@ -157,23 +157,6 @@ class ScoringSettings(NamedTuple):
     bm25: Bm25
 
 
-class SnapshotInMemory(Snapshot):
-    """The view of an encoder that need not have a folder; its vectors are written to `scratch`."""
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        data: PreparedData,
-        encoding: Encoding,
-        scratch: Path,
-        world: World,
-        settings: Any,
-    ):
-        given = Path(encoder.config.model), encoder_digest(encoder), data, encoding, scratch
-        super().__init__(*given, str(encoder.device), world, recipe=settings)
-        self.encoder, self.tokenization = encoder, encoder.config.tokenization
-
-
 def mine_negatives(
     encoder: Encoder,
     collection: Collection,
@@ -228,8 +211,12 @@ def mine_negatives(
         requests = [Bm25Request(split, bm25.hits)]
         ranking = world.on_main(lambda: str(cached_rankings(bm25, cache, collection, requests)[0]))
         data.run_files["bm25"] = Path(ranking)
-    scratch = cache / "mining" / sha256_json([encoder_digest(encoder), data.identity])[:32]
-    snapshot = SnapshotInMemory(encoder, data, encoding, scratch, world, ScoringSettings(cache, bm25))
+    model, digest = Path(encoder.config.model), encoder_digest(encoder)
+    scratch = cache / "mining" / sha256_json([digest, data.identity])[:32]
+    snapshot = Snapshot(model, digest, data, encoding, scratch, str(encoder.device), world)
+    snapshot.recipe = cast(Any, ScoringSettings(cache, bm25))
+    snapshot.encoder = encoder  # which need not have a folder
+    snapshot.tokenization = encoder.config.tokenization
     check_cache(scratch)
     world.on_main(lambda: scratch.parent.mkdir(parents=True, exist_ok=True))
     with leased(scratch):  # another call may mine from them, too

@@ -22,10 +22,9 @@ from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder, prepare_to_train
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import table
-from pyserini_ance.pipeline.data_warnings import data_warnings, setting_warnings
+from pyserini_ance.pipeline.data_checks import data_warnings
 from pyserini_ance.pipeline.initial_weights import INITIAL, describe_initial_weights
 from pyserini_ance.pipeline.preparation import check_encoder, prepare, stored_collection, tokenize
-from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Refresh
@@ -102,8 +101,7 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
         "",
         table_with_legend(rows, list(rows[0]), EPOCHS),
     ]
-    odd = [*data_warnings(recipe, data.collection), *setting_warnings(recipe, len(data.split.queries))]
-    if odd:
+    if odd := data_warnings(recipe, data.collection):
         lines += ["", *(f"WARNING: {text}" for text in odd)]
     return "\n".join(lines)
 
@@ -163,25 +161,12 @@ def documents_encoded(stage: Stage, documents: int) -> int:
 
 
 def evaluation_encodings(recipe: Recipe) -> int:
-    """The number of times that the final evaluation encodes the collection, at most.
-
-    It does so once for each document tower among the rows that the recipe wants. A stage that trains only the
-    query tower has the document tower of its start.
-    """
-    towers: dict[str, str] = {}  # the row whose document tower the result of a stage has
-    before = "untrained"
-    for name, stage in recipe.stages.items():
-        start = "untrained" if stage.init_from == "initial" else before
-        if stage.starts_from_checkpoint:
-            start = next(row for row, one in recipe.external_starts.items() if one == stage.init_from)
-        elif isinstance(stage.init_from, InitFrom):
-            start = towers[stage.init_from.stage or ""]
-        before = name if stage.trainable == "both" else start
-        towers[name] = before
+    """The number of times that the final evaluation encodes the collection: once for each row that the recipe
+    wants, but for a stage that trains only the query tower, which has the documents of its start."""
     rows = recipe.final_evaluation.rows
-    wanted = {*towers.values()} if "stages" in rows else {before}
-    wanted |= {"untrained"} & {*rows} | ({*recipe.external_starts} if "start" in rows else set())
-    return len(wanted)
+    trained = sum(stage.trainable == "both" for stage in recipe.stages.values())
+    before = ("untrained" in rows) + len(recipe.external_starts) * ("start" in rows)
+    return max(1, before + (trained if "stages" in rows else 1))
 
 
 def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str:

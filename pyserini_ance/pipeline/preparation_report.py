@@ -18,7 +18,7 @@ from pyserini_ance.encoders.tokenization import (
 )
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.pipeline import bm25_rankings, preparation
-from pyserini_ance.pipeline.data_warnings import data_warnings
+from pyserini_ance.pipeline.data_checks import data_warnings
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
 from pyserini_ance.recipe.models import Recipe
 

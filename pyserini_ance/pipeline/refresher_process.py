@@ -19,8 +19,7 @@ import torch
 from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.preparation import prepare
-from pyserini_ance.recipe.components import SettingError, absolute
-from pyserini_ance.recipe.load import dump
+from pyserini_ance.recipe.components import absolute
 from pyserini_ance.recipe.models import Recipe, RefresherProcess
 from pyserini_ance.refresher.refresher import CheckpointRemoved, Refresher
 from pyserini_ance.runs.generation import RefreshRequest, next_requests, read_requests
@@ -67,32 +66,6 @@ def _arguments(recipe: Recipe, run: RunDir) -> list[str]:
 def needs_refresher(recipe: Recipe) -> bool:
     products = (p for stage in recipe.stages.values() for p in (stage.refresh, stage.effective_evaluate))
     return any(product is not None and product.mode == "async" for product in products)
-
-
-def check_subprocesses(recipe: Recipe) -> None:
-    """Raise SettingError if a subprocess, of the refresher or of a teacher's training, lacks classes or GPUs:
-    training would learn it only when it needs the product."""
-    settings = recipe.refresher
-    starts_refresher = needs_refresher(recipe) and settings.launch != "external"
-    own = re.search(r"__main__:\w+", dump(recipe))
-    if own and (recipe.teachers or starts_refresher):
-        raise SettingError(
-            f"{own[0]} is a class in the program that was started, which a subprocess "
-            f"({'a refresher' if starts_refresher else 'training of `teachers`'}) cannot import; move it "
-            "into a module of its own: module:Class"
-        )
-    if not starts_refresher:
-        return
-    gpus = torch.cuda.device_count()
-    device = refresher_device(recipe, gpus)
-    first = int(device.partition(":")[2] or 0)
-    uses_gpus = device.startswith("cuda") or (device == "auto" and gpus)
-    if uses_gpus and first + settings.processes > gpus:
-        raise SettingError(
-            f"refresher.device is {settings.device} and refresher.processes {settings.processes}, from GPU "
-            f"{first} on, but torch sees {gpus} GPUs. Set refresher.device=cpu, or fewer processes, or start "
-            "the refresher on another machine (refresher.launch=external)"
-        )
 
 
 def refresher_device(recipe: Recipe, gpus: int) -> str:

@@ -1,44 +1,67 @@
-"""Train a cross-encoder of a run on lists of positives and mined negatives.
+"""Train the cross-encoders of a recipe between its stages: mine with the result of a stage, then train on
+lists of positives and mined negatives.
 
-sentence-transformers' CrossEncoderTrainer trains. The retriever can then be trained again with the
-cross-encoder as teacher: the alternation of AR2 (Zhang et al. 2021, arXiv:2110.03611), whose ranker learns
-from what the retriever finds; RocketQA v2 (Ren et al. 2021, arXiv:2110.07367) trains both at once.
+All processes mine; sentence-transformers' CrossEncoderTrainer trains, in one subprocess, since it would
+otherwise join torchrun's processes. The retriever can then be trained again with the cross-encoder as
+teacher: the alternation of AR2 (Zhang et al. 2021, arXiv:2110.03611), whose ranker learns from what the
+retriever finds; RocketQA v2 (Ren et al. 2021, arXiv:2110.07367) trains both at once.
 """
 
+import gc
 import logging
 import math
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from pydantic import PositiveInt
 
 from pyserini_ance.data.collection import Collection, Split
+from pyserini_ance.data.collection_cache import open_collection
 from pyserini_ance.data.known_positives import is_known_positive
-from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.data.prepared import AnchorSet, PreparedData
+from pyserini_ance.distributed.failures import FAILED
+from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.config import tower_folder
 from pyserini_ance.encoders.cross_encoder_model import record_text
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.encoders.towers import longest_input
 from pyserini_ance.encoders.weights import check_vocabulary, check_weight_files, load_weights
+from pyserini_ance.negatives.positives import find_positives
+from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.source import MiningContext, TableSource
 from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in
-from pyserini_ance.negatives.teachers.cross_encoder import model_digest
+from pyserini_ance.negatives.teachers.cross_encoder import forget_model, model_digest
+from pyserini_ance.pipeline.refresher_process import MOST_LAST_WORDS, subprocess_environment
 from pyserini_ance.random_streams import random_stream
-from pyserini_ance.recipe.teacher_training import TeacherTraining
-from pyserini_ance.runs.rundir import step_of
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.trained_teacher import TRAINED, TrainedTeacher
+from pyserini_ance.refresher.mined_tables import mine_table
+from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint
+from pyserini_ance.runs.generation import TableKey, open_generation, publish_generation, table_name
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir, step_of
+from pyserini_ance.storage.error_text import text_of
 from pyserini_ance.storage.files import read_json, sha256_json, write_json
 from pyserini_ance.storage.progress import progress_bar
-from pyserini_ance.storage.publish import whole_folder
+from pyserini_ance.storage.publish import is_complete, whole_folder
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
 
 log = logging.getLogger(__name__)
+MODULE = "pyserini_ance.pipeline.teacher_training"
 WARMUP_SHARE = 0.1  # as in sentence-transformers' examples
 LOG_EVERY_STEPS = 10
 CHECKPOINTS = 10  # of a training
@@ -46,6 +69,89 @@ ABOUT = "pyserini_ance_teacher.json"
 OTHER_WEIGHTS = (
     "start from another cross-encoder or encoder: teachers.NAME.init_from={model: FOLDER-OR-HUB-NAME}"
 )
+
+
+def train_teacher_of_run(
+    recipe: Recipe, name: str, data: PreparedData, run: RunDir, result: Checkpoint, world: World
+) -> None:
+    """Train `teachers.NAME` on what `result` finds, the checkpoint that its stage has ended with.
+
+    What a killed run has mined, or trained to the end, is used again. Called by all processes. Raises
+    RuntimeError with the subprocess's message if training fails.
+    """
+    if world.on_main(lambda: run.teacher(name).exists()):
+        return
+    start = time.perf_counter()
+    if not world.on_main(lambda: is_complete(run.generation(name, 0))):
+        _mine(recipe, name, data, run, result, world)
+    mined = time.perf_counter()
+    world.on_main(lambda: _train_in_subprocess(recipe, name, run, data, world))
+    seconds = {"mine": round(mined - start, 3), "train": round(time.perf_counter() - mined, 3)}
+    RunLog(run, world.is_main).metric("teacher", teacher=name, seconds=seconds)
+
+
+def _mine(
+    recipe: Recipe, name: str, data: PreparedData, run: RunDir, result: Checkpoint, world: World
+) -> None:
+    """Publish the tables of the teacher's sources as the generation NAME-00000000."""
+    teacher, folder = recipe.teachers[name], run.generation(name, 0)
+    log.info("teacher %s: mining with the result of stage %s", name, teacher.after)
+    # The vectors are those that the next stage's first refresh needs, if it starts from this result.
+    snapshot = Snapshot.of(result, data, recipe.encoding, run, world, recipe)
+    number = len(recipe.stages) + list(recipe.teachers).index(name)  # stages have the numbers before
+    positives = find_positives(snapshot, recipe.stages[teacher.after].effective_refresh.positives_top_k)
+    anchor_set = snapshot.anchor_set("query").with_positives(positives)
+    tables: dict[TableKey, NegativeTable] = {}
+    reports = {}
+    for position, source in enumerate(teacher.negatives):
+        context = MiningContext(folder.name, key=(recipe.seed, number, 0, 0, position))
+        key = ("query", position)
+        with snapshot.timed("filter"):
+            tables[key], reports[table_name(key)] = mine_table(
+                cast(TableSource, source), snapshot, anchor_set, context, promoted=positives
+            )
+    snapshot.free_device()  # the cross-encoder needs the memory
+    about = {"stage": name, "step": 0, "weights": result.weights, **data.identity}
+    world.on_main(lambda: publish_generation(folder, tables, reports, snapshot.seconds, about))
+
+
+def _train_in_subprocess(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: World) -> None:
+    """Train in a subprocess, which ends when its stdin does: with this process, however that ends."""
+    log.info("teacher %s: training from %s", name, recipe.teachers[name].init_from)
+    # The subprocess can take what this process frees: the cross-encoder before, cycles with an encoder.
+    forget_model()
+    gc.collect()
+    if world.device.startswith("cuda"):
+        torch.cuda.empty_cache()
+    folder, cache = str(run.folder.absolute()), str(recipe.cache.absolute())
+    command = [*teacher_command(), folder, name, cache, data.collection.digest, world.device]
+    # The threads of all processes of this host, which wait for the subprocess.
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    environment = subprocess_environment(recipe.threads and recipe.threads * local)
+    if world.size > 1 and not recipe.threads:
+        environment.pop("OMP_NUM_THREADS", None)  # torchrun sets it to 1
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # Ctrl-C reaches training alone, which then ends the subprocess
+        env=environment,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            reason = process.stdout.read().strip()[-MOST_LAST_WORDS:]
+            code = process.wait()
+        finally:
+            process.kill()  # after an error or Ctrl-C in this process; no effect on one that has ended
+    if code:
+        ended = f"killed by signal {-code}" if code < 0 else f"exit code {code}, see its messages above"
+        raise RuntimeError(f"teachers.{name} could not be trained: {reason or ended}")
+
+
+def teacher_command() -> list[str]:
+    return [sys.executable, "-m", MODULE]
 
 
 class MinedLists:
@@ -107,46 +213,41 @@ class MinedLists:
         ]
 
 
-class TeacherSettings(TeacherTraining):
-    """How a cross-encoder is trained here: its recipe, with the length, the seed and the precision."""
-
-    length_tokens: PositiveInt
-    seed: int = 42
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-
-
 def train_teacher(
-    lists: MinedLists,
-    source: str,
-    settings: TeacherSettings,
-    device: str,
-    folder: Path,
-    about: dict[str, Any],
+    lists: MinedLists, source: str, teacher: TrainedTeacher, recipe: Recipe, device: str, folder: Path
 ) -> None:
-    """Train a cross-encoder from the weights `source` and write it to `folder`, whole or not at all.
+    """Train a cross-encoder of a recipe from the weights `source` and write it to `folder`, whole or not at
+    all.
 
     A training that was killed continues from its last checkpoint, of which there are ten, and ends with the
     same weights. They and its data are next to `folder`, in `.NAME.training`, until training has ended.
 
     source: an encoder, which gets a new head, or a cross-encoder with one score, which is trained further.
-    about: what the lists are of; recorded next to the settings. Raises FileExistsError if `folder` is not
-    empty, RuntimeError if the loss is not finite, ValueError for weights
-    that are of no cross-encoder, or if no query has a candidate.
+    Raises FileExistsError if `folder` is not empty, RuntimeError if the loss is not finite, ValueError for
+    weights that are of no cross-encoder, or if no query has a candidate.
     """
     if not len(lists.queries):
         raise ValueError("no training query has a candidate left to train on; raise top_k, or loosen filters")
     work = folder.with_name(f".{folder.name}.training")
+    steps = teacher.steps_over(len(lists.queries))
+    sides = recipe.encoder.tokenization
+    settings = {
+        **teacher.model_dump(include={"steps", "batch_queries", "num_negatives", "learning_rate"}),
+        "length_tokens": teacher.length_tokens or sides.query.length_tokens + sides.document.length_tokens,
+        "seed": recipe.seed,
+        "precision": recipe.precision,
+    }
     with whole_folder(folder) as output:
         start = find_model(source, "init_from")
-        steps = settings.steps_over(len(lists.queries))
-        origin = sha256_json([settings.model_dump(), steps, lists.generations, model_digest(start)])
+        origin = sha256_json([settings, steps, lists.generations, model_digest(start)])
         for left in set(work.glob("*")) - {work / origin}:  # by a killed process, or for other settings
             shutil.rmtree(left)
-        model = _new_model(start, settings, device, work / "start")
-        _train(model, lists, settings, steps, device, work, origin)
+        model = _new_model(start, settings["length_tokens"], recipe.seed, device, work / "start")
+        _train(model, lists, teacher, recipe, steps, device, work, origin)
         model.save_pretrained(str(output), create_model_card=False)
         # Nothing here changes between equal trainings: the teacher's cache is keyed by the folder's content.
-        recorded = {**settings.model_dump(), "steps": steps, "length_tokens": model.max_seq_length}
+        recorded = {**settings, "steps": steps, "length_tokens": model.max_seq_length}
+        about = {"retriever": recipe.name, "start": teacher.init_from}
         mined = {"queries": len(lists.queries), "generations": lists.generations}
         versions = {name: version(name) for name in ("sentence-transformers", "transformers", "torch")}
         write_json(output / ABOUT, {**about, **mined, "settings": recorded, "versions": versions})
@@ -167,7 +268,7 @@ def check_start(source: str) -> None:
         raise ValueError(f"{source} gives {config.num_labels} scores per pair, expected one; {OTHER_WEIGHTS}")
 
 
-def _new_model(source: str, settings: TeacherSettings, device: str, scratch: Path) -> "CrossEncoder":
+def _new_model(source: str, length_tokens: int, seed: int, device: str, scratch: Path) -> "CrossEncoder":
     """The weights at `source` with one score; a missing head is drawn by the seed."""
     from sentence_transformers import CrossEncoder
     from sentence_transformers.cross_encoder import CrossEncoderModelCardData
@@ -175,7 +276,7 @@ def _new_model(source: str, settings: TeacherSettings, device: str, scratch: Pat
 
     check_start(source)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
+        torch.manual_seed(seed)
         model, loading = load_weights(AutoModelForSequenceClassification, source, num_labels=1)
     body = f"{model.base_model_prefix}."
     missing = [name for name in loading["missing_keys"] if name.startswith(body) and "pooler" not in name]
@@ -187,7 +288,7 @@ def _new_model(source: str, settings: TeacherSettings, device: str, scratch: Pat
     tokenizer = AutoTokenizer.from_pretrained(source)
     check_vocabulary(tokenizer, [model], source)
     # An encoder's tokenizer may cut at the length of a query.
-    tokenizer.model_max_length = min(settings.length_tokens, longest_input(model))
+    tokenizer.model_max_length = min(length_tokens, longest_input(model))
     model.save_pretrained(scratch)
     tokenizer.save_pretrained(scratch)
     card = CrossEncoderModelCardData(local_files_only=True, generate_widget_examples=False)
@@ -199,7 +300,8 @@ def _new_model(source: str, settings: TeacherSettings, device: str, scratch: Pat
 def _train(
     model: "CrossEncoder",
     lists: MinedLists,
-    settings: TeacherSettings,
+    teacher: TrainedTeacher,
+    recipe: Recipe,
     steps: int,
     device: str,
     work: Path,
@@ -212,11 +314,11 @@ def _train(
     from transformers import PrinterCallback
 
     disable_progress_bars()
-    num_negatives = settings.num_negatives
+    num_negatives = teacher.num_negatives
 
     def examples() -> Iterator[dict[str, Any]]:
         """The rows of the training data, in order."""
-        for query, rows in lists.draw(steps * settings.batch_queries, num_negatives, settings.seed):
+        for query, rows in lists.draw(steps * teacher.batch_queries, num_negatives, recipe.seed):
             text, documents = lists.texts(query, rows)
             labels = [1.0] + [0.0] * (len(documents) - 1)
             pairs = zip(documents, labels, strict=True)
@@ -224,14 +326,14 @@ def _train(
 
     # Hashing the generator itself would read the whole collection.
     dataset = Dataset.from_generator(examples, cache_dir=str(work / "data"), fingerprint=origin[:32])
-    precision = resolve_precision(settings.precision, device)
+    precision = resolve_precision(recipe.precision, device)
     arguments = CrossEncoderTrainingArguments(
         output_dir=str(work / origin),
         max_steps=steps,
-        per_device_train_batch_size=settings.batch_queries * (1 + num_negatives),
-        learning_rate=settings.learning_rate,
+        per_device_train_batch_size=teacher.batch_queries * (1 + num_negatives),
+        learning_rate=teacher.learning_rate,
         warmup_steps=math.ceil(WARMUP_SHARE * steps),
-        seed=settings.seed,
+        seed=recipe.seed,
         bf16=precision == "bf16",
         fp16=precision == "fp16",
         use_cpu=device == "cpu",
@@ -258,7 +360,7 @@ def _train(
     if not math.isfinite(loss):
         shutil.rmtree(work)  # a training that goes on from these checkpoints would end the same way
         raise RuntimeError(
-            f"the teacher's mean loss is {loss}; lower its learning rate (now {settings.learning_rate})"
+            f"the teacher's mean loss is {loss}; lower its learning rate (now {teacher.learning_rate})"
         )
 
 
@@ -284,3 +386,46 @@ def _callback(bar: Any) -> Any:
                 bar.set_postfix(loss=f"{float(logs['loss']):.4f}")
 
     return Progress()
+
+
+def main() -> int:
+    """The subprocess, which ends when its stdin does. Its output is why it failed.
+
+    Its arguments are the run directory, the name of the teacher, the cache, the digest of the collection, and
+    the device.
+    """
+    folder, name, cache, digest, device = sys.argv[1:]
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    try:
+        run = RunDir(Path(folder))
+        collection = open_collection(Path(cache), digest)
+        if collection is None:
+            raise FileNotFoundError(f"{cache} does not hold the run's data any more; train with --resume")
+        recipe = run.read_recipe()
+        generation = open_generation(run.generation(name, 0), {})
+        tables = [generation.tables[key] for key in sorted(generation.tables)]
+        weights = {generation.folder.name: generation.weights}
+        lists = MinedLists(collection, collection.split(recipe.train_split.name), tables, weights)
+        teacher = recipe.teachers[name]
+        source = teacher.init_from
+        if source == "initial":  # the untrained encoder's query tower
+            source = str(tower_folder(run.checkpoint("initial", 0) / ENCODER, "query"))
+        elif source.startswith(TRAINED):
+            source = str(run.teacher(source.removeprefix(TRAINED)))
+        train_teacher(lists, source, teacher, recipe, device, run.teacher(name))
+    except (ValueError, OSError, RuntimeError) as error:
+        print(text_of(error))
+        return FAILED
+    return 0
+
+
+def _end_with_stdin() -> None:
+    # Not by sys.stdin, whose lock Python takes when it exits.
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Vectors in the files of other programs: Faiss folders for Pyserini, Parquet, and Pyserini's JSONL.
+"""Vectors in the files of other programs: Faiss folders for Pyserini, and Parquet.
 
 They are written block by block; flat Faiss folders are also read.
 """
@@ -7,8 +7,7 @@ import codecs
 import json
 import os
 import struct
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -115,21 +114,6 @@ def write_parquet(
                         pa.FixedSizeListArray.from_arrays(flat, type=kind),
                     ]
                     file.write_table(pa.Table.from_arrays(columns, schema=schema))
-
-
-def write_jsonl(vectors: Rows, ids: Sequence[str], contents: Iterable[str], folder: Path) -> None:
-    """Write `embeddings.jsonl` as Pyserini's JsonlRepresentationWriter does, the file of `pyserini.encode`.
-
-    vectors: (N, D) float32, of which one block is in memory at a time. contents: the text of each row. The
-    folder appears when it is complete. Raises ValueError if ids and vectors do not match.
-    """
-    _check_count(len(ids), len(vectors))
-    texts = iter(contents)
-    with whole_folder(Path(folder)) as temporary, whole_file(temporary / "embeddings.jsonl") as file:
-        for block, names in _blocks(vectors, ids):
-            for id, text, vector in zip(names, islice(texts, len(names)), block, strict=True):
-                record = {"id": id, "contents": text, "vector": vector.tolist()}
-                file.write(json.dumps(record).encode() + b"\n")
 
 
 def _check_count(ids: int, vectors: int) -> None:

@@ -14,7 +14,7 @@ from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.recipe.teacher_training import TRAINED
+from pyserini_ance.recipe.trained_teacher import TRAINED
 
 if TYPE_CHECKING:
     from pyserini_ance.negatives.rankings import Bm25

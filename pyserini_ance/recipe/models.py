@@ -14,7 +14,7 @@ from pyserini_ance.recipe.evaluation_settings import Expect, FinalEvaluation
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.recipe.teacher_training import TrainedTeacher
+from pyserini_ance.recipe.trained_teacher import TrainedTeacher
 
 if TYPE_CHECKING:  # at run time, component packages import the recipe, and component_of imports them by name
     from pyserini_ance.data.formats.format import Format

@@ -64,7 +64,7 @@ class QueryComparison:
         first, second = np.array(list(self.values.values())).T
         return differences({"first": first}, second)["first"]
 
-    def as_markdown(self, most: int) -> str:
+    def as_markdown(self, most: int = 10) -> str:
         """The counts, then the largest wins and the largest losses of the first ranking, up to `most` queries
         of each."""
         found, queries = self.difference, list(self.values)

@@ -20,9 +20,7 @@ log = logging.getLogger(__name__)
 Systems = Mapping[str, Sequence[tuple[RunDir, str]]]
 
 
-def significance(
-    results: Sequence[Results], baseline: str, test: str = "t", only: Sequence[str] = ()
-) -> tuple[Table, str]:
+def significance(results: Sequence[Results], baseline: str, only: Sequence[str] = ()) -> tuple[Table, str]:
     """Compare each row of the table, or of `only`, with the row `baseline`, query by query (`tested`).
 
     Returns a table with the columns `recipe` and `MEASURE against BASELINE`, and the meaning of its cells.
@@ -35,10 +33,9 @@ def significance(
         ]
         for label, of in measured_rows(results, only and [*only, baseline]).groupby("label", sort=False)
     }
-    found = tested(systems, baseline, test)
-    name = {"t": "paired t test", "permutation": "paired permutation test"}[test]
+    found = tested(systems, baseline)
     note = (
-        f"against {baseline}: mean difference over the test queries, p value of a {name} (Holm over "
+        f"against {baseline}: mean difference over the test queries, p value of a paired t test (Holm over "
         f"{len(found)} rows, per measure), and queries (won/tied/lost) against {baseline}"
     )
     rows = [
@@ -66,7 +63,7 @@ def significance_in_run(run: RunDir, rows: Sequence[Mapping[str, Any]]) -> tuple
     return (cells, list(cells[0]) if cells else ["row"]), note
 
 
-def tested(systems: Systems, baseline: str, test: str = "t", sign: float = 1.0) -> dict[str, dict[str, str]]:
+def tested(systems: Systems, baseline: str, sign: float = 1.0) -> dict[str, dict[str, str]]:
     """The difference of each other system from `baseline` (sign -1: of the baseline from it), by measure.
 
     p values are corrected for the number of systems (Holm). Raises ValueError for runs with different test
@@ -80,7 +77,7 @@ def tested(systems: Systems, baseline: str, test: str = "t", sign: float = 1.0) 
     against = values.pop(baseline)
     cells: dict[str, dict[str, str]] = {label: {} for label in values}
     for measure, base in against.items():
-        found = differences({label: own[measure] for label, own in values.items()}, base, test)
+        found = differences({label: own[measure] for label, own in values.items()}, base)
         for label, one in found.items():
             cells[label][measure] = f"{one} ({one.wins}/{one.ties}/{one.losses})"
     return cells

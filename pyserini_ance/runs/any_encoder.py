@@ -27,14 +27,22 @@ def load_any_encoder(
     """
     source = encoder_source(model)
     if not is_saved(source):
-        find_model(source, "encoder")
-        settings = foreign_settings(source, given or {})
+        settings = encoder_settings(model, given)
         return initial_encoder(read_settings(EncoderConfig, settings, f"encoder {source}"), 0, device)
     if given:
         raise ValueError(
             f"{', '.join(given)} cannot be set: {model} has the settings of its encoder; remove the arguments"
         )
     return load_tower(source, side, device) if side else load_encoder(source, device)
+
+
+def encoder_settings(model: str | Path, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The `encoder:` section of a recipe that starts from what `load_any_encoder` loads; raises the same."""
+    source = encoder_source(model)
+    if is_saved(source):
+        return {"model": source}
+    find_model(source, "encoder")
+    return foreign_settings(source, given or {})
 
 
 def encoder_source(model: str | Path) -> str:

@@ -73,7 +73,7 @@ def _known_weights(run: RunDir, stage: str) -> Iterator[tuple[int, str]]:
         yield step_of(path.stem), read_json(path)["weights"]
 
 
-def check_resumable(run: RunDir, recipe: Recipe, collection: Collection | None = None) -> None:
+def check_same_run(run: RunDir, recipe: Recipe, collection: Collection) -> None:
     """Raise FileNotFoundError if `run` holds no run, ValueError if its recipe or data differ from those
     given."""
     for path in (run.state, run.recipe, run.environment):
@@ -83,8 +83,7 @@ def check_resumable(run: RunDir, recipe: Recipe, collection: Collection | None =
                 "resume (--resume)"
             )
     check_same_recipe(run, recipe, run.resume_command())
-    if collection is not None:
-        check_same_data(run, collection)
+    check_same_data(run, collection)
 
 
 def check_same_recipe(run: RunDir, recipe: Recipe, command: str) -> None:

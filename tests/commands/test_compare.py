@@ -39,7 +39,6 @@ def test_one_table_of_runs(runs, capsys):
     ("flags", "message"),
     [
         (["--forgetting", "--rows", "demo/ance"], "remove --rows"),
-        (["--test", "permutation"], "--test is that of --significance; remove --test"),
         (["--significance", "demo/ance", "--forgetting"], "pass one of --significance, --improvement-over"),
     ],
 )

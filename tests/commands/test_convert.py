@@ -3,7 +3,6 @@ import yaml
 from helpers.small_set import ONE_STEP, make_small_collection, small_settings
 
 from pyserini_ance.commands.convert import main
-from pyserini_ance.data.trec import read_run
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
@@ -64,28 +63,10 @@ def test_the_relevance_threshold_is_printed_for_beir_only(recipe, tmp_path, caps
         assert len(read.split("train").qrels.positives.rows) == 16
 
 
-@pytest.mark.parametrize(("row", "split", "name"), [("", "test", "run"), (":bm25", "dev", "runs/bm25")])
-def test_a_ranking_as_leaderboards_take_it(run, tmp_path, capsys, row, split, name):
-    """By score, ties as measures see them, whatever the order of the lines."""
-    run.run_files.mkdir()
-    file, output = run.folder / f"{name}.{split}.trec", tmp_path / "out"
-    file.write_text("t-1 Q0 red-horse 1 0.5 t\nt-0 Q0 a 1 1.0 t\nt-0 Q0 b 2 1.0 t\nt-0 Q0 c 3 2.5 t\n")
-    flags = [f"{run.folder}{row}", "--split", split, "--output", output]
-    said = convert(capsys, *flags, "--to", "msmarco")
-    assert output.read_text() == "t-1\tred-horse\t1\nt-0\tc\t1\nt-0\tb\t2\nt-0\ta\t3\n"
-    assert said == {"final_evaluation": {"rerank": {split: str(output)}}}
-    convert(capsys, *flags[:-1], tmp_path / "out.trec", "--to", "trec")
-    assert read_run(tmp_path / "out.trec") == read_run(file)
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
         (["run", "--to", "beir", "--output", "data/corpus.jsonl"], FileExistsError, "would be replaced"),
-        (["run", "--split", "train", "--to", "trec"], ValueError, "no ranking of split 'train' .* one: none"),
-        (["run", "--split", "test", "--to", "beir"], ValueError, "--to beir holds a collection; write"),
-        (["run:bm25", "a.key=3", "--to", "trec"], ValueError, "a ranking is written as it is, without overr"),
-        (["demo/ance", "--to", "trec"], FileNotFoundError, "demo/ance is not a run directory: no such f"),
         (["data", "--to", "beir"], FileNotFoundError, r"is not a run directory \(recipe.yaml is missing\)"),
     ],
 )

@@ -17,6 +17,9 @@ def test_findings_with_their_cures(monkeypatch, capsys, state, code, end):
     assert printed.startswith(shown) and printed.endswith(f"{end}\n")
 
 
+AGAIN = "pip install --force-reinstall --no-deps faiss-cpu (with an NVIDIA GPU: faiss-gpu)"
+
+
 @pytest.fixture
 def installed(monkeypatch):
     """A machine that has just these distributions: the version of each; those named faiss own its module."""
@@ -58,13 +61,8 @@ def test_each_package_that_no_extra_needs(installed, monkeypatch, needed, versio
             "faiss-cpu 1.15.0, faiss-gpu 1.15.1 are both installed and own the same module",
             "pip uninstall -y faiss-cpu faiss-gpu && pip install faiss-cpu (or faiss-gpu)",
         ),
-        ({}, True, "not installed", "pip install faiss-cpu (with an NVIDIA GPU: faiss-gpu)"),
-        (  # they went with the other package
-            {"faiss_gpu": "1.15.1"},
-            False,
-            "faiss-gpu 1.15.1, its files are gone",
-            "pip install --force-reinstall --no-deps faiss-gpu",
-        ),
+        ({}, False, "not installed", AGAIN),
+        ({"faiss_gpu": "1.15.1"}, False, "faiss-gpu 1.15.1, its files are gone", AGAIN),
     ],
 )
 def test_one_faiss_is_needed(installed, monkeypatch, packages, has_files, value, cure):

@@ -96,7 +96,7 @@ def test_options_that_lack_another_are_refused(flags, capsys):
     refused = {
         "pass --run with --qrels": flags[:2],
         "by --qrels; remove --questions": [*flags, "--questions", "q.csv"],
-        "by --qrels; remove --split, --first": [*flags, "--first", "3", "--split", "dev"],
+        "by --qrels; remove --split": [*flags, "--split", "dev"],
         "--answers measures Success@k; remove --qrels": [*flags, "--answers", "run"],
         "or --compare-queries; a run directory has": [],
     }

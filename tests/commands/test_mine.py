@@ -37,7 +37,8 @@ def test_negatives_and_a_table(files, tmp_path, capsys):
 
 
 def test_the_command_writes_what_the_function_mines(files, tiny_bert, tmp_path):
-    mine.main([*files, "--top-k", "10", "--num-negatives", "2", "--seed", "3", "--document-length", "20"])
+    settings = ["--encoder-settings", "length_tokens={document: 20}"]
+    mine.main([*files, "--top-k", "10", "--num-negatives", "2", "--seed", "3", *settings])
     collection = api.load_collection(tmp_path / "collection.yaml", cache=files[7])
     encoder = api.load_encoder(tiny_bert, device="cpu", length_tokens={"document": 20})
     source = {"kind": "ann", "top_k": 10}

@@ -1,10 +1,7 @@
 import subprocess
 import sys
-from typing import get_args
 
 from pyserini_ance.__main__ import COMMANDS
-from pyserini_ance.commands import evaluate, parsing
-from pyserini_ance.evaluation import answer_measures, significance
 
 HEAVY = (
     *("accelerate", "datasets", "faiss", "ir_measures", "jnius", "matplotlib", "pandas", "pyserini"),
@@ -45,9 +42,3 @@ def test_help_of_all_commands_needs_no_settings():
 def test_a_plan_and_doctor_import_neither_java_nor_faiss(tmp_path):
     plan = ["train", "demo/ance", "--print", f"cache={tmp_path}", "data.packages=[numpy]"]
     assert imported(plan, ["doctor"], names=("faiss", "jnius", "pyserini")) == [[], []]
-
-
-def test_options_agree_with_the_code_that_they_are_for():
-    """Importing these constants would import the libraries of their modules."""
-    assert get_args(parsing.PairedTest) == tuple(significance.TESTS)
-    assert evaluate.CUTOFFS == answer_measures.CUTOFFS

@@ -1,4 +1,5 @@
 import hashlib
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -55,28 +56,17 @@ def test_a_subset_of_qrels_renumbers_the_queries():
 
 
 def test_the_digest_of_qrels_depends_on_grades_and_threshold():
-    digests = {
-        Qrels.of([0, 0], [1, 2], grades, 1, threshold).digest
-        for grades in ([1, 1], [1, 2])
-        for threshold in (1, 2)
-    }
-    assert len(digests) == 4
+    settings = product(([1, 1], [1, 2]), (1, 2))
+    assert len({Qrels.of([0, 0], [1, 2], grades, 1, threshold).digest for grades, threshold in settings}) == 4
 
 
 def test_the_collection_digest_covers_documents_and_splits():
     split = Split("train", texts("a b c", text="x y z"), QRELS)
     other = Split("train", texts("a b c", text="x y w"), QRELS)
     documents = texts("d", text="t")
-    collections = [
-        Collection(documents, {"train": split}),
-        Collection(documents, {"train": other}),
-        Collection(documents, {}),
-    ]
-    assert len({collection.digest for collection in collections}) == 3
-    assert (
-        Collection(documents, {"train": split}, {"train queries without positives": 3}).digest
-        == collections[0].digest
-    )
+    digest = Collection(documents, {"train": split}).digest
+    assert len({digest, *(Collection(documents, splits).digest for splits in ({"train": other}, {}))}) == 3
+    assert Collection(documents, {"train": split}, {"train queries without positives": 3}).digest == digest
 
 
 @pytest.mark.parametrize("hashes", [None, np.array([7, 9, 7, 8, 9, 9, 7]), np.zeros(7, np.int64)])

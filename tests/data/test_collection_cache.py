@@ -32,11 +32,8 @@ EMPTY = Split("empty", Texts([], {"text": []}), Qrels.of([], [], [], 0))
 
 @pytest.fixture
 def collection() -> Collection:
-    return Collection(
-        DOCUMENTS,
-        {split.name: split for split in (TRAIN, GRADED, EMPTY)},
-        {"dev judgments of unknown ids": 3},
-    )
+    splits = {split.name: split for split in (TRAIN, GRADED, EMPTY)}
+    return Collection(DOCUMENTS, splits, {"dev judgments of unknown ids": 3})
 
 
 @pytest.fixture

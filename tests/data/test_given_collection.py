@@ -107,12 +107,7 @@ REPEATED = [{"id": id, "text": "a"} for id in ("d1", "d2", "d1")]
     [
         (FLOAT, QUERY, ONE, r"^documents\[0\]: id 0\.0; .*; write the id as a string or a whole number$"),
         (REPEATED, QUERY, ONE, r"^documents\[2\]: document id 'd1' was already given in documents\[0\]; exp"),
-        (
-            [{"docno": "d1", "body": "a"}],
-            QUERY,
-            ONE,
-            r"^documents\[0\]: a record with the keys 'docno, body'",
-        ),
+        ([{"docno": "d1", "body": "a"}], QUERY, ONE, r"^documents\[0\]: id None; .* 'docno, body'"),
         ("corpus.jsonl", QUERY, ONE, r"^documents is 'corpus.jsonl'; expected a mapping from ids to texts"),
         (DOCUMENT, [{"id": "q1", "text": "q"}], ONE, r"^queries is \[.*; expected a mapping from the names"),
         (

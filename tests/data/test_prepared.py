@@ -17,10 +17,8 @@ JUDGED = {
 def split(name: str, threshold: int = 1, **columns) -> Split:
     judged = JUDGED[name]
     pairs = [(query, *pair) for query, of_query in enumerate(judged.values()) for pair in of_query]
-    texts = {
-        "text": [f"{name} {id}?" for id in judged],
-        **{column: [value] * len(judged) for column, value in columns.items()},
-    }
+    texts = {"text": [f"{name} {id}?" for id in judged]}
+    texts |= {column: [value] * len(judged) for column, value in columns.items()}
     qrels = Qrels.of(*zip(*pairs, strict=True), len(judged), threshold)
     return Split(name, Texts(list(judged), texts), qrels)
 

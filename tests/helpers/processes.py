@@ -20,7 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# Most processes need these; Pyserini would start Java, whose threads a fork would lack.
+# Most processes need these, and would import the last four in 2.7 s of processor time each; Pyserini would
+# start Java, whose threads a fork would lack.
 PRELOADED = [
     "pytest",
     "pyserini_ance.commands.console",
@@ -29,6 +30,10 @@ PRELOADED = [
     "pyserini_ance.refresher.refresher",
     "transformers.models.bert.modeling_bert",
     "transformers.models.bert.tokenization_bert",
+    "sentence_transformers.sentence_transformer.modules",
+    "matplotlib.pyplot",
+    "openai",  # for Pyserini's encoders, as the next
+    "tiktoken",
 ]
 # Below the ports that the system assigns: a free port stays free until the first process binds it.
 PORTS = range(15000, 30000)

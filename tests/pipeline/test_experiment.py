@@ -12,7 +12,7 @@ from helpers.waiting import until
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import load_encoder
-from pyserini_ance.pipeline import experiment, export_check
+from pyserini_ance.pipeline import experiment, model_export
 from pyserini_ance.pipeline.plan import evaluation_steps, refresh_steps
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.load import dump, load
@@ -96,7 +96,7 @@ def test_training_warns_of_what_is_hardly_meant_as_the_plan_does(small_recipe, t
 def test_an_encoder_that_could_not_be_exported_is_refused_before_training(
     small_recipe, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(export_check, "BOUND", -1.0)
+    monkeypatch.setattr(model_export, "BOUND", -1.0)
     with pytest.raises(SettingError, match="wrong: sentence-transformers, from .*/initial-00000000/enc"):
         experiment.train(small_recipe({"warm": make_stage(RANDOM, steps=1)}), tmp_path / "run")
     assert not (tmp_path / "run" / "metrics.jsonl").exists()

@@ -4,12 +4,14 @@ import pytest
 import torch
 from helpers.stages import RANDOM, changed, make_stage
 
+from pyserini_ance.data.given_collection import make_collection
 from pyserini_ance.data.trec import read_qrels
 from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation import metrics
-from pyserini_ance.pipeline.data_checks import check_template_fields
+from pyserini_ance.pipeline.data_checks import check_template_fields, data_warnings
 from pyserini_ance.pipeline.experiment import Experiment, check_device
 from pyserini_ance.pipeline.preparation import read_collection, stored_collection
+from pyserini_ance.recipe.load import load
 from pyserini_ance.runs.rundir import RunDir
 
 STAGE = make_stage(RANDOM, steps=6, batch_queries=2)
@@ -22,13 +24,13 @@ CHECKS = [  # overrides, and what the error says
     (["final_evaluation.split=[dev, tests]"], r"split names 'tests', .* \(did you mean 'test'\?\); splits:"),
     (
         ["stages.a.evaluate={every_steps: 2, split: [dev, valid]}"],
-        "evaluate.split names 'valid', .*; splits: train, dev, test; measure no .*: stages.a.evaluate=null$",
+        "evaluate.split names 'valid', .*; splits: train, dev, test; cut .*: stages.<stage>.evaluate=null$",
     ),
     ([f"{NEGATIVES}=[ann]", REFRESH + ", query_chunks: 6}", JOINT], "is 6, but 'dev' has only 5 training"),
     ([f"{NEGATIVES}=[{{kind: random, num_negatives: 29}}]"], "query train-0 has only 28"),
     ([f"{NEGATIVES}=[{{kind: ann, filters: [answers]}}]", REFRESH + "}"], "of split 'train' have no answers"),
     (["final_evaluation.measures={test: [R@30]}"], "R@30 looks at 30 .*; set final_evaluation.hits=30"),
-    (["data.splits.dev=null", DEV], "data.hold_out=200; or .*: stages.a.evaluate=null$"),
+    (["data.splits.dev=null", DEV], "data.hold_out=200; or .*: stages.<stage>.evaluate=null$"),
     (["data.relevance_threshold=2"], r"is 2, but measure .* counts grade 1 as relevant; write .*\(rel=2\)"),
     (["data.splits.dl20={topics: a, qrels: b}"], ""),  # the recipe does not name it
     (["stages.a.evaluate={every_steps: 2, measure: R@200}"], ""),  # dev is ranked for itself, so deep
@@ -69,10 +71,10 @@ def test_a_missing_ranking_is_reported_before_the_data_is_read(small_recipe, mon
     [
         (
             "final_evaluation.measures=[Success(rel=2)@5, RR@10]",
-            r"split 'test' has no judgments: .* only Success@5, .* can measure that, not Success\(rel=2\)@5",
+            r"split 'test' has no judgments, but has the measure Success\(rel=2\)@5; .* by Success@5, ",
         ),
-        ("train_split=test", "split 'test', on which the recipe trains .* has no judgments"),
-        ("stages.a.evaluate={split: test, every_steps: 1}", "trains or evaluates"),
+        ("train_split=test", "split 'test' has no judgments, but is trained or evaluated on"),
+        ("stages.a.evaluate={split: test, every_steps: 1}", "but is trained or evaluated on"),
     ],
 )
 def test_questions_with_answers_alone_are_tested_on_by_the_answers(asked_recipe, override, message):
@@ -142,16 +144,79 @@ def test_a_run_records_the_split_and_resumes_with_it(held_out, tmp_path):
         Experiment(changed(held_out, "data.hold_out=5"), run.folder, World()).run(resume=True)
 
 
-@pytest.mark.parametrize("order", [1, -1], ids=["the same file", "the same lines in another order"])
-def test_the_test_split_as_dev_is_refused(small_recipe, tmp_path, order):
-    recipe = small_recipe({"a": HELD_OUT})
-    test = recipe.data.splits["test"]
-    copies = {"topics": tmp_path / "copy.tsv", "qrels": tmp_path / "copy.qrels"}
-    for key, path in copies.items():
-        lines = getattr(test, key).read_text().splitlines(keepends=True)
-        path.write_text("".join(lines[::order]))
-    same = changed(recipe, *(f"data.splits.dev.{key}={path}" for key, path in copies.items()))
-    with pytest.raises(ValueError, match="'dev' and 'test' have the same queries and judgments: the best"):
-        read_collection(same)
-    assert read_collection(changed(same, "stages.a.evaluate=null"))
-    assert read_collection(changed(same, "final_evaluation.split=dev"))  # the recipe says so itself
+TRAIN = {"t1": "Who was it?", "7": "Where", "t2": "copied", "t3": "copied"}
+ONE_QUERY = "stages.rand.batch_queries=1"
+RECIPE = ["final_evaluation.split=[test]", "stage_defaults.evaluate=null"]
+
+
+@pytest.mark.parametrize(
+    ("queries", "count"),
+    [
+        (TRAIN, 4),
+        ({"a": "who  WAS it?", "b": "when"}, 1),  # by text
+        ({"t1": "corrected", "b": "when"}, 1),  # by id
+        ({"7": "another seventh question"}, 0),  # files that count their questions
+        ({"a": "copied", "b": "COPIED"}, 2),
+    ],
+)
+@pytest.mark.parametrize(
+    ("overrides", "what"),
+    [
+        (RECIPE, "training"),
+        (["final_evaluation.split=[train]", "stage_defaults.evaluate.split=test"], "training"),
+        (["train_split=own", "stage_defaults.evaluate.split=train"], "dev"),
+    ],
+)
+def test_test_and_dev_queries_that_are_training_or_dev_queries_are_counted(queries, count, overrides, what):
+    splits = {"own": {"o": "other"}, "train": TRAIN, "test": queries}
+    judged = {name: {id: {"d1": 1} for id in of_split} for name, of_split in splits.items()}
+    collection = make_collection({"d1": "one", "d2": "two"}, splits, judged)
+    lines = data_warnings(load("demo/rand", ONE_QUERY, *overrides).recipe, collection)
+    assert len(lines) == bool(count)
+    assert all(
+        line.startswith(f"{count} of {len(queries)} queries of split 'test' are {what}") for line in lines
+    )
+
+
+@pytest.mark.parametrize(
+    ("queries", "documents", "ignored", "count"),
+    [
+        ({"d1": "one", "q": "two"}, {"d1": "one", "d2": "two"}, False, 1),
+        ({"d1": "ONE  text", "d2": "two"}, {"d1": {"title": "one", "text": "text"}, "d2": "two"}, False, 2),
+        ({"d1": "one", "d2": "two"}, {"d1": {"title": "one", "text": "more"}, "d2": "else"}, False, 1),
+        ({"1": "one", "2": "two"}, {"1": "other", "2": "another"}, False, 0),  # numbers
+        ({"d1": "one", "q": "two"}, {"d1": "one", "d2": "two"}, True, 0),
+    ],
+)
+def test_queries_that_are_documents_are_counted(queries, documents, ignored, count):
+    judged, training = {id: dict.fromkeys(documents, 1) for id in queries}, {"t": "training"}
+    splits, grades = (
+        {"train": training, "test": queries},
+        {"train": {"t": dict.fromkeys(documents, 1)}, "test": judged},
+    )
+    collection = make_collection(documents, splits, grades, ignore_identical_ids=ignored)
+    lines = data_warnings(load("demo/rand", ONE_QUERY, *RECIPE).recipe, collection)
+    assert [line.partition(" queries are documents")[0] for line in lines] == [str(count)] * bool(count)
+
+
+@pytest.mark.parametrize(
+    ("settings", "file", "is_said"),
+    [
+        ("{}", "dev.tsv", True),
+        ("{}", "dev.tsv.gz", True),
+        ("{}", "else.tsv", False),
+        ("{dev: null}", "dev.tsv", False),
+    ],
+)
+def test_a_dev_split_of_the_data_that_hold_out_replaces_is_named(tmp_path, settings, file, is_said):
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / file).touch()
+    data = f"data={{kind: beir, folder: {tmp_path}, hold_out: 5, splits: {{train: t, dev: qrels/dev.tsv}}}}"
+    recipe = load("demo/rand", ONE_QUERY, data, f"data.splits={settings}").recipe
+    collection = make_collection(
+        {"d": "x"},
+        {"train": {"q": "y"}, "dev": {"r": "z"}, "test": {"s": "u"}},
+        {name: {id: {"d": 1}} for name, id in (("train", "q"), ("dev", "r"), ("test", "s"))},
+    )
+    lines = data_warnings(recipe, collection)
+    assert len(lines) == is_said and all("data.hold_out makes split 'dev'" in line for line in lines)

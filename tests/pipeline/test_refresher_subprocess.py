@@ -11,20 +11,17 @@ from helpers.waiting import until
 from pyserini_ance.distributed.world import World
 from pyserini_ance.pipeline import refresher_process
 from pyserini_ance.pipeline.refresher_process import (
-    check_subprocesses,
     refresh_command,
     refresher_command,
     refresher_device,
     refresher_subprocess,
     subprocess_environment,
 )
-from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe, RefresherProcess
 from pyserini_ance.runs.generation import RefreshRequest
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.executors import AsyncExecutor
-from pyserini_ance.trainer.losses.nll import Nll
 
 STAGE = make_stage({"kind": "ann"}, steps=20, refresh={"every_steps": 5})
 ASYNC = {**STAGE, "refresh": {"every_steps": 5, "mode": "async"}}
@@ -60,40 +57,6 @@ def program(monkeypatch):
         "refresher_command",
         lambda recipe, run: [sys.executable, "-c", SAYS + text, "a", "b"],
     )
-
-
-@pytest.mark.parametrize(
-    ("settings", "gpus", "is_refused"),
-    [
-        ({"device": "cuda", "processes": 2}, 0, True),
-        ({"device": "cuda:1"}, 1, True),
-        ({"processes": 2}, 1, True),
-        ({"processes": 2}, 0, False),
-        ({"device": "cpu", "processes": 2}, 1, False),
-        ({"device": "cuda:1", "processes": 2}, 3, False),
-        ({"device": "cuda", "launch": "external"}, 0, False),
-    ],
-)
-def test_gpus_that_the_refresher_lacks_are_missed_before_training(monkeypatch, settings, gpus, is_refused):
-    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
-    check_subprocesses(recipe(STAGE, **settings))  # never starts
-    message = rf"refresher\.device .* torch sees {gpus} GPUs\. Set refresher"
-    with pytest.raises(SettingError, match=message) if is_refused else nullcontext():
-        check_subprocesses(recipe(ASYNC, **settings))
-
-
-class Own(Nll):
-    kind: str = "__main__:Own"
-
-
-def test_a_class_of_the_program_itself_is_missed_before_training(monkeypatch):
-    monkeypatch.setattr("__main__.Own", Own, raising=False)
-    terms = {"query": {"negatives": [{"kind": "ann"}], "loss": "__main__:Own"}}
-    check_subprocesses(recipe({**STAGE, "terms": terms}))
-    with_teacher = recipe({**STAGE, "terms": terms}).model_copy(update={"teachers": {"ranker": None}})
-    for needing in (recipe({**ASYNC, "terms": terms}), with_teacher):
-        with pytest.raises(SettingError, match="__main__:Own is a class in the program .*; move it into a"):
-            check_subprocesses(needing)
 
 
 @pytest.mark.parametrize(

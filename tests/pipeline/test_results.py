@@ -22,9 +22,10 @@ def demo(*overrides: str) -> Recipe:
 
 
 def judged_by(judgments: dict[str, dict[str, int]], threshold: int = 1) -> Collection:
-    """A training query, and a test split with these judgments of two documents."""
-    queries = {"train": {"t": "another"}, "test": dict.fromkeys(judgments, "text")}
-    judged = {"train": {"t": {"d0": threshold}}, "test": judgments}
+    """100 training queries, and a test split with these judgments of two documents."""
+    training = {f"t{n}": f"another {n}" for n in range(100)}
+    queries = {"train": training, "test": dict.fromkeys(judgments, "text")}
+    judged = {"train": {id: {"d0": threshold} for id in training}, "test": judgments}
     return make_collection({"d0": "x", "d1": "y"}, queries, judged, relevance_threshold=threshold)
 
 

@@ -1,11 +1,16 @@
 import os
 import signal
+import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from helpers.run_outcome import outcome
 from helpers.stages import make_stage
+from helpers.waiting import until
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForSequenceClassification, CLIPConfig
 
@@ -15,31 +20,68 @@ from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
 from pyserini_ance.pipeline import experiment, teacher_training
 from pyserini_ance.pipeline.data_checks import check_before_reading
-from pyserini_ance.pipeline.teacher_training import MinedLists, TeacherSettings, train_teacher
+from pyserini_ance.pipeline.teacher_training import ABOUT, MinedLists, train_teacher
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.trained_teacher import TrainedTeacher
 from pyserini_ance.reports.ranking_inputs import collection_of
+from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import beside, read_json, read_json_lines
+from pyserini_ance.storage.locks import is_held
 
-ANN = {"kind": "ann", "top_k": 8, "num_negatives": 3}
+FEW = {
+    "negatives": [{"kind": "ann", "top_k": 8}],
+    "batch_queries": 2,
+    "num_negatives": 3,
+    "steps": 3,
+    "learning_rate": 1e-3,
+}
+TEACHERS = {"first": {"after": "warm", **FEW}, "second": {"after": "taught", **FEW}}
+TEACHERS["second"]["init_from"] = "teachers.first"
+WARM = make_stage(steps=3, terms={"query": {"in_batch_negatives": True}})
 
 
-def train(recipe: Recipe, folder: Path) -> None:
-    experiment.train(recipe, folder)
+def taught_by(name: str) -> dict:
+    """A stage that follows a cross-encoder, and leaves out what it finds relevant."""
+    teacher = {"kind": "cross_encoder", "model": f"teachers.{name}"}
+    left_out = {"kind": "teacher", "teacher": teacher, "margin": 0.0}
+    ann = {"kind": "ann", "top_k": 8, "num_negatives": 3}
+    negatives = {**ann, "on_shortage": "fill_random", "filters": [left_out]}
+    terms = {"query": {"negatives": [negatives], "teacher": teacher, "loss": {"kind": "kl"}}}
+    return make_stage(steps=2, refresh={"every_steps": 2}, terms=terms)
+
+
+STAGES = {"warm": WARM, "taught": taught_by("first"), "again": taught_by("second")}
 
 
 @pytest.fixture(scope="module")
-def run(small_recipe, run_processes, tmp_path_factory) -> RunDir:
-    """A finished run; its two generations are those before steps 0 and 2."""
-    folder, every = tmp_path_factory.mktemp("runs") / "run", {"every_steps": 2}
-    stage = make_stage(refresh=every, evaluate=every, terms={"query": {"negatives": [ANN]}})
-    run_processes(1, train, small_recipe({"ance": stage}), folder, join=False)
+def recipe(small_recipe) -> Recipe:
+    return small_recipe(STAGES, teachers=TEACHERS)
+
+
+def train_teachers_by(python: Sequence[str]) -> None:
+    """Let `python` start the subprocess, instead of a new interpreter: fixture `forked_python`."""
+    teacher_training.teacher_command = lambda: [*python, "-m", teacher_training.MODULE]
+
+
+def run_of(recipe: Recipe, folder: Path, resume: bool = False, python: Sequence[str] = ()) -> None:
+    if python:
+        train_teachers_by(python)
+    experiment.train(recipe, folder, resume=resume)
+
+
+@pytest.fixture(scope="module")
+def run(recipe, run_processes, forked_python, tmp_path_factory) -> RunDir:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    run_processes(1, run_of, recipe, folder, False, forked_python, join=False)
     return RunDir(folder)
 
 
 def lists_of(run: RunDir) -> MinedLists:
-    collection, last = collection_of(run), open_generation(run.generation("ance", 2), {})
+    """What the first teacher was mined."""
+    collection, last = collection_of(run), open_generation(run.generation("first", 0), {})
     weights = {last.folder.name: last.weights}
     return MinedLists(collection, collection.split("train"), list(last.tables.values()), weights)
 
@@ -103,19 +145,18 @@ def margin(run: RunDir, lists: MinedLists, model: str) -> float:
     return float(np.mean(differences))
 
 
-def settings_of(steps: int, size: int, learning_rate: float) -> TeacherSettings:
+def settings_of(steps: int, size: int, learning_rate: float) -> TrainedTeacher:
     """`size` queries in a step, each with `size` negatives."""
-    return TeacherSettings(
-        steps=steps, batch_queries=size, num_negatives=size, learning_rate=learning_rate, length_tokens=56
-    )
+    sizes = {"steps": steps, "batch_queries": size, "num_negatives": size, "learning_rate": learning_rate}
+    return TrainedTeacher(after="warm", negatives=[{"kind": "ann"}], **sizes)
 
 
-def train_by(folder: Path, output: Path, settings: TeacherSettings, source: str | None = None) -> float:
+def train_by(folder: Path, output: Path, settings: TrainedTeacher, source: str | None = None) -> float:
     without_torchrun()
     run = RunDir(folder)
     lists = lists_of(run)
     start = source or str(run.checkpoint("initial", 0) / "encoder")
-    train_teacher(lists, start, settings, "cpu", output, {})
+    train_teacher(lists, start, settings, run.read_recipe(), "cpu", output)
     return margin(run, lists, str(output))
 
 
@@ -130,7 +171,7 @@ def test_positives_rise_above_negatives(run, run_processes, tmp_path):
     assert found["many"] > found["few"] + 0.5
 
 
-def train_counted(folder: Path, output: Path, settings: TeacherSettings, dies_at: int) -> list[int]:
+def train_counted(folder: Path, output: Path, settings: TrainedTeacher, dies_at: int) -> list[int]:
     """The steps that are trained; the process is killed at the end of step `dies_at`."""
     steps, make_callback = [], teacher_training._callback
 
@@ -150,11 +191,12 @@ def train_counted(folder: Path, output: Path, settings: TeacherSettings, dies_at
 
 
 def test_a_killed_training_continues_to_the_same_weights(run, run_processes, tmp_path):
-    """Twenty steps, every second of them saved; one checkpoint was being written when the process died."""
+    """Twenty steps, every second of them saved; one checkpoint was being written when the process died. A
+    training of other settings has left its own, which are removed."""
     whole, killed, settings = tmp_path / "whole", tmp_path / "killed", settings_of(20, 4, 1e-3)
     assert run_processes(1, train_counted, run.folder, whole, settings, 0, join=False) == [list(range(1, 21))]
-    for dies_at in (1, 9):
-        (end,) = run_processes.ends(1, train_counted, run.folder, killed, settings, dies_at, join=False)
+    for given, dies_at in ((settings_of(4, 2, 1e-3), 3), (settings, 1), (settings, 9)):
+        (end,) = run_processes.ends(1, train_counted, run.folder, killed, given, dies_at, join=False)
         assert end["code"] == -signal.SIGKILL and not killed.exists()
     (kept,) = {path.parent for path in (tmp_path / ".killed.training").glob("*/checkpoint-*")}
     assert [path.name for path in kept.iterdir()] == ["checkpoint-8"]
@@ -164,12 +206,6 @@ def test_a_killed_training_continues_to_the_same_weights(run, run_processes, tmp
     assert steps == [list(range(9, 21))]
     assert model_digest(str(killed)) == model_digest(str(whole))
     assert not (tmp_path / ".killed.training").exists()
-
-
-def test_a_training_of_other_settings_begins_anew(run, run_processes, tmp_path):
-    output, first, second = tmp_path / "out", settings_of(4, 2, 1e-3), settings_of(4, 2, 1e-4)
-    run_processes.ends(1, train_counted, run.folder, output, first, 3, join=False)
-    assert run_processes(1, train_counted, run.folder, output, second, 0, join=False) == [[1, 2, 3, 4]]
 
 
 def test_a_cross_encoder_is_trained_further(run, run_processes, tmp_path, tiny_cross_encoder):
@@ -208,3 +244,81 @@ def test_a_model_that_is_no_cross_encoder_is_refused_before_the_data_is_read(tmp
     CLIPConfig().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="is a clip, which cannot score pairs; start from another"):
         check_before_reading(load("demo/ar2", start).recipe)
+
+
+def test_retriever_and_cross_encoder_take_turns(run, tmp_path):
+    """Each cross-encoder learns from what the stage before has found, from the start that the recipe names;
+    each stage's scores are traced to the files of its own."""
+    after, digests = {"first": "warm", "second": "taught"}, {}
+    ends = {r["stage"]: r for r in read_json_lines(run.decisions) if r["event"] == "stage_end"}
+    for name, start in (("first", "initial"), ("second", "teachers.first")):
+        generation = open_generation(run.generation(name, 0), {})
+        assert generation.weights == ends[after[name]]["weights"]
+        assert all(table.counts.min() > 0 for table in generation.tables.values())
+        about = read_json(run.teacher(name) / ABOUT)
+        assert (about["start"], about["generations"]) == (start, {f"{name}-00000000": generation.weights})
+        settings = about["settings"]
+        assert (settings["length_tokens"], settings["seed"]) == (24 + 32, run.read_recipe().seed)
+        digests[name] = model_digest(str(run.teacher(name)))
+    assert digests["first"] != digests["second"]
+    for stage, name in (("taught", "first"), ("again", "second")):
+        report = open_generation(run.generation(stage, 0), {}).report
+        assert report["teachers"]["query"]["origins"] == {f"cross_encoder {name}": digests[name]}
+        assert report["tables"]["query.0"]["judged_by"] == {f"cross_encoder {name}": digests[name]}
+    seconds = [record for record in read_json_lines(run.metrics) if record["event"] == "teacher"]
+    assert [record["teacher"] for record in seconds] == ["first", "second"]
+    assert Checkpoint.open(run.checkpoints / ends["again"]["result"]).weights != ends["taught"]["weights"]
+
+
+def killed_while_a_teacher_trains(
+    recipe: Recipe, folder: Path, name: str, resume: bool, python: Sequence[str]
+) -> None:
+    def kill() -> None:
+        unfinished = beside(folder / "teachers" / name, "unfinished")
+        while not (RunDir(folder).generation(name, 0).exists() and unfinished.exists()):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
+    run_of(recipe, folder, resume, python)
+
+
+def test_a_run_that_is_killed_while_a_teacher_trains_resumes_to_the_same(
+    run, recipe, run_processes, forked_python, tmp_path
+):
+    folder = tmp_path / "run"
+    for name, resume in (("first", False), ("second", True)):
+        (end,) = run_processes.ends(
+            1, killed_while_a_teacher_trains, recipe, folder, name, resume, forked_python, join=False
+        )
+        assert end["code"] == -signal.SIGKILL
+        lock = beside(folder / "teachers" / name, "writing")
+        assert lock.exists()
+        until(lambda lock=lock: not is_held(lock))
+        assert not (folder / "teachers" / name).exists()
+    run_processes(1, run_of, recipe, folder, True, forked_python, join=False)
+    assert outcome(folder) == outcome(run.folder)
+
+
+def test_two_processes_train_a_teacher_once(small_recipe, run_processes, tmp_path):
+    """The cross-encoder is trained by a new interpreter, as the command starts it."""
+    few = {name: STAGES[name] for name in ("warm", "taught")}
+    recipe = small_recipe(few, teachers={"first": TEACHERS["first"]})
+    run_processes(2, run_of, recipe, tmp_path / "run", join=False)
+    run = RunDir(tmp_path / "run")
+    assert [path.name for path in run.teachers.iterdir()] == ["first"]
+    report = open_generation(run.generation("taught", 0), {}).report
+    digest = model_digest(str(run.teacher("first")))
+    assert report["teachers"]["query"]["origins"] == {"cross_encoder first": digest}
+
+
+def test_a_teacher_that_cannot_be_trained_ends_the_run(small_recipe, run_processes, forked_python, tmp_path):
+    wild = {"first": {"after": "warm", **FEW, "learning_rate": 1e38}}
+    recipe = small_recipe({"warm": WARM}, teachers=wild)
+    (end,) = run_processes.ends(1, run_of, recipe, tmp_path / "run", False, forked_python, join=False)
+    assert (
+        "teachers.first could not be trained: the teacher's mean loss is nan; lower its learning"
+        in end["error"]
+    )
+    assert "lower its learning rate" in (tmp_path / "run" / "error.txt").read_text()
+    assert not any((tmp_path / "run" / "teachers").iterdir())

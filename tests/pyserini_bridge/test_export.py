@@ -9,7 +9,7 @@ from transformers import AutoTokenizer, BertTokenizer, DPRContextEncoderTokenize
 
 from pyserini_ance.encoders.dpr import to_dpr
 from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
-from pyserini_ance.pipeline.export_check import BOUND, Proof
+from pyserini_ance.pipeline.model_export import BOUND, Proof
 from pyserini_ance.pyserini_bridge.export import write_topics
 
 ANCE = {"projection": 768, "layer_norm": True}

@@ -29,7 +29,7 @@ import numpy as np
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.pipeline.corpus_encoding import VectorFormat, encode_corpus
-from pyserini_ance.pipeline.export_check import Proof
+from pyserini_ance.pipeline.model_export import Proof
 from pyserini_ance.pyserini_bridge.export import search_command, write_topics
 from pyserini_ance.pyserini_bridge.vector_files import write_index
 from pyserini_ance.pyserini_bridge.launcher import run_module

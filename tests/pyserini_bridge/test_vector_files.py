@@ -3,7 +3,6 @@
 import json
 import tracemalloc
 from functools import partial
-from itertools import repeat
 
 import numpy as np
 import pyarrow
@@ -12,7 +11,7 @@ import pytest
 from sentence_transformers.util import quantize_embeddings
 
 from pyserini_ance.pyserini_bridge import vector_files
-from pyserini_ance.pyserini_bridge.vector_files import read_index, write_index, write_jsonl, write_parquet
+from pyserini_ance.pyserini_bridge.vector_files import read_index, write_index, write_parquet
 from pyserini_ance.vectors.encoding import ShardedVectors
 
 SAME_BYTES = """
@@ -133,37 +132,9 @@ def test_quantized_parquet_is_that_of_sentence_transformers(tmp_path, monkeypatc
         np.testing.assert_allclose(decoded @ vectors[0], vectors @ vectors[0], atol=0.1)
 
 
-LINES = """
-import sys
-import numpy as np
-from pyserini_ance.pyserini_bridge.java import import_pyserini
-
-writer = import_pyserini("pyserini.encode").JsonlRepresentationWriter(sys.argv[1])
-vectors = np.load(sys.argv[2])
-batch = {"id": [f"é{row}" for row in range(len(vectors))], "vector": vectors}
-batch["title"] = ["A title"] * len(vectors)
-batch["text"] = [f'Quoted "{row}" and ü.' for row in range(len(vectors))]
-with_block = writer.__enter__()
-writer.write(batch, ["title", "text"])
-writer.__exit__(None, None, None)
-"""
-
-
-def test_jsonl_is_byte_by_byte_that_of_pyserini(in_java, tmp_path, monkeypatch):
-    monkeypatch.setattr(vector_files, "ROWS_PER_BLOCK", 16)
-    vectors = drawn(40)
-    np.save(tmp_path / "vectors.npy", vectors)
-    in_java(LINES, tmp_path / "theirs", tmp_path / "vectors.npy")
-    contents = (f'A title\nQuoted "{row}" and ü.' for row in range(40))
-    write_jsonl(vectors, ids_of(40), contents, tmp_path / "ours")
-    (theirs,), (ours,) = (list((tmp_path / name).iterdir()) for name in ("theirs", "ours"))
-    assert theirs.name == ours.name and theirs.read_bytes() == ours.read_bytes()
-
-
 def writers():
     return {
         "parquet": lambda vectors, ids, folder: write_parquet(vectors, ids, folder, {}),
-        "jsonl": lambda vectors, ids, folder: write_jsonl(vectors, ids, repeat("x"), folder),
         "faiss": lambda vectors, ids, folder: write_index(vectors, ids, folder, {}),
     }
 
@@ -195,8 +166,8 @@ class Watched:
         (write_index, np.nan, "nan"),
         (partial(write_index, index="SQ8"), np.nan, "nan"),
         (write_parquet, -np.inf, "-inf"),
+        (write_parquet, np.inf, "inf"),
         (partial(write_parquet, number_type="fp16"), 1e5, "inf"),  # beyond float16
-        (lambda vectors, ids, folder, _: write_jsonl(vectors, ids, repeat(""), folder), np.inf, "inf"),
     ],
 )
 def test_what_is_not_finite_is_not_written(tmp_path, write, value, found):

@@ -16,7 +16,7 @@ from pyserini_ance.encoders.config import MAY_DIFFER
 from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.teacher_training import TRAINED
+from pyserini_ance.recipe.trained_teacher import TRAINED
 
 PUBLISHED = {path.parent.name: read_published(path.parent).rows for path in SHIPPED.glob("*/_published.yaml")}
 RECIPES = [name for name in shipped() if name.split("/")[0] in PUBLISHED]

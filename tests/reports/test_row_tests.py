@@ -1,9 +1,11 @@
 import json
 
+import numpy as np
 import pytest
 from helpers.finished_run import ranked
 
 from pyserini_ance.commands import compare as command
+from pyserini_ance.evaluation.significance import t_test
 from pyserini_ance.evaluation.tables import read_results
 from pyserini_ance.reports.row_tests import significance
 from pyserini_ance.runs.rundir import RunDir
@@ -17,9 +19,9 @@ def ranked_run(base, tmp_path):
     )
 
 
-def differ_from(runs: list, baseline: str, test: str = "t") -> dict[str, dict[str, str]]:
+def differ_from(runs: list, baseline: str) -> dict[str, dict[str, str]]:
     """The cells of the table of tests by row, as `MEAN, p P (WON/TIED/LOST)`."""
-    (rows, columns), _ = significance([read_results(run) for run in runs], baseline, test)
+    (rows, columns), _ = significance([read_results(run) for run in runs], baseline)
     return {row["recipe"]: {column: row.get(column) for column in columns[1:]} for row in rows}
 
 
@@ -39,18 +41,17 @@ def test_seeds_are_one_system_and_queries_are_pairs(ranked_run):
     assert found["good"]["RR@10 against bm25"].startswith("+0.281, p 0.")
     assert found["good"]["RR@10 against bm25"].endswith(" (3/0/1)")
     assert found["bad"]["RR@10 against bm25"].startswith("-0.229, p 0.00")
-    # Of sixteen changes of sign two are as extreme, and there are two tests.
-    assert ", p 0.250 (" in differ_from(runs, "bm25", "permutation")["bad"]["RR@10 against bm25"]
 
 
 def test_p_values_are_corrected_for_the_rows_that_are_shown(ranked_run, capsys):
     runs = [ranked_run("1", "good", [1, 1, 1, 2]), ranked_run("2", "bad", [4, 4, 4, 3])]
-    p = 2 / 16  # every query differs in one direction: two of the sixteen changes of sign are as extreme
-    arguments = [*map(str, runs), "--significance", "bm25", "--test", "permutation", "--rows"]
+    p = t_test(np.array([-1 / 4, -1 / 4, -1 / 4, -1 / 6]))
+    arguments = [*map(str, runs), "--significance", "bm25", "--rows"]
     command.main([*arguments, "bad"])
     lines = lines_of_table(capsys)
     assert [line.split("|")[1].strip() for line in lines[2:]] == ["bm25", "bad"]
     assert f"p {p:.3f}" in lines[3]
+    assert f"p {2 * p:.3f}" in differ_from(runs, "bm25")["bad"]["RR@10 against bm25"]
     with pytest.raises(ValueError, match=r"'god' is not a row of the table \(did you mean 'good'\?\)"):
         command.main([*arguments, "god"])
 

@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from helpers.elsewhere import elsewhere
 from safetensors import SafetensorError
 
 from pyserini_ance.storage import files
@@ -21,19 +22,6 @@ from pyserini_ance.storage.publish import (
     remove_unless_leased,
     whole_folder,
 )
-
-WRITER = """
-import sys
-from pathlib import Path
-from pyserini_ance.storage.publish import publish_once
-
-def fill(folder):
-    (folder / "part").write_text("other")
-    print("begun", flush=True)
-    sys.stdin.readline()
-
-publish_once(Path(sys.argv[1]), {}, fill)
-"""
 
 
 @pytest.fixture
@@ -53,12 +41,10 @@ def published(folder):
 
 @pytest.fixture
 def writer(folder):
-    """Another process that fills the folder, and finishes when it gets a line."""
-    command = [sys.executable, "-c", WRITER, str(folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "begun\n"
+    """Another process that fills the folder, and finishes when its input ends."""
+    imports = "from pyserini_ance.storage.publish import publishing"
+    with elsewhere(imports, "publishing(Path(sys.argv[1]), {})", folder) as process:
         yield process
-        process.kill()
 
 
 def fill(temporary):
@@ -122,9 +108,9 @@ def test_a_folder_that_another_process_makes_is_waited_for(folder, writer):
     with ThreadPoolExecutor() as threads:
         here = threads.submit(publish_once, folder, {}, lambda _: pytest.fail("filled twice"))
         assert not folder.exists() and is_held(beside(folder, "writing"))
-        writer.stdin.write("go on\n"), writer.stdin.flush()
+        writer.stdin.close()
         here.result(60)
-    assert (folder / "part").read_text() == "other" and read_manifest(folder) and writer.wait() == 0
+    assert read_manifest(folder)["parts"] == {} and writer.wait() == 0
     assert os.listdir(folder.parent) == ["published"]
 
 

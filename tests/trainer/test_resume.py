@@ -25,7 +25,7 @@ from pyserini_ance.storage.publish import publishing
 from pyserini_ance.trainer.executors import AsyncExecutor
 from pyserini_ance.trainer.products import Refreshes
 from pyserini_ance.trainer.refresh import AdoptionLog
-from pyserini_ance.trainer.resume import check_resumable, read_replay, replay_logs, resume_stage
+from pyserini_ance.trainer.resume import check_same_run, read_replay, replay_logs, resume_stage
 
 IDENTITY = {"collection": "c" * 64, "tokenization": "t" * 64}
 STATIC, KEY = ("query", 0), ("query", 1)
@@ -310,7 +310,7 @@ def test_a_run_may_continue_on_another_machine_and_with_other_published_figures(
     machine = "refresher={launch: external, device: cpu, timeout_seconds: 5}"
     figures = ["data.official.documents=7", "description=better", "expect={test: {RR@10: 0.4}}"]
     for changes in ([], ["cache=/elsewhere", "device=cpu", "threads=3", machine], figures):
-        check_resumable(run, recipe(*changes), collection("one"))
+        check_same_run(run, recipe(*changes), collection("one"))
 
 
 @pytest.mark.parametrize(
@@ -328,5 +328,5 @@ def test_a_run_may_continue_on_another_machine_and_with_other_published_figures(
 )
 def test_another_recipe_and_other_data_are_refused(run, overrides, text, message):
     with pytest.raises(ValueError, match=message) as error:
-        check_resumable(run, recipe(*overrides), collection(text))
+        check_same_run(run, recipe(*overrides), collection(text))
     assert "init_from" not in str(error.value)

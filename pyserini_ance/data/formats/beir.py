@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from pyserini_ance.data.formats.builder import TEXT, json_entry, judged_only
+from pyserini_ance.data.formats.builder import judged_only
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import find_file, read_lines
+from pyserini_ance.data.formats.lines import find_file
+from pyserini_ance.data.formats.records import TEXT, read_records
 from pyserini_ance.data.trec import beir_judgments
 
 
@@ -38,12 +39,12 @@ class Beir(Format):
         corpus, *files = (find_file(path, key) for key, path in self.files())
         queries, qrels = files[:1], files[1:]
         entries = [
-            json_entry(line, line.json(), ["_id"], TEXT, ["answers"])
+            record.entry(record.id("_id"), TEXT, ["answers"])
             for path in queries
-            for line in read_lines(path)
+            for record in read_records(path)
         ]
         splits = {
             name: judged_only(entries, list(beir_judgments(path)))
             for name, path in zip(self.splits, qrels, strict=True)
         }
-        return RawData((json_entry(line, line.json(), ["_id"]) for line in read_lines(corpus)), splits)
+        return RawData((record.entry(record.id("_id")) for record in read_records(corpus)), splits)

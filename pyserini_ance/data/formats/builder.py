@@ -1,58 +1,18 @@
 """The builder of texts: it checks the entries that an adapter yields, and stores them."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator
 from itertools import batched, chain
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from pyserini_ance.data.answer_matching import ANSWERS
-from pyserini_ance.data.formats import lines
-from pyserini_ance.data.formats.lines import Line, LineOrigins, shown
-from pyserini_ance.data.texts import ROWS_PER_BATCH, Strings, Texts, TextsWriter
+from pyserini_ance.data.formats.lines import LineOrigins, is_utf8, shown
+from pyserini_ance.data.formats.records import Entry
+from pyserini_ance.data.texts import ROWS_PER_BATCH, Strings, Texts, store_texts, texts_of
 from pyserini_ance.data.trec import Judgment
 from pyserini_ance.storage.progress import progress_bar
 
 DELAY_SECONDS = 2  # a faster reading shows no bar
-TEXT = {"text": "text"}
-TITLE_AND_TEXT = {"title": "title", **TEXT}
-
-
-class Entry(NamedTuple):
-    """A document or query as it was read.
-
-    All entries of one kind have the same fields; questions have `answers`. has_id: the file gives the id.
-    """
-
-    line: Line
-    id: str
-    fields: dict[str, str]
-    answers: list[str] | None = None
-    has_id: bool = True
-
-    @property
-    def label(self) -> str:
-        """The entry in messages: its id, or, in files without ids, the beginning of its text."""
-        return shown(self.id) if self.has_id else f"with the text {shown(' '.join(self.fields.values()))}"
-
-
-def json_entry(
-    line: Line,
-    record: dict[str, Any],
-    ids: Sequence[str],
-    fields: Mapping[str, str] = TITLE_AND_TEXT,
-    answers: Sequence[str] = (),
-) -> Entry:
-    """The entry of a JSON object.
-
-    ids, answers: keys, of which the first that the object has is read. fields: the key of each field; only a
-    title may be missing.
-    """
-    texts = {
-        name: lines.json_text(line, record, key, required=name != "title") for name, key in fields.items()
-    }
-    return Entry(line, lines.json_id(line, record, *ids), texts, lines.json_answers(line, record, *answers))
 
 
 def judged_only(queries: Iterable[Entry], judgments: list[Judgment]) -> tuple[list[Entry], list[Judgment]]:
@@ -76,10 +36,8 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
         return Texts([], {})
     fields, origins = list(first.fields), LineOrigins()
     names = [*fields, ANSWERS] if noun == "query" else fields
-    with (
-        closing(TextsWriter(names, path)) as writer,
-        progress_bar(desc=f"read {noun} texts", unit=" texts", delay=DELAY_SECONDS, leave=False) as bar,
-    ):
+
+    def blocks() -> Iterator[list[list[str]]]:
         for block in batched(chain([first], entries), ROWS_PER_BATCH):
             for entry in block:
                 _check(entry, noun)
@@ -88,25 +46,20 @@ def build_texts(entries: Iterable[Entry], noun: str, path: Path | None = None) -
                     expected = f"{', '.join(fields)}, like the entries before it"
                     raise entry.line.error(problem, expected, "add the missing fields, or remove the others")
                 origins.add(entry.line)
-            columns: list[list[Any]] = [[entry.id for entry in block]]
+            columns: list[list[str]] = [[entry.id for entry in block]]
             columns += [[entry.fields[name] for entry in block] for name in fields]
             if noun == "query":
-                columns.append(
-                    [None if entry.answers is None else json.dumps(entry.answers) for entry in block]
-                )
-            writer.append(columns)
+                columns.append([json.dumps(entry.answers or []) for entry in block])
+            yield columns
             bar.update(len(block))
-        texts = writer.finish()
-    if noun == "query":
-        # Without the answers if no entry has any.
-        columns_of = dict(texts.columns)
-        answers_of = Strings.of(columns_of.pop(ANSWERS)).array
-        if answers_of.null_count < len(texts):
-            columns_of[ANSWERS] = Strings(answers_of.fill_null("[]"))
-        texts = Texts(texts.ids, columns_of)
+
+    with progress_bar(desc=f"read {noun} texts", unit=" texts", delay=DELAY_SECONDS, leave=False) as bar:
+        texts = store_texts(names, blocks(), path) if path else texts_of(names, blocks())
+    if noun == "query" and set(texts.columns[ANSWERS]) == {"[]"}:  # no entry has any
+        texts = Texts(texts.ids, {name: texts.columns[name] for name in fields})
     if repeat := Strings.of(texts.ids).first_repeat():
-        first, again = map(origins.line, repeat)
-        problem = f"{noun} id {shown(texts.ids[repeat[0]])} was already given in {first.place}"
+        earlier, again = map(origins.line, repeat)
+        problem = f"{noun} id {shown(texts.ids[repeat[0]])} was already given in {earlier.place}"
         raise again.error(problem, "each id once", "delete one of the two, or rename it")
     return texts
 
@@ -126,6 +79,6 @@ def _check(entry: Entry, noun: str) -> None:
         expected = f"a text in {' or '.join(entry.fields)}"
         raise entry.line.error(f"{noun} {entry.label} is empty", expected, cure)
     written = "".join((entry.id, *entry.fields.values(), *(entry.answers or ())))
-    if "\0" in written or not lines.is_utf8(written):
+    if "\0" in written or not is_utf8(written):
         problem = f"{noun} {entry.label} holds a NUL character or half a surrogate pair"
         raise entry.line.error(problem, "text that can be written as UTF-8", "remove the character")

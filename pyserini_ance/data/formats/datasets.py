@@ -7,10 +7,10 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from pyserini_ance.data.formats.builder import json_entry, judged_only
+from pyserini_ance.data.formats.builder import judged_only
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, extension, grade_of, json_id
-from pyserini_ance.data.formats.records import EXTENSIONS, check_columns, read_named_rows
+from pyserini_ance.data.formats.lines import Line, extension, grade_of
+from pyserini_ance.data.formats.records import EXTENSIONS, Record, check_columns, read_named_rows
 from pyserini_ance.data.trec import Judgment
 from pyserini_ance.recipe.components import Settings
 
@@ -94,19 +94,17 @@ class Datasets(Format):
     def raw_data(self) -> RawData:
         rows, fields = _rows(self.queries, "data.queries", QUERIES, "queries")
         id, answers = fields.pop("id"), fields.pop("answers", None)
-        entries = [json_entry(line, row, [id], fields, [answers] if answers else []) for line, row in rows]
+        entries = [row.entry(row.id(id), fields, [answers] if answers else []) for row in rows]
         splits = {}
         for name, table in self.splits.items():
             rows, columns = _rows(table, f"data.splits.{name}", JUDGMENTS, name)
-            splits[name] = judged_only(entries, [_judgment(line, row, columns) for line, row in rows])
+            splits[name] = judged_only(entries, [_judgment(row, columns) for row in rows])
         rows, texts = _rows(self.documents, "data.documents", DOCUMENTS, "corpus")
-        ids = [texts.pop("id")]
-        return RawData((json_entry(line, row, ids, texts) for line, row in rows), splits)
+        id = texts.pop("id")
+        return RawData((row.entry(row.id(id), texts) for row in rows), splits)
 
 
-def _rows(
-    table: Table, key: str, defaults: Columns, split: str
-) -> tuple[Iterator[tuple[Line, dict[str, Any]]], dict[str, str]]:
+def _rows(table: Table, key: str, defaults: Columns, split: str) -> tuple[Iterator[Record], dict[str, str]]:
     """The rows, numbered from 1, and the columns that are read, by their names in the recipe.
 
     Raises ValueError, before a row is read, for a table that cannot be loaded or lacks a column.
@@ -128,7 +126,7 @@ def _rows(
     check_columns(named, loaded.column_names, table.path, key)
     where = Path(table.path, table.name or "", table.split or "")
     numbered = enumerate(loaded.select_columns(named), start=1)
-    return ((Line(where, number, ""), row) for number, row in numbered), columns
+    return (Record(Line(where, number, ""), row) for number, row in numbered), columns
 
 
 def _load(table: Table, path: Path) -> Any:
@@ -145,10 +143,10 @@ def _load(table: Table, path: Path) -> Any:
     return datasets.load_dataset(table.path, table.name, split=table.split, download_mode=mode)
 
 
-def _judgment(line: Line, row: dict[str, Any], columns: Mapping[str, str]) -> Judgment:
-    query, document = json_id(line, row, columns["query"]), json_id(line, row, columns["document"])
+def _judgment(row: Record, columns: Mapping[str, str]) -> Judgment:
+    query, document = row.id(columns["query"]), row.id(columns["document"])
     # Some tables write grades as strings, and others as numbers with a decimal point.
     grade = columns.get("grade", "")
-    value = _POINT.sub("", str(row.get(grade))) if grade else 1
+    value = _POINT.sub("", str(row.values.get(grade))) if grade else 1
     cure = "correct the row, or set `columns: {grade: ...}` to another column, or null"
-    return Judgment(line, query, document, grade_of(line, value, grade, cure))
+    return Judgment(row.line, query, document, grade_of(row.line, value, grade, cure))

@@ -13,9 +13,9 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line
+from pyserini_ance.data.formats.records import Entry
 from pyserini_ance.data.made_splits import SENTENCE_END
 from pyserini_ance.data.trec import Judgment
 from pyserini_ance.recipe.components import expected

@@ -15,9 +15,9 @@ from typing import Literal
 from pydantic import model_validator
 
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData, read_queries
 from pyserini_ance.data.formats.lines import Line, extension, find_file, read_lines, shown
+from pyserini_ance.data.formats.records import Entry, Record
 from pyserini_ance.data.formats.training_files import DPR, judged_questions
 from pyserini_ance.data.trec import Judgment, trec_judgments
 from pyserini_ance.recipe.components import Settings
@@ -134,7 +134,7 @@ def _positives_of(questions: Iterable[Entry], path: Path) -> Iterator[Judgment]:
 def _questions(path: Path) -> Iterator[Entry]:
     for index, line in enumerate(read_lines(path)):
         if line.text.startswith("{"):
-            yield DPR.read_question(line, index, line.json())
+            yield DPR.read_question(index, Record.of(line))
         else:
             text, answers = line.cells(("question", "answers"), is_quoted=True)
             yield Entry(line, str(index), {"text": text}, literal_list(line, answers))

@@ -13,8 +13,9 @@ from pydantic import Field, PositiveInt, model_validator
 
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
-from pyserini_ance.data.formats.builder import Entry, build_texts, is_empty
+from pyserini_ance.data.formats.builder import build_texts, is_empty
 from pyserini_ance.data.formats.lines import files_in, find_file, shown
+from pyserini_ance.data.formats.records import Entry
 from pyserini_ance.data.made_splits import DocumentQueries, cut_dev
 from pyserini_ance.data.trec import Judgment, two_grades
 from pyserini_ance.recipe.components import Component, Settings

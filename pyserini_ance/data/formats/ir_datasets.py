@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, grade_of, json_id
+from pyserini_ance.data.formats.lines import Line, grade_of
+from pyserini_ance.data.formats.records import Entry, Record
 from pyserini_ance.data.trec import Judgment
 
 # The fields of MS MARCO's documents; their second edition has `headings` as well. News articles have further
 # fields.
 MSMARCO = {"url", "title", "body"}
+DEFAULT = "default_text"  # the text of a record without the field `text`
 PIP = "python -m pip install ir-datasets"
 
 
@@ -49,11 +50,11 @@ class IrDatasets(Format):
             queries, qrels = (
                 _records(load, dataset, kind, f"data.splits.{name}") for kind in ("queries", "qrels")
             )
-            splits[name] = (_query(*one) for one in queries), (_judgment(*one) for one in qrels)
-        return RawData((_document(*one) for one in documents), splits)
+            splits[name] = map(_query, queries), map(_judgment, qrels)
+        return RawData(map(_document, documents), splits)
 
 
-def _records(load: Callable[[str], Any], name: str, kind: str, key: str) -> Iterator[tuple[Line, Any]]:
+def _records(load: Callable[[str], Any], name: str, kind: str, key: str) -> Iterator[Record]:
     """Iterate over the records of a kind (docs, queries, qrels), numbered from 1.
 
     Raises ValueError, before a record is read, for a data set that does not exist or has no records of this
@@ -68,45 +69,38 @@ def _records(load: Callable[[str], Any], name: str, kind: str, key: str) -> Iter
     return _numbered(records, Path("ir_datasets", name, kind))
 
 
-def _numbered(records: Callable[[], Iterator[Any]], where: Path) -> Iterator[tuple[Line, Any]]:
+def _numbered(records: Callable[[], Iterator[Any]], where: Path) -> Iterator[Record]:
     number = 0
     try:
         for number, record in enumerate(records(), start=1):  # the call may download the data set
-            yield Line(where, number, ""), record
+            values = record._asdict()
+            if not isinstance(values.get("text"), str) and hasattr(record, DEFAULT):
+                values[DEFAULT] = record.default_text()
+            yield Record(Line(where, number, ""), values)
     except (RuntimeError, UnicodeError, EOFError, zlib.error) as error:  # parsers do not report the position
         problem = f"ir_datasets stops here ({type(error).__name__}: {error})"
         cure = "follow its message, or delete its file so that it is downloaded again"
         raise Line(where, number + 1, "").error(problem, "files that it can read", cure) from error
 
 
-def _document(line: Line, record: Any) -> Entry:
-    fields = record._asdict().items()
-    strings = {name: value for name, value in fields if isinstance(value, str) and name != "doc_id"}
+def _document(record: Record) -> Entry:
+    strings = {name: value for name, value in record.values.items() if isinstance(value, str)}
+    strings = {name: value for name, value in strings.items() if name not in ("doc_id", DEFAULT)}
     if MSMARCO <= strings.keys() <= MSMARCO | {"headings"}:
         strings = {"text" if name == "body" else name: value for name, value in strings.items()}
     if "text" not in strings:
-        strings = {"text": _text(line, record)}
-    return Entry(line, json_id(line, record._asdict(), "doc_id"), strings)
+        strings = {"text": record.text(DEFAULT)}
+    return Entry(record.line, record.id("doc_id"), strings)
 
 
-def _query(line: Line, record: Any) -> Entry:
-    id = json_id(line, record._asdict(), "query_id")
-    answers = getattr(record, "answers", None)
-    return Entry(line, id, {"text": _text(line, record)}, None if answers is None else list(answers))
+def _query(record: Record) -> Entry:
+    text = record.text(DEFAULT if DEFAULT in record.values else "text")
+    answers = record.values.get("answers")
+    answers = None if answers is None else list(answers)
+    return Entry(record.line, record.id("query_id"), {"text": text}, answers)
 
 
-def _text(line: Line, record: Any) -> str:
-    text = getattr(record, "text", None)
-    if isinstance(text, str):
-        return text
-    if not hasattr(record, "default_text"):
-        problem = f"a record with the fields {', '.join(record._fields)}"
-        cure = "upgrade ir_datasets, or read the data set's files with another kind"
-        raise line.error(problem, "`text`, or a default text", cure)
-    return record.default_text()
-
-
-def _judgment(line: Line, record: Any) -> Judgment:
-    query, document = json_id(line, record._asdict(), "query_id"), json_id(line, record._asdict(), "doc_id")
+def _judgment(record: Record) -> Judgment:
     cure = "use a data set whose grades are whole numbers"
-    return Judgment(line, query, document, grade_of(line, record.relevance, "relevance", cure))
+    grade = grade_of(record.line, record.values["relevance"], "relevance", cure)
+    return Judgment(record.line, record.id("query_id"), record.id("doc_id"), grade)

@@ -13,7 +13,6 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -152,49 +151,6 @@ class LineOrigins:
         """The line that a row was read from, without its text."""
         file = bisect_right(self._files, row, key=lambda pair: pair[0]) - 1
         return self._files[file][1]._replace(number=self._numbers[row], text="")
-
-
-def json_id(line: Line, record: dict[str, Any], *keys: str) -> str:
-    """The id under the first of `keys` that the record has.
-
-    An integer becomes its digits, as in Anserini.
-    """
-    value = next((record[key] for key in keys if key in record), None)
-    if not isinstance(value, str) and (isinstance(value, bool) or not isinstance(value, Integral)):
-        cure = "write the id as a string or a whole number"
-        if not any(key in record for key in keys):
-            cure = f"rename one of its keys, {shown(', '.join(record))}, or set `data.kind` to its layout"
-        raise line.error(f"id {shown(value)}", f"a string under {' or '.join(keys)}", cure)
-    return str(value)
-
-
-def json_text(line: Line, record: dict[str, Any], key: str, required: bool = True) -> str:
-    """The text under `key`; empty if it is null, or if the key is missing and not required."""
-    if required and key not in record:
-        raise without_text(line, record, f"`{key}`", "set `data.kind` to its layout")
-    value = record.get(key)
-    if not isinstance(value, str | None):
-        raise line.error(f"{key} {shown(value)}", "a string", f"write `{key}` as one string")
-    return value or ""
-
-
-def without_text(line: Line, record: dict[str, Any], keys: str, other_cure: str) -> ValueError:
-    """The error to raise for a record whose text is under none of `keys`."""
-    problem = f"a record with the keys {shown(', '.join(record))}"
-    return line.error(problem, f"its text under {keys}", f"rename the key of its text, or {other_cure}")
-
-
-def json_answers(line: Line, record: dict[str, Any], *keys: str) -> list[str] | None:
-    """The list under the first of `keys` that the record has; None if it has none of them."""
-    key = next((key for key in keys if record.get(key) is not None), None)
-    if key is None:
-        return None
-    value = record[key]
-    if not isinstance(value, list) or not all(isinstance(answer, str) for answer in value):
-        raise line.error(
-            f"{key} {shown(value)}", "a list of strings", f'write `{key}` as a list, such as ["1984"]'
-        )
-    return value
 
 
 def grade_of(line: Line, value: Any, name: str = "grade", cure: str = "correct the line") -> int:

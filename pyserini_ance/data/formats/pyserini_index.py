@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.dpr import literal_list
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import JSON, Line, extension, find_file
+from pyserini_ance.data.formats.records import Entry, Record
 from pyserini_ance.data.formats.topics import Topics, fields_of, topic_entries
 from pyserini_ance.data.trec import Judgment, trec_judgments
 
@@ -103,8 +103,8 @@ def stored_documents(
             problem = f"document {record['id']!r} of this index has no text"
             cure = "build it with --storeRaw, or use the collection's own files"
             raise line.error(problem, "an index that stores its documents", cure)
-        indexed = line._replace(text=stored).json() if stored.startswith("{") else {"contents": stored}
-        yield Entry(line, record["id"], fields_of(line, indexed, fields))
+        values = line._replace(text=stored).json() if stored.startswith("{") else {"contents": stored}
+        yield Entry(line, record["id"], fields_of(Record(line, values), fields))
 
 
 def named_topics(name: Path, records: Iterable[dict[str, Any]]) -> Iterator[Entry]:

@@ -1,4 +1,5 @@
-"""Records of files: JSON objects, and the rows of CSV, TSV, JSON and parquet files with named columns.
+"""Records of files: JSON objects, and the rows of CSV, TSV, JSON and parquet files with named columns; and
+the entries that they become.
 
 A JSON file is either one list, which is read piece by piece (DPR's files are larger than memory), or has one
 object per line. Values of text files stay as they are written, unlike in pandas and Arrow: 007 is not 7, NA
@@ -7,22 +8,13 @@ is not a missing value, and 2020-01-01 is not a date.
 
 import codecs
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from pyserini_ance.data.formats.lines import (
-    BEYOND,
-    DAMAGE,
-    JSON,
-    Line,
-    damaged,
-    extension,
-    open_bytes,
-    read_lines,
-    repeated_key,
-    shown,
-)
+from pyserini_ance.data.formats import lines
+from pyserini_ance.data.formats.lines import JSON, Line, extension, open_bytes, read_lines, shown
 
 HEAD_BYTES = 1 << 16
 LIST_CURE = "correct the file, or write it again as one JSON list"
@@ -30,10 +22,93 @@ DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = ".parquet"
 EXTENSIONS = (PARQUET, *JSON, *DELIMITERS)
 
-Row = tuple[Line, dict[str, Any]]
+TEXT = {"text": "text"}
+TITLE_AND_TEXT = {"title": "title", **TEXT}
 
 
-def read_records(path: Path) -> Iterator[Row]:
+class Entry(NamedTuple):
+    """A document or query as it was read.
+
+    All entries of one kind have the same fields; questions have `answers`. has_id: the file gives the id.
+    """
+
+    line: Line
+    id: str
+    fields: dict[str, str]
+    answers: list[str] | None = None
+    has_id: bool = True
+
+    @property
+    def label(self) -> str:
+        """The entry in messages: its id, or, in files without ids, the beginning of its text."""
+        return shown(self.id) if self.has_id else f"with the text {shown(' '.join(self.fields.values()))}"
+
+
+class Record(NamedTuple):
+    """A JSON object, or a table's row by the names of its columns, and the line that it was read from."""
+
+    line: Line
+    values: dict[str, Any]
+
+    @classmethod
+    def of(cls, line: Line) -> "Record":
+        return cls(line._replace(text=""), line.json())
+
+    def entry(
+        self, id: str, fields: Mapping[str, str] = TITLE_AND_TEXT, answers: Sequence[str] = ()
+    ) -> Entry:
+        """The entry of the record.
+
+        fields: the key of each field; only a title may be missing. answers: keys, of which the first that the
+        record has is read.
+        """
+        texts = {name: self.text(key, required=name != "title") for name, key in fields.items()}
+        return Entry(self.line, id, texts, self.answers(*answers))
+
+    def id(self, *keys: str) -> str:
+        """The id under the first of `keys` that the record has.
+
+        An integer becomes its digits, as in Anserini.
+        """
+        value = next((self.values[key] for key in keys if key in self.values), None)
+        if not isinstance(value, str) and (isinstance(value, bool) or not isinstance(value, Integral)):
+            cure = "write the id as a string or a whole number"
+            if not any(key in self.values for key in keys):
+                cure = f"rename one of its keys, {self._keys}, or set `data.kind` to its layout"
+            raise self.line.error(f"id {shown(value)}", f"a string under {' or '.join(keys)}", cure)
+        return str(value)
+
+    def text(self, key: str, required: bool = True) -> str:
+        """The text under `key`; empty if it is null, or if the key is missing and not required."""
+        if required and key not in self.values:
+            raise self.without_text(f"`{key}`", "set `data.kind` to its layout")
+        value = self.values.get(key)
+        if not isinstance(value, str | None):
+            raise self.line.error(f"{key} {shown(value)}", "a string", f"write `{key}` as one string")
+        return value or ""
+
+    def answers(self, *keys: str) -> list[str] | None:
+        """The list under the first of `keys` that the record has; None if it has none of them."""
+        key = next((key for key in keys if self.values.get(key) is not None), None)
+        if key is None:
+            return None
+        value = self.values[key]
+        if not isinstance(value, list) or not all(isinstance(answer, str) for answer in value):
+            cure = f'write `{key}` as a list, such as ["1984"]'
+            raise self.line.error(f"{key} {shown(value)}", "a list of strings", cure)
+        return value
+
+    def without_text(self, keys: str, other_cure: str) -> ValueError:
+        """The error to raise for a record whose text is under none of `keys`."""
+        cure = f"rename the key of its text, or {other_cure}"
+        return self.line.error(f"a record with the keys {self._keys}", f"its text under {keys}", cure)
+
+    @property
+    def _keys(self) -> str:
+        return shown(", ".join(map(str, self.values)))
+
+
+def read_records(path: Path) -> Iterator[Record]:
     """Iterate over the objects of a JSON list, or of a file with one object per line.
 
     Each object comes with its line, or its item of the list, without the text. Raises ValueError, with the
@@ -43,10 +118,9 @@ def read_records(path: Path) -> Iterator[Row]:
         for line, record in _list(path):
             if not isinstance(record, dict):
                 raise line.error(shown(record), "a JSON object", LIST_CURE)
-            yield line, record
+            yield Record(line, record)
     else:
-        for line in read_lines(path):
-            yield line._replace(text=""), line.json()
+        yield from map(Record.of, read_lines(path))
 
 
 def is_list(path: Path) -> bool:
@@ -54,11 +128,11 @@ def is_list(path: Path) -> bool:
     try:
         with open_bytes(path) as file:
             return file.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
-    except DAMAGE as error:
-        raise damaged(Line(path, 0, ""), error) from error
+    except lines.DAMAGE as error:
+        raise lines.damaged(Line(path, 0, ""), error) from error
 
 
-def _list(path: Path) -> Iterator[Row]:
+def _list(path: Path) -> Iterator[tuple[Line, Any]]:
     import ijson
 
     repeated: list[tuple[dict[str, Any], str]] = []  # objects with a key that they repeat
@@ -78,12 +152,12 @@ def _list(path: Path) -> Iterator[Row]:
             for item, record in enumerate(items, start=1):
                 for holder, key in repeated:
                     if _holds(record, holder):
-                        raise repeated_key(key)
+                        raise lines.repeated_key(key)
                 line = line._replace(number=item)
                 yield line, record
-    except DAMAGE as error:
-        raise damaged(line, error) from error
-    except (ijson.JSONError, *BEYOND) as error:
+    except lines.DAMAGE as error:
+        raise lines.damaged(line, error) from error
+    except (ijson.JSONError, *lines.BEYOND) as error:
         text = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
         reason, _, near = text.partition("\n")
         problem = f"malformed JSON ({reason})"
@@ -99,7 +173,7 @@ def _holds(value: Any, inner: dict[str, Any]) -> bool:
     return value is inner or any(_holds(one, inner) for one in values)
 
 
-def read_named_rows(path: Path, columns: Sequence[str], key: str) -> Iterator[Row]:
+def read_named_rows(path: Path, columns: Sequence[str], key: str) -> Iterator[Record]:
     """Iterate over the rows of a file of EXTENSIONS. A column that a later JSON object lacks is null.
 
     Raises ValueError, before any row is returned, if the header or the first object lacks one of `columns`;
@@ -122,10 +196,10 @@ def check_columns(columns: Sequence[str], header: Sequence[str], path: Path | st
 
 def _objects(path: Path) -> Iterator[Any]:
     """Yield the keys of the first object, then the rows."""
-    for index, (line, record) in enumerate(read_records(path)):
+    for index, record in enumerate(read_records(path)):
         if index == 0:
-            yield list(record)
-        yield line, record
+            yield list(record.values)
+        yield record
 
 
 def _table(path: Path, delimiter: str) -> Iterator[Any]:
@@ -144,7 +218,7 @@ def _table(path: Path, delimiter: str) -> Iterator[Any]:
                 expected = f"{len(header)} as in the header: {', '.join(header)[:1000]}"
                 raise start.error(problem, expected, "correct or delete the line")
             elif cells:  # not an empty line
-                yield start, dict(zip(header, cells, strict=True))
+                yield Record(start, dict(zip(header, cells, strict=True)))
             start = start._replace(number=reader.line_num + 1)
     except csv.Error as error:
         expected = "cells in double quotes, or without double quotes"
@@ -162,7 +236,7 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Any]:
             for batch in file.iter_batches(columns=list(columns)):
                 for row in batch.to_pylist():
                     number += 1
-                    yield Line(path, number, ""), row
+                    yield Record(Line(path, number, ""), row)
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         raise Line(path, number + 1, "").error(
             f"a row that cannot be read ({error})", "a whole parquet file", "copy or download it again"

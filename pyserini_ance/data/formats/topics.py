@@ -4,22 +4,10 @@ Pyserini encodes and searches."""
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from pyserini_ance.data.formats.builder import Entry, json_entry
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import (
-    JSON,
-    Line,
-    extension,
-    files_in,
-    find_file,
-    json_id,
-    json_text,
-    read_lines,
-    shown,
-    without_text,
-)
+from pyserini_ance.data.formats.lines import JSON, Line, extension, files_in, find_file, read_lines, shown
+from pyserini_ance.data.formats.records import Entry, Record, read_records
 from pyserini_ance.data.trec import trec_judgments
 from pyserini_ance.recipe.components import Settings
 
@@ -80,8 +68,8 @@ def topic_entries(file: Path, key: str) -> Iterator[Entry]:
         return map(tsv_entry, read_lines(path))
     if extension(path) in (".jsonl", ".ndjson"):
         return (
-            json_entry(line, line.json(), ["id"], {"text": "title"}, ["answers", "answer"])
-            for line in read_lines(path)
+            record.entry(record.id("id"), {"text": "title"}, ["answers", "answer"])
+            for record in read_records(path)
         )
     expected = ".tsv, .txt, .jsonl or .ndjson, plain or .gz"
     raise ValueError(
@@ -134,8 +122,8 @@ class PyseriniJsonl(CorpusFormat):
     """Keys of a record, or names for the lines of its `contents`; empty: recognized by its keys."""
 
     def document(self, line: Line) -> Entry:
-        record = line.json()
-        return Entry(line, json_id(line, record, *ID_KEYS), fields_of(line, record, self.fields))
+        record = Record.of(line)
+        return Entry(record.line, record.id(*ID_KEYS), fields_of(record, self.fields))
 
     def corpus_files(self) -> list[Path]:
         folder = self.corpus.expanduser()
@@ -159,25 +147,25 @@ class PyseriniJsonl(CorpusFormat):
         return files
 
 
-def fields_of(line: Line, record: dict[str, Any], fields: Sequence[str]) -> dict[str, str]:
+def fields_of(record: Record, fields: Sequence[str]) -> dict[str, str]:
     """The fields of a record. As in Pyserini's own reader, separate keys take precedence over `contents`.
 
     Raises ValueError for a record whose text is under none of these keys.
     """
-    if fields and all(name in record for name in fields):
-        return {name: json_text(line, record, name) for name in fields}
-    if not fields and "text" in record:
-        return {name: json_text(line, record, name, required=name == "text") for name in ("title", "text")}
-    if "contents" not in record:
+    if fields and all(name in record.values for name in fields):
+        return {name: record.text(name) for name in fields}
+    if not fields and "text" in record.values:
+        return {name: record.text(name, required=name == "text") for name in ("title", "text")}
+    if "contents" not in record.values:
         keys = ", ".join(f"`{name}`" for name in fields) or "`text`"
         cure = "in a recipe, name the keys in `data.fields`"
-        raise without_text(line, record, f"{keys} or `contents`", cure)
-    contents = json_text(line, record, "contents")
+        raise record.without_text(f"{keys} or `contents`", cure)
+    contents = record.text("contents")
     if not fields:
         return {"title": "", "text": contents}
     values = contents.split("\n", len(fields) - 1)  # the last field takes all remaining lines
     if len(values) < len(fields):
         problem = f"contents of {len(values)} lines: {shown(contents)}"
         expected = f"a line each for {', '.join(fields)}"
-        raise line.error(problem, expected, "correct `data.fields`, or remove it")
+        raise record.line.error(problem, expected, "correct `data.fields`, or remove it")
     return dict(zip(fields, values, strict=True))

@@ -9,20 +9,11 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
-from pyserini_ance.data.formats.builder import Entry, json_entry
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import (
-    Line,
-    LineOrigins,
-    find_file,
-    json_answers,
-    json_id,
-    json_text,
-    shown,
-)
-from pyserini_ance.data.formats.records import Row, read_records
+from pyserini_ance.data.formats.lines import Line, LineOrigins, find_file, shown
+from pyserini_ance.data.formats.records import TEXT, TITLE_AND_TEXT, Entry, Record, read_records
 from pyserini_ance.data.trec import Hit, Judgment
 
 
@@ -44,36 +35,35 @@ class Layout(NamedTuple):
     answers: tuple[str, ...] = ()
     passage_ids: tuple[str, ...] = ()
 
-    def id_of_question(self, line: Line, index: int, record: dict[str, Any]) -> str:
-        return json_id(line, record, self.question_id) if self.question_id else str(index)
+    def id_of_question(self, index: int, record: Record) -> str:
+        return record.id(self.question_id) if self.question_id else str(index)
 
-    def read_question(self, line: Line, index: int, record: dict[str, Any]) -> Entry:
-        fields = {"text": json_text(line, record, self.question)}
-        answers = json_answers(line, record, *self.answers)
-        return Entry(line, self.id_of_question(line, index, record), fields, answers)
+    def read_question(self, index: int, record: Record) -> Entry:
+        return record.entry(self.id_of_question(index, record), {"text": self.question}, self.answers)
 
-    def id_of_passage(self, line: Line, passage: dict[str, Any]) -> str:
-        if self.passage_ids:
-            return json_id(line, passage, *self.passage_ids)
-        return text_id(json_text(line, passage, "text"))
+    def id_of_passage(self, passage: Record) -> str:
+        return passage.id(*self.passage_ids) if self.passage_ids else text_id(passage.text("text"))
 
-    def read_passage(self, line: Line, passage: dict[str, Any]) -> Entry:
-        if self.passage_ids:
-            return json_entry(line, passage, self.passage_ids)
-        id = self.id_of_passage(line, passage)
-        return Entry(line, id, {"text": passage["text"] or ""}, has_id=False)
+    def read_passage(self, passage: Record) -> Entry:
+        entry = passage.entry(self.id_of_passage(passage), TITLE_AND_TEXT if self.passage_ids else TEXT)
+        return entry._replace(has_id=bool(self.passage_ids))
 
-    def passages(self, line: Line, record: dict[str, Any], key: str) -> list[dict[str, Any]]:
-        """The passages that a record lists under `key`, a plain text as {"text": TEXT}.
+    def passages(self, record: Record, key: str) -> list[Record]:
+        """The passages that a record lists under `key`, a plain text under the key `text`.
 
         Raises ValueError if they are not listed as the format lists them.
         """
-        listed, kind = record.get(key), dict if self.passage_ids else str
+        listed, kind = record.values.get(key), dict if self.passage_ids else str
         if not isinstance(listed, list) or not all(isinstance(passage, kind) for passage in listed):
             expected = f"a list of {'JSON objects' if self.passage_ids else 'strings'}, one per passage"
             cure = f"write `{key}` as {self.name}'s training files do"
-            raise line.error(f"{key} {shown(listed)}", expected, cure)
-        return listed if self.passage_ids else [{"text": text} for text in listed]
+            raise record.line.error(f"{key} {shown(listed)}", expected, cure)
+        return [Record(record.line, one if self.passage_ids else {"text": one}) for one in listed]
+
+    def listed(self, record: Record) -> list[Entry]:
+        """All passages that a record lists; it may have no negatives."""
+        keys = [self.positives, *([self.negatives] if self.negatives in record.values else [])]
+        return [self.read_passage(passage) for key in keys for passage in self.passages(record, key)]
 
 
 DPR = Layout(
@@ -104,14 +94,13 @@ def text_id(text: str) -> str:
 
 def layout_of(path: Path) -> Layout:
     """The layout of a training file. Raises ValueError if its first record has no known key."""
-    empty: Row = (Line(path, 1, ""), {})
-    line, record = next(read_records(path), empty)
+    first = next(read_records(path), Record(Line(path, 1, ""), {}))
     for layout in LAYOUTS:
-        if layout.positives in record:
+        if layout.positives in first.values:
             return layout
     layouts = ", ".join(f"{layout.positives} ({layout.name})" for layout in LAYOUTS)
-    problem = f"a record with the keys {shown(list(record))}"
-    raise line.error(problem, f"one that lists passages under {layouts}", "pass such a file")
+    problem = f"a record with the keys {shown(list(first.values))}"
+    raise first.line.error(problem, f"one that lists passages under {layouts}", "pass such a file")
 
 
 class TrainingFileFormat(Format):
@@ -139,10 +128,10 @@ class TrainingFileFormat(Format):
     def raw_data(self) -> RawData:
         corpus = find_file(self.corpus, "data.corpus") if self.corpus else None
         files = {name: find_file(path, f"data.splits.{name}") for name, path in self.splits.items()}
-        records = read_records(corpus) if corpus else ()
-        passages: Iterable[Entry] = (self.layout.read_passage(*record) for record in records)
+        passages: Iterable[Entry] = map(self.layout.read_passage, read_records(corpus) if corpus else ())
         if self._lists_documents:
-            passages = _each_once(chain(passages, _listed(files.values(), self.layout)))
+            records = chain.from_iterable(map(read_records, files.values()))
+            passages = _each_once(chain(passages, chain.from_iterable(map(self.layout.listed, records))))
         splits = {name: judged_questions(path, self.layout) for name, path in files.items()}
         return RawData(passages, splits)
 
@@ -154,50 +143,43 @@ def judged_questions(path: Path, layout: Layout) -> tuple[list[Entry], list[Judg
     """
     entries: list[Entry] = []
     judgments: list[Judgment] = []
-    for index, (line, record) in enumerate(read_records(path)):
-        question = layout.read_question(line, index, record)
+    for index, record in enumerate(read_records(path)):
+        question = layout.read_question(index, record)
         entries.append(question)
         judgments += [
-            Judgment(line, question.id, layout.id_of_passage(line, passage), 1)
-            for passage in layout.passages(line, record, layout.positives)
+            Judgment(record.line, question.id, layout.id_of_passage(passage), 1)
+            for passage in layout.passages(record, layout.positives)
         ]
     return entries, judgments
 
 
 def listed_hits(path: Path, layout: Layout, keys: Sequence[str], scored: bool = False) -> Iterator[Hit]:
     """The passages listed under `keys`, in order; `scored`: with scores, where a record has the key."""
-    for index, (line, record) in enumerate(read_records(path)):
-        query = layout.id_of_question(line, index, record)
+    for index, record in enumerate(read_records(path)):
+        query = layout.id_of_question(index, record)
         for key in keys:
-            if scored and key not in record:
+            if scored and key not in record.values:
                 continue
-            passages = layout.passages(line, record, key)
-            scores = _scores(line, record, layout, key) if scored else [0.0] * len(passages)
+            passages = layout.passages(record, key)
+            scores = _scores(record, layout, key) if scored else [0.0] * len(passages)
             for passage, score in zip(passages, scores, strict=True):
-                yield line.number, query, layout.id_of_passage(line, passage), score
+                yield record.line.number, query, layout.id_of_passage(passage), score
 
 
-def _scores(line: Line, record: dict[str, Any], layout: Layout, key: str) -> list[float]:
+def _scores(record: Record, layout: Layout, key: str) -> list[float]:
     """The scores of the passages that a record lists under `key`."""
-    name, scores = f"{key}_scores", record.get(f"{key}_scores")
+    listed, name = record.values[key], f"{key}_scores"
+    scores = record.values.get(name)
     if layout.passage_ids:
-        name, scores = f"{key}: score", [passage.get("score") for passage in record[key]]
+        name, scores = f"{key}: score", [passage.get("score") for passage in listed]
     if (
         not isinstance(scores, list)
-        or len(scores) != len(record[key])
+        or len(scores) != len(listed)
         or not all(type(score) in (int, float) and math.isfinite(score) for score in scores)
     ):
-        expected = f"a finite number for each of its {len(record[key])} passages"
-        raise line.error(f"{name} {shown(scores)}", expected, "add the scores, or pass a TREC run")
+        expected = f"a finite number for each of its {len(listed)} passages"
+        raise record.line.error(f"{name} {shown(scores)}", expected, "add the scores, or pass a TREC run")
     return [float(score) for score in scores]
-
-
-def _listed(paths: Iterable[Path], layout: Layout) -> Iterator[Entry]:
-    for path in paths:
-        for line, record in read_records(path):
-            for key in (layout.positives, *([layout.negatives] if layout.negatives in record else [])):
-                for passage in layout.passages(line, record, key):
-                    yield layout.read_passage(line, passage)
 
 
 def _each_once(passages: Iterable[Entry]) -> Iterator[Entry]:

@@ -12,7 +12,7 @@ from pyserini_ance.encoders.hardware import Precision
 from pyserini_ance.encoders.hub import model_file, resolve_model
 from pyserini_ance.encoders.weights import check_weight_files
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, scored_once
-from pyserini_ance.recipe.teacher_training import TRAINED
+from pyserini_ance.recipe.trained_teacher import TRAINED
 from pyserini_ance.storage.files import sha256_file, sha256_json
 
 KEY = "stages.<stage>.terms.<term>.teacher.model"

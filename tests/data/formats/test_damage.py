@@ -206,6 +206,7 @@ def read(folder: Path) -> dict:
 
 
 MANY = [pytest.param(seed, 12_500, marks=pytest.mark.long) for seed in range(8, 16)]
+tried = set()  # of 100,000 damages three in five are the same change again
 
 
 @pytest.mark.parametrize(("seed", "copies"), [*((seed, 200) for seed in range(8)), *MANY])
@@ -228,9 +229,13 @@ def test_damaged_copies_are_errors_or_read_like_the_reference(
         raw = gzip.compress(raw, 1, mtime=0) if first else raw
         for _ in range(1 if first else random.choice([1, 1, 1, 2, 3])):
             raw = damaged(random, raw or b"\n")
-        (tmp_path / name).unlink()
+        raw = gzip.compress(raw, 1, mtime=0) if packed and not first else raw
         path = tmp_path / f"{name}{'.gz' * packed}"
-        path.write_bytes(gzip.compress(raw, 1, mtime=0) if packed and not first else raw)
+        if (path.name, hash(raw)) in tried:
+            continue
+        tried.add((path.name, hash(raw)))
+        (tmp_path / name).unlink()
+        path.write_bytes(raw)
         try:
             expected = slowly(tmp_path)
         except Exception:

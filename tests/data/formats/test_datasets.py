@@ -89,16 +89,8 @@ def test_local_files_are_known_and_hub_names_are_not(recipe, tmp_path):
 @pytest.mark.parametrize(
     ("part", "change", "message"),
     [
-        (
-            "documents",
-            {"columns": {"text": "contents"}},
-            "data.documents: .* has no column contents; columns: _id",
-        ),
-        (
-            "documents",
-            {"path": "no/such-set"},
-            "data.documents: the package datasets cannot load Table.*no/such-set",
-        ),
+        ("documents", {"columns": {"text": "body"}}, "data.documents: .* has no column body; columns: _id"),
+        ("documents", {"path": "no/such-set"}, "data.documents: .* cannot load Table.*no/such-set"),
         ("documents", {"columns": {"titel": None}}, "documents.columns: titel: None; .* id, title, text;"),
         ("train", {"columns": {"query": None}}, "splits.train.columns: query: None; .* document, grade;"),
         ("train", {"split": "dev"}, "data.splits.train: the package datasets cannot load .*'dev'"),

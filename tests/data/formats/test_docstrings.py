@@ -2,20 +2,13 @@ import pytest
 
 from pyserini_ance.data.formats.docstrings import Docstrings, package_docstrings
 
-REST = (
-    "Some twenty words must stand behind the first sentence, or else the docstring is no document that can "
-    "be found."
-)
+REST = "Some twenty words must stand behind the first sentence, or it is no text that can be found at all."
 
 
 def module(name: str) -> str:
     """Source code of two documents, and of two more that repeat a sentence or a rest."""
-    functions = {
-        "a": ("first", "one"),
-        "b": ("first", "two"),
-        "c": ("second", "one"),
-        "d": ("fourth", "four"),
-    }
+    functions = {"a": ("first", "one"), "b": ("first", "two"), "c": ("second", "one")}
+    functions["d"] = ("fourth", "four")
     return "\n".join(
         f'def {function}(): "Solve the {sentence} system of {name}. {REST} {name} {rest}"'
         for function, (sentence, rest) in functions.items()
@@ -51,10 +44,9 @@ def modules_of(texts) -> set[str]:
 def test_each_query_has_the_rest_of_its_docstring_as_positive(toolbox):
     collection = toolbox().read()
     assert len(collection.documents) == 52
-    for split in collection.splits.values():
-        for row, id in enumerate(split.queries.ids):
-            relevant = split.known_positives("query").of(row)
-            assert [f"q-{collection.documents.ids[document]}" for document in relevant] == [id]
+    for name in collection.splits:
+        for id, grades in collection.judgments(name).items():
+            assert grades == {id.removeprefix("q-"): 1}
 
 
 def test_the_first_of_repeated_sentences_and_rests_is_kept(toolbox):

@@ -75,9 +75,8 @@ def test_questions_are_read_without_passages_and_judgments(recipe, tmp_path):
 
 def test_question_marks_at_the_end_are_kept_or_removed_as_in_the_codes_of_dpr_and_ance(recipe, tmp_path):
     """`if question[-1] == "?": question = question[:-1]`: one mark, and only at the end."""
-    (tmp_path / "train.json").write_text(
-        json.dumps([record(text, ["2"]) for text in ("which year?", "really??", "why? he said", "who")])
-    )
+    records = [record(text, ["2"]) for text in ("which year?", "really??", "why? he said", "who")]
+    (tmp_path / "train.json").write_text(json.dumps(records))
     kept = Dpr.model_validate(recipe).read().split("train").queries
     removed = Dpr.model_validate({**recipe, "question_marks": "remove"}).read()
     assert list(kept.columns["text"]) == ["which year?", "really??", "why? he said", "who"]

@@ -8,9 +8,9 @@ from pyserini_ance.data import texts
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.collection_cache import open_collection, store_collection
 from pyserini_ance.data.formats import builder
-from pyserini_ance.data.formats.builder import Entry
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line
+from pyserini_ance.data.formats.records import Entry
 from pyserini_ance.data.trec import Judgment
 
 
@@ -78,16 +78,14 @@ def test_a_split_without_judgments_keeps_all_its_queries():
         data.read()
 
 
+WITHOUT_POSITIVES = ("dev queries without positives", "dev judgments of queries without positives")
+
+
 @pytest.mark.parametrize(
     ("settings", "trained_on", "queries", "skipped"),
     [
         ({}, {}, ["q1", "q2"], {"dev queries without judgments": 1}),
-        (
-            {},
-            {"dev"},
-            ["q1"],
-            {"dev queries without positives": 2, "dev judgments of queries without positives": 1},
-        ),
+        ({}, {"dev"}, ["q1"], dict(zip(WITHOUT_POSITIVES, (2, 1), strict=True))),
         ({"relevance_threshold": 2}, {}, ["q1", "q2"], {"dev queries without judgments": 1}),
     ],
 )
@@ -112,18 +110,13 @@ def test_rows_follow_the_files_and_a_pair_has_one_grade():
     [
         (
             {"relevance_threshold": 2},
-            r"^split 'dev' has no query .* document: 3 queries and 1 judgments were read, the highest grade "
-            r"is 1; expected a grade of at least 2 \(relevance_threshold=2\); correct the split$",
+            r"^split 'dev' has no query .*: 3 queries and 1 judgments .* grade is 1; .* grade of at least 2 ",
         ),
-        (
-            {"documents": entries("corpus", ("e1", "")), "skip": ["empty_documents"]},
-            "no document was read; expected at least one with a text",
-        ),
+        ({"documents": entries("c", ("e1", "")), "skip": ["empty_documents"]}, "no document was read; expec"),
         ({"rows": [("q1", "d1", 1), ("q1", "d1", 2)]}, "line 2: grade 2 for .*'d1', which line 1 gave 1"),
         (
             {"rows": [("q1", "d1", 1), *((f"q{n}", f"x{n}", 0) for n in range(7))]},
-            "^7 judgments of split 'dev' .*: qrels, line 2: query 'q0' document 'x0'; .*"
-            r"'x4'; the first ids of queries are \['q1', .*, of documents .*zeros.*unknown_ids in data.skip",
+            r"^7 judgments .*: qrels, line 2: query 'q0' document 'x0'; .*'x4'; .* are \['q1', .*unknown_ids",
         ),
     ],
 )

@@ -94,7 +94,7 @@ def broken(*records):
     [
         ("beir/fewer", "beir/few/train", {}, "data.documents: ir_datasets has no data set 'beir/fewer'"),
         ("beir/few", "old/few", {}, "data.splits.train: ir_datasets has no queries in 'old/few'; see"),
-        ("old/few", "beir/few/train", {}, "ir_datasets/old/few/docs, line 1: a record with the fields doc"),
+        ("old/few", "beir/few/train", {}, "ir_datasets/old/few/docs, line 1: a record with the keys 'doc_"),
         ("beir/few", "x", {"queries": [Query(None, "text")]}, "x/queries, line 1: id None; expected a str"),
         ("beir/few", "x", {"qrels": [Judged("q1", "d1", 1.5, "0")]}, "x/qrels, line 1: relevance 1.5; expec"),
         ("beir/few", "x", {"qrels": broken(QRELS[0])}, r"x/qrels, line 2: ir_datasets stops here \(RuntimeE"),

@@ -21,8 +21,8 @@ def test_a_list_is_read_item_by_item(tmp_path, name, indent):
     content = f"\ufeff \r\n{json.dumps(OBJECTS, indent=indent, ensure_ascii=indent is None)}\n\n".encode()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     read = list(read_records(tmp_path / name))
-    assert [record for _, record in read] == OBJECTS
-    assert read[2][0].place == f"{tmp_path / name}, item 3"
+    assert [record.values for record in read] == OBJECTS
+    assert read[2].line.place == f"{tmp_path / name}, item 3"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ ROWS = [
 
 
 def read(path, columns=("id", "text")):
-    return [(line.number, row) for line, row in read_named_rows(path, columns, "data.x")]
+    return [(row.line.number, row.values) for row in read_named_rows(path, columns, "data.x")]
 
 
 @pytest.mark.parametrize(("name", "separator"), [("t.csv", ","), ("t.tsv", "\t")])

@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 from helpers.families import FAMILIES, LENGTHS, make_family
 from helpers.small_set import ONE_STEP
-from helpers.stages import RANDOM, make_stage
+from helpers.stages import ANN, RANDOM, changed, make_stage
 from safetensors.torch import load_file, save_file
 
+from pyserini_ance.data.trec import read_run
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import save_encoder
-from pyserini_ance.pipeline import experiment, export_check
-from pyserini_ance.pipeline.export_check import BOUND, TEXTS, Proof, some_records
+from pyserini_ance.pipeline import experiment, model_export
+from pyserini_ance.pipeline.model_export import BOUND, TEXTS, Proof, some_records
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
+from pyserini_ance.pipeline.results import Run
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.storage.files import read_json
 
@@ -133,7 +135,7 @@ def test_records_are_of_the_whole_collection_with_the_longest_query(small_recipe
     records, texts = some_records(data, ["test"]), data.collection.documents.columns["text"]
     assert (len(records["query"]), len(records["document"])) == (5, min(TEXTS, len(texts)))
     assert records["document"][-1]["text"] == texts[len(texts) - 1].strip()
-    monkeypatch.setattr(export_check, "TEXTS", 1)
+    monkeypatch.setattr(model_export, "TEXTS", 1)
     longest = int(np.argmax(data.queries["test"].lengths(100)))
     found = [one["text"] for one in some_records(data, ["test"])["query"]]
     asked = data.collection.split("test").queries.columns["text"]
@@ -172,3 +174,31 @@ def test_a_family_has_the_same_vectors_in_every_library(tmp_path, name):
     assert not far
     stock = "qwen3" if pooling == "lasttoken" else "auto"
     assert [stock in exported[side] for side in ("queries", "documents")] == [True, True]
+
+
+SETTINGS = (
+    "stages.only.terms.query.dimensions={16: 1, 4: 0.5}",
+    "encoding.search=4",
+    "encoder.truncate_dim=16",
+    "encoder.normalize=true",
+    "final_evaluation.rows=[]",
+    'final_evaluation.indexes=["Truncate4,L2norm,SQ8"]',
+)
+
+
+def test_a_run_trains_mines_measures_and_exports_small_vectors(small_recipe, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    recipe = changed(small_recipe({"only": make_stage(ANN, refresh={"every_steps": 2})}), *SETTINGS)
+    experiment.train(recipe, tmp_path / "run")
+    run, collection = Run(tmp_path / "run"), read_collection(recipe)
+    assert [row["bytes a document"] for row in run.table] == [4 * 16, 4]
+    assert all(np.isfinite(step["loss"]) for step in run.metrics("step"))
+
+    model, queries = SentenceTransformer(str(run.model), device="cpu"), collection.split("test").queries
+    asked = model.encode_query(list(queries.columns["text"]))
+    scores = model.similarity(asked, model.encode_document(list(collection.documents.columns["text"])))
+    rows = {id: row for row, id in enumerate(collection.documents.ids)}
+    for query, own in zip(queries.ids, scores.tolist(), strict=True):
+        hits = read_run(run.directory / "run.test.trec")[query]
+        assert list(hits.values()) == pytest.approx([own[rows[hit]] for hit in hits], abs=1e-5)

@@ -1,4 +1,4 @@
-"""How a cross-encoder is trained, and the cross-encoders that a run trains between its stages."""
+"""The cross-encoders that a run trains between its stages."""
 
 import math
 from typing import TYPE_CHECKING, Annotated
@@ -15,9 +15,15 @@ else:
 TRAINED = "teachers."  # before a name: a cross-encoder that the run trains
 
 
-class TeacherTraining(Settings):
-    """How sentence-transformers trains a cross-encoder on lists of a positive and mined negatives: by
-    BinaryCrossEntropyLoss of pairs, positives weighted by the number of negatives."""
+class TrainedTeacher(Settings):
+    """A cross-encoder that the run trains when the stage `after` has ended.
+
+    sentence-transformers trains it on lists of a positive and mined negatives, with BinaryCrossEntropyLoss of
+    pairs, positives weighted by the number of negatives. Its negatives are mined with the result of that
+    stage. Later stages name it in `teacher: {kind: cross_encoder, model: teachers.NAME}`: retriever and
+    cross-encoder take turns, as in AR2 (Zhang et al. 2021, arXiv:2110.03611). The run directory keeps it in
+    `teachers/NAME`.
+    """
 
     steps: PositiveInt | None = None
     """The number of optimizer steps; null: one pass over the training queries."""
@@ -30,19 +36,6 @@ class TeacherTraining(Settings):
     length_tokens: PositiveInt | None = None
     """The maximum length of a pair; null: the retriever's query length plus its document length."""
 
-    def steps_over(self, queries: int) -> int:
-        """The number of steps; without `steps`, those of one pass over so many queries."""
-        return self.steps or math.ceil(queries / self.batch_queries)
-
-
-class TrainedTeacher(TeacherTraining):
-    """A cross-encoder that the run trains when the stage `after` has ended.
-
-    Its negatives are mined with the result of that stage. Later stages name it in `teacher: {kind:
-    cross_encoder, model: teachers.NAME}`: retriever and cross-encoder take turns, as in AR2 (Zhang et al.
-    2021, arXiv:2110.03611). The run directory keeps it in `teachers/NAME`.
-    """
-
     after: str
     """The stage whose result mines the negatives."""
     init_from: str = "initial"
@@ -54,6 +47,10 @@ class TrainedTeacher(TeacherTraining):
     without a candidate are left out."""
 
     names_or_paths = frozenset({"init_from"})
+
+    def steps_over(self, queries: int) -> int:
+        """The number of steps; without `steps`, those of one pass over so many queries."""
+        return self.steps or math.ceil(queries / self.batch_queries)
 
     @property
     def components(self) -> "tuple[Source, ...]":

@@ -1,5 +1,5 @@
 from pyserini_ance.recipe.load import load
-from pyserini_ance.recipe.teacher_training import TrainedTeacher
+from pyserini_ance.recipe.trained_teacher import TrainedTeacher
 
 ANN = "[{kind: ann, top_k: 8}]"
 

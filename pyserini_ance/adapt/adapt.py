@@ -1,0 +1,75 @@
+"""The course of an adaptation: data, recipe, run, verdict. Each stays in the folder, and goes on there."""
+
+import shlex
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from pyserini_ance.adapt import verdict
+from pyserini_ance.adapt.data import OnlyAnnounced, Request, prepare
+from pyserini_ance.adapt.page import write_page
+from pyserini_ance.adapt.recipe_file import COMPARED
+from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index
+from pyserini_ance.pipeline.plan import measured_plan
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.reports import finish
+from pyserini_ance.reports.ranking_inputs import collection_of
+from pyserini_ance.reports.report import REPORT
+from pyserini_ance.runs.rundir import RECIPE, RunDir, load_recipe
+from pyserini_ance.storage.files import read_json, write_json
+from pyserini_ance.storage.locks import locked
+
+DRY_STEPS = 3
+
+
+def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) -> str:
+    """Adapt an encoder; continues what the folder holds.
+
+    Returns the text to print: what was read, the table and the verdict, or the plan.
+
+    Raises ValueError if the folder was made of other documents, queries or of another model, LockHeld while
+    another process works there, RuntimeError without the extra `adapt`.
+    """
+    if find_spec("datasketch") is None or find_spec("markitdown") is None:
+        raise RuntimeError("adapt needs the extra of that name: pip install 'pyserini_ance[adapt]'")
+    output = request.output
+    output.mkdir(parents=True, exist_ok=True)
+    with locked(output / ".adapt.lock", patience_seconds=1, what=str(output)):
+        try:
+            text = prepare(request, overrides, plans)
+        except OnlyAnnounced as announced:
+            return str(announced)
+        recipe = load_recipe(output / RECIPE, *overrides).recipe
+        if plans:
+            steps = min(DRY_STEPS, *(stage.steps for stage in recipe.stages.values()))
+            return f"{text}\n\n{measured_plan(recipe, steps)}"
+        run = _train(recipe, RunDir(output / "run"))
+        is_judged = COMPARED not in recipe.final_evaluation.split
+        found = verdict.judge(run, run.model) if is_judged else verdict.compare(run, COMPARED)
+        record = {"chosen": found.chosen, "better": found.better, "sentence": found.sentence}
+        write_json(output / "verdict.json", record | {"rows": found.rows})
+        parquet = output / "parquet"
+        if not parquet.exists():
+            convert_index(run.folder, parquet, VectorFormat("parquet"))
+        commands = _commands(run, found.chosen)
+        collection = collection_of(run)
+        split = "test" if is_judged else COMPARED
+        write_page(output / REPORT, found, text, commands, run, collection, split)
+    listed = "\n".join(f"  {command}" for command in commands)
+    return f"{text}\n\n{found.as_text()}\n\nreport: {output / REPORT}\nuse it:\n{listed}"
+
+
+def _commands(run: RunDir, chosen: str) -> list[str]:
+    """Commands that search with the adapted encoder, fuse it with BM25 if that is better, and load it."""
+    exported = read_json(run.measures)["export"]
+    fused = [exported["hybrid"].splitlines()[-1]] if chosen == verdict.FUSED else []
+    load = f"from sentence_transformers import SentenceTransformer; SentenceTransformer({str(run.model)!r})"
+    return [exported["command"].splitlines()[-1], *fused, f"python -c {shlex.quote(load)}"]
+
+
+def _train(recipe: Recipe, run: RunDir) -> RunDir:
+    """Train the recipe, or go on with its run."""
+    if not run.measures.exists():
+        resume = run.can_resume
+        finish.train(recipe, run.folder, overwrite=run.state.exists() and not resume, resume=resume)
+    finish.write_card_and_report(run.folder, only_missing=True)
+    return run

@@ -1,0 +1,288 @@
+"""Documents as people have them, a folder of files or one file of records, as passages with a title.
+
+Markdown is the form between: markitdown makes it of HTML, PDF and office files, and headings and blank lines
+say where a long document may be cut.
+"""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import batched, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyserini_ance.adapt.tables import read_table
+from pyserini_ance.data.formats.format import Format
+from pyserini_ance.data.formats.lines import extension, names_of_file
+from pyserini_ance.data.formats.records import EXTENSIONS
+from pyserini_ance.data.made_splits import SENTENCE_END, split_words
+from pyserini_ance.data.texts import text_key
+from pyserini_ance.recipe.load import read_component
+from pyserini_ance.recipe.yaml_text import read_yaml
+
+PLAIN = (".txt", ".text", ".md", ".markdown", ".rst")
+CONVERTED = {  # by markitdown
+    ".html": "HtmlConverter",
+    ".htm": "HtmlConverter",
+    ".pdf": "PdfConverter",
+    ".docx": "DocxConverter",
+    ".epub": "EpubConverter",
+}
+LARGEST_BYTES = 32 << 20  # of a plain or converted file; a larger one is a log or a dump, not a document
+WORDS = 200  # of a passage; about what encoders of 256 tokens read
+LEAST_WORDS = 40  # a section with fewer shares its passage with the next
+NEAR = 0.9  # Jaccard similarity of the five-word sequences of near duplicates
+SHINGLE = 5
+COLUMNS = {
+    "id": ("id", "docid", "docno", "documentid", "corpusid", "pid", "passageid", "uid", "url", "path"),
+    "title": ("title", "heading", "headline", "name", "subject"),
+    "text": (
+        "text",
+        "contents",
+        "content",
+        "body",
+        "passage",
+        "document",
+        "abstract",
+        "description",
+        "answer",
+    ),
+}
+_HEADING = re.compile(r"#{1,6}\s+(.+?)\s*#*\s*$")
+_FENCE = re.compile(r"\s*(```|~~~)")
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+class Passage(NamedTuple):
+    """A document, or a part of one."""
+
+    id: str
+    title: str
+    text: str
+
+
+@dataclass
+class Reading:
+    """What was read, and what was set aside and why; `skipped` has a reason for each file."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def as_text(self) -> str:
+        """One line of counts, and one for each of the first skipped files."""
+        counted = ", ".join(f"{count:,} {what}" for what, count in self.counts.items() if count)
+        reasons = [f"  {name}: {reason}" for name, reason in self.skipped.items()]
+        more = [f"  ... and {len(reasons) - 10:,} more"] if len(reasons) > 10 else []
+        return "\n".join([counted, *reasons[:10], *more])
+
+
+def read_passages(source: str, reading: Reading, cuts: bool) -> Iterator[Passage]:
+    """The passages of `source`, without empty ones and repeats, which are counted in `reading`.
+
+    source: a folder of files, a folder in BEIR's layout, of JSONL or with a Lucene index, a file of records,
+    a YAML file with the `data:` section of a recipe, or the name of a data set on the hub. cuts: whether
+    documents of more than WORDS words are cut and repeats are left out: not if judgments may name them.
+
+    Raises FileNotFoundError if there is no such source, ValueError for records without an id or a text.
+    """
+    repeats = Repeats()
+    for document in _documents(source, reading):
+        reading.counts["documents"] += 1
+        passages = (cut(document) if cuts else []) or [document]
+        for passage in passages:
+            what = repeats.kind_of(passage) if cuts else None
+            if not passage.text.strip():
+                what = "empty"
+            reading.counts[what or "passages"] += 1
+            if what is None:
+                yield passage
+
+
+def _documents(source: str, reading: Reading) -> Iterator[Passage]:
+    path = Path(source).expanduser()
+    if not path.exists():
+        if _HUB_NAME.fullmatch(source):
+            tables = {"documents": {"path": source, "name": "corpus"}, "queries": {"path": source}}
+            return _of_format({"kind": "datasets", **tables, "splits": {}}, source)
+        raise FileNotFoundError(
+            f"no file or folder {source} (from {Path.cwd()}); expected a folder of documents, a file of "
+            f"records ({', '.join(EXTENSIONS)}), or the name of a data set on the hub, `owner/name`"
+        )
+    if path.suffix in (".yaml", ".yml"):
+        settings = read_yaml(path.read_bytes(), source)
+        return _of_format(settings.get("data", settings), source)
+    if path.is_file():
+        return _file(path, path.name, reading)
+    if corpus := beir_file(path, "corpus.jsonl"):
+        return _records(corpus)
+    if next(path.glob("segments_*"), None):
+        return _of_format({"kind": "pyserini_index", "index": str(path.resolve())}, source)
+    return _folder(path, reading)
+
+
+def beir_file(folder: Path, name: str) -> Path | None:
+    """A file of a folder in BEIR's layout, plain or .gz; None if it is missing."""
+    return next((path for path in names_of_file(folder / name) if path.is_file()), None)
+
+
+def _of_format(settings: Any, source: str) -> Iterator[Passage]:
+    data = read_component("data", settings, source)
+    assert isinstance(data, Format)
+    for entry in data.of_splits([]).raw_data().documents:
+        fields = dict(entry.fields)
+        title = fields.pop("title", "")
+        yield Passage(entry.id, title, "\n".join(filter(None, fields.values())))
+
+
+def _folder(folder: Path, reading: Reading) -> Iterator[Passage]:
+    """All files, in the order of their names; links to folders are not followed: they may lead in circles."""
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if not name.startswith("."):
+                path = Path(parent, name)
+                shown_name = os.fsencode(path.relative_to(folder)).decode(errors="backslashreplace")
+                yield from _file(path, shown_name, reading)
+
+
+def _file(path: Path, name: str, reading: Reading) -> Iterator[Passage]:
+    """The documents of a file; one that cannot be read as a document is skipped with its reason."""
+    kind = extension(path)
+    if kind in EXTENSIONS:
+        yield from _records(path)
+        return
+    try:
+        if kind not in (*PLAIN, *CONVERTED):
+            raise ValueError(f"no document: {kind or 'no extension'}")
+        if (size := path.stat().st_size) > LARGEST_BYTES:
+            raise ValueError(f"{size >> 20} MiB; split it, or write its records as .jsonl")
+        title, text = _plain(path) if kind in PLAIN else _converted(path)
+    except Exception as error:  # whatever a broken file does to its reader
+        reading.skipped[name] = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+        reading.counts["files skipped"] += 1
+        return
+    yield Passage(re.sub(r"\s", "_", name), title or path.stem.replace("_", " "), text)
+
+
+def _plain(path: Path) -> tuple[str, str]:
+    raw = path.read_bytes()
+    if b"\0" in raw[: 1 << 16]:
+        raise ValueError("binary")
+    try:
+        return "", raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        from charset_normalizer import from_bytes
+
+        if (best := from_bytes(raw).best()) is None:
+            raise ValueError("in no known encoding") from None
+        return "", str(best)
+
+
+def _converted(path: Path) -> tuple[str, str]:
+    """Title and Markdown. Not by `MarkItDown` itself, which reads what it cannot convert as plain text."""
+    from markitdown import StreamInfo, converters
+
+    kind = extension(path)
+    with open(path, "rb") as file:
+        result = getattr(converters, CONVERTED[kind])().convert(file, StreamInfo(extension=kind))
+    return result.title or "", result.markdown
+
+
+def _records(path: Path) -> Iterator[Passage]:
+    for number, record in enumerate(read_table(path, COLUMNS, ["text"], "DOCUMENTS"), start=1):
+        yield Passage(record.get("id") or str(number), record.get("title", ""), record["text"])
+
+
+def cut(document: Passage) -> list[Passage]:
+    """The document as passages of at most WORDS words; none of an empty one.
+
+    It is cut before headings, between paragraphs, and in a longer paragraph between sentences. Passages keep
+    the document's title, with the heading of the section that they begin in.
+    """
+    passages: list[tuple[str, list[str]]] = []
+    heading, size = "", 0
+    for found, part in _parts(document.text):
+        words = len(split_words(part))
+        is_new_section = found != heading and size >= LEAST_WORDS
+        if not passages or is_new_section or size + words > WORDS:
+            passages.append((found, []))
+            size = 0
+        heading, size = found, size + words
+        passages[-1][1].append(part)
+    whole = len(passages) < 2
+    return [
+        Passage(
+            document.id if whole else f"{document.id}#{number}",
+            ": ".join(dict.fromkeys(filter(None, (document.title, heading)))),
+            "\n\n".join(parts),
+        )
+        for number, (heading, parts) in enumerate(passages, start=1)
+    ]
+
+
+def _parts(text: str) -> Iterator[tuple[str, str]]:
+    """Paragraphs of at most WORDS words, each with the heading above it."""
+    heading, lines, in_code = "", list[str](), False
+    for line in [*text.splitlines(), ""]:
+        if _FENCE.match(line):
+            in_code = not in_code
+        found = None if in_code else _HEADING.match(line)
+        if line.strip() and not found:
+            lines.append(line)
+            continue
+        if lines and not in_code:
+            yield from ((heading, piece) for piece in _pieces("\n".join(lines)))
+            lines = []
+        if found:
+            heading = found[1]
+    if lines:
+        yield from ((heading, piece) for piece in _pieces("\n".join(lines)))
+
+
+def _pieces(paragraph: str) -> Iterator[str]:
+    """The paragraph, or, if it has too many words, its sentences put together as far as they fit."""
+    if len(split_words(paragraph)) <= WORDS:
+        yield paragraph
+        return
+    ends = [match.end() for match in SENTENCE_END.finditer(paragraph)]
+    piece: list[str] = []
+    for start, end in pairwise([0, *ends]):
+        for words in batched(split_words(paragraph[start:end]), WORDS):  # of a sentence, or of a part of it
+            if len(piece) + len(words) > WORDS:
+                yield "".join(piece).strip()
+                piece = []
+            piece += words
+    yield "".join(piece).strip()
+
+
+class Repeats:
+    """Passages that were seen before, but for case and blanks, or for a few words."""
+
+    def __init__(self) -> None:
+        from datasketch import MinHashLSH
+
+        self._seen: set[str] = set()
+        self._near = MinHashLSH(threshold=NEAR, num_perm=64)
+
+    def kind_of(self, passage: Passage) -> str | None:
+        """`repeated` or `nearly repeated`; None for a passage that is new."""
+        from datasketch import MinHash
+
+        key = text_key(f"{passage.title} {passage.text}")
+        if key in self._seen:
+            return "repeated"
+        self._seen.add(key)
+        words = key.split()
+        if len(words) < 4 * SHINGLE:
+            return None
+        hashed = MinHash(num_perm=64)
+        hashed.update_batch(
+            " ".join(words[start : start + SHINGLE]).encode(errors="replace")
+            for start in range(len(words) - SHINGLE + 1)
+        )
+        if self._near.query(hashed):
+            return "nearly repeated"
+        self._near.insert(passage.id, hashed)
+        return None

@@ -1,0 +1,69 @@
+"""`report.html` of an adaptation: the verdict, and a search box over what the held-out queries find."""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pyserini_ance.adapt.verdict import ADAPTED, BASE, Verdict, rankings
+from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.trec import Run, best_first
+from pyserini_ance.evaluation.tables import cell_text
+from pyserini_ance.reports.report import render
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import write_whole
+
+MOST_QUERIES, HITS, PAIRS = 500, 5, 20
+SHOWN_CHARACTERS = 240
+
+
+def write_page(
+    path: Path,
+    found: Verdict,
+    said: str,
+    commands: Sequence[str],
+    run: RunDir,
+    collection: Collection,
+    split: str,
+) -> None:
+    """Write the page; `said` is what was read, `split` the one that the verdict is about."""
+    of_split, judged = collection.split(split), collection.judgments(split)
+    by_name = rankings(run, split)
+    other = found.chosen if found.chosen != BASE else ADAPTED
+    texts = dict(zip(of_split.queries.ids, of_split.queries.columns["text"], strict=True))
+    shown: list[dict[str, Any]] = []
+    for id, text in islice(texts.items(), MOST_QUERIES):
+        lists = {name: _hits(by_name[name], id, collection, judged.get(id, {})) for name in (BASE, other)}
+        shown.append(
+            {"query": text, "lists": lists, "differs": len({str(hits[:1]) for hits in lists.values()}) > 1}
+        )
+    # Queries whose first document differs: what a person who compares both would look at first.
+    shown.sort(key=lambda one: not one["differs"])
+    cells = [[cell_text(value, name) for name, value in row.items()] for row in found.rows]
+    write_whole(
+        path,
+        render(
+            "adapt.html.j2",
+            sentence=found.sentence,
+            columns=list(found.rows[0]),
+            rows=cells,
+            said=said.splitlines(),
+            commands=commands,
+            names=[BASE, other],
+            queries=shown,
+            first=PAIRS,
+        ),
+    )
+
+
+def _hits(run: Run, query: str, collection: Collection, grades: Mapping[str, int]) -> list[dict[str, Any]]:
+    hits = best_first(run.get(query, {}))[:HITS]
+    documents = collection.documents.take(collection.documents.rows_of(hits).tolist())
+    return [
+        {
+            "id": id,
+            "text": " ".join(filter(None, one.values()))[:SHOWN_CHARACTERS],
+            "relevant": grades.get(id, 0) > 0,
+        }
+        for id, one in zip(hits, documents, strict=True)
+    ]

@@ -1,0 +1,151 @@
+"""Questions that a language model writes for passages, and those of them that find their passage again.
+
+A synthetic question is material to train on, and no evidence of how good a retriever is.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyserini_ance import llm
+from pyserini_ance.adapt.documents import Passage
+from pyserini_ance.data.texts import text_key
+from pyserini_ance.llm import Server
+from pyserini_ance.recipe.components import did_you_mean
+from pyserini_ance.storage.files import copy_whole
+
+PROMPTS = Path(__file__).parent / "prompts"  # LANGUAGE-STYLE.txt
+PROMPT_FILE = "prompt.txt"
+JOURNAL = "answers.jsonl"
+PER_PASSAGE = 2
+MAX_CHARACTERS = 300  # of a question
+THOUGHTS = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
+FENCE = re.compile(r"^\s*```.*$", re.MULTILINE)
+LIST = re.compile(r"[\[{].*[\]}]", re.DOTALL)
+# 1. 2) (3) - * • > # Q1: Question 2:
+MARK = re.compile(
+    r"^(?:\(?\d{1,2}[.):]\s+|[-*•>#]+\s+|(?:q|question|query|frage|anfrage)\s*\d*\s*:\s*)+", re.I
+)
+QUOTES = " \t*_`\"'“”„«»,"
+QUESTION_MARKS = ("?", "\uff1f", "\u061f")  # Latin, Chinese and Japanese, Arabic
+REFUSAL = re.compile(
+    r"(i'm|i am|we're) (sorry|unable)|i can(not|'t)|as an ai|sorry|es tut mir leid|ich kann", re.I
+)
+
+
+class Questions(NamedTuple):
+    """What a model has written.
+
+    kept: (passage id, question). asked: passages for which an answer was wanted; answered: those that have
+    one; failed: those whose requests failed; garbage: answers without a question, such as refusals.
+    repeated: questions that came before. lost: questions whose passage was not among the first k. requests,
+    tokens: spent so far, for this folder.
+    """
+
+    kept: list[tuple[str, str]]
+    asked: int
+    answered: int
+    failed: int
+    garbage: int
+    repeated: int
+    lost: int
+    requests: int
+    tokens: int
+
+
+def copy_prompt(name: str, folder: Path) -> Path:
+    """FOLDER/prompt.txt, for the user to edit: the one that is there, or a copy of the prompt `name`."""
+    path, shipped = folder / PROMPT_FILE, PROMPTS / f"{name}.txt"
+    if not path.exists():
+        names = sorted(path.stem for path in PROMPTS.glob("*.txt"))
+        if name not in names:
+            raise ValueError(f"no prompt is called {name!r}{did_you_mean(name, names)}: {', '.join(names)}")
+        folder.mkdir(parents=True, exist_ok=True)
+        copy_whole(shipped, path)
+    return path
+
+
+def texts_to_send(passages: Sequence[Passage], prompt: Path, per_passage: int = PER_PASSAGE) -> list[str]:
+    """What the model reads of each passage. Raises ValueError for a prompt without {text}."""
+    template = llm.read_prompt(prompt, "text")
+    return [
+        llm.filled(template, {"title": passage.title, "text": passage.text, "number": per_passage})
+        for passage in passages
+    ]
+
+
+def announcement(
+    server: Server, passages: Sequence[Passage], prompt: Path, per_passage: int = PER_PASSAGE
+) -> str:
+    """Say, before the first request, which host gets how many passages, and the most that it can cost."""
+    return llm.announcement(server, texts_to_send(passages, prompt, per_passage), "passages")
+
+
+def write_questions(
+    passages: Sequence[Passage],
+    server: Server,
+    prompt: Path,
+    folder: Path,
+    rank: Callable[[list[str]], list[list[str]]],
+    per_passage: int = PER_PASSAGE,
+) -> Questions:
+    """Have questions written for the passages, in their order while the budget lasts, and keep the good ones.
+
+    A passage counts once, whatever was killed between: `folder` keeps the answers, and the budget is that of
+    the folder. rank: the ids of the first k passages for each question. Raises as `llm.ask` does.
+    """
+    texts = texts_to_send(passages, prompt, per_passage)
+    answers = llm.ask(server, texts, folder / JOURNAL, label="questions")
+    written: dict[str, tuple[str, str]] = {}
+    garbage = repeated = 0
+    for passage, answer in zip(passages, answers.texts, strict=True):
+        if answer is None:
+            continue
+        questions = read_questions(answer)[:per_passage]
+        garbage += not questions
+        for question in questions:
+            repeated += text_key(question) in written
+            written.setdefault(text_key(question), (passage.id, question))
+    pairs = list(written.values())
+    found = rank([question for _, question in pairs]) if pairs else []
+    kept = [pair for pair, ids in zip(pairs, found, strict=True) if pair[0] in ids]
+    return Questions(
+        kept,
+        asked=len(passages),
+        answered=sum(answer is not None for answer in answers.texts),
+        failed=answers.failed,
+        garbage=garbage,
+        repeated=repeated,
+        lost=len(pairs) - len(kept),
+        requests=answers.requests,
+        tokens=answers.tokens,
+    )
+
+
+def read_questions(answer: str) -> list[str]:
+    """The questions of an answer: one a line, or a list in JSON; with numbers, bullets, quotes, fences.
+
+    Where a line ends as a question does, the others are what a model says around them.
+    """
+    text = FENCE.sub("", THOUGHTS.sub("", answer)).strip()
+    listed: list[str] = []
+    if match := LIST.search(text):
+        with suppress(ValueError):
+            listed = list(_texts_in(json.loads(match[0])))
+    lines = listed or text.splitlines()
+    lines = [MARK.sub("", line.strip(QUOTES).lstrip("[")).strip(QUOTES) for line in lines]
+    lines = [line for line in lines if any(map(str.isalpha, line)) and len(line) <= MAX_CHARACTERS]
+    asking = [line for line in lines if line.endswith(QUESTION_MARKS)]
+    return asking or [line for line in lines if not line.endswith(":") and not REFUSAL.match(line)]
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """The texts of a value that JSON has given, in their order."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for inner in value if isinstance(value, list) else value.values():
+            yield from _texts_in(inner)

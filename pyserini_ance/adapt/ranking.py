@@ -1,0 +1,81 @@
+"""The start's own ranking: BM25 and the untrained encoder, fused, before anything is trained."""
+
+import tempfile
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.trec import Run, best_first, read_run
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.hardware import resolve_precision
+from pyserini_ance.pipeline.bm25_rankings import bm25_index, contents
+from pyserini_ance.pyserini_bridge.bm25 import Bm25Job, retrieve
+from pyserini_ance.pyserini_bridge.searchers import fuse
+from pyserini_ance.recipe.models import Bm25, Recipe
+from pyserini_ance.storage.progress import progress_bar
+from pyserini_ance.vectors.search import exact_search
+
+POOL = 100  # hits of each ranking
+BLOCK = 512  # documents
+
+
+class StartRanker:
+    """Ranks the documents of a collection, which are encoded at the first call, by a recipe's settings.
+
+    Source of the fusion: `pyserini.fusion --method normalize`, as in the row `hybrid`.
+    """
+
+    def __init__(self, encoder: Encoder, collection: Collection, recipe: Recipe):
+        self.encoder, self.collection, self.recipe = encoder, collection, recipe
+        if recipe.threads:
+            torch.set_num_threads(recipe.threads)
+
+    @cached_property
+    def _vectors(self) -> np.ndarray:
+        precision = resolve_precision(self.recipe.encoding.precision, str(self.encoder.device))
+        blocks = self.collection.documents.blocks(BLOCK)
+        total = -(-len(self.collection.documents) // BLOCK)
+        bar = progress_bar(iterable=blocks, total=total, desc="encode documents", unit="block")
+        return np.concatenate([self.encoder.encode(block, "document", precision) for block in bar])
+
+    def rankings(self, queries: Mapping[str, str]) -> tuple[Run, Run]:
+        """The first POOL documents of each query (text by id), by BM25 and by the encoder."""
+        ids = self.collection.documents.ids
+        with tempfile.TemporaryDirectory(prefix="pyserini_ance.") as folder:
+            bm25, output = self.recipe.bm25 or Bm25(), Path(folder, "bm25.trec")
+            index = bm25_index(bm25, self.recipe.cache, self.collection)
+            job = Bm25Job(list(queries.items()), POOL, output)
+            retrieve(contents(self.collection.documents), [job], bm25, index, len(ids))
+            by_words = read_run(output) if output.stat().st_size else {}
+        vectors = self.encoder.encode(list(queries.values()), side="query")
+        scores, rows = exact_search(
+            vectors, self._vectors, min(POOL, len(ids)), device=str(self.encoder.device)
+        )
+        by_meaning = {
+            query: {ids[row]: score for row, score in zip(of_query, found, strict=True)}
+            for query, of_query, found in zip(queries, rows.tolist(), scores.tolist(), strict=True)
+        }
+        return by_words, by_meaning
+
+    def first(self, texts: list[str], k: int) -> list[list[str]]:
+        """The ids of the first `k` documents of each text, fused."""
+        by_words, by_meaning = self.rankings({str(number): text for number, text in enumerate(texts)})
+        fused = fuse([by_words, by_meaning], "normalize", pool=POOL, hits=k)
+        return [list(fused.get(str(number), ())) for number in range(len(texts))]
+
+    def pseudo_judgments(self, queries: Mapping[str, str]) -> tuple[dict[str, str], int]:
+        """The fused first document of each query, and for how many BM25 and the encoder put it first both."""
+        by_words, by_meaning = self.rankings(queries)
+        fused = fuse([by_words, by_meaning], "normalize", pool=POOL, hits=1)
+        firsts = {query: next(iter(found)) for query, found in fused.items()}
+        agreed = sum(
+            document
+            == next(iter(best_first(by_words.get(query, {}))), None)
+            == best_first(by_meaning[query])[0]
+            for query, document in firsts.items()
+        )
+        return firsts, agreed

@@ -1,0 +1,60 @@
+"""The recipe that `adapt` writes: all that it trains is said there, and may be changed there."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from pyserini_ance.recipe.yaml_text import to_yaml
+
+COMPARED = "compared"  # a split of queries without judgments, whose rankings are compared
+METHODS = {
+    "judged": ("distilled", ("query", "distil"), "queries with judgments, and BM25 and the encoder, teach"),
+    "unjudged": ("unjudged", ("query",), "queries without judgments: BM25 and the encoder, added up, teach"),
+    "written": (
+        "distilled",
+        ("query", "distil"),
+        "questions that a language model wrote for documents teach",
+    ),
+    "synthetic": ("unjudged", ("query",), "no queries: titles and crops of the documents, and that teacher"),
+}
+
+
+def recipe_text(
+    data: Path,
+    encoder: dict[str, Any],
+    supervision: str,
+    splits: Collection[str],
+    max_passages: int | None,
+    scale: float,
+) -> str:
+    """The recipe as YAML with comments.
+
+    encoder: the section of that name. supervision: a key of METHODS. splits: those of `data`, a folder in
+    BEIR's layout. max_passages: of a document that is too long to be one (MaxP); None: documents are
+    passages. scale: of the losses.
+    """
+    method, terms, meaning = METHODS[supervision]
+    if max_passages:
+        encoder.setdefault("tokenization", {}).setdefault("document", {})["passages"] = max_passages
+    stage: dict[str, Any] = {"refresh": {"every_steps": 100}}
+    if scale != 20:
+        stage["terms"] = {term: {"loss": {"scale": scale}} for term in terms}
+    has_dev = "dev" in splits
+    sections = {
+        "name": f"adapt-{data.absolute().parent.name}",
+        "data": {
+            "kind": "beir",
+            "folder": str(data.absolute()),
+            "splits": {name: f"qrels/{name}.tsv" for name in splits},
+        },
+        "encoder": encoder,
+        "train_split": "train" if supervision == "judged" else supervision,
+        "stages": {method: stage},
+        "final_evaluation": {"split": ["dev", "test"] if has_dev else COMPARED},
+        **({} if has_dev else {"stage_defaults": {"evaluate": None}}),
+    }
+    first = (
+        "# Written by `pyserini-ance adapt`. Change it and give the same command, or train it as any recipe."
+    )
+    extends = f"extends: [_base/adapt, _methods/{method}]  # {meaning}"
+    return "\n".join([first, extends, to_yaml(sections, default_flow_style=None, width=100)])

@@ -1,0 +1,53 @@
+"""Files of records whose columns have one of the usual names."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
+from pathlib import Path
+
+from pyserini_ance.data.formats.lines import Line, extension, shown
+from pyserini_ance.data.formats.records import PARQUET, read_named_rows
+
+Names = Mapping[str, Sequence[str]]
+_SEPARATORS = re.compile(r"[-_ ]+")
+
+
+def read_table(path: Path, names: Names, needed: Sequence[str], key: str) -> Iterator[dict[str, str]]:
+    """Each record of a file (JSONL, JSON, CSV, TSV, parquet) as strings by what they are; null is "".
+
+    names: what is read, and the names that its column may have, compared without case, `-`, `_` and blanks.
+    A record without a column lacks it. Raises ValueError, with file and line, if a record lacks what is
+    `needed`, or a value is neither a string nor a whole number; `key` names the argument.
+    """
+    columns: list[str] = []
+    if extension(path) == PARQUET:
+        import pyarrow.parquet
+
+        header = pyarrow.parquet.read_schema(path).names
+        columns = list(_found(header, names).values())
+    keys: list[str] = []
+    found: dict[str, str] = {}
+    for line, record in read_named_rows(path, columns, key):
+        if list(record) != keys:  # objects of JSON may differ
+            keys = list(record)
+            found = _found(keys, names)
+            if missing := [what for what in needed if what not in found]:
+                expected = f"a column of {missing[0]}: {', '.join(names[missing[0]])}"
+                raise line.error(f"columns {shown(', '.join(keys))}", expected, "rename the column")
+        yield {what: _text(line, record[column], column) for what, column in found.items()}
+
+
+def _found(header: Sequence[str], names: Names) -> dict[str, str]:
+    plain = {_SEPARATORS.sub("", name).lower(): name for name in header}
+    known = {what: next((one for one in of if one in plain), None) for what, of in names.items()}
+    return {what: plain[one] for what, one in known.items() if one is not None}
+
+
+def _text(line: Line, value: object, column: str) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return str(value)
+    raise line.error(f"{column} {shown(value)}", "a string", f"write `{column}` as one string")

@@ -1,0 +1,200 @@
+"""An adaptation from end to end, with a random encoder: what it leaves, how it goes on, what it says."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from helpers.language_model import KEY, language_model
+from helpers.processes import CommandServer
+from helpers.waiting import until
+
+from pyserini_ance.adapt.adapt import adapt
+from pyserini_ance.adapt.data import Request
+from pyserini_ance.commands import adapt as command
+from pyserini_ance.llm import Server
+from pyserini_ance.recipe.load import load
+from pyserini_ance.storage.locks import LockHeld, locked
+
+pytestmark = pytest.mark.long
+SHORT = ["stage_defaults.steps=2", "stage_defaults.lr_schedule={warmup_steps: 1}", "threads=1"]
+SHORT += ["encoding.precision=fp32", "precision=fp32"]
+COLOURS = ["red", "green", "blue", "gray", "pink", "black", "white", "brown", "golden", "violet"]
+THINGS = [
+    "apple",
+    "stone",
+    "river",
+    "cloud",
+    "horse",
+    "tiger",
+    "house",
+    "tree",
+    "bird",
+    "wall",
+    "boat",
+    "road",
+]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def docs(tmp_path):
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for number, colour in enumerate(COLOURS):
+        for thing in THINGS:
+            text = (
+                f"# The {colour} {thing}\n\nIt is very {'very ' * number}{colour}, and a {thing} of its own."
+            )
+            (folder / f"{colour}-{thing}.md").write_text(text + "<script>alert(1)</script>")
+    return folder
+
+
+@pytest.fixture
+def asked(tmp_path):
+    """A CSV of queries, and judgments of them by text."""
+    pairs = [(f"which {thing} is {colour}", f"{colour}-{thing}.md") for colour in COLOURS for thing in THINGS]
+    (tmp_path / "q.csv").write_text("\n".join(["query", *(query for query, _ in pairs)]))
+    rows = [f"{query},{document},1" for query, document in pairs]
+    (tmp_path / "j.csv").write_text("\n".join(["query,document,grade", *rows]))
+    (tmp_path / "few.csv").write_text("\n".join(["query,document,grade", *rows[:12]]))
+    return tmp_path
+
+
+def request(tmp_path, docs, tiny_bert, queries=None, judgments=None):
+    return Request(
+        str(docs),
+        tmp_path / "out",
+        str(tiny_bert),
+        queries and tmp_path / queries,
+        judgments and tmp_path / judgments,
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "supervision", "splits", "says"),
+    [
+        (("q.csv", "j.csv"), "judged", {"train", "dev", "test"}, "judged queries: train"),
+        (("q.csv", "few.csv"), "unjudged", {"unjudged", "dev", "test"}, "find the same document first for"),
+        (("q.csv", None), "unjudged", {"unjudged", "compared"}, "find the same document first for"),
+        ((None, None), "synthetic", {"synthetic", "compared"}, "made of the documents: "),
+    ],
+)
+def test_an_adaptation_says_what_teaches_and_whether_it_pays(
+    tmp_path, docs, asked, tiny_bert, files, supervision, splits, says
+):
+    wanted = request(tmp_path, docs, tiny_bert, *files)
+    text = adapt(wanted, SHORT)
+    output = wanted.output
+    assert "120 documents, 120 passages" in text and says in text and f"what teaches: {supervision}" in text
+    assert {path.stem for path in (output / "data" / "qrels").iterdir()} == splits
+    recipe = (output / "recipe.yaml").read_text()
+    assert len(recipe.splitlines()) < 25 and recipe.startswith("# Written by `pyserini-ance adapt`")
+    assert load(output / "recipe.yaml").recipe.train_split.name == (
+        "train" if supervision == "judged" else supervision
+    )
+    record = json.loads((output / "verdict.json").read_text())
+    assert [row[""] for row in record["rows"]] == ["base", "BM25", "base + BM25", "adapted", "adapted + BM25"]
+    is_judged = "test" in splits
+    assert ("nDCG@10" in record["rows"][0]) == is_judged and record["sentence"] in text
+    assert is_judged or "no judged query" in record["sentence"]
+    assert (output / "run" / "model" / "README.md").is_file() and (output / "run" / "report.html").is_file()
+    assert (output / "parquet" / "part-00000.parquet").is_file()
+    [shown] = re.findall(r"const queries = (.*), names = ", (output / "report.html").read_text())
+    shown = json.loads(shown)
+    assert (
+        len(shown)
+        == len(
+            (output / "data" / "qrels" / f"{'test' if is_judged else 'compared'}.tsv")
+            .read_text()
+            .splitlines()
+        )
+        - 1
+    )
+    assert all(len(hits) == 5 for one in shown for hits in one["lists"].values())
+    assert "<script>alert" not in (output / "report.html").read_text()
+    # The same command again trains nothing, and says the same.
+    before = (output / "run" / "measures.json").stat().st_mtime_ns
+    assert adapt(wanted, SHORT) == text
+    assert (output / "run" / "measures.json").stat().st_mtime_ns == before
+
+
+def test_an_adaptation_that_is_killed_at_any_phase_ends_the_same(tmp_path, docs, asked, tiny_bert):
+    given = [str(docs), "--queries", str(tmp_path / "q.csv"), "--judgments", str(tmp_path / "j.csv"), *SHORT]
+    given += ["--model", str(tiny_bert), "--output"]
+    phases = [".data.unfinished", "recipe.yaml", "run/state.json", "run/checkpoints/distilled-00000002"]
+    phases += ["run/index", "run/measures.json"]
+    with CommandServer() as server:
+        whole = server.run("adapt", [*given, str(tmp_path / "whole")])
+        assert whole["code"] == 0, whole["stderr"]
+        for phase in phases:
+            pid = server.start("adapt", [*given, str(tmp_path / "killed")])
+            until(
+                lambda phase=phase, pid=pid: (tmp_path / "killed" / phase).exists() or server.has_ended(pid),
+                seconds=120,
+            )
+            server.kill(pid)
+        ended = server.run("adapt", [*given, str(tmp_path / "killed")])
+    assert ended["code"] == 0, ended["stderr"]
+    assert ended["stdout"].replace("killed", "whole") == whole["stdout"]
+    for name in ("run/model/model.safetensors", "run/run.test.trec", "verdict.json"):
+        kept, again = ((tmp_path / folder / name).read_bytes() for folder in ("whole", "killed"))
+        assert again.replace(b"/killed/", b"/whole/") == kept
+    assert not list((tmp_path / "killed").glob(".data*"))
+
+
+def test_questions_of_a_language_model_teach_and_are_asked_for_once(
+    tmp_path, docs, tiny_bert, monkeypatch, caplog
+):
+    def reply(text, count):
+        colour, thing = re.search(r"very (\w+), and a (\w+) of its own", text).groups()
+        return f"Which {thing} is {colour}?"
+
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with language_model(reply) as model:
+        server = Server(model.url, "small", max_requests=100)
+        wanted = replace(request(tmp_path, docs, tiny_bert), server=server)
+        announced = adapt(wanted, SHORT, plans=True)
+        assert (
+            "gets 120 passages for small, in at most 100 requests: at most" in announced and not model.asked
+        )
+        text = adapt(wanted, SHORT)
+        assert set(model.asked.values()) == {1} and len(model.asked) == 100
+    assert re.search(r"\d+ questions for 100 of 120 passages", text) and "what teaches: written" in text
+    assert adapt(wanted, SHORT) == text  # the server is gone
+    assert "no judged query" in text and "_methods/distilled" in (wanted.output / "recipe.yaml").read_text()
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in written if KEY.encode() in path.read_bytes()] and KEY not in caplog.text
+
+
+def test_a_folder_belongs_to_its_documents_and_to_one_process(tmp_path, docs, asked, tiny_bert):
+    wanted = request(tmp_path, docs, tiny_bert)
+    adapt(wanted, SHORT)
+    with pytest.raises(
+        ValueError, match="was made of other documents, queries, judgments or of another model"
+    ):
+        adapt(request(tmp_path, docs, tiny_bert, "q.csv"), SHORT)
+    with locked(wanted.output / ".adapt.lock"), pytest.raises(LockHeld, match="is in use by"):
+        adapt(wanted, SHORT)
+
+
+def test_the_command_plans_without_training(tmp_path, docs, asked, tiny_bert, capsys):
+    given = [str(docs), "--model", str(tiny_bert), "--output", str(tmp_path / "out"), "--plan"]
+    command.main([*given, "--queries", str(tmp_path / "q.csv"), *SHORT])
+    printed = capsys.readouterr().out
+    assert "120 documents" in printed and "steps" in printed
+    assert not (tmp_path / "out" / "run").exists()
+
+
+def test_documents_without_any_text_are_refused(tmp_path, tiny_bert):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.png").write_bytes(b"x")
+    with pytest.raises(
+        ValueError, match=r"no document with a text\n1 files skipped\n  a.png: no document: .png"
+    ):
+        adapt(request(tmp_path, tmp_path / "docs", tiny_bert), SHORT)
+    assert not (tmp_path / "out" / "data").exists()

@@ -1,0 +1,200 @@
+"""Documents as people have them: kinds of files, what is skipped and why, where long ones are cut."""
+
+import json
+import os
+import zipfile
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from pyserini_ance.adapt import documents
+from pyserini_ance.adapt.documents import Passage, Reading, cut, read_passages
+
+GUIDE = """# Install guide
+
+Intro of the guide.
+
+## Linux
+
+Use the package manager.
+
+```
+# no heading, but a comment
+apt install it
+```
+
+## Windows
+
+{long}
+"""
+
+
+def read(source, cuts=True):
+    reading = Reading()
+    return list(read_passages(str(source), reading, cuts)), reading
+
+
+def words(text):
+    return text.split()
+
+
+def test_a_folder_of_files_is_read_in_the_order_of_names_with_titles_and_sections(tmp_path):
+    long = " ".join(f"word{i}" for i in range(150))
+    (tmp_path / "b guide.md").write_text(GUIDE.format(long=long))
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "note.txt").write_bytes("Käse und Brötchen schmecken am Morgen.".encode("latin-1"))
+    (tmp_path / "page.html").write_text("<html><title>A page</title><body><p>Text of it.</p></body></html>")
+    (tmp_path / ".hidden.txt").write_text("secret")
+    found, reading = read(tmp_path)
+    assert [one.id for one in found] == ["b_guide.md", "page.html", "a/note.txt"]
+    assert found[0].title == "b guide: Install guide" and "Linux" not in found[0].title
+    assert "apt install it" in found[0].text and long in found[0].text
+    assert found[1] == Passage("page.html", "A page", "Text of it.")
+    assert "Brötchen" in found[2].text
+    assert reading.counts == {"documents": 3, "passages": 3} and not reading.skipped
+
+
+def test_files_that_are_no_documents_are_counted_and_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "LARGEST_BYTES", 1 << 20)
+    (tmp_path / "good.txt").write_text("A good text.")
+    (tmp_path / "broken.pdf").write_bytes(b"%PDF-1.4 and then nothing")
+    (tmp_path / "binary.txt").write_bytes(b"\0\1\2" * 100)
+    (tmp_path / "image.png").write_bytes(b"\x89PNG")
+    (tmp_path / "dump.txt").write_bytes(b"x" * (2 << 20))
+    (tmp_path / "empty.md").write_text(" \n")
+    (tmp_path / "circle").symlink_to(tmp_path)
+    with open(os.fsencode(tmp_path) + b"/caf\xe9.txt", "w") as file:
+        file.write("A file whose name is Latin-1.")
+    found, reading = read(tmp_path)
+    assert [one.text for one in found] == ["A file whose name is Latin-1.", "A good text."]
+    assert found[0].id == "caf\\xe9.txt"
+    assert reading.counts["files skipped"] == 4 and reading.counts["empty"] == 1
+    assert reading.skipped.keys() == {"broken.pdf", "binary.txt", "image.png", "dump.txt"}
+    assert reading.skipped["dump.txt"] == "2 MiB; split it, or write its records as .jsonl"
+    assert "image.png: no document: .png" in reading.as_text()
+
+
+def test_pdf_and_docx_are_read(tmp_path):
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context({"pdf.fonttype": 42}):
+        figure = plt.figure()
+        figure.text(0.1, 0.5, "Matrices have inverses")
+        figure.savefig(tmp_path / "a.pdf")
+        plt.close(figure)
+    body = '<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body><w:p><w:r>'
+    body += "<w:t>Sorted arrays are searched fast</w:t></w:r></w:p></w:body></w:document>"
+    kind = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+    types = '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Override '
+    types += f'PartName="/word/document.xml" ContentType="{kind}"/></Types>'
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
+    links = (
+        '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship '
+    )
+    links += f'Id="rId1" Type="{office}" Target="word/document.xml"/></Relationships>'
+    with zipfile.ZipFile(tmp_path / "b.docx", "w") as file:
+        for name, text in (
+            ("[Content_Types].xml", types),
+            ("_rels/.rels", links),
+            ("word/document.xml", body),
+        ):
+            file.writestr(name, text)
+    found, reading = read(tmp_path)
+    assert not reading.skipped
+    assert "Matrices have inverses" in found[0].text and "Sorted arrays are searched fast" in found[1].text
+
+
+def records(count=1000):
+    return [{"id": f"d{i}", "title": f"Title {i}", "text": f"The text number {i}."} for i in range(count)]
+
+
+def beir(path):
+    folder = path / "beir"
+    folder.mkdir()
+    lines = [json.dumps({"_id": one["id"], "title": one["title"], "text": one["text"]}) for one in records()]
+    (folder / "corpus.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def table(path, name, separator):
+    rows = [separator.join(one.values()) for one in records()]
+    (path / name).write_text("\n".join([separator.join(["doc-id", "Title", "Body"]), *rows]))
+    return path / name
+
+
+def section_of_a_recipe(path):
+    (path / "data.yaml").write_text(f"data: {{kind: beir, folder: {beir(path)}, splits: {{}}}}")
+    return path / "data.yaml"
+
+
+def parquet(path):
+    pyarrow.parquet.write_table(
+        pa.Table.from_pylist([{**one, "n": 1.5} for one in records()]), path / "a.parquet"
+    )
+    return path / "a.parquet"
+
+
+def jsonl(path):
+    (path / "a.jsonl").write_text("\n".join(map(json.dumps, records())))
+    return path / "a.jsonl"
+
+
+SOURCES = {
+    "beir": beir,
+    "jsonl": jsonl,
+    "csv": lambda path: table(path, "a.csv", ","),
+    "tsv": lambda path: table(path, "a.tsv", "\t"),
+    "parquet": parquet,
+    "yaml": section_of_a_recipe,
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_a_thousand_documents_of_each_format(tmp_path, kind):
+    found, reading = read(SOURCES[kind](tmp_path), cuts=False)
+    assert found == [Passage(*one.values()) for one in records()]
+    assert reading.counts == {"documents": 1000, "passages": 1000}
+
+
+def test_records_without_an_id_have_their_number_and_need_a_text(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"contents": "one text"}\n{"contents": "another"}\n')
+    assert [one.id for one in read(path)[0]] == ["1", "2"]
+    path.write_text('{"id": 1, "words": "one text"}\n')
+    with pytest.raises(ValueError, match=r"a.jsonl, line 1: columns 'id, words'; expected a column of text"):
+        read(path)
+
+
+def test_a_source_that_is_not_there_is_named():
+    with pytest.raises(FileNotFoundError, match="no file or folder nowhere"):
+        read("nowhere")
+
+
+def test_repeats_are_set_aside_unless_judgments_may_name_them(tmp_path):
+    base = [f"word{i}" for i in range(120)]
+    texts = [" ".join(base), " ".join(base).upper(), " ".join([*base[:-1], "other"]), "another text"]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(json.dumps({"id": str(i), "text": text}) for i, text in enumerate(texts)))
+    found, reading = read(path)
+    assert [one.id for one in found] == ["0", "3"]
+    assert (reading.counts["repeated"], reading.counts["nearly repeated"]) == (1, 1)
+    assert len(read(path, cuts=False)[0]) == 4
+
+
+def test_a_cut_loses_no_word_and_keeps_passages_short():
+    sentences = [" ".join(f"S{i}w{j}" for j in range(30)) + "." for i in range(20)]
+    endless = " ".join(f"w{i}" for i in range(450))
+    text = "\n\n".join(["Short one.", " ".join(sentences), endless, "Last."])
+    passages = cut(Passage("d", "Title", text))
+    assert words(" ".join(one.text for one in passages)) == words(text)
+    assert all(len(words(one.text)) <= documents.WORDS for one in passages)
+    assert [one.id for one in passages] == [f"d#{i}" for i in range(1, len(passages) + 1)]
+    ends = [one.text.split()[-1] for one in passages[:3]]
+    assert all(end.endswith(".") for end in ends)  # between sentences, where there are some
+
+
+def test_sections_begin_passages_with_their_heading():
+    parts = [" ".join(f"{name}{i}" for i in range(60)) for name in ("a", "b")]
+    passages = cut(Passage("d", "Title", f"# One\n\n{parts[0]}\n\n# Two\n\n{parts[1]}"))
+    assert passages == [Passage("d#1", "Title: One", parts[0]), Passage("d#2", "Title: Two", parts[1])]

@@ -1,0 +1,150 @@
+"""What supervises: files of queries and judgments, splits without common texts, queries made of documents."""
+
+import json
+
+import pytest
+
+from pyserini_ance.adapt import queries
+from pyserini_ance.adapt.documents import Passage
+from pyserini_ance.adapt.queries import keep_known, read_queries, sizes, split, synthetic
+
+
+def read(tmp_path, asked=None, judged=None, source=None):
+    return read_queries(asked, judged, source or tmp_path / "none", tmp_path / "cache")
+
+
+def written(path, text):
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("q.txt", "how to sort\n\n  invert a   matrix \n"),
+        ("q.tsv", "q1\thow to sort\nq3\tinvert a matrix\n"),
+        ("q.csv", "Query ID,query\nq1,how to sort\nq3,invert a matrix\n"),
+        ("q.tsv", "query-id\ttext\nq1\thow to sort\nq3\tinvert a matrix\n"),
+        ("q.jsonl", '{"_id": "q1", "text": "how to sort"}\n{"_id": "q3", "text": "invert a matrix"}\n'),
+    ],
+)
+def test_files_of_queries(tmp_path, name, text):
+    found = read(tmp_path, written(tmp_path / name, text))
+    assert list(found.texts.values()) == ["how to sort", "invert a matrix"]
+    assert list(found.texts) == (["q1", "q2"] if name == "q.txt" else ["q1", "q3"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("j.txt", "q1 0 d1 1\nq1 0 d2 0\nq2 0 d2 2\n"),
+        ("j.tsv", "query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td2\t0\nq2\td2\t2\n"),
+        ("j.csv", "query,document,grade\nhow to sort,d1,1\nHow to  sort,d2,0\nq2,d2,2\n"),
+        (
+            "j.jsonl",
+            '{"qid": "q1", "docid": "d1"}\n{"qid": "q1", "docid": "d2", "label": 0}\n'
+            '{"qid": "q2", "docid": "d2", "label": 2}\n',
+        ),
+    ],
+)
+def test_judgments_name_queries_by_id_or_text(tmp_path, name, text):
+    asked = written(tmp_path / "q.tsv", "q1\thow to sort\nq2\tinvert a matrix\nq3\tdraw\n")
+    found = read(tmp_path, asked, written(tmp_path / name, text))
+    assert found.judgments == {"q1": {"d1": 1, "d2": 0}, "q2": {"d2": 2}}
+    assert found.unjudged == ["q3"]
+
+
+def test_judgments_with_texts_need_no_file_of_queries(tmp_path):
+    found = read(tmp_path, judged=written(tmp_path / "j.csv", "query,document\nhow to sort,a file.md\n"))
+    assert found.texts == {"q1": "how to sort"} and found.judgments == {"q1": {"a_file.md": 1}}
+
+
+def test_judgments_of_unknown_queries_and_documents(tmp_path):
+    asked = written(tmp_path / "q.tsv", "q1\thow to sort\n")
+    with pytest.raises(
+        ValueError, match="j.txt: query 'q7' is neither the id nor the text of one of 1 queries"
+    ):
+        read(tmp_path, asked, written(tmp_path / "j.txt", "q7 0 d1 1\n"))
+    found = read(tmp_path, asked, written(tmp_path / "j.txt", "q1 0 d1 1\nq1 0 d9 1\n"))
+    keep_known(found, {"d1", "d2"})
+    assert found.judgments == {"q1": {"d1": 1}}
+    assert found.counts["judgments of unknown documents"] == 1
+    with pytest.raises(
+        ValueError, match="none of the 1 documents is judged: judgments have 'd1', documents 'x'"
+    ):
+        keep_known(found, {"x"})
+
+
+@pytest.mark.parametrize(
+    ("judged", "given", "expected"),
+    [
+        (1000, (), {"test": 300, "dev": 200}),
+        (5000, (), {"test": 500, "dev": 200}),
+        (100, (), {"test": 30, "dev": 20}),
+        (80, (), {"test": 53, "dev": 27}),  # 30 would be left to train
+        (20, (), {"test": 13, "dev": 7}),
+        (1000, ("dev", "test"), {}),
+        (1000, ("test",), {"dev": 200}),
+        (40, ("test",), {"dev": 15}),
+    ],
+)
+def test_how_many_are_held_out(judged, given, expected):
+    assert sizes(judged, given) == expected
+
+
+def beir(folder, splits):
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text("")
+    texts = {
+        f"{name}{i}": f"query {i % 7} of {name if i % 7 else 'all'}" for name in splits for i in range(90)
+    }
+    lines = [json.dumps({"_id": id, "text": text}) for id, text in {**texts, "u": "nobody judged me"}.items()]
+    (folder / "queries.jsonl").write_text("\n".join(lines))
+    for name in splits:
+        rows = [f"{id}\td1\t1\n" for id in texts if id.startswith(name)]
+        (folder / "qrels" / f"{name}.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
+    return folder
+
+
+@pytest.mark.parametrize("splits", [["train"], ["train", "test"], ["train", "dev", "test"]])
+def test_no_text_is_on_two_sides(tmp_path, splits, monkeypatch):
+    monkeypatch.setattr(queries, "LEAST_TRAIN", 1)
+    monkeypatch.setattr(queries, "LEAST_TEST", 2)
+    monkeypatch.setattr(queries, "LEAST_DEV", 2)
+    found = read(tmp_path, source=beir(tmp_path / "b", splits))
+    split(found)
+    texts = {name: {found.texts[id] for id in ids} for name, ids in found.splits.items()}
+    assert set(texts) == {"train", "dev", "test"} and all(texts.values())
+    assert not texts["train"] & (texts["dev"] | texts["test"])
+    if len(splits) < 3:
+        assert not texts["dev"] & texts["test"]
+    assert found.supervision() == "judged" and found.unjudged == ["u"]
+
+
+def test_what_teaches_is_what_there_is_enough_of(tmp_path):
+    asked = written(tmp_path / "q.txt", "".join(f"query number {i}\n" for i in range(60)))
+    found = read(tmp_path, asked)
+    split(found)
+    assert found.supervision() == "unjudged"
+    found.texts = dict(list(found.texts.items())[:40])
+    assert found.supervision() == "synthetic"
+
+
+def test_a_text_that_is_held_out_teaches_under_no_id(tmp_path):
+    asked = written(tmp_path / "q.tsv", "a\thow to sort\nb\tHow to  SORT\nc\tanother\nd\tanother\n")
+    found = read(tmp_path, asked, written(tmp_path / "j.txt", "a 0 d1 1\n"))
+    split(found)
+    assert found.splits["dev"] == ["a"] and found.unjudged == ["d"]
+
+
+def test_documents_give_titles_and_crops_each_text_once():
+    text = "one two three four five six seven"
+    passages = [
+        Passage("a", "A good title", text),
+        Passage("b", "Short", text),
+        Passage("c", "a good TITLE", "x"),
+    ]
+    made, documents = synthetic(passages)
+    assert made["title-a"] == "A good title" and "title-b" not in made and "title-c" not in made
+    assert documents.keys() == made.keys() and documents["crop-a"] == documents["title-a"] == "a"
+    assert made["crop-a"] in text and len(made["crop-a"].split()) >= 4
