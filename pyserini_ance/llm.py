@@ -37,6 +37,7 @@ ANSWER_TOKENS = 512  # of an answer, with what a model writes before it
 CHAT_TOKENS = 64  # that a server may put around a text
 REFUSING = (401, 402, 403, 404)  # statuses that every request would get
 FINAL = (400, 405, 413, 415, 422)  # and those that one text would get again
+THOUGHTS = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)  # of a reasoning model, before its answer
 log = logging.getLogger(__name__)
 
 
@@ -56,7 +57,8 @@ class Server(NamedTuple):
     def host(self) -> str:
         """Host and port. Raises ValueError for an address that is none, or that holds a password or a key."""
         parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
+        is_named = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        if not is_named or "@" in parts.netloc or parts.query:
             raise ValueError(
                 "the address of a language model is not of the form http://localhost:8000/v1; a key belongs "
                 f"in the environment: {KEY}"
@@ -174,6 +176,7 @@ def _ask(server: Server, missing: Mapping[str, str], journal: _Journal, label: s
     running: dict[Future[tuple[str, int] | _Failure], tuple[str, str, int]] = {}
     before, reason = len(journal.answers), ""
     failed = failures_in_row = 0
+    log.info(announcement(server, list(missing.values())))
     bar = progress_bar(total=len(missing), desc=label, unit="text", leave=False)
     with _client(server) as client, ThreadPoolExecutor(THREADS) as pool, bar:
         while waiting or running:
@@ -250,7 +253,7 @@ def _send(client: "OpenAI", server: Server, text: str, pause_seconds: float) -> 
             extra_body=limits if is_openai else {**limits, "temperature": 0},
         )
         body = json.loads(_without_key(reply.text))
-        answer = body["choices"][0]["message"]["content"] or ""
+        answer = THOUGHTS.sub("", body["choices"][0]["message"]["content"] or "")
         if body["choices"][0].get("finish_reason") == "length":  # the last line is a part of one
             answer = answer[: answer.rfind("\n") + 1]
         used = (body.get("usage") or {}).get("total_tokens")

@@ -39,7 +39,7 @@ stages:
 """
 
 # Fixtures that start processes: our commands or Pyserini from end to end, or the processes of one torchrun.
-PROCESS_FIXTURES = {"server", "in_java", "child", "run_processes"}
+PROCESS_FIXTURES = {"server", "in_java", "child", "run_processes", "forked_python"}
 # Fixtures that make models, train, or read real data: seconds rather than milliseconds.
 SLOW_FIXTURES = {
     "shared_data",
@@ -53,10 +53,10 @@ SLOW_FIXTURES = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by what they need: `long` unless they are marked `core`, or `fast`."""
+    """Mark tests by what they need: `long` or `fast`."""
     for item in items:
         needs = set(getattr(item, "fixturenames", ()))
-        if needs & PROCESS_FIXTURES and not item.get_closest_marker("core"):
+        if needs & PROCESS_FIXTURES:
             item.add_marker(pytest.mark.long)
         elif not needs & (PROCESS_FIXTURES | SLOW_FIXTURES) and not item.get_closest_marker("long"):
             item.add_marker(pytest.mark.fast)

@@ -22,33 +22,33 @@ from measure_house import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = python_files(ROOT / "pyserini_ance")
 ROOMS = {
-    "adapt": 1_342,
+    "adapt": 1_372,
     "commands": 1_389,
-    "data": 4_725,
+    "data": 4_721,
     "distributed": 389,
     "encoders": 3_472,
     "evaluation": 543,
-    "negatives": 2_779,
+    "negatives": 2_902,
     "pipeline": 3_939,
     "pyserini_bridge": 1_295,
     "recipe": 2_242,
     "refresher": 371,
     "reports": 1_601,
-    "runs": 1_089,
+    "runs": 1_083,
     "storage": 843,
     "trainer": 3_060,
     "vectors": 1_364,
-    "top": 741,
+    "top": 744,
 }
 WHOLE = {
-    "files": 237,
-    "classes": 248,
-    "short private functions used once": 14,
-    "lines of imports": 2_719,
+    "files": 238,
+    "classes": 249,
+    "short private functions used once": 15,
+    "lines of imports": 2_733,
     "lines of the reading path": 1_482,
     "modules that trainer/batch.py imports": 13,
     "lines of benchmarks": 5_487,
-    "lines of tests": 33_348,
+    "lines of tests": 33_552,
 }
 
 

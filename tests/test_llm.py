@@ -2,7 +2,6 @@ import json
 import logging
 import re
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -93,18 +92,20 @@ def test_one_slow_answer_holds_up_no_other(journal):
 
 
 def test_an_answer_that_never_comes_is_repeated(journal, monkeypatch):
-    monkeypatch.setattr(llm, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(llm, "TIMEOUT_SECONDS", 1.0)
+    released = threading.Event()
 
     def reply(text, count):
         if text == TEXTS[0] and count == 1:
-            time.sleep(1)
+            released.wait(30)
         return "an answer"
 
     with language_model(reply) as model:
         answers = ask(Server(model.url, "small"), TEXTS[:2], journal)
-        assert answers.texts == ["an answer"] * 2
-        # The server may have counted its answer's tokens: it counts with all that it may have cost.
-        assert (answers.requests, answers.tokens) == (3, 20 + llm.max_tokens_of(TEXTS[0]))
+        released.set()
+    assert answers.texts == ["an answer"] * 2 and answers.requests >= 3
+    # The server may have written an answer: the request counts with all that it may have cost.
+    assert answers.tokens == 20 + (answers.requests - 2) * llm.max_tokens_of(TEXTS[0])
 
 
 def test_an_answer_that_is_cut_loses_its_last_line(journal):
@@ -113,8 +114,8 @@ def test_an_answer_that_is_cut_loses_its_last_line(journal):
         assert ask(Server(model.url, "small"), ["a"], journal).texts == ["one?\ntwo?\n"]
 
 
-@pytest.mark.parametrize("content", [None, ""])
-def test_an_empty_answer_is_an_answer(journal, content):
+@pytest.mark.parametrize("content", [None, "", "<think>What do they", "<think>What\ndo they?</think>"])
+def test_an_empty_answer_is_an_answer_and_thoughts_are_none(journal, content):
     with language_model(lambda text, count: (content, {})) as model:
         assert ask(Server(model.url, "small"), ["a"], journal)[:2] == ([""], 1)
 
@@ -226,12 +227,20 @@ def test_a_torn_line_is_repaired(journal):
         assert answers.requests == model.asked.total() == 4
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["localhost:8000", "ftp://a/v1", "http://", "https://me:secret@host/v1", "https://host/v1?key=secret"],
-)
+OWN = "http://localhost:8000/v1; a key belongs in the environment: OPENAI_API_KEY"
+ADDRESSES = {
+    "localhost:8000": OWN,
+    "ftp://a/v1": OWN,
+    "http://": OWN,
+    "https://me:secret@host/v1": OWN,
+    "https://host/v1?key=secret": OWN,
+    "http://localhost:80a/v1": "Port could not be .* '80a'",
+}
+
+
+@pytest.mark.parametrize("url", ADDRESSES)
 def test_an_address_that_is_none_or_has_a_key_is_refused_and_not_shown(journal, url):
-    with pytest.raises(ValueError, match=r"http://localhost:8000/v1; a key belongs in the env") as error:
+    with pytest.raises(ValueError, match=ADDRESSES[url]) as error:
         ask(Server(url, "small"), TEXTS, journal)
     assert "secret" not in str(error.value)
 

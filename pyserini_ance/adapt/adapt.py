@@ -14,6 +14,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.reports import finish
 from pyserini_ance.reports.ranking_inputs import collection_of
 from pyserini_ance.reports.report import REPORT
+from pyserini_ance.runs.provenance import config_hash
 from pyserini_ance.runs.rundir import RECIPE, RunDir, load_recipe
 from pyserini_ance.storage.files import read_json, write_json
 from pyserini_ance.storage.locks import locked
@@ -67,9 +68,14 @@ def _commands(run: RunDir, chosen: str) -> list[str]:
 
 
 def _train(recipe: Recipe, run: RunDir) -> RunDir:
-    """Train the recipe, or go on with its run."""
+    """Train the recipe, or go on with its run. Raises ValueError if that has ended with another recipe."""
     if not run.measures.exists():
         resume = run.can_resume
         finish.train(recipe, run.folder, overwrite=run.state.exists() and not resume, resume=resume)
+    elif config_hash(run.read_recipe()) != config_hash(recipe):
+        raise ValueError(
+            f"{run.folder} was trained with another {RECIPE} or other overrides; remove it to train again, "
+            "or pass another --output"
+        )
     finish.write_card_and_report(run.folder, only_missing=True)
     return run

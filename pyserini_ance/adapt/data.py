@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.adapt.documents import WORDS, Passage, Reading, read_passages
+from pyserini_ance.adapt.documents import WORDS, Passage, Reading, files_of, read_passages
 from pyserini_ance.adapt.queries import LEAST_TRAIN, Queries, keep_known, read_queries, split, synthetic
 from pyserini_ance.adapt.questions import announcement, copy_prompt, write_questions
 from pyserini_ance.adapt.ranking import StartRanker
@@ -24,7 +24,7 @@ from pyserini_ance.pipeline.mining import load_collection
 from pyserini_ance.recipe.models import DEFAULT_CACHE, Recipe
 from pyserini_ance.runs.any_encoder import encoder_settings, load_any_encoder
 from pyserini_ance.runs.rundir import RECIPE, load_recipe
-from pyserini_ance.storage.files import file_state, read_json_object, write_json, write_whole
+from pyserini_ance.storage.files import file_state, read_json_object, sha256_json, write_json, write_whole
 from pyserini_ance.storage.publish import whole_folder
 
 MOST_COMPARED = 100
@@ -55,8 +55,9 @@ class Request:
 
     def identity(self) -> dict[str, Any]:
         """What the data in the folder is made of."""
-        paths = (self.source, self.queries, self.judgments)
-        states = [[str(path.absolute()), *file_state(path)] for path in paths if path and path.is_file()]
+        given = [path for path in (self.source, self.queries, self.judgments) if path and path.exists()]
+        paths = [one for path in given for one in (files_of(path) if path.is_dir() else [path])]
+        states = sha256_json([[str(path.absolute()), *file_state(path)] for path in paths])
         made_of = {"documents": self.documents, "files": states, "model": self.model}
         return made_of | ({"llm": [*self.server[:2]]} if self.server else {})
 
@@ -101,7 +102,9 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
         )
         names = [*judged] if supervision == "judged" else [supervision, *(held_out or [COMPARED])]
         if not recipe_file.exists():
-            encoder = encoder_settings(request.model) | {"model": request.model}
+            encoder = encoder_settings(request.model)
+            if not Path(request.model, RECIPE).is_file():  # the model of a run has a folder of its own
+                encoder["model"] = request.model
             max_passages = MAX_PASSAGES if are_long and not cuts else None
             scale = 20 if is_normalized else 1
             write_whole(recipe_file, recipe_text(data, encoder, supervision, names, max_passages, scale))
@@ -143,6 +146,11 @@ def _write_corpus(folder: Path, passages: Iterable[Passage]) -> tuple[set[str], 
     def records() -> Iterable[dict[str, str]]:
         nonlocal num_long
         for passage in passages:
+            if passage.id in ids:
+                raise ValueError(
+                    f"two documents have the id {passage.id!r}; expected an id for each (files of records "
+                    "have their own); rename one"
+                )
             ids.add(passage.id)
             num_long += len(split_words(passage.text)) > 2 * WORDS
             yield {"_id": passage.id, "title": passage.title, "text": passage.text}

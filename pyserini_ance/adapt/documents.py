@@ -90,14 +90,19 @@ def read_passages(source: str, reading: Reading, cuts: bool) -> Iterator[Passage
     repeats = Repeats()
     for document in _documents(source, reading):
         reading.counts["documents"] += 1
-        passages = (cut(document) if cuts else []) or [document]
-        for passage in passages:
+        document = Passage(without_blanks(document.id), *(text.replace("\0", " ") for text in document[1:]))
+        for passage in (cut(document) if cuts else []) or [document]:
             what = repeats.kind_of(passage) if cuts else None
-            if not passage.text.strip():
+            if not f"{passage.title}{passage.text}".strip():
                 what = "empty"
             reading.counts[what or "passages"] += 1
             if what is None:
                 yield passage
+
+
+def without_blanks(id: str) -> str:
+    """An id that files of rankings can hold: their columns are separated by blanks."""
+    return re.sub(r"\s", "_", id.strip())
 
 
 def _documents(source: str, reading: Reading) -> Iterator[Passage]:
@@ -136,15 +141,20 @@ def _of_format(settings: Any, source: str) -> Iterator[Passage]:
         yield Passage(entry.id, title, "\n".join(filter(None, fields.values())))
 
 
-def _folder(folder: Path, reading: Reading) -> Iterator[Passage]:
-    """All files, in the order of their names; links to folders are not followed: they may lead in circles."""
+def files_of(folder: Path) -> Iterator[Path]:
+    """All files but hidden ones, in the order of their names.
+
+    Links to folders are not followed: they may lead in circles.
+    """
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if not name.startswith("."):
-                path = Path(parent, name)
-                shown_name = os.fsencode(path.relative_to(folder)).decode(errors="backslashreplace")
-                yield from _file(path, shown_name, reading)
+        yield from (Path(parent, name) for name in sorted(names) if not name.startswith("."))
+
+
+def _folder(folder: Path, reading: Reading) -> Iterator[Passage]:
+    for path in files_of(folder):
+        name = os.fsencode(path.relative_to(folder)).decode(errors="backslashreplace")
+        yield from _file(path, name, reading)
 
 
 def _file(path: Path, name: str, reading: Reading) -> Iterator[Passage]:
@@ -163,7 +173,7 @@ def _file(path: Path, name: str, reading: Reading) -> Iterator[Passage]:
         reading.skipped[name] = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         reading.counts["files skipped"] += 1
         return
-    yield Passage(re.sub(r"\s", "_", name), title or path.stem.replace("_", " "), text)
+    yield Passage(name, title or path.stem.replace("_", " ") * bool(text.strip()), text)
 
 
 def _plain(path: Path) -> tuple[str, str]:

@@ -4,13 +4,12 @@ A query is judged once it has a relevant document. Queries of one text stay toge
 """
 
 import hashlib
-import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyserini_ance.adapt.documents import Passage, beir_file
+from pyserini_ance.adapt.documents import Passage, beir_file, without_blanks
 from pyserini_ance.adapt.tables import read_table
 from pyserini_ance.data.formats.lines import Line, extension, grade_of, read_lines, shown
 from pyserini_ance.data.formats.records import EXTENSIONS
@@ -82,14 +81,14 @@ def read_queries(queries: Path | None, judgments: Path | None, source: Path, cac
     """
     found = Queries()
     if queries:
-        found.texts = dict(_query_file(queries))
+        found.texts = _query_file(queries)
     elif source.suffix in (".yaml", ".yml"):
         collection = load_collection(source, cache)
         for name, split in collection.splits.items():
             texts = dict(zip(split.queries.ids, split.queries.columns["text"], strict=True))
             found.add_split(name, texts, collection.judgments(name))
     elif source.is_dir() and (of_beir := beir_file(source, "queries.jsonl")):
-        texts = dict(_query_file(of_beir))
+        texts = _query_file(of_beir)
         found.texts |= texts
         for name in ("train", "dev", "test"):
             if path := beir_file(source, f"qrels/{name}.tsv"):
@@ -103,9 +102,13 @@ def _judged(qrels: Qrels) -> Qrels:
     return {query: grades for query, grades in qrels.items() if max(grades.values()) > 0}
 
 
-def _query_file(path: Path) -> Iterator[tuple[str, str]]:
-    """The id and the text of each query. Lines of .txt and of .tsv without a header are `text` or `id TAB
-    text`."""
+def _query_file(path: Path) -> dict[str, str]:
+    """The text of each query by its id. Lines of .txt and of .tsv without a header are `text` or `id TAB
+    text`.
+
+    Raises ValueError for two texts with one id.
+    """
+    texts: dict[str, str] = {}
     first = next(read_lines(path), Line(path, 1, ""))
     is_table = extension(path) in EXTENSIONS and (extension(path) != ".tsv" or first.is_header())
     if is_table:
@@ -114,9 +117,13 @@ def _query_file(path: Path) -> Iterator[tuple[str, str]]:
     else:
         cells = (line.text.rpartition("\t")[::2] for line in read_lines(path))
     for number, (id, text) in enumerate(pairs if is_table else cells, start=1):
-        text = " ".join(text.split())
-        if text:
-            yield re.sub(r"\s", "_", id.strip()) or f"q{number}", text
+        id, text = without_blanks(id) or f"q{number}", " ".join(text.split())
+        if text and texts.setdefault(id, text) != text:
+            raise ValueError(
+                f"{path}: query id {shown(id)} has two texts, {shown(texts[id])} and {shown(text)}; expected "
+                "an id for each text; rename one, or leave ids out"
+            )
+    return texts
 
 
 def _add_judgments(found: Queries, path: Path) -> None:
@@ -144,7 +151,7 @@ def _add_judgments(found: Queries, path: Path) -> None:
                 f"{path}: query {shown(query)} is neither the id nor the text of one of {len(found.texts):,} "
                 "queries; pass the file that these judgments are of with --queries"
             )
-        found.judgments.setdefault(id, {})[re.sub(r"\s", "_", document)] = grade
+        found.judgments.setdefault(id, {})[without_blanks(document)] = grade
     found.judgments = _judged(found.judgments)
 
 

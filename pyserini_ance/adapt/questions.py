@@ -22,7 +22,6 @@ PROMPT_FILE = "prompt.txt"
 JOURNAL = "answers.jsonl"
 PER_PASSAGE = 2
 MAX_CHARACTERS = 300  # of a question
-THOUGHTS = re.compile(r"<think>.*?(</think>|\Z)", re.DOTALL)
 FENCE = re.compile(r"^\s*```.*$", re.MULTILINE)
 LIST = re.compile(r"[\[{].*[\]}]", re.DOTALL)
 # 1. 2) (3) - * • > # Q1: Question 2:
@@ -130,7 +129,7 @@ def read_questions(answer: str) -> list[str]:
 
     Where a line ends as a question does, the others are what a model says around them.
     """
-    text = FENCE.sub("", THOUGHTS.sub("", answer)).strip()
+    text = FENCE.sub("", answer).strip()
     listed: list[str] = []
     if match := LIST.search(text):
         with suppress(ValueError):

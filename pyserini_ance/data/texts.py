@@ -253,8 +253,9 @@ def store_texts(fields: Sequence[str], blocks: Iterable[Block], path: Path) -> T
         with path_in_errors(path):
             writer.close()
             file.close()
+    hashes = [np.concatenate(hashes)]  # the parts take as much again
     texts = open_texts(path, sha.hexdigest())
-    return replace(texts, found_same=SameTexts.among(texts, np.concatenate(hashes)))
+    return replace(texts, found_same=SameTexts.among(texts, hashes[0]))
 
 
 def write_texts(path: Path, texts: Texts) -> None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 Key = tuple[str | int, ...]
 Problem = tuple[Key, str]
 NEEDS_BM25 = (
-    "a source or a teacher of kind `bm25` needs BM25, but `bm25: null`; configure `bm25:`, pass a file to "
-    "the kind `ranking`, or remove the source, or its stage (`STAGE: null`)"
+    "a source or a teacher of kind `bm25`, or `llm` with a budget, needs BM25, but `bm25: null`; configure "
+    "`bm25:`, pass a file to the kind `ranking`, or remove the source, or its stage (`STAGE: null`)"
 )
 
 

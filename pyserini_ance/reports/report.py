@@ -85,7 +85,7 @@ def _results(run: RunDir, results: Mapping[str, Any]) -> dict[str, Any]:
         table, note = significance_in_run(run, rows)
         tests = {"untested": None, "tests": _cells(*table), "note": note}
     except (FileNotFoundError, ValueError) as error:
-        tests = {"untested": error}
+        tests = {"untested": str(error)}
     return {
         "measures": _cells(rows, columns),
         "legend": legend(columns),

@@ -12,7 +12,7 @@ from pyserini_ance.encoders.config import TOWERS, read_side_file, tower_folder
 from pyserini_ance.encoders.dpr import weights_sha256
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import save_encoder
-from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.runs.rundir import RunDir, complete_steps
 from pyserini_ance.storage.files import read_json, sha256_json, write_json
 from pyserini_ance.storage.publish import is_complete, publishing, remove_parts
 
@@ -141,8 +141,7 @@ def publish_checkpoint(
 
 def newest_progress(run: RunDir, stage: str) -> TrainingProgress | None:
     """The progress at the last complete checkpoint of `stage` that training can resume from."""
-    folders = sorted(run.checkpoints.glob(f"{stage}-????????"))
-    complete = [f for f in folders if is_complete(f) and (f / PROGRESS).exists()]
+    complete = [each for each in complete_steps(run.checkpoints, stage) if (each / PROGRESS).exists()]
     return TrainingProgress(**read_json(complete[-1] / PROGRESS)) if complete else None
 
 
@@ -166,9 +165,8 @@ def restore_moments(
 
 def drop_moments(run: RunDir, stage: str) -> None:
     """Keep only the weights of a finished stage's checkpoints: no training continues from them."""
-    for folder in sorted(run.checkpoints.glob(f"{stage}-????????")):
-        if is_complete(folder):
-            remove_parts(folder, (TRAINING, PROGRESS))
+    for folder in complete_steps(run.checkpoints, stage):
+        remove_parts(folder, (TRAINING, PROGRESS))
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:

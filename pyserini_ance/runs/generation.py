@@ -17,7 +17,7 @@ from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.run_log import RunLog
-from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.runs.rundir import RunDir, complete_steps
 from pyserini_ance.storage.files import read_json, read_json_object, sha256_json, write_json
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
 
@@ -198,10 +198,9 @@ def in_use(stage: Stage, adoptions: Sequence[dict]) -> list[dict]:
 
 def newest_generation_before(run: RunDir, stage: str, step: int) -> Path | None:
     """The folder of the last complete generation of `stage` that was mined before `step`."""
-    folders = sorted(run.negatives.glob(f"{stage}-????????"))
-    return next(
-        (f for f in reversed(folders) if is_complete(f) and f.name < run.generation(stage, step).name), None
-    )
+    name = run.generation(stage, step).name
+    before = [folder for folder in complete_steps(run.negatives, stage) if folder.name < name]
+    return before[-1] if before else None
 
 
 def mined_sources(stage: Stage, dynamic_only: bool = False) -> dict[TableKey, TableSource]:

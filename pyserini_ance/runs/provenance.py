@@ -101,15 +101,11 @@ def commit_of(package: Path) -> dict | None:
     """
     try:
         _git(package, "ls-files", "--error-unmatch", "__init__.py")
-        branch, *changes = _git(
-            package, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "--", "."
-        )
+        (commit,) = _git(package, "rev-parse", "HEAD")
+        changes = _git(package, "status", "--porcelain", "--untracked-files=all", "--", ".")
     except (OSError, subprocess.SubprocessError):
         return None
-    commit = branch.removeprefix("# branch.oid ")
-    if commit == "(initial)":
-        return None
-    return {"hash": commit, "changed": not all(line.startswith("#") for line in changes)}
+    return {"hash": commit, "changed": bool(changes)}
 
 
 def _git(folder: Path, *arguments: str) -> list[str]:

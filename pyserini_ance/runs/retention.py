@@ -4,16 +4,15 @@ A folder that another process reads stays too; the last process that reads it re
 """
 
 from collections.abc import Collection
-from pathlib import Path
 
 from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import in_use
 from pyserini_ance.runs.run_log import RunLog
-from pyserini_ance.runs.rundir import RunDir, step_of
+from pyserini_ance.runs.rundir import RunDir, complete_steps, step_of
 from pyserini_ance.storage.files import remove_leftovers
-from pyserini_ance.storage.publish import is_complete, remove_unless_leased
+from pyserini_ance.storage.publish import remove_unless_leased
 
 
 def prune_stage(
@@ -30,7 +29,7 @@ def prune_stage(
     `checkpoints`, `vectors` and `tables` are the steps whose checkpoints, vectors and tables training still
     needs.
     """
-    complete = _complete(run.checkpoints, stage)
+    complete = complete_steps(run.checkpoints, stage)
     needed = {run.checkpoint(stage, step) for step in checkpoints} | set(complete[-recipe.save_total_limit :])
     read = {run.checkpoint(stage, step) for step in vectors}
     needed_vectors = {Checkpoint.open(f, verify=False).document_weights[:16] for f in complete if f in read}
@@ -41,15 +40,11 @@ def prune_stage(
         f for f in sorted(run.scratch.glob("[!.]*")) if f.name.partition("-")[0] not in needed_vectors
     ]
     if recipe.keep_negatives != "all":
-        generations = _complete(run.negatives, stage)
+        generations = complete_steps(run.negatives, stage)
         needed = {run.generation(stage, step) for step in tables} | set(generations[-recipe.keep_negatives :])
         unneeded += [folder for folder in generations if folder not in needed]
     for folder in unneeded:
         remove_unless_leased(folder)
-
-
-def _complete(folder: Path, stage: str) -> list[Path]:
-    return [each for each in sorted(folder.glob(f"{stage}-????????")) if is_complete(each)]
 
 
 def clean_up(run: RunDir, recipe: Recipe) -> None:
@@ -61,7 +56,7 @@ def clean_up(run: RunDir, recipe: Recipe) -> None:
         adopted = log.decisions("adopt", name)
         tables = {record["checkpoint_step"] for record in in_use(recipe.stages[name], adopted)}
         prune_stage(run, name, recipe, {step_of(ended["result"])}, set(), tables)
-        for folder in _complete(run.negatives, name):
+        for folder in complete_steps(run.negatives, name):
             if step_of(folder.name) not in {record["checkpoint_step"] for record in adopted}:
                 remove_unless_leased(folder)
         keep = {record["checkpoint_step"] for record in log.decisions("evaluate", name)}

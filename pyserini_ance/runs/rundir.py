@@ -12,6 +12,7 @@ from pyserini_ance.recipe.load import LoadedRecipe, load, read_settings
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.yaml_text import read_yaml
 from pyserini_ance.storage.files import remove, remove_leftovers, write_whole
+from pyserini_ance.storage.publish import is_complete
 from pyserini_ance.storage.role import Role, Status
 
 LAYOUT = 8
@@ -24,6 +25,11 @@ FILES_OF_SPLITS = ("run.*.trec", "run.*.txt", "qrels.*.txt", "topics.*.*")
 def step_of(name: str) -> int:
     """The step in the name of a checkpoint, a generation or an evaluation without suffix: `ance-00000040`."""
     return int(name.rpartition("-")[2])
+
+
+def complete_steps(folder: Path, stage: str) -> list[Path]:
+    """The complete checkpoints or tables of a stage in a folder of a run, by step."""
+    return [each for each in sorted(folder.glob(f"{stage}-????????")) if is_complete(each)]
 
 
 def load_recipe(name: str | Path, *overrides: str) -> LoadedRecipe:

@@ -14,9 +14,9 @@ from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, newest_p
 from pyserini_ance.runs.generation import ProductKind
 from pyserini_ance.runs.provenance import RUNTIME_KEYS
 from pyserini_ance.runs.run_log import RunLog
-from pyserini_ance.runs.rundir import RunDir, step_of
+from pyserini_ance.runs.rundir import RunDir, complete_steps, step_of
 from pyserini_ance.storage.files import read_json, read_json_lines
-from pyserini_ance.storage.publish import is_complete, read_manifest
+from pyserini_ance.storage.publish import read_manifest
 from pyserini_ance.trainer.products import QUEUES, Refreshes
 from pyserini_ance.trainer.refresh import AdoptionLog
 
@@ -65,9 +65,9 @@ def resume_stage(
 def _known_weights(run: RunDir, stage: str) -> Iterator[tuple[int, str]]:
     """Yield (step, weights) of checkpoints and of products, which serve even if their checkpoint was removed
     since."""
-    for folder in filter(is_complete, run.checkpoints.glob(f"{stage}-????????")):
+    for folder in complete_steps(run.checkpoints, stage):
         yield step_of(folder.name), Checkpoint.open(folder, verify=False).weights
-    for folder in filter(is_complete, run.negatives.glob(f"{stage}-????????")):
+    for folder in complete_steps(run.negatives, stage):
         yield step_of(folder.name), read_manifest(folder, verify=False)["weights"]
     for path in run.evaluations.glob(f"{stage}-????????.json"):
         yield step_of(path.stem), read_json(path)["weights"]

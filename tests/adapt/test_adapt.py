@@ -178,6 +178,8 @@ def test_a_folder_belongs_to_its_documents_and_to_one_process(tmp_path, docs, as
         ValueError, match="was made of other documents, queries, judgments or of another model"
     ):
         adapt(request(tmp_path, docs, tiny_bert, "q.csv"), SHORT)
+    with pytest.raises(ValueError, match="was trained with another recipe.yaml or other overrides"):
+        adapt(wanted, [*SHORT, "stage_defaults.batch_queries=8"])
     with locked(wanted.output / ".adapt.lock"), pytest.raises(LockHeld, match="is in use by"):
         adapt(wanted, SHORT)
 
@@ -188,6 +190,17 @@ def test_the_command_plans_without_training(tmp_path, docs, asked, tiny_bert, ca
     printed = capsys.readouterr().out
     assert "120 documents" in printed and "steps" in printed
     assert not (tmp_path / "out" / "run").exists()
+
+
+def test_an_encoder_may_be_a_run_and_two_documents_have_no_common_id(tmp_path, docs, tiny_bert):
+    adapt(request(tmp_path, docs, tiny_bert), SHORT)
+    first = Request(str(docs), tmp_path / "again", str(tmp_path / "out" / "run"))
+    assert "what teaches: synthetic" in adapt(first, SHORT)
+    (docs / "a.jsonl").write_text('{"id": "1", "text": "one"}\n{"id": "1", "text": "two"}\n')
+    with pytest.raises(ValueError, match="two documents have the id '1'"):
+        adapt(Request(str(docs), tmp_path / "new", str(tiny_bert)), SHORT)
+    with pytest.raises(ValueError, match="was made of other documents"):
+        adapt(first, SHORT)
 
 
 def test_documents_without_any_text_are_refused(tmp_path, tiny_bert):

@@ -166,6 +166,15 @@ def test_records_without_an_id_have_their_number_and_need_a_text(tmp_path):
         read(path)
 
 
+def test_texts_and_ids_become_what_other_files_can_hold(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('id,title,text\ndoc 1,Only a title,\ndoc\t2,,"a ""text"" of\ntwo lines"\n')
+    found = read(path)[0]
+    assert found == [Passage("doc_1", "Only a title", ""), Passage("doc_2", "", 'a "text" of\ntwo lines')]
+    (tmp_path / "a.jsonl").write_text('{"id": 7, "text": "a NUL\\u0000 byte", "title": null}')
+    assert read(tmp_path / "a.jsonl")[0] == [Passage("7", "", "a NUL  byte")]
+
+
 def test_a_source_that_is_not_there_is_named():
     with pytest.raises(FileNotFoundError, match="no file or folder nowhere"):
         read("nowhere")

@@ -75,6 +75,12 @@ def test_judgments_of_unknown_queries_and_documents(tmp_path):
         keep_known(found, {"x"})
 
 
+def test_an_id_has_one_text(tmp_path):
+    asked = written(tmp_path / "q.tsv", "q1\thow to sort\nq1\tinvert a matrix\n")
+    with pytest.raises(ValueError, match="query id 'q1' has two texts, 'how to sort' and 'invert a matrix'"):
+        read(tmp_path, asked)
+
+
 @pytest.mark.parametrize(
     ("judged", "given", "expected"),
     [

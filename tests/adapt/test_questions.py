@@ -148,8 +148,6 @@ def test_a_process_killed_in_the_middle_loses_what_was_on_its_way_and_no_more(pr
         ('{"questions": [{"q": "What is a?"}, {"q": "What is b?"}]}', ["What is a?", "What is b?"]),
         ('["What is a?",\n"What is b?",\n"What is', ["What is a?", "What is b?"]),
         ("What is a [1]?", ["What is a [1]?"]),
-        ("<think>What would they ask?\nHm.</think>\nWhat is a?", ["What is a?"]),
-        ("<think>What would they ask?", []),
         ("Keywords:\n1. heat pump noise\n2. 3.5 inch disk", ["heat pump noise", "3.5 inch disk"]),
         ("\u8fd9\u662f\u4ec0\u4e48\uff1f", ["\u8fd9\u662f\u4ec0\u4e48\uff1f"]),
         ("I'm sorry, but I can't help.", []),

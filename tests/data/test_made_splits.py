@@ -1,16 +1,13 @@
 """Splits that are made, against slow references: queries from documents, and a dev split that is cut."""
 
 import hashlib
-import json
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
-from pyserini_ance.data.collection import Texts
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.formats.beir import Beir
-from pyserini_ance.data.formats.topics import PyseriniJsonl
-from pyserini_ance.data.made_splits import DocumentQueries, split_words
+from pyserini_ance.data.given_collection import make_collection
+from pyserini_ance.data.made_splits import DocumentQueries, cut_dev, split_words
 
 DOCUMENTS = {
     "d1": ("A title of five words", "One two three four five six. Seven eight nine ten! Eleven."),
@@ -142,101 +139,69 @@ def test_settings_and_documents_that_give_no_query_are_errors(source, settings, 
         queries(source, **settings).make_split(Texts(["d"], {"text": ["one two three four"]}), 1, {})
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """A folder in BEIR's layout whose training judgments are missing."""
-    corpus = [{"_id": id, "title": title, "text": text} for id, (title, text) in DOCUMENTS.items()]
-    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in corpus))
-    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "who"}\n{"_id": "q2", "text": "w7"}\n')
-    (tmp_path / "qrels").mkdir()
-    for name, query in (("dev", "q1"), ("test", "q2")):
-        (tmp_path / "qrels" / f"{name}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{query}\tlong\t2\n")
-    return tmp_path
-
-
-CROPS = {"from": "crops", "per_document": 2}
-
-
-def test_dev_and_test_stay_those_of_the_data(folder):
-    data = Beir(folder=folder, train_queries=CROPS, relevance_threshold=2)
-    with TemporaryDirectory() as documents:
-        stored, collection = data.read(Path(documents, "new")), data.read()
-        assert stored.digest == collection.digest
-    assert list(collection.splits) == ["train", "dev", "test"]
-    for name, query in (("dev", "q1"), ("test", "q2")):
-        assert collection.split(name).queries.ids == [query]
-    expected = queries("crops", per_document=2).make_split(collection.documents, 2, {})
-    assert collection.split("train").queries.digest == expected.queries.digest
-    assert collection.split("train").qrels.digest == expected.qrels.digest
-    assert collection.skipped["train documents with fewer than 4 words in text"] == 1
-    without = Beir(folder=folder, splits={"dev": "qrels/dev.tsv", "test": "qrels/test.tsv"})
-    assert collection.documents.digest == without.read().documents.digest  # the documents stay whole
+def test_dev_and_test_stay_those_of_the_data():
+    documents = {id: {"title": title, "text": text} for id, (title, text) in DOCUMENTS.items()}
+    given = {"dev": {"q1": "who"}, "test": {"q2": "w7"}}
+    judged = {"dev": {"q1": {"long": 2}}, "test": {"q2": {"long": 2}}}
+    crops = {"from": "crops", "per_document": 2}
+    made = make_collection(documents, given, judged, train_queries=crops, relevance_threshold=2)
+    assert list(made.splits) == ["train", "dev", "test"]
+    assert (made.split("dev").queries.ids, made.split("test").queries.ids) == (["q1"], ["q2"])
+    expected = queries("crops", per_document=2).make_split(made.documents, 2, {})
+    assert made.split("train").queries.digest == expected.queries.digest
+    assert made.split("train").qrels.digest == expected.qrels.digest
+    assert made.skipped["train documents with fewer than 4 words in text"] == 1
+    assert made.documents.digest == make_collection(documents, given, judged).documents.digest  # stay whole
 
 
 QUERIES = 12
+# Query q11 has no relevant document.
+JUDGED = {f"q{n}": {f"d{n}": int(n < 11), f"d{(n + 1) % QUERIES}": 0} for n in range(QUERIES)}
 
 
-@pytest.fixture
-def judged_folder(tmp_path):
-    """BEIR's layout without a dev split; query q11 has no relevant document."""
-    (tmp_path / "qrels").mkdir()
-    lines = {
-        "corpus.jsonl": [{"_id": f"d{n}", "title": "", "text": f"document {n}"} for n in range(QUERIES)],
-        "queries.jsonl": [{"_id": f"q{n}", "text": f"query {n}"} for n in range(QUERIES)],
-    }
-    for name, records in lines.items():
-        (tmp_path / name).write_text("".join(json.dumps(record) + "\n" for record in records))
-    rows = [f"q{n}\td{n}\t{int(n < 11)}\nq{n}\td{(n + 1) % QUERIES}\t0\n" for n in range(QUERIES)]
-    (tmp_path / "qrels/train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
-    (tmp_path / "qrels/test.tsv").write_text("q0\td0\t1\n")
-    return tmp_path
+def cut(count: int | None, judged: dict = JUDGED, texts: dict | None = None) -> Collection:
+    """`count` queries of a split without dev."""
+    documents = {f"d{n}": f"document {n}" for n in range(QUERIES)}
+    given = {"train": texts or {f"q{n}": f"query {n}" for n in range(QUERIES)}, "test": {"t": "other"}}
+    return make_collection(documents, given, {"train": judged, "test": {"t": {"d0": 1}}}, hold_out=count)
 
 
 @pytest.mark.parametrize("count", [1, 4, 10])
-def test_the_queries_are_those_of_the_slow_reference(judged_folder, count):
-    collection = Beir(folder=judged_folder, hold_out=count).read()
+def test_the_queries_are_those_of_the_slow_reference(count):
+    collection = cut(count)
     assert list(collection.splits) == ["train", "dev", "test"]
     dev, train = collection.split("dev"), collection.split("train")
     hashes = {f"q{n}": hashlib.sha256(f"0 d{n}".encode()).hexdigest() for n in range(11)}
     assert set(dev.queries.ids) == set(sorted(hashes, key=lambda id: hashes[id])[:count])
-    assert sorted([*dev.queries.ids, *train.queries.ids]) == sorted(f"q{n}" for n in range(QUERIES))
+    assert collection.judgments("dev") | collection.judgments("train") == JUDGED
+    assert len(dev.queries) + len(train.queries) == QUERIES
     for split in (dev, train):
-        for row, id in enumerate(split.queries.ids):
-            number = int(id[1:])
-            assert split.queries[row] == {"text": f"query {number}"}
-            assert sorted(split.qrels.judged(row)[0].tolist()) == sorted([number, (number + 1) % QUERIES])
-            assert split.qrels.relevant(row).tolist() == [number] * (number < 11)
+        assert split.queries.columns["text"] == [f"query {id[1:]}" for id in split.queries.ids]
 
 
 @pytest.mark.parametrize(("count", "documents"), [(2, 1), (3, 1), (4, 2), (5, 2)])
-def test_no_document_is_relevant_to_queries_of_both_splits(judged_folder, count, documents):
+def test_no_document_is_relevant_to_queries_of_both_splits(count, documents):
     """Each of three has two queries; whole groups are taken, in the order of hashes."""
     order = sorted(["d0", "d3", "d7"], key=lambda id: hashlib.sha256(f"0 {id}".encode()).digest())
-    rows = [f"q{n}\t{order[n // 2 % 3]}\t1\n" for n in range(6)] + ["q6\td11\t0\n"]
-    (judged_folder / "qrels/train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
-    collection = Beir(folder=judged_folder, hold_out=count).read()
-    ids = collection.documents.ids
+    judged = {f"q{n}": {order[n // 2 % 3]: 1} for n in range(6)} | {"q6": {"d11": 0}}
+    collection = cut(count, judged)
     asked = {
-        name: {ids[row] for query in range(len(split.queries)) for row in split.qrels.relevant(query)}
-        for name, split in collection.splits.items()
-        if name != "test"
+        name: {document for grades in collection.judgments(name).values() for document in grades}
+        for name in ("train", "dev")
     }
-    assert asked["dev"] == {*order[:documents]} and asked["train"] == {*order[documents:]}
+    assert asked == {"dev": {*order[:documents]}, "train": {*order[documents:], "d11"}}
     with pytest.raises(ValueError, match="each document or text of split 'train' has 2 queries or more"):
-        Beir(folder=judged_folder, hold_out=1).read()
+        cut(1, judged)
 
 
-def test_queries_of_one_text_stay_together_with_those_of_their_documents(judged_folder):
+def test_queries_of_one_text_stay_together_with_those_of_their_documents():
     """q0 to q3: by the text of q1 and q2, and by two documents; the others are alone."""
     texts = ["a", "Who  was it", "who was IT", *map(str, range(3, QUERIES))]
-    lines = [json.dumps({"_id": f"q{n}", "text": text}) + "\n" for n, text in enumerate(texts)]
-    (judged_folder / "queries.jsonl").write_text("".join(lines))
     documents = ["d0", "d0", "d1", "d1", *(f"d{n}" for n in range(4, QUERIES))]
-    rows = [f"q{n}\t{document}\t1\n" for n, document in enumerate(documents)]
-    (judged_folder / "qrels/train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
+    judged = {f"q{n}": {document: 1} for n, document in enumerate(documents)}
     together = {f"q{n}" for n in range(4)}
     for count in range(1, QUERIES):
-        dev = Beir(folder=judged_folder, hold_out=count).read().split("dev")
+        dev = cut(count, judged, {f"q{n}": text for n, text in enumerate(texts)}).split("dev")
         assert len(together.intersection(dev.queries.ids)) in (0, 4) and len(dev.queries) <= count
     assert together < set(dev.queries.ids)
 
@@ -244,27 +209,26 @@ def test_queries_of_one_text_stay_together_with_those_of_their_documents(judged_
 @pytest.mark.parametrize(
     ("wanted", "splits"), [(["train"], ["train", "dev"]), (["dev"], ["train", "dev"]), (["test"], ["test"])]
 )
-def test_the_cut_is_the_same_whichever_splits_are_wanted_and_no_dev_is_read(judged_folder, wanted, splits):
-    data = Beir(folder=judged_folder, hold_out=4)
-    (judged_folder / "qrels/dev.tsv").write_text("not qrels at all\n")
+def test_the_cut_is_the_same_whichever_splits_are_wanted_and_no_dev_is_read(tmp_path, wanted, splits):
+    cut(None).to_beir(tmp_path / "set")
+    (tmp_path / "set/qrels/dev.tsv").write_text("not qrels at all\n")
+    data = Beir(folder=tmp_path / "set", hold_out=4)
     assert "dev.tsv" not in {path.name for path in data.of_splits(["train", "dev", "test"]).input_files()}
-    whole, part = data.read(), data.of_splits(wanted).read()
+    whole, part = cut(4), data.of_splits(wanted).read()
     assert list(part.splits) == splits
     for name in splits:
         assert part.split(name).queries.digest == whole.split(name).queries.digest
         assert part.split(name).qrels.digest == whole.split(name).qrels.digest
 
 
-def test_published_counts_do_not_hold_for_what_is_cut(judged_folder):
+def test_published_counts_do_not_hold_for_what_is_cut():
     counts = {f"{name} queries": 12 for name in ("train", "dev", "test")}
-    both = Beir(folder=judged_folder, official=counts, hold_out=2)
+    both = Beir(folder="any", official=counts, hold_out=2)
     assert [both.published("queries", name) for name in ("train", "dev", "test")] == [None, None, 12]
 
 
-@pytest.mark.parametrize(("name", "splits"), [("train", "train"), ("test", "test")])
-def test_a_split_that_does_not_exist_or_has_no_judgments(judged_folder, name, splits):
-    topics = judged_folder / "topics.jsonl"
-    topics.write_text('{"id": "1", "title": "who", "answers": ["x"]}\n')
-    data = PyseriniJsonl(corpus=judged_folder / "corpus.jsonl", splits={name: {"topics": topics}}, hold_out=1)
-    with pytest.raises(ValueError, match=f"hold_out is 1, but split 'train' has 0 .*; splits: {splits};"):
-        data.read()
+@pytest.mark.parametrize("name", ["train", "test"])
+def test_a_split_that_does_not_exist_or_has_no_judgments(name):
+    unjudged = Split(name, Texts(["q"], {"text": ["who"]}), Qrels.of([], [], [], 1))
+    with pytest.raises(ValueError, match=f"hold_out is 1, but split 'train' has 0 .*; splits: {name};"):
+        cut_dev({name: unjudged}, 1, TEXTS)

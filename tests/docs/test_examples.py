@@ -47,8 +47,9 @@ def test_data_sections_are_valid_and_every_kind_has_one(page):
 
 def test_distillation_its_terms_make_a_stage_and_its_recipe_loads(tmp_path):
     page = guide("distillation")
-    terms = yaml.safe_load(blocks(page, "yaml")[0])["terms"]
-    stage = Stage.model_validate({**STAGE, "terms": terms})
+    terms, judge, *_ = map(yaml.safe_load, blocks(page, "yaml"))
+    component_class("teacher", "llm").model_validate(judge["teacher"])
+    stage = Stage.model_validate({**STAGE, **terms})
     assert stage.drawing_term("distil") == "query" and list(stage.teachers) == ["distil"]
     (tmp_path / "alternation.yaml").write_text(files(page)["alternation.yaml"], encoding="utf-8")
     recipe = load(str(tmp_path / "alternation.yaml")).recipe

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+# Only a power cut loses what is written, no kill does; a run of ten steps waits for the disk 350 times.
+os.fsync = lambda file: None
 # Most processes need these, and would import the last four in 2.7 s of processor time each; Pyserini would
 # start Java, whose threads a fork would lack.
 PRELOADED = [
@@ -34,6 +36,7 @@ PRELOADED = [
     "matplotlib.pyplot",
     "openai",  # for Pyserini's encoders, as the next
     "tiktoken",
+    "helpers.processes",
 ]
 # Below the ports that the system assigns: a free port stays free until the first process binds it.
 PORTS = range(15000, 30000)

@@ -37,7 +37,6 @@ def state(folder: Path) -> dict:
     return json.loads((folder / "state.json").read_text())
 
 
-@pytest.mark.core
 def test_a_run_leaves_what_it_promises(undisturbed):
     found = outcome(undisturbed)
     promised = "recipe.yaml model index run.test.trec topics.test.tsv qrels.test.txt measures.json "
@@ -118,7 +117,6 @@ def test_the_figures_are_the_same_on_a_strange_system(train, undisturbed, tmp_pa
     assert sorted(os.listdir(tmp_path)) == ["cache", "run"] and not list(tmp_path.rglob(".*"))
 
 
-@pytest.mark.core
 def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
     folder = tmp_path / "run"
     moments = [("kill_in_step", "4", 2), ("kill_in_tables", "ance", 4), ("kill_in_step", "10", 7)]

@@ -138,7 +138,10 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     # BM25
     ("bm25.hits=40", "bm25.hits: 40, but a `bm25` source with its filters reads 50 documents; set bm25.h"),
     (f"{DISTIL}.negatives.1={{kind: bm25, filters: [{{kind: range_min, ranks: 10}}]}}", "set bm25.hits=210"),
-    ("bm25=null", "negatives.1: a source or a teacher of kind `bm25` needs BM25, but `bm25: null`; confi"),
+    (
+        "bm25=null",
+        "negatives.1: a source or a teacher of kind `bm25`, or `llm` with a budget, needs BM25, but",
+    ),
     # splits
     ("train_split={splits: [nq, nq]}", "train_split.splits: expected the name of a split, or a list of diff"),
     ("train_split={splits: ['n q', a]}", "train_split: merged splits have names without blanks and colons"),

@@ -14,13 +14,6 @@ def test_expected_scores_survive_a_dump(base, write):
     assert load(base).recipe.expect == {}
 
 
-def test_figures_are_not_inherited(base, write):
-    write("one", "extends: base\nexpect: {dev: {RR@10: 0.3}}")
-    two = write("two", "extends: one\nexpect: {test: {AP: 0.2}}")
-    assert load(two).recipe.expect == {"test": {"AP": 0.2}}
-    assert load(write("three", "extends: one")).recipe.expect == {}
-
-
 CHANCE_MACHINE_PATHS_AND_NUMERICS = ["seed=7", "threads=1", "device=cpu", "encoding={precision: bf16}"]
 CHANCE_MACHINE_PATHS_AND_NUMERICS += ["cache=/elsewhere", "name=mine", "data.folder=/elsewhere"]
 CHANCE_MACHINE_PATHS_AND_NUMERICS += ["final_evaluation.split=dl19", "save_total_limit=2"]

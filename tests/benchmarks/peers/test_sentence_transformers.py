@@ -92,10 +92,7 @@ def test_all_methods_train_and_stand_in_one_table_with_our_run(recipe, recipe_fi
         assert not np.allclose(vectors[one], vectors[other], atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("values", "best"),
-    [([0.1, 0.3, 0.2, 0.3], 2), ([0.3, 0.3, 0.2, 0.1], 0), ([0.1, 0.2, 0.3, 0.4], 5), (None, None)],
-)
+@pytest.mark.parametrize(("values", "best"), [([0.1, 0.3, 0.2, 0.3], 2), (None, None)])
 def test_the_best_checkpoint_is_chosen_as_in_our_run(recipe, tmp_path, monkeypatch, values, best):
     """By the same measure of the same start, at the same steps, of which the start is one."""
     from benchmarks.peers import sentence_transformers_training as training
