@@ -197,8 +197,7 @@ def mine(
     matters for the source bm25, and for a filter whose teacher is BM25. The same arguments give the same
     negatives.
 
-    Raises ValueError for settings that are not valid, a split without judgments, or queries with fewer than
-    `num_negatives` candidates (unless the source has `on_shortage: fill_random`).
+    Raises ValueError for settings that are not valid, or a split without judgments.
     """
     _check_type("encoder", encoder, Encoder, "an Encoder; save the model and pass load_encoder(FOLDER)")
     _check_type("collection", collection, Collection, "what load_collection or make_collection returns")

@@ -10,8 +10,8 @@ from benchmarks.papers.published import MILLISECONDS, Section, section_of
 from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.evaluation.metrics import LATENCY, holes, means, overlap
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED, last_stage, read_results
+from pyserini_ance.recipe.load import SHOWN, differences
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.variant import SHOWN, differences
 from pyserini_ance.recipe.yaml_text import read_yaml
 from pyserini_ance.reports.forgetting import refresh_intervals
 from pyserini_ance.runs.rundir import RunDir

@@ -193,7 +193,6 @@ def _check(recipe: Recipe) -> None:
         f"stages.{name}.optimizer.kind": (stage.optimizer.kind, "adamw"),
         f"stages.{name}.lr_schedule.kind": (stage.lr_schedule.kind, "linear"),
         f"stages.{name}.terms": (len(stage.terms), 1),
-        f"stages.{name}.evaluate.patience": (stage.evaluate and stage.evaluate.patience, None),
     }
     for key, (given, needed) in expected.items():
         if given != needed:

@@ -1,4 +1,4 @@
-"""`pyserini-ance evaluate`: measure run files against judgments or answers, or compare two query by query."""
+"""`pyserini-ance evaluate`: measure run files against judgments or answers."""
 
 import logging
 from collections.abc import Sequence
@@ -8,24 +8,19 @@ from typing import Annotated, Any
 from pyserini_ance.commands import parsing
 
 MEASURES = ("nDCG@10", "RR@10", "R@100")
-COMPARED = "RR@10"
 OVERLAP_CUTOFF = 100  # of Overlap without @k
 ANSWERED = "Success@k: share of the questions with an answer in one of the first k passages"
 DETAILS = f"""Measures are those of ir-measures, and two of ANCE's: Hole@k, the share of the first k that is
 not judged, and Overlap@k (default: {OVERLAP_CUTOFF}), the share that is in the first k of the run --overlap,
 too; both are means over the judged queries with hits in the run. Files may be .gz. Default measures:
-{" ".join(MEASURES)}; with --answers Success@5, @20 and @100; with --compare-queries {COMPARED}.
+{" ".join(MEASURES)}; with --answers Success@5, @20 and @100.
 
 With --answers, the measures are Success@k: how often the first k passages contain an answer. Without --run,
 the rankings of the results table are measured on the questions of the test splits (if a split has judgments,
 on its judged questions). With --run, any rankings over the same passages are measured on the
-questions of a split or of a file (nq-test.qa.csv: all the papers' test questions).
-
---compare-queries lists, as Markdown, the queries that a ranking wins and loses most against another one of
-the same data and test split. A ranking is {parsing.RANKING}."""
+questions of a split or of a file (nq-test.qa.csv: all the papers' test questions)."""
 EXAMPLE = """pyserini-ance evaluate --run run.trec --qrels qrels.txt --measures nDCG@10 R@100
-  pyserini-ance evaluate --answers runs/nq-ance --measures Success@20 Success@100
-  pyserini-ance evaluate --compare-queries runs/demo-ance runs/demo-ance:bm25 --measures nDCG@10"""
+  pyserini-ance evaluate --answers runs/nq-ance --measures Success@20 Success@100"""
 
 
 @parsing.command(EXAMPLE, DETAILS)
@@ -34,9 +29,6 @@ def main(
     qrels: parsing.QrelsFile = None,
     answers: Annotated[
         Path | None, parsing.option("RUN", "measure by the answers of this run's questions")
-    ] = None,
-    compare_queries: Annotated[
-        list[str] | None, parsing.option("RANKING RANKING", "compare two rankings query by query")
     ] = None,
     measures: Annotated[list[str] | None, parsing.option("MEASURE ...", "default: see below")] = None,
     overlap: Annotated[Path | None, parsing.option("FILE", "add Overlap@k with this run")] = None,
@@ -50,28 +42,21 @@ def main(
     ] = False,
     split: parsing.Split = None,
 ) -> None:
-    """Measure run files against judgments or answers, or compare two rankings query by query."""
-    of_files = {"qrels": qrels, "overlap": overlap, "output": output}
-    of_answers = {"questions": questions, "regular_expressions": regular_expressions}
-    if compare_queries:
-        reason = "--compare-queries compares two rankings of run directories"
-        parsing.refuse_options(reason, run=run, answers=answers, **of_files, **of_answers)
-        if len(set(compare_queries)) != 2 or len(compare_queries) != 2:
-            parsing.refuse("pass two different rankings")
-        from pyserini_ance.reports.query_comparison import compare_queries as compare
-
-        print(compare(*compare_queries, (measures or [COMPARED])[0], split).as_markdown())
-    elif answers:
-        parsing.refuse_options("--answers measures Success@k", **of_files)
+    """Measure run files against judgments or answers."""
+    if answers:
+        reason = "--answers measures Success@k"
+        parsing.refuse_options(reason, qrels=qrels, overlap=overlap, output=output)
         _measure_answers(answers, run or (), questions, split, measures or (), regular_expressions)
     elif run and qrels:
         reason = "--run measures files, each of one split, by --qrels"
-        parsing.refuse_options(reason, split=split, **of_answers)
+        parsing.refuse_options(
+            reason, split=split, questions=questions, regular_expressions=regular_expressions
+        )
         _measure_files(run, qrels, measures or MEASURES, overlap, output)
     else:
         parsing.refuse(
-            "pass --run with --qrels, --answers or --compare-queries; a run directory has the judgments of a "
-            "split as qrels.SPLIT.txt"
+            "pass --run with --qrels, or --answers; a run directory has the judgments of a split as "
+            "qrels.SPLIT.txt"
         )
 
 

@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 from typer import Argument
 
 from pyserini_ance.commands import parsing
-from pyserini_ance.pyserini_bridge.searchers import METHODS
+from pyserini_ance.pyserini_bridge.searchers import METHODS, WEIGHTED
 
-DETAILS = "Methods:\n" + "\n".join(f"  {name:<14}{method.description}" for name, method in METHODS.items())
+DETAILS = "Methods:\n" + "\n".join(f"  {name:<14}{text}" for name, text in METHODS.items())
 DETAILS += "\n\n--choose-on takes the weight with the highest first measure on a split of the recipe's."
 LEGEND = "the last row is the fusion, as written to --output; the rows above are what it fuses"
-EXAMPLE = "pyserini-ance fuse runs/demo-ance --method hybrid --choose-on dev --output fused.trec"
+EXAMPLE = "pyserini-ance fuse runs/demo-ance --method interpolation --choose-on dev --output fused.trec"
 
 
 @parsing.command(EXAMPLE, DETAILS)
@@ -25,22 +25,17 @@ def main(
     ],
     output: Annotated[Path, parsing.output_file("FILE", "the TREC run to write")],
     method: Annotated[
-        Literal["rrf", "average", "normalize", "interpolation", "hybrid"],
-        parsing.option("METHOD", "see below"),
+        Literal["rrf", "average", "normalize", "interpolation"], parsing.option("METHOD", "see below")
     ] = "rrf",
-    weight: Annotated[float | None, parsing.option("W", "weight of the first ranking")] = None,
+    weight: Annotated[float | None, parsing.option("W", "of the first ranking", min=0, max=1)] = None,
     choose_on: Annotated[str | None, parsing.option("SPLIT", "choose the weight by this split")] = None,
     split: parsing.Split = None,
     qrels: parsing.QrelsFile = None,
     measures: parsing.Measures = None,
 ) -> None:
     """Fuse rankings of the same queries, for example dense and BM25, and measure the result."""
-    has_weight = bool(METHODS[method].weights)
-    if has_weight != ((weight is None) != (choose_on is None)):
-        cure = "pass --weight W, or --choose-on SPLIT" if has_weight else "remove --weight and --choose-on"
-        parsing.refuse(f"--method {method} has {'a' if has_weight else 'no'} weight: {cure}")
-    if weight is not None:
-        METHODS[method].check_weight(weight)
+    if (method == WEIGHTED) != ((weight is None) != (choose_on is None)):
+        parsing.refuse(f"pass --weight W or --choose-on SPLIT for --method {WEIGHTED}, and for it alone")
     from pyserini_ance.data.trec import read_qrels
     from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.reports.fusion import fuse_rankings

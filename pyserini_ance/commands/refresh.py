@@ -9,7 +9,7 @@ from typer import Argument
 from pyserini_ance.commands import console, parsing
 from pyserini_ance.distributed.failures import interrupt_on_termination
 
-EXAMPLE = "pyserini-ance refresh runs/demo-ance/recipe.yaml --output runs/demo-ance refresher.device=cuda"
+EXAMPLE = "pyserini-ance refresh runs/demo-ance/recipe.yaml --output runs/demo-ance device=cuda"
 
 
 @parsing.command(
@@ -22,7 +22,7 @@ def main(
 ) -> None:
     """Mine new negatives with the checkpoints of a training run with `mode: async`, until the run ends.
 
-    Training starts a refresher by itself. With `refresher.launch=external` you start it, on any machine that
+    Training starts a refresher by itself. With `refresher=external` you start it, on any machine that
     sees the run directory.
     """
     console.log_to_stderr()

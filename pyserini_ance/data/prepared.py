@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -187,7 +186,7 @@ class PreparedData:
     texts become tokens. run_files: TREC runs over the training queries, by name (`bm25`). passages: the
     grouping of passages by document; None if every document is its only passage. Empty passages are searched
     and mined from, but not trained on. source_splits: the splits that `train_split` merges, if it merges any.
-    positives: the positives of `train_split` that training knows, all or the last of each query.
+    last_positive_alone: whether training knows only the last positive of each query of `train_split`.
     blank_documents: (n,) the rows of documents that are encoded as empty texts.
     """
 
@@ -199,14 +198,14 @@ class PreparedData:
     run_files: dict[str, Path] = field(default_factory=dict)
     passages: Passages | None = None
     source_splits: tuple[str, ...] = ()
-    positives: Literal["all", "last"] = "all"
+    last_positive_alone: bool = False
     blank_documents: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     @cached_property
     def split(self) -> Split:
         """The training split, with the positives that training knows."""
         split = self.collection.split(self.train_split)
-        return split.with_last_positive() if self.positives == "last" else split
+        return split.with_last_positive() if self.last_positive_alone else split
 
     @cached_property
     def split_rows(self) -> tuple[slice, ...]:

@@ -66,11 +66,17 @@ class Strings(Sequence[str]):
 
     def first_repeat(self) -> tuple[int, int] | None:
         """The first row whose string occurs again, and the row of its next occurrence; None without any."""
-        order = pc.sort_indices(self.array)  # a stable sort
-        ordered = self.array.take(order)
-        repeats = np.flatnonzero(pc.equal(ordered[:-1], ordered[1:]).to_numpy())
-        rows = order.to_numpy()
-        return min(zip(rows[repeats].tolist(), rows[repeats + 1].tolist(), strict=True), default=None)
+        # By hashes: sorting the strings takes twice the memory.
+        order, repeats = _equal_neighbours(np.fromiter(map(hash, self), np.int64, len(self)))
+        pairs = zip(order[repeats].tolist(), order[repeats + 1].tolist(), strict=True)
+        return min((pair for pair in pairs if self[pair[0]] == self[pair[1]]), default=None)
+
+
+def _equal_neighbours(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows by hash, then ascending, and the positions there before a row with the same hash."""
+    order = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    return order, np.flatnonzero(ordered[1:] == ordered[:-1])
 
 
 def compared_fields(fields: Sequence[str]) -> list[str]:
@@ -109,8 +115,7 @@ class SameTexts:
         columns = [texts.columns[name] for name in compared_fields(list(texts.columns))]
         if hashes is None:
             hashes = hashes_of(columns, len(texts))
-        order = np.argsort(hashes, kind="stable")
-        repeated = np.flatnonzero(np.diff(hashes[order]) == 0)
+        order, repeated = _equal_neighbours(hashes)
         rows = order[np.union1d(repeated, repeated + 1)]  # by hash, then ascending
         firsts = np.empty(len(rows), np.int64)
         of_hash: dict[tuple[str, ...], int] = {}

@@ -45,7 +45,7 @@ class Ann(SearchedSource):
             k = top_k + self.extra_candidates(anchor_set)
             scores, rows = snapshot.search(anchor_set.anchor, anchor_set.anchors, anchor_set.candidate, k)
         # Differs from microsoft/ANCE: it removes only the last positive in the qrels, so other positives
-        # are negatives; `train_split: {positives: last}` does the same.
+        # are negatives; `positives: last` does the same.
         candidates = Candidates(
             snapshot, anchor_set, rows, scores, lambda: snapshot.positive_scores(anchor_set)
         )

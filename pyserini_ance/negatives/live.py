@@ -17,7 +17,7 @@ from pyserini_ance.vectors.faiss_index import FLAT
 
 class Live(Source):
     """All of the top `top_k` are candidates; the known positives among them are the positives of the step. If
-    no positive is retrieved, the query's positive takes the last rank."""
+    none is retrieved, the query's positive takes the last rank."""
 
     kind: Literal["live"] = "live"
     top_k: PositiveInt = 200

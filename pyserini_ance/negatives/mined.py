@@ -32,12 +32,10 @@ class MinedSource(TableSource):
     """The number of candidates retrieved beyond `top_k` if there are filters, to replace what they remove."""
     sampling_strategy: Literal["random", "top", "ambiguous"] = "random"
     """How `num_negatives` of an anchor's candidates are drawn: at random, the top-ranked ones, or those that
-    score about as high as the positive (`ambiguous`, with `a` and `b`)."""
+    score about as high as the positive (`ambiguous`, with `a`)."""
     a: PositiveFloat = 0.5
-    """With `ambiguous`: a candidate d- is drawn in proportion to exp(-a (s(q, d-) - s(q, d+) - b)^2). Its
-    unit is 1 / score^2: cosines need a greater value, such as 100, to differ from random draws."""
-    b: float = 0.0
-    """With `ambiguous`: the score, above the positive's, that is drawn most often; below it if negative."""
+    """With `ambiguous`: a candidate d- is drawn in proportion to exp(-a (s(q, d-) - s(q, d+))^2). Its unit is
+    1 / score^2: cosines need a greater value, such as 100, to differ from random draws."""
     scores_positives: ClassVar[bool] = False
 
     @model_validator(mode="after")
@@ -51,11 +49,8 @@ class MinedSource(TableSource):
         chosen = f"sampling_strategy is {self.sampling_strategy}"
         if self.rolling and self.sampling_strategy != "random":
             raise ValueError(f"rolling draws in a random order, but {chosen}; remove one of them")
-        given = [key for key in ("a", "b") if getattr(self, key) != type(self).model_fields[key].default]
-        if given and self.sampling_strategy != "ambiguous":
-            raise ValueError(
-                f"{given[0]} is a setting of sampling_strategy: ambiguous, but {chosen}; remove it"
-            )
+        if self.a != type(self).model_fields["a"].default and self.sampling_strategy != "ambiguous":
+            raise ValueError(f"a is a setting of sampling_strategy: ambiguous, but {chosen}; remove it")
         return self
 
     @property
@@ -112,7 +107,7 @@ class MinedSource(TableSource):
         if self.sampling_strategy == "top":
             return table.first(rows, n)
         if self.sampling_strategy == "ambiguous":
-            return table.draw_ambiguous(rows, n, rng, self.a, self.b)
+            return table.draw_ambiguous(rows, n, rng, self.a)
         return table.draw(rows, n, rng)
 
 

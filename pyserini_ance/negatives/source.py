@@ -3,12 +3,12 @@
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
-from pyserini_ance.data.collection import PLURALS, Collection, Split
+from pyserini_ance.data.collection import PLURALS, Collection
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.random_filling import check_enough_candidates, fill_random
 from pyserini_ance.negatives.snapshot import Snapshot
@@ -17,7 +17,7 @@ from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import Component, SettingError
 from pyserini_ance.storage.error_text import naming_own
 
-DRAW_KEYS = ("num_negatives", "on_shortage", "min_candidates", "sampling_strategy", "rolling")
+DRAW_KEYS = ("num_negatives", "min_candidates", "sampling_strategy", "rolling")
 FILLINGS = {"candidates": PADDING, "scores": -np.inf, "origin": 0}  # of a share's narrower table, by array
 MOST_FILLED = 0.1  # share of the anchors that may get random negatives without a warning
 
@@ -106,11 +106,9 @@ class Source(Component):
 class TableSource(Source):
     """A source with a table over all anchors of its term, from which the negatives of each step are drawn."""
 
-    on_shortage: Literal["error", "fill_random"] = "error"
-    """If an anchor has fewer than `num_negatives` candidates: raise an error, or fill up with random ones."""
     min_candidates: NonNegativeInt = 0
     """Leave anchors with fewer candidates out of training until the table is mined again, as the code of ANCE
-    for OpenQA does with fewer than 2. The other anchors follow `on_shortage`."""
+    for OpenQA does with fewer than 2. Other anchors with fewer than `num_negatives` get random ones too."""
     rolling: bool = False
     """Whether an anchor's draws go through its candidates in a random order, so that each is drawn once
     before one is drawn again, as in the code of ANCE-Tele and of ANCE; false: each step draws anew."""
@@ -139,19 +137,9 @@ class TableSource(Source):
             )
         return table.of_anchors(table.anchors[enough])
 
-    def check(self, table: NegativeTable, collection: Collection, split: Split) -> int:
-        """Count anchors with fewer than `num_negatives` candidates; ValueError with `on_shortage: error`."""
-        short = np.flatnonzero(table.counts < self.num_negatives)
-        if len(short) and self.on_shortage == "error":
-            ids = (split.queries if table.anchor_side == "query" else collection.documents).ids
-            first = ", ".join(f"{ids[table.anchors[index]]} ({table.counts[index]})" for index in short[:5])
-            raise SettingError(
-                f"negatives {self.kind}: {len(short)} of {len(table.anchors)} {PLURALS[table.anchor_side]} "
-                f"have fewer than num_negatives={self.num_negatives} candidates, first {first}. Lower "
-                "num_negatives, raise top_k, loosen filters, set min_candidates to leave these out, or set "
-                "on_shortage: fill_random"
-            )
-        return len(short)
+    def num_short(self, table: NegativeTable) -> int:
+        """The number of anchors with fewer than `num_negatives` candidates."""
+        return int((table.counts < self.num_negatives).sum())
 
     def draw(
         self, rows: np.ndarray, table: NegativeTable | None, anchor_set: AnchorSet, rng: np.random.Generator

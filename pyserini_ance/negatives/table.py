@@ -110,20 +110,18 @@ class NegativeTable:
             drawn[position, :taken] = candidates[order[(first + np.arange(taken)) % len(candidates)]]
         return drawn
 
-    def draw_ambiguous(
-        self, rows: np.ndarray, n: int, rng: np.random.Generator, a: float, b: float
-    ) -> np.ndarray:
+    def draw_ambiguous(self, rows: np.ndarray, n: int, rng: np.random.Generator, a: float) -> np.ndarray:
         """(B, n) candidates of the anchors `rows` (B,), then PADDING: those near the positive in score.
 
         They are drawn one after the other without replacement, each with a probability proportional to
-        exp(-a (s(q, d-) - s(q, d+) - b)^2) (Zhou et al. 2022, SimANS, arXiv:2210.11773). An anchor whose
-        positive has no score draws uniformly.
+        exp(-a (s(q, d-) - s(q, d+) - b)^2), with b = 0 as for the paper's results (Zhou et al. 2022, SimANS,
+        arXiv:2210.11773). An anchor whose positive has no score draws uniformly.
         """
         assert self.positive_scores is not None, f"the table of {self.source} has no scores of positives"
         positions = self.positions(rows)
         choices = self.candidates[positions]
         # Differs from microsoft/SimXNS: it takes the mean score of the positives of a query, not the best.
-        margins = self.scores[positions].astype(np.float64) - self.positive_scores[positions, None] - b
+        margins = self.scores[positions].astype(np.float64) - self.positive_scores[positions, None]
         log_weights = np.where(np.isnan(margins), 0.0, -a * margins**2)
         # The order of exponential arrival times with these rates is such a draw. In logarithms no weight
         # becomes 0, however far from the positive a score is.

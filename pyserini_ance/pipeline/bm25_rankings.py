@@ -17,7 +17,7 @@ from pyserini_ance.data.collection import Collection, Split, Texts
 from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.data.texts import ROWS_PER_BATCH
-from pyserini_ance.evaluation.tables import BM25
+from pyserini_ance.evaluation.tables import BM25, BM25_RM3
 from pyserini_ance.recipe.evaluation_settings import RERANK_HITS
 from pyserini_ance.recipe.models import Bm25, Recipe
 from pyserini_ance.storage.files import beside, copy_whole, file_state, remove_leftovers, sha256_json
@@ -41,19 +41,16 @@ def bm25_for_training(recipe: Recipe) -> Bm25Request | None:
     live = any(source.live for source in recipe.sources)
     if recipe.bm25 is None or not (live or BM25 in recipe.training_needs):
         return None
-    return Bm25Request(recipe.train_split.name, recipe.bm25.hits)
+    return Bm25Request(recipe.train_name, recipe.bm25.hits)
 
 
 def bm25_for_evaluation(recipe: Recipe) -> list[Bm25Request]:
     """The rankings of the results table's rows without training, split by split: BM25's, then RM3's."""
     test = recipe.final_evaluation
-    if recipe.bm25 is None or "bm25" not in test.rows:
+    if recipe.bm25 is None:
         return []
-    return [
-        Bm25Request(split, test.hits, rm3)
-        for rm3 in ([False, True] if recipe.bm25.rm3 else [False])
-        for split in test.split
-    ]
+    rows = [row for row in (BM25, BM25_RM3) if row in test.rows]
+    return [Bm25Request(split, test.hits, row == BM25_RM3) for row in rows for split in test.split]
 
 
 def write_rankings(recipe: Recipe, collection: Collection, outputs: Mapping[Path, Bm25Request]) -> None:
@@ -94,22 +91,23 @@ def cached_rankings(
                 texts = list(zip(queries.ids, queries.columns["text"], strict=True))
                 jobs.append(Bm25Job(texts, request.hits, path, request.rm3, collection.ignore_identical_ids))
             if jobs:
-                index = bm25_index(bm25, cache, collection)
+                index = bm25_index(bm25, cache, collection, any(job.rm3 for job in jobs))
                 retrieve(contents(collection.documents), jobs, bm25, index, len(collection.documents))
     elif paths:
         log.debug("BM25: found all rankings in %s", paths[0].parent)
     return paths
 
 
-def bm25_index(bm25: Bm25, cache: Path, collection: Collection) -> Path:
+def bm25_index(bm25: Bm25, cache: Path, collection: Collection, rm3: bool = False) -> Path:
     """The folder of BM25's index: the one that the settings name, or that of the cache, whether built yet or
     not.
 
-    The index holds document vectors if RM3 needs them.
+    RM3 needs an index with document vectors, which serves BM25 too.
     """
     if bm25.index != "build":
         return Path(bm25.index)
-    return cache / BM25 / f"{collection.documents.digest}{'-docvectors' if bm25.rm3 else ''}"
+    expanded = cache / BM25 / f"{collection.documents.digest}-docvectors"
+    return expanded if rm3 or expanded.exists() else cache / BM25 / collection.documents.digest
 
 
 def contents(documents: Texts) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,6 @@ from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.passages import check_delimiter
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.texts import text_key
-from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.evaluation.answer_measures import CUTOFFS, is_of_answers, success_at
 from pyserini_ance.evaluation.metrics import check_grade
@@ -53,45 +52,33 @@ def check_before_reading(recipe: Recipe) -> None:
 def _check_measures(recipe: Recipe) -> None:
     """Raise ValueError for measures that would be wrong.
 
-    A measure must not have a cutoff beyond the ranking, nor count other grades as relevant than training
-    does.
+    A measure must not count other grades as relevant than training does.
     """
-    hits = recipe.final_evaluation.hits
     threshold = recipe.data.relevance_threshold
-    for _, measure, is_final in _measures(recipe):
-        # Dev rankings are at least as long as the measure's cutoff.
-        if is_final and (cutoff := measure.params.get("cutoff") or 0) > hits:
-            raise ValueError(
-                f"measure {measure} looks at {cutoff} documents, but final_evaluation.hits is {hits}; set "
-                f"final_evaluation.hits={cutoff}"
-            )
+    for _, measure in _measures(recipe):
         if threshold > 1 and "rel" in measure.SUPPORTED_PARAMS and measure.params.get("rel", 1) != threshold:
-            name, _, at = str(measure).partition("@")
             raise ValueError(
                 f"data.relevance_threshold is {threshold}, but measure {measure} counts grade 1 as relevant; "
-                f"write {name}(rel={threshold}){'@' + at if at else ''}"
+                f"write it with (rel={threshold}), as in RR(rel={threshold})@10"
             )
 
 
-def _measures(recipe: Recipe) -> Iterator[tuple[str, Measure, bool]]:
-    """Each split with a measure of it, and whether it is of the final evaluation or of one on dev."""
+def _measures(recipe: Recipe) -> Iterator[tuple[str, Measure]]:
+    """Each split with a measure of it, of the final evaluation or of one on dev."""
     test = recipe.final_evaluation
     for split in test.split:
         for measure in test.measures_of(split) + test.query_measures_of(split):
-            yield split, measure, True
+            yield split, measure
     for evaluate in (stage.evaluate for stage in recipe.stages.values() if stage.evaluate):
         (measure,) = parse_measures([evaluate.measure])
-        yield from ((split, measure, False) for split in evaluate.split)
+        yield from ((split, measure) for split in evaluate.split)
 
 
 def check_splits(recipe: Recipe, names: Iterable[str]) -> None:
     """Raise ValueError if the recipe trains, evaluates or tests on a split that is not one of `names`."""
     names = list(names)
     dev = "stages.<stage>.evaluate.split"
-    wanted = {
-        "train_split": recipe.train_split.splits,
-        "final_evaluation.split": recipe.final_evaluation.split,
-    }
+    wanted = {"train_split": recipe.train_split, "final_evaluation.split": recipe.final_evaluation.split}
     for key, splits in {**wanted, dev: sorted(dev_splits(recipe))}.items():
         for split in (split for split in splits if split not in names):
             cure = f"set {key} to one of them, or add {split!r} under `data`"
@@ -108,7 +95,7 @@ def check_splits(recipe: Recipe, names: Iterable[str]) -> None:
 
 def _check_unjudged(recipe: Recipe, collection: Collection) -> None:
     """Raise ValueError if a split without judgments is not only tested on by the answers in passages."""
-    test, used = recipe.final_evaluation, {*recipe.train_split.splits, *dev_splits(recipe)}
+    test, used = recipe.final_evaluation, {*recipe.train_split, *dev_splits(recipe)}
     for name in (split.name for split in collection.splits.values() if not split.is_judged):
         uses = ["is trained or evaluated on"] if name in used else []
         measures = [measure for measure in test.measures_of(name) if not is_of_answers(measure)]
@@ -124,30 +111,30 @@ def _check_unjudged(recipe: Recipe, collection: Collection) -> None:
 
 def check_collection(recipe: Recipe, collection: Collection) -> None:
     """Raise ValueError or FileNotFoundError if the recipe needs something that the data does not have."""
-    training, test = recipe.train_split, recipe.final_evaluation
+    training, test = recipe.train_name, recipe.final_evaluation
     check_splits(recipe, collection.splits)
     if recipe.encoder.tokenization.document.passages > 1:
         check_delimiter(collection.documents.ids)
     _check_unjudged(recipe, collection)
-    for split, measure, _ in _measures(recipe):
+    for split, measure in _measures(recipe):
         check_grade(measure, int(collection.split(split).qrels.grades.max(initial=0)), f"split {split!r}")
-    queries, smallest = min((len(collection.split(name).queries), name) for name in training.splits)
+    queries, smallest = min((len(collection.split(name).queries), name) for name in recipe.train_split)
     for name, stage in recipe.stages.items():
         if stage.refresh and stage.refresh.query_chunks > queries:
             raise ValueError(
                 f"stages.{name}.refresh.query_chunks is {stage.refresh.query_chunks}, but {smallest!r} has "
                 f"only {queries} training queries; lower it"
             )
-    fields = collection.split(training.name).queries.columns
+    fields = collection.split(training).queries.columns
     if recipe.finds_positives and ANSWERS not in fields:
         raise ValueError(
             f"refresh.positives_top_k looks for documents that contain an answer, but the queries of split "
-            f"{training.name!r} have no field {ANSWERS!r} (they have {', '.join(fields)}); remove it"
+            f"{training!r} have no field {ANSWERS!r} (they have {', '.join(fields)}); remove it"
         )
     for split, ranking in test.reranked.items():
         if isinstance(ranking, Path):
             read_candidates(ranking, collection.split(split), collection)
-    anchor_sets = {side: AnchorSet.of(collection, collection.split(training.name), side) for side in SIDES}
+    anchor_sets = {side: AnchorSet.of(collection, collection.split(training), side) for side in SIDES}
     for anchor, source in recipe.anchored_sources:
         source.check_data(anchor_sets[anchor])
     for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
@@ -161,16 +148,10 @@ def dev_splits(recipe: Recipe) -> set[str]:
 
 def only_trained_on(recipe: Recipe) -> set[str]:
     """The training splits on which nothing is measured."""
-    return {*recipe.train_split.splits}.difference(recipe.final_evaluation.split, dev_splits(recipe))
+    return {*recipe.train_split}.difference(recipe.final_evaluation.split, dev_splits(recipe))
 
 
-def check_template(encoder: EncoderConfig, side: Side, fields: Iterable[str]) -> None:
-    """Raise ValueError if the encoder's template of a side does not fit the collection."""
-    template = encoder.tokenization.side(side).template
-    check_template_fields(f"encoder.tokenization.{side}.template", template, side, fields)
-
-
-def check_template_fields(key: str, template: str, side: Side, fields: Iterable[str]) -> None:
+def check_template(key: str, template: str, side: Side, fields: Iterable[str]) -> None:
     """Raise ValueError, naming `key`, if a template names a field that no record has: the model would read
     blank texts.
 
@@ -195,7 +176,7 @@ def data_warnings(recipe: Recipe, collection: Collection) -> list[str]:
     """A line for each trait of the data or value of the recipe that is allowed, but hardly meant: figures are
     other than they seem, or a value has no effect."""
     lines = []
-    training, tested = {*recipe.train_split.splits}, {*recipe.final_evaluation.split}
+    training, tested = {*recipe.train_split}, {*recipe.final_evaluation.split}
     dev = dev_splits(recipe).intersection(collection.splits) - training
     compared = [
         (name, training, "training") for name in collection.splits if name in (tested | dev) - training
@@ -219,7 +200,7 @@ def data_warnings(recipe: Recipe, collection: Collection) -> list[str]:
             "data.hold_out makes split 'dev' of training queries; the data's own 'dev' is not read; to use "
             "that, set data.hold_out=null"
         )
-    queries = len(collection.split(recipe.train_split.name).queries)
+    queries = len(collection.split(recipe.train_name).queries)
     for name, stage in recipe.stages.items():
         if stage.refresh and stage.refresh.every_steps > stage.steps:
             lines.append(

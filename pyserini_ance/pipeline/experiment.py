@@ -46,7 +46,7 @@ from pyserini_ance.storage.files import write_json, write_whole
 from pyserini_ance.storage.locks import check_file_system
 from pyserini_ance.storage.publish import check_cache
 from pyserini_ance.trainer.callbacks import TrainerCallback
-from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
+from pyserini_ance.trainer.executors import TIMEOUT_SECONDS, AsyncExecutor, SyncExecutor
 from pyserini_ance.trainer.resume import check_same_run, read_replay
 from pyserini_ance.trainer.trackers import tracking
 from pyserini_ance.trainer.trainer import StageTrainer
@@ -346,7 +346,7 @@ class Experiment:
         sync_executor = SyncExecutor(Refresher(self.recipe, data, self.run_dir, self.world).make)
         async_executor = AsyncExecutor(
             self.run_dir,
-            self.recipe.refresher,
+            TIMEOUT_SECONDS[self.recipe.refresher],
             refresher_process.refresh_command(self.recipe, self.run_dir),
             self.world,
             self.previous_refresher,
@@ -364,10 +364,10 @@ class Experiment:
 
 def check_device(recipe: Recipe) -> None:
     """Raise ValueError if torch finds no GPU for `device: cuda`, or for `precision: fp16`."""
-    if recipe.device == "cuda" and not torch.cuda.is_available():
+    if recipe.device.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(
-            "device is cuda, but torch finds no GPU. Run `pyserini-ance doctor` for the cause, or use "
-            "device: auto"
+            f"device is {recipe.device}, but torch finds no GPU. Run `pyserini-ance doctor` for the cause, "
+            "or use device: auto"
         )
     if recipe.precision == "fp16" and (recipe.device == "cpu" or not torch.cuda.is_available()):
         raise ValueError(

@@ -119,9 +119,9 @@ class MinedNegatives:
             number = counts.min() or max(1, int(np.median(counts)))
             raise ValueError(
                 f"queries have {counts.min()} to {counts.max()} negatives, but sentence-transformers needs "
-                f"equally many. Mine again with a number, such as num_negatives={number}; for queries with "
-                f"fewer candidates set min_candidates: {number} in the source, which leaves them out, or "
-                "on_shortage: fill_random. The format tevatron needs no equal numbers."
+                f"equally many. Mine again with a number, such as num_negatives={number}; random "
+                f"documents fill up fewer candidates, or min_candidates: {number} in the source leaves such "
+                "queries out. The format tevatron needs no equal numbers."
             )
         for record in self._texts():
             negatives = {f"negative_{n}": text for n, text in enumerate(record["negatives"], start=1)}

@@ -33,7 +33,6 @@ from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.load import merge, read_component
 from pyserini_ance.recipe.models import Bm25, Encoding
-from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.trained_teacher import TRAINED
 from pyserini_ance.recipe.yaml_text import read_yaml
 from pyserini_ance.storage.files import sha256_json
@@ -199,7 +198,7 @@ def mine_negatives(
         scores = np.zeros(rows.shape, np.float32)
         table = NegativeTable("query", "document", anchor_set.anchors, rows, scores, source.kind)
         return MinedNegatives(collection, chosen, table, table.candidates, 0, {})
-    data = tokenize_together(encoder.config, cache, TrainSplit(splits=(split,)), collection, world)
+    data = tokenize_together(encoder.config, cache, (split,), collection, world)
     if "bm25" in source.needs:
         # Hits that leave `top_k` candidates after positives and filters; a filter's teacher has the default.
         hits = [
@@ -226,7 +225,7 @@ def mine_negatives(
         chosen = anchor_set.split
         if isinstance(source, Mix):  # another of its sources may have found what one promotes
             table = table.excluding(table.anchors, anchor_set)
-    num_short = 0 if choose_all else source.check(table, collection, chosen)
+    num_short = 0 if choose_all else source.num_short(table)
     if world.is_main and (warning := warning_of_random_negatives(table, num_short)):
         log.warning(warning)
     rows = table.candidates if choose_all else source.draw(table.anchors, table, anchor_set, draw_rng)

@@ -59,7 +59,7 @@ def measured_plan(recipe: Recipe, steps: int) -> str | None:
 
 def _describe(recipe: Recipe, data: PreparedData) -> str:
     # The cache keeps the order in which some recipe stored the splits; here training comes first.
-    names = sorted(data.queries, key=lambda name: (name != recipe.train_split.name, name))
+    names = sorted(data.queries, key=lambda name: (name != recipe.train_name, name))
     splits = ", ".join(f"{name} {len(data.queries[name]):,}" for name in names)
     documents, length = (
         f"{len(data.collection.documents):,}",
@@ -72,17 +72,13 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
     rows = []
     for name, stage in recipe.stages.items():
         drawn = stage.steps * stage.batch_queries // stage.repeats_per_query
-        epochs = f"{drawn / len(data.split.queries):.1f}"
-        if recipe.train_split.sampling == "equal":  # an equal share of the draws for each split
-            sizes = {split: len(data.collection.split(split).queries) for split in recipe.train_split.splits}
-            epochs = ", ".join(f"{split} {drawn / len(sizes) / size:.1f}" for split, size in sizes.items())
         rows.append(
             {
                 "stage": name,
                 "init_from": str(stage.init_from),
                 "steps": stage.steps,
                 "drawn queries": drawn,
-                "epochs": epochs,
+                "epochs": f"{drawn / len(data.split.queries):.1f}",
                 "refreshes": len(refresh_steps(stage)),
                 "dev evaluations": len(evaluation_steps(stage)),
                 "documents to encode": documents_encoded(stage, len(data.documents)),

@@ -2,10 +2,11 @@
 
 import importlib.util
 import logging
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from pyserini_ance.data.collection import Collection, Side, Texts
+from pyserini_ance.data.collection import SIDES, Collection, Side, Texts
 from pyserini_ance.data.collection_cache import cached_collection, open_collection, recorded
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
@@ -18,7 +19,7 @@ from pyserini_ance.encoders.initial import initial_tokenizer
 from pyserini_ance.encoders.tokenization import describe_blank, split_into_passages, token_folder, token_store
 from pyserini_ance.pipeline import data_checks
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.splits import TrainSplit
+from pyserini_ance.recipe.splits import merged_name
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors.faiss_index import FLAT, check_index
 
@@ -64,11 +65,11 @@ def check_encoder(recipe: Recipe, encoder: Encoder) -> None:
 def recipe_data(recipe: Recipe) -> Format:
     """The recipe's data, restricted to the splits that it trains, evaluates or tests on."""
     training = recipe.train_split
-    merged = {training.name} - set(training.splits)  # not in the data: it is made of other splits
+    merged = {recipe.train_name} - set(training)  # not in the data: it is made of other splits
     if getattr(recipe.data, "splits", None) is not None:  # else the files say which splits there are
         data_checks.check_splits(recipe, [*recipe.data.split_names, *merged])
     return recipe.data.of_splits(
-        {*training.splits, *recipe.final_evaluation.split, *data_checks.dev_splits(recipe)} - merged
+        {*training, *recipe.final_evaluation.split, *data_checks.dev_splits(recipe)} - merged
     )
 
 
@@ -78,9 +79,8 @@ def read_collection(recipe: Recipe, path: Path | None = None) -> Collection:
     path: a new file for the documents; without it they are kept in memory.
     """
     data_checks.check_before_reading(recipe)
-    training = recipe.train_split
     data = recipe_data(recipe).read(path, data_checks.only_trained_on(recipe), recipe.finds_positives)
-    collection = merge_splits(data, training.name, training.splits)
+    collection = merge_splits(data, recipe.train_name, recipe.train_split)
     data_checks.check_collection(recipe, collection)
     return collection
 
@@ -89,7 +89,7 @@ def stored_collection(recipe: Recipe) -> Collection:
     """The recipe's data, checked and memory-mapped from the cache; read again if the files have changed."""
     data_checks.check_before_reading(recipe)
     settings = {
-        "joint": [recipe.train_split.name, *recipe.train_split.splits],
+        "joint": [recipe.train_name, *recipe.train_split],
         "only trained on": sorted(data_checks.only_trained_on(recipe)),
         "keep unjudged": recipe.finds_positives,
     }
@@ -108,7 +108,7 @@ def read_rankings(recipe: Recipe, collection: Collection) -> None:
 
     A file is read again for the same data and settings only if it has changed.
     """
-    training = recipe.train_split.name
+    training = recipe.train_name
     data = [
         collection.documents.digest,
         collection.split(training).queries.digest,
@@ -145,17 +145,19 @@ def prepare(recipe: Recipe, world: World, digest: str | None = None) -> Prepared
             f"this process reads other data (digest {collection.digest[:12]}) than the main process "
             f"({read_digest[:12]}): {recipe.data}"
         )
-    return tokenize_together(recipe.encoder, recipe.cache, recipe.train_split, collection, world)
+    data = tokenize_together(recipe.encoder, recipe.cache, recipe.train_split, collection, world)
+    return replace(data, last_positive_alone=recipe.knows_last_positive_alone)
 
 
 def tokenize(recipe: Recipe, collection: Collection) -> PreparedData:
     """The collection with token stores of its documents and of each split's queries, from the cache if it has
     them."""
-    return tokenize_for(recipe.encoder, recipe.cache, recipe.train_split, collection)
+    data = tokenize_for(recipe.encoder, recipe.cache, recipe.train_split, collection)
+    return replace(data, last_positive_alone=recipe.knows_last_positive_alone)
 
 
 def tokenize_together(
-    encoder: EncoderConfig, cache: Path, training: TrainSplit, collection: Collection, world: World
+    encoder: EncoderConfig, cache: Path, training: tuple[str, ...], collection: Collection, world: World
 ) -> PreparedData:
     """`tokenize_for` on all processes of `world`, of which the main one fills the cache."""
 
@@ -164,12 +166,14 @@ def tokenize_together(
 
 
 def tokenize_for(
-    encoder: EncoderConfig, cache: Path, training: TrainSplit, collection: Collection, warn: bool = False
+    encoder: EncoderConfig, cache: Path, training: tuple[str, ...], collection: Collection, warn: bool = False
 ) -> PreparedData:
     """Tokenize as `encoder` reads texts; with `warn`, warn of documents that are encoded as empty texts."""
     tokenizer, tokenization = initial_tokenizer(encoder), encoder.tokenization
-    data_checks.check_template(encoder, "document", collection.documents.columns)
-    data_checks.check_template(encoder, "query", collection.split(training.name).queries.columns)
+    texts = {"document": collection.documents, "query": collection.split(merged_name(training)).queries}
+    for side in SIDES:
+        key, template = f"encoder.tokenization.{side}.template", tokenization.side(side).template
+        data_checks.check_template(key, template, side, texts[side].columns)
 
     def store(side: Side, texts: Texts, label: str) -> TokenStore:
         return token_store(tokenizer, side, texts, token_folder(cache, tokenizer.key(side), texts), label)
@@ -186,11 +190,10 @@ def tokenize_for(
         collection,
         documents,
         queries,
-        training.name,
+        merged_name(training),
         key,
         passages=passages,
-        source_splits=training.splits,
-        positives=training.positives,
+        source_splits=training,
         blank_documents=blank_documents,
     )
     if warn and (warning := blank_warning(encoder, data)):

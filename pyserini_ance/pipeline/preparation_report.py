@@ -92,13 +92,9 @@ def prepare_data(recipe: Recipe) -> str:
         )
         for what, (count, expected) in counts.items():
             if expected is not None and count != expected:
-                question = (
-                    "was a download, or its unpacking, interrupted?"
-                    if count < expected
-                    else "is it another edition, or are two files concatenated?"
-                )
                 warnings.append(
-                    f"warning: {name}: {count:,} {what} were read, {expected:,} are published; {question}"
+                    f"warning: {name}: {count:,} {what} were read, {expected:,} are published; was a "
+                    "download interrupted, or is it another edition?"
                 )
     warnings += describe_initial_weights(recipe)
     if blank := preparation.blank_warning(recipe.encoder, data):

@@ -20,12 +20,13 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.preparation import prepare
 from pyserini_ance.recipe.components import absolute
-from pyserini_ance.recipe.models import Recipe, RefresherProcess
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.refresher import CheckpointRemoved, Refresher
 from pyserini_ance.runs.generation import RefreshRequest, next_requests, read_requests
 from pyserini_ance.runs.provenance import RUNTIME_KEYS
 from pyserini_ance.runs.retention import clean_up_finished
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.trainer.executors import TIMEOUT_SECONDS
 from pyserini_ance.trainer.resume import check_same_data, check_same_recipe, data_digest
 
 log = logging.getLogger(__name__)
@@ -50,15 +51,13 @@ def _arguments(recipe: Recipe, run: RunDir) -> list[str]:
     another machine. No path depends on the working directory."""
 
     def settings_of(recipe: Recipe) -> dict[str, Any]:
-        settings = absolute(recipe).model_dump(mode="json", include=set(RUNTIME_KEYS))
-        refresher = {f"refresher.{key}": value for key, value in settings.pop("refresher").items()}
-        return settings | refresher
+        return absolute(recipe).model_dump(mode="json", include=set(RUNTIME_KEYS))
 
     saved = settings_of(run.read_recipe())
     overrides = [
         f"{key}={value if isinstance(value, str) else json.dumps(value)}"
         for key, value in settings_of(recipe).items()
-        if value != saved.get(key)
+        if value != saved[key]
     ]
     return ["refresh", str(run.recipe.absolute()), *overrides, "--output", str(run.folder.absolute())]
 
@@ -69,15 +68,13 @@ def needs_refresher(recipe: Recipe) -> bool:
 
 
 def refresher_device(recipe: Recipe, gpus: int) -> str:
-    """The device of a refresher beside training, whose processes on this host have each a GPU of their own.
-
-    For `device: auto` it is the first GPU that training leaves free, or GPU 0 if too few are free.
-    """
-    settings = recipe.refresher
-    local_processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if settings.device != "auto" or not gpus or recipe.device == "cpu":
-        return settings.device
-    return f"cuda:{local_processes if local_processes + settings.processes <= gpus else 0}"
+    """The device of a refresher beside training, whose processes on this host have each a GPU of their own:
+    the first that they leave free, or training's first if none is free."""
+    if recipe.device == "cpu" or not gpus:
+        return recipe.device
+    first = int(recipe.device.partition(":")[2] or 0)
+    free = first + int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return f"cuda:{free if free < gpus else first}"
 
 
 @contextmanager
@@ -91,7 +88,7 @@ def refresher_subprocess(recipe: Recipe, run: RunDir) -> Iterator[Callable[[], s
     or was killed before it had taken the refresher's role. None while it runs, and if it was killed at work:
     another refresher may then take over.
     """
-    if not needs_refresher(recipe) or recipe.refresher.launch == "external":
+    if not needs_refresher(recipe) or recipe.refresher == "external":
         yield lambda: None
         return
     if run.refresher.is_held:
@@ -99,12 +96,11 @@ def refresher_subprocess(recipe: Recipe, run: RunDir) -> Iterator[Callable[[], s
         yield lambda: None
         return
     device = refresher_device(recipe, torch.cuda.device_count())
-    settings = recipe.refresher.model_copy(update={"device": device})
     before = run.refresher.read()
     with open(run.refresher_log, "ab") as output:
         log_start = output.tell()
         process = subprocess.Popen(
-            refresher_command(recipe.model_copy(update={"refresher": settings}), run),
+            refresher_command(recipe.model_copy(update={"device": device}), run),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -139,11 +135,8 @@ def last_words(path: Path, start: int) -> str:
 
 
 def refresher_command(recipe: Recipe, run: RunDir) -> list[str]:
-    """The command line of the subprocess, under torchrun if `refresher.processes` is above 1."""
-    processes = recipe.refresher.processes
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    launcher = torchrun if processes > 1 else []
-    return [sys.executable, *launcher, "-m", "pyserini_ance", *_arguments(recipe, run)]
+    """The command line of the subprocess."""
+    return [sys.executable, "-m", "pyserini_ance", *_arguments(recipe, run)]
 
 
 def subprocess_environment(threads: int | None) -> dict[str, str]:
@@ -178,20 +171,22 @@ def refresh(recipe: Recipe, folder: Path) -> str:
     Returns the reason for the end. Raises RuntimeError if another refresher works on the run, ValueError if
     the run has another recipe or other data.
     """
-    run, world = RunDir(folder), World.join(recipe.refresher.device)
+    run, world = RunDir(folder), World.join(recipe.device)
+    timeout_seconds = TIMEOUT_SECONDS[recipe.refresher]
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
 
     def begin() -> str:
         """Wait for the run to start, and take the refresher's role; returns the digest of the run's data."""
-        timeout = recipe.refresher.timeout_seconds
-        end = time.monotonic() + timeout
+        end = time.monotonic() + timeout_seconds
         if not run.can_resume:
             start = f"pyserini-ance train {recipe.name} --output {run.folder}"
             log.info("waiting for training to start: %s", start)
         while not run.can_resume:
             if time.monotonic() > end:
-                raise FileNotFoundError(f"no training has started in {run.folder} for {timeout} seconds")
+                raise FileNotFoundError(
+                    f"no training has started in {run.folder} for {timeout_seconds} seconds"
+                )
             time.sleep(START_POLL_SECONDS)
         check_same_recipe(run, recipe, refresh_command(recipe, run))
         stack.enter_context(run.refresher.held("preparing"))
@@ -204,13 +199,13 @@ def refresh(recipe: Recipe, folder: Path) -> str:
     with world.session(), ExitStack() as stack:
         data = prepare(recipe, world, world.on_main(begin))
         check_same_data(run, data.collection)
-        data.run_files[BM25] = run.bm25_negatives(recipe.train_split.name)
-        reason = serve_requests(run, Refresher(recipe, data, run, world, report), recipe.refresher, world)
+        data.run_files[BM25] = run.bm25_negatives(recipe.train_name)
+        reason = serve_requests(run, Refresher(recipe, data, run, world, report), timeout_seconds, world)
         world.on_main(lambda: clean_up_finished(run, recipe))
         return reason
 
 
-def serve_requests(run: RunDir, refresher: Refresher, settings: RefresherProcess, world: World) -> str:
+def serve_requests(run: RunDir, refresher: Refresher, timeout_seconds: float, world: World) -> str:
     """Serve requests until training has ended, or has been dead for `timeout_seconds`.
 
     Returns the reason for ending. The main process polls and tells the other processes of the world.
@@ -218,7 +213,6 @@ def serve_requests(run: RunDir, refresher: Refresher, settings: RefresherProcess
 
     def poll() -> dict[str, Any]:
         refresher.report("waiting for requests")
-        timeout = settings.timeout_seconds
         last_alive = time.monotonic()
         while True:
             if requests := next_requests(read_requests(run), run):
@@ -227,8 +221,8 @@ def serve_requests(run: RunDir, refresher: Refresher, settings: RefresherProcess
                 return {"end": "the run has finished"}
             if run.trainer.is_held:
                 last_alive = time.monotonic()
-            elif time.monotonic() - last_alive > timeout:
-                return {"end": f"no training for {timeout} seconds ({run.trainer.describe()})"}
+            elif time.monotonic() - last_alive > timeout_seconds:
+                return {"end": f"no training for {timeout_seconds} seconds ({run.trainer.describe()})"}
             time.sleep(POLL_SECONDS)
 
     def is_open(request: RefreshRequest) -> bool:

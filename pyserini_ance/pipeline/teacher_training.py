@@ -158,7 +158,7 @@ class MinedLists:
     """The training queries of a run, with the candidates of the tables that were last in use.
 
     What the tables promote joins the positives of `split`. What one table promotes another may still list,
-    and tables of `train_split: {positives: last}` list a query's other positives: no positive is a candidate.
+    and tables of `positives: last` list a query's other positives: no positive is a candidate.
     generations: the hash of the weights that mined each generation, by its name.
     """
 
@@ -406,7 +406,7 @@ def main() -> int:
         generation = open_generation(run.generation(name, 0), {})
         tables = [generation.tables[key] for key in sorted(generation.tables)]
         weights = {generation.folder.name: generation.weights}
-        lists = MinedLists(collection, collection.split(recipe.train_split.name), tables, weights)
+        lists = MinedLists(collection, collection.split(recipe.train_name), tables, weights)
         teacher = recipe.teachers[name]
         source = teacher.init_from
         if source == "initial":  # the untrained encoder's query tower

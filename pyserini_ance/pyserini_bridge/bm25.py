@@ -53,7 +53,7 @@ def retrieve(
     """Write the runs, each atomically; a query without hits has no lines.
 
     documents: (id, contents), read only if `settings.index` is `build` and `index_folder` does not exist.
-        The folder appears when it is complete; with `settings.rm3` the index has document vectors.
+        The folder appears when it is complete; for RM3 the index has document vectors.
     total: the number of documents, for the progress bar.
     Raises RuntimeError with the end of the output if Java or Anserini fails.
     """
@@ -66,11 +66,11 @@ def retrieve(
             raise FileNotFoundError(f"there is no BM25 index at {index_folder}, and no documents to build it")
         # Another process may have made the same index in the meantime.
         with suppress(FileExistsError), whole_folder(index_folder) as temporary:
-            _index(documents, temporary, settings, total)
+            _index(documents, temporary, any(ranking.rm3 for ranking in rankings), total)
     _search(str(index_folder), rankings, settings)
 
 
-def _index(documents: Iterable[tuple[str, str]], folder: Path, settings: "Bm25", total: int | None) -> None:
+def _index(documents: Iterable[tuple[str, str]], folder: Path, rm3: bool, total: int | None) -> None:
     """Index the documents into `folder`. Raises RuntimeError if Lucene lost some of them."""
     received = 0
     texts = folder / "documents"
@@ -84,7 +84,7 @@ def _index(documents: Iterable[tuple[str, str]], folder: Path, settings: "Bm25",
             files[received % len(files)].write(json.dumps({"id": id, "contents": contents}) + "\n")
             received += 1
     # RM3 takes terms from document vectors, which BM25 does not need.
-    more = ["-storeDocvectors"] if settings.rm3 else []
+    more = ["-storeDocvectors"] if rm3 else []
     kinds = ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator"]
     places = ["-input", texts, "-index", folder, "-threads", usable_cores()]
     output = _run(INDEX, *kinds, *places, *more)
@@ -119,7 +119,7 @@ def _search(index: str, rankings: Sequence[Bm25Job], settings: "Bm25") -> None:
             if is_empty and settings.index != "build":
                 raise RuntimeError(
                     f"Anserini wrote no ranking with bm25.index {index!r}; expected `build`, the folder of a "
-                    "Lucene index (for bm25.rm3 one with -storeDocvectors), or a name like "
+                    "Lucene index (for RM3 one with -storeDocvectors), or a name like "
                     f"`msmarco-v1-passage`:\n{''.join(list(output)[-TAIL_LINES:])}"
                 )
             ranking.output.parent.mkdir(parents=True, exist_ok=True)

@@ -34,7 +34,8 @@ def check_consistency(recipe: "Recipe") -> None:
         _check_order,
         _check_optimizer_moments,
         _check_same_side,
-        _check_train_split,
+        _check_query_chunks,
+        _check_positives,
         _check_bm25,
         _check_trained_teachers,
         _check_previous_tables,
@@ -112,20 +113,20 @@ def _check_same_side(recipe: "Recipe") -> Iterator[Problem]:
             yield ("stages", stage, "terms", name, "same_side_negatives"), text
 
 
-def _check_train_split(recipe: "Recipe") -> Iterator[Problem]:
-    """With `sampling: equal`, each split has the same share of a batch; chunks are of queries that all have
-    positives."""
-    splits = recipe.train_split.splits
+def _check_query_chunks(recipe: "Recipe") -> Iterator[Problem]:
+    """Chunks are of queries that all have positives."""
     for name, stage in recipe.stages.items():
-        if recipe.train_split.sampling == "equal" and stage.batch_queries % len(splits):
-            text = (
-                f"{stage.batch_queries} is not a multiple of {len(splits)}, the number of splits of which "
-                "train_split.sampling: equal draws equally many queries; use a multiple, or proportional"
-            )
-            yield ("stages", name, "batch_queries"), text
         if stage.effective_refresh.query_chunks > 1 and recipe.finds_positives:
             text = "queries without positives train (refresh.positives_top_k); remove one of the keys"
             yield ("stages", name, "refresh", "query_chunks"), text
+
+
+def _check_positives(recipe: "Recipe") -> Iterator[Problem]:
+    """All stages train on the same judgments."""
+    for name, stage in recipe.stages.items():
+        if recipe.knows_last_positive_alone and stage.positives != "last":
+            text = f"{stage.positives}, but with `last` in another stage training knows no other positives"
+            yield ("stages", name, "positives"), f"{text}; set stage_defaults.positives=last"
 
 
 def _check_bm25(recipe: "Recipe") -> Iterator[Problem]:
@@ -210,7 +211,7 @@ def _check_evaluated_splits(recipe: "Recipe") -> Iterator[Problem]:
     wrote for its own data."""
     if getattr(recipe.data, "splits", None) is None:  # the files themselves say which splits there are
         return
-    splits = list(dict.fromkeys([*recipe.data.split_names, recipe.train_split.name]))
+    splits = list(dict.fromkeys([*recipe.data.split_names, recipe.train_name]))
     for key in PER_SPLIT_KEYS:
         by_split = getattr(recipe.final_evaluation, key)
         for split in by_split if isinstance(by_split, dict) else ():

@@ -7,11 +7,11 @@ Measures are called by their ir-measures names everywhere: in recipes, in tables
 import ast
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 import ir_measures
 from ir_measures import Measure
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from pyserini_ance.recipe.components import Settings, did_you_mean, expected
 from pyserini_ance.recipe.splits import Splits
@@ -97,10 +97,11 @@ Expect = Annotated[dict[Split, dict[MeasureName, Score]], BeforeValidator(lambda
 
 RERANK_SUFFIX = "-rerank"  # `dev-rerank` is the ranking of split `dev`, reranked
 RERANK_HITS = 100  # as in TREC DL's reranking task
+LEAST_HITS = 100
 PER_SPLIT_KEYS = ("measures", "query_measures", "rerank")  # the keys with a value for each split
 
-Row = Literal["bm25", "untrained", "start", "stages", "hybrid"]
-ROWS: tuple[Row, ...] = get_args(Row)
+Row = Literal["bm25", "bm25+rm3", "untrained", "start", "stages", "hybrid"]
+ROWS: tuple[Row, ...] = ("bm25", "untrained", "start", "stages", "hybrid")
 # One row may be written without a list.
 Rows = Annotated[
     tuple[Row, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
@@ -121,19 +122,18 @@ class FinalEvaluation(Settings):
     split: Splits = ("test",)
     """The split, or the splits, to evaluate."""
     rows: Rows = ROWS
-    """The rows of the results table besides that of the last stage: `bm25` (with RM3, if configured), the
-    `untrained` encoder, `start` (initial weights from outside the recipe), the `stages` before the last, and
-    `hybrid`, BM25 fused with the last. Those of a model each encode all documents once more."""
+    """The rows of the results table besides that of the last stage: `bm25`, `bm25+rm3` (with Pyserini's
+    defaults), the `untrained` encoder, `start` (initial weights from outside the recipe), the `stages` before
+    the last, and `hybrid`, BM25 fused with the last. Those of a model each encode all documents once more."""
     measures: Measures = ("nDCG@10", "RR@10", "R@100")
-    """The measures of all splits, or a list for each split."""
+    """The measures of all splits, or a list for each split. As many documents are retrieved for each query as
+    the greatest cutoff, at least 100."""
     query_measures: Measures = ()
     """Measures of query retrieval, for all splits or for each: every relevant document of the split ranks the
     split's queries (Li et al. 2021, DANCE)."""
     rerank: dict[str, Literal["bm25"] | Path] = Field(default={})
     """By split, the ranking whose first 100 documents each model also ranks, measured by the split's measures
     of so many: `bm25`, or a file in any format of data/rankings.py."""
-    hits: PositiveInt = 100
-    """Documents that are retrieved for each query."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
     """The precision of the document vectors, in the exported index too."""
     indexes: tuple[str, ...] = ()
@@ -153,6 +153,14 @@ class FinalEvaluation(Settings):
                     f"split: '{split}{RERANK_SUFFIX}' is what tables call the reranked {split!r}"
                 )
         return self
+
+    @property
+    def hits(self) -> int:
+        """The number of documents that are retrieved for each query: as many as a measure looks at."""
+        measures = [
+            one for name in self.split for one in self.measures_of(name) + self.query_measures_of(name)
+        ]
+        return max([LEAST_HITS, *(measure.params.get("cutoff") or 0 for measure in measures)])
 
     def measures_of(self, split: str) -> list[Measure]:
         return parse_measures(_of_split(self.measures, split))

@@ -1,5 +1,6 @@
 """Load recipes: files that extend one another, dotted overrides, and errors that name the key."""
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ from pydantic_core import ErrorDetails
 from pyserini_ance.recipe.components import Component, Settings, component_class, component_of, did_you_mean
 from pyserini_ance.recipe.find import find_recipe
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.variant import differences
 from pyserini_ance.recipe.yaml_text import copy_of, read_argument, read_yaml, to_yaml
 
 # Keys whose mappings merge even if their `kind` differs: it does not change the meaning of their other keys.
@@ -21,11 +21,13 @@ WHOLE = {"init_from"}  # keys whose mappings never merge: halves of two checkpoi
 NULLABLE = (("stages",), ("teachers",), ("data", "splits"))  # mappings from which null removes a name
 # `expect` holds if overrides change nothing but these: chance, machine, paths, shown splits and measures.
 KEEPS_EXPECT = (
-    *("name", "description", "expect", "seed", "device", "threads", "precision", "cache", "log_with"),
-    *("encoding", "refresher", "save_total_limit", "keep_negatives", "data.folder", "bm25.index"),
+    *("name", "expect", "seed", "device", "threads", "precision", "cache", "log_with"),
+    *("encoding", "refresher", "save_total_limit", "data.folder", "bm25.index"),
     *("final_evaluation.split", "final_evaluation.measures", "final_evaluation.query_measures"),
 )
 SHOWN_CHARACTERS = 200
+SHOWN = 3  # differing keys in a sentence
+ABSENT = object()
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,26 @@ def _index(target: list, word: str, where: str) -> int:
     if not word.isdecimal() or int(word) >= len(target):
         raise ValueError(f"{where}: {word!r} must be a position in a list of {len(target)} (from 0)")
     return int(word)
+
+
+def differences(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield (dotted key, old value, new value) where settings from JSON differ; positions count from 0."""
+    if isinstance(old, list) and isinstance(new, list):
+        old, new = dict(enumerate(old)), dict(enumerate(new))
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in dict.fromkeys([*old, *new]):
+            inner = f"{key}.{name}" if key else str(name)
+            yield from differences(old.get(name, ABSENT), new.get(name, ABSENT), inner)
+        return
+    if old != new:
+        yield key, _short(old), _short(new)
+
+
+def _short(value: Any) -> str:
+    if value is ABSENT:
+        return "absent"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def read_component(package: str, value: Any, origin: str) -> Component:

@@ -12,7 +12,7 @@ from pyserini_ance.recipe.components import Component, Settings, component_of, e
 from pyserini_ance.recipe.consistency import check_consistency
 from pyserini_ance.recipe.evaluation_settings import Expect, FinalEvaluation
 from pyserini_ance.recipe.init_from import InitFrom
-from pyserini_ance.recipe.splits import TrainSplit
+from pyserini_ance.recipe.splits import MergedSplits, merged_name
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.recipe.trained_teacher import TrainedTeacher
 
@@ -61,21 +61,6 @@ class Encoding(Settings):
     all; the final evaluation is exact."""
 
 
-class RefresherProcess(Settings):
-    """The refresher process of `mode: async`, which mines and evaluates while training goes on."""
-
-    launch: Literal["subprocess", "external"] = "subprocess"
-    """Started by the training command (`subprocess`), or by you with `pyserini-ance refresh` (`external`)."""
-    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
-    """The device of the refresher: `auto`, `cpu`, `cuda` or `cuda:N`; several processes take the GPUs from N
-    on. `auto` in a subprocess: GPUs that the host's training processes leave free, or else from GPU 0 on."""
-    processes: PositiveInt = 1
-    """Processes of a subprocess, under torchrun."""
-    timeout_seconds: PositiveInt = 600
-    """Training that needs the refresher stops after this many seconds without one, and the refresher exits
-    after this many without training."""
-
-
 class Bm25(Settings):
     """BM25 by Pyserini: two rows of the results table (alone, and fused with the result), and the ranking of
     `bm25` negatives."""
@@ -88,9 +73,6 @@ class Bm25(Settings):
     """`build` (from the collection), a Lucene index folder, or the name of a prebuilt index."""
     hits: PositiveInt = 200
     """Documents that are retrieved for each training query."""
-    rm3: bool = False
-    """Add a row `bm25+rm3` to the results table (RM3 pseudo-relevance feedback with Pyserini's defaults), and
-    document vectors to the index that is built; negatives stay BM25's."""
     names_or_paths = frozenset({"index"})
 
 
@@ -99,8 +81,6 @@ class Recipe(Settings):
 
     name: str
     """The name of the experiment; by default folder and file name, as in `demo/ance`."""
-    description: str = ""
-    """A sentence on what the recipe is for."""
     data: Annotated[Format, component_of("data")]
     """The collection: documents, queries and judgments."""
     encoder: Annotated[EncoderConfig, settings_of("pyserini_ance.encoders.config", "EncoderConfig")]
@@ -115,21 +95,22 @@ class Recipe(Settings):
     """The cross-encoders that are trained between stages, by name; those after one stage in this order."""
     final_evaluation: FinalEvaluation = FinalEvaluation()
     """The measures, splits and rankings of the evaluation after training."""
-    train_split: TrainSplit = TrainSplit(splits=("train",))
-    """The split, or the splits, to train on."""
-    refresher: RefresherProcess = RefresherProcess()
-    """The refresher process of `mode: async`."""
+    train_split: MergedSplits = ("train",)
+    """The split to train on, or several, merged: the queries of all are one set, each once an epoch in one
+    order (Karpukhin et al. 2020, DPR, and Xiong et al. 2021, ANCE: "multi")."""
+    refresher: Literal["subprocess", "external"] = "subprocess"
+    """Who starts the refresher of `mode: async`: the training command (`subprocess`), on the first GPU that
+    training leaves free, or else on training's; or you with `pyserini-ance refresh` (`external`)."""
     save_total_limit: PositiveInt = 1
     """The number of newest checkpoints to keep of each stage, besides its best and those that are still
     needed or read."""
-    keep_negatives: Annotated[PositiveInt | Literal["all"], expected("`all` or a number from 1")] = "all"
-    """The number of newest tables of negatives to keep, besides those that are still needed or read."""
     threads: PositiveInt | None = None
     """CPU threads of each training process, and of the refresher's; null: torch's choice."""
     seed: int = Field(default=42, ge=0)
     """The seed of all random choices."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """The device of training; `auto` is `cuda` where there is one."""
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    """`auto`, `cpu`, `cuda` or `cuda:N`: several processes take the GPUs from N on. `auto` is `cuda` where
+    there is one."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """The precision of training; `auto` as in `encoding.precision`. `fp16` is for GPUs alone; it scales the
     loss, and skips a step whose gradients overflow."""
@@ -158,6 +139,16 @@ class Recipe(Settings):
         if path == DEFAULT_CACHE and shared:
             return Path(shared, path.name)
         return path.expanduser()
+
+    @property
+    def train_name(self) -> str:
+        """The name of the split that is trained on, merged or not."""
+        return merged_name(self.train_split)
+
+    @property
+    def knows_last_positive_alone(self) -> bool:
+        """Whether training takes only a query's last judged document as relevant."""
+        return any(stage.positives == "last" for stage in self.stages.values())
 
     @property
     def anchored_sources(self) -> "list[tuple[Anchor, Source]]":

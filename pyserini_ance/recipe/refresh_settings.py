@@ -53,10 +53,6 @@ class Refresh(Product):
     initial_model: Literal["current", "previous_stage"] = "current"
     """The model that mines the tables of step 0: the stage's own initial weights, or the result of the
     previous stage (episodes that restart from the initial model: Sun et al. 2022, ANCE-Tele)."""
-    max_staleness_steps: PositiveInt | None = None
-    """The greatest age, in steps, of the checkpoint whose negatives a step may train on; training waits for
-    newer ones. Null: 2 x `every_steps` with `adopt: when_ready`, the exact age that the schedule implies
-    otherwise."""
     query_chunks: PositiveInt = 1
     """Mine for one of this many equal chunks of the queries at a time, in turn; steps draw from the adopted
     chunk alone (5 in microsoft/ANCE, `--ann_chunk_factor`). Merged splits are chunked one by one. 1: all
@@ -79,22 +75,16 @@ class Refresh(Product):
 
     @property
     def staleness_steps(self) -> int:
-        """The greatest age, in steps, of the checkpoint whose negatives a step trains on."""
+        """The greatest age, in steps, of the checkpoint whose negatives a step trains on; training waits for
+        newer ones."""
         if self.lag_steps is None:
-            return self.max_staleness_steps or 2 * self.every_steps
+            return 2 * self.every_steps
         return self.every_steps + self.lag_steps - 1
 
     @model_validator(mode="after")
     def check_refresh(self) -> "Refresh":
         if self.positives_top_k and self.query_chunks > 1:
             raise ValueError("positives_top_k serves all questions, query_chunks some; remove one of them")
-        least = self.every_steps if self.lag_steps is None else self.staleness_steps
-        if self.max_staleness_steps is not None and self.max_staleness_steps < least:
-            raise ValueError(
-                f"max_staleness_steps {self.max_staleness_steps} cannot be kept: with every_steps "
-                f"{self.every_steps} and this `adopt` negatives are up to {least} steps old; raise it to "
-                f"{least}, or refresh more often"
-            )
         return self
 
 
@@ -118,12 +108,3 @@ class Evaluate(Product):
     keep_best: bool = True
     """Whether the stage's result is its best checkpoint instead of its last. The stage's initial weights are
     evaluated too, before the first step: a stage that never improves returns its start."""
-    patience: PositiveInt | None = None
-    """End the stage after this many evaluations in a row, from the first step on, without a new best; null:
-    never."""
-
-    @model_validator(mode="after")
-    def check_patience(self) -> "Evaluate":
-        if self.patience is not None and not self.keep_best:
-            raise ValueError("patience ends a stage at its best checkpoint; it needs keep_best: true")
-        return self

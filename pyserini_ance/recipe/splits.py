@@ -1,16 +1,8 @@
 """Names of splits: one set of queries, or several to train on together or to evaluate one by one."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import (
-    BeforeValidator,
-    PlainSerializer,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
-
-from pyserini_ance.recipe.components import Settings
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer
 
 
 def check_split_name(name: str) -> None:
@@ -37,47 +29,16 @@ Splits = Annotated[
 ]
 
 
-class TrainSplit(Settings):
-    """The split to train on, or several splits of one collection, merged.
+def check_merged(names: tuple[str, ...]) -> tuple[str, ...]:
+    """A merged split may prefix query ids, which are single words, with its name and a colon."""
+    if len(names) > 1 and any(":" in name or name.split() != [name] for name in names):
+        raise ValueError("merged splits have names without blanks and colons; rename them in `data`")
+    return names
 
-    A name stands for `{splits: NAME}`.
-    """
 
-    splits: Splits
-    """The split, or the splits to merge."""
-    sampling: Literal["proportional", "equal"] = "proportional"
-    """How batches are drawn from several splits.
+MergedSplits = Annotated[Splits, AfterValidator(check_merged)]
 
-    `proportional`: the queries of all splits are one set, each once an epoch in one order (Karpukhin et al.
-    2020, DPR, and Xiong et al. 2021, ANCE: "multi"). `equal`: each step draws equally many queries of every
-    split, each in its own order, so that small splits are repeated more often.
-    """
 
-    positives: Literal["all", "last"] = "all"
-    """The relevant documents that training knows of each query: all, or the last in the judgments, as
-    microsoft/ANCE, which then draws the others as negatives."""
-
-    @property
-    def name(self) -> str:
-        """The name of the merged split; a single split keeps its own."""
-        return "+".join(self.splits)
-
-    @model_validator(mode="before")
-    @classmethod
-    def read_name(cls, value: Any) -> Any:
-        return {"splits": value} if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def check_several(self) -> "TrainSplit":
-        """A merged split may prefix query ids, which are single words, with its name and a colon."""
-        if self.sampling == "equal" and len(self.splits) == 1:
-            raise ValueError(
-                f"sampling: equal, but {self.splits[0]!r} is the only split; list more, or remove sampling"
-            )
-        if len(self.splits) > 1 and any(":" in name or name.split() != [name] for name in self.splits):
-            raise ValueError("merged splits have names without blanks and colons; rename them in `data`")
-        return self
-
-    @model_serializer(mode="wrap")
-    def name_alone(self, write: SerializerFunctionWrapHandler) -> Any:
-        return write(self) if len(self.splits) > 1 or self.positives != "all" else self.name
+def merged_name(splits: tuple[str, ...]) -> str:
+    """The name of the merged split; a single split keeps its own."""
+    return "+".join(splits)

@@ -1,12 +1,11 @@
 """A stage: terms of the loss, how weights are updated, when negatives are mined. Stages define a method."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
 from pyserini_ance.recipe.components import Settings, expected
 from pyserini_ance.recipe.init_from import EXPECTED, InitFrom
-from pyserini_ance.recipe.lora import Lora
 from pyserini_ance.recipe.refresh_settings import Evaluate, Refresh
 from pyserini_ance.recipe.term import Term
 
@@ -47,6 +46,29 @@ class LrSchedule(Settings):
     its last checkpoint (`evaluate.keep_best: false`)."""
 
 
+class Lora(Settings):
+    """A pair of matrices of rank `r` beside each of a Transformer's linear layers, whose own weights stay."""
+
+    r: PositiveInt = 16
+    """The rank."""
+    alpha: PositiveInt = 32
+    """What the pairs give is multiplied by `alpha / r`."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """The probability of dropout before a pair."""
+    target: Annotated[
+        Literal["all-linear"] | Annotated[tuple[str, ...], Field(min_length=1)],
+        expected("all-linear, or a list of names such as [q_proj]"),
+    ] = "all-linear"
+    """The names of the linear layers, such as `[q_proj, v_proj]`; `all-linear`: all but a pooler's."""
+    shard_base: bool = False
+    """Whether the frozen weights are sharded over the processes of a torchrun (FSDP2)."""
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """What two stages with the same adapters have in common."""
+        return self.r, self.alpha, self.target
+
+
 class Stage(Settings):
     """A sequence of optimizer steps with one objective.
 
@@ -82,8 +104,9 @@ class Stage(Settings):
     Terms without in-batch negatives accumulate gradients, others use GradCache. Null: the whole batch, or
     without in-batch negatives as many as fit `encoding.tokens_per_batch`.
     """
-    positives: Literal["first", "random", "all"] = "random"
-    """The positives of a query in a step: the first judged, one at random, or all."""
+    positives: Literal["first", "random", "all", "last"] = "random"
+    """The positives of a query in a step: the first judged, one at random, or all; or the last judged, as
+    microsoft/ANCE, which draws the others as negatives: training then knows the last alone, in all stages."""
     terms: dict[str, Term] = Field(min_length=1)
     """The summands of the loss, by name."""
     optimizer: Optimizer

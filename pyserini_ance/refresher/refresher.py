@@ -115,7 +115,7 @@ class Refresher:
                 # Not of static tables: later minings find other positives, which replace these.
                 promoted = positives if source.is_dynamic else None
                 table, report = mine_table(source, snapshot, anchor_set, context, compared.get(key), promoted)
-                short = source.check(table, self.data.collection, self.data.split)
+                short = source.num_short(table)
                 tables[key], reports[table_name(key)] = table, {"short_queries": short, **report}
         teacher_scores, teacher_reports = self._teach(request, tables, snapshot, chunk)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from pyserini_ance.evaluation import tables
-from pyserini_ance.recipe import variant
+from pyserini_ance.recipe import load
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.grid_spec import GRID_FILE, RECIPE, SEED
 from pyserini_ance.recipe.models import Recipe
@@ -161,12 +161,12 @@ def variant_legend(results: Sequence[Results], rows: Iterable[str]) -> list[str]
     lines = []
     for by_tag in variants.values():
         first = next(iter(by_tag.values()))
-        changed = {tag: list(variant.differences(first, settings)) for tag, settings in by_tag.items()}
+        changed = {tag: list(load.differences(first, settings)) for tag, settings in by_tag.items()}
         base = {key: old for of_tag in changed.values() for key, old, _ in of_tag}
         for tag in (tag for tag in by_tag if base and tag in shown):
             values = [f"{k}={v}" for k, v in (base | {k: new for k, _, new in changed[tag]}).items()]
-            more = len(values) - variant.SHOWN
-            values[variant.SHOWN :] = [f"and {more} more"] if more > 0 else []
+            more = len(values) - load.SHOWN
+            values[load.SHOWN :] = [f"and {more} more"] if more > 0 else []
             lines.append(f"{tag}: {'; '.join(values)}")
     return lines
 

@@ -57,7 +57,7 @@ def reciprocal_ranks(run: Path) -> dict[str, np.ndarray]:
     The run's result is the last checkpoint, if the last stage has mined and no negatives were mined with that
     checkpoint or a later one. Raises ValueError for a run that mines for different queries at each refresh
     (`refresh.query_chunks`, `min_candidates`), and for rankings too short for RR@100: a missing positive may
-    be within rank 100. Raises FileNotFoundError if a generation was removed (`keep_negatives`).
+    be within rank 100. Raises FileNotFoundError if a generation was removed.
     """
     files = RunDir(run)
     stages = files.read_recipe().stages

@@ -11,7 +11,7 @@ from pyserini_ance.data.trec import Qrels, Run, read_run, write_run
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import BM25
-from pyserini_ance.pyserini_bridge.searchers import METHODS, fuse
+from pyserini_ance.pyserini_bridge.searchers import WEIGHTED, WEIGHTS, fuse
 from pyserini_ance.recipe.components import similar_name
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.reports import ranking_inputs
@@ -50,8 +50,8 @@ def fuse_rankings(
         runs[run.folder] = run
         if len(names) == 1 and row != BM25:
             names = [f"{run.folder}:{BM25}", name]
-    if len(names) < 2 or (METHODS[method].weights and len(names) > 2):
-        expected = "two rankings" if METHODS[method].weights else "two rankings or more"
+    if len(names) < 2 or (method == WEIGHTED and len(names) > 2):
+        expected = "two rankings" if method == WEIGHTED else "two rankings or more"
         raise ValueError(
             f"{method} fuses {expected}, given: {', '.join(names)}; pass a run directory alone to fuse it "
             "with its BM25"
@@ -70,7 +70,7 @@ def fuse_rankings(
     if choose_on:
         rankings = _read(names, choose_on)
         judge = _judge(runs.values(), choose_on, measures[:1])
-        for one in METHODS[method].weights:
+        for one in WEIGHTS:
             (tried[one],) = judge(fuse(rankings, method, one)).values()
         weight = max(tried, key=lambda one: tried[one])  # the first of equal ones
     rankings = _read(names, measured)  # a missing one is reported before a collection is read

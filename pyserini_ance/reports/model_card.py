@@ -44,13 +44,12 @@ def write_model_card(run: RunDir, name: str = MODEL) -> Path:
         "card.md.j2",
         metadata=_metadata(run, recipe, results),
         title=recipe.name,
-        description=recipe.description.rstrip("."),
         dimension=side.get("dimension", "?"),
         version=", commit ".join([made.get("pyserini_ance", ""), *results["commits"][-1:]]),
         base=_public(recipe.encoder.model),
         data=_data_name(recipe),
         counts=made.get("data"),
-        trained_on=recipe.train_split.name,
+        trained_on=recipe.train_name,
         result=result,
         measures=table_with_legend(rows, ["row", *results["measures"]]),
         tests=table(*tests) if tests[0] else "",
@@ -123,10 +122,8 @@ def _search_command(command: str, name: str) -> str:
     program, *words = shlex.split(command)
     if "--index" in words:
         folder = Path(words[words.index("--index") + 1]).parent
-        for position, word in enumerate(words):
-            if word.startswith(f"{folder}/"):
-                top, *below = Path(word).relative_to(folder).parts
-                words[position] = "/".join([{"model": name, "index": "INDEX"}.get(top, top), *below])
+        for own, shown in (("model", name), ("index", "INDEX"), ("", "")):
+            words = [word.replace(f"{folder}/{own}", shown) for word in words]
     return shlex.join([Path(program).name, *words])
 
 

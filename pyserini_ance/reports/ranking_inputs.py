@@ -44,7 +44,7 @@ def collection_with(recipe: Recipe, split: str) -> Collection:
     The collection is memory-mapped, and read only if the cache does not hold it. Raises ValueError if the
     data does not have the split.
     """
-    if split != recipe.train_split.name:
+    if split != recipe.train_name:
         recipe.data.of_splits([split])  # its error is about the split, not about a key of the recipe
     # The recipe's own measures need not fit this split, which may have no judgments.
     test = recipe.final_evaluation.model_copy(

@@ -25,27 +25,19 @@ SCALE = "loss_scale"  # in the training file of fp16
 class TrainingProgress:
     """The position of training: before step `step` of `stage`, with the best dev evaluation so far.
 
-    best_step, best_value: of all evaluations; step 0 is the start. trained_value: the best without the start.
-    since_best: evaluations since the latter without a new best: a better start does not end a stage early.
+    best_step, best_value: of all evaluations; step 0 is the start.
     """
 
     stage: str
     step: int
     best_step: int | None = None
     best_value: float | None = None
-    since_best: int = 0
-    trained_value: float | None = None
 
     def after_evaluation(self, evaluated_step: int, value: float) -> "TrainingProgress":
         """The progress after the checkpoint of `evaluated_step` was measured."""
-        progress = self
         if self.best_value is None or value > self.best_value:
-            progress = replace(self, best_step=evaluated_step, best_value=value)
-        if evaluated_step == 0:
-            return progress
-        if self.trained_value is None or value > self.trained_value:
-            return replace(progress, trained_value=value, since_best=0)
-        return replace(progress, since_best=self.since_best + 1)
+            return replace(self, best_step=evaluated_step, best_value=value)
+        return self
 
 
 @dataclass(frozen=True)

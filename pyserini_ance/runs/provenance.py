@@ -16,7 +16,6 @@ from pyserini_ance.recipe.components import absolute
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.variant import DESCRIPTIVE_KEYS, RETENTION_KEYS
 from pyserini_ance.runs.rundir import RunDir, run_folder
 from pyserini_ance.storage.files import sha256_json
 
@@ -134,7 +133,7 @@ def config_hash(recipe: Recipe) -> str:
 
 def hashed_settings(recipe: Recipe) -> dict[str, Any]:
     """The settings that `config_hash` is a digest of, as JSON values."""
-    irrelevant = dict.fromkeys(("seed", *RETENTION_KEYS, *DESCRIPTIVE_KEYS, *RUNTIME_KEYS), True)
+    irrelevant = dict.fromkeys(("seed", "save_total_limit", "expect", *RUNTIME_KEYS), True)
     exclude: dict[str, Any] = {**irrelevant, "encoding": EXACT_SEARCH_KEYS}
     settings: dict[str, Any] = absolute(recipe).model_dump(mode="json", exclude=exclude)
     for name, init_from in source_runs(recipe).items():

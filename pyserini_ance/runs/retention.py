@@ -8,7 +8,6 @@ from collections.abc import Collection
 from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
-from pyserini_ance.runs.generation import in_use
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir, complete_steps, step_of
 from pyserini_ance.storage.files import remove_leftovers
@@ -16,18 +15,11 @@ from pyserini_ance.storage.publish import remove_unless_leased
 
 
 def prune_stage(
-    run: RunDir,
-    stage: str,
-    recipe: Recipe,
-    checkpoints: Collection[int],
-    vectors: Collection[int],
-    tables: Collection[int],
+    run: RunDir, stage: str, recipe: Recipe, checkpoints: Collection[int], vectors: Collection[int]
 ) -> None:
-    """Remove checkpoints, vectors and tables of `stage` that are neither needed, nor read, nor kept by
-    the recipe.
+    """Remove checkpoints and vectors of `stage` that are neither needed, nor read, nor kept by the recipe.
 
-    `checkpoints`, `vectors` and `tables` are the steps whose checkpoints, vectors and tables training still
-    needs.
+    `checkpoints` and `vectors` are the steps whose checkpoints and vectors training still needs.
     """
     complete = complete_steps(run.checkpoints, stage)
     needed = {run.checkpoint(stage, step) for step in checkpoints} | set(complete[-recipe.save_total_limit :])
@@ -39,10 +31,6 @@ def prune_stage(
     unneeded += [
         f for f in sorted(run.scratch.glob("[!.]*")) if f.name.partition("-")[0] not in needed_vectors
     ]
-    if recipe.keep_negatives != "all":
-        generations = complete_steps(run.negatives, stage)
-        needed = {run.generation(stage, step) for step in tables} | set(generations[-recipe.keep_negatives :])
-        unneeded += [folder for folder in generations if folder not in needed]
     for folder in unneeded:
         remove_unless_leased(folder)
 
@@ -53,11 +41,10 @@ def clean_up(run: RunDir, recipe: Recipe) -> None:
     log = RunLog(run, writes=False)
     for ended in log.decisions("stage_end"):
         name = ended["stage"]
-        adopted = log.decisions("adopt", name)
-        tables = {record["checkpoint_step"] for record in in_use(recipe.stages[name], adopted)}
-        prune_stage(run, name, recipe, {step_of(ended["result"])}, set(), tables)
+        adopted = {record["checkpoint_step"] for record in log.decisions("adopt", name)}
+        prune_stage(run, name, recipe, {step_of(ended["result"])}, set())
         for folder in complete_steps(run.negatives, name):
-            if step_of(folder.name) not in {record["checkpoint_step"] for record in adopted}:
+            if step_of(folder.name) not in adopted:
                 remove_unless_leased(folder)
         keep = {record["checkpoint_step"] for record in log.decisions("evaluate", name)}
         for path in sorted(run.evaluations.glob(f"{name}-????????.json")):

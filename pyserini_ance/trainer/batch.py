@@ -1,6 +1,6 @@
 """The rows of a training batch: a pure function of data, settings, seed, stage, step and adopted tables."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
@@ -114,7 +114,6 @@ def plan_batch(
     seed: int,
     anchor_sets: "Mapping[Side, AnchorSet]",
     tables: Mapping[tuple[str, int], NegativeTable],
-    splits: Sequence[slice] = (),
     teacher_scores: "Mapping[str, ScoredPairs] | None" = None,
     adopted_step: int = 0,
 ) -> Batch:
@@ -122,13 +121,12 @@ def plan_batch(
 
     `anchor_sets` are those of `anchor_sets_of` for the same `tables`, which hold the adopted table of each
     mined source by (term, position in the term). `teacher_scores` holds the adopted scores of each term with
-    a teacher. `splits` are row ranges of the queries from which equally many are drawn; none: queries are
-    drawn from all together. `adopted_step` is the step before which the tables were adopted; it matters for
+    a teacher. `adopted_step` is the step before which the tables were adopted; it matters for
     `refresh: {restart_queries: true}` alone.
     """
     of_queries = anchor_sets["query"]
     drawn_from = of_queries.anchors if of_queries.drawn is None else of_queries.drawn
-    queries, turns = _queries_of_step(drawn_from, splits, stage, step, adopted_step, (seed, stage_index))
+    queries, turns = _queries_of_step(drawn_from, stage, step, adopted_step, (seed, stage_index))
     known_positives = of_queries.known_positives
     rng = random_stream("positives", seed, stage_index, step, 0)
     positives = _positives(known_positives, queries, stage.positives, rng)
@@ -161,56 +159,35 @@ def plan_batch(
 
 
 def _queries_of_step(
-    queries: np.ndarray,
-    splits: Sequence[slice],
-    stage: Stage,
-    step: int,
-    adopted_step: int,
-    key: tuple[int, ...],
+    queries: np.ndarray, stage: Stage, step: int, adopted_step: int, key: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (B,) of the rows `queries` (ascending), equally many from each of `splits`, split by split; and
-    (B,) how many times each was drawn before, since the order began."""
-    restarts = stage.effective_refresh.restart_queries
-    if restarts:
-        step, key = step - adopted_step, (*key, adopted_step)
-    if not splits:
-        purpose = "queries since an adoption" if restarts else "queries"
-        return _draw_queries(queries, stage.batch_queries, stage.repeats_per_query, step, purpose, key)
-    purpose = "queries of a split since an adoption" if restarts else "queries of a split"
-    share = stage.batch_queries // len(splits)
-    drawn = []
-    for number, split in enumerate(splits):
-        own = queries[slice(*np.searchsorted(queries, (split.start, split.stop)))]
-        drawn.append(_draw_queries(own, share, stage.repeats_per_query, step, purpose, (*key, number)))
-    rows, turns = zip(*drawn, strict=True)
-    return np.concatenate(rows), np.concatenate(turns)
+    """Return (B,) of the rows `queries`, those of step `step` in an endless sequence: one permutation of
+    `queries` per epoch; and (B,) the number of earlier occurrences of each in the sequence.
 
-
-def _draw_queries(
-    queries: np.ndarray, count: int, repeats_per_query: int, step: int, purpose: str, key: tuple[int, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the `count` rows of step `step` in an endless sequence: one permutation of `queries` per epoch;
-    and (count,) the number of earlier occurrences of each in the sequence.
-
-    Each query occurs `repeats_per_query` times in a row. `key` is the seed and the numbers of the stream, but
-    for the epoch, which follows.
+    Each query occurs `repeats_per_query` times in a row. `key` is the seed and the stage's number.
     """
+    purpose = "queries"
+    if stage.effective_refresh.restart_queries:
+        purpose = "queries since an adoption"
+        step -= adopted_step
+        key = (*key, adopted_step)
     if not len(queries):
         cure = "lower min_candidates of a source"
-        raise SettingError(f"no training query (of a split) has candidates in every table; {cure}")
-    numbers, total = np.arange(step * count, (step + 1) * count), len(queries)
-    positions = numbers // repeats_per_query
+        raise SettingError(f"no training query has candidates in every table; {cure}")
+    count, total = stage.batch_queries, len(queries)
+    numbers = np.arange(step * count, (step + 1) * count)
+    positions = numbers // stage.repeats_per_query
     rows = np.empty(count, np.int32)
     for epoch in np.unique(positions // total):
         inside = positions // total == epoch
         order = _epoch_order(total, purpose, *key, int(epoch))
         rows[inside] = queries[order[positions[inside] % total]]
-    return rows, positions // total * repeats_per_query + numbers % repeats_per_query
+    return rows, positions // total * stage.repeats_per_query + numbers % stage.repeats_per_query
 
 
-# A permutation of 502,939 queries takes as long as 14 ms on one core, at every step without the cache. It is
-# made once an epoch for up to this many splits; a step reads those of two epochs at most.
-@lru_cache(maxsize=16)
+# A permutation of 502,939 queries takes as long as 14 ms on one core, at every step without the cache. A step
+# reads those of two epochs at most.
+@lru_cache(maxsize=2)
 def _epoch_order(total: int, purpose: str, seed: int, *numbers: int) -> np.ndarray:
     """(total,) int32: an epoch's order of `total` queries; not to be written to."""
     return random_stream(purpose, seed, *numbers).permutation(total).astype(np.int32)
@@ -222,7 +199,7 @@ def _positives(
     """Return document rows (B, 1), or with choice `all` (B, P), filled with PADDING."""
     starts = known_positives.offsets[queries]
     counts = known_positives.offsets[queries + 1] - starts
-    if choice == "first":
+    if choice in ("first", "last"):  # with `last` no other is known
         return known_positives.rows[starts][:, None]
     if choice == "random":
         return known_positives.rows[starts + rng.integers(0, counts)][:, None]

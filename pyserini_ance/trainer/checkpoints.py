@@ -71,20 +71,17 @@ class StageCheckpoints:
         except (OSError, RuntimeError) as error:
             log.error("no checkpoint of stage %s, step %d: %s", self.name, progress.step, error)
 
-    def prune(self, published: TrainingProgress, progress: TrainingProgress, tables_in_use: set[int]) -> None:
+    def prune(self, published: TrainingProgress, progress: TrainingProgress) -> None:
         """Remove what neither the recipe keeps nor a run resumed from the checkpoint just published needs.
 
-        `published` is the progress in that checkpoint, `progress` that after the refresh. `tables_in_use` are
-        the steps of the tables that were in use when it was published.
+        `published` is the progress in that checkpoint, `progress` that after the refresh.
         """
         pending = {request.step for queue in self.refreshes.queues for request in queue.pending}
-        tables = tables_in_use | pending | set(self.refreshes.negatives.table_steps.values())
         # The best checkpoint in `published` stays until the next one is published: a resumed run starts from
         # there.
         best = {p.best_step for p in (published, progress)}
         checkpoints = {published.step, *pending, *(step for step in best if step is not None)}
-        vectors = {published.step, *pending}
-        prune_stage(self.run, self.name, self.recipe, checkpoints, vectors, tables)
+        prune_stage(self.run, self.name, self.recipe, checkpoints, {published.step, *pending})
 
     def result(self, progress: TrainingProgress) -> Checkpoint:
         """End the stage; return its result: with `keep_best` the best checkpoint by dev, else the last."""
@@ -98,6 +95,5 @@ class StageCheckpoints:
             log.warning("stage %s never improved on its start, which is its result", self.name)
         end = {"result": result.folder.name, "weights": result.weights}
         self.log.decide("stage_end", stage=self.name, step=progress.step, **end)
-        tables = set(self.refreshes.negatives.table_steps.values())
-        self.world.on_main(lambda: prune_stage(self.run, self.name, self.recipe, {step}, {step}, tables))
+        self.world.on_main(lambda: prune_stage(self.run, self.name, self.recipe, {step}, {step}))
         return result

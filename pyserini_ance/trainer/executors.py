@@ -8,7 +8,6 @@ from typing import Any
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.components import SettingError
-from pyserini_ance.recipe.models import RefresherProcess
 from pyserini_ance.runs.generation import RefreshRequest, write_requests
 from pyserini_ance.runs.rundir import RunDir
 
@@ -16,6 +15,9 @@ log = logging.getLogger(__name__)
 POLL_SECONDS = 0.2
 FIRST_REPORT_SECONDS, REPORT_SECONDS = 10, 60
 LATE_SECONDS = 120
+# By `refresher`: training waits so long for a missing refresher, and a refresher for training. On a cluster
+# the job of the other may be in the queue.
+TIMEOUT_SECONDS = {"subprocess": 600, "external": 86_400}
 
 
 class SyncExecutor:
@@ -56,13 +58,13 @@ class AsyncExecutor:
     def __init__(
         self,
         run: RunDir,
-        settings: RefresherProcess,
+        timeout_seconds: float,
         command: str,
         world: World,
         previous_refresher: dict[str, Any] | None = None,
         subprocess_failure: Callable[[], str | None] = lambda: None,
     ):
-        self.run, self.settings, self.command, self.world = run, settings, command, world
+        self.run, self.timeout_seconds, self.command, self.world = run, timeout_seconds, command, world
         self.previous_refresher, self.subprocess_failure = previous_refresher, subprocess_failure
         self.pending: list[RefreshRequest] = []
 
@@ -109,7 +111,7 @@ class AsyncExecutor:
                 last_alive = now
             else:
                 self._check_not_failed(needed)
-            if now - last_alive > (limit := self.settings.timeout_seconds):
+            if now - last_alive > (limit := self.timeout_seconds):
                 raise RuntimeError(
                     f"training needs the {needed}, but no refresher has been at work for {limit} seconds "
                     f"({refresher.describe()}). Start one with: {self.command}\nand continue with --resume"

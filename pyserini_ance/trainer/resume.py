@@ -8,8 +8,8 @@ from typing import Any
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.components import absolute
+from pyserini_ance.recipe.load import differences
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.variant import DESCRIPTIVE_KEYS, RETENTION_KEYS, differences
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, newest_progress
 from pyserini_ance.runs.generation import ProductKind
 from pyserini_ance.runs.provenance import RUNTIME_KEYS
@@ -102,9 +102,9 @@ def check_same_recipe(run: RunDir, recipe: Recipe, command: str) -> None:
 def differing_settings(run: RunDir, recipe: Recipe, *ignored: str) -> str:
     """The first settings in which a run differs from a recipe, in words; "" if it has that recipe.
 
-    The machine's settings, what describes a run, published figures and the keys `ignored` do not count.
+    The machine's settings, published figures and the keys `ignored` do not count.
     """
-    left_out = {*RUNTIME_KEYS, *DESCRIPTIVE_KEYS, *ignored}
+    left_out = {*RUNTIME_KEYS, "expect", *ignored}
     both = [absolute(one).model_dump(mode="json", exclude=left_out) for one in (run.read_recipe(), recipe)]
     for settings in both:
         settings["data"].pop("official", None)
@@ -141,7 +141,7 @@ def read_replay(decisions: Path, recipe: Recipe) -> str:
     if missing := ", ".join(sorted(recipe.stages.keys() - ended)):
         raise ValueError(f"{given} it records no end of stage {missing}; replay a finished run")
     run = RunDir(decisions.parent)
-    if run.recipe.exists() and differing_settings(run, recipe, "name", *RETENTION_KEYS):
+    if run.recipe.exists() and differing_settings(run, recipe, "name", "save_total_limit"):
         cure = f"replay it with: pyserini-ance train {run.recipe}"
         raise ValueError(f"{given} that run has another recipe; {cure}")
     return decisions.read_text(encoding="utf-8")

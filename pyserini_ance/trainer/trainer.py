@@ -69,7 +69,6 @@ class StageTrainer:
         self.log, self.callbacks = RunLog(run, world.is_main), tuple(callbacks) if world.is_main else ()
         self.stage: Stage = recipe.stages[name]
         self.number = list(recipe.stages).index(name)
-        self.splits = data.split_rows if recipe.train_split.sampling == "equal" else ()
 
         previous, logs = None, replay_logs(run.replay, name)
         if self.stage.uses_previous_tables or self.stage.mines_with_previous:
@@ -135,7 +134,7 @@ class StageTrainer:
             with bar:
                 for step in range(self.progress.step, self.stage.steps + 1):
                     self._refresh(step)
-                    if step == self.stage.steps or self._is_out_of_patience(step):
+                    if step == self.stage.steps:
                         break
                     self._train_step(step, bar)
                     bar.update()
@@ -154,7 +153,6 @@ class StageTrainer:
             self.recipe.seed,
             self.anchor_sets,
             self.negatives.tables,
-            self.splits,
             self.negatives.teacher_scores,
             self.negatives.adopted_step,
         )
@@ -258,15 +256,5 @@ class StageTrainer:
             memory = {"memory_bytes": highest_peak_bytes(self.world)}
             self.log.metric("refresh", stage=self.name, step=step, **seconds, **memory)
         if checkpoint:
-            in_use = set(tables_before.values())
             # On the main process; the others wait, long on a slow disk.
-            self.world.on_main(lambda: self.checkpoints.prune(published, self.progress, in_use))
-
-    def _is_out_of_patience(self, step: int) -> bool:
-        patience = self.stage.evaluate and self.stage.evaluate.patience
-        if not patience or self.progress.since_best < patience:
-            return False
-        best = self.progress.best_step
-        self.log.decide("early_stop", stage=self.name, step=step, best_step=best)
-        log.info("stage %s ends at step %d: the best dev score is that of step %d", self.name, step, best)
-        return True
+            self.world.on_main(lambda: self.checkpoints.prune(published, self.progress))

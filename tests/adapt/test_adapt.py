@@ -94,7 +94,7 @@ def test_an_adaptation_says_what_teaches_and_whether_it_pays(
     assert {path.stem for path in (output / "data" / "qrels").iterdir()} == splits
     recipe = (output / "recipe.yaml").read_text()
     assert len(recipe.splitlines()) < 25 and recipe.startswith("# Written by `pyserini-ance adapt`")
-    assert load(output / "recipe.yaml").recipe.train_split.name == (
+    assert load(output / "recipe.yaml").recipe.train_name == (
         "train" if supervision == "judged" else supervision
     )
     record = json.loads((output / "verdict.json").read_text())

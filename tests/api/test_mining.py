@@ -95,7 +95,7 @@ def by_teacher(teacher, then: str) -> dict:
 
 def test_filters_report_what_they_removed(mine, caplog):
     filters = ["duplicates", {"kind": "relative_margin", "margin": 0.05}]
-    mined = mine({"kind": "ann", "top_k": 8, "on_shortage": "fill_random"}, filters, num_negatives=8)
+    mined = mine({"kind": "ann", "top_k": 8}, filters, num_negatives=8)
     assert mined.dropped.keys() == {"known positives", "duplicates", "relative_margin"}
     assert mined.dropped["known positives"] == 16 and (mined.rows != PADDING).all()
     assert caplog.text.count(f"{mined.num_short} of 15 queries") == caplog.text.count("random negatives") == 1
@@ -127,7 +127,7 @@ def test_what_one_source_of_a_mix_promotes_is_no_negative(mine, collection, scor
     row = collection.documents.ids.index("pink-tiger")
     for others in ([ANN], []):
         sources = [*others, {**ANN, "filters": [asked]}]
-        mix = {"kind": "mix", "sources": sources, "on_shortage": "fill_random", "duplicates": "drop"}
+        mix = {"kind": "mix", "sources": sources, "duplicates": "drop"}
         for number in (None, 27):
             mined = mine(mix, num_negatives=number)
             assert row not in mined.rows and mined.table.promoted[:, 1].tolist() == [row] * 15
@@ -184,7 +184,6 @@ def test_random_negatives_need_no_vectors_and_a_ranking_in_a_file_is_a_source(mi
         ),
         ({"source": {"kind": "mix", "sources": ["ann", "momentum"]}}, "source 'momentum' needs a training"),
         ({"filters": 5}, "filters is 5; expected one, or a list"),
-        ({"source": {"kind": "ann", "top_k": 2}}, "have fewer than num_negatives=8 candidates"),
         ({"encoder": "runs/model"}, "^encoder is of class str; expected an Encoder; save the model and "),
         ({"collection": {"kind": "beir"}}, "^collection is of class dict; expected what load_collection or "),
     ],

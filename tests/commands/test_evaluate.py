@@ -98,7 +98,7 @@ def test_options_that_lack_another_are_refused(flags, capsys):
         "by --qrels; remove --questions": [*flags, "--questions", "q.csv"],
         "by --qrels; remove --split": [*flags, "--split", "dev"],
         "--answers measures Success@k; remove --qrels": [*flags, "--answers", "run"],
-        "or --compare-queries; a run directory has": [],
+        "or --answers; a run directory has": [],
     }
     for message, arguments in refused.items():
         with pytest.raises(SystemExit):

@@ -13,15 +13,17 @@ from pyserini_ance.reports import fusion
 
 QRELS = {split: f"{split}-0 0 red 1\n{split}-1 0 green 1\n" for split in ("dev", "test")}
 BM25 = "{0}-0 Q0 red 1 9 t\n{0}-0 Q0 blue 2 8 t\n{0}-1 Q0 pink 1 9 t\n{0}-1 Q0 green 2 1 t\n"
+WEIGHTED = ["--method", "interpolation"]
 DENSE = "{0}-0 Q0 blue 1 2 t\n{0}-0 Q0 red 2 1.85 t\n{0}-1 Q0 green 1 4 t\n"
 
 
 def summed(runs, method, weight=None):
-    """weight x first + second; a lacking document has 0."""
+    """weight x first + (1 - weight) x second, or their sum; a lacking document has 0."""
     first, second, fused = *runs, {}
+    of_first, of_second = (1, 1) if weight is None else (weight, 1 - weight)
     for query in first | second:
         ours, theirs = first.get(query, {}), second.get(query, {})
-        scores = {d: (weight or 1) * ours.get(d, 0) + theirs.get(d, 0) for d in ours | theirs}
+        scores = {d: of_first * ours.get(d, 0) + of_second * theirs.get(d, 0) for d in ours | theirs}
         fused[query] = {document: scores[document] for document in best_first(scores)}
     return fused
 
@@ -31,7 +33,7 @@ def run(small_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(fusion, "fuse", summed)
     recipe = small_recipe(
         {"only": ONE_STEP},
-        final_evaluation={"split": ["test", "dev"], "measures": ["RR@10"], "hits": 20},
+        final_evaluation={"split": ["test", "dev"], "measures": ["RR@10"]},
         cache=str(tmp_path / "cache"),
     )
     rankings = {f"run.{split}.trec": DENSE.format(split) for split in QRELS} | {
@@ -59,15 +61,15 @@ def test_a_run_directory_and_its_bm25(run, tmp_path, capsys):
 
 
 def test_the_weight_is_chosen_on_another_split(run, tmp_path, capsys):
-    flags = ["--method", "hybrid", "--choose-on", "dev", "--measures", "MRR@10"]
+    flags = [*WEIGHTED, "--choose-on", "dev", "--measures", "MRR@10"]
     fuse.main([str(run.folder), *flags, "--output", str(tmp_path / "fused.trec")])
     said = capsys.readouterr().out
-    # w x 9 + 1.85 beats w x 8 + 2 from 0.15 on; w x 1 + 4 beats w x 9 up to 0.5: the first weight between
+    # red is above blue from w = 0.13 on, green above pink up to 1/3: the first weight between
     assert said.startswith(
         "RR@10 on dev by weight: 0.005: 0.7500, 0.01: 0.7500, 0.02: 0.7500, 0.05: 0.7500, 0.1: "
-        "0.7500, 0.2: 1.0000, 0.5: "
+        "0.7500, 0.2: 1.0000, 0.3: "
     )
-    assert cells(table_lines(said)[-1]) == ["hybrid, weight 0.2", "1.0000"]
+    assert cells(table_lines(said)[-1]) == ["interpolation, weight 0.2", "1.0000"]
 
 
 def test_files_and_rows(run, tmp_path, capsys):
@@ -75,29 +77,29 @@ def test_files_and_rows(run, tmp_path, capsys):
     qrels.write_text("test-1 0 green 1\n")
     file.write_text(BM25.format("test"))
     (tmp_path / "link").symlink_to("fused.trec")
-    flags = f"--output {tmp_path}/link --method hybrid --weight 0.1 --measures P@1".split()
+    flags = f"--output {tmp_path}/link --method interpolation --weight 0.1 --measures P@1".split()
     fuse.main([str(file), str(file.with_name("run")), "--qrels", str(qrels), *flags])
     assert (tmp_path / "link").is_symlink() and "test-1 Q0 " in (tmp_path / "fused.trec").read_text()
-    assert cells(table_lines(capsys.readouterr().out)[-1]) == ["hybrid, weight 0.1", "1.0000"]
-
-
-HYBRID = ["--method", "hybrid"]
+    assert cells(table_lines(capsys.readouterr().out)[-1]) == ["interpolation, weight 0.1", "1.0000"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (["run", "run", "run", *HYBRID, "--weight", "1"], ValueError, "hybrid fuses two rankings, given: "),
+        (
+            ["run", "run", "run", *WEIGHTED, "--weight", "1"],
+            ValueError,
+            "interpolation fuses two rankings, g",
+        ),
         (["run:bm25"], ValueError, "rrf fuses two rankings or more, given: .*bm25; pass a run directory"),
         (["runn"], FileNotFoundError, r"runn is neither .* nor a file \(did you mean 'run'\?\)"),
-        (["own.trec", "run", *HYBRID, "--choose-on", "dev"], ValueError, "own.trec is of one split"),
+        (["own.trec", "run", *WEIGHTED, "--choose-on", "dev"], ValueError, "own.trec is of one split"),
         (["own.trec", "own.trec"], ValueError, "do not say which documents are relevant; pass --qrels FILE"),
-        (["run", *HYBRID], SystemExit, "has a weight: pass --weight W"),
-        (["run", "--weight", "1"], SystemExit, "rrf has no weight"),
-        (["run", *HYBRID, "--choose-on", "test"], ValueError, "'test' is the measured split; choose the"),
+        (["run", *WEIGHTED], SystemExit, "pass --weight W or --choose-on SPLIT for --method interpolation"),
+        (["run", "--weight", "1"], SystemExit, "for --method interpolation, and for it alone"),
+        (["run", *WEIGHTED, "--choose-on", "test"], ValueError, "'test' is the measured split; choose the"),
         (["own.trec", "own.trec", "--split", "x"], ValueError, "one split; remove --split"),
-        (["run", "--method=interpolation", "--weight=7"], ValueError, "7: expected a number from 0 to 1"),
-        (["run", *HYBRID, "--weight=inf"], ValueError, "--weight inf: expected a number from 0 "),
+        (["run", *WEIGHTED, "--weight=7"], SystemExit, "less than or equal to 1"),
         (["own.trec", "run", "--output", "run/../own.trec"], FileExistsError, "own.trec is an input"),
         (["run", "--output", "run/run.test.trec"], FileExistsError, "a name for the own files of the run"),
     ],

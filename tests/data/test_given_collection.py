@@ -28,23 +28,11 @@ def rows(texts: dict[str, str]) -> list[dict]:
     return [{"_id": id, "text": text} for id, text in texts.items()]
 
 
-@pytest.fixture
-def expected(tmp_path):
-    """The same data in BEIR's files."""
-    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
-    queries = [record for split in QUERIES.values() for record in rows(split)]
-    (tmp_path / "queries.jsonl").write_text("".join(json.dumps(record) + "\n" for record in queries))
-    (tmp_path / "qrels").mkdir()
-    for split, judged in JUDGMENTS.items():
-        lines = [f"{q}\t{d}\t{grade}\n" for q, grades in judged.items() for d, grade in grades.items()]
-        (tmp_path / "qrels" / f"{split}.tsv").write_text("".join(["query-id\tcorpus-id\tscore\n", *lines]))
-    return Beir(folder=tmp_path, splits={split: f"qrels/{split}.tsv" for split in QUERIES}).read()
-
-
 @pytest.mark.parametrize("container", [list, iter, pandas.DataFrame, datasets.Dataset.from_list])
-def test_records_make_the_collection_of_beirs_files(expected, container):
+def test_records_make_the_collection_of_a_mapping(container):
     queries = {split: container(rows(texts)) for split, texts in QUERIES.items()}
     made = make_collection(container(RECORDS), queries, JUDGMENTS)
+    expected = make_collection(DOCUMENTS, QUERIES, JUDGMENTS)
     assert made.digest == expected.digest and list(made.splits) == list(expected.splits)
 
 

@@ -113,7 +113,7 @@ def test_the_last_positive_alone_is_known_on_both_sides():
     assert {query: known.of(query).tolist() for query in range(3)} == {q: [d] for q, d in slowly.items()}
     assert known.grades.tolist() == [2, 1, 3] and last.queries is split.queries
     whole = Collection(Texts([*"01234"], {"text": [""] * 5}), {"train": split})
-    data = PreparedData(whole, None, {}, "train", "", positives="last")
+    data = PreparedData(whole, None, {}, "train", "", last_positive_alone=True)
     of_documents = data.anchor_sets["document"].known_positives
     assert {document: of_documents.of(document).tolist() for document in of_documents.anchors} == {
         d: [q] for q, d in slowly.items()

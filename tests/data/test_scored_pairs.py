@@ -3,27 +3,25 @@ import json
 import numpy as np
 import pytest
 
-from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.training_files import text_id
+from pyserini_ance.data.given_collection import make_collection
 from pyserini_ance.data.scored_pairs import read_scored_pairs
 
 TEXTS = ["red apple", "green pear", "blue plum"]
 
 
-def split(*ids: str) -> Split:
-    rows = range(len(ids))
-    qrels = Qrels.of(rows, rows, [1] * len(ids), len(ids))
-    return Split("train", Texts(list(ids), {"text": list(ids)}), qrels)
+def collection(*queries: str, ids=("d0", "d1", "d2")) -> Collection:
+    texts = dict(zip(ids, TEXTS, strict=True)) | {"void": ""}
+    judged = {query: {ids[0]: 1} for query in queries}
+    settings = {"skip": ["empty_documents"]}
+    return make_collection(texts, {"train": {id: id for id in queries}}, {"train": judged}, **settings)
 
 
-def documents(*ids: str) -> Collection:
-    return Collection(Texts(list(ids), {"text": TEXTS[: len(ids)]}), {}, left_out=frozenset({"void"}))
-
-
-def scores_of(path, queries, collection) -> dict[tuple[int, int], float]:
-    scored = read_scored_pairs(path, queries, collection)
-    pairs = np.array([(q, d) for q in range(len(queries.queries)) for d in range(len(collection.documents))])
-    found = scored.of(*pairs.T)
+def scores_of(path, made: Collection) -> dict[tuple[int, int], float]:
+    split = made.split("train")
+    pairs = np.array([(q, d) for q in range(len(split.queries)) for d in range(3)])
+    found = read_scored_pairs(path, split, made).of(*pairs.T)
     scores = zip(map(tuple, pairs.tolist()), found.tolist(), strict=True)
     return {pair: score for pair, score in scores if score == score}
 
@@ -34,7 +32,7 @@ def test_a_run_in_any_order(tmp_path):
         "q1 Q0 d2 1 5 t\nq0 Q0 d0 1 -2.5 t\nq1 Q0 d0 2 4 t\nq9 Q0 n 1 4 t\nq1 Q0 d2 3 5 t\nq0 Q0 void 1 5 t\n"
     )
     expected = {(0, 0): -2.5, (1, 0): 4.0, (1, 2): 5.0}
-    assert scores_of(path, split("q0", "q1"), documents("d0", "d1", "d2")) == expected
+    assert scores_of(path, collection("q0", "q1")) == expected
 
 
 def test_tevatron_lists_a_score_with_each_passage(tmp_path):
@@ -44,21 +42,22 @@ def test_tevatron_lists_a_score_with_each_passage(tmp_path):
     record = {"query_id": "q0", "query": "?", "positive_passages": [passage("d1", 9)]}
     record["negative_passages"] = [passage("d0", -1.5), passage("d2", 0)]
     (tmp_path / "train.jsonl").write_text(json.dumps(record) + "\n")
-    found = scores_of(tmp_path / "train.jsonl", split("q0"), documents("d0", "d1", "d2"))
+    found = scores_of(tmp_path / "train.jsonl", collection("q0"))
     assert found == {(0, 0): -1.5, (0, 1): 9.0, (0, 2): 0.0}
 
 
 def test_flagembedding_lists_scores_beside_the_texts(tmp_path):
     record = {"query": "?", "pos": TEXTS[:1], "neg": TEXTS[1:], "pos_scores": [2], "neg_scores": [1, 0.5]}
     (tmp_path / "train.jsonl").write_text(json.dumps(record) + "\n")
-    texts = Collection(Texts([text_id(text) for text in TEXTS], {"text": TEXTS}), {})
-    assert scores_of(tmp_path / "train.jsonl", split("0"), texts) == {(0, 0): 2.0, (0, 1): 1.0, (0, 2): 0.5}
+    made = collection("0", ids=[text_id(text) for text in TEXTS])
+    assert scores_of(tmp_path / "train.jsonl", made) == {(0, 0): 2.0, (0, 1): 1.0, (0, 2): 0.5}
 
 
 def test_the_lowest_score_is_zero_for_a_query_with_few_documents(tmp_path):
     path = tmp_path / "run.trec"
     path.write_text("q0 Q0 d0 1 5 t\nq0 Q0 d1 2 3 t\nq2 Q0 d0 1 8 t\n")
-    scored = read_scored_pairs(path, split("q0", "q1", "q2"), documents("d0", "d1", "d2"))
+    made = collection("q0", "q1", "q2")
+    scored = read_scored_pairs(path, made.split("train"), made)
     assert scored.lowest(np.array([0, 1, 2, 0]), 2).tolist() == [3, 0, 0, 3]
     assert scored.lowest(np.array([0, 1, 2, 0]), 1).tolist() == [3, 0, 8, 3]
 
@@ -76,6 +75,6 @@ def test_the_lowest_score_is_zero_for_a_query_with_few_documents(tmp_path):
 def test_bad_files_name_the_line(tmp_path, name, content, message):
     path = tmp_path / name
     path.write_text(content)
-    ids = ("0",) if name.endswith("jsonl") else ("q0",)
+    made = collection("0" if name.endswith("jsonl") else "q0")
     with pytest.raises(ValueError, match=message):
-        read_scored_pairs(path, split(*ids), documents("d0", "d1"))
+        read_scored_pairs(path, made.split("train"), made)

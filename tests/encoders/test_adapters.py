@@ -18,8 +18,7 @@ from pyserini_ance.encoders.adapters import FILE, check_trainable, trained_weigh
 from pyserini_ance.encoders.config import SIDE_FILE
 from pyserini_ance.encoders.load_save import encoder_to_train, load_encoder, save_as_peft
 from pyserini_ance.recipe.components import SettingError
-from pyserini_ance.recipe.lora import Lora
-from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.recipe.stage import Lora, Stage
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
 

@@ -159,7 +159,7 @@ def small_settings(collection: Path, model: Path, stages: dict) -> dict:
         "encoding": {"precision": "fp32"},
         "bm25": None,
         "stages": stages,
-        "final_evaluation": {"hits": 20, "measures": ["RR@10", "R@20"]},
+        "final_evaluation": {"measures": ["RR@10", "R@20"]},
         "device": "cpu",
         "precision": "fp32",
         "cache": str(collection / "cache"),

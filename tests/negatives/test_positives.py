@@ -33,7 +33,7 @@ def stages(**refresh) -> dict:
     made = {}
     for name, pool in POOLS.items():
         start = {"init_from": "initial", "refresh": {"every_steps": 6, **refresh}}
-        made[name] = make_stage({**pool, "num_negatives": 3, "on_shortage": "fill_random"}, steps=6, **start)
+        made[name] = make_stage({**pool, "num_negatives": 3}, steps=6, **start)
     made["epi-2"]["refresh"]["initial_model"] = "previous_stage"
     return made
 
@@ -111,7 +111,7 @@ def test_lookahead_searches_with_a_new_positive(answered, model):
 
 
 def test_two_episodes_train_with_the_positives_that_each_finds(answered, tmp_path):
-    recipe = answered(keep_negatives=2, save_total_limit=9)
+    recipe = answered(save_total_limit=9)
     pa.train(recipe, run := tmp_path / "run")
     data = tokenize(recipe, read_collection(recipe))
     models = {"epi-1": "initial-00000000", "epi-2": "epi-1-00000006"}

@@ -39,9 +39,7 @@ def test_random_draws_are_uniform_over_non_positives(split_of):
     )  # 11 degrees of freedom, p = 0.001
 
 
-@pytest.mark.parametrize(
-    "source", [Random(num_negatives=3), Ann(num_negatives=3), Ann(num_negatives=3, on_shortage="fill_random")]
-)
+@pytest.mark.parametrize("source", [Random(num_negatives=3), Ann(num_negatives=3)])
 def test_too_few_documents_are_rejected_before_training(split_of, source):
     with pytest.raises(
         ValueError, match="num_negatives=3 negatives, but query q1 has only 2: 3 of the 5 documents"
@@ -50,16 +48,9 @@ def test_too_few_documents_are_rejected_before_training(split_of, source):
     source.check_data(AnchorSet(split_of([2], [0, 1, 3]), "query", 6))
 
 
-def test_queries_with_too_few_candidates_are_listed(split_of):
-    short = table([1, PADDING], [2, 3], [PADDING, PADDING])
-    split = split_of([0], [0], [0])
-    with pytest.raises(
-        ValueError,
-        match=r"2 of 3 queries have fewer than num_negatives=2 candidates, first q0 \(1\), q2 \(0\)\. ",
-    ):
-        Ann(num_negatives=2).check(short, None, split)
-    assert Ann(num_negatives=2, on_shortage="fill_random").check(short, None, split) == 2
-    assert Ann(num_negatives=2).check(table([1, 2]), None, split_of([0])) == 0
+def test_queries_with_too_few_candidates_are_counted():
+    assert Ann(num_negatives=2).num_short(table([1, PADDING], [2, 3], [PADDING, PADDING])) == 2
+    assert Ann(num_negatives=2).num_short(table([1, 2])) == 0
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,6 @@ from pyserini_ance.vectors.vector_store import KEY, written_windows
 
 REFRESH = {"async": {"every_steps": 10, "mode": "async", "adopt": 5}, "sync": {"every_steps": 10}}
 IN_BATCH = {"query": {"in_batch_negatives": True, "negatives": [ANN], "loss": LOSS}}
-REFRESHER = {"launch": "external", "timeout_seconds": 60}
 VICTIMS = (["trainer"], ["trainer"], ["refresher"], ["refresher"], ["trainer", "refresher"])
 WINDOWS = "short_windows"  # of run_failures.py, as OLD_WINDOWS
 INSIDE = "times inside an encoding"
@@ -158,7 +157,7 @@ def write_recipe(folder: Path, refresh: str = "async", precision: str = "bf16") 
     settings["encoder"]["tokenization"]["document"]["length_tokens"] = 128
     settings["encoding"]["precision"] = settings["final_evaluation"]["precision"] = precision
     path = folder / "faults.yaml"
-    path.write_text(dump(Recipe.model_validate({**settings, "refresher": REFRESHER, "name": "faults"})))
+    path.write_text(dump(Recipe.model_validate({**settings, "refresher": "external", "name": "faults"})))
     return path
 
 

@@ -88,8 +88,7 @@ RUNS = {
         "samples/nq",
         f"{FP32} {LAST} stages.dpr.steps=8 stages.dpr.evaluate.every_steps=4 "
         "stages.dpr.refresh.every_steps=4 "
-        "'stages.dpr.terms.query.negatives=[{{kind: ann, top_k: 100, filters: [answers], "
-        "on_shortage: fill_random}}]'",
+        "'stages.dpr.terms.query.negatives=[{{kind: ann, top_k: 100, filters: [answers]}}]'",
     ),
     "bf16": ("demo/ance", f"{SMALL} {BF16} {LAST} {SHORT_ANCE}"),
     "two-ranks": ("demo/ance", f"{DEMO} {LAST} {SHORT_ANCE}"),

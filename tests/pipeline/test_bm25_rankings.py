@@ -53,16 +53,20 @@ def ranked(recipe, *given) -> list[Path]:
 
 def test_what_a_recipe_wants(small_recipe):
     settings = {
-        "bm25": {"hits": 107, "rm3": True},
-        "final_evaluation": {"split": ["test", "dev"], "hits": 20},
+        "bm25": {"hits": 107},
+        "final_evaluation": {
+            "split": ["test", "dev"],
+            "measures": {"test": ["RR@10"], "dev": ["R@120"]},
+            "rows": ["bm25", "bm25+rm3"],
+        },
     }
     recipe = small_recipe(RUN, **settings)
     assert bm25_for_training(recipe) == Bm25Request("train", 107)
     assert bm25_for_evaluation(recipe) == [
-        Bm25Request("test", 20),
-        Bm25Request("dev", 20),
-        Bm25Request("test", 20, True),
-        Bm25Request("dev", 20, True),
+        Bm25Request("test", 120),
+        Bm25Request("dev", 120),
+        Bm25Request("test", 120, True),
+        Bm25Request("dev", 120, True),
     ]
     ltre = make_stage({"kind": "live"}, trainable="query_tower")
     ltre["terms"]["query"]["loss"] = {"kind": "ranknet"}

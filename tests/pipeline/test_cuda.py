@@ -123,8 +123,7 @@ BACKGROUND = {**REFRESH, "mode": "async", "adopt": 8}
 
 def recipe_file(small_recipe, folder, device: str, **stage):
     path = folder / "recipe.yaml"
-    more = {"device": torch.device(device).type, "refresher": {"device": device}}
-    path.write_text(dump(small_recipe({"ance": {**STAGE, **stage}}, **more)))
+    path.write_text(dump(small_recipe({"ance": {**STAGE, **stage}}, device=device)))
     return path
 
 

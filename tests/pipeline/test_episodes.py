@@ -34,7 +34,7 @@ def stages(**refresh) -> dict:
 @pytest.fixture(scope="module")
 def recipe(small_recipe, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("recipe") / "small.yaml"
-    path.write_text(dump(small_recipe(stages(), keep_negatives=1)))
+    path.write_text(dump(small_recipe(stages())))
     return path
 
 
@@ -95,8 +95,7 @@ def test_killed_at_its_turns_it_comes_to_the_same_bit_by_bit(train, undisturbed,
 
 def test_a_refresher_beside_makes_the_same(server, small_recipe, undisturbed, tmp_path):
     path, folder = tmp_path / "beside.yaml", tmp_path / "run"
-    elsewhere = {"launch": "external", "timeout_seconds": 60}
-    path.write_text(dump(small_recipe(stages(mode="async"), refresher=elsewhere)))
+    path.write_text(dump(small_recipe(stages(mode="async"), refresher="external")))
     arguments = [str(path), "--output", str(folder)]
     refresher, trainer = server.start("refresh", arguments), server.start("train", arguments)
     for done in (server.wait(trainer), server.wait(refresher)):

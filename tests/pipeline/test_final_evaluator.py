@@ -33,7 +33,7 @@ def recipe(request, small_recipe, tmp_path) -> Recipe:
     lines = (f"test-{n} Q0 {colour}-horse 1 1.0 t\n" for n, colour in ranked)
     (tmp_path / "first.trec").write_text("".join(lines))
     rerank = {"test": str(tmp_path / "first.trec")}
-    test = {"hits": 20, "measures": ["RR@10", "R@20", "nDCG@3"], "rerank": rerank}
+    test = {"measures": ["RR@10", "R@20", "nDCG@3"], "rerank": rerank}
     return small_recipe(
         STAGES,
         final_evaluation=test,
@@ -135,7 +135,7 @@ def test_a_pair_has_dprs_form_where_stock_dpr_encodes_the_test_queries(
 @pytest.mark.parametrize("passages", [1, 3])
 def test_documents_rank_the_queries_that_they_answer(small_recipe, tmp_path, passages):
     """Documents in passages do by their best one, as queries rank them."""
-    test = {"hits": 30, "measures": ["RR@10"], "query_measures": ["RR@10", "Success@1"]}
+    test = {"measures": ["RR@10"], "query_measures": ["RR@10", "Success@1"]}
     recipe = in_passages(small_recipe, passages, test)
     start(recipe, tmp_path)
     evaluator, checkpoint = opened(recipe, tmp_path)
@@ -169,7 +169,7 @@ def test_candidates_are_reranked_by_the_same_scores(small_recipe, tmp_path, pass
         for place, document in enumerate(documents)
     )
     (tmp_path / "first.trec").write_text("".join(lines))
-    test = {"hits": 30, "measures": ["nDCG@5", "R@7"], "rerank": {"test": str(tmp_path / "first.trec")}}
+    test = {"measures": ["nDCG@5", "R@7"], "rerank": {"test": str(tmp_path / "first.trec")}}
     recipe = in_passages(small_recipe, passages, test)
     start(recipe, tmp_path)
     evaluator, checkpoint = opened(recipe, tmp_path)
@@ -194,7 +194,7 @@ def test_questions_with_answers_alone_are_measured_by_what_passages_hold(asked_r
     lines = ["0 Q0 p5 1 2.0 t", "1 Q0 p1 1 2.0 t", "1 Q0 p3 2 1.0 t", "2 Q0 p0 1 2.0 t"]
     (tmp_path / "first.trec").write_text("\n".join(lines))
     measures, rerank = ["Success@1", "Success@4", "Success@12"], {"test": str(tmp_path / "first.trec")}
-    recipe = asked_recipe(STAGES, {"hits": 12, "measures": measures, "rerank": rerank})
+    recipe = asked_recipe(STAGES, {"measures": measures, "rerank": rerank})
     run = RunDir(tmp_path / "run")
     publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0))
     evaluator, checkpoint = opened(recipe, run.folder)
@@ -218,7 +218,7 @@ def close_by_indexes(world: World, recipe: Recipe, folder: Path) -> tuple[list[d
 
 def test_a_row_comes_again_for_each_index(run_processes, small_recipe, tmp_path):
     """`Flat` is exact, so that its row is the model's own; codes of 4 bits for 8 numbers rank otherwise."""
-    settings = {"hits": 20, "measures": ["RR@10", "R@20", "nDCG@3"], "indexes": ["Flat", "IVF1,PQ4x4"]}
+    settings = {"measures": ["RR@10", "R@20", "nDCG@3"], "indexes": ["Flat", "IVF1,PQ4x4"]}
     recipe = small_recipe(STAGES, final_evaluation=settings)
     start(recipe, tmp_path)
     ends = run_processes(2, close_by_indexes, recipe, tmp_path)
@@ -235,7 +235,7 @@ def test_a_row_comes_again_for_each_index(run_processes, small_recipe, tmp_path)
         assert {query: list(hits) for query, hits in rankings[0].items()} == {
             query: list(hits) for query, hits in rankings[2].items()
         }
-        assert rankings[1] != rankings[2] and all(len(hits) == 20 for hits in rankings[1].values())
+        assert rankings[1] != rankings[2] and all(len(hits) == 30 for hits in rankings[1].values())
 
 
 def test_ties_are_in_the_order_of_rows_and_nothing_comes_last():
@@ -245,7 +245,7 @@ def test_ties_are_in_the_order_of_rows_and_nothing_comes_last():
     assert scores[0, :3].tolist() == [3.0, 3.0, 1.0] and scores[1, :2].tolist() == [-4.0, -5.0]
 
 
-HITS = 3
+HITS = 100
 # Scores by query and document; the right documents are those of the query's colour and `horse`.
 SPARSE = {
     "test-0": {"red-apple": 9.5, "red-horse": 7.25, "red-stone": 4.5},
@@ -271,7 +271,7 @@ def lines(run: dict[str, dict[str, float]]) -> str:
 
 @pytest.fixture
 def with_bm25(small_recipe) -> Recipe:
-    return small_recipe(STAGES, bm25={}, final_evaluation={"hits": HITS, "measures": ["RR@3", "nDCG@3"]})
+    return small_recipe(STAGES, bm25={}, final_evaluation={"measures": ["RR@3", "nDCG@3"]})
 
 
 def fuse_twice(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict]:
@@ -339,7 +339,10 @@ def test_rows_that_the_recipe_does_not_want_are_not_ranked(with_bm25, run_proces
 
 def test_a_run_with_bm25_ends_with_the_row(with_bm25, run_processes, tmp_path):
     """RM3, which has a row of its own, is not fused."""
-    run, recipe = RunDir(tmp_path / "run"), changed(with_bm25, "bm25.rm3=true")
+    run, recipe = (
+        RunDir(tmp_path / "run"),
+        changed(with_bm25, "final_evaluation.rows=[bm25, bm25+rm3, untrained, hybrid]"),
+    )
     run_processes(1, train, recipe, run.folder, join=False)
     rows, written = table(run), run.ranking("hybrid", "test").stat().st_mtime_ns
     assert [row["row"] for row in rows] == ["bm25", "bm25+rm3", "untrained", "a", "hybrid"]

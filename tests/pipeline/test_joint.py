@@ -52,13 +52,11 @@ def recipe(small_recipe, tmp_path_factory) -> Path:
     data = {"kind": "pyserini_jsonl", "corpus": str(corpus), "splits": files}
     test = {
         "split": ["few-test", "many-test"],
-        "hits": 20,
         "measures": list(MEASURES),
         "query_measures": ["R@5"],
         "indexes": ["Flat"],
     }
-    training = {"splits": ["few", "many"], "sampling": "equal"}
-    settings = {"data": data, "final_evaluation": test, "train_split": training}
+    settings = {"data": data, "final_evaluation": test, "train_split": ["few", "many"]}
     (folder / "joint.yaml").write_text(dump(small_recipe(stages(folder / "ranked.trec"), **settings)))
     return folder / "joint.yaml"
 

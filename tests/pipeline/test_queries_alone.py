@@ -18,7 +18,7 @@ STAGES = {"warm": make_stage(RANDOM), "ltre": LTRE}
 @pytest.fixture(scope="module")
 def recipe(small_recipe, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("recipe") / "small.yaml"
-    test = {"precision": "fp32", "hits": 30, "measures": ["RR@10"]}
+    test = {"precision": "fp32", "measures": ["RR@10"]}
     path.write_text(dump(small_recipe(STAGES, encoding={"precision": "fp32"}, final_evaluation=test)))
     return path
 

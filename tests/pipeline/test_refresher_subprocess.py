@@ -18,7 +18,7 @@ from pyserini_ance.pipeline.refresher_process import (
     subprocess_environment,
 )
 from pyserini_ance.recipe.load import dump
-from pyserini_ance.recipe.models import Recipe, RefresherProcess
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.generation import RefreshRequest
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.executors import AsyncExecutor
@@ -30,7 +30,7 @@ SAYS = (
 )
 
 
-def recipe(*stages: dict, **refresher) -> Recipe:
+def recipe(*stages: dict, refresher: str = "subprocess") -> Recipe:
     """The stages `s0`, `s1`, ... over data that nobody reads."""
     settings = {
         "name": "r",
@@ -60,38 +60,30 @@ def program(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("settings", "local_processes", "gpus", "device"),
+    ("of_training", "local_processes", "gpus", "device"),
     [
-        ({}, 1, 0, "auto"),  # no GPU
-        ({}, 1, 2, "cuda:1"),
-        ({}, 8, 8, "cuda:0"),
-        ({"processes": 2}, 6, 8, "cuda:6"),
-        ({"processes": 2}, 7, 8, "cuda:0"),
-        ({"device": "cuda:3"}, 4, 8, "cuda:3"),
-        ({"device": "cpu"}, 4, 8, "cpu"),
+        ("auto", 1, 0, "auto"),  # no GPU
+        ("auto", 1, 2, "cuda:1"),
+        ("cuda", 8, 8, "cuda:0"),
+        ("cuda:3", 4, 8, "cuda:7"),
+        ("cuda:4", 4, 8, "cuda:4"),
+        ("cpu", 4, 8, "cpu"),
     ],
 )
 def test_the_refresher_takes_a_gpu_that_training_leaves_free(
-    monkeypatch, settings, local_processes, gpus, device
+    monkeypatch, of_training, local_processes, gpus, device
 ):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local_processes))
-    on_gpu = recipe(ASYNC, **settings).model_copy(update={"device": "auto"})
-    assert refresher_device(on_gpu, gpus) == device
-    on_cpu = on_gpu.model_copy(update={"device": "cpu"})
-    assert refresher_device(on_cpu, gpus) == settings.get("device", "auto")
+    assert refresher_device(recipe(ASYNC).model_copy(update={"device": of_training}), gpus) == device
 
 
 def test_the_command_has_the_recipe_of_the_run_and_the_changed_settings(run):
     arguments = ["-m", "pyserini_ance", "refresh", f"{run.folder}/recipe.yaml"]
     assert refresher_command(recipe(ASYNC), run) == [sys.executable, *arguments, "--output", str(run.folder)]
-    changed = recipe(ASYNC, processes=3, device="cuda:1").model_copy(
-        update={"cache": Path("/my cache"), "threads": 2}
-    )
-    overrides = ["cache=/my cache", "threads=2", "refresher.device=cuda:1", "refresher.processes=3"]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
-    command, end = refresher_command(changed, run), 1 + len(launcher) + len(arguments)
-    assert command[:end] == [sys.executable, *launcher, *arguments]
-    assert sorted(command[end:-2]) == sorted(overrides)
+    changed = recipe(ASYNC).model_copy(update={"cache": Path("/my cache"), "threads": 2, "device": "cuda:1"})
+    command = refresher_command(changed, run)
+    assert command[: 1 + len(arguments)] == [sys.executable, *arguments]
+    assert sorted(command[1 + len(arguments) : -2]) == ["cache=/my cache", "device=cuda:1", "threads=2"]
     assert "'cache=/my cache'" in refresh_command(changed, run)
 
 
@@ -110,12 +102,12 @@ def test_the_subprocess_does_not_inherit_the_world_of_torchrun(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("stage", "settings"),
-    [(STAGE, {}), ({**STAGE, "evaluate": {"every_steps": 5}}, {}), (ASYNC, {"launch": "external"})],
+    ("stage", "refresher"),
+    [(STAGE, "subprocess"), ({**STAGE, "evaluate": {"every_steps": 5}}, "subprocess"), (ASYNC, "external")],
 )
-def test_no_subprocess_is_started_if_none_is_needed(run, program, stage, settings):
+def test_no_subprocess_is_started_if_none_is_needed(run, program, stage, refresher):
     program("")
-    with refresher_subprocess(recipe(stage, **settings), run):
+    with refresher_subprocess(recipe(stage, refresher=refresher), run):
         pass
     assert not run.refresher_log.exists()
 
@@ -161,7 +153,7 @@ def test_a_subprocess_that_ends_with_an_error_ends_the_waiting_with_its_last_wor
     )
     request = RefreshRequest("tables", "s0", 0, "w")
     with refresher_subprocess(recipe(ASYNC), run) as failure:
-        executor = AsyncExecutor(run, RefresherProcess(), "refresh", World(), subprocess_failure=failure)
+        executor = AsyncExecutor(run, 600, "refresh", World(), subprocess_failure=failure)
         with pytest.raises(RuntimeError) as error:
             executor.wait([request])
     assert "exit code 1: error: kind cannot be imported\nType it elsewhere\n" in str(error.value)
@@ -169,7 +161,7 @@ def test_a_subprocess_that_ends_with_an_error_ends_the_waiting_with_its_last_wor
 
 
 def test_a_subprocess_that_was_killed_at_work_may_be_replaced(run, program):
-    """Training waits `timeout_seconds` for another refresher: docs/guides/faults.md."""
+    """Training waits for another refresher: docs/guides/faults.md."""
     program(
         "import os, pathlib, signal; from pyserini_ance.runs.rundir import RunDir; "
         f"RunDir(pathlib.Path({str(run.folder)!r})).refresher.held('preparing').__enter__(); "

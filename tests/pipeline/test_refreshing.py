@@ -9,21 +9,26 @@ from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.pipeline.preparation import read_collection
 from pyserini_ance.pipeline.refresher_process import refresh, serve_requests
 from pyserini_ance.recipe.load import dump
-from pyserini_ance.recipe.models import Recipe, RefresherProcess
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.refresher import CheckpointRemoved
 from pyserini_ance.runs.checkpoint import TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.generation import RefreshRequest, open_generation, publish_evaluation, write_requests
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import publishing
+from pyserini_ance.trainer.executors import TIMEOUT_SECONDS
 
 pytestmark = pytest.mark.usefixtures("clock")
 STAGE = make_stage({"kind": "ann", "top_k": 5}, steps=20, refresh={"every_steps": 4, "mode": "async"})
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setitem(TIMEOUT_SECONDS, "external", 10)
+
+
 @pytest.fixture
 def recipe(small_recipe) -> Recipe:
-    elsewhere = {"launch": "external", "device": "cpu", "timeout_seconds": 10}
-    return small_recipe({"a": STAGE}, refresher=elsewhere)
+    return small_recipe({"a": STAGE}, refresher="external")
 
 
 @pytest.fixture
@@ -116,8 +121,7 @@ def served(tmp_path) -> RunDir:
 def watch(
     run: RunDir, refresher: StubRefresher, timeout_seconds: float = 5, world: World | None = None
 ) -> str:
-    settings = RefresherProcess().model_copy(update={"timeout_seconds": timeout_seconds})
-    return serve_requests(run, refresher, settings, world or World())
+    return serve_requests(run, refresher, timeout_seconds, world or World())
 
 
 def test_what_is_ordered_meanwhile_is_made_next(served):

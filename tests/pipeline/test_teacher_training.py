@@ -48,7 +48,7 @@ def taught_by(name: str) -> dict:
     teacher = {"kind": "cross_encoder", "model": f"teachers.{name}"}
     left_out = {"kind": "teacher", "teacher": teacher, "margin": 0.0}
     ann = {"kind": "ann", "top_k": 8, "num_negatives": 3}
-    negatives = {**ann, "on_shortage": "fill_random", "filters": [left_out]}
+    negatives = {**ann, "filters": [left_out]}
     terms = {"query": {"negatives": [negatives], "teacher": teacher, "loss": {"kind": "kl"}}}
     return make_stage(steps=2, refresh={"every_steps": 2}, terms=terms)
 

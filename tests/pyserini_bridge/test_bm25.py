@@ -20,8 +20,7 @@ DOCUMENTS = [
 KITTENS = [("both-1", "a kitten is a feline"), ("both-2", "feline or kitten"), ("third", "a feline sleeps")]
 FILLING = [(f"other-{n}", f"number{n} of something") for n in range(40)]
 QUERIES = [("01", "CATS"), ("1", "the of"), ("q", ""), ("x", "😀 bark"), ("y", '"( *:* \t lone \ud800 ~')]
-BUILD = SimpleNamespace(k1=0.9, b=0.4, threads=2, index="build", rm3=False)
-EXPANDED = SimpleNamespace(**{**vars(BUILD), "rm3": True})
+BUILD = SimpleNamespace(k1=0.9, b=0.4, threads=2, index="build")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +36,7 @@ def found(tmp_path_factory):
         Bm25Job(expanded, 10, folder / "out" / name, rm3)
         for name, rm3 in (("before", False), ("expanded", True), ("after", False))
     ]
-    retrieve(iter(DOCUMENTS + FILLING + KITTENS), rankings, EXPANDED, folder / "cache/index")
+    retrieve(iter(DOCUMENTS + FILLING + KITTENS), rankings, BUILD, folder / "cache/index")
     return folder
 
 
@@ -103,8 +102,8 @@ def test_rm3_finds_by_the_words_of_the_first_documents_and_bm25_stays_as_it_is(f
 
 def test_an_index_without_document_vectors_is_named(tmp_path):
     retrieve(iter(DOCUMENTS), [], BUILD, tmp_path / "index")
-    settings = SimpleNamespace(**{**vars(EXPANDED), "index": str(tmp_path / "index")})
-    with pytest.raises(RuntimeError, match="bm25.rm3 one with -storeDocvectors"):
+    settings = SimpleNamespace(**{**vars(BUILD), "index": str(tmp_path / "index")})
+    with pytest.raises(RuntimeError, match="for RM3 one with -storeDocvectors"):
         retrieve(None, [Bm25Job([("q", "cats")], 1, tmp_path / "run", True)], settings, None)
 
 

@@ -12,7 +12,7 @@ CHILD = """
 import json, sys
 from pyserini_ance.pyserini_bridge.searchers import METHODS, fuse
 runs = json.loads(sys.argv[1])
-found = {method: fuse(runs[:2], method, 0.3 if METHODS[method].weights else None) for method in METHODS}
+found = {method: fuse(runs[:2], method, 0.3 if method == "interpolation" else None) for method in METHODS}
 found["first 5 of each"] = fuse(runs[:2], "average", pool=5)
 found["best 5"] = fuse(runs[:2], "normalize", hits=5)
 print(json.dumps(found))
@@ -62,7 +62,6 @@ FORMULAS = {
     "average": lambda place, hits, document: hits.get(document, 0) / 2,
     "normalize": normalized,
     "interpolation": lambda place, hits, document: (0.3, 0.7)[place] * hits.get(document, 0),
-    "hybrid": lambda place, hits, d: (0.3, 1)[place] * hits.get(d, min(hits.values(), default=0)),
 }
 
 

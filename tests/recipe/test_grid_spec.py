@@ -34,15 +34,15 @@ def test_values_are_those_of_overrides(base):
     first, *_, last = [load(base, *grid.overrides(name)).recipe for name in grid.points]
     assert len(grid.points) == 4 and last.final_evaluation.measures == ("RR@5", "R@9")
     assert (first.bm25.hits, first.bm25.k1, last.bm25.k1) == (300, 0.9, 2)
-    grid = Grid.parse(["seed=07,08", "description=a #1"])
-    assert [point["description"] for point in grid.points.values()] == ["a #1", "a #1"]
+    grid = Grid.parse(["seed=07,08", "name=a #1"])
+    assert [point["name"] for point in grid.points.values()] == ["a #1", "a #1"]
     assert [load(base, *grid.overrides(name)).recipe.seed for name in grid.points] == [7, 8]
 
 
 def test_names_fit_folders_and_differ():
-    names = list(Grid.parse(["data.folder=a/b,a_b", "description='x y'," + "z" * 300]).points)
+    names = list(Grid.parse(["data.folder=a/b,a_b", "name='x y'," + "z" * 300]).points)
     assert len(set(names)) == 4 and all(len(name) <= 157 and not {*"/ "} & {*name} for name in names)
-    assert names[0].startswith("folder=a-b,description=x_y-")
+    assert names[0].startswith("folder=a-b,name=x_y-")
     with pytest.raises(ValueError, match=r"--grid: .*a/b.* and .*a-b.* would share the folder folder=a-b"):
         Grid.parse(["data.folder=a/b,c,a-b"])
     with pytest.raises(ValueError, match=r"--grid: .*'A'.* and .*'a'.* would share the folder folder=a"):
@@ -59,14 +59,14 @@ def test_recipes_are_named_by_the_grid_and_found_with_equal_settings():
 
 
 def test_a_file_is_a_mapping_or_a_list_of_them_and_later_arguments_win(write):
-    one = write("one", "seed: [1, 2]\ndescription: x\n")
-    assert list(Grid.parse([str(one)]).points) == ["seed=1,description=x", "seed=2,description=x"]
-    assert list(Grid.parse([str(one), "seed=7"]).points) == ["seed=7,description=x"]
-    two = write("two", "- {seed: 1}\n- {seed: [2, 3], description: y}\n")
+    one = write("one", "seed: [1, 2]\nname: x\n")
+    assert list(Grid.parse([str(one)]).points) == ["seed=1,name=x", "seed=2,name=x"]
+    assert list(Grid.parse([str(one), "seed=7"]).points) == ["seed=7,name=x"]
+    two = write("two", "- {seed: 1}\n- {seed: [2, 3], name: y}\n")
     assert list(Grid.parse([str(two), "threads=1,2"]).points)[::2] == [
         "seed=1,threads=1",
-        "seed=2,description=y,threads=1",
-        "seed=3,description=y,threads=1",
+        "seed=2,name=y,threads=1",
+        "seed=3,name=y,threads=1",
     ]
 
 

@@ -30,7 +30,7 @@ def test_the_base_of_every_set_and_a_method_are_a_recipe(base, write):
     (stage,) = recipe.stages.values()
     assert all(map(recipe.final_evaluation.measures_of, recipe.final_evaluation.split))
     assert parse_measures([stage.evaluate.measure])
-    used = {*recipe.train_split.splits, *recipe.final_evaluation.split, *stage.evaluate.split}
+    used = {*recipe.train_split, *recipe.final_evaluation.split, *stage.evaluate.split}
     assert used <= {*(recipe.data.split_names or ("train", "dev", "test"))}
 
 
@@ -131,7 +131,7 @@ def test_a_number_that_yaml_1_2_does_not_know_is_text_for_settings_of_text(base,
     assert load(base, f"seed={text}").recipe.seed == number
     names = (f"name={text}", f"data.folder={text}", f"data.splits.{text}={text}", f"train_split={text}")
     recipe = load(base, *names).recipe
-    assert (recipe.name, str(recipe.data.folder), recipe.train_split.splits) == (text, text, (text,))
+    assert (recipe.name, str(recipe.data.folder), recipe.train_split) == (text, text, (text,))
     assert str(recipe.data.splits[text]) == text
     assert load(write("dumped", dump(recipe))).recipe == recipe
     same = yaml.safe_load(dump(recipe))  # readers of version 1.1 read the same

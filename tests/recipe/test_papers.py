@@ -86,7 +86,7 @@ RANKS = drawn(
     "top_k=100 filters.0.kind=range_max filters.0.ranks=100 filters.1.kind=answers min_candidates=2"
 )
 OPENQA_REFRESH = "refresh.every_steps=1000 refresh.restart_queries=true"
-OPENQA_CODE = every(OPENQA_ANCE, of("ance", RANKS, drawn("on_shortage=error"), OPENQA_REFRESH))
+OPENQA_CODE = every(OPENQA_ANCE, of("ance", RANKS, OPENQA_REFRESH))
 # Karpukhin et al. 2020, section 5: one of BM25's for each question, 40 epochs of 128 a step, rate 1e-5; of
 # its code, warm-up and clipping.
 DPR_STAGE = of("dpr", BM25, ANSWERS, IN_BATCH, OPENQA, "lr_schedule.warmup_steps=1237 optimizer.kind=adamw")
@@ -152,7 +152,7 @@ FOLLOWS = every("terms.query.loss.kind=kl terms.query.teacher.kind=cross_encoder
 AR2_WARM_UP = f"batch_queries=64 steps={epochs(3, 64)} lr_schedule.warmup_steps={round(0.1 * epochs(3, 64))}"
 AR2_RATE = "optimizer.learning_rate=5e-6 lr_schedule.warmup_steps=1500 lr_schedule.total_steps=15000"
 AR2_STEPS = every("steps=1500 batch_queries=64 refresh.every_steps=1500", AR2_RATE)
-AMBIGUOUS = drawn("sampling_strategy=ambiguous a=0.5 b=0.0")
+AMBIGUOUS = drawn("sampling_strategy=ambiguous a=0.5")
 SIMANS_STEPS = f"steps={60_000 * 9 // 10} batch_queries=256 refresh.every_steps={5000 * 9 // 10}"
 SIMANS_RATE = "optimizer.learning_rate=5e-6 lr_schedule.warmup_steps=5400"
 ROCKETQA_BATCHES = f"steps={40 * 502_939 // 4096} batch_queries={8 * 512} optimizer.learning_rate=3e-5"
@@ -336,10 +336,9 @@ TRIVIAQA = {
     "ance-tele-reference": [OPENQA_TELE_CODE, of("epi-3", f"steps={40 * 78_785 // 128}")],
     "cocondenser": [openqa_cocondenser(18_880)],
 }
-PROPORTIONAL = "train_split.sampling=proportional"
 OPENQA_MULTI = {
-    "dpr": [DPR, PROPORTIONAL, of("dpr", f"steps={epochs(40, 128, 58_880 + 60_413)}")],
-    "ance": [OPENQA_ANCE, PROPORTIONAL, of("ance", "steps=300000")],
+    "dpr": [DPR, of("dpr", f"steps={epochs(40, 128, 58_880 + 60_413)}")],
+    "ance": [OPENQA_ANCE, of("ance", "steps=300000")],
 }
 SETS = {
     "msmarco-passage": MSMARCO_PASSAGE,

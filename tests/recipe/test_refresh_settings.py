@@ -32,9 +32,7 @@ def how(product) -> tuple:
         (BACKGROUND, 4, 7),
         (after(1), 1, 4),
         (after(10), 10, 13),
-        ({**after(10), "max_staleness_steps": 13}, 10, 13),
         (READY, None, 8),
-        ({**READY, "max_staleness_steps": 4}, None, 4),
     ],
 )
 def test_how_late_and_how_old(settings, lag, staleness):

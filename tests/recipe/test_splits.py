@@ -11,7 +11,7 @@ SHOWN = re.search(
     (SHIPPED / "README.md").read_text(encoding="utf-8"),
     re.MULTILINE | re.DOTALL,
 )[1]
-JOINT = "train_split={splits: [nq, trivia], sampling: equal}"
+JOINT = "train_split=[nq, trivia]"
 
 
 def test_a_name_is_written_as_a_name_and_several_as_a_list(base, write):
@@ -20,19 +20,15 @@ def test_a_name_is_written_as_a_name_and_several_as_a_list(base, write):
     evaluate = "stages.only.evaluate={every_steps: 5, split: [a, b]}"
     recipe = load(base, JOINT, "final_evaluation.split=[nq-test, trivia-test]", evaluate).recipe
     dumped = yaml.safe_load(dump(recipe))
-    assert dumped["train_split"] == {"splits": ["nq", "trivia"], "sampling": "equal", "positives": "all"}
+    assert dumped["train_split"] == ["nq", "trivia"]
     assert dumped["final_evaluation"]["split"] == ["nq-test", "trivia-test"]
     assert dumped["stages"]["only"]["evaluate"]["split"] == ["a", "b"]
     assert load(write("dumped", dump(recipe))).recipe == recipe
 
 
-def test_a_list_of_one_is_that_one_and_is_written_whole_with_other_positives(base, write):
-    listed = load(base, "train_split={splits: [nq]}", "final_evaluation.split=[dev]").recipe
+def test_a_list_of_one_is_that_one(base):
+    listed = load(base, "train_split=[nq]", "final_evaluation.split=[dev]").recipe
     assert listed == load(base, "train_split=nq", "final_evaluation.split=dev").recipe
-    recipe = load(base, "train_split={splits: train, positives: last}").recipe
-    written = {"splits": "train", "sampling": "proportional", "positives": "last"}
-    assert yaml.safe_load(dump(recipe))["train_split"] == written
-    assert load(write("dumped", dump(recipe))).recipe == recipe
 
 
 @pytest.mark.parametrize("name", ["msmarco-passage/bm25", "msmarco-passage/ltre-bm25"])

@@ -233,7 +233,7 @@ def test_what_is_worked_on_is_not_removed(made, monkeypatch):
 
     def pruned_meanwhile(folder, *rest, **hold):
         encode_shards(folder, *rest)
-        prune_stage(made.run, "a", made.recipe, (), (), ())
+        prune_stage(made.run, "a", made.recipe, (), ())
         left.append((made.run.checkpoint("a", 2).exists(), folder.exists()))
         return encode_shards(folder, *rest)
 
@@ -241,7 +241,7 @@ def test_what_is_worked_on_is_not_removed(made, monkeypatch):
     checkpoint, _ = made.checkpoint(2), made.checkpoint(4, change=0.05)
     made.tables(checkpoint)
     assert left == [(True, True)]
-    prune_stage(made.run, "a", made.recipe, (), (), ())
+    prune_stage(made.run, "a", made.recipe, (), ())
     assert [path.name for path in made.run.checkpoints.iterdir()] == ["a-00000004"]
     assert not list(made.run.scratch.iterdir())
 
@@ -308,7 +308,7 @@ def test_processes_make_what_one_makes_each_for_its_share_of_the_queries(
     judging = {"kind": "teacher", "teacher": "student", "margin": 0.0, "then": then}
     ann = {"kind": "ann", "top_k": 6, "filters": ["duplicates", judging]}
     mixed = [ann, {"kind": "lookahead", "top_k": 4}]
-    mix = {"kind": "mix", "weights": [0.5, 0.5], "top_k": 4, "sources": mixed, "on_shortage": "fill_random"}
+    mix = {"kind": "mix", "weights": [0.5, 0.5], "top_k": 4, "sources": mixed}
     ranked = {"kind": "ranking", "file": str(tmp_path / "ranked.trec"), "top_k": 2}
     stage = {**STAGE, "terms": {"query": {"negatives": [mix, ranked]}, **more}}
     recipe = small_recipe({"a": stage}, encoding={"precision": "fp32", "tokens_per_batch": 64})

@@ -27,7 +27,7 @@ def asked_recipe(small_recipe, tmp_path):
 
 @pytest.fixture
 def run(asked_recipe, tmp_path):
-    recipe = asked_recipe({"only": ONE_STEP}, {"measures": ["Success@1", "Success@3"], "hits": 3})
+    recipe = asked_recipe({"only": ONE_STEP}, {"measures": ["Success@1", "Success@3"]})
     rankings = {"run.test.trec": DENSE, "runs/bm25.test.trec": BM25}
     return make_finished_run(tmp_path / "run", recipe, {}, rankings)
 
@@ -49,7 +49,7 @@ def test_a_reranked_one(run, tmp_path):
 
 
 def test_one_of_a_split_that_the_run_does_not_test(asked_recipe, tmp_path):
-    recipe = asked_recipe({"only": ONE_STEP}, {"split": "train", "measures": ["RR@3"], "hits": 3})
+    recipe = asked_recipe({"only": ONE_STEP}, {"split": "train", "measures": ["RR@3"]})
     folder = make_finished_run(tmp_path / "run", recipe, {"train": "0 0 p0 1\n"}, {"own.trec": DENSE}).folder
     write_json(folder / "environment.json", {"data": {"digest": stored_collection(recipe).digest}})
     ranked = open_ranking(str(folder), folder / "own.trec", "test")

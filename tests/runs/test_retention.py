@@ -56,8 +56,8 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def prune(run: RunDir, checkpoints=(), vectors=(), tables=(), **keep) -> None:
-    prune_stage(run, "a", Recipe.model_validate(RECIPE | keep), checkpoints, vectors, tables)
+def prune(run: RunDir, checkpoints=(), vectors=(), **keep) -> None:
+    prune_stage(run, "a", Recipe.model_validate(RECIPE | keep), checkpoints, vectors)
 
 
 @pytest.mark.parametrize(
@@ -78,38 +78,26 @@ def test_vectors_of_every_precision_belong_to_their_weights(run):
     assert names(run.scratch) == sorted([other.name, *(folder.name for folder in kept)])
 
 
-@pytest.mark.parametrize(
-    ("keep", "needed", "steps"),
-    [("all", (), (1, 2, 3, 4)), (1, (), (4,)), (3, (), (2, 3, 4)), (1, (2,), (2, 4)), (2, (1, 4), (1, 3, 4))],
-)
-def test_all_tables_stay_unless_the_recipe_limits_them(run, keep, needed, steps):
-    prune(run, tables=needed, keep_negatives=keep)
-    assert names(run.negatives) == [f"a-{step:08d}" for step in steps]
-
-
 def test_other_stages_and_unfinished_folders_stay(run):
     publish(run, "a-b", 1)
     publish(run, "b", 9)
-    for directory in (run.checkpoint("a", 2), run.generation("a", 2)):
-        (directory / MANIFEST).unlink()
-    prune(run, keep_negatives=1)
-    for directory in (run.checkpoints, run.negatives):
-        assert names(directory) == ["a-00000002", "a-00000004", "a-b-00000001", "b-00000009"]
+    (run.checkpoint("a", 2) / MANIFEST).unlink()
+    prune(run)
+    assert names(run.checkpoints) == ["a-00000002", "a-00000004", "a-b-00000001", "b-00000009"]
 
 
 def test_folders_stay_while_they_are_read(run):
     """A killed reader keeps nothing; its leases are removed with the folders."""
     read = [run.checkpoint("a", 1), vectors(run, 1), run.generation("a", 2)]
     with reading(*read):
-        prune(run, keep_negatives=1)
+        prune(run)
         assert all(folder.exists() for folder in read)
         assert [
             sorted(name for name in names(directory) if name[0] != ".")
-            for directory in (run.checkpoints, run.scratch, run.negatives)
-        ] == [["a-00000001", "a-00000004"], [read[1].name], ["a-00000002", "a-00000004"]]
-    prune(run, keep_negatives=1)
-    kept = [names(directory) for directory in (run.checkpoints, run.scratch, run.negatives)]
-    assert kept == [["a-00000004"], [], ["a-00000004"]]
+            for directory in (run.checkpoints, run.scratch)
+        ] == [["a-00000001", "a-00000004"], [read[1].name]]
+    prune(run)
+    assert [names(directory) for directory in (run.checkpoints, run.scratch)] == [["a-00000004"], []]
 
 
 def test_what_nobody_adopted_goes_with_its_last_reader(run):

@@ -36,11 +36,9 @@ def stage(**settings) -> Stage:
     return Stage.model_validate({**base, "terms": {"query": {"negatives": negatives}}, **settings})
 
 
-def plan(
-    split: Split, step: int, seed: int = 7, number: int = 0, tables=TABLES, parts=(), **settings
-) -> Batch:
+def plan(split: Split, step: int, seed: int = 7, number: int = 0, tables=TABLES, **settings) -> Batch:
     sets = anchor_sets(split, tables)
-    return plan_batch(stage(**settings), number, step, seed, sets, tables, parts)
+    return plan_batch(stage(**settings), number, step, seed, sets, tables)
 
 
 def anchor_sets(split: Split, tables) -> dict:
@@ -117,9 +115,6 @@ def test_tables_without_a_common_query_are_an_error(split):
         plan(split, 0, tables=tables)
 
 
-PARTS = (slice(0, 2), slice(2, 7))
-
-
 def endless(rows: list[int], length: int, purpose: str, *key: int) -> list[int]:
     """Epoch after epoch of `rows`, each in the order of the stream of seed 7, stage 0, `key` and epoch."""
     order: list[int] = []
@@ -127,26 +122,6 @@ def endless(rows: list[int], length: int, purpose: str, *key: int) -> list[int]:
         stream = random_stream(purpose, 7, 0, *key, len(order) // len(rows))
         order += [rows[place] for place in stream.permutation(len(rows))]
     return order[:length]
-
-
-@pytest.mark.parametrize("size", [2, 4, 6, 20])
-def test_an_even_draw_takes_as_many_of_each_part_in_an_order_of_its_own(split, size):
-    steps = [plan(split, step, parts=PARTS, batch_queries=size) for step in range(30)]
-    half = size // 2
-    for number, part in enumerate(PARTS):
-        own = slice(number * half, (number + 1) * half)
-        drawn = np.concatenate([batch.queries[own] for batch in steps]).tolist()
-        assert drawn == endless(list(range(part.start, part.stop)), 30 * half, "queries of a split", number)
-    for batch in steps:
-        positives = batch.terms["query"].positives[:, 0].tolist()
-        assert all(row in POSITIVES[query] for query, row in zip(batch.queries, positives, strict=True))
-
-
-def test_an_even_draw_waits_in_each_part_for_what_is_mined(split):
-    tables = {("query", 1): part([1, 3, 4])}
-    for step in range(6):
-        queries = plan(split, step, parts=PARTS, tables=tables, batch_queries=4).queries.tolist()
-        assert queries[:2] == [1, 1] and sorted(queries[2:]) == [3, 4]
 
 
 def test_each_source_draws_from_its_own_table(split):
@@ -278,10 +253,10 @@ def test_a_new_file_is_read_from_its_beginning():
         return endless[(step - adopted_step) * 4 : (step - adopted_step + 1) * 4].tolist()
 
     for step, adopted_step in [(0, 0), (1, 0), (2, 0), (3, 3), (4, 3), (9, 6)]:
-        drawn, _ = batch_module._queries_of_step(queries, (), made, step, adopted_step, (3, 0))
+        drawn, _ = batch_module._queries_of_step(queries, made, step, adopted_step, (3, 0))
         assert drawn.tolist() == slowly(step, adopted_step)
-    going_on, _ = batch_module._queries_of_step(queries, (), stage(), 3, 3, (3, 0))
-    assert going_on.tolist() == batch_module._queries_of_step(queries, (), stage(), 3, 0, (3, 0))[0].tolist()
+    going_on, _ = batch_module._queries_of_step(queries, stage(), 3, 3, (3, 0))
+    assert going_on.tolist() == batch_module._queries_of_step(queries, stage(), 3, 0, (3, 0))[0].tolist()
 
 
 @pytest.mark.parametrize("repeats", [1, 3])

@@ -60,7 +60,7 @@ def drawn(training, step: int, generation_step: int):
     data = training.data
     generation = open_generation(training.run.generation("a", generation_step), data.identity)
     stage, scores = training.recipe.stages["a"], generation.teacher_scores
-    return plan_batch(stage, 0, step, training.recipe.seed, data.anchor_sets, generation.tables, (), scores)
+    return plan_batch(stage, 0, step, training.recipe.seed, data.anchor_sets, generation.tables, scores)
 
 
 def test_the_loss_is_that_of_a_slow_loop(without_dropout, tmp_path):
@@ -137,7 +137,7 @@ def test_another_encoder_scores_with_its_own_settings(small_recipe, tmp_path, sa
     if saved:
         (tmp_path / "teacher").mkdir()
         save_encoder(encoder, tmp_path / "teacher")
-        teacher = {"kind": "encoder", "folder": str(tmp_path / "teacher")}
+        teacher = {"kind": "encoder", "encoder": str(tmp_path / "teacher")}
     else:
         teacher = {"kind": "encoder", "encoder": settings}
     training = training_with(small_recipe, tmp_path / "run", teacher)
@@ -154,7 +154,7 @@ def test_another_encoder_scores_with_its_own_settings(small_recipe, tmp_path, sa
     assert origins_of(training) == [{name: digest}] * 2
 
 
-def test_a_teacher_that_is_missing_or_given_twice_is_found_before_the_data_is_read(
+def test_a_teacher_that_is_missing_or_misspelt_is_found_before_the_data_is_read(
     small_recipe, tmp_path, monkeypatch
 ):
     def absent(*_):
@@ -165,11 +165,11 @@ def test_a_teacher_that_is_missing_or_given_twice_is_found_before_the_data_is_re
     Path("runs/empty").mkdir(parents=True)
     config = small_recipe({"a": {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1}, "terms": {
         "query": DRAW | {"negatives": [{"kind": "random"}]}}}}).encoder.model_dump(mode="json")  # fmt: skip
-    one_of, cure = "takes one of `folder` and `encoder`, found", "a run with `teachers` trains cross-encoders"
+    cure = "a run with `teachers` trains cross-encoders"
     for teacher, message in (
-        ({"kind": "encoder", "folder": "runs/a", "encoder": config}, one_of),
-        ({"kind": "encoder"}, one_of),
-        ({"kind": "encoder", "folder": "runs"}, "holds no encoder saved by pyserini_ance"),
+        ({"kind": "encoder", "encoder": ["a"]}, "expected a folder, or the keys of `encoder:`"),
+        ({"kind": "encoder", "encoder": config | {"layer": 3}}, r"encoder\.layer\n  unknown key"),
+        ({"kind": "encoder", "encoder": "runs"}, "holds no encoder saved by pyserini_ance"),
         ({"kind": "ranking", "file": "none.trec"}, r"teacher\.file"),
         ({"kind": "cross_encoder", "model": "runs/teacher-1"}, "'runs/teacher-1'.*no such folder"),
         ({"kind": "cross_encoder", "model": "./teacher-1"}, "'./teacher-1'.*no such folder"),

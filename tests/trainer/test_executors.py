@@ -4,7 +4,6 @@ import pytest
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.components import SettingError
-from pyserini_ance.recipe.models import RefresherProcess
 from pyserini_ance.runs.generation import RefreshRequest, publish_evaluation, read_requests
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.executors import AsyncExecutor
@@ -28,8 +27,7 @@ def working(run):
 
 
 def background(run: RunDir, timeout_seconds: float = 30, world: World | None = None, **more) -> AsyncExecutor:
-    settings = RefresherProcess().model_copy(update={"timeout_seconds": timeout_seconds})
-    return AsyncExecutor(run, settings, COMMAND, world or World(), **more)
+    return AsyncExecutor(run, timeout_seconds, COMMAND, world or World(), **more)
 
 
 def measure(run: RunDir, request: RefreshRequest = DEV) -> None:

@@ -91,7 +91,7 @@ TWO_TERMS = {**own_pool("nll"), "batch": {**IN_BATCH["query"], "weight": 0.5, "f
 MINED = {"query": {"negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 2}], "loss": {"kind": "nll"}}}
 STAGES = {
     "two terms": (TWO_TERMS, {"save_every_steps": 4}),
-    "refreshed": (MINED, {"refresh": {"every_steps": 3}, "evaluate": {"every_steps": 4, "patience": 5}}),
+    "refreshed": (MINED, {"refresh": {"every_steps": 3}, "evaluate": {"every_steps": 4}}),
     "LTRe": (LIVE, {"trainable": "query_tower", "positives": "all"}),
 }
 

@@ -102,8 +102,18 @@ def test_after_steps_is_adopted_exactly_then_however_long_it_took(takes):
     assert (executor.waited > 20) == (takes == 50)
 
 
+class Bounded(Refresh):
+    """Negatives of any age up to `bound` steps, not up to two intervals."""
+
+    bound: int
+
+    @property
+    def staleness_steps(self) -> int:
+        return self.bound
+
+
 def test_when_ready_adopts_the_newest_as_soon_as_it_is_done():
-    product = Refresh(every_steps=4, mode="async", adopt="when_ready", max_staleness_steps=100)
+    product = Bounded(every_steps=4, mode="async", adopt="when_ready", bound=100)
     adopted, _, executor = play(product, 30, takes=lambda: 6)
     assert adopted == [(0, 0), (10, 4), (16, 8), (22, 16), (28, 20)]
     assert executor.waited == 6, "only for the first, without which there is nothing to train on"
@@ -114,12 +124,12 @@ def test_no_step_is_staler_than_the_bound_and_pending_requests_stay_few(seed):
     draw = random.Random(seed)
     every = draw.randint(1, 6)
     most = draw.randint(every, 4 * every)
-    product = Refresh(every_steps=every, mode="async", adopt="when_ready", max_staleness_steps=most)
+    product = Bounded(every_steps=every, mode="async", adopt="when_ready", bound=most)
     seen = []
     adopted, ages, executor = play(product, 80, takes=lambda: draw.randint(1, 20), seen=seen)
-    assert max(ages) <= product.max_staleness_steps
+    assert max(ages) <= product.staleness_steps
     assert [of for _, of in adopted] == sorted({of for _, of in adopted}) and len(adopted) > 1
-    assert max(seen) <= math.ceil(product.max_staleness_steps / every) + 1
+    assert max(seen) <= math.ceil(product.staleness_steps / every) + 1
     made = sorted(request.step for request in executor.made)
     unused = [step for step in made if step not in [of for _, of in adopted]]
     assert all(any(of > step for _, of in adopted) or step > adopted[-1][1] for step in unused), (

@@ -43,7 +43,7 @@ def test_a_term_that_trains_nothing_is_said_once(training, caplog):
 
 def test_each_refresh_that_fills_up_at_random_says_so_once(training, caplog):
     filters = [{"kind": "max_score", "max_score": -1e9}]
-    source = {"kind": "ann", "top_k": 5, "filters": filters, "on_shortage": "fill_random"}
+    source = {"kind": "ann", "top_k": 5, "filters": filters}
     term = {"negatives": [source], "loss": {"kind": "nll", "scale": 0.1}}
     training({"query": term}, refresh={"every_steps": 4}).train()
     warned = [message for message in caplog.messages if "random negatives" in message]
@@ -95,27 +95,15 @@ def test_refreshed_negatives_are_adopted_at_their_steps(training, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("evaluate", "values", "result", "best", "stopped"),
+    ("every", "values", "result", "best"),
     [
-        ({"every_steps": 3}, {0: 0, 3: 0.25, 6: 0.5, 9: 0.5, 10: 0.125}, 6, [0, 3, 6], []),
+        (3, {0: 0, 3: 0.25, 6: 0.5, 9: 0.5, 10: 0.125}, 6, [0, 3, 6]),
         # It never improves: its start is the result.
-        ({"every_steps": 5}, {0: 0.5, 5: 0.25, 10: 0.5}, 0, [0], []),
-        ({"every_steps": 2, "patience": 2}, {0: 0, 2: 0.3, 4: 0.5, 6: 0.4, 8: 0.5}, 4, [0, 2, 4], [(8, 4)]),
-        # A stage may fall at first; `patience` counts from the first trained checkpoint on.
-        (
-            {"every_steps": 2, "patience": 2},
-            {0: 0.4, 2: 0.1, 4: 0.2, 6: 0.3, 8: 0.25, 10: 0.5, 12: 0.45, 14: 0.5},
-            10,
-            [0, 10],
-            [(14, 10)],
-        ),
+        (5, {0: 0.5, 5: 0.25, 10: 0.5}, 0, [0]),
     ],
 )
-def test_dev_scores_decide_on_the_result_and_the_end(
-    training, caplog, evaluate, values, result, best, stopped
-):
-    last = max(values)
-    made = training(RANDOM, steps=20 if stopped else 10, evaluate=evaluate)
+def test_dev_scores_decide_on_the_result(training, caplog, every, values, result, best):
+    made, last = training(RANDOM, steps=10, evaluate={"every_steps": every}), 10
 
     def measured(request):
         value = {"dev": values[request.step]}
@@ -124,7 +112,6 @@ def test_dev_scores_decide_on_the_result_and_the_end(
     assert made.train(measured).folder == made.run.checkpoint("a", result)
     assert {record["step"]: record["value"] for record in made.metrics("dev")} == values
     assert [r["checkpoint_step"] for r in made.decisions("best")] == best
-    assert [(r["step"], r["best_step"]) for r in made.decisions("early_stop")] == stopped
     assert [record["step"] for record in made.metrics("step")] == list(range(last))
     assert [(r["step"], r["result"]) for r in made.decisions("stage_end")] == [(last, f"a-{result:08d}")]
     kept = {f"a-{result:08d}", f"a-{last:08d}", "initial-00000000"}

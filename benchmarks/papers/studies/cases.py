@@ -3,43 +3,57 @@
 Sources: Xiong et al. 2021 (ANCE), arXiv:2007.00808, appendix A.5; Li et al. 2021 (DANCE), Table 4.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from benchmarks.papers.studies.figures import Line, Panel, lines
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
+from pyserini_ance.data.collection import Texts
+from pyserini_ance.data.trec import best_first, read_run
+from pyserini_ance.evaluation.metrics import per_query, row_of
+from pyserini_ance.evaluation.significance import differences
 from pyserini_ance.evaluation.tables import BM25, UNTRAINED
-from pyserini_ance.reports.query_comparison import compare_queries
+from pyserini_ance.recipe.evaluation_settings import parse_measures
+from pyserini_ance.reports.ranking_inputs import collection_of, common_qrels, ranking_file
+from pyserini_ance.runs.rundir import RunDir
 
-MEASURE, SHOWN = "nDCG@10", 3
+MEASURE, OTHER = "nDCG@10", "other nDCG@10"
+SHOWN = 3
 
 
 def study(runs: Sequence[StudiedRun]) -> Findings:
     """The first run against each other one; a single run against its own row of BM25, or else of the
-    untrained encoder. The numbers are those of `evaluate --compare-queries`, by nDCG@10."""
-    first, split = str(runs[0].run.folder), runs[0].recipe.final_evaluation.split[0]
-    if not runs[0].run.qrels(split).exists():
-        raise NotKept(f"{first} has no judgments of split {split}; `coverage` measures it by its answers")
-    others = {run.name: str(run.run.folder) for run in runs[1:]} or _own_baseline(runs[0])
+    untrained encoder: the judged queries of the first test split from the largest win to the largest loss."""
+    run, split = runs[0].run, runs[0].recipe.final_evaluation.split[0]
+    others = {one.name: (one.run, None) for one in runs[1:]} or _own_baseline(run, split)
+    collection = collection_of(run)
+    queries, documents = collection.split(split).queries, collection.documents
     rows: list[Row] = []
     summary: list[Row] = []
     curves: dict[str, Line] = {}
     notes = []
     for name, other in others.items():
-        comparison = compare_queries(first, other, MEASURE, split)
-        difference = comparison.difference
-        counts = f"{difference.wins} won, {difference.ties} tied, {difference.losses} lost"
-        notes.append(f"against {name}: {counts}; mean difference {difference}")
-        gains = [value - of_other for value, of_other in comparison.values.values()]
-        curves[f"against {name}"] = Line(range(1, len(gains) + 1), gains)
+        qrels = common_qrels([run, other[0]], split)
+        if qrels is None:
+            raise NotKept(f"{run.folder} has no judgments of split {split}, which is judged by answers")
+        rankings = [read_run(ranking_file(*of, split)) for of in ((run, None), other)]
+        ours, theirs = (per_query(qrels, one, parse_measures([MEASURE])) for one in rankings)
+        gains = {query: ours[query][MEASURE] - theirs[query][MEASURE] for query in qrels}
+        found = differences({name: np.array([*gains.values()])}, np.zeros(len(gains)))[name]
+        counts = f"{found.wins} won, {found.ties} tied, {found.losses} lost"
+        notes.append(f"against {name}: {counts}; mean difference {found}")
+        curves[f"against {name}"] = Line(range(1, len(gains) + 1), sorted(gains.values(), reverse=True))
         own: list[Row] = []
-        for query, values in comparison.values.items():
-            text = comparison.queries.columns["text"][comparison.queries.rows[query]]
-            firsts = (comparison.first(query, run) for run in comparison.rankings.values())
-            own.append({"against": name, "query": query, "text": text, **_columns(values, firsts)})
+        for query in sorted(qrels, key=gains.__getitem__, reverse=True):
+            text = queries.columns["text"][queries.rows[query]]
+            row = {"against": name, "query": query, "text": text, **ours[query]}
+            first, second = (_first(documents, qrels[query], one.get(query, {})) for one in rankings)
+            own.append({**row, OTHER: theirs[query][MEASURE], "first": first, "other first": second})
         rows += own
-        summary += own[: min(SHOWN, difference.wins)] + own[len(own) - min(SHOWN, difference.losses) :]
-    label = f"difference in {MEASURE}"
-    panel = Panel("The largest win first", "test query", label, lines(curves, points=False))
+        summary += own[: min(SHOWN, found.wins)] + own[len(own) - min(SHOWN, found.losses) :]
+    drawn = lines(curves, points=False)
+    panel = Panel("The largest win first", "test query", f"difference in {MEASURE}", drawn)
     shown = [
         {key: value["first"] if isinstance(value, dict) else value for key, value in row.items()}
         | {"text": " ".join(row["text"].split())[:60]}
@@ -48,21 +62,20 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     return Findings(rows, [panel], shown, notes)
 
 
-def _columns(values: Iterable[float], firsts: Iterable[dict[str, str]]) -> Row:
-    """Both rankings' measures, then their first documents: id, grade and text."""
-    names = ("", "other ")
-    return {
-        **{f"{name}{MEASURE}": value for name, value in zip(names, values, strict=True)},
-        **{f"{name}first": first for name, first in zip(names, firsts, strict=True)},
-    }
+def _first(documents: Texts, grades: Mapping[str, int], hits: Mapping[str, float]) -> Row:
+    """Id, grade and text of the document at rank 1; without hits, the id is empty."""
+    if not hits:
+        return {"first": ""}
+    document = best_first(hits)[0]
+    text = " ".join(" ".join(documents[row_of(documents, document)].values()).split())
+    return {"first": document, "grade": str(grades.get(document, "not judged")), "text": text}
 
 
-def _own_baseline(run: StudiedRun) -> dict[str, str]:
-    split = run.recipe.final_evaluation.split[0]
+def _own_baseline(run: RunDir, split: str) -> dict[str, tuple[RunDir, str | None]]:
     for row in (BM25, UNTRAINED):
-        if run.run.ranking(row, split).exists():
-            return {row: f"{run.run.folder}:{row}"}
+        if run.ranking(row, split).exists():
+            return {row: (run, row)}
     raise NotKept(
-        f"{run.run.folder} has ranked neither by BM25 nor by the untrained encoder; name another run, or "
-        "train with final_evaluation.rows=[bm25,untrained]"
+        f"{run.folder} has ranked neither by BM25 nor by the untrained encoder; name another run, or train "
+        "with final_evaluation.rows=[bm25,untrained]"
     )

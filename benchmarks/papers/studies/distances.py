@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.papers.studies.figures import Panel, bars, heights
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
-from pyserini_ance.trainer.regularizers.alignment_and_uniformity import Alignment, Uniformity
+from pyserini_ance.trainer.regularizers.alignment_and_uniformity import Alignment, uniformity
 from pyserini_ance.vectors.encoding import ShardedVectors
 from pyserini_ance.vectors.search import DOCUMENTS_PER_BLOCK
 
@@ -61,7 +61,7 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
     yield {"run": run.name, "quantity": "alignment", "value": float(aligned), "pairs": len(anchors)}
     for name, own in (("queries", of_anchors), ("documents", unit(vectors[sampled]))):
         about = {"run": run.name, "quantity": f"uniformity of {name}"}
-        value = float(Uniformity(t=EXPONENT)._of(torch.from_numpy(own)))
+        value = float(uniformity(torch.from_numpy(own), EXPONENT))
         yield {**about, "value": value, "pairs": len(own) * (len(own) - 1) // 2}
 
 

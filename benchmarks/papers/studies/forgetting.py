@@ -41,7 +41,7 @@ def _ranks(run: StudiedRun) -> dict[str, np.ndarray]:
     except ValueError as error:
         raise NotKept(str(error)) from None
     except FileNotFoundError as error:
-        raise NotKept(f"{error}; train with keep_negatives=all") from None
+        raise NotKept(str(error)) from None
     if len(ranks) < 2:
         raise NotKept(f"{run.run.folder} has mined with its own model fewer than two times")
     return ranks

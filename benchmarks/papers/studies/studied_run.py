@@ -151,8 +151,8 @@ class StudiedRun:
     @cached_property
     def result(self) -> Snapshot:
         """The run's result over its data, with the vectors of `RUN/index`."""
-        stage_ends = RunLog(self.run, writes=False).decisions("stage_end")
-        ended = [record["result"] for record in stage_ends if record["stage"] == self.last_stage]
+        stage_ends = RunLog(self.run, writes=False).decisions("stage_end", self.last_stage)
+        ended = [record["result"] for record in stage_ends]
         if not ended:
             raise NotKept(f"{self.run.folder}: stage {self.last_stage} has not ended; continue the run first")
         if not is_complete(self.run.checkpoints / ended[-1]):
@@ -180,8 +180,7 @@ class StudiedRun:
         adopted, kept = len(self.history.of_event("generation")), len(self.generations)
         if kept < adopted:
             raise NotKept(
-                f"{self.run.folder} has kept the tables of {kept} of {adopted} refreshes; train with "
-                "keep_negatives=all"
+                f"{self.run.folder} has kept the tables of {kept} of {adopted} refreshes; train it again"
             )
 
     @property

@@ -47,8 +47,8 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
 
 
 def _rows(run: StudiedRun) -> Iterator[Row]:
-    data, training = read_json(run.run.environment)["data"], run.recipe.train_split
-    names = [training.name] if training.name in data["queries"] else training.splits
+    data, training = read_json(run.run.environment)["data"], run.recipe
+    names = [training.train_name] if training.train_name in data["queries"] else training.train_split
     queries = sum(data["queries"][name] for name in names)
     batches = queries / run.recipe.stages[run.last_stage].batch_queries
     refreshes = [record["seconds"] for record in run.history.of_event("generation")]

@@ -147,7 +147,12 @@ class Docstrings(Format):
             share = _drawn("split", docstring.module)
             drawn_split = "dev" if share < 0.1 else "test" if share < 0.2 else "train"
             parts[packages[max(owners, key=len)] or drawn_split].append(docstring)
-        return RawData(documents, {name: _queries(part) for name, part in parts.items()})
+        splits = {}
+        for name, part in parts.items():
+            # Ids differ: some tools remove a document with the id of the query from its ranking.
+            queries = [Entry(d.line, f"q-{d.id}", {"text": d.sentence}) for d in part]
+            splits[name] = queries, [Judgment(d.line, f"q-{d.id}", d.id, 1) for d in part]
+        return RawData(documents, splits)
 
     def _capped(self, docstrings: list[Docstring]) -> list[Docstring]:
         if self.max_documents is None:
@@ -166,14 +171,6 @@ def _drawn(purpose: str, module: str) -> float:
     # "0 " was the default of a seed: the splits stay those of runs with it.
     sha = hashlib.sha256(f"0 {purpose} {module}".encode())
     return int.from_bytes(sha.digest()[:8], "big") / 2**64
-
-
-def _queries(docstrings: list[Docstring]) -> tuple[list[Entry], list[Judgment]]:
-    # Query ids differ from document ids: some tools remove a document with the id of the query from its
-    # ranking.
-    queries = [Entry(d.line, f"q-{d.id}", {"text": d.sentence}) for d in docstrings]
-    judgments = [Judgment(d.line, f"q-{d.id}", d.id, 1) for d in docstrings]
-    return queries, judgments
 
 
 def _unique(docstrings: Iterable[Docstring]) -> list[Docstring]:

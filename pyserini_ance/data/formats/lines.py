@@ -45,12 +45,9 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise repeated_key(next(key for key in keys if keys.count(key) > 1))
+        key = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {shown(key)} is repeated")
     return record
-
-
-def repeated_key(key: str) -> ValueError:
-    return ValueError(f"the key {shown(key)} is repeated")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_each_once)

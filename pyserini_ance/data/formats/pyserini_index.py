@@ -109,14 +109,13 @@ def stored_documents(
 
 def named_topics(name: Path, records: Iterable[dict[str, Any]]) -> Iterator[Entry]:
     """The queries of topics. Raises ValueError for one without a title."""
-    for number, record in enumerate(records, start=1):
-        line, answers = Line(name, number, ""), record.get("answers")
-        if "title" not in record:
-            fields = ", ".join(key for key in record if key != "id")
-            cure = "write the topics into a file, `qid TAB text`, and use that file"
-            raise line.error(f"a topic with the fields {fields}", "`title`", cure)
-        answers = None if answers is None else literal_list(line, answers)
-        yield Entry(line, record["id"], {"text": record["title"]}, answers)
+    for number, values in enumerate(records, start=1):
+        record = Record(Line(name, number, ""), values)
+        if "title" not in values:
+            raise record.without_text("`title`", "write the topics into a file, `qid TAB text`, and use it")
+        answers = values.get("answers")
+        answers = None if answers is None else literal_list(record.line, answers)
+        yield Entry(record.line, values["id"], {"text": values["title"]}, answers)
 
 
 def _qrels(path: Path, key: str) -> Iterator[Judgment]:

@@ -152,7 +152,7 @@ def _list(path: Path) -> Iterator[tuple[Line, Any]]:
             for item, record in enumerate(items, start=1):
                 for holder, key in repeated:
                     if _holds(record, holder):
-                        raise lines.repeated_key(key)
+                        raise ValueError(f"the key {shown(key)} is repeated")
                 line = line._replace(number=item)
                 yield line, record
     except lines.DAMAGE as error:

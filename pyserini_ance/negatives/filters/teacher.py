@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.filters.base import Candidates, Filter
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.negatives.teachers.base import Teacher, TeacherContext, check_one_of, score_keys
+from pyserini_ance.negatives.teachers.base import Teacher, TeacherContext, score_keys
 from pyserini_ance.recipe.components import component_of
 
 
@@ -36,7 +36,8 @@ class TeacherFilter(Filter):
 
     @model_validator(mode="after")
     def check_one_threshold(self) -> "TeacherFilter":
-        check_one_of(self, "max_score", "margin", cure="list the filter twice to apply both")
+        if (self.max_score is None) == (self.margin is None):
+            raise ValueError("give one of `max_score` and `margin`; list the filter twice to apply both")
         return self
 
     @property

@@ -86,14 +86,6 @@ class Teacher(Component):
         """
 
 
-def check_one_of(component: Component, *names: str, cure: str = "set the other to null") -> None:
-    """Raise ValueError unless one of two settings is given."""
-    given = [name for name in names if getattr(component, name) is not None]
-    if len(given) != 1:
-        found = " and ".join(given) or "neither"
-        raise ValueError(f"{component.kind} takes one of `{'` and `'.join(names)}`, found {found}; {cure}")
-
-
 def score_tables(
     teacher: Teacher, tables: Sequence[NegativeTable], anchor_set: AnchorSet, context: TeacherContext
 ) -> ScoredPairs:

@@ -3,11 +3,10 @@
 import hashlib
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import model_validator
 
 from pyserini_ance.data.collection import Side, Texts
 from pyserini_ance.data.token_store import TokenStore
@@ -17,7 +16,8 @@ from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.encoders.tokenization import token_folder, token_store
 from pyserini_ance.negatives.snapshot import PAIRS_PER_BLOCK, TEACHER_VECTORS
-from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, check_one_of
+from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
+from pyserini_ance.recipe.components import expected
 
 RUN_MODEL = "model"  # the encoder in a run directory
 LABELS: dict[Side, str] = {"query": "queries of the teacher", "document": "documents of the teacher"}
@@ -26,34 +26,28 @@ LABELS: dict[Side, str] = {"query": "queries of the teacher", "document": "docum
 class EncoderTeacher(Teacher):
     """Dot products of another encoder's vectors, with its own tokenizer and lengths.
 
-    Give `folder` or `encoder`. All documents are encoded once per run, the training queries once per refresh.
+    All documents are encoded once per run, the training queries once per refresh.
     Documents are not split into passages: the teacher reads the beginning of a long one.
     """
 
     kind: Literal["encoder"] = "encoder"
-    folder: Path | None = None
-    """The folder of an encoder that this package saved, or a run directory, whose model is taken."""
-    encoder: EncoderConfig | None = None
-    """Any other encoder, with the settings of the recipe's `encoder:`."""
-
-    @model_validator(mode="after")
-    def check_one_encoder(self) -> "EncoderTeacher":
-        check_one_of(self, "folder", "encoder")
-        return self
+    encoder: Annotated[Path | EncoderConfig, expected("a folder, or the keys of `encoder:`", EncoderConfig)]
+    """The folder of an encoder that this package saved, or a run directory, whose model is taken; or the
+    settings of any other encoder, as in the recipe's `encoder:`."""
 
     @property
     def files(self) -> tuple[Path, ...]:
-        return (self._saved(self.folder) / SIDE_FILE,) if self.folder else ()
+        return (self._saved(self.encoder) / SIDE_FILE,) if isinstance(self.encoder, Path) else ()
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         snapshot = context.snapshot
-        if self.encoder is not None:
-            encoder = initial_encoder(self.encoder, 0, snapshot.device)
+        if isinstance(self.encoder, Path):
+            encoder = load_encoder(self._saved(self.encoder), snapshot.device)
         else:
-            assert self.folder is not None, "one of the two is set"
-            encoder = load_encoder(self._saved(self.folder), snapshot.device)
+            encoder = initial_encoder(self.encoder, 0, snapshot.device)
         weights = snapshot.world.on_main(lambda: weights_digest(encoder))
-        context.origins[f"{self.kind} {self.folder or encoder.config.model}"] = weights
+        name = self.encoder if isinstance(self.encoder, Path) else self.encoder.model
+        context.origins[f"{self.kind} {name}"] = weights
         texts = snapshot.collection.documents
         key = {"weights": weights, "texts": texts.digest, "precision": snapshot.precision}
         folder = snapshot.scratch / f"{TEACHER_VECTORS}-{weights[:16]}-{snapshot.precision}"
@@ -77,8 +71,8 @@ class EncoderTeacher(Teacher):
             if (candidate / SIDE_FILE).is_file():
                 return candidate
         raise FileNotFoundError(
-            f"teacher.folder {folder} holds no encoder saved by pyserini_ance ({SIDE_FILE} is missing) and "
-            "is no finished run; describe any other encoder under `teacher.encoder`"
+            f"teacher.encoder {folder} holds no encoder saved by pyserini_ance ({SIDE_FILE} is missing) and "
+            "is no finished run; describe any other encoder by `teacher.encoder.model` and its other keys"
         )
 
 

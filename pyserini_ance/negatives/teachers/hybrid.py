@@ -1,10 +1,10 @@
-"""The weighted mean of teachers, such as BM25 and the retriever in training."""
+"""The mean of teachers, such as BM25 and the retriever in training."""
 
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import Field
 
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
@@ -23,7 +23,7 @@ class Student(Teacher):
 
 
 class Hybrid(Teacher):
-    """Each teacher's scores of an anchor's candidates are scaled to 0..1; their weighted mean is the score.
+    """Each teacher's scores of an anchor's candidates are scaled to 0..1; their mean is the score.
 
     A candidate without a score gets the lowest of its anchor, 0, as in Pyserini's `fuse --method
     normalize`, which scales over the ranking where this class scales over the candidates.
@@ -34,8 +34,6 @@ class Hybrid(Teacher):
         default=({"kind": "bm25"}, {"kind": "student"}), validate_default=True, min_length=1
     )
     """The teachers to add up."""
-    weights: tuple[PositiveFloat, ...] | None = None
-    """One weight per teacher; null: equal weights."""
 
     compares_candidates: ClassVar[bool] = True
 
@@ -47,23 +45,14 @@ class Hybrid(Teacher):
     def files(self) -> tuple[Path, ...]:
         return tuple(path for teacher in self.teachers for path in teacher.files)
 
-    @model_validator(mode="after")
-    def check_weights(self) -> "Hybrid":
-        if self.weights and len(self.weights) != len(self.teachers):
-            raise ValueError(
-                f"{len(self.weights)} weights for {len(self.teachers)} teachers; pass one for each"
-            )
-        return self
-
     def check_data(self, anchor_set: AnchorSet) -> None:
         for teacher in self.teachers:
             teacher.check_data(anchor_set)
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
-        weights = self.weights or (1.0,) * len(self.teachers)
         total = np.zeros(len(pairs), np.float32)
-        for weight, teacher in zip(weights, self.teachers, strict=True):
-            total += np.float32(weight / sum(weights)) * min_max(teacher.score(pairs, context), pairs.groups)
+        for teacher in self.teachers:
+            total += np.float32(1 / len(self.teachers)) * min_max(teacher.score(pairs, context), pairs.groups)
         return total
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
@@ -116,25 +116,23 @@ class LambdaRank(Pairwise, Scaled):
 
     `measure: RR` is 1 / rank of the first relevant document. `nDCG` takes grades as gains, the default of
     trec_eval and ir-measures (Jarvelin and Kekalainen 2002); documents below `data.relevance_threshold` gain
-    nothing, as everywhere in training. With one relevant document a pair weighs |1/i - 1/j| by RR, as in the
-    code of LTRe's successor ADORE (jingtaozhan/DRhard, with cutoff 200).
+    nothing, as everywhere in training.
     """
 
     kind: Literal["lambdarank"] = "lambdarank"
-    measure: Literal["RR", "nDCG"] = "RR"
-    """The measure whose change weighs a pair."""
-    cutoff: PositiveInt | None = None
-    """Ranks below it count nothing in the measure; null: all ranks count."""
+    measure: str = Field(default="RR", pattern=r"^(RR|nDCG)(@[1-9]\d*)?$")
+    """The measure whose change weighs a pair: `RR` or `nDCG`, or with a cutoff such as `RR@10`, below which
+    ranks count nothing."""
 
     @property
     def graded(self) -> bool:  # type: ignore[override]  # depends on the measure
-        return self.measure == "nDCG"
+        return self.measure.startswith("nDCG")
 
     def __call__(
         self, scores: Tensor, labels: Tensor, mask: Tensor, max_positives: int | None = None
     ) -> Tensor:
         pairs = Pairs.of(labels, mask, max_positives)
-        changes = self._ndcg if self.measure == "nDCG" else self._rr
+        changes = self._ndcg if self.graded else self._rr
         weights = changes(pairs, ranks_of(scores.detach(), labels, mask), labels, mask)
         return pairs.mean(weights * softplus(-self.scaled(pairs.differences(scores))))
 
@@ -156,7 +154,8 @@ class LambdaRank(Pairwise, Scaled):
         return pairs.differences(gains) * pairs.differences(discounts).abs() / ideal[:, None, None]
 
     def _cut(self, values: Tensor, ranks: Tensor) -> Tensor:
-        return values if self.cutoff is None else values.masked_fill(ranks > self.cutoff, 0.0)
+        _, _, cutoff = self.measure.partition("@")
+        return values.masked_fill(ranks > int(cutoff), 0.0) if cutoff else values
 
 
 def ranks_of(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ import math
 from typing import Literal
 
 import torch
-from pydantic import PositiveFloat
 
 from pyserini_ance.trainer.regularizers import Regularizer
 
@@ -23,18 +22,17 @@ class Alignment(Regularizer):
 
 
 class Uniformity(Regularizer):
-    """log mean exp(-t |x - y|^2) over all pairs of different texts, of the anchors plus of the positives;
+    """log mean exp(-5 |x - y|^2) over all pairs of different texts, of the anchors plus of the positives;
     meant for unit vectors."""
 
     kind: Literal["uniformity"] = "uniformity"
-    t: PositiveFloat = 5.0
-    """The factor of the squared distance."""
 
     def __call__(self, anchors: torch.Tensor, positives: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
-        return self._of(anchors) + self._of(positives)
+        return uniformity(anchors) + uniformity(positives)
 
-    def _of(self, vectors: torch.Tensor) -> torch.Tensor:
-        """The uniformity of the vectors (N, D) of one side; 0 for a single text."""
-        exponents = -self.t * torch.pdist(vectors).square()
-        count = len(exponents)
-        return torch.logsumexp(exponents, 0) - math.log(count) if count else vectors.sum() * 0
+
+def uniformity(vectors: torch.Tensor, t: float = 5.0) -> torch.Tensor:
+    """log mean exp(-t |x - y|^2) over all pairs of the vectors (N, D); 0 for a single one."""
+    exponents = -t * torch.pdist(vectors).square()
+    count = len(exponents)
+    return torch.logsumexp(exponents, 0) - math.log(count) if count else vectors.sum() * 0

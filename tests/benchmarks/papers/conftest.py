@@ -29,7 +29,7 @@ def small_run(small_recipe, tmp_path_factory) -> Path:
         "ance": stage("ann", 6, refresh={"every_steps": 2}, evaluate={"every_steps": 2}),
     }
     folder = tmp_path_factory.mktemp("studied") / "run"
-    final = {"hits": 20, "measures": ["RR@10", "R@20"], "query_measures": ["RR@10"]}
+    final = {"measures": ["RR@10", "R@20"], "query_measures": ["RR@10"]}
     recipe = small_recipe(stages, final_evaluation=final, save_total_limit=9)
     experiment.train(recipe, folder)
     return folder

@@ -42,15 +42,15 @@ def test_a_study_writes_its_numbers_and_its_picture(runs, study, tmp_path, capsy
 
 def test_what_a_run_lacks_is_an_error_alone_and_a_line_among_all(runs, monkeypatch, caplog):
     def lacking(runs):
-        raise NotKept("train with keep_negatives=all")
+        raise NotKept("train it again")
 
     monkeypatch.setattr(papers, "STUDIES", {"negative-overlap": "a study"})
     monkeypatch.setattr(negative_overlap, "study", lacking)
-    with pytest.raises(NotKept, match="keep_negatives"):
+    with pytest.raises(NotKept, match="train it again"):
         papers.main(["analyze", "negative-overlap", runs[0]])
     with pytest.raises(ValueError, match="no study was made: the runs lack what each of them reads"):
         papers.main(["analyze", "all", runs[0]])
-    assert caplog.messages == ["left out: negative-overlap: train with keep_negatives=all"]
+    assert caplog.messages == ["left out: negative-overlap: train it again"]
 
 
 def test_several_runs_write_beside_them(runs, study, tmp_path, monkeypatch):

@@ -31,7 +31,7 @@ def recipe(small_recipe):
         "document": {"length_tokens": 18, "template": "document: {text}"},
     }
     encoder = {**made.encoder.model_dump(), "normalize": True, "tokenization": lengths}
-    test = {"hits": 20, "measures": ["nDCG@10", "RR@10"], "precision": "fp32"}
+    test = {"measures": ["nDCG@10", "RR@10"], "precision": "fp32"}
     return pa.Recipe.model_validate({**made.model_dump(), "encoder": encoder, "final_evaluation": test})
 
 

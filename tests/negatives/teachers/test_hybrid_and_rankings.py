@@ -71,7 +71,7 @@ def test_the_sum_of_bm25_and_the_student(split_of, snapshot_of, tmp_path):
     pairs = Pairs(queries, documents, queries)
     # BM25: 9, 4, 5 -> 1, 0, 0.2; q1 has one hit of 2 where others have 0 -> 0, 1, 0.
     # The student: 0, 1, 0.5 -> as they are; 0, 2, 1 -> 0, 1, 0.5.
-    found = Hybrid(weights=(3, 1)).score(pairs, context)
-    np.testing.assert_allclose(found, [0.75, 0.25, 0.275, 0.0, 1.0, 0.125], rtol=1e-6)
+    found = Hybrid().score(pairs, context)
+    np.testing.assert_allclose(found, [0.5, 0.5, 0.35, 0.0, 1.0, 0.25], rtol=1e-6)
     assert context.origins == {"bm25": sha256_file(run), "student": "weights"}
     assert Hybrid().needs == {"bm25"}

@@ -212,7 +212,7 @@ def test_groups_by_frequency_and_thirds_by_distance():
     ]
 
 
-def test_cases_are_those_of_compare_queries(studied):
+def test_cases_are_the_queries_by_difference(studied):
     findings = cases.study([studied])
     assert len(findings.rows) == 5 and {row["against"] for row in findings.rows} == {"untrained"}
     gains = [row["nDCG@10"] - row["other nDCG@10"] for row in findings.rows]
@@ -228,7 +228,7 @@ def test_cases_are_those_of_compare_queries(studied):
 
 def test_what_a_run_lacks_is_named(studied):
     vars(studied)["generations"] = studied.generations[1:]
-    with pytest.raises(NotKept, match=r"2 of 3 refreshes; train with keep_negatives=all"):
+    with pytest.raises(NotKept, match=r"2 of 3 refreshes; train it again"):
         composition.study([studied])
     vars(studied)["checkpoints"] = studied.checkpoints[:1]
     with pytest.raises(NotKept, match=r"save_total_limit=100, and save_every_steps"):
