@@ -9,7 +9,7 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_372,
+    "adapt": 1_379,
     "commands": 1_369,
     "data": 4_718,
     "distributed": 389,
@@ -34,8 +34,8 @@ WHOLE = {
     "lines of imports": 2_700,
     "lines of the reading path": 1_447,
     "modules that trainer/batch.py imports": 12,
-    "lines of benchmarks": 5_498,
-    "lines of tests": 33_279,
+    "lines of benchmarks": 5_433,
+    "lines of tests": 33_271,
 }
 
 
