@@ -47,9 +47,7 @@ WRONG = {
     "429": 429,
     "half a body": ("an answer", {"missing_bytes": 40}),
     "half of the JSON": ("an answer", {"bytes": 30}),
-    "no JSON": ("an answer", {"bytes": 0}),
     "no choices": ("an answer", {"body": {"choices": []}}),
-    "other choices": ("an answer", {"body": {"choices": "none"}}),
 }
 
 

@@ -61,7 +61,8 @@ def test_sdist_holds_every_file_of_the_repository(tmp_path):
 def test_wheel_holds_the_code_and_the_recipes(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     recipes = [path for path in (ROOT / "recipes").rglob("*") if path.suffix in (".yaml", ".md")]
-    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "pyserini_ance").rglob("*.py")}
+    files = [path for each in ("*.py", "*.j2", "*.txt") for path in (ROOT / "pyserini_ance").rglob(each)]
+    modules = {path.relative_to(ROOT).as_posix() for path in files}
     assert {f"pyserini_ance/{path.relative_to(ROOT).as_posix()}" for path in recipes} | modules <= names
     about = f"pyserini_ance-{__version__}.dist-info"
     assert {name.split("/")[0] for name in names} == {"pyserini_ance", about}

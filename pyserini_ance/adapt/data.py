@@ -121,7 +121,7 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
                 made, firsts, line = _written(request, documents, lines, plans)
             else:
                 made, firsts = synthetic(documents.passages())
-                line = f"made of the documents: {len(made):,}"
+                line = f"made of the documents: {len(made):,} titles and crops"
             if len(firsts) < LEAST_TRAIN:
                 raise ValueError("\n".join([*lines, line, f"fewer than {LEAST_TRAIN} queries teach nothing"]))
             lines.append(line)

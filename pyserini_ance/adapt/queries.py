@@ -54,7 +54,12 @@ class Queries:
 
     def add_split(self, name: str, texts: Mapping[str, str], qrels: Qrels) -> None:
         """Add a split that is given: its judged queries, of `texts`."""
-        judged = {id: grades for id, grades in _judged(qrels).items() if id in texts}
+        judged = {
+            id: {without_blanks(document): grade for document, grade in grades.items()}
+            for id, grades in _judged(qrels).items()
+            if id in texts
+        }
+        self.counts["judged queries without a text"] += len(_judged(qrels)) - len(judged)
         self.texts |= {id: texts[id] for id in judged}
         self.judgments |= judged
         self.splits[name] = list(judged)
@@ -109,9 +114,7 @@ def _query_file(path: Path) -> dict[str, str]:
     Raises ValueError for two texts with one id.
     """
     texts: dict[str, str] = {}
-    first = next(read_lines(path), Line(path, 1, ""))
-    is_table = extension(path) in EXTENSIONS and (extension(path) != ".tsv" or first.is_header())
-    if is_table:
+    if is_table := _is_table(path):
         records = read_table(path, QUERY_COLUMNS, ["text"], "--queries")
         pairs = ((record.get("id", ""), record["text"]) for record in records)
     else:
@@ -126,19 +129,23 @@ def _query_file(path: Path) -> dict[str, str]:
     return texts
 
 
+def _is_table(path: Path) -> bool:
+    """Whether the columns of a file have names."""
+    kind = extension(path)
+    return kind in EXTENSIONS and (kind != ".tsv" or next(read_lines(path), Line(path, 1, "")).is_header())
+
+
 def _add_judgments(found: Queries, path: Path) -> None:
     """Add the judgments of a file: TREC's or BEIR's qrels, or a table; queries by id, or else by text."""
-    first = next(read_lines(path), Line(path, 1, "")) if extension(path) != ".parquet" else None
-    is_qrels = first is not None and extension(path) not in (".csv", ".json", ".jsonl", ".ndjson")
-    if is_qrels and first is not None and not (extension(path) == ".tsv" and first.is_header()):
-        qrels = read_qrels(path)
-        rows = [(query, document, grade) for query, of in qrels.items() for document, grade in of.items()]
-    else:
+    if _is_table(path):
         table = read_table(path, JUDGMENT_COLUMNS, ["query", "document"], "--judgments")
         rows = [
             (row["query"], row["document"], grade_of(Line(path, number, ""), row.get("grade") or 1))
             for number, row in enumerate(table, start=1)
         ]
+    else:
+        qrels = read_qrels(path)
+        rows = [(query, document, grade) for query, of in qrels.items() for document, grade in of.items()]
     by_text = {text_key(text): id for id, text in found.texts.items()}
     only_texts = not found.texts and any(" " in query.strip() for query, _, _ in rows)
     for query, document, grade in rows:
@@ -193,13 +200,13 @@ def split(found: Queries) -> None:
 def sizes(judged: int, given: Collection[str]) -> dict[str, int]:
     """How many of the judged queries become the splits that are not `given`: test, then dev.
 
-    What is left trains; too few to train are all held out.
+    What is left trains; if it is too little, all are held out.
     """
     test = 0 if "test" in given else min(MOST_TEST, max(LEAST_TEST, 3 * judged // 10))
     dev = 0 if "dev" in given else min(MOST_DEV, max(LEAST_DEV, judged // 5))
-    if judged - test - dev < LEAST_TRAIN and test and dev:
-        test = 2 * judged // 3
-        dev = judged - test
+    if judged - test - dev < LEAST_TRAIN:
+        test = (2 * judged // 3 if dev else judged) if test else 0
+        dev = judged - test if dev else 0
     wanted = {"test": min(test, judged), "dev": min(dev, max(judged - test, 0))}
     return {name: count for name, count in wanted.items() if name not in given}
 

@@ -149,7 +149,7 @@ def encoder_settings(texts: Sequence[str] | None) -> dict[str, Any]:
     """The settings of --encoder-settings, such as `pooling=cls` and `length_tokens={document: 128}`."""
     from pyserini_ance.recipe.yaml_text import read_argument
 
-    given = {}
+    given: dict[str, Any] = {}
     for text in texts or ():
         key, equals, value = text.partition("=")
         if not equals or key not in ("pooling", "normalize", "length_tokens"):

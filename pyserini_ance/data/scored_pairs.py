@@ -1,4 +1,4 @@
-"""Scores of pairs of a query and a document, from a file: what a teacher of another tool has left.
+"""Scores of pairs of a query and a document: a teacher's, by the model or from a file of another tool.
 
 | file | scores |
 |---|---|
@@ -15,6 +15,7 @@ import numpy as np
 
 from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.data.formats.training_files import layout_of, listed_hits
+from pyserini_ance.data.known_positives import PADDING
 from pyserini_ance.data.rankings import hit_blocks, is_listed, line_of
 from pyserini_ance.data.trec import read_hits
 from pyserini_ance.storage.files import path_in_errors
@@ -22,9 +23,10 @@ from pyserini_ance.storage.files import path_in_errors
 
 @dataclass(frozen=True, eq=False)
 class ScoredPairs:
-    """The scores of P pairs.
+    """The scores of P pairs of an anchor and a candidate.
 
-    keys: (P,) int64, ascending: the query's row times `width`, plus the document's row. scores: (P,) float32.
+    keys: (P,) int64, ascending: the anchor's row times `width`, plus the candidate's row. width: number of
+        candidates on the other side. scores: (P,) float32.
     """
 
     keys: np.ndarray
@@ -32,19 +34,26 @@ class ScoredPairs:
     width: int
 
     def save(self, folder: Path) -> None:
-        for name, values in (("keys", self.keys), ("scores", self.scores)):
+        """Write a folder of three arrays; equal scores give equal bytes."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, values in vars(self).items():
             with path_in_errors(folder / f"{name}.npy"):
                 np.save(folder / f"{name}.npy", values, allow_pickle=False)
 
     @classmethod
-    def open(cls, folder: Path, width: int) -> Self:
-        """Open the arrays that `save` wrote, memory-mapped."""
+    def open(cls, folder: Path) -> Self:
+        """Open the arrays that `save` wrote, memory-mapped; the manifest around them has their hashes."""
         keys, scores = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("keys", "scores"))
-        return cls(keys, scores, width)
+        return cls(keys, scores, int(np.load(folder / "width.npy")))
 
-    def of(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-        """(n,) float32 scores of the pairs; NaN for those that the file lacks."""
-        return find_scores(self.keys, self.scores, queries.astype(np.int64) * self.width + documents)
+    def of(self, anchors: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+        """float32 scores of the pairs, of any shape; NaN for a pair that is not there, and at PADDING."""
+        keys = anchors.astype(np.int64) * self.width + candidates
+        if not len(self.keys):
+            return np.full(keys.shape, np.nan, np.float32)
+        positions = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        is_there = (self.keys[positions] == keys) & (candidates != PADDING)
+        return np.where(is_there, self.scores[positions], np.float32(np.nan))
 
     def lowest(self, queries: np.ndarray, hits: int) -> np.ndarray:
         """(n,) float32: the lowest score of each query; 0 for a query with fewer than `hits` documents."""
@@ -55,17 +64,6 @@ class ScoredPairs:
         lowest = np.minimum.reduceat(self.scores, np.flatnonzero(np.diff(of_query, prepend=-1)))
         positions = np.minimum(np.searchsorted(np.unique(of_query), queries), len(lowest) - 1)
         return np.where(full, lowest[positions], np.float32(0))
-
-
-def find_scores(keys: np.ndarray, scores: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The scores, of `scores` (P,) by `keys` (P,) int64, ascending, of the keys `wanted`, of any shape.
-
-    NaN for a key that is not there; float32.
-    """
-    if not len(keys):
-        return np.full(wanted.shape, np.nan, np.float32)
-    positions = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[positions] == wanted, scores[positions], np.float32(np.nan)).astype(np.float32)
 
 
 def read_scored_pairs(path: Path, split: Split, collection: Collection) -> ScoredPairs:

@@ -49,11 +49,11 @@ class Live(Source):
     def candidates(
         self, hits: np.ndarray, rows: np.ndarray, positives: np.ndarray, known_positives: KnownPositives
     ) -> np.ndarray:
-        """(B, n) document rows for the queries `rows` (B,), best first, PADDING at the end of shorter lists.
+        """(B, k) document rows for the queries `rows` (B,), best first.
 
         hits: (B, k) document rows retrieved, best first. positives: (B, P), those drawn for the step.
         """
-        lacks_positive = ~is_known_positive(known_positives, rows, hits).any(1)
         # Differs from ADORE, the code of LTRe's successor (jingtaozhan/DRhard), which appends all positives.
+        lacks_positive = ~is_known_positive(known_positives, rows, hits).any(1)
         last = np.where(lacks_positive, positives[:, 0], hits[:, -1])
         return np.concatenate([hits[:, :-1], last[:, None]], axis=1)

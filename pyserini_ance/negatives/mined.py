@@ -24,31 +24,28 @@ class MinedSource(TableSource):
 
     scores_positives: the source's scores are also those of an anchor's positives, as the margin filters and
         `ambiguous` need them.
-    scores_anchors: they are not, but the source can score anchors with candidates and positives, for filters.
     """
 
     filters: tuple[Annotated[Filter, component_of("filters")], ...] = ()
     """The filters against false negatives. Known positives are always removed."""
     oversample: NonNegativeInt = 100
     """The number of candidates retrieved beyond `top_k` if there are filters, to replace what they remove."""
-    sampling_strategy: Literal["random", "top", "ambiguous", "stratified"] = "random"
-    """How `num_negatives` of an anchor's candidates are drawn: at random, the top-ranked ones, those that
-    score about as high as the positive (`ambiguous`, with `a`), or one of each of `num_negatives` quantile
-    bins of the scores (`stratified`)."""
+    sampling_strategy: Literal["random", "top", "ambiguous"] = "random"
+    """How `num_negatives` of an anchor's candidates are drawn: at random, the top-ranked ones, or those that
+    score about as high as the positive (`ambiguous`, with `a`)."""
     a: PositiveFloat = 0.5
     """With `ambiguous`: a candidate d- is drawn in proportion to exp(-a (s(q, d-) - s(q, d+))^2). Its unit is
     1 / score^2: cosines need a greater value, such as 100, to differ from random draws."""
     scores_positives: ClassVar[bool] = False
-    scores_anchors: ClassVar[bool] = False
 
     @model_validator(mode="after")
     def check_draws_and_filters(self) -> "MinedSource":
         needing = [filter.kind for filter in self.filters if filter.needs_positive_scores]
         no_score = f"compares scores with the positive's, but {self.kind} gives positives no score"
-        if needing and not (self.scores_positives or self.scores_anchors):
+        if needing and not self.scores_positives:
             raise ValueError(f"filter {needing[0]} {no_score}; remove the filter")
         if self.sampling_strategy == "ambiguous" and not self.scores_positives:
-            raise ValueError(f"sampling_strategy: ambiguous {no_score}; use stratified, random or top")
+            raise ValueError(f"sampling_strategy: ambiguous {no_score}; use random or top")
         chosen = f"sampling_strategy is {self.sampling_strategy}"
         if self.rolling and self.sampling_strategy != "random":
             raise ValueError(f"rolling draws in a random order, but {chosen}; remove one of them")
@@ -89,8 +86,7 @@ class MinedSource(TableSource):
             positions, columns = np.nonzero(masks[PROMOTED] & ~masks[KNOWN_POSITIVES])
             pairs = anchor_set.anchors[positions], candidates.rows[positions, columns]
             promoted = np.unique(np.stack(pairs, axis=1).astype(np.int32), axis=0)
-        # Not those of lookahead: its ranking is that of a positive's neighbours.
-        has_positives = candidates.score_positives is not None and candidates.score_anchors is None
+        has_positives = candidates.score_positives is not None
         is_ambiguous = self.sampling_strategy == "ambiguous"
         return NegativeTable(
             anchor_set.anchor,
@@ -108,15 +104,11 @@ class MinedSource(TableSource):
 
     def draw_from(self, table: NegativeTable, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         n = self.num_negatives
-        match self.sampling_strategy:
-            case "random":
-                return table.draw(rows, n, rng)
-            case "top":
-                return table.first(rows, n)
-            case "ambiguous":
-                return table.draw_ambiguous(rows, n, rng, self.a)
-            case "stratified":
-                return table.draw_stratified(rows, n, rng)
+        if self.sampling_strategy == "top":
+            return table.first(rows, n)
+        if self.sampling_strategy == "ambiguous":
+            return table.draw_ambiguous(rows, n, rng, self.a)
+        return table.draw(rows, n, rng)
 
 
 def auto_top_k(candidates: int) -> int:

@@ -1,11 +1,11 @@
-"""Mix: several sources in one table, a sample of each or all of each; mixes may contain mixes.
+"""Sources made of others' tables: a mix of several sources, and the previous stage's tables (momentum).
 
-The table keeps the order and the origin of every candidate.
+A table keeps the order and the origin of every candidate.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Literal, cast
+from typing import Annotated, ClassVar, Literal, cast
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
@@ -183,6 +183,32 @@ class Mix(TableSource):
         found = next((one for one in ranks if one is not None), None)
         mixed = replace(concatenate(tables, self.kind, dropped, snapshot.world), positive_ranks=found)
         return mixed if self.duplicates == "keep" else drop_duplicates(mixed)
+
+
+class Momentum(TableSource):
+    """All candidates of the previous stage's last tables of the term of the same name; duplicates are kept.
+
+    Source: Sun et al. 2022 (ANCE-Tele), arXiv:2210.17167, Eq. 5.
+
+    The first stage has no previous tables (Eq. 7) and cannot use this source. Scores are those of the
+    earlier mining. Pairs that the previous stage promoted are neither candidates nor positives. An anchor
+    that they lack, a question with a new positive, has no candidates of them.
+    """
+
+    kind: Literal["momentum"] = "momentum"
+    uses_previous_tables: ClassVar[bool] = True
+
+    def max_candidates(self, previous_stage: int) -> int:
+        return previous_stage
+
+    def mine(
+        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
+    ) -> NegativeTable:
+        if not context.previous_stage:
+            cure = "remove this source from the first stage"
+            raise ValueError(f"negatives momentum: there are no tables of a previous stage; {cure}")
+        own = [table.filled_up(anchor_set.anchors) for table in context.previous_stage]
+        return concatenate([replace(table, promoted=None) for table in own], self.kind, {}, snapshot.world)
 
 
 def shares(weights: tuple[float, ...], total: int) -> list[int]:

@@ -32,7 +32,8 @@ from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors import search as exact
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some
 from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, make_index, size_bytes
-from pyserini_ance.vectors.sharded_search import search_flat, search_shards
+from pyserini_ance.vectors.sharded_search import search_shards
+from pyserini_ance.vectors.topk import ScoresAndRows
 
 if TYPE_CHECKING:
     from pyserini_ance.runs.checkpoint import Checkpoint
@@ -133,14 +134,8 @@ class Snapshot:
         """(N, D) float32 of all passages, memory-mapped. An interrupted encoding is continued."""
         key = {**self._vectors_key, "side": "document"}
         with self.timed("encode_documents"):
-            return self.encode_all(
-                self.encoder,
-                self.data.documents,
-                self.vectors_folder,
-                key,
-                "documents",
-                hold=not self._on_cpu,
-            )
+            tokens, folder = self.data.documents, self.vectors_folder
+            return self.encode_all(self.encoder, tokens, folder, key, "documents", hold=not self._on_cpu)
 
     @property
     def _vectors_key(self) -> dict[str, str]:
@@ -182,17 +177,9 @@ class Snapshot:
         self, encoder: Encoder, tokens: TokenStore, folder: Path, key: dict, label: str, hold: bool = False
     ) -> ShardedVectors:
         """`encode_shards` of documents by any encoder, with the snapshot's settings."""
+        budget = self.encoding.tokens_per_batch
         return encode_shards(
-            folder,
-            key,
-            encoder,
-            tokens,
-            "document",
-            self.precision,
-            self.encoding.tokens_per_batch,
-            label,
-            self.world,
-            hold=hold,
+            folder, key, encoder, tokens, "document", self.precision, budget, label, self.world, hold=hold
         )
 
     def encode_some(
@@ -342,10 +329,8 @@ class Snapshot:
             # The shard of all documents on the device, if a GPU has the room.
             held = self.resident_vectors if are_all and self._by_torch and not self._on_cpu else None
             shard = self._searcher(documents.own if held is None else held)
-
-        def search(queries: np.ndarray, k: int) -> Ranking:
-            return search_shards(shard, queries, documents, k, self.world, shares)
-
+        find = partial(search_shards, shard, documents, self.world, shares=shares, takes_long=True)
+        search = partial(exact.search_arrays, find)
         with self.timed("search"):
             return search(queries, k) if passages is None else passages.search(search, queries, k)
 
@@ -361,14 +346,32 @@ class Snapshot:
         vectors = self.document_vectors
         with self.timed("build"):
             if index == FLAT:
-                own = self._searcher(self._own_vectors())
-                search: exact.Searcher = partial(search_flat, own, vectors, self.world)
+                own: np.ndarray | torch.Tensor = vectors.own
+                if self._by_torch and (held := self.resident_vectors) is not None:
+                    own = held
+                elif self._by_torch:
+                    log.warning(
+                        f"the vectors of the documents ({own.nbytes / 2**30:.1f} GiB) do not fit the free "
+                        f"memory of {self.device}: each search copies them there block by block, which is "
+                        "slow in a step; more processes share them"
+                    )
+                search: exact.Searcher = partial(search_shards, self._searcher(own), vectors, self.world)
             else:
                 factory, _, settings = index.partition(";")
                 folder = self._index_folder(index, seed)
                 make_index(folder, vectors, factory, seed, self._vectors_key, self.world, self.device)
                 search = FactoryIndex(folder, self.world, settings, self.device)
-        return search if self.passages is None else partial(_search_documents, search, self.passages)
+        if (passages := self.passages) is None:
+            return search
+
+        def search_documents(queries: torch.Tensor, k: int) -> ScoresAndRows:
+            """As `Passages.search`, with tensors."""
+            k = min(k, len(passages))
+            hits = exact.search_arrays(search, queries, k * passages.max_passages)
+            scores, rows = passages.best(*hits, k)
+            return torch.from_numpy(scores), torch.from_numpy(rows)
+
+        return search_documents
 
     def _index_folder(self, index: str, seed: int) -> Path:
         name = f"{self.vectors_folder.name}-{sha256_json([index.partition(';')[0], seed])[:12]}"
@@ -380,25 +383,3 @@ class Snapshot:
         if index != FLAT:
             size = size_bytes(self._index_folder(index, seed))
         return round(size / len(self.collection.documents))
-
-    def _own_vectors(self) -> np.ndarray | torch.Tensor:
-        """This process's shard for a search in each step: on the device, or on disk if it does not fit."""
-        own = self.document_vectors.own
-        if not self._by_torch:
-            return own
-        if self.resident_vectors is None:
-            log.warning(
-                f"the vectors of the documents ({own.nbytes / 2**30:.1f} GiB) do not fit the free memory of "
-                f"{self.device}: each search copies them there block by block, which is slow in a step; more "
-                "processes share them"
-            )
-        return own if self.resident_vectors is None else self.resident_vectors
-
-
-def _search_documents(
-    search: exact.Searcher, passages: Passages, queries: torch.Tensor, k: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Search documents with a search of passages, as `Passages.search` does, with tensors."""
-    k = min(k, len(passages))
-    scores, rows = passages.best(*exact.search_arrays(search, queries, k * passages.max_passages), k)
-    return torch.from_numpy(scores), torch.from_numpy(rows)

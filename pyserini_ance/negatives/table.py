@@ -83,9 +83,7 @@ class NegativeTable:
     def draw(self, rows: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
         """(B, n) candidates of the anchors `rows` (B,), uniform without replacement, then PADDING."""
         choices = self.candidates[self.positions(rows)]
-        keys = np.where(choices != PADDING, rng.random(choices.shape), np.inf)
-        columns = np.argsort(keys, axis=1)[:, :n]
-        return _padded(np.take_along_axis(choices, columns, 1), n)
+        return _lowest(rng.random(choices.shape), choices, n)
 
     def first(self, rows: np.ndarray, n: int) -> np.ndarray:
         """(B, n) candidates of the anchors `rows` (B,), the first in rank order, then PADDING."""
@@ -127,23 +125,7 @@ class NegativeTable:
         log_weights = np.where(np.isnan(margins), 0.0, -a * margins**2)
         # The order of exponential arrival times with these rates is such a draw. In logarithms no weight
         # becomes 0, however far from the positive a score is.
-        times = np.log(rng.standard_exponential(choices.shape)) - log_weights
-        columns = np.argsort(np.where(choices != PADDING, times, np.inf), axis=1)[:, :n]
-        return _padded(np.take_along_axis(choices, columns, 1), n)
-
-    def draw_stratified(self, rows: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-        """(B, n) candidates of the anchors `rows` (B,), one of each stratum from the best to the last.
-
-        The strata are `n` quantile bins of the anchor's candidates by score. An anchor with fewer candidates
-        gives all of them, then PADDING.
-        """
-        # Differs from arXiv:2604.04734 (stratified sampling for distillation): it covers a teacher's scores,
-        # here they are the source's, which are known when a step is drawn.
-        choices = _padded(self.candidates[self.positions(rows)], n)
-        counts = np.maximum((choices != PADDING).sum(1, keepdims=True), n)
-        edges = np.arange(n + 1) * counts // n  # (B, n + 1) columns; candidates are in the order of scores
-        columns = rng.integers(edges[:, :-1], edges[:, 1:])
-        return np.take_along_axis(choices, columns, 1)
+        return _lowest(np.log(rng.standard_exponential(choices.shape)) - log_weights, choices, n)
 
     def positions(self, rows: np.ndarray) -> np.ndarray:
         positions = np.minimum(np.searchsorted(self.anchors, rows), len(self.anchors) - 1)
@@ -223,6 +205,12 @@ class NegativeTable:
         arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in about.pop("shapes")}
         origins = tuple(Origin(**origin) for origin in about.pop("origins", ()))
         return cls(**about, **arrays, origins=origins)
+
+
+def _lowest(keys: np.ndarray, choices: np.ndarray, n: int) -> np.ndarray:
+    """(B, n) of `choices` (B, k), those with the lowest keys (B, k), then PADDING."""
+    columns = np.argsort(np.where(choices != PADDING, keys, np.inf), axis=1)[:, :n]
+    return _padded(np.take_along_axis(choices, columns, 1), n)
 
 
 def _padded(drawn: np.ndarray, n: int) -> np.ndarray:

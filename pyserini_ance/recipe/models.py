@@ -24,7 +24,7 @@ else:
     Format, EncoderConfig = Component, Settings
 
 Anchor = Literal["query", "document"]
-Tracker = Literal["tensorboard", "wandb", "trackio", "mlflow"]
+Tracker = Literal["tensorboard", "wandb", "trackio"]
 # One name is a list of it; null is none.
 Trackers = Annotated[
     tuple[Tracker, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value or [])
@@ -117,7 +117,7 @@ class Recipe(Settings):
     cache: Path = Field(default=DEFAULT_CACHE, validate_default=True)
     """The folder of prepared data, which runs share; by default in XDG_CACHE_HOME, if that is set."""
     log_with: Trackers = ()
-    """The trackers that get what `metrics.jsonl` records: `tensorboard`, `wandb`, `trackio` or `mlflow`, each
+    """The trackers that get what `metrics.jsonl` records: `tensorboard`, `wandb` or `trackio`, each
     a package of that name."""
     expect: Expect = Field(default={})
     """Published or earlier scores of the last stage's result, by split and measure; the results table

@@ -22,29 +22,19 @@ def mine_table(
     """Mine a table of the snapshot's checkpoint, with a report; called by all processes.
 
     previous: the table that the report compares with. promoted: (P, 2) pairs that the table makes positives.
-    """
-    snapshot.judges.clear()
-    table = mine_in_shares(source, snapshot, anchor_set, context)
-    table = table if promoted is None else table.promoting(promoted)
-    report = table_report(table, previous, source, anchor_set)
-    if snapshot.judges:
-        report["judged_by"] = dict(snapshot.judges)
-    return table, report
 
-
-def table_report(
-    table: NegativeTable, previous: NegativeTable | None, source: TableSource, anchor_set: AnchorSet
-) -> dict[str, Any]:
-    """Describe a table: its counts and, if its ranking has the positives, their ranks and the score margin.
-
+    The report has the table's counts and, if its ranking has the positives, their ranks and the score margin.
     `left_out` counts the anchors without `min_candidates`, if there are any. `promoted` counts the candidates
     that became positives, if a filter promotes. `origins` counts candidates by source if there are several.
     `new_share` is the share of candidates that `previous` lacks; None if it has other anchors, as from one
     query chunk to the next. `top_k` is the number behind `top_k: auto`, if a source has that. `positives`
     counts those in the ranking (`ranked`) and has the mean reciprocal rank; the ranks are in a file of the
     generation. `margin` is the score of an anchor's best positive minus the mean score of its candidates:
-    percentiles and mean over the anchors that have both.
+    percentiles and mean over the anchors that have both. `judged_by` names the teachers that filters asked.
     """
+    snapshot.judges.clear()
+    table = mine_in_shares(source, snapshot, anchor_set, context)
+    table = table if promoted is None else table.promoting(promoted)
     new_share = None
     if previous is not None and np.array_equal(previous.anchors, table.anchors):
         new_share = round(turnover(table, previous), 4)
@@ -67,4 +57,6 @@ def table_report(
         p10, p50, p90 = np.percentile(margins, [10, 50, 90])
         named = {"mean": margins.mean(), "p10": p10, "p50": p50, "p90": p90}
         report["margin"] = {name: round(float(value), 4) for name, value in named.items()}
-    return report
+    if snapshot.judges:
+        report["judged_by"] = dict(snapshot.judges)
+    return table, report

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.data.scored_pairs import ScoredPairs
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.positives import find_positives
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import NegativeTable, promoted_in
-from pyserini_ance.negatives.teachers.base import TeacherContext, TeacherScores, score_tables
+from pyserini_ance.negatives.teachers.base import TeacherContext, score_tables
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.dev_evaluation import evaluate_on_dev
 from pyserini_ance.refresher.mined_tables import mine_table
@@ -136,7 +137,7 @@ class Refresher:
         tables: Mapping[TableKey, NegativeTable],
         snapshot: Snapshot,
         chunk: np.ndarray | None,
-    ) -> tuple[dict[str, TeacherScores], dict[str, dict[str, Any]]]:
+    ) -> tuple[dict[str, ScoredPairs], dict[str, dict[str, Any]]]:
         """Return each teacher's scores of what its term draws from after this refresh, and a report on them.
 
         Static tables were mined before the first step; their candidates are scored again, because a teacher

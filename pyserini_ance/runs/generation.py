@@ -10,10 +10,10 @@ from typing import Literal
 
 import numpy as np
 
+from pyserini_ance.data.scored_pairs import ScoredPairs
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.source import TableSource
 from pyserini_ance.negatives.table import NegativeTable
-from pyserini_ance.negatives.teachers.base import TeacherScores
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.run_log import RunLog
@@ -115,7 +115,7 @@ class Generation:
     """The tables that were mined with the checkpoint before `step`.
 
     `tables` are by (term, index of the source in the term), `teacher_scores` by the term of the teacher.
-    `report` holds `tables` (the `table_report` of each) and `seconds` (by task).
+    `report` holds `tables` (the report of each by `mine_table`) and `seconds` (by task).
     """
 
     folder: Path
@@ -123,7 +123,7 @@ class Generation:
     weights: str
     tables: dict[TableKey, NegativeTable]
     report: dict
-    teacher_scores: dict[str, TeacherScores] = field(default_factory=dict)
+    teacher_scores: dict[str, ScoredPairs] = field(default_factory=dict)
 
 
 def publish_generation(
@@ -132,7 +132,7 @@ def publish_generation(
     reports: dict[str, dict],
     seconds: dict[str, float],
     about: dict,
-    teacher_scores: Mapping[str, TeacherScores] | None = None,
+    teacher_scores: Mapping[str, ScoredPairs] | None = None,
     teacher_reports: dict[str, dict] | None = None,
 ) -> None:
     """Write `tables`, their `reports`, and what they were made from (`about`: stage, step, weights, data).
@@ -170,7 +170,7 @@ def open_generation(folder: Path, made_from: Mapping[str, str]) -> Generation:
     for name in sorted({str(Path(file).parent) for file in manifest["parts"] if "/" in file}):
         term, _, index = name.rpartition(".")
         if name.endswith(TEACHER_SUFFIX):
-            teacher_scores[term] = TeacherScores.load(folder / name)
+            teacher_scores[term] = ScoredPairs.open(folder / name)
         else:
             tables[term, int(index)] = NegativeTable.load(folder / name)
     report = read_json(folder / REPORT)

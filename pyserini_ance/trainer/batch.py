@@ -16,7 +16,7 @@ from pyserini_ance.recipe.stage import Stage
 
 if TYPE_CHECKING:  # a draw needs no collection and no model
     from pyserini_ance.data.prepared import AnchorSet
-    from pyserini_ance.negatives.teachers.base import TeacherScores
+    from pyserini_ance.data.scored_pairs import ScoredPairs
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def plan_batch(
     seed: int,
     anchor_sets: "Mapping[Side, AnchorSet]",
     tables: Mapping[tuple[str, int], NegativeTable],
-    teacher_scores: "Mapping[str, TeacherScores] | None" = None,
+    teacher_scores: "Mapping[str, ScoredPairs] | None" = None,
     adopted_step: int = 0,
 ) -> Batch:
     """Draw the batch of step `step`.
@@ -154,7 +154,7 @@ def plan_batch(
     for name, scores in (teacher_scores or {}).items():
         rows = terms[name]
         candidates = np.concatenate([rows.positives, rows.negatives], axis=1)
-        terms[name] = replace(rows, teacher=scores.of(rows.anchors, candidates))
+        terms[name] = replace(rows, teacher=scores.of(rows.anchors[:, None], candidates))
     return Batch(queries, terms)
 
 

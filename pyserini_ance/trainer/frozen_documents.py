@@ -3,6 +3,7 @@
 import time
 from collections import defaultdict
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,37 +20,6 @@ from pyserini_ance.vectors.faiss_index import FLAT
 from pyserini_ance.vectors.search import resolve_backend
 
 RANKS = 10
-
-
-class LiveSearchMetrics:
-    """Measures of the live searches of a step, means over its queries, by term and position of the source
-    (`query.0`).
-
-    `bm25` (queries, n) holds BM25's ranking of document rows for each training query, filled with PADDING.
-    """
-
-    def __init__(self, known_positives: KnownPositives, bm25: np.ndarray | None = None):
-        self.known_positives, self.bm25 = known_positives, bm25
-        self._values: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        self._seconds = 0.0
-
-    def add(self, name: str, rows: np.ndarray, hits: np.ndarray, share: float, seconds: float) -> None:
-        """Measure `hits` (B, k), best first, of the queries `rows` (B,), a `share` of the step's."""
-        self._seconds += seconds
-        bm25 = None if self.bm25 is None else self.bm25[rows]
-        for measure, each in search_measures(self.known_positives, rows, hits, bm25).items():
-            self._values[name][measure] += share * float(each.mean())
-
-    def pop(self) -> dict:
-        """Return the record of the finished step and reset; empty without live searches."""
-        rounded = {
-            name: {measure: round(value, 6) for measure, value in measures.items()}
-            for name, measures in self._values.items()
-        }
-        record = {"found": rounded, "search_seconds": round(self._seconds, 4)} if rounded else {}
-        self._values.clear()
-        self._seconds = 0.0
-        return record
 
 
 def search_measures(
@@ -75,8 +45,7 @@ class FrozenDocuments:
     """The document vectors of the stage's initial checkpoint; they stay the same for all later checkpoints.
 
     All processes make the same calls with equal query vectors and get the same candidates. Indexes are
-    trained with `seed`. `live_metrics` measures the searches, also against BM25 on the main process.
-    `seconds` is the time spent on the vectors, by part.
+    trained with `seed`. `seconds` is the time spent on the vectors, by part.
     """
 
     def __init__(self, stage: Stage, snapshot: Snapshot, seed: int):
@@ -100,11 +69,12 @@ class FrozenDocuments:
         self.whole = snapshot.resident_vectors if held else None
         top_k = max((source.top_k for source in sources), default=0)
         path = snapshot.data.run_files.get("bm25")
-        bm25 = None
+        self.bm25: np.ndarray | None = None  # (queries, n) BM25's ranking, on the main process
         if top_k and path and snapshot.world.is_main and path.exists():
             ranked = read_ranking(path, snapshot.split, snapshot.collection, top_k).rows
-            bm25 = ranked[:, : int((ranked != PADDING).any(0).sum())]
-        self.live_metrics = LiveSearchMetrics(self.known_positives, bm25)
+            self.bm25 = ranked[:, : int((ranked != PADDING).any(0).sum())]
+        self._measured: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        self._search_seconds = 0.0
         self.seconds = {part: round(seconds, 3) for part, seconds in snapshot.seconds.items()}
 
     def add_live_candidates(
@@ -132,6 +102,24 @@ class FrozenDocuments:
             return batch, self.whole[to_device(self.device, documents)[0]]
         return batch, to_device(self.device, self.vectors[documents])[0]
 
+    def measure(self, name: str, rows: np.ndarray, hits: np.ndarray, share: float) -> None:
+        """Measure `hits` (B, k), best first, of the queries `rows` (B,), a `share` of the step's, under the
+        term and position of their source (`query.0`)."""
+        bm25 = None if self.bm25 is None else self.bm25[rows]
+        for measure, each in search_measures(self.known_positives, rows, hits, bm25).items():
+            self._measured[name][measure] += share * float(each.mean())
+
+    def pop_metrics(self) -> dict[str, Any]:
+        """Return the measures of the finished step's searches, and reset them; empty without searches."""
+        found = {
+            name: {measure: round(value, 6) for measure, value in measures.items()}
+            for name, measures in self._measured.items()
+        }
+        record = {"found": found, "search_seconds": round(self._search_seconds, 4)} if found else {}
+        self._measured.clear()
+        self._search_seconds = 0.0
+        return record
+
     def _search(
         self, batch: Batch, queries: torch.Tensor, share: float
     ) -> dict[str, list[tuple[Live, np.ndarray]]]:
@@ -145,12 +133,12 @@ class FrozenDocuments:
                 on_device = self.searches[source.index](anchors, source.top_k + (self.own is not None))[1]
                 launched.append((name, position, source, on_device))
         hits = [on_device.cpu().numpy() for *_, on_device in launched]
-        seconds = (time.perf_counter() - start) / len(launched)
+        self._search_seconds += time.perf_counter() - start
         by_term: dict[str, list[tuple[Live, np.ndarray]]] = {name: [] for name in self.live}
         for (name, position, source, _), rows in zip(launched, hits, strict=True):
             of_term = batch.terms[name].anchors
             if self.own is not None:
                 rows = leave_out(self.own[of_term], np.zeros(rows.shape, np.float32), rows, source.top_k)[1]
             by_term[name].append((source, rows))
-            self.live_metrics.add(f"{name}.{position}", of_term, rows, share, seconds)
+            self.measure(f"{name}.{position}", of_term, rows, share)
         return by_term

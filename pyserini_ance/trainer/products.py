@@ -4,10 +4,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pyserini_ance.data.scored_pairs import ScoredPairs
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.source import warning_of_random_negatives
 from pyserini_ance.negatives.table import NegativeTable
-from pyserini_ance.negatives.teachers.base import TeacherScores
 from pyserini_ance.recipe import refresh_settings
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs import generation as published
@@ -40,7 +40,7 @@ class NegativeTables(RefreshQueue[Generation]):
             self.identity[published.PREVIOUS_TABLES] = previous_stage.digest()
         self.tables: dict[TableKey, NegativeTable] = {}
         self.table_steps: dict[TableKey, int] = {}
-        self.teacher_scores: dict[str, TeacherScores] = {}
+        self.teacher_scores: dict[str, ScoredPairs] = {}
         self.adopted_step = 0
         self.newest: int | None = None
 

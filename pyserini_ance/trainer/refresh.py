@@ -1,7 +1,4 @@
-"""When the products of a stage's checkpoints, tables of negatives and dev scores, are requested and adopted.
-
-`RefreshSchedule` is the rule, a pure function; `RefreshQueue` follows it for one product with an executor.
-"""
+"""When the products of a stage's checkpoints (tables of negatives, dev scores) are requested and adopted."""
 
 import logging
 import time
@@ -47,71 +44,21 @@ class AdoptionLog:
         """Whether the log says what is adopted before step `step`."""
         return self.mode == "replay" or (self.mode == "resumed" and step <= max(self.adoptions, default=-1))
 
-    def uses(self, checkpoint: int) -> bool:
-        """Whether the product of the checkpoint of this step is adopted in the log."""
-        return checkpoint in self.weights
-
-
-# Adopt all the products chosen, waiting for each; the newest that is done, if any; or wait for one of them.
-Choice = Literal["all", "newest_done", "first_done"]
-
-
-@dataclass(frozen=True)
-class RefreshSchedule:
-    """The rule which checkpoint's product is adopted before which step of a stage of `steps` steps.
-
-    `lag_steps` is the number of steps from the checkpoint to the adoption; None: adopted when ready, and no
-    product is used for steps that are more than `staleness_steps` after its checkpoint. `adopts_at_end`:
-    whether what is pending at the end of the stage is still adopted. `log` holds adoptions to repeat.
-    """
-
-    steps: int
-    lag_steps: int | None
-    staleness_steps: int | None = None
-    adopts_at_end: bool = False
-    log: AdoptionLog = AdoptionLog()
-
-    def adoptions(
-        self, step: int, pending: Sequence[int], adopted: int = 0
-    ) -> tuple[Choice, tuple[int, ...]]:
-        """The products to adopt before step `step`, of the `pending` checkpoints (steps, oldest first).
-
-        `adopted` is the step of the checkpoint whose product was adopted last.
-        """
-        if step == self.steps and self.log.mode != "replay":
-            return "all", tuple(pending) if self.adopts_at_end else ()
-        if self.log.covers(step):
-            recorded = self.log.adoptions.get(step, ())
-            return "all", tuple(checkpoint for checkpoint in pending if checkpoint in recorded)
-        if step == 0:
-            return "all", tuple(pending)
-        if self.lag_steps is not None:
-            return "all", tuple(checkpoint for checkpoint in pending if checkpoint + self.lag_steps <= step)
-        is_stale = self.staleness_steps is not None and step - adopted > self.staleness_steps
-        return "first_done" if is_stale else "newest_done", tuple(pending)
-
-    def is_requested(self, checkpoint: int) -> bool:
-        """Whether the product of the checkpoint is requested; a replay requests only what it adopts."""
-        return self.log.mode != "replay" or self.log.uses(checkpoint)
-
-    def is_awaited(self, checkpoint: int) -> bool:
-        """Whether training waits for just this product; otherwise a newer one serves as well."""
-        return self.log.uses(checkpoint) or self.lag_steps is not None or checkpoint in (0, self.steps)
-
-    def is_superseded(self, checkpoint: int, adopted: int) -> bool:
-        """Whether the product of the checkpoint is no longer needed once that of checkpoint `adopted` is."""
-        return self.lag_steps is None and checkpoint < adopted and not self.log.uses(checkpoint)
-
 
 class RefreshQueue[T](ABC):
-    """The requests for one kind of product of a stage's checkpoints, and their adoption by the schedule.
+    """The requests for one kind of product of a stage's checkpoints, and their adoption.
+
+    A product is adopted `lag_steps` of its settings after its checkpoint; None: when it is ready, and no
+    product is used for steps that are more than `staleness_steps` after its checkpoint. `adoption_log` holds
+    adoptions to repeat.
 
     `pending` requests are in order of their steps, and few: training waits for tables that are due or too
     old; of dev scores that are adopted when ready, the oldest, which may be in progress, and the newest are
     enough. `adopted` is the step of the checkpoint whose product was adopted last.
 
-    event: the name of its adoptions in `decisions.jsonl`. adopts_at_end: as in RefreshSchedule.
-    newest_suffices: whether a request that training does not wait for replaces older ones.
+    event: the name of its adoptions in `decisions.jsonl`. adopts_at_end: whether what is pending at the end
+    of the stage is still adopted. newest_suffices: whether a request that training does not wait for replaces
+    older ones.
     """
 
     kind: ClassVar[ProductKind]
@@ -131,9 +78,7 @@ class RefreshQueue[T](ABC):
     ):
         self.run, self.stage_name, self.stage, self.world = run, stage_name, stage, world
         self.log, self.executor = RunLog(run, world.is_main), executor
-        self.schedule = RefreshSchedule(
-            stage.steps, settings.lag_steps, settings.staleness_steps, self.adopts_at_end, adoption_log
-        )
+        self.settings, self.adoption_log = settings, adoption_log
         self.pending: list[RefreshRequest] = []
         self.adopted = 0
 
@@ -165,15 +110,17 @@ class RefreshQueue[T](ABC):
         return adopted
 
     def submit(self, request: RefreshRequest) -> None:
-        """Request a product, unless the schedule says that it is never adopted."""
-        if not self.schedule.is_requested(request.step):
+        """Request a product, unless this is a replay that does not adopt it."""
+        is_recorded = request.step in self.adoption_log.weights
+        if self.adoption_log.mode == "replay" and not is_recorded:
             return
-        if self.schedule.log.weights.get(request.step, request.weights) != request.weights:
+        if is_recorded and self.adoption_log.weights[request.step] != request.weights:
             log.warning(
                 f"stage {request.stage}, step {request.step}: the weights differ from those of the recorded "
                 "run; its steps are repeated, but not bit by bit"
             )
-        request = replace(request, is_awaited=self.schedule.is_awaited(request.step))
+        is_exact = self.settings.lag_steps is not None or request.step in (0, self.stage.steps)
+        request = replace(request, is_awaited=is_recorded or is_exact)
         if not request.is_awaited and self.newest_suffices:
             self._cancel([pending for pending in self.pending[1:] if not self.executor.done(pending)])
         self.pending.append(request)
@@ -186,7 +133,7 @@ class RefreshQueue[T](ABC):
         Raises RuntimeError if a checkpoint whose product is needed was removed (its weights are None).
         """
         self.adopted = max(adopted, default=0)
-        when_ready = self.schedule.lag_steps is None
+        when_ready = self.settings.lag_steps is None
         for step, weights in checkpoints:
             if step in adopted or (when_ready and (step < self.adopted or weights is None)):
                 continue
@@ -199,22 +146,27 @@ class RefreshQueue[T](ABC):
             self.submit(self.request(step, weights))
 
     def collect(self, step: int) -> list[RefreshRequest]:
-        """Return the requests whose products are adopted before step `step`, all done; wait where the
-        schedule does."""
+        """Return the requests whose products are adopted before step `step`, all done; wait where needed."""
         if not self.pending:
             return []
-        steps = [request.step for request in self.pending]
-        choice, checkpoints = self.schedule.adoptions(step, steps, self.adopted)
-        collected = [request for request in self.pending if request.step in checkpoints]
-        if choice == "first_done":
-            collected = [self.executor.wait(collected)]
-        elif choice == "newest_done":
-            collected = next(([r] for r in reversed(collected) if self.executor.done(r)), [])
+        log, lag, longest = self.adoption_log, self.settings.lag_steps, self.settings.staleness_steps
+        if step == self.stage.steps and log.mode != "replay":
+            collected = self.pending if self.adopts_at_end else []
+        elif log.covers(step):
+            collected = [request for request in self.pending if request.step in log.adoptions.get(step, ())]
+        elif step == 0:
+            collected = self.pending
+        elif lag is not None:
+            collected = [request for request in self.pending if request.step + lag <= step]
+        elif longest is not None and step - self.adopted > longest:
+            collected = [self.executor.wait(self.pending)]
+        else:  # the newest that is done
+            collected = next(([r] for r in reversed(self.pending) if self.executor.done(r)), [])
         for request in collected:
             self.executor.wait([request])
             self.adopted = request.step
-        superseded = [r for r in self.pending if self.schedule.is_superseded(r.step, self.adopted)]
-        self._cancel([r for r in self.pending if r in collected or r in superseded])
+        older = [r for r in self.pending if r.step < self.adopted and r.step not in log.weights]
+        self._cancel([*collected, *(older if lag is None else [])])
         return collected
 
     def close(self) -> None:
@@ -228,7 +180,6 @@ class RefreshQueue[T](ABC):
         return adopted
 
     def _cancel(self, requests: Collection[RefreshRequest]) -> None:
-        requests = list(requests)
         self.pending = [request for request in self.pending if request not in requests]
         if requests:
             self.executor.cancel(requests)
@@ -237,6 +188,6 @@ class RefreshQueue[T](ABC):
         """Record the decision to adopt, unless the run did so before an interruption; return the fields that
         tell which adoption a metric belongs to."""
         adoption = {"stage": self.stage_name, "step": step, "checkpoint_step": request.step}
-        if self.schedule.log.mode != "resumed" or not self.schedule.log.covers(step):
+        if self.adoption_log.mode != "resumed" or not self.adoption_log.covers(step):
             self.log.decide(self.event, **adoption, **values, weights=request.weights)
         return adoption

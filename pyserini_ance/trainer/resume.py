@@ -1,7 +1,7 @@
 """Resume a run: check that it is the same run, and continue a stage from its newest checkpoint."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,8 @@ def resume_stage(
     again. Adoptions of `adopt: when_ready` after the checkpoint are kept and repeated: they depended on time,
     and later steps depended on them.
     """
-    repeated = [
-        queue.event
-        for queue in refreshes.queues
-        if queue.schedule.lag_steps is None and queue.schedule.log.mode != "replay"
-    ]
+    ready = [queue for queue in refreshes.queues if queue.settings.lag_steps is None]
+    repeated = [queue.event for queue in ready if queue.adoption_log.mode != "replay"]
 
     def read_state() -> dict[str, Any]:
         progress = newest_progress(run, name)
@@ -57,8 +54,8 @@ def resume_stage(
         before = [record for record in records if record["step"] < progress.step]
         after = [record for record in records if record["step"] >= progress.step]
         queue.restore(before)
-        if after and queue.schedule.log.mode != "replay":  # a replay keeps its own log
-            queue.schedule = replace(queue.schedule, log=AdoptionLog.of(after, "resumed"))
+        if after and queue.adoption_log.mode != "replay":  # a replay keeps its own log
+            queue.adoption_log = AdoptionLog.of(after, "resumed")
         due = (step for step in range(1, progress.step) if queue.is_due(step))
         adopted = {record["checkpoint_step"] for record in before}
         queue.resubmit([(step, weights.get(step)) for step in due], adopted)
@@ -103,21 +100,17 @@ def check_same_recipe(run: RunDir, recipe: Recipe, command: str) -> None:
 
 
 def differing_settings(run: RunDir, recipe: Recipe, *ignored: str) -> str:
-    """The first settings in which a run differs from a recipe, in words; "" if it has that recipe."""
-    found = recipe_differences(run.read_recipe(), recipe, *ignored)
-    differing = [f"{key}: {old} in the run, {new} given" for key, old, new in found]
+    """The first settings in which a run differs from a recipe, in words; "" if it has that recipe.
+
+    The machine's settings, published figures and the keys `ignored` do not count.
+    """
+    left_out = {*RUNTIME_KEYS, "expect", *ignored}
+    both = [absolute(one).model_dump(mode="json", exclude=left_out) for one in (run.read_recipe(), recipe)]
+    for settings in both:
+        settings["data"].pop("official", None)
+    differing = [f"{key}: {old} in the run, {new} given" for key, old, new in differences(*both)]
     more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
     return f"{'; '.join(differing[:SHOWN])}{more}"
-
-
-def recipe_differences(old: Recipe, new: Recipe, *ignored: str) -> Iterator[tuple[str, str, str]]:
-    """`differences` of two recipes, regardless of the machine's settings, of what describes a run, of
-    published figures, which do not change what is read, and of the keys `ignored`."""
-    left_out = {*RUNTIME_KEYS, "expect", *ignored}
-    saved, given = (absolute(recipe).model_dump(mode="json", exclude=left_out) for recipe in (old, new))
-    for settings in (saved, given):
-        settings["data"].pop("official", None)
-    return differences(saved, given)
 
 
 def check_same_data(run: RunDir, collection: Collection) -> None:

@@ -27,7 +27,6 @@ from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.batch import Batch
 from pyserini_ance.trainer.dropout import recomputes, reproducible_dropout
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
-from pyserini_ance.trainer.rank_partition import RankPartition
 
 # Tokens whose activations a process keeps at once, unless a recipe says otherwise: 13 GiB of RoBERTa-base in
 # bf16. They are several batches of documents: the small batch of queries that each chunk adds costs little.
@@ -109,24 +108,32 @@ class PlainPass:
 
     `vectors` holds the vectors (U, D) of each side, gathered from all ranks. They are leaves of the loss's
     graph: `backward` takes the loss's gradients from them and passes this rank's rows on to the towers.
+    `dealt` holds, by side, the positions (n,) of each rank's texts, ascending; n may be 0.
     """
 
     def __init__(self, encoder: ChunkedEncoder, texts: Sequence[TextBatch]):
         self.encoder = encoder
-        self.partitions = [RankPartition(batch.lengths, encoder.world) for batch in texts]
-        self.own = []
-        for batch, partition in zip(texts, self.partitions, strict=True):
-            parts = [replace(batch, rows=batch.rows[own]) for own in partition.positions_by_rank]
-            own = parts[encoder.world.rank]
+        self.world = world = encoder.world
+        self.dealt: list[list[np.ndarray]] = []
+        self.own: list[TextBatch] = []
+        for batch in texts:  # longest first, so that all ranks have about equally many tokens
+            longest_first = np.argsort(-batch.lengths, kind="stable")
+            dealt = [np.sort(longest_first[rank :: world.size]) for rank in range(world.size)]
+            parts = [replace(batch, rows=batch.rows[positions]) for positions in dealt]
+            own = parts[world.rank]
             if encoder.is_sharded:
                 counts = [len(encoder.chunks(part)) for part in parts]
-                own = replace(own, fillers=max(counts) - counts[encoder.world.rank])
+                own = replace(own, fillers=max(counts) - counts[world.rank])
+            self.dealt.append(dealt)
             self.own.append(own)
         self.own_vectors = self._forward()
-        self.vectors: dict[Side, torch.Tensor] = {
-            batch.side: partition.gather(vectors).requires_grad_()
-            for batch, partition, vectors in zip(self.own, self.partitions, self.own_vectors, strict=True)
-        }
+        self.vectors: dict[Side, torch.Tensor] = {}
+        for own, dealt, vectors in zip(self.own, self.dealt, self.own_vectors, strict=True):
+            whole = vectors.detach()
+            if world.size > 1:
+                gathered = world.gather(vectors, list(map(len, dealt)), for_device=True)
+                whole = torch.cat(gathered)[to_device(whole.device, np.argsort(np.concatenate(dealt)))[0]]
+            self.vectors[own.side] = whole.requires_grad_()
 
     def backward(self, loss: torch.Tensor) -> None:
         """Accumulate in the towers the gradients of `loss` that flow through this rank's texts."""
@@ -145,9 +152,12 @@ class PlainPass:
     def _own_gradients(self, loss: torch.Tensor) -> list[torch.Tensor | None]:
         """Return the gradients of `loss` for this rank's vectors (n, D), by side; None for an unused side."""
         loss.backward()
+        gradients = [leaf.grad for leaf in self.vectors.values()]
+        if self.world.size == 1:
+            return gradients
         return [
-            None if leaf.grad is None else partition.select(leaf.grad)
-            for leaf, partition in zip(self.vectors.values(), self.partitions, strict=True)
+            None if whole is None else whole[to_device(whole.device, dealt[self.world.rank])[0]]
+            for whole, dealt in zip(gradients, self.dealt, strict=True)
         ]
 
 

@@ -1,11 +1,9 @@
-"""Trackers: what `metrics.jsonl` records also goes to TensorBoard, Weights & Biases, Trackio or MLflow."""
+"""Trackers: what `metrics.jsonl` records also goes to TensorBoard, Weights & Biases or Trackio."""
 
 import importlib.util
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,7 @@ from pyserini_ance.storage.files import read_json_lines, read_json_object, write
 
 PROJECT = "pyserini_ance"
 WHERE = ("event", "stage", "step", "weights")  # keys of a record that are not values
-OFFLINE = {
-    "wandb": "Without network set WANDB_MODE=offline.",
-    "mlflow": "MLFLOW_TRACKING_URI says where runs are kept.",
-}
+OFFLINE = {"wandb": ". Without network set WANDB_MODE=offline"}
 log = logging.getLogger(__name__)
 
 
@@ -54,98 +49,82 @@ def _leaves(path: str, value: Any, separator: str) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-class Trackers:
-    """The trackers of one run, in the main process.
-
-    A value's step counts the steps of all stages. A resumed run sends the records that it makes again once
-    more, with the same values and steps. A tracker that fails is left out from then on: the run goes on.
-    """
-
-    def __init__(self, run: RunDir, names: Sequence[str], config: Mapping[str, Any]):
-        """Open each tracker's run, or reopen that of a resumed run; `config` are the settings to show.
-
-        Raises RuntimeError for a tracker that cannot be started.
-        """
-        self._first: dict[str, int] = {}  # the steps of all stages before a stage
-        self._steps: dict[str, int] = {}  # the steps done of each stage
-        self.trackers: list[GeneralTracker] = []
-        PartialState(cpu=True)  # accelerate's trackers log with it
-        folder = run.folder / "trackers"
-        folder.mkdir(exist_ok=True)
-        # What a resumed run continues by; the folder of TensorBoard and the name in Trackio identify it.
-        ids = read_json_object(folder / "ids.json") or {}
-        for name in names:
-            tracker = LOGGER_TYPE_TO_CLASS[name](**arguments(name, run.folder.resolve(), ids.get(name)))
-            try:
-                tracker.start()
-                if name not in ids:
-                    tracker.store_init_configuration(_named_for(tracker, config))
-            except Exception as error:  # each package has its own kinds of errors
-                raise RuntimeError(
-                    f"log_with: {name} cannot be started: {error}. {OFFLINE.get(name, '')}"
-                ) from error
-            own = {"wandb": "id", "mlflow": "info.run_id"}.get(name)
-            ids[name] = str(attrgetter(own)(tracker.tracker)) if own else ""
-            self.trackers.append(tracker)
-        write_json(folder / "ids.json", ids)
-        for record in read_json_lines(run.metrics):  # of a resumed run
-            self._position(record)
-
-    def send(self, record: Mapping[str, Any]) -> None:
-        """Send a record that was just appended to the metrics."""
-        if "stage" in record:
-            position = self._position(record)
-            if values := series(record):
-                self._each(lambda tracker: tracker.log(_named_for(tracker, values), step=position))
-
-    def finish(self) -> None:
-        self._each(lambda tracker: tracker.finish())
-
-    def _position(self, record: Mapping[str, Any]) -> int:
-        """The step of a record, plus the steps of all stages before its own."""
-        stage = record.get("stage", "")
-        first = self._first.setdefault(stage, sum(self._steps.values()))
-        if record["event"] == "step":
-            self._steps[stage] = max(self._steps.get(stage, 0), record["step"] + 1)
-        return first + int(record.get("step", 0))
-
-    def _each(self, act: Callable[[GeneralTracker], None]) -> None:
-        for tracker in list(self.trackers):
-            try:
-                act(tracker)
-            except Exception as error:  # a service that cannot be reached must not end a run
-                log.warning("%s failed and gets nothing more: %s", tracker.name, error)
-                self.trackers.remove(tracker)
-
-
 def arguments(name: str, run: Path, run_id: str | None) -> dict[str, Any]:
     """The arguments of accelerate's class for the run in a folder; `run_id`: the run to continue."""
     if name == "tensorboard":
         return {"run_name": PROJECT, "logging_dir": run / "trackers"}
-    if name == "mlflow":
-        return {"experiment_name": PROJECT, "run_id": run_id, "run_name": run.name}
     more = {"id": run_id, "dir": str(run / "trackers")} if name == "wandb" else {}
     return {"run_name": PROJECT, "name": run.name, "resume": "allow", **more}
 
 
-def _named_for(tracker: GeneralTracker, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values by their names, for MLflow of the characters that it allows: `dev/RR_10`."""
-    if tracker.name != "mlflow":
-        return dict(values)
-    return {re.sub(r"[^\w./ -]", "_", name): value for name, value in values.items()}
+def open_trackers(run: RunDir, names: Sequence[str], config: Mapping[str, Any]) -> list[GeneralTracker]:
+    """Open each tracker's run, or reopen that of a resumed run; `config` are the settings to show.
+
+    Raises RuntimeError for a tracker that cannot be started.
+    """
+    PartialState(cpu=True)  # accelerate's trackers log with it
+    folder, trackers = run.folder / "trackers", []
+    folder.mkdir(exist_ok=True)
+    # What a resumed run continues by; the folder of TensorBoard and the name in Trackio identify it.
+    ids = read_json_object(folder / "ids.json") or {}
+    for name in names:
+        tracker = LOGGER_TYPE_TO_CLASS[name](**arguments(name, run.folder.resolve(), ids.get(name)))
+        try:
+            tracker.start()
+            if name not in ids:
+                tracker.store_init_configuration(config)
+        except Exception as error:  # each package has its own kinds of errors
+            cure = OFFLINE.get(name, "")
+            raise RuntimeError(f"log_with: {name} cannot be started: {error}{cure}") from error
+        ids[name] = tracker.tracker.id if name == "wandb" else ""
+        trackers.append(tracker)
+    write_json(folder / "ids.json", ids)
+    return trackers
 
 
 @contextmanager
 def tracking(recipe: Recipe, run: RunDir) -> Iterator[None]:
-    """While inside, send what is recorded in the run's metrics to the trackers of `log_with`."""
+    """While inside, in the main process, send what is recorded in the run's metrics to the trackers of
+    `log_with`.
+
+    A value's step counts the steps of all stages. A resumed run sends the records that it makes again once
+    more, with the same values and steps. A tracker that fails is left out from then on: the run goes on.
+    """
     if not recipe.log_with:
         yield
         return
     # The settings as trackers show them: numbers and texts by dotted key.
-    trackers = Trackers(run, recipe.log_with, dict(_leaves("", recipe.model_dump(mode="json"), ".")))
-    run.listeners.append(trackers.send)
+    trackers = open_trackers(run, recipe.log_with, dict(_leaves("", recipe.model_dump(mode="json"), ".")))
+    first: dict[str, int] = {}  # the steps of all stages before a stage
+    steps: dict[str, int] = {}  # the steps done of each stage
+
+    def position(record: Mapping[str, Any]) -> int:
+        """The step of a record, plus the steps of all stages before its own."""
+        stage = record.get("stage", "")
+        before = first.setdefault(stage, sum(steps.values()))
+        if record["event"] == "step":
+            steps[stage] = max(steps.get(stage, 0), record["step"] + 1)
+        return before + int(record.get("step", 0))
+
+    def each(act: Callable[[GeneralTracker], None]) -> None:
+        for tracker in list(trackers):
+            try:
+                act(tracker)
+            except Exception as error:  # a service that cannot be reached must not end a run
+                log.warning("%s failed and gets nothing more: %s", tracker.name, error)
+                trackers.remove(tracker)
+
+    def send(record: Mapping[str, Any]) -> None:
+        if "stage" in record:
+            step, values = position(record), series(record)
+            if values:
+                each(lambda tracker: tracker.log(values, step=step))
+
+    for record in read_json_lines(run.metrics):  # of a resumed run
+        position(record)
+    run.listeners.append(send)
     try:
         yield
     finally:
-        run.listeners.remove(trackers.send)
-        trackers.finish()
+        run.listeners.remove(send)
+        each(lambda tracker: tracker.finish())

@@ -177,7 +177,7 @@ class StageTrainer:
             self.scaler.step(self.optimizer)  # skipped if a gradient is not finite in fp16
             self.scaler.update()
             self.optimizer.zero_grad(set_to_none=True)
-            live = self.documents.live_metrics.pop() if self.documents else {}
+            live = self.documents.pop_metrics() if self.documents else {}
             seconds = round(time.perf_counter() - start, 4)
             report.settings = {"learning_rate": rate, **live, "seconds": seconds}
             self.progress = self.resumable = replace(self.progress, step=step + 1)

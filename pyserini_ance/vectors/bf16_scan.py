@@ -14,11 +14,10 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from pyserini_ance.vectors import topk
 from pyserini_ance.vectors.faiss_library import pair_scores
-from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, DeviceTopK, ScoresAndRows, TopK
+from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, ScoresAndRows, TopK
 
 BF16_ROUNDING = 2.0**-8  # largest error of a number in bf16, relative to it
 # Errors of sums of D products, as multiples of D and of the product of two lengths. fp32 sums have 2^-24;
@@ -53,7 +52,7 @@ class DeviceScan:
         self.mean = documents.mean(0)
         self._rounded = [block.bfloat16().T.contiguous() for block in self.blocks]
         kept = min(len(documents), candidates_of(k))
-        self._best = [DeviceTopK(len(block), kept, documents.device) for block in self.blocks]
+        self._best = [TopK(len(block), kept, documents.device) for block in self.blocks]
         # Largest over the documents: length, length after centring and rounding, and error of rounding.
         self._largest = documents.new_zeros(3)
 
@@ -117,7 +116,7 @@ class CpuScan:
         self._thresholds = self._chosen(stride, needed)  # (Q,) bf16 of each block; infinite: no candidates
         self._counts = [torch.zeros(len(block), dtype=torch.int64) for block in self.blocks]
         max_pending = max(1, min(MAX_PENDING, MAX_PENDING_OF_ALL // max(1, len(self.blocks))))
-        self._best = [TopK(len(block), k, max_pending) for block in self.blocks]
+        self._best = [TopK(len(block), k, max_pending=max_pending) for block in self.blocks]
 
     @staticmethod
     def pays(queries: int, documents: Tensor, k: int) -> bool:
@@ -163,13 +162,12 @@ class CpuScan:
             threshold[counts > self._most] = torch.inf
 
     def result(self) -> Proven:
-        """As `DeviceScan.result`; with fewer than k candidates, -inf fills the rest and nothing is proven."""
+        """As `DeviceScan.result`; with fewer than k candidates, NaN fills the rest and nothing is proven."""
         scores, rows, is_proven = [], [], []
         for queries, threshold, best in zip(self.blocks, self._thresholds, self._best, strict=True):
             best_scores, best_rows = best.result()
-            missing = self.k - best_scores.shape[1]
-            scores.append(functional.pad(best_scores, (0, missing), value=-torch.inf))
-            rows.append(functional.pad(best_rows, (0, missing)))
+            scores.append(best_scores)
+            rows.append(best_rows)
             # Sums are rounded to bf16 before they are compared with the threshold.
             highest = threshold.double() + BF16_ROUNDING * threshold.double().abs()
             highest += queries.double() @ self.mean.double() + self._errors(queries)
@@ -211,7 +209,7 @@ def best_of_candidates(queries: Tensor, documents: Tensor, rows: Tensor, k: int)
             for asked, some in zip(queries.split(size), rows.split(size), strict=True)
         ]
     )
-    best = DeviceTopK(len(queries), k, documents.device)
+    best = TopK(len(queries), k, documents.device)
     best.update_rows(scores, rows)
     return best.result()
 

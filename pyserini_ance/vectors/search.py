@@ -17,7 +17,7 @@ from pyserini_ance.encoders.hardware import cpu_has_fast_bf16, resolve_precision
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.vectors.bf16_scan import CpuScan, DeviceScan, best_of_candidates
 from pyserini_ance.vectors.faiss_library import import_faiss
-from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, DeviceTopK, ScoresAndRows, best_of
+from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, ScoresAndRows, TopK, best_of
 
 log = logging.getLogger(__name__)
 QUERIES_PER_BLOCK = 512
@@ -68,12 +68,7 @@ def search_given(queries: Any, documents: Any, k: int, device: str) -> tuple[np.
             f"query_vectors have {queries.shape[1]} dimensions, document_vectors {documents.shape[1]}; "
             "encode both with one encoder"
         )
-    scores, rows = exact_search(queries, documents, int(k), device=device)
-    if len(infinite := np.flatnonzero(~np.isfinite(scores).all(1))):
-        raise ValueError(
-            f"query_vectors: row {infinite[0]} has scores beyond the range of float32; scale the vectors down"
-        )
-    return scores, rows
+    return exact_search(queries, documents, int(k), device=device)
 
 
 def _matrix(name: str, vectors: Any) -> np.ndarray:
@@ -167,7 +162,7 @@ def _search_blocks(
     k, on_device = min(k, len(documents)), queries.to(device, non_blocking=str(device) != "cpu")
     where = on_device.device
     query_blocks = [block.T.contiguous() for block in on_device.split(QUERIES_PER_BLOCK)]
-    best = [DeviceTopK(block.shape[1], k, where) for block in query_blocks]
+    best = [TopK(block.shape[1], k, where) for block in query_blocks]
     size = documents_per_block
     is_on_cpu = where.type == "cpu"
     if not is_on_cpu:

@@ -3,80 +3,51 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-import numpy as np
 import torch
 from torch.nn import functional
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors.encoding import ShardedVectors
-from pyserini_ance.vectors.search import QUERIES_PER_BLOCK, Searcher, as_tensor
+from pyserini_ance.vectors.search import QUERIES_PER_BLOCK, Searcher
 from pyserini_ance.vectors.topk import ScoresAndRows, best_of
-
-
-def search_flat(
-    own: Searcher, documents: ShardedVectors, world: World, queries: torch.Tensor, k: int
-) -> ScoresAndRows:
-    """As `search_shards`, from tensors to tensors on the device of the search `own`.
-
-    Called between steps of even length: no process waits long for another.
-    """
-    k = min(k, len(documents))
-    return merge_shards(*own(queries, k), documents, k, world)
 
 
 def search_shards(
     searcher: Searcher,
-    queries: np.ndarray,
     documents: ShardedVectors,
-    k: int,
     world: World,
-    shares: Sequence[int] | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """`exact_search` over all `documents`: scores (Q, k) float32 and rows (Q, k) int32.
-
-    Called by all processes with equal queries (Q, D); `searcher` is over `documents.own`. Every process gets
-    the results of all queries; with `shares`, the number of queries of each process in rank order, only those
-    of its own.
-    """
-    scores, rows = searcher(as_tensor(np.asarray(queries, np.float32)), min(k, len(documents)))
-    rows[:1].cpu()  # a GPU may still search, and shards take uneven time: a collective waits for a minute
-    world.barrier()
-    scores, rows = merge_shards(scores, rows, documents, k, world, shares)
-    return scores.cpu().numpy(), rows.cpu().numpy()
-
-
-def merge_shards(
-    scores: torch.Tensor,
-    rows: torch.Tensor,
-    documents: ShardedVectors,
+    queries: torch.Tensor,
     k: int,
-    world: World,
     shares: Sequence[int] | None = None,
+    takes_long: bool = False,
 ) -> ScoresAndRows:
-    """The k best of all shards from the best of each; `rows` count within the shard.
+    """As `searcher`, over all `documents`: scores (Q, k) float32 and rows (Q, k) int32, on its device.
 
-    Every process merges a share of the queries and receives the rest; with `shares`, only its own.
+    Called by all processes with equal queries (Q, D); `searcher` is over `documents.own`. Every process
+    merges a share of the queries and gets the results of all; with `shares`, the number of queries of each
+    process in rank order, only those of its own. takes_long: shards may take uneven time, so that processes
+    first wait for one another; between steps they need not.
     """
+    k = min(k, len(documents))
+    scores, rows = searcher(queries, k)
     if world.size == 1:
         return scores, rows
+    if takes_long:
+        rows[:1].cpu()  # a GPU may still search, and a collective waits for a minute only
+        world.barrier()
     bounds = [len(scores) * rank // world.size for rank in range(world.size + 1)]
     counts = [end - start for start, end in pairwise(bounds)] if shares is None else list(shares)
-    packed = _pack(scores, rows + documents.first, min(k, len(documents))).split(counts)
+    packed = _pack(scores, rows + documents.first, k).split(counts)
     own = packed[world.rank]
     for start in range(0, max(counts), QUERIES_PER_BLOCK):
         block = slice(start, start + QUERIES_PER_BLOCK)
-        own[block] = _merge([of_rank[block] for of_rank in packed], world)
+        # The best of each shard for this process's queries, in rank order.
+        found = [_unpack(part) for part in world.exchange([of_rank[block] for of_rank in packed])]
+        best = best_of(
+            [shard_scores for shard_scores, _ in found], [shard_rows for _, shard_rows in found], k
+        )
+        own[block] = _pack(*best, k)
     return _unpack(own if shares is not None else torch.cat(world.gather(own, counts)))
-
-
-def _merge(parts: list[torch.Tensor], world: World) -> torch.Tensor:
-    """The best (B, 2, k) of all shards for this process's queries, from the best of this shard.
-
-    `parts` (n_r, 2, k) are those for the queries of each process, in rank order.
-    """
-    found = [_unpack(part) for part in world.exchange(parts)]
-    best = best_of([scores for scores, _ in found], [rows for _, rows in found], found[0][0].shape[1])
-    return _pack(*best, found[0][0].shape[1])
 
 
 def _pack(scores: torch.Tensor, rows: torch.Tensor, k: int) -> torch.Tensor:

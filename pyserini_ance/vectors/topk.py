@@ -1,7 +1,4 @@
-"""The k best documents of each query: DeviceTopK from blocks of scores, TopK from single scores.
-
-Ties go to the lower rows.
-"""
+"""The k best documents of each query, from blocks of scores or from single ones; ties go to lower rows."""
 
 from collections.abc import Sequence
 
@@ -19,64 +16,21 @@ ScoresAndRows = tuple[torch.Tensor, torch.Tensor]
 
 
 class TopK:
-    """The k documents of highest score for each query, from pairs that come in rising rows of documents.
-
-    max_pending: pairs per query, on average, before they are merged.
-    """
-
-    def __init__(self, queries: int, k: int, max_pending: int):
-        self.k, self.max_pending = k, max_pending
-        self._best: ScoresAndRows = torch.empty((queries, 0)), torch.empty((queries, 0), dtype=torch.int32)
-        self._pending: list[tuple[torch.Tensor, ...]] = []  # queries, rows, scores (C,)
-        self._pending_pairs = 0
-
-    def update_pairs(self, queries: torch.Tensor, rows: torch.Tensor, scores: torch.Tensor) -> None:
-        """Add the `scores` (C,) of documents `rows` (C,) for `queries` (C,); rows rise within each query."""
-        if not len(queries):
-            return
-        self._pending.append((queries.int(), rows.int(), scores))
-        self._pending_pairs += len(queries)
-        if self._pending_pairs > self.max_pending * len(self._best[0]):
-            self._merge_pending()
-        elif len(self._pending) == MAX_PARTS:  # each tensor takes more than a few pairs do
-            self._pending = [tuple(map(torch.cat, zip(*self._pending, strict=True)))]
-
-    def result(self) -> ScoresAndRows:
-        """Scores (Q, k) float32 and rows (Q, k) int32, best first; k is cut to the most pairs of a query."""
-        self._merge_pending()
-        return self._best
-
-    def _merge_pending(self) -> None:
-        if not self._pending:
-            return
-        queries, rows, scores = map(torch.cat, zip(*self._pending, strict=True))
-        self._pending.clear()
-        self._pending_pairs = 0
-        order = queries.argsort(stable=True)  # rows keep rising within each query
-        queries, rows, scores = queries[order], rows[order], scores[order]
-        counts = queries.bincount(minlength=len(self._best[0]))
-        columns = torch.arange(len(queries)) - (counts.cumsum(0) - counts)[queries]
-        padded_scores = scores.new_full((len(counts), int(counts.max())), -torch.inf)
-        padded_rows = rows.new_zeros(padded_scores.shape)
-        padded_scores[queries, columns], padded_rows[queries, columns] = scores, rows
-        scores = torch.cat((self._best[0], padded_scores), 1)
-        rows = torch.cat((self._best[1], padded_rows), 1)
-        # The sort is stable, so that of equal scores the lower row stays ahead.
-        scores, order = scores.sort(dim=1, descending=True, stable=True)
-        self._best = scores[:, : self.k].contiguous(), rows.gather(1, order[:, : self.k])
-
-
-class DeviceTopK:
     """The k documents of highest score for each query, in buffers of fixed size: no host waits for values.
+
+    k is at most the number of documents. `max_pending` is how many pairs per query, on average,
+    `update_pairs` collects before they are merged.
 
     The k best documents of a block are in the k groups whose best documents are best, and k groups are
     partially sorted instead of the block. A score and its row are one number (`_keys`), so that there are no
     ties, and the groups before a document's own group each have a better document.
     """
 
-    def __init__(self, queries: int, k: int, device: torch.device | str):
-        self.k, self._documents = k, 0
+    def __init__(self, queries: int, k: int, device: torch.device | str = "cpu", max_pending: int = 0):
+        self.k, self.max_pending = k, max_pending
         self._best = torch.full((queries, k), LOWEST_KEY, dtype=torch.int64, device=device)
+        self._pending: list[tuple[torch.Tensor, ...]] = []  # queries, keys (C,)
+        self._pending_pairs = 0
 
     def update(self, scores: torch.Tensor, first: int) -> None:
         """Add the `scores` (N, Q) of N documents, the first of which is row `first`."""
@@ -85,19 +39,42 @@ class DeviceTopK:
         keys = _keys(scores.gather(0, rows), rows + first)
         if len(scores) > documents:
             keys = keys.masked_fill(rows >= documents, LOWEST_KEY)
-        self._add(keys.T, documents)
+        self._add(keys.T)
 
     def update_rows(self, scores: torch.Tensor, rows: torch.Tensor) -> None:
         """Add the `scores` (Q, n) of documents `rows` (Q, n), n of them for each query."""
-        self._add(_keys(scores, rows), scores.shape[1])
+        self._add(_keys(scores, rows))
 
-    def _add(self, keys: torch.Tensor, documents: int) -> None:
-        self._best = torch.cat([self._best, keys], 1).topk(self.k, dim=1).values
-        self._documents += documents
+    def update_pairs(self, queries: torch.Tensor, rows: torch.Tensor, scores: torch.Tensor) -> None:
+        """Add the `scores` (C,) of documents `rows` (C,) for `queries` (C,), on the CPU."""
+        self._pending.append((queries.int(), _keys(scores, rows)))
+        self._pending_pairs += len(queries)
+        if self._pending_pairs > self.max_pending * len(self._best):
+            self._merge_pending()
+        elif len(self._pending) == MAX_PARTS:  # each tensor takes more than a few pairs do
+            self._pending = [tuple(map(torch.cat, zip(*self._pending, strict=True)))]
 
     def result(self) -> ScoresAndRows:
-        """Scores (Q, k) float32 and rows (Q, k) int32, best first; k is cut to the number of documents."""
-        return _scores_and_rows(self._best[:, : min(self.k, self._documents)])
+        """Scores (Q, k) float32 and rows (Q, k) int32, best first; NaN and -1 where a query has fewer."""
+        self._merge_pending()
+        return _scores_and_rows(self._best)
+
+    def _add(self, keys: torch.Tensor) -> None:
+        self._best = torch.cat([self._best, keys], 1).topk(self.k, dim=1).values
+
+    def _merge_pending(self) -> None:
+        if not self._pending_pairs:
+            return
+        queries, keys = map(torch.cat, zip(*self._pending, strict=True))
+        self._pending.clear()
+        self._pending_pairs = 0
+        order = queries.argsort()
+        queries, keys = queries[order], keys[order]
+        counts = queries.bincount(minlength=len(self._best))
+        columns = torch.arange(len(queries)) - (counts.cumsum(0) - counts)[queries]
+        padded = keys.new_full((len(counts), int(counts.max())), LOWEST_KEY)
+        padded[queries, columns] = keys
+        self._add(padded)
 
     def _rows_of_best_groups(self, scores: torch.Tensor) -> torch.Tensor:
         """(k * DOCUMENTS_PER_GROUP, Q) int64: rows of `scores` (N, Q); all rows if there are fewer groups."""

@@ -58,7 +58,10 @@ def read_vectors(folder: Path, rows: int, dimension: int, key: dict) -> np.ndarr
     if files.read_json_object(folder / KEY) != {**key, "rows": rows, "dimension": dimension}:
         cure = "all processes must see the same files and data"
         raise RuntimeError(f"{folder} does not hold the vectors of {key}; {cure}")
-    if (written := _rows_written(folder)) < rows:
+    written = 0  # rows before the first one that is missing
+    for first, stop in sorted(written_windows(folder)):
+        written = max(written, stop) if first <= written else written
+    if written < rows:
         raise RuntimeError(f"{folder} lacks vectors from row {written} of {rows} on; encode them first")
     if not rows:  # an empty file cannot be mapped
         return np.empty((0, dimension), np.float32)
@@ -68,13 +71,3 @@ def read_vectors(folder: Path, rows: int, dimension: int, key: dict) -> np.ndarr
 def written_windows(folder: Path) -> set[tuple[int, int]]:
     """The windows that were written into a store, as [first, stop) rows."""
     return {(window["first"], window["stop"]) for window in files.read_json_lines(folder / WINDOWS)}
-
-
-def _rows_written(folder: Path) -> int:
-    """The number of rows before the first one that is missing."""
-    end = 0
-    for first, stop in sorted(written_windows(folder)):
-        if first > end:
-            break
-        end = max(end, stop)
-    return end

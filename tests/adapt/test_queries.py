@@ -2,6 +2,8 @@
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from pyserini_ance.adapt import queries
@@ -75,6 +77,12 @@ def test_judgments_of_unknown_queries_and_documents(tmp_path):
         keep_known(found, {"x"})
 
 
+def test_a_parquet_file_of_queries(tmp_path):
+    table = pa.Table.from_pylist([{"query-id": 3, "question": "how to sort"}])
+    pyarrow.parquet.write_table(table, tmp_path / "q.parquet")
+    assert read(tmp_path, tmp_path / "q.parquet").texts == {"3": "how to sort"}
+
+
 def test_an_id_has_one_text(tmp_path):
     asked = written(tmp_path / "q.tsv", "q1\thow to sort\nq1\tinvert a matrix\n")
     with pytest.raises(ValueError, match="query id 'q1' has two texts, 'how to sort' and 'invert a matrix'"):
@@ -91,7 +99,8 @@ def test_an_id_has_one_text(tmp_path):
         (20, (), {"test": 13, "dev": 7}),
         (1000, ("dev", "test"), {}),
         (1000, ("test",), {"dev": 200}),
-        (40, ("test",), {"dev": 15}),
+        (40, ("test",), {"dev": 40}),
+        (40, ("dev",), {"test": 40}),
     ],
 )
 def test_how_many_are_held_out(judged, given, expected):

@@ -11,7 +11,7 @@ from datasets import load_dataset
 
 import pyserini_ance as pa
 from pyserini_ance.negatives.ann import Ann
-from pyserini_ance.negatives.filters.duplicates import Duplicates
+from pyserini_ance.negatives.filters.texts import Duplicates
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.runs.rundir import RunDir

@@ -115,6 +115,18 @@ def test_accelerate_takes_the_group_that_world_made(run_processes):
     assert run_processes(2, with_accelerate) == [(0, 2, "0"), (1, 2, "1")]
 
 
+def joined_twice():
+    counts = []
+    for _ in range(2):
+        with World.join("cpu").session() as world:
+            counts.append(len(world.gather(torch.ones(1))))
+    return counts
+
+
+def test_a_process_can_join_again(run_processes):
+    assert run_processes(2, joined_twice, join=False) == [[2, 2]] * 2
+
+
 def late():
     process_group.COLLECTIVE_SECONDS = 1
     with World.join("cpu").session() as world:

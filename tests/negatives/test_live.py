@@ -17,22 +17,18 @@ def anchor_set(split_of):
     return AnchorSet(split_of([7, 3], [5], [9]), "query", 10)
 
 
-DRAWN = ((3, 7), (5, PADDING), (9, PADDING))
-
-
-def candidates(anchor_set: AnchorSet, found=FOUND, rows=ROWS, positives=DRAWN) -> list:
-    return Live().candidates(found, rows, np.array(positives), anchor_set.known_positives).tolist()
-
-
-def test_a_positive_that_was_not_retrieved_takes_the_last_rank(anchor_set):
-    assert candidates(anchor_set) == [[1, 2, 3], [6, 5, 0], [8, 4, 9]]
-    assert candidates(anchor_set, FOUND[:1], ROWS[:1], [[7]]) == [[1, 2, 7]]
-    assert candidates(anchor_set, FOUND[:1, :1], ROWS[:1], [[7]]) == [[7]]
-
-
-def test_positives_are_added_to_short_rankings(anchor_set):
-    found = np.array([[1, PADDING, PADDING]], np.int32)
-    assert candidates(anchor_set, found, ROWS[:1], [[3]]) == [[1, PADDING, 3]]
+@pytest.mark.parametrize(
+    ("found", "rows", "positives", "expected"),
+    [
+        (FOUND, ROWS, [[3, 7], [5, PADDING], [9, PADDING]], [[1, 2, 3], [6, 5, 0], [8, 4, 9]]),
+        (FOUND[:1], ROWS[:1], [[7]], [[1, 2, 7]]),
+        (FOUND[:1, :1], ROWS[:1], [[7]], [[7]]),
+        (np.array([[1, PADDING, PADDING]]), ROWS[:1], [[3]], [[1, PADDING, 3]]),  # a short ranking
+    ],
+)
+def test_without_a_positive_the_drawn_one_takes_the_last_rank(anchor_set, found, rows, positives, expected):
+    taken = Live().candidates(found, rows, np.array(positives), anchor_set.known_positives)
+    assert taken.tolist() == expected
 
 
 def test_grades_below_the_threshold_are_not_positives(anchor_set):

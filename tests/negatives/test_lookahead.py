@@ -34,27 +34,3 @@ def test_table_agrees_with_brute_force(anchor, top_k, most_passages, split_of, s
         padding = [PADDING] * (table.candidates.shape[1] - len(ranked))
         assert table.candidates[place].tolist() == ranked + padding
         np.testing.assert_allclose(table.scores[place][: len(ranked)], scores[known[0]][ranked], atol=1e-5)
-
-
-@pytest.mark.parametrize("anchor", ["query", "document"])
-@pytest.mark.parametrize("kind", ["absolute_margin", "relative_margin"])
-def test_margins_compare_the_scores_of_the_anchor(anchor, kind, split_of, snapshot_of):
-    """Against a slow loop: of the neighbours of the first positive, those that the anchor itself scores below
-    its best positive less a margin."""
-    rng = np.random.default_rng(2)
-    positives = [rng.choice(30, count, replace=False).tolist() for count in (1, 3, 2, 1, 2)]
-    vectors = {"query": rng.normal(size=(5, 4)), "document": rng.normal(size=(30, 4))}
-    snapshot, margin = snapshot_of(split_of(*positives), *vectors.values()), 0.3
-    anchor_set = snapshot.anchor_set(anchor)
-    source = Lookahead(top_k=4, filters=[{"kind": kind, "margin": margin}, {"kind": "range_min", "ranks": 2}])
-    table = source.mine(snapshot, anchor_set)
-    others, own = vectors[table.candidate_side], vectors[anchor]
-    for position, row in enumerate(table.anchors.tolist()):
-        known = anchor_set.known_positives.of(row).tolist()
-        best = max(own[row] @ others[other] for other in known)
-        limit = best - margin * (abs(best) if kind == "relative_margin" else 1)
-        near = np.argsort(-(others @ others[known[0]]))[2:].tolist()
-        expected = [other for other in near if other not in known and own[row] @ others[other] <= limit]
-        found = table.candidates[position]
-        assert found[found != PADDING].tolist() == expected[:4]
-    assert table.dropped[kind] > 0

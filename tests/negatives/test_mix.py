@@ -1,12 +1,14 @@
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import pytest
 
+from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.lookahead import Lookahead
-from pyserini_ance.negatives.mix import Mix, sample, shares
+from pyserini_ance.negatives.mix import Mix, Momentum, concatenate, sample, shares
 from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 
@@ -119,9 +121,41 @@ def entries(mixed: NegativeTable) -> list[list[tuple]]:
     return found
 
 
-def test_a_sample_does_not_depend_on_the_shares():
-    whole = table("ann", *np.arange(60).reshape(12, 5).tolist())
-    drawn = sample(whole, 2, np.random.default_rng(7))
-    for first, last in ((0, 5), (5, 12)):
-        part = sample(whole.of_anchors(whole.anchors[first:last]), 2, np.random.default_rng(7), first)
-        assert part.candidates.tolist() == drawn.candidates[first:last].tolist()
+@pytest.fixture
+def small(split_of, snapshot_of):
+    return snapshot_of(split_of([1], [4]), [[1, 0], [0, 1]], [[4, 0], [3, 1], [2, 2], [1, 3], [0, 4]])
+
+
+def test_all_previous_tables_are_concatenated(small):
+    previous_stage = [
+        Ann(top_k=top_k).mine(small, small.anchor_set("query")).of_generation(name)
+        for top_k, name in ((2, "a-00000000"), (1, "a-00000004"))
+    ]
+    table = Momentum().mine(
+        small, small.anchor_set("query"), MiningContext("b-00000000", tuple(previous_stage))
+    )
+    assert table.candidates.tolist() == [[0, 2, 0], [3, 2, 3]]
+    assert table.origin_counts() == {"ann of a-00000000": 4, "ann of a-00000004": 2}
+    assert (table.source, table.dropped) == ("momentum", {})
+
+
+def test_promotions_end_with_their_stage_and_those_of_a_mix_are_those_of_its_tables(small):
+    table = Ann(top_k=2).mine(small, small.anchor_set("query")).of_generation("a-00000000")
+    first, second = (
+        replace(table, promoted=np.array(pairs, np.int32)) for pairs in ([[0, 4]], [[0, 3], [0, 4]])
+    )
+    both = concatenate([first, table, second], "mix", {}, World())
+    assert both.promoted.tolist() == [[0, 3], [0, 4]]
+    assert concatenate([table], "mix", {}, World()).promoted is None
+    context = MiningContext("b-00000000", (both,))
+    assert Momentum().mine(small, small.anchor_set("query"), context).promoted is None
+
+
+def test_an_anchor_that_the_previous_tables_lack_has_no_candidates(small):
+    whole = small.anchor_set("query")
+    previous = Ann(top_k=2).mine(small, whole).of_generation("a-00000000")
+    short = previous.of_anchors(previous.anchors[1:])
+    table = Momentum().mine(small, whole, MiningContext("b-00000000", (short,)))
+    assert table.anchors.tolist() == previous.anchors.tolist() and table.counts.tolist()[0] == 0
+    assert table.candidates[1:].tolist() == previous.candidates[1:].tolist()
+    assert table.scores[1:].tolist() == previous.scores[1:].tolist()

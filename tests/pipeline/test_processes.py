@@ -1,5 +1,7 @@
 import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -227,13 +229,19 @@ def test_whatever_ends_one_process_ends_both_and_the_next_two_go_on(train, inlin
 
 
 @pytest.fixture(scope="module")
-def under_torchrun(recipe, tmp_path_factory) -> tuple[Path, str]:
-    """A run that torchrun has started, with a refresher of its own, and what it has printed."""
+def under_torchrun(recipe, forked_python, tmp_path_factory) -> tuple[Path, str]:
+    """A run that torchrun has started, with a refresher of its own, and what it has printed. Workers are
+    forked; torchrun puts -u before their arguments.
+    """
     run = tmp_path_factory.mktemp("torchrun") / "run"
+    python = run.parent / "python"
+    python.write_text(f'#!/bin/sh\nshift\nexec {shlex.join(forked_python)} "$@"\n')
+    python.chmod(0o755)
     launcher = "-m torch.distributed.run --standalone --nproc-per-node 2 -m pyserini_ance.train"
     command = [sys.executable, *launcher.split()]
     arguments = [str(recipe(BACKGROUND)), "--output", str(run)]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=600)
+    forked = {**os.environ, "PYTHON_EXEC": str(python)}
+    done = subprocess.run([*command, *arguments], env=forked, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return run, done.stdout
 

@@ -8,7 +8,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.negatives import snapshot as snapshots
-from pyserini_ance.negatives.filters.duplicates import Duplicates
+from pyserini_ance.negatives.filters.texts import Duplicates
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PER_ANCHOR
 from pyserini_ance.pipeline.preparation import read_collection, tokenize

@@ -124,27 +124,6 @@ def endless(rows: list[int], length: int, purpose: str, *key: int) -> list[int]:
     return order[:length]
 
 
-def test_positives_first_and_all(split):
-    first = plan(split, 0, positives="first", batch_queries=7)
-    assert first.terms["query"].positives.tolist() == [[POSITIVES[query][0]] for query in first.queries]
-    every = plan(split, 0, positives="all", batch_queries=7)
-    padded = [(POSITIVES[query] + [PADDING] * 3)[:3] for query in every.queries]
-    assert every.terms["query"].positives.tolist() == padded
-
-
-def test_positives_random_are_uniform(split):
-    drawn = Counter()
-    for step in range(600):
-        batch = plan(split, step, positives="random", batch_queries=7)
-        assert all(
-            positive in POSITIVES[query]
-            for query, (positive,) in zip(batch.queries, batch.terms["query"].positives, strict=True)
-        )
-        drawn.update(batch.terms["query"].positives.ravel().tolist())
-    assert sum((drawn[row] - 200) ** 2 / 200 for row in (4, 5, 6)) < 13.8  # 2 degrees of freedom, p = 0.001
-    assert sum((drawn[row] - 300) ** 2 / 300 for row in (1, 2)) < 10.8  # 1
-
-
 def test_each_source_draws_from_its_own_table(split):
     batch = plan(split, 3)
     random, mined = batch.terms["query"].negatives[:, :3], batch.terms["query"].negatives[:, 3:]

@@ -124,20 +124,6 @@ def test_a_side_without_a_part_in_the_loss_gets_no_gradient(make_pass):
     assert_close(found[:3], expected[:3])
 
 
-def test_vectors_come_in_the_order_of_the_rows():
-    module = towers(dropout=0.0)
-    for side in SIDES:
-        found = forward(module, 20).forward(side)
-        for row, vector in zip(side.rows, found, strict=True):
-            ids, mask = TOKENS.batch(np.array([row]), side.length_tokens)
-            torch.testing.assert_close(
-                vector,
-                module(side.side, torch.from_numpy(ids), torch.from_numpy(mask))[0],
-                rtol=1e-5,
-                atol=1e-6,
-            )
-
-
 def test_dropout_depends_on_the_key_and_the_process_alone():
     module = towers(dropout=0.4)
     first = forward(module, 20, (1, 2)).forward(SIDES[0])

@@ -4,13 +4,17 @@ newest checkpoint, the tables in use then, orders that are open, and decisions t
 Checkpoints hold a few bytes here; candidates are the step of the checkpoint that they were mined with.
 """
 
+import json
 import shutil
 
 import numpy as np
 import pytest
 
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import ENCODER, PROGRESS, Checkpoint, TrainingProgress
 from pyserini_ance.runs.generation import mined_sources, publish_evaluation, publish_generation, table_name
@@ -21,7 +25,7 @@ from pyserini_ance.storage.publish import publishing
 from pyserini_ance.trainer.executors import AsyncExecutor
 from pyserini_ance.trainer.products import Refreshes
 from pyserini_ance.trainer.refresh import AdoptionLog
-from pyserini_ance.trainer.resume import resume_stage
+from pyserini_ance.trainer.resume import check_same_run, read_replay, replay_logs, resume_stage
 
 IDENTITY = {"collection": "c" * 64, "tokenization": "t" * 64}
 STATIC, KEY = ("query", 0), ("query", 1)
@@ -211,11 +215,11 @@ def test_what_was_taken_when_it_was_ready_is_taken_again_at_the_same_steps(stopp
     found, adoption = made.resume()
     assert found[0].step == 8 and in_use(adoption) == {STATIC: 0, KEY: 4}
     assert decided(made) == [("adopt", 0), ("adopt", 5), ("adopt", 11), ("evaluate", 6)]
-    assert adoption.negatives.schedule.log == AdoptionLog({11: [8]}, {8: made.weights[8]}, "resumed")
+    assert adoption.negatives.adoption_log == AdoptionLog({11: [8]}, {8: made.weights[8]}, "resumed")
     adoption.negatives.submit(adoption.negatives.request(8, made.weights[8]))
     collected = {step: [r.step for r in adoption.negatives.collect(step)] for step in (8, 9, 10, 11)}
     assert collected == {8: [], 9: [], 10: [], 11: [8]}
-    assert queues(adoption)["dev"].schedule.log == AdoptionLog() and opened(adoption, "dev") == []
+    assert queues(adoption)["dev"].adoption_log == AdoptionLog() and opened(adoption, "dev") == []
 
 
 def test_a_replay_goes_on_with_the_script_of_the_run_that_it_repeats(stopped):
@@ -225,4 +229,103 @@ def test_a_replay_goes_on_with_the_script_of_the_run_that_it_repeats(stopped):
     made.adopted((0, 0), (7, 4), (9, 8))
     script = AdoptionLog({0: [0], 7: [4], 9: [8], 15: [12]}, dict.fromkeys((0, 4, 8, 12), "w"), "replay")
     _, adoption = made.resume({"tables": script})
-    assert adoption.negatives.schedule.log is script and decided(made) == [("adopt", 0), ("adopt", 7)]
+    assert adoption.negatives.adoption_log is script and decided(made) == [("adopt", 0), ("adopt", 7)]
+
+
+ADOPT = {"event": "adopt", "stage": "ance"}
+RECORDS = [
+    {**ADOPT, "stage": "bm25-neg", "step": 0, "checkpoint_step": 0, "weights": "u"},
+    {"event": "stage_end", "stage": "bm25-neg", "step": 60, "result": "bm25-neg-00000060", "weights": "v"},
+    {**ADOPT, "step": 0, "checkpoint_step": 0, "weights": "v"},
+    {**ADOPT, "step": 47, "checkpoint_step": 40, "weights": "w"},
+    {"event": "evaluate", "stage": "ance", "step": 51, "checkpoint_step": 40, "value": 0.5, "weights": "w"},
+    {"event": "best", "stage": "ance", "step": 51, "checkpoint_step": 40, "value": 0.5},
+    {"event": "resume", "environment": {}},
+    {"event": "stage_end", "stage": "ance", "step": 120, "result": "ance-00000120", "weights": "x"},
+]
+
+
+def recipe(*overrides: str) -> Recipe:
+    return load("demo/ance", *overrides).recipe
+
+
+@pytest.fixture
+def decisions(tmp_path):
+    """Write a run's decisions, and its recipe next to them."""
+
+    def write(records=RECORDS, recorded: Recipe | None = None):
+        (tmp_path / "decisions.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        if recorded:
+            (tmp_path / "recipe.yaml").write_text(dump(recorded))
+        return tmp_path / "decisions.jsonl"
+
+    return write
+
+
+def test_a_replay_may_have_another_name_and_machine_but_no_other_recipe(decisions):
+    for override in ("name=other", "threads=2", "refresher=external"):
+        path = decisions(recorded=recipe(override))
+        assert read_replay(path, recipe()) == path.read_text()
+    for override in ("seed=7", "stages.ance.optimizer.learning_rate=1e-4", "stages.ance.steps=30"):
+        path = decisions(recorded=recipe(override))
+        message = f"has another recipe; replay it with: pyserini-ance train {path.parent}/recipe.yaml"
+        with pytest.raises(ValueError, match=message):
+            read_replay(path, recipe())
+
+
+def test_a_run_that_has_not_finished_or_is_missing_is_refused(decisions, tmp_path):
+    with pytest.raises(ValueError, match="decisions.jsonl: it records no end of stage ance; replay a fini"):
+        read_replay(decisions(RECORDS[:-1]), recipe())
+    with pytest.raises(FileNotFoundError, match=f"--replay {tmp_path}/no.jsonl: no such file; expected"):
+        read_replay(tmp_path / "no.jsonl", recipe())
+
+
+def test_the_logs_of_a_stage_hold_its_adoptions(decisions):
+    assert replay_logs(decisions(), "ance") == {
+        "tables": AdoptionLog({0: [0], 47: [40]}, {0: "v", 40: "w"}, "replay"),
+        "dev": AdoptionLog({51: [40]}, {40: "w"}, "replay"),
+    }
+    assert replay_logs(decisions(), "bm25-neg") == {
+        "tables": AdoptionLog({0: [0]}, {0: "u"}, "replay"),
+        "dev": AdoptionLog({}, {}, "replay"),
+    }
+
+
+def collection(text: str) -> Collection:
+    queries = Texts(["q"], {"text": ["a"]})
+    return Collection(
+        Texts(["d"], {"text": [text]}), {"train": Split("train", queries, Qrels.of([0], [0], [1], queries=1))}
+    )
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDir:
+    made = RunDir(tmp_path / "run")
+    made.create(dump(recipe()))
+    made.environment.write_text(json.dumps({"data": {"digest": collection("one").digest}}))
+    return made
+
+
+def test_a_run_may_continue_on_another_machine_and_with_other_published_figures(run):
+    figures = ["data.official.documents=7", "expect={test: {RR@10: 0.4}}"]
+    for changes in ([], ["cache=/elsewhere", "device=cpu", "threads=3", "refresher=external"], figures):
+        check_same_run(run, recipe(*changes), collection("one"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "text", "message"),
+    [
+        (["seed=7"], "one", r"differs from the recipe given.* train .*recipe\.yaml --output .* --resume"),
+        (
+            ["stages.ance.terms.query.negatives.0.top_k=20", "stages.bm25-neg.steps=5", "device=cpu"],
+            "one",
+            r"\(stages.bm25-neg.steps: 60 in the run, 5 given; stages.ance.terms.query.negatives.0.top_k: "
+            r"200 in the run, 20 given\).* `train` with --overwrite",
+        ),
+        ([], "two", "the data .* is not that which .* was started with"),
+    ],
+)
+def test_another_recipe_and_other_data_are_refused(run, overrides, text, message):
+    with pytest.raises(ValueError, match=message) as error:
+        check_same_run(run, recipe(*overrides), collection(text))
+    assert "init_from" not in str(error.value)

@@ -132,7 +132,7 @@ def test_a_tracker_that_is_missing_or_cannot_be_started_ends_the_run_before_trai
         raise OSError("no network")
 
     monkeypatch.setattr(recorder, "start", refuse)
-    expected = "log_with: wandb cannot be started: no network. Without network set WANDB_MODE=offline."
+    expected = "log_with: wandb cannot be started: no network. Without network set WANDB_MODE=offline"
     recipe = load("demo/ance", "log_with=wandb").recipe
     with pytest.raises(RuntimeError, match=expected), tracking(recipe, RunDir(tmp_path)):
         pytest.fail("training began")

@@ -1,7 +1,8 @@
-"""Compressed indexes against plain faiss, in subprocesses: faiss must not be imported into this process."""
+"""Compressed indexes against plain faiss."""
 
 from types import SimpleNamespace
 
+import faiss
 import numpy as np
 import pytest
 
@@ -15,166 +16,118 @@ from pyserini_ance.vectors.search import search_arrays
 ABOUT = {"weights": "w" * 64}
 CODES = "OPQ2,IVF1,PQ2"  # of 8 bits, for 4 dimensions each
 FACTORIES = ["OPQ2,IVF1,PQ4x4", "IVF1,PQ4x4", "Flat", "HNSW8"]
+RNG = np.random.default_rng(0)
+QUERIES, DOCUMENTS = (RNG.normal(size=(count, 8)).astype(np.float32) for count in (7, 300))
 
 
-def drawn() -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(0)
-    return rng.normal(size=(7, 8)).astype(np.float32), rng.normal(size=(300, 8)).astype(np.float32)
+def made(folder, factory: str, seed: int = 3, world: World = World(), documents=DOCUMENTS):
+    """The folder of an index of the documents."""
+    make_index(folder / factory, ShardedVectors.split(documents, world), factory, seed, ABOUT, world)
+    return folder / factory
 
 
-def factory_search(world: World, folder, factories: list[str], k: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    queries, documents = drawn()
-    for number, factory in enumerate(factories):
-        make_index(folder / str(number), ShardedVectors.split(documents, world), factory, 3, ABOUT, world)
-    return [
-        search_arrays(FactoryIndex(folder / str(number), world), queries, k)
-        for number in range(len(factories))
-    ]
+def searched(folder, index: str, k: int = 10, world: World = World()) -> tuple[np.ndarray, np.ndarray]:
+    factory, _, search = index.partition(";")
+    return search_arrays(FactoryIndex(made(folder, factory, world=world), world, search), QUERIES, k)
 
 
-def faiss_alone(world: World, factories: list[str], k: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    import faiss
+def all_searched(world: World, folder, k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [searched(folder, factory, k, world) for factory in FACTORIES]
 
-    queries, documents = drawn()
-    results = []
-    for factory in factories:
-        index = faiss.index_factory(8, factory, faiss.METRIC_INNER_PRODUCT)
-        index.train(documents[np.random.default_rng(3).permutation(300)])
-        index.add(documents)
-        results.append(index.search(queries, k))
-    return results
+
+def by_faiss_alone(factory: str, k: int) -> tuple[np.ndarray, np.ndarray]:
+    index = faiss.index_factory(8, factory, faiss.METRIC_INNER_PRODUCT)
+    index.train(DOCUMENTS[np.random.default_rng(3).permutation(300)])
+    index.add(DOCUMENTS)
+    return index.search(QUERIES, k)
 
 
 @pytest.mark.parametrize("k", [20, 1000])
 def test_processes_together_find_what_faiss_finds(run_processes, tmp_path, k):
-    (expected,) = run_processes(1, faiss_alone, FACTORIES, min(k, 300))
-    for results in run_processes(3, factory_search, tmp_path, FACTORIES, k):
+    expected = [by_faiss_alone(factory, min(k, 300)) for factory in FACTORIES]
+    for results in run_processes(3, all_searched, tmp_path, k):
         for (scores, rows), (expected_scores, expected_rows) in zip(results, expected, strict=True):
             assert (scores.dtype, rows.dtype) == (np.float32, np.int32)
             np.testing.assert_array_equal(rows, expected_rows)
             np.testing.assert_allclose(scores, expected_scores, rtol=1e-5, atol=1e-5)
 
 
-def plain_and_factory_rows(world: World, folder) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (7, 20) of plain faiss, then of FactoryIndex, which changes faiss's settings."""
-    ((_, alone),) = faiss_alone(world, [CODES], 20)
-    ((_, rows),) = factory_search(world, folder, [CODES], 20)
-    import faiss
-
+def test_codes_of_8_bits_use_matrix_products_and_rank_as_plain_faiss_does(tmp_path):
+    """Up to rounding, which training amplifies."""
     index = new_index(8, CODES)
     quantizers = faiss.downcast_VectorTransform(index.chain.at(0)).pq, faiss.downcast_index(index.index).pq
     assert [faiss.downcast_index(quantizer.assign_index).d for quantizer in quantizers] == [4, 4]
     assert faiss.cvar.distance_compute_blas_threshold == 800 * faiss.omp_get_max_threads()
-    return alone, rows
+    both = zip(searched(tmp_path, CODES, 20)[1], by_faiss_alone(CODES, 20)[1], strict=True)
+    assert np.mean([len({*own} & {*expected}) / 20 for own, expected in both]) > 0.9
 
 
-def test_codes_of_8_bits_use_matrix_products_and_rank_as_plain_faiss_does(run_processes, tmp_path):
-    """Up to rounding, which training amplifies."""
-    ((alone, rows),) = run_processes(1, plain_and_factory_rows, tmp_path)
-    overlaps = [
-        len({*own} & {*expected}) / 20 for own, expected in zip(rows.tolist(), alone.tolist(), strict=True)
-    ]
-    assert np.mean(overlaps) > 0.9
+def test_an_index_depends_on_vectors_and_seed_and_is_made_once(tmp_path):
+    made_with = {
+        name: sha256_file(made(tmp_path / name, FACTORIES[0], seed) / "index")
+        for name, seed in {"one": 1, "same": 1, "other": 2}.items()
+    }
+    assert made_with["one"] == made_with["same"] != made_with["other"]
+    before = (tmp_path / "one" / FACTORIES[0] / "index").stat().st_mtime_ns
+    assert (made(tmp_path / "one", FACTORIES[0], 1) / "index").stat().st_mtime_ns == before
 
 
-def made_again(world: World, folder) -> dict:
-    vectors, seen = ShardedVectors.split(drawn()[1], world), {}
-    for name, seed in {"one": 1, "same": 1, "other": 2}.items():
-        make_index(folder / name, vectors, "OPQ2,IVF1,PQ4x4", seed, ABOUT, world)
-        seen[name] = sha256_file(folder / name / "index")
-    before = (folder / "one" / "index").stat().st_mtime_ns
-    make_index(folder / "one", vectors, "OPQ2,IVF1,PQ4x4", 1, ABOUT, world)
-    assert (folder / "one" / "index").stat().st_mtime_ns == before
-    for factory, documents in {"PQ3": 300, "NoSuch": 300, "IVF1,PQ2": 20}.items():
-        few = ShardedVectors.split(drawn()[1][:documents], world)
-        with pytest.raises(ValueError) as caught:
-            make_index(folder / factory, few, factory, 1, ABOUT, world)
-        seen[factory] = str(caught.value)
-    return seen
-
-
-def test_an_index_depends_on_vectors_and_seed_and_is_made_once(run_processes, tmp_path):
-    (seen,) = run_processes(1, made_again, tmp_path)
-    assert seen["one"] == seen["same"] != seen["other"]
-    for factory in ("PQ3", "NoSuch", "IVF1,PQ2"):
-        assert seen[factory].startswith(f"index '{factory}' cannot be made of these vectors")
-        assert "such as OPQ96,IVF1,PQ96" in seen[factory]
-    assert "(20 of 8 dimensions)" in seen["IVF1,PQ2"]
-
-
-def searched(world: World, folder, index: str, k: int) -> np.ndarray:
-    queries, documents = drawn()
-    factory, _, search = index.partition(";")
-    make_index(folder / factory, ShardedVectors.split(documents, world), factory, 3, ABOUT, world)
-    return search_arrays(FactoryIndex(folder / factory, world, search), queries, k)[1]
-
-
-def test_search_settings_reach_the_index(run_processes, tmp_path):
+def test_search_settings_reach_the_index(tmp_path):
     """All 8 cells make the search exact, the default of one cell does not; one file serves both."""
-    queries, documents = drawn()
-    exact = np.argsort(-(queries @ documents.T), axis=1, kind="stable")[:, :10]
-    (all_cells,) = run_processes(1, searched, tmp_path, "IVF8,Flat;nprobe=8", 10)
-    (one_cell,) = run_processes(1, searched, tmp_path, "IVF8,Flat", 10)
-    np.testing.assert_array_equal(all_cells, exact)
-    assert (one_cell != exact).any() and [path.name for path in tmp_path.glob("IVF*")] == ["IVF8,Flat"]
+    exact = np.argsort(-(QUERIES @ DOCUMENTS.T), axis=1, kind="stable")[:, :10]
+    np.testing.assert_array_equal(searched(tmp_path, "IVF8,Flat;nprobe=8")[1], exact)
+    assert (searched(tmp_path, "IVF8,Flat")[1] != exact).any()
+    assert [path.name for path in tmp_path.glob("IVF*")] == ["IVF8,Flat"]
 
 
-def test_a_truncated_index_ranks_by_the_first_numbers(run_processes, tmp_path):
-    queries, documents = drawn()
-    lengths = np.linalg.norm(documents[:, :3], axis=1)
+def test_a_truncated_index_ranks_by_the_first_numbers(tmp_path):
+    lengths = np.linalg.norm(DOCUMENTS[:, :3], axis=1)
     expected = {
-        "Truncate3,Flat": queries[:, :3] @ documents[:, :3].T,
-        "Truncate3,L2norm,Flat": queries[:, :3] @ documents[:, :3].T / lengths,
-        "Truncate3,Flat,RFlat;k_factor_rf=30": queries @ documents.T,  # all 300 are scored again
+        "Truncate3,Flat": QUERIES[:, :3] @ DOCUMENTS[:, :3].T,
+        "Truncate3,L2norm,Flat": QUERIES[:, :3] @ DOCUMENTS[:, :3].T / lengths,
+        "Truncate3,Flat,RFlat;k_factor_rf=30": QUERIES @ DOCUMENTS.T,  # all 300 are scored again
     }
     for index, scores in expected.items():
-        (rows,) = run_processes(1, searched, tmp_path, index, 10)
+        rows = searched(tmp_path, index)[1]
         np.testing.assert_array_equal(rows, np.argsort(-scores, axis=1, kind="stable")[:, :10])
-    (again,) = run_processes(1, searched, tmp_path, "Truncate3,Flat,RFlat;k_factor_rf=2", 10)
-    scores = np.take_along_axis(queries @ documents.T, again, 1)
+    again = searched(tmp_path, "Truncate3,Flat,RFlat;k_factor_rf=2")[1]
+    scores = np.take_along_axis(QUERIES @ DOCUMENTS.T, again, 1)
     assert (np.diff(scores, axis=1) <= 0).all() and (again != rows).any()
     first = np.argsort(-expected["Truncate3,Flat"], axis=1)[:, :20]
     assert all(set(found) <= set(of_query) for found, of_query in zip(again, first, strict=True))
 
 
-def sizes(world: World, folder, factories: list[str]) -> list[int]:
-    for factory in factories:
-        make_index(folder / factory, ShardedVectors.split(drawn()[1], world), factory, 3, ABOUT, world)
-    return [size_bytes(folder / factory) for factory in factories]
+def test_the_size_of_an_index_is_that_of_its_codes_or_of_its_file(tmp_path):
+    expected = {"Flat": 300 * 32, "Truncate3,L2norm,SQ8": 300 * 3, "Truncate3,SQ8,RFlat": 300 * (3 + 32)}
+    assert {factory: size_bytes(made(tmp_path, factory)) for factory in expected} == expected
+    assert size_bytes(folder := made(tmp_path, "HNSW8")) == (folder / "index").stat().st_size
 
 
-def test_the_size_of_an_index_is_that_of_its_codes_or_of_its_file(run_processes, tmp_path):
-    factories = ["Flat", "Truncate3,L2norm,SQ8", "Truncate3,SQ8,RFlat", "HNSW8"]
-    (found,) = run_processes(1, sizes, tmp_path, factories)
-    file = (tmp_path / "HNSW8" / "index").stat().st_size
-    assert found == [300 * 32, 300 * 3, 300 * (3 + 32), file]
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ("Truncate9,Flat", ",Flat' cannot be made of these vectors of 8 dimensions: they have no 9 numbers"),
+        ("Truncate0,Flat", "they have no 0 numbers"),
+        ("Flat;nprobe=8", "index search setting 'nprobe=8'.*IVF64,Flat;nprobe"),
+        ("IVF8,Flat;nprobes=8", "index search setting 'nprobes=8'.*IVF64,Flat;nprobe"),
+        ("IVF8,Flat;nprobe", "index search setting 'nprobe'.*IVF64,Flat;nprobe"),
+        ("PQ3", "index 'PQ3' cannot be made of these vectors.*such as OPQ96,IVF1,PQ96"),
+        ("NoSuch", "index 'NoSuch' cannot be made of these vectors.*such as OPQ96,IVF1,PQ96"),
+    ],
+)
+def test_an_index_that_does_not_fit_is_an_error(index, message):
+    with pytest.raises(ValueError, match=message):
+        check_index(8, index)
 
 
-def errors_of(world: World, indexes: list[str]) -> list[str]:
-    messages = []
-    for index in indexes:
-        with pytest.raises(ValueError) as caught:
-            check_index(8, index)
-        messages.append(str(caught.value))
-    return messages
+def test_too_few_documents_to_train_on_are_an_error(tmp_path):
+    with pytest.raises(ValueError, match=r"index 'IVF1,PQ2' cannot be made .* \(20 of 8 dimensions\)"):
+        made(tmp_path, "IVF1,PQ2", documents=DOCUMENTS[:20])
 
 
-def test_more_numbers_than_vectors_have_are_an_error(run_processes):
-    for message in run_processes(1, errors_of, ["Truncate9,Flat", "Truncate0,Flat"])[0]:
-        assert ",Flat' cannot be made of these vectors of 8 dimensions: they have no " in message
-
-
-def test_a_setting_that_the_index_does_not_know_is_an_error(run_processes):
-    indexes = ["Flat;nprobe=8", "IVF8,Flat;nprobes=8", "IVF8,Flat;nprobe"]
-    for index, message in zip(indexes, run_processes(1, errors_of, indexes)[0], strict=True):
-        assert f"index search setting {index.partition(';')[2]!r}" in message
-        assert "IVF64,Flat;nprobe" in message
-
-
-def with_a_gpu(world: World, folder, factory: str) -> dict:
-    """What is made of an index where a GPU is played by the CPU."""
-    import faiss
-
+@pytest.mark.parametrize("factory", ["OPQ2,IVF4,PQ2x4", "IVF4,Flat", "Flat", "HNSW8", "PQ2x4"])
+def test_indexes_with_lists_are_trained_and_searched_on_a_gpu_with_room(tmp_path, monkeypatch, factory):
+    """A GPU is played by the CPU."""
     calls = []
 
     def move(_, gpu, index, options):
@@ -185,27 +138,24 @@ def with_a_gpu(world: World, folder, factory: str) -> dict:
         calls.append(("to CPU", index.ntotal))
         return faiss.clone_index(index)
 
-    faiss.index_cpu_to_gpu, faiss.index_gpu_to_cpu = move, back
-    faiss.StandardGpuResources = faiss.GpuClonerOptions = SimpleNamespace
-    queries, documents = drawn()
-    results = {}
+    for name, played in {
+        "index_cpu_to_gpu": move,
+        "index_gpu_to_cpu": back,
+        "StandardGpuResources": SimpleNamespace,
+        "GpuClonerOptions": SimpleNamespace,
+    }.items():
+        monkeypatch.setattr(faiss, name, played, raising=False)
+    found = {}
     for gpu in (None, 3):
-        faiss_index.faiss_gpu = lambda _, gpu=gpu: gpu
-        faiss_index.has_room = lambda *_: True
-        name = folder / str(gpu)
-        make_index(name, ShardedVectors([documents]), factory, 3, ABOUT, world, "cuda:3")
-        index = FactoryIndex(name, world, "", "cuda:3")
-        results[gpu] = search_arrays(index, queries, 5)[1], index.on_gpu is not None
-    faiss_index.has_room = lambda *_: False
-    results["no room"] = FactoryIndex(folder / "3", world, "", "cuda:3").on_gpu
-    return {"calls": calls, **results}
-
-
-@pytest.mark.parametrize("factory", ["OPQ2,IVF4,PQ2x4", "IVF4,Flat", "Flat", "HNSW8", "PQ2x4"])
-def test_indexes_with_lists_are_trained_and_searched_on_a_gpu_with_room(run_processes, tmp_path, factory):
-    (end,) = run_processes(1, with_a_gpu, tmp_path, factory)
+        monkeypatch.setattr(faiss_index, "faiss_gpu", lambda _, gpu=gpu: gpu)
+        monkeypatch.setattr(faiss_index, "has_room", lambda *_: True)
+        make_index(tmp_path / f"{gpu}", ShardedVectors([DOCUMENTS]), factory, 3, ABOUT, World(), "cuda:3")
+        index = FactoryIndex(tmp_path / f"{gpu}", World(), "", "cuda:3")
+        found[gpu] = search_arrays(index, QUERIES, 5)[1], index.on_gpu is not None
+    monkeypatch.setattr(faiss_index, "has_room", lambda *_: False)
+    assert FactoryIndex(tmp_path / "3", World(), "", "cuda:3").on_gpu is None
     has_lists = "IVF" in factory
-    made = [("to GPU", 3, False, True), ("to CPU", 300), ("to GPU", 3, True, True)]
-    assert end["calls"] == (made if has_lists else [])
-    assert (end[None][1], end[3][1], end["no room"]) == (False, has_lists, None)
-    np.testing.assert_array_equal(end[3][0], end[None][0])
+    to_gpu = [("to GPU", 3, False, True), ("to CPU", 300), ("to GPU", 3, True, True)]
+    assert calls == (to_gpu if has_lists else [])
+    assert (found[None][1], found[3][1]) == (False, has_lists)
+    np.testing.assert_array_equal(found[3][0], found[None][0])

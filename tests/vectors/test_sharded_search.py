@@ -9,7 +9,7 @@ from helpers.stable_sort import best_by_stable_sort
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors import search, sharded_search
 from pyserini_ance.vectors.encoding import ShardedVectors
-from pyserini_ance.vectors.sharded_search import search_flat, search_shards
+from pyserini_ance.vectors.sharded_search import search_shards
 
 
 def drawn(seed: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
@@ -29,15 +29,9 @@ def drawn(seed: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int
 def search_together(
     world: World, queries, documents, cuts, k, backend="torch"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As `search_shards`, and as each step of LTRe does, from tensors that stay where they are."""
     shards = ShardedVectors(np.split(documents, cuts), world.rank)
     own = search.searcher(shards.own, backend, "cpu", world)
-    found = search_shards(own, queries, shards, k, world)
-    for one, other in zip(
-        found, search.search_arrays(partial(search_flat, own, shards, world), queries, k), strict=True
-    ):
-        np.testing.assert_array_equal(one, other)
-    return found
+    return search.search_arrays(partial(search_shards, own, shards, world), queries, k)
 
 
 def small_blocks() -> None:
@@ -78,7 +72,8 @@ def search_own(world: World, seeds: range) -> list[tuple[np.ndarray, np.ndarray]
         shards = ShardedVectors(np.split(documents, cuts), world.rank)
         shares = shares_of(seed, len(queries), world.size)
         own = search.searcher(shards.own, "torch", "cpu", world)
-        found.append(search_shards(own, queries, shards, k, world, shares))
+        find = partial(search_shards, own, shards, world, shares=shares, takes_long=True)
+        found.append(search.search_arrays(find, queries, k))
     return found
 
 

@@ -1,13 +1,11 @@
-"""TopK and DeviceTopK against a stable sort of all scores. Whole numbers tie; documents come in any order."""
+"""TopK against a stable sort of all scores. Whole numbers tie; documents come in any order."""
 
 import numpy as np
 import pytest
 import torch
 from helpers.stable_sort import best_by_stable_sort as reference
 
-from pyserini_ance.vectors.topk import DeviceTopK, TopK, above
-
-CLASSES = pytest.mark.parametrize("kind", [TopK, DeviceTopK])
+from pyserini_ance.vectors.topk import TopK, above
 
 ORDERS = {
     "drawn": lambda scores: scores,
@@ -18,12 +16,13 @@ ORDERS = {
 
 
 def top_k(
-    scores: np.ndarray, k: int, block: int, kind: type = TopK, max_pending: int = 32
+    scores: np.ndarray, k: int, block: int, max_pending: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    best = DeviceTopK(len(scores), k, "cpu") if kind is DeviceTopK else TopK(len(scores), k, max_pending)
+    """By blocks of scores, or with `max_pending` by pairs."""
+    best = TopK(len(scores), k, max_pending=max_pending or 0)
     for start in range(0, scores.shape[1], block):
         part = torch.from_numpy(np.ascontiguousarray(scores[:, start : start + block]))
-        if kind is DeviceTopK:
+        if max_pending is None:
             best.update(part.T.contiguous(), start)
         else:
             queries, rows = torch.ones_like(part).nonzero(as_tuple=True)
@@ -33,25 +32,18 @@ def top_k(
     return values.numpy(), rows.numpy()
 
 
-@CLASSES
+@pytest.mark.parametrize("max_pending", [None, 0, 32, 1000])
 @pytest.mark.parametrize("distinct", [3, 100_000])
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(
     ("queries", "documents", "k", "block"),
-    [(7, 1000, 20, 64), (3, 333, 50, 33), (1, 100, 1, 7), (4, 40, 60, 16), (5, 90, 17, 5)],
+    [(7, 1000, 20, 64), (3, 333, 50, 33), (1, 100, 1, 7), (4, 40, 40, 16), (5, 90, 17, 5)],
 )
-def test_equals_a_stable_sort(order, queries, documents, k, block, distinct, kind):
+def test_equals_a_stable_sort(order, queries, documents, k, block, distinct, max_pending):
     drawn = np.random.default_rng(documents).integers(-1, distinct, (queries, documents)).astype(np.float32)
     scores = ORDERS[order](drawn)
-    for of, expected in zip(top_k(scores, k, block, kind), reference(scores, k), strict=True):
+    for of, expected in zip(top_k(scores, k, block, max_pending), reference(scores, k), strict=True):
         np.testing.assert_array_equal(of, expected)
-
-
-@pytest.mark.parametrize("max_pending", [0, 1000])
-def test_results_do_not_depend_on_when_candidates_are_merged(max_pending):
-    scores = np.random.default_rng(0).integers(0, 50, (6, 2000)).astype(np.float32)
-    found = top_k(scores, 30, 100, max_pending=max_pending)[1]
-    np.testing.assert_array_equal(found, reference(scores, 30)[1])
 
 
 def test_scores_above_a_threshold_are_found_next_to_nan():
@@ -69,7 +61,7 @@ def test_a_nan_does_not_hide_its_neighbours():
     scores = np.random.default_rng(0).normal(size=(3, 640)).astype(np.float32)
     scores[:, [210, 300, 401]] = 9, 8, 7
     scores[:, [211, 301, 402]] = np.nan  # each in the group of 16 of one of the best
-    for values, rows in zip(*top_k(scores, 6, 160, DeviceTopK), strict=True):
+    for values, rows in zip(*top_k(scores, 6, 160), strict=True):
         assert rows[~np.isnan(values)].tolist()[:3] == [210, 300, 401]
 
 
@@ -78,12 +70,12 @@ EXTREMES = [-np.inf, -3e38, -1.0, -1e-45, -0.0, 0.0, 1e-45, 1.0, 3e38, np.inf]
 
 def test_extreme_scores_are_in_order_and_zeros_tie():
     scores = np.random.default_rng(0).choice(np.array(EXTREMES, np.float32), (4, 200))
-    for of, expected in zip(top_k(scores, 150, 37, DeviceTopK), reference(scores, 150), strict=True):
+    for of, expected in zip(top_k(scores, 150, 37), reference(scores, 150), strict=True):
         np.testing.assert_array_equal(of, expected)
 
 
 def test_rows_beyond_30_bits():
     scores, first = np.random.default_rng(0).normal(size=(2, 64)).astype(np.float32), 2_000_000_000
-    best = DeviceTopK(2, 9, "cpu")
+    best = TopK(2, 9)
     best.update(torch.from_numpy(np.ascontiguousarray(scores.T)), first)
     np.testing.assert_array_equal(best.result()[1].numpy(), reference(scores, 9)[1] + first)

@@ -13,7 +13,6 @@ STUDIES = {
     "cases": "Queries won and lost",
     "learning-curves": "Learning curves",
     "training-retrieval": "Retrieval for training queries",
-    "index-matrix": "Training index by evaluation index",
     "distances": "Distances, alignment and uniformity",
     "recall-frequency": "Recall frequency and detaching distance",
     "forgetting": "Forgetting from refresh to refresh",

@@ -20,19 +20,20 @@ from pyserini_ance.runs.rundir import RunDir
 
 MEASURE, OTHER = "nDCG@10", "other nDCG@10"
 SHOWN = 3
+Others = Mapping[str, tuple[RunDir, str | None]]  # a run and its row, or its final ranking
 
 
 def study(runs: Sequence[StudiedRun]) -> Findings:
     """The first run against each other one; a single run against its own row of BM25, or else of the
     untrained encoder: the judged queries of the first test split from the largest win to the largest loss."""
     run, split = runs[0].run, runs[0].recipe.final_evaluation.split[0]
-    others = {one.name: (one.run, None) for one in runs[1:]} or _own_baseline(run, split)
+    others: Others = {one.name: (one.run, None) for one in runs[1:]} or _own_baseline(run, split)
     collection = collection_of(run)
     queries, documents = collection.split(split).queries, collection.documents
     rows: list[Row] = []
     summary: list[Row] = []
     curves: dict[str, Line] = {}
-    notes = []
+    notes: list[str] = []
     for name, other in others.items():
         qrels = common_qrels([run, other[0]], split)
         if qrels is None:
@@ -52,8 +53,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
             own.append({**row, OTHER: theirs[query][MEASURE], "first": first, "other first": second})
         rows += own
         summary += own[: min(SHOWN, found.wins)] + own[len(own) - min(SHOWN, found.losses) :]
-    drawn = lines(curves, points=False)
-    panel = Panel("The largest win first", "test query", f"difference in {MEASURE}", drawn)
+    panel = Panel("The largest win first", "test query", f"gain in {MEASURE}", lines(curves, points=False))
     shown = [
         {key: value["first"] if isinstance(value, dict) else value for key, value in row.items()}
         | {"text": " ".join(row["text"].split())[:60]}
@@ -71,7 +71,7 @@ def _first(documents: Texts, grades: Mapping[str, int], hits: Mapping[str, float
     return {"first": document, "grade": str(grades.get(document, "not judged")), "text": text}
 
 
-def _own_baseline(run: RunDir, split: str) -> dict[str, tuple[RunDir, str | None]]:
+def _own_baseline(run: RunDir, split: str) -> Others:
     for row in (BM25, UNTRAINED):
         if run.ranking(row, split).exists():
             return {row: (run, row)}

@@ -161,22 +161,3 @@ def points(
             axes.set(xscale="log", yscale="log")
 
     return draw
-
-
-def heat_map(values: Mapping[str, Mapping[str, float]]) -> Callable[["Axes"], None]:
-    """A cell with its number for each row and column: {row: {column: value}}; a missing value is empty."""
-
-    def draw(axes: "Axes") -> None:
-        columns = list(dict.fromkeys(column for of_row in values.values() for column in of_row))
-        cells = np.array([[of.get(column, np.nan) for column in columns] for of in values.values()], float)
-        axes.imshow(cells, cmap="cividis", aspect="auto")
-        middle = (np.nanmin(cells) + np.nanmax(cells)) / 2
-        for (y, x), value in np.ndenumerate(cells):
-            if not math.isnan(value):
-                ink = "white" if value < middle else "black"
-                axes.text(x, y, f"{value:.3f}", ha="center", va="center", color=ink)
-        axes.set_xticks(range(len(columns)), columns, rotation=20, ha="right")
-        axes.set_yticks(range(len(values)), list(values))
-        axes.grid(visible=False)
-
-    return draw

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.papers.studies.figures import Panel, bars, heights
-from benchmarks.papers.studies.index_matrix import training_index
 from benchmarks.papers.studies.stage_hours import SECONDS_PER_HOUR, training_seconds
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
 from pyserini_ance.evaluation.tables import BM25, last_stage
 from pyserini_ance.pyserini_bridge.vector_files import read_index
 from pyserini_ance.reports.compare import EXACT
-from pyserini_ance.vectors.faiss_index import write_index_file
+from pyserini_ance.vectors.faiss_index import FLAT, write_index_file
 
 GB = 1e9
 # GB of the index, hours and speed-up of "LTRe (BM25 Neg)"; one 2080 Ti, exact four. ANCE: 26, 645 and 1.
@@ -61,6 +60,13 @@ def _row(run: StudiedRun) -> Row:
         "LTRe hours": hours,
         "LTRe speedup": speedup,
     }
+
+
+def training_index(run: StudiedRun) -> str:
+    """The index that the last stage searches; EXACT without live negatives."""
+    sources = run.recipe.stages[run.last_stage].components
+    index = next((str(getattr(source, "index", FLAT)) for source in sources if source.live), FLAT)
+    return EXACT if index == FLAT else index
 
 
 def _index_bytes(run: StudiedRun, index: str) -> int:

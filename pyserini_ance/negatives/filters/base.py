@@ -28,9 +28,8 @@ class Candidates:
     rows: (A, n) int32 in rank order, PADDING at missing entries; the first dimension follows
         `anchor_set.anchors`.
     scores: (A, n) float32.
-    score_positives: returns the score of each anchor's best known positive, (A,) on the scale of
-        `anchor_scores`, NaN where it has none. None if the source cannot score positives.
-    score_anchors: returns the scores between anchors and candidates, (A, n); None if `scores` are these.
+    score_positives: returns the score of each anchor's best known positive, (A,) on the scale of `scores`,
+        NaN where it has none. None if the source cannot score positives.
     """
 
     snapshot: Snapshot
@@ -38,12 +37,6 @@ class Candidates:
     rows: np.ndarray
     scores: np.ndarray
     score_positives: Callable[[], np.ndarray] | None = None
-    score_anchors: Callable[[], np.ndarray] | None = None
-
-    @property
-    def anchor_scores(self) -> np.ndarray:
-        """(A, n) float32: the scores that compare with `positive_scores`."""
-        return self.scores if self.score_anchors is None else self.score_anchors()
 
     @cached_property
     def positive_scores(self) -> np.ndarray:

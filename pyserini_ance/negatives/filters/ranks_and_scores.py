@@ -67,8 +67,8 @@ class AbsoluteMargin(Filter):
     """Removes candidates that score above p - `margin`, where p is the score of the anchor's best known
     positive.
 
-    Scores are the source's own; for `lookahead`, whose own are the positive's, those between anchor and
-    candidate. Nothing is removed for an anchor whose positive has no score: a ranking may not contain it.
+    Scores are the source's own. Nothing is removed for an anchor whose positive has no score: a ranking may
+    not contain it.
     Source: the absolute margin of Moreira et al. 2024, arXiv:2407.15831 (NV-Retriever, "TopK-MarginPos").
     """
 
@@ -78,7 +78,7 @@ class AbsoluteMargin(Filter):
     needs_positive_scores: ClassVar[bool] = True
 
     def mask(self, candidates: Candidates) -> np.ndarray:
-        return candidates.anchor_scores > (candidates.positive_scores - self.margin)[:, None]
+        return candidates.scores > (candidates.positive_scores - self.margin)[:, None]
 
 
 class RelativeMargin(Filter):
@@ -99,7 +99,7 @@ class RelativeMargin(Filter):
     needs_positive_scores: ClassVar[bool] = True
 
     def mask(self, candidates: Candidates) -> np.ndarray:
-        scores, positive = candidates.anchor_scores, candidates.positive_scores
+        scores, positive = candidates.scores, candidates.positive_scores
         if self.origin == "zero":
             # Differs from the paper: it uses p * (1 - margin), which would be above a negative p; its cosines
             # were positive.

@@ -12,13 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.data.scored_pairs import find_scores
+from pyserini_ance.data.scored_pairs import ScoredPairs
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.components import Component
@@ -86,40 +86,9 @@ class Teacher(Component):
         """
 
 
-@dataclass(frozen=True, eq=False)
-class TeacherScores:
-    """A teacher's scores of all pairs of an anchor and a candidate that a term can draw from its tables.
-
-    keys: (P,) int64, ascending: the anchor's row times `width`, plus the candidate's row. width: number of
-        candidates on the other side. scores: (P,) float32.
-    """
-
-    keys: np.ndarray
-    scores: np.ndarray
-    width: int
-
-    def of(self, anchors: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-        """(B, n) float32 scores of the candidates (B, n) of the anchors (B,); NaN where there is none."""
-        keys = anchors[:, None].astype(np.int64) * self.width + candidates
-        return find_scores(self.keys, self.scores, np.where(candidates == PADDING, PADDING, keys))
-
-    def save(self, folder: Path) -> None:
-        """Write a folder of three arrays; equal scores give equal bytes."""
-        folder.mkdir(parents=True)
-        np.save(folder / "keys.npy", self.keys.astype(np.int64))
-        np.save(folder / "scores.npy", self.scores.astype(np.float32))
-        np.save(folder / "width.npy", np.int64(self.width))
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """Open the scores that `save` wrote, memory-mapped; the manifest around them has their hashes."""
-        keys, scores = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("keys", "scores"))
-        return cls(keys, scores, int(np.load(folder / "width.npy")))
-
-
 def score_tables(
     teacher: Teacher, tables: Sequence[NegativeTable], anchor_set: AnchorSet, context: TeacherContext
-) -> TeacherScores:
+) -> ScoredPairs:
     """The teacher's scores of the candidates in `tables` and of the known positives of their anchors,
     promoted pairs of `anchor_set` included.
 
@@ -139,13 +108,13 @@ def score_tables(
 
 def score_keys(
     teacher: Teacher, keys: np.ndarray, anchor_set: AnchorSet, context: TeacherContext
-) -> TeacherScores:
+) -> ScoredPairs:
     """The teacher's scores of the pairs with these `pair_keys` (P,), ascending; all processes call it."""
     rows, others = (part.astype(np.int32) for part in np.divmod(keys, anchor_set.candidates))
     groups = np.unique(rows, return_inverse=True)[1]
     queries, documents = (rows, others) if anchor_set.anchor == "query" else (others, rows)
     scores = teacher.score(Pairs(queries, documents, groups), context)
-    return TeacherScores(keys, scores, anchor_set.candidates)
+    return ScoredPairs(keys, scores.astype(np.float32, copy=False), anchor_set.candidates)
 
 
 def scored_once(
@@ -164,10 +133,11 @@ def scored_once(
     snapshot = context.snapshot
     data, world = sha256_json([identity, snapshot.collection.digest, snapshot.split.name]), snapshot.world
     folder = context.recipe.cache / "teachers" / data[:32]
-    keys = pairs.queries.astype(np.int64) * len(snapshot.collection.documents) + pairs.documents
+    width = len(snapshot.collection.documents)
+    keys = pairs.queries.astype(np.int64) * width + pairs.documents
     # The main process says which blocks count: another run may add one at any time.
     names = world.on_main(lambda: sorted(path.name for path in folder.glob("*.npy")))
-    scores = find_scores(*read_cache(folder, names), keys)
+    scores = ScoredPairs(*read_cache(folder, names), width).of(pairs.queries, pairs.documents)
     missing = np.flatnonzero(np.isnan(scores))
     context.new_pairs[label] += len(missing)
     blocks = np.split(missing, range(PAIRS_PER_BLOCK, len(missing), PAIRS_PER_BLOCK))

@@ -11,7 +11,6 @@ from pyserini_ance.encoders import cross_encoder_model
 from pyserini_ance.encoders.hardware import Precision
 from pyserini_ance.encoders.hub import model_file, resolve_model
 from pyserini_ance.encoders.weights import check_weight_files
-from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, scored_once
 from pyserini_ance.recipe.trained_teacher import TRAINED
 from pyserini_ance.storage.files import sha256_file, sha256_json
@@ -47,10 +46,18 @@ class CrossEncoderTeacher(Teacher):
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         snapshot = context.snapshot
         queries, documents = snapshot.split.queries.columns["text"], snapshot.collection.documents
-        name = self._found(snapshot)
-
+        trained = self.model.removeprefix(TRAINED)
+        if not self.needs:
+            name = resolve_model(self.model, KEY)
+        elif snapshot.teachers is not None:
+            name = str(snapshot.teachers / trained)
+        else:
+            raise ValueError(
+                f"teacher `cross_encoder` with model: {self.model} needs the run that trains it; pass its "
+                f"folder instead: RUN/teachers/{trained}"
+            )
         digest = snapshot.world.on_main(lambda: model_digest(name))
-        context.origins[f"{self.kind} {self.model.removeprefix(TRAINED)}"] = digest
+        context.origins[f"{self.kind} {trained}"] = digest
         precision = snapshot.precision
         identity = sha256_json([digest, self.length_tokens, precision])
 
@@ -61,18 +68,6 @@ class CrossEncoderTeacher(Teacher):
             return model.logits([(queries[query], text(documents[row])) for query, row in rows])
 
         return scored_once(pairs, identity, context, score, "cross-encoder")
-
-    def _found(self, snapshot: Snapshot) -> str:
-        """The folder or hub name of the model. Raises ValueError if no run trains it."""
-        if not self.needs:
-            return resolve_model(self.model, KEY)
-        name = self.model.removeprefix(TRAINED)
-        if snapshot.teachers is None:
-            raise ValueError(
-                f"teacher `cross_encoder` with model: {self.model} needs the run that trains it; pass its "
-                f"folder instead: RUN/teachers/{name}"
-            )
-        return str(snapshot.teachers / name)
 
 
 def config_file(model: str) -> Path:

@@ -18,7 +18,6 @@ from pyserini_ance.encoders.tokenization import token_folder, token_store
 from pyserini_ance.negatives.snapshot import PAIRS_PER_BLOCK, TEACHER_VECTORS
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
 from pyserini_ance.recipe.components import expected
-from pyserini_ance.vectors.encoding import ShardedVectors
 
 RUN_MODEL = "model"  # the encoder in a run directory
 LABELS: dict[Side, str] = {"query": "queries of the teacher", "document": "documents of the teacher"}
@@ -46,7 +45,14 @@ class EncoderTeacher(Teacher):
             encoder = load_encoder(self._saved(self.encoder), snapshot.device)
         else:
             encoder = initial_encoder(self.encoder, 0, snapshot.device)
-        documents = self._document_vectors(encoder, context)
+        weights = snapshot.world.on_main(lambda: weights_digest(encoder))
+        name = self.encoder if isinstance(self.encoder, Path) else self.encoder.model
+        context.origins[f"{self.kind} {name}"] = weights
+        texts = snapshot.collection.documents
+        key = {"weights": weights, "texts": texts.digest, "precision": snapshot.precision}
+        folder = snapshot.scratch / f"{TEACHER_VECTORS}-{weights[:16]}-{snapshot.precision}"
+        tokens = _tokens(encoder, "document", texts, context)
+        documents = snapshot.encode_all(encoder, tokens, folder, key, LABELS["document"])
         rows, positions = np.unique(pairs.queries, return_inverse=True)
         tokens = _tokens(encoder, "query", snapshot.split.queries, context)
         queries = snapshot.encode_some(encoder, tokens, rows, "query", LABELS["query"])
@@ -56,18 +62,6 @@ class EncoderTeacher(Teacher):
             own, others = queries[positions[block]], documents[pairs.documents[block]]
             scores[block] = np.einsum("pd,pd->p", own, others)
         return scores
-
-    def _document_vectors(self, encoder: Encoder, context: TeacherContext) -> ShardedVectors:
-        """(N, D) float32 of all documents, memory-mapped; an interrupted encoding continues."""
-        snapshot = context.snapshot
-        documents = snapshot.collection.documents
-        weights = snapshot.world.on_main(lambda: weights_digest(encoder))
-        name = self.encoder if isinstance(self.encoder, Path) else self.encoder.model
-        context.origins[f"{self.kind} {name}"] = weights
-        key = {"weights": weights, "texts": documents.digest, "precision": snapshot.precision}
-        folder = snapshot.scratch / f"{TEACHER_VECTORS}-{weights[:16]}-{snapshot.precision}"
-        tokens = _tokens(encoder, "document", documents, context)
-        return snapshot.encode_all(encoder, tokens, folder, key, LABELS["document"])
 
     @staticmethod
     def _saved(folder: Path) -> Path:

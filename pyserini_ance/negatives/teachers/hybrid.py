@@ -11,6 +11,17 @@ from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
 from pyserini_ance.recipe.components import component_of
 
 
+class Student(Teacher):
+    """The retriever itself: scores of the checkpoint that the tables are mined with."""
+
+    kind: Literal["student"] = "student"
+
+    def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
+        snapshot = context.snapshot
+        context.origins[self.kind] = snapshot.weights
+        return snapshot.score(snapshot.query_vectors, pairs.queries, pairs.documents)
+
+
 class Hybrid(Teacher):
     """Each teacher's scores of an anchor's candidates are scaled to 0..1; their mean is the score.
 

@@ -12,9 +12,8 @@ from pyserini_ance import llm
 from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.encoders.cross_encoder_model import record_text
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
-from pyserini_ance.negatives.teachers.hybrid import min_max
+from pyserini_ance.negatives.teachers.hybrid import Student, min_max
 from pyserini_ance.negatives.teachers.rankings import Bm25Teacher
-from pyserini_ance.negatives.teachers.student import Student
 from pyserini_ance.storage.files import sha256_json
 
 KEY = "stages.<stage>.terms.<term>.teacher.prompt"

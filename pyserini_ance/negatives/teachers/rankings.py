@@ -12,7 +12,7 @@ from pyserini_ance.storage.files import sha256_file, sha256_json
 from pyserini_ance.storage.publish import publish_once, read_manifest
 
 KEY = "stages.<stage>.terms.<term>.teacher.file"
-SCORES_FORMAT = 1  # of the arrays of `scores_in_file`; another number is another place in the cache
+SCORES_FORMAT = 2  # of the arrays of `scores_in_file`; another number is another place in the cache
 
 
 class Bm25Teacher(Teacher):
@@ -74,4 +74,4 @@ def scores_in_file(path: Path, origin: str, context: TeacherContext) -> ScoredPa
 
     world.on_main(lambda: publish_once(folder, about, fill))
     read_manifest(folder, verify=False)
-    return ScoredPairs.open(folder, len(collection.documents))
+    return ScoredPairs.open(folder)

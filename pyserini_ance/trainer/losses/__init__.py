@@ -2,3 +2,4 @@
 
 NOT_KINDS = ("base",)
 SHARED_FILES = dict.fromkeys(("hinge", "lambdarank", "margin_mse", "ranknet"), "pairwise")
+SHARED_FILES |= dict.fromkeys(("lse_pair", "nll"), "nll") | dict.fromkeys(("bce", "soft_bce"), "bce")

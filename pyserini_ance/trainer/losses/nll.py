@@ -1,8 +1,4 @@
-"""Negative log likelihood of the positive against its negatives.
-
-Source: Xiong et al. 2021, arXiv:2007.00808, Eq. 3 with the NLL of Karpukhin et al. 2020, arXiv:2004.04906,
-Eq. 2.
-"""
+"""Negative log likelihood of positives against their negatives, one by one or jointly."""
 
 from typing import Literal
 
@@ -14,7 +10,11 @@ from pyserini_ance.trainer.losses.base import Scaled, below_highest, mean_of
 
 
 class Nll(Scaled):
-    """With several positives, the loss is the mean over them of each against the negatives alone."""
+    """With several positives, the loss is the mean over them of each against the negatives alone.
+
+    Source: Xiong et al. 2021, arXiv:2007.00808, Eq. 3 with the NLL of Karpukhin et al. 2020,
+    arXiv:2004.04906, Eq. 2.
+    """
 
     kind: Literal["nll"] = "nll"
     hardness: float = Field(default=0.0, ge=0)
@@ -29,3 +29,19 @@ class Nll(Scaled):
         logits = scores + weights if self.hardness else scores
         negatives = torch.logsumexp(logits.masked_fill(positive | ~mask, lowest), dim=1, keepdim=True)
         return mean_of(softplus(negatives - scores), positive)
+
+
+class LsePair(Scaled):
+    """All pairs of a positive and a negative in one logarithm: log(1 + sum of exp(negative - positive)).
+
+    The worst pairs weigh most. With one positive this is `nll`.
+    Source: Wang et al. 2026, arXiv:2602.12727 (LSEPair).
+    """
+
+    kind: Literal["lse_pair"] = "lse_pair"
+
+    def __call__(self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        scores, lowest = self.scaled(below_highest(scores, mask)), torch.finfo(scores.dtype).min / 2
+        positives = (-scores).masked_fill((labels <= 0) | ~mask, lowest).logsumexp(1)
+        negatives = scores.masked_fill((labels > 0) | ~mask, lowest).logsumexp(1)
+        return softplus(positives + negatives)

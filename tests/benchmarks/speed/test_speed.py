@@ -2,13 +2,13 @@
 
 import io
 import json
-import multiprocessing
 from contextlib import redirect_stdout
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from helpers.processes import forkserver
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertModel
 from typer.testing import CliRunner
@@ -23,17 +23,12 @@ SMALL = "--package accelerate --passages 6 --queries 5 --length-tokens 24 --docu
 SMALL += "--dimension 64 --top-k 7 --steps 1 --batch 2"
 NAMES = list(BENCHMARKS)
 
-# What nearly all contenders import; Pyserini would start Java.
-PRELOADED = ["pyserini_ance.pipeline.experiment", "sentence_transformers", "torch._dynamo", "faiss"]
-
 
 @pytest.fixture(scope="module")
 def forked_contenders():
     """The contenders are forked from a process that has imported what they import."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rounds, "multiprocessing", SimpleNamespace(get_context=lambda _: context))
+        patch.setattr(rounds, "multiprocessing", SimpleNamespace(get_context=lambda _: forkserver()))
         yield
 
 

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from helpers.filter_fixture import apply_filters, candidates_of
 
-from pyserini_ance.negatives.filters.answers import Answers
 from pyserini_ance.negatives.filters.ranks_and_scores import (
     AbsoluteMargin,
     MaxScore,
@@ -10,6 +9,7 @@ from pyserini_ance.negatives.filters.ranks_and_scores import (
     RangeMin,
     RelativeMargin,
 )
+from pyserini_ance.negatives.filters.texts import Answers
 
 NAN = float("nan")
 ROWS = np.tile([5, 6, 7, 8], (3, 1))

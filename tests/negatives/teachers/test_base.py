@@ -36,7 +36,7 @@ def test_candidates_of_all_tables_and_positives_are_scored(context):
     anchor_set = context.snapshot.anchor_set("query").with_positives(np.array([[0, 5]], np.int32))
     tables = [table_of(anchor_set, [[1, 2], [5, PADDING]]), table_of(anchor_set, [[2], [1]])]
     scores = score_tables(Product(), tables, anchor_set, context)
-    found = scores.of(np.array([0, 1, 0]), np.array([[1, 2, 3, 5], [5, 1, 0, 4], [PADDING, 4, 0, 2]]))
+    found = scores.of(np.array([[0], [1], [0]]), np.array([[1, 2, 3, 5], [5, 1, 0, 4], [PADDING, 4, 0, 2]]))
     nan = np.nan
     expected = [[1, 2, 3, 5], [105, 101, 100, 104], [nan, nan, nan, 2]]
     np.testing.assert_array_equal(found, np.array(expected, np.float32))
@@ -46,7 +46,7 @@ def test_documents_as_anchors_keep_query_and_document_apart(context):
     anchor_set = context.snapshot.anchor_set("document")
     assert anchor_set.anchors.tolist() == [0, 3, 4]
     scores = score_tables(Product(), [table_of(anchor_set, [[0], [1], [0]])], anchor_set, context)
-    found = scores.of(np.array([0, 3, 4]), np.array([[0, 1], [0, 1], [0, 1]]))
+    found = scores.of(np.array([[0], [3], [4]]), np.array([[0, 1], [0, 1], [0, 1]]))
     assert found.tolist() == [[0, 100], [3, 103], [4, 104]]
 
 

@@ -13,7 +13,6 @@ from benchmarks.papers.studies import (
     cases,
     composition,
     index_costs,
-    index_matrix,
     recall_frequency,
     stage_hours,
     timing,
@@ -127,24 +126,6 @@ def test_an_index_has_its_size_what_it_found_before_training_and_its_hours(make_
     assert [(row["hours"], row["speedup"]) for row in (exact, packed)] == [(2, 1), (1, 2)]
     assert exact["RR@10"] == packed["RR@10"] == 0.5
     assert (exact["LTRe GB"], packed["LTRe hours"]) == (26, None)
-
-
-def test_index_matrix_has_the_means_of_runs_with_one_training_index(make_run):
-    live = (
-        "stages.only.trainable=query_tower",
-        "stages.only.terms.query.negatives=[{kind: live, index: 'OPQ4,IVF1,PQ4'}]",
-    )
-
-    def rows(exact: float, packed: float) -> list[dict]:
-        return [{**LAST, "RR@10": exact}, {"row": "only+OPQ4,IVF1,PQ4", "RR@10": packed, "test seconds": 1.0}]
-
-    values = {"a": (0.5, 0.2), "b": (0.7, 0.4)}
-    runs = [make_run(name, rows(*of), overrides=live) for name, of in values.items()]
-    runs.append(make_run("c", rows(0.8, 0.1)))
-    assert index_matrix.study(runs).summary == [
-        {"training index": "OPQ4,IVF1,PQ4", "exact": pytest.approx(0.6), "OPQ4,IVF1,PQ4": pytest.approx(0.3)},
-        {"training index": "exact", "exact": 0.8, "OPQ4,IVF1,PQ4": 0.1},
-    ]
 
 
 def table(candidates: list[list[int]], anchors: tuple[int, ...] = (2, 5), **more) -> NegativeTable:
