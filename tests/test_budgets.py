@@ -13,11 +13,11 @@ ROOMS = {
     "commands": 1_369,
     "data": 4_719,
     "distributed": 389,
-    "encoders": 3_472,
+    "encoders": 3_439,
     "evaluation": 543,
     "negatives": 2_759,
-    "pipeline": 3_906,
-    "pyserini_bridge": 1_245,
+    "pipeline": 3_899,
+    "pyserini_bridge": 1_134,
     "recipe": 2_214,
     "refresher": 367,
     "reports": 1_500,
@@ -31,11 +31,11 @@ WHOLE = {
     "files": 230,
     "classes": 239,
     "short private functions used once": 12,
-    "lines of imports": 2_670,
+    "lines of imports": 2_668,
     "lines of the reading path": 1_443,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_433,
-    "lines of tests": 32_878,
+    "lines of tests": 32_738,
 }
 
 
