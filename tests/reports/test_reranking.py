@@ -118,7 +118,7 @@ def test_the_first_stage_is_timed_by_what_it_was_searched_with(ranked, monkeypat
     folder.index.mkdir()
     time = search_timer(str(folder.folder), ranked, 5)
     assert calls == [] and time() == [1.0]
-    assert calls == [(folder.model, ["query of red horse", "query of green horse"], 20)]
+    assert calls == [(folder.model, ["query of red horse", "query of green horse"], 100)]
     with pytest.raises(ValueError, match="can be timed"):
         search_timer(f"{folder.folder}:bm25", open_ranking(f"{folder.folder}:bm25"), 1)
 
