@@ -23,7 +23,7 @@ ROOMS = {
     "reports": 1_500,
     "runs": 1_061,
     "storage": 843,
-    "trainer": 2_949,
+    "trainer": 2_951,
     "vectors": 1_298,
     "top": 743,
 }
