@@ -93,6 +93,7 @@ def _loss(
     rows, anchor_set = batch.terms[name], anchor_sets[term.anchor]
     if term.regularizer is not None:
         return term.regularizer(*_regularized(batch, rows, vectors, passages))
+    assert not isinstance(term.loss, EmbedDistill)  # which `term_losses` computes, of vectors
     columns, labels, mask = _pool(rows, anchor_set, term.in_batch_negatives)
     if term.loss.graded:
         known_positives, all_columns = anchor_set.known_positives, np.broadcast_to(columns, labels.shape)
