@@ -23,7 +23,7 @@ ROOMS = {
     "reports": 1_500,
     "runs": 1_061,
     "storage": 843,
-    "trainer": 2_951,
+    "trainer": 2_952,
     "vectors": 1_298,
     "top": 743,
 }
@@ -32,7 +32,7 @@ WHOLE = {
     "classes": 239,
     "short private functions used once": 12,
     "lines of imports": 2_668,
-    "lines of the reading path": 1_443,
+    "lines of the reading path": 1_444,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_433,
     "lines of tests": 32_738,
