@@ -121,7 +121,7 @@ def announcement(server: Server, texts: Sequence[str], noun: str = "texts") -> s
     requests = "" if server.max_requests is None else f", in at most {server.max_requests:,} requests"
     return (
         f"{server.host} gets {len(texts):,} {noun} for {server.model}{requests}: at most {tokens:,} tokens, "
-        "prompts and answers together"
+        "prompts and answers together, if no request has to be repeated"
     )
 
 

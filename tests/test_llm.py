@@ -246,7 +246,10 @@ def test_an_address_that_is_none_or_has_a_key_is_refused_and_not_shown(journal, 
 def test_the_announcement_names_host_texts_and_the_most_tokens():
     server = Server("https://models.example/v1", "small")
     most = sum(map(llm.max_tokens_of, TEXTS))
-    said = f"models.example gets 20 texts for small: at most {most:,} tokens, prompts and answers together"
+    said = (
+        f"models.example gets 20 texts for small: at most {most:,} tokens, prompts and answers together, if "
+    )
+    said += "no request has to be repeated"
     assert llm.announcement(server, TEXTS) == said
     limited = llm.announcement(server._replace(max_requests=7, max_tokens=1000), TEXTS, "passages")
     assert limited.startswith(

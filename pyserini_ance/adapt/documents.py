@@ -7,7 +7,7 @@ say where a long document may be cut.
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import batched, pairwise
 from pathlib import Path
@@ -50,6 +50,7 @@ COLUMNS = {
         "answer",
     ),
 }
+HUB_TABLES = {"documents": "corpus", "queries": "queries"}  # as BEIR's
 _HEADING = re.compile(r"#{1,6}\s+(.+?)\s*#*\s*$")
 _FENCE = re.compile(r"\s*(```|~~~)")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -78,17 +79,20 @@ class Reading:
         return "\n".join([counted, *reasons[:10], *more])
 
 
-def read_passages(source: str, reading: Reading, cuts: bool) -> Iterator[Passage]:
+def read_passages(
+    source: str, reading: Reading, cuts: bool, skipped: Collection[Path] = ()
+) -> Iterator[Passage]:
     """The passages of `source`, without empty ones and repeats, which are counted in `reading`.
 
     source: a folder of files, a folder in BEIR's layout, of JSONL or with a Lucene index, a file of records,
     a YAML file with the `data:` section of a recipe, or the name of a data set on the hub. cuts: whether
     documents of more than WORDS words are cut and repeats are left out: not if judgments may name them.
+    skipped: resolved files and folders that are none of the documents, although they may be among them.
 
     Raises FileNotFoundError if there is no such source, ValueError for records without an id or a text.
     """
     repeats = Repeats()
-    for document in _documents(source, reading):
+    for document in _documents(source, reading, skipped):
         reading.counts["documents"] += 1
         document = Passage(without_blanks(document.id), *(text.replace("\0", " ") for text in document[1:]))
         for passage in (cut(document) if cuts else []) or [document]:
@@ -105,26 +109,27 @@ def without_blanks(id: str) -> str:
     return re.sub(r"\s", "_", id.strip())
 
 
-def _documents(source: str, reading: Reading) -> Iterator[Passage]:
+def _documents(source: str, reading: Reading, skipped: Collection[Path]) -> Iterator[Passage]:
     path = Path(source).expanduser()
     if not path.exists():
         if _HUB_NAME.fullmatch(source):
-            tables = {"documents": {"path": source, "name": "corpus"}, "queries": {"path": source}}
-            return _of_format({"kind": "datasets", **tables, "splits": {}}, source)
+            tables = {name: {"path": source, "name": part} for name, part in HUB_TABLES.items()}
+            splits = {"test": {"path": f"{source}-qrels"}}  # which is not read
+            return _of_format({"kind": "datasets", **tables, "splits": splits}, source)
         raise FileNotFoundError(
             f"no file or folder {source} (from {Path.cwd()}); expected a folder of documents, a file of "
             f"records ({', '.join(EXTENSIONS)}), or the name of a data set on the hub, `owner/name`"
         )
     if path.suffix in (".yaml", ".yml"):
         settings = read_yaml(path.read_bytes(), source)
-        return _of_format(settings.get("data", settings), source)
+        return _of_format(settings.get("data", settings) if isinstance(settings, dict) else settings, source)
     if path.is_file():
-        return _file(path, path.name, reading)
+        return _records(path) if extension(path) in EXTENSIONS else _file(path, path.name, reading)
     if corpus := beir_file(path, "corpus.jsonl"):
         return _records(corpus)
     if next(path.glob("segments_*"), None):
         return _of_format({"kind": "pyserini_index", "index": str(path.resolve())}, source)
-    return _folder(path, reading)
+    return _folder(path, reading, skipped)
 
 
 def beir_file(folder: Path, name: str) -> Path | None:
@@ -141,39 +146,45 @@ def _of_format(settings: Any, source: str) -> Iterator[Passage]:
         yield Passage(entry.id, title, "\n".join(filter(None, fields.values())))
 
 
-def files_of(folder: Path) -> Iterator[Path]:
-    """All files but hidden ones, in the order of their names.
+def files_of(folder: Path, skipped: Collection[Path] = ()) -> Iterator[Path]:
+    """All files but hidden ones and those that are, or are in, one of `skipped`, in the order of their names.
 
     Links to folders are not followed: they may lead in circles.
     """
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(parent, name) for name in sorted(names) if not name.startswith("."))
+        if Path(parent).resolve() in skipped:
+            folders.clear()
+            continue
+        paths = (Path(parent, name) for name in sorted(names) if not name.startswith("."))
+        yield from (path for path in paths if path.is_file() and path.resolve() not in skipped)
 
 
-def _folder(folder: Path, reading: Reading) -> Iterator[Passage]:
-    for path in files_of(folder):
+def _folder(folder: Path, reading: Reading, skipped: Collection[Path]) -> Iterator[Passage]:
+    for path in files_of(folder, skipped):
         name = os.fsencode(path.relative_to(folder)).decode(errors="backslashreplace")
         yield from _file(path, name, reading)
 
 
 def _file(path: Path, name: str, reading: Reading) -> Iterator[Passage]:
-    """The documents of a file; one that cannot be read as a document is skipped with its reason."""
+    """The documents of a file of a folder; one that cannot be read is skipped with its reason."""
     kind = extension(path)
-    if kind in EXTENSIONS:
-        yield from _records(path)
-        return
     try:
-        if kind not in (*PLAIN, *CONVERTED):
-            raise ValueError(f"no document: {kind or 'no extension'}")
-        if (size := path.stat().st_size) > LARGEST_BYTES:
+        if kind in EXTENSIONS:
+            found = list(_records(path, f"{name}:"))
+        elif path.suffix.lower() not in (*PLAIN, *CONVERTED):
+            raise ValueError(f"no document: {path.suffix or 'no extension'}")
+        elif (size := path.stat().st_size) > LARGEST_BYTES:
             raise ValueError(f"{size >> 20} MiB; split it, or write its records as .jsonl")
-        title, text = _plain(path) if kind in PLAIN else _converted(path)
+        else:
+            title, text = _plain(path) if kind in PLAIN else _converted(path)
+            stem = path.stem.replace("_", " ") * bool(text.strip())
+            found = [Passage(name, title or stem, text)]
     except Exception as error:  # whatever a broken file does to its reader
         reading.skipped[name] = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         reading.counts["files skipped"] += 1
         return
-    yield Passage(name, title or path.stem.replace("_", " ") * bool(text.strip()), text)
+    yield from found
 
 
 def _plain(path: Path) -> tuple[str, str]:
@@ -200,16 +211,17 @@ def _converted(path: Path) -> tuple[str, str]:
     return result.title or "", result.markdown
 
 
-def _records(path: Path) -> Iterator[Passage]:
+def _records(path: Path, prefix: str = "") -> Iterator[Passage]:
+    """The records of a file; one without an id has its number, after `prefix`."""
     for number, record in enumerate(read_table(path, COLUMNS, ["text"], "DOCUMENTS"), start=1):
-        yield Passage(record.get("id") or str(number), record.get("title", ""), record["text"])
+        yield Passage(record.get("id") or f"{prefix}{number}", record.get("title", ""), record["text"])
 
 
 def cut(document: Passage) -> list[Passage]:
-    """The document as passages of at most WORDS words; none of an empty one.
+    """The document as passages of at most WORDS words, and the headings in them; none of an empty one.
 
     It is cut before headings, between paragraphs, and in a longer paragraph between sentences. Passages keep
-    the document's title, with the heading of the section that they begin in.
+    the document's title, with the heading of the section that they begin in; other headings stay in the text.
     """
     passages: list[tuple[str, list[str]]] = []
     heading, size = "", 0
@@ -219,6 +231,8 @@ def cut(document: Passage) -> list[Passage]:
         if not passages or is_new_section or size + words > WORDS:
             passages.append((found, []))
             size = 0
+        elif found != heading:
+            passages[-1][1].append(found)
         heading, size = found, size + words
         passages[-1][1].append(part)
     whole = len(passages) < 2
@@ -233,9 +247,9 @@ def cut(document: Passage) -> list[Passage]:
 
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:
-    """Paragraphs of at most WORDS words, each with the heading above it."""
-    heading, lines, in_code = "", list[str](), False
-    for line in [*text.splitlines(), ""]:
+    """Paragraphs of at most WORDS words, each with the heading above it; a heading without one is its own."""
+    heading, lines, in_code, is_used = "", list[str](), False, True
+    for line in [*text.splitlines(), "", "# ."]:  # the last heading ends what is before it
         if _FENCE.match(line):
             in_code = not in_code
         found = None if in_code else _HEADING.match(line)
@@ -244,11 +258,13 @@ def _parts(text: str) -> Iterator[tuple[str, str]]:
             continue
         if lines and not in_code:
             yield from ((heading, piece) for piece in _pieces("\n".join(lines)))
-            lines = []
+            lines, is_used = [], True
         if found:
-            heading = found[1]
-    if lines:
-        yield from ((heading, piece) for piece in _pieces("\n".join(lines)))
+            if not is_used:
+                yield heading, heading
+            heading, is_used = found[1], False
+    if lines:  # a code block that nothing ends
+        yield from ((heading, piece) for piece in _pieces("\n".join(lines[:-1])))
 
 
 def _pieces(paragraph: str) -> Iterator[str]:

@@ -4,13 +4,14 @@ A query is judged once it has a relevant document. Queries of one text stay toge
 """
 
 import hashlib
+import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyserini_ance.adapt.documents import Passage, beir_file, without_blanks
-from pyserini_ance.adapt.tables import read_table
+from pyserini_ance.adapt.tables import Names, found_columns, read_table
 from pyserini_ance.data.formats.lines import Line, extension, grade_of, read_lines, shown
 from pyserini_ance.data.formats.records import EXTENSIONS
 from pyserini_ance.data.made_splits import DocumentQueries, split_words
@@ -21,7 +22,7 @@ from pyserini_ance.pipeline.mining import load_collection
 LEAST_TEST, MOST_TEST = 30, 500  # with fewer test queries nothing can be told
 LEAST_DEV, MOST_DEV = 15, 200
 LEAST_TRAIN = 50
-MOST_SYNTHETIC = 10_000
+MOST_MADE = 10_000  # queries without judgments
 QUERY_COLUMNS = {
     "id": ("id", "qid", "queryid", "topicid", "questionid"),
     "text": ("query", "text", "question", "search", "title", "contents"),
@@ -65,11 +66,17 @@ class Queries:
         self.splits[name] = list(judged)
 
     @property
+    def held_out(self) -> set[str]:
+        """The keys of the texts of dev and test."""
+        return {text_key(self.texts[id]) for name in ("dev", "test") for id in self.splits.get(name, ())}
+
+    @property
     def unjudged(self) -> list[str]:
-        """The queries without a relevant document, one of each text, and of none that is held out."""
-        held_out = {text_key(self.texts[id]) for name in ("dev", "test") for id in self.splits.get(name, ())}
+        """The queries without a relevant document, one of each text, and of none that is held out; of many, a
+        random part."""
         by_text = {text_key(text): id for id, text in self.texts.items() if id not in self.judgments}
-        return [id for text, id in by_text.items() if text not in held_out]
+        left = [id for text, id in by_text.items() if text not in self.held_out]
+        return left if len(left) <= MOST_MADE else sorted(left, key=hash_of)[:MOST_MADE]
 
     def supervision(self) -> str:
         """The best that there is enough of: `judged`, `unjudged` or `synthetic` queries."""
@@ -103,6 +110,11 @@ def read_queries(queries: Path | None, judgments: Path | None, source: Path, cac
     return found
 
 
+def hash_of(text: str) -> bytes:
+    """A random order that is the same everywhere."""
+    return hashlib.sha256(text.encode(errors="replace")).digest()
+
+
 def _judged(qrels: Qrels) -> Qrels:
     return {query: grades for query, grades in qrels.items() if max(grades.values()) > 0}
 
@@ -114,11 +126,13 @@ def _query_file(path: Path) -> dict[str, str]:
     Raises ValueError for two texts with one id.
     """
     texts: dict[str, str] = {}
-    if is_table := _is_table(path):
+    if is_table := _is_table(path, QUERY_COLUMNS):
         records = read_table(path, QUERY_COLUMNS, ["text"], "--queries")
         pairs = ((record.get("id", ""), record["text"]) for record in records)
     else:
-        cells = (line.text.rpartition("\t")[::2] for line in read_lines(path))
+        cells = (
+            line.cells(("id", "text")) if "\t" in line.text else ("", line.text) for line in read_lines(path)
+        )
     for number, (id, text) in enumerate(pairs if is_table else cells, start=1):
         id, text = without_blanks(id) or f"q{number}", " ".join(text.split())
         if text and texts.setdefault(id, text) != text:
@@ -129,27 +143,37 @@ def _query_file(path: Path) -> dict[str, str]:
     return texts
 
 
-def _is_table(path: Path) -> bool:
-    """Whether the columns of a file have names."""
+def _is_table(path: Path, names: Names) -> bool:
+    """Whether the columns of a file have names; those of .tsv may have none."""
     kind = extension(path)
-    return kind in EXTENSIONS and (kind != ".tsv" or next(read_lines(path), Line(path, 1, "")).is_header())
+    if kind == ".tsv":
+        return bool(found_columns(next(read_lines(path), Line(path, 1, "")).text.split("\t"), names))
+    return kind in EXTENSIONS
 
 
 def _add_judgments(found: Queries, path: Path) -> None:
     """Add the judgments of a file: TREC's or BEIR's qrels, or a table; queries by id, or else by text."""
-    if _is_table(path):
-        table = read_table(path, JUDGMENT_COLUMNS, ["query", "document"], "--judgments")
+    if _is_table(path, JUDGMENT_COLUMNS):
+        names = JUDGMENT_COLUMNS if found.texts else {**JUDGMENT_COLUMNS, "query": ("query", "question")}
+        table = list(read_table(path, names, ["query", "document"], "--judgments"))
+        judged = [(number, row) for number, row in enumerate(table, start=1) if row.get("grade", "1").strip()]
+        found.counts["judgments without a grade"] += len(table) - len(judged)
         rows = [
-            (row["query"], row["document"], grade_of(Line(path, number, ""), row.get("grade") or 1))
-            for number, row in enumerate(table, start=1)
+            (
+                row["query"],
+                row["document"],
+                grade_of(_row(path, number), row.get("grade", "1").removesuffix(".0")),
+            )
+            for number, row in judged
         ]
     else:
         qrels = read_qrels(path)
         rows = [(query, document, grade) for query, of in qrels.items() for document, grade in of.items()]
     by_text = {text_key(text): id for id, text in found.texts.items()}
     only_texts = not found.texts and any(" " in query.strip() for query, _, _ in rows)
-    for query, document, grade in rows:
-        id = query if query in found.texts else by_text.get(text_key(query))
+    for number, (query, document, grade) in enumerate(rows, start=1):
+        named = without_blanks(query)
+        id = named if named in found.texts else by_text.get(text_key(query))
         if id is None and only_texts:
             id = by_text[text_key(query)] = f"q{len(by_text) + 1}"
             found.texts[id] = " ".join(query.split())
@@ -158,8 +182,18 @@ def _add_judgments(found: Queries, path: Path) -> None:
                 f"{path}: query {shown(query)} is neither the id nor the text of one of {len(found.texts):,} "
                 "queries; pass the file that these judgments are of with --queries"
             )
-        found.judgments.setdefault(id, {})[without_blanks(document)] = grade
-    found.judgments = _judged(found.judgments)
+        of_query, document = found.judgments.setdefault(id, {}), without_blanks(document)
+        if of_query.setdefault(document, grade) != grade:
+            problem = f"query {shown(query)} and document {shown(document)} have the grade {grade}"
+            expected = f"one grade, as before: {of_query[document]}"
+            raise _row(path, number).error(problem, expected, "keep one of the two")
+    judged_ids = _judged(found.judgments)
+    found.counts["judged queries without a relevant document"] += len(found.judgments) - len(judged_ids)
+    found.judgments = judged_ids
+
+
+def _row(path: Path, number: int) -> Line:
+    return Line(path, number, "", "judgment")
 
 
 def keep_known(found: Queries, documents: Collection[str]) -> None:
@@ -167,7 +201,10 @@ def keep_known(found: Queries, documents: Collection[str]) -> None:
 
     Raises ValueError if none is left.
     """
-    judged = {query: {d: g for d, g in of.items() if d in documents} for query, of in found.judgments.items()}
+    judged = {
+        query: {whole: grade for d, grade in of.items() if (whole := _whole(d, documents)) in documents}
+        for query, of in found.judgments.items()
+    }
     unknown = sum(map(len, found.judgments.values())) - sum(map(len, judged.values()))
     if found.judgments and not any(judged.values()):
         example = next(iter(next(iter(found.judgments.values()))))
@@ -177,7 +214,13 @@ def keep_known(found: Queries, documents: Collection[str]) -> None:
         )
     found.counts["judgments of unknown documents"] = unknown
     found.judgments = _judged({query: of for query, of in judged.items() if of})
-    found.splits = {name: [id for id in ids if id in found.judgments] for name, ids in found.splits.items()}
+    kept = {name: [id for id in ids if id in found.judgments] for name, ids in found.splits.items()}
+    found.splits = {name: ids for name, ids in kept.items() if ids}
+
+
+def _whole(document: str, documents: Collection[str]) -> str:
+    """A document by its id, or by that of one of its passages, as an adaptation without judgments has it."""
+    return document if document in documents else re.sub(r"#\d+$", "", document)
 
 
 def split(found: Queries) -> None:
@@ -188,13 +231,22 @@ def split(found: Queries) -> None:
     for id in pool:
         groups[text_key(found.texts[id])].append(id)
     taken = {text_key(found.texts[id]) for name in ("dev", "test") for id in found.splits.get(name, ())}
-    order = sorted(groups.keys() - taken, key=lambda text: hashlib.sha256(text.encode()).digest())
+    order = sorted(groups.keys() - taken, key=hash_of)
     found.counts["training queries with the text of a held-out one"] = len(groups.keys() & taken)
     for name, wanted in sizes(len(order), found.splits).items():
-        found.splits[name] = [id for text in order[:wanted] for id in groups[text]]
+        found.splits[name] = [_one_of(found, groups[text]) for text in order[:wanted]]
         order = order[wanted:]
-    held_out = {name: found.splits[name] for name in ("dev", "test")}
+    held_out = {name: found.splits.get(name, []) for name in ("dev", "test")}
     found.splits = {"train": [id for text in order for id in groups[text]], **held_out}
+
+
+def _one_of(found: Queries, ids: Sequence[str]) -> str:
+    """The first of several ids of one text, with the judgments of all: one question is one observation."""
+    merged: dict[str, int] = {}
+    for id in ids:
+        merged = {**found.judgments[id], **merged}
+    found.judgments[ids[0]] = merged
+    return ids[0]
 
 
 def sizes(judged: int, given: Collection[str]) -> dict[str, int]:
@@ -224,5 +276,5 @@ def synthetic(passages: Iterable[Passage]) -> tuple[dict[str, str], dict[str, st
             if text_key(text) not in seen:
                 seen.add(text_key(text))
                 made[f"{kind}-{passage.id}"] = (" ".join(text.split()), passage.id)
-    chosen = sorted(made, key=lambda id: hashlib.sha256(id.encode()).digest())[:MOST_SYNTHETIC]
+    chosen = sorted(made, key=hash_of)[:MOST_MADE]
     return {id: made[id][0] for id in chosen}, {id: made[id][1] for id in chosen}

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from pyserini_ance import llm
 from pyserini_ance.adapt.documents import Passage
+from pyserini_ance.data.formats.lines import BEYOND
 from pyserini_ance.data.texts import text_key
 from pyserini_ance.llm import Server
 from pyserini_ance.recipe.components import did_you_mean
@@ -23,7 +24,6 @@ JOURNAL = "answers.jsonl"
 PER_PASSAGE = 2
 MAX_CHARACTERS = 300  # of a question
 FENCE = re.compile(r"^\s*```.*$", re.MULTILINE)
-LIST = re.compile(r"[\[{].*[\]}]", re.DOTALL)
 # 1. 2) (3) - * • > # Q1: Question 2:
 MARK = re.compile(
     r"^(?:\(?\d{1,2}[.):]\s+|[-*•>#]+\s+|(?:q|question|query|frage|anfrage)\s*\d*\s*:\s*)+", re.I
@@ -131,9 +131,9 @@ def read_questions(answer: str) -> list[str]:
     """
     text = FENCE.sub("", answer).strip()
     listed: list[str] = []
-    if match := LIST.search(text):
-        with suppress(ValueError):
-            listed = list(_texts_in(json.loads(match[0])))
+    start = min((at for at in map(text.find, "[{") if at >= 0), default=len(text))
+    with suppress(*BEYOND):
+        listed = list(_texts_in(json.loads(text[start : max(map(text.rfind, "]}")) + 1])))
     lines = listed or text.splitlines()
     lines = [MARK.sub("", line.strip(QUOTES).lstrip("[")).strip(QUOTES) for line in lines]
     lines = [line for line in lines if any(map(str.isalpha, line)) and len(line) <= MAX_CHARACTERS]

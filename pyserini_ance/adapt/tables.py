@@ -24,20 +24,21 @@ def read_table(path: Path, names: Names, needed: Sequence[str], key: str) -> Ite
         import pyarrow.parquet
 
         header = pyarrow.parquet.read_schema(path).names
-        columns = list(_found(header, names).values())
-    keys: list[str] = []
+        columns = list(found_columns(header, names).values())
+    keys: list[str] | None = None
     found: dict[str, str] = {}
     for line, record in read_named_rows(path, columns, key):
         if list(record) != keys:  # objects of JSON may differ
             keys = list(record)
-            found = _found(keys, names)
+            found = found_columns(keys, names)
             if missing := [what for what in needed if what not in found]:
                 expected = f"a column of {missing[0]}: {', '.join(names[missing[0]])}"
                 raise line.error(f"columns {shown(', '.join(keys))}", expected, "rename the column")
         yield {what: _text(line, record[column], column) for what, column in found.items()}
 
 
-def _found(header: Sequence[str], names: Names) -> dict[str, str]:
+def found_columns(header: Sequence[str], names: Names) -> dict[str, str]:
+    """The columns of a header by what they are."""
     plain = {_SEPARATORS.sub("", name).lower(): name for name in header}
     known = {what: next((one for one in of if one in plain), None) for what, of in names.items()}
     return {what: plain[one] for what, one in known.items() if one is not None}
