@@ -149,7 +149,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     ("final_evaluation.query_measures={dv: [RR]}", "query_measures: no split 'dv' (did you mean 'dev'?); sp"),
     ("final_evaluation.rerank={tests: bm25}", "rerank: no split 'tests' (did you mean 'test'?); splits of"),
     (["final_evaluation.rows=[]", "final_evaluation.rerank={test: bm25}"], "rerank.test: reranks the row b"),
-    ("final_evaluation.rows=[bm25, x]", "rows.1: Input should be 'bm25', 'untrained', 'start', 'stages' or "),
+    ("final_evaluation.rows=[bm25, x]", "rows.1: Input should be 'bm25', 'bm25+rm3', 'untrained', 'start', "),
     ("final_evaluation.rows=[hybrid]", "rows: `hybrid` fuses the ranking of the row `bm25`; add it, or remo"),
     ("expect={dev: {MRR@10: 0.3}}", "expect.dev.MRR@10: tables call MRR@10 RR@10; write RR@10"),
 ]
