@@ -24,7 +24,7 @@ TABLE = "\n".join(
 )
 DETAILS = f"Commands:\n{TABLE}\n\n`pyserini-ance search faiss --help` shows the options of a command."
 EXAMPLE = """pyserini-ance search faiss --encoder RUN/model --encoder-class pyserini_ance \\
-    --topics RUN/topics.test.tsv --index RUN/index --output run.test.txt --hits 100"""
+    --topics RUN/topics.test.json --index RUN/index --output run.test.txt --hits 100"""
 
 
 @parsing.command(EXAMPLE, DETAILS, passes_flags=True)

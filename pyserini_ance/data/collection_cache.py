@@ -59,7 +59,7 @@ def cached_collection(
             "skipped": collection.skipped,
         }
 
-    what = {"data": data.model_dump(mode="json", exclude={"official"}), **settings}
+    what = {"data": data.model_dump(mode="json", exclude={"official", "instruction"}), **settings}
     files = data.input_files()
     about = recorded(
         cache,

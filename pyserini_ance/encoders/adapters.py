@@ -126,22 +126,14 @@ def check_trainable(towers: TwoTower, stage: "Stage", key: str) -> None:
                 f"{key}.lora: the encoder has no Transformer, only tokens' vectors; remove the key"
             )
         named = [(name.split("."), layer) for name, layer in model.named_modules()]
-        sizes = {
-            path[-1]: min(layer.weight.shape)
-            for path, layer in named
-            if isinstance(layer, nn.Linear | Conv1D) and path[0] != "pooler"
+        linear = {
+            path[-1] for path, layer in named if isinstance(layer, nn.Linear | Conv1D) and path[0] != "pooler"
         }
-        target = sizes if isinstance(stage.lora.target, str) else stage.lora.target
-        for name in target:
-            if name not in sizes:
+        for name in () if isinstance(stage.lora.target, str) else stage.lora.target:
+            if name not in linear:
                 raise SettingError(
-                    f"{key}.lora.target: no linear layer has the name {name!r}{did_you_mean(name, sizes)}; "
-                    f"there are: {', '.join(sorted(sizes))}"
-                )
-            if stage.lora.r > sizes[name]:
-                raise SettingError(
-                    f"{key}.lora.r is {stage.lora.r}, but a layer {name!r} has {sizes[name]} inputs or "
-                    "outputs; lower it"
+                    f"{key}.lora.target: no linear layer has the name {name!r}{did_you_mean(name, linear)}; "
+                    f"there are: {', '.join(sorted(linear))}"
                 )
         if stage.lora.shard_base:
             find_layers(model, f"{key}.lora.shard_base", "the encoder")
@@ -220,7 +212,7 @@ def _files(towers: TwoTower, made: Adapters) -> dict[str, nn.Module]:
     return {f"{TOWERS[side]}/{FILE}": towers.tower(side) for side in made.sides}
 
 
-def merge_adapters(towers: TwoTower) -> None:
+def merge_adapters(towers: nn.Module) -> None:
     """Add the adapters to the weights of their layers, W + alpha / r * B A, and train these again."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
@@ -231,4 +223,6 @@ def merge_adapters(towers: TwoTower) -> None:
             setattr(towers.get_submodule(parent), child, layer.get_base_layer())
     for module in towers.modules():
         vars(module).pop("peft_config", None)
+        if vars(module).pop("_hf_peft_config_loaded", False):
+            vars(module)["_weight_conversions"] = None  # else weights would be saved under peft's names
     towers.requires_grad_()

@@ -13,10 +13,11 @@ from pyserini_ance.recipe.components import Settings, expected
 from pyserini_ance.storage.files import read_json, read_json_object
 
 SIDE_FILE = "pyserini_ance.json"  # in a saved folder: the settings that sentence-transformers' files lack
-# Settings that name weights: those of a saved encoder are next to its side file.
-START_KEYS = ("model", "document_model", "base")
+# Settings that name weights: those of a saved encoder are next to its side file, which has no path of a
+# machine.
+START_NAMES = {"model", "document_model", "base"}
 # Settings that may differ between a checkpoint and the recipe that starts from it.
-MAY_DIFFER = (*START_KEYS, "tied", "dropout")
+MAY_DIFFER = {*START_NAMES, "tied", "dropout"}
 # Settings that say what is made of a saved encoder that a recipe starts from. A checkpoint that training
 # continues from was made with them.
 START_SETTINGS = ("layers", "truncate_dim")
@@ -58,7 +59,8 @@ class EncoderConfig(Settings):
     """
 
     model: str
-    """A hub name, a local folder, or `python:package/folder` for weights in a Python package."""
+    """A hub name, a local folder, or `python:package/folder` for weights in a Python package; an adapter of
+    peft is merged into its base."""
     tied: bool = True
     """Whether queries and documents share one tower."""
     document_model: str | None = None
@@ -88,14 +90,6 @@ class EncoderConfig(Settings):
     """How records become texts, and texts become token ids."""
 
     names_or_paths = frozenset({"model", "document_model"})
-
-    @classmethod
-    def key_hint(cls, key: str) -> str:
-        return (
-            " (ANCE's head is `projection: 768` and `layer_norm: true`)"
-            if key in ("kind", "head", "dimension")
-            else ""
-        )
 
     @model_validator(mode="before")
     @classmethod
@@ -192,7 +186,7 @@ def read_side_file(folder: str | Path) -> dict[str, Any]:
 def config_of(folder: str | Path) -> EncoderConfig:
     side = read_side_file(folder)
     settings = {key: value for key, value in side.items() if key not in SIDE_KEYS}
-    return EncoderConfig.model_validate({**settings, **dict.fromkeys(START_KEYS), "model": str(folder)})
+    return EncoderConfig.model_validate({**settings, "model": str(folder)})
 
 
 def tower_folder(folder: str | Path, side: Side) -> Path:

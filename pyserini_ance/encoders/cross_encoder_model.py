@@ -82,26 +82,18 @@ class CrossEncoderModel:
     def device(self) -> str:
         return str(self.model.device)
 
-    def scores(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """(P,) float32 on the model's own scale, after its activation function. Raises ValueError for a model
-        with several scores per pair."""
-        return self._predict(pairs, None)
-
     def logits(self, pairs: Sequence[Pair]) -> np.ndarray:
-        """(P,) float32 before any activation, which would lose digits: a float32 sigmoid is 1 from 17.
+        """(P,) float32 in the order of the pairs, before any activation, which would lose digits: a float32
+        sigmoid is 1 from 17. The library sorts pairs by length and batches them.
 
         For a classifier into `irrelevant` and `relevant` (Nogueira and Cho 2019, arXiv:1901.04085): the
         second score minus the first. Raises ValueError for a model with more scores per pair.
         """
-        return self._predict(pairs, torch.nn.Identity())
-
-    def _predict(self, pairs: Sequence[Pair], activation: torch.nn.Module | None) -> np.ndarray:
-        """Scores in the order of the pairs; the library sorts pairs by length and batches them."""
         if not pairs:
             return np.zeros(0, np.float32)
-        settings = {"batch_size": self.batch_pairs, "show_progress_bar": False, "activation_fn": activation}
-        scores = np.asarray(self.model.predict(list(pairs), **settings))
-        if activation is not None and scores.ndim > 1 and scores.shape[1] == 2:
+        settings = {"batch_size": self.batch_pairs, "show_progress_bar": False}
+        scores = np.asarray(self.model.predict(list(pairs), activation_fn=torch.nn.Identity(), **settings))
+        if scores.ndim > 1 and scores.shape[1] == 2:
             scores = scores[:, 1] - scores[:, 0]
         if scores.ndim > 1:
             raise ValueError(

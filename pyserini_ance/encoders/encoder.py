@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -235,10 +235,6 @@ class Encoder:
             copied = faster_copy(tower, dtype, self.device)
             self._copies[tower, dtype] = None if copied is None else copied.eval()
         return self._copies[tower, dtype]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For `pickle` and `copy`, which know no packed weights."""
-        return {**vars(self), "_copies": None if self._copies is None else {}}
 
     def _fields(self, position: int, text: str | Mapping[str, str], side: Side) -> dict[str, str]:
         fields = text if isinstance(text, Mapping) else {"text": text}

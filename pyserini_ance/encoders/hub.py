@@ -62,23 +62,29 @@ def find_model(model: str, key: str = "encoder.model") -> str:
 
 def check_hub(model: str, key: str = "encoder.model") -> None:
     """Raise ConnectionError, naming `key`, if the hub's `model` is neither in the local cache nor can the hub
-    be reached.
-
-    One request; an answer of any status will do, because transformers explains the others well.
-    """
-    from huggingface_hub import constants, get_session, try_to_load_from_cache
+    be reached. An answer of any status will do, because transformers explains the others well."""
+    from huggingface_hub import constants, try_to_load_from_cache
 
     # A model of sentence-transformers may have its configuration in a folder.
     if any(isinstance(try_to_load_from_cache(model, name), str) for name in ("config.json", "modules.json")):
         return
-    try:
-        get_session().head(f"{constants.ENDPOINT}/{model}/resolve/main/config.json", timeout=HUB_SECONDS)
-    except Exception as error:  # of whatever HTTP library this version of huggingface_hub has
+    if error := _unreachable(model, "config.json"):
         raise ConnectionError(
             f"{key} {model!r} is no folder here, it is not in the cache {constants.HF_HUB_CACHE}, "
             f"and {constants.ENDPOINT} cannot be reached ({error}). Connect this machine to a network, or "
             "download the model elsewhere and pass its folder"
         ) from error
+
+
+def _unreachable(model: str, name: str) -> Exception | None:
+    """The error of one request for a file of a model; None if the hub answers."""
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(f"{constants.ENDPOINT}/{model}/resolve/main/{name}", timeout=HUB_SECONDS)
+    except Exception as error:  # of whatever HTTP library this version of huggingface_hub has
+        return error
+    return None
 
 
 def model_file(model: str, name: str, download: bool = False) -> Path | None:
@@ -88,7 +94,7 @@ def model_file(model: str, name: str, download: bool = False) -> Path | None:
     """
     if Path(model).exists():
         return file if (file := Path(model) / name).is_file() else None
-    from huggingface_hub import constants, get_session, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
@@ -97,16 +103,9 @@ def model_file(model: str, name: str, download: bool = False) -> Path | None:
         return None
     if isinstance(cached, str):
         return Path(cached)
-    if cached is not None or not download or constants.HF_HUB_OFFLINE:
+    if cached is not None or not download or constants.HF_HUB_OFFLINE or _unreachable(model, name):
         return None  # the cache knows that the model has no such file, or nobody may ask
-    url = f"{constants.ENDPOINT}/{model}/resolve/main/{name}"
-    try:
-        get_session().head(url, timeout=HUB_SECONDS)
-    except Exception:  # of whatever HTTP library this version of huggingface_hub has
-        return None
     try:
         return Path(hf_hub_download(model, name))
-    except (
-        HfHubHTTPError
-    ):  # there is none, which the cache knows from now on; or a model that is not ours to read
+    except HfHubHTTPError:  # there is none, which the cache knows from now on; or it is not ours to read
         return None

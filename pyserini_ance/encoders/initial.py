@@ -11,7 +11,7 @@ from torch import nn
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders import released
-from pyserini_ance.encoders.adapters import adapters_of
+from pyserini_ance.encoders.adapters import adapters_of, merge_adapters, require_peft
 from pyserini_ance.encoders.ance import read_ance
 from pyserini_ance.encoders.config import START_SETTINGS, EncoderConfig, is_saved, tower_folder
 from pyserini_ance.encoders.dpr import read_dpr
@@ -36,7 +36,7 @@ from pyserini_ance.encoders.sentence_transformers_files import (
     tower_source,
 )
 from pyserini_ance.encoders.tokenization import TextTokenizer, end_with_eos, have_equal_ids
-from pyserini_ance.encoders.weights import check_weight_files
+from pyserini_ance.encoders.weights import adapter_base, check_weight_files, config_dict
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -102,7 +102,9 @@ def _source(config: EncoderConfig, side: Side) -> str:
         first, other = (modules_of(model, each)[:1] for each in SIDES)
         if config.tied and (is_pair or first != other):
             raise ValueError(f"{model} has two towers; set encoder.tied=false")
-    check_weight_files(tower)
+    check_weight_files(tower, takes_adapters=True)
+    if adapter_base(tower):
+        require_peft(f"encoder.model {tower}")
     return tower
 
 
@@ -121,6 +123,8 @@ def _tokenizer_source(config: EncoderConfig, source: str, side: Side) -> str:
     for folder in (path, path.parent) if path.name in released.TEVATRON_FOLDER.values() else (path,):
         if any(path for pattern in TOKENIZER_FILES for path in folder.glob(pattern)):
             return str(folder)
+    if base := adapter_base(source):
+        return base
     raise FileNotFoundError(
         f"{source} has no tokenizer; pass a folder or hub model that has it: encoder.base=NAME "
         "(for BERT releases: bert-base-uncased)"
@@ -138,8 +142,6 @@ def _layers(
 
     Vectors do not use BERT's pooler, but the hash of the weights includes it: one that is lacking is drawn.
     """
-    from transformers import PreTrainedConfig
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator.initial_seed())
         settings = config.modules
@@ -147,11 +149,14 @@ def _layers(
             layers = saved_layers(Path(source), sides)
         elif modules_of(source, sides[0]):
             _check_left_out(config, source)
-            released.check_code(source, PreTrainedConfig.get_config_dict(tower_source(source, sides[0]))[0])
+            released.check_code(source, config_dict(tower_source(source, sides[0])))
             layers = load_modules(source, sides)
         else:
             modules, vectors = _foreign_modules(config, source, sides[0], tokenizer)
             layers, settings = {side: list(modules) for side in sides}, {**vectors, **settings}
+        if adapter_base(tower_source(source, sides[0])):
+            for own in layers.values():
+                merge_adapters(nn.ModuleList(own))
         layers = complete(layers, settings, generator, source)
     first: Any = layers[sides[0]][0]
     if config.layers is not None and not hasattr(first, "model"):
@@ -169,12 +174,11 @@ def _foreign_modules(
     """The modules of a release, or of a language model: a Transformer, a Pooling, perhaps a head; and the
     settings with which a release computes vectors."""
     from sentence_transformers.sentence_transformer.modules import Pooling
-    from transformers import PreTrainedConfig
 
     is_file = Path(source).is_file()
     if is_file and config.tied:
         raise ValueError(f"{source} contains two towers; set encoder.tied=false")
-    written = {} if is_file else PreTrainedConfig.get_config_dict(source)[0]
+    written = {} if is_file else config_dict(source)
     form = released.DPR if is_file else released.form_of(source, written)
     head: list[nn.Module] = []
     if form is released.DPR:
@@ -191,7 +195,7 @@ def _foreign_modules(
                 f"{source} is a decoder; set encoder.pooling, for the last token's vector to lasttoken"
             )
         released.check_code(source, written)
-        first = transformer(source)
+        first = transformer(source, tokenizer)
         if linear := released.read_pooler(Path(source), side, config.tied):
             head = [dense_of(**linear)]
     is_whole = form is not None and (bool(head) or not form.has_ance_head)

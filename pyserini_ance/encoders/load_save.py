@@ -28,7 +28,7 @@ from pyserini_ance.encoders.config import (
     MAY_DIFFER,
     SIDE_FILE,
     SIDE_FORMAT,
-    START_KEYS,
+    START_NAMES,
     TOWERS,
     EncoderConfig,
     config_of,
@@ -37,7 +37,6 @@ from pyserini_ance.encoders.config import (
 )
 from pyserini_ance.encoders.dpr import is_dpr, read_dpr
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.hub import is_local
 from pyserini_ance.encoders.inference_copy import transformers_in
 from pyserini_ance.encoders.modules import (
     Layers,
@@ -54,7 +53,7 @@ from pyserini_ance.encoders.tokenization import TextTokenizer, surround
 from pyserini_ance.encoders.towers import Tower, TwoTower
 from pyserini_ance.encoders.weights import check_weight_files
 from pyserini_ance.recipe.init_from import Change
-from pyserini_ance.storage.files import read_json, utf8_path, write_json
+from pyserini_ance.storage.files import utf8_path, write_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -89,11 +88,11 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
     config, towers = encoder.config, encoder.towers
     if encoder.adapters is not None:
         saved = save_adapters(towers, encoder.adapters, folder)
-        _write_side_file(encoder, folder, {**config.model_dump(mode="json"), KEY: saved})
+        _write_side_file(encoder, folder, {**config.model_dump(mode="json", exclude=START_NAMES), KEY: saved})
         return
     tokenizer = encoder.tokenizer.tokenizer
     layers: Layers = {side: list(towers.tower(side).layers) for side in SIDES}
-    about = config.model_dump(mode="json")
+    about = config.model_dump(mode="json", exclude=START_NAMES)
     with utf8_path(folder) as path:
         if towers.tied:
             save_modules(layers, path, tokenizer, config)
@@ -101,7 +100,7 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
             for side, name in TOWERS.items():
                 (path / name).mkdir()
                 save_modules({side: layers[side]}, path / name, tokenizer, config)
-                alone = {"tied": True, "model": config.model_of(side), "document_model": None, "tower": side}
+                alone = {"tied": True, "tower": side}
                 modules = described(dict.fromkeys(SIDES, layers[side]))
                 _write_side_file(encoder, path / name, {**about, **modules, **alone})
             write_router(path, TOWERS, layers, config)
@@ -164,7 +163,7 @@ def load_unmerged(source: Path) -> Encoder:
     if adapters is None:
         return load_encoder(source)
     check_weight_files(str(source))
-    base = _base(adapters.base, adapters.hashes)
+    base = base_encoder(adapters.base, adapters.hashes)
     encoder = copy.copy(base)
     encoder.towers = copy.deepcopy(base.towers)
     if adapters.trainable == "query_tower":
@@ -185,7 +184,7 @@ def save_as_peft(source: Path, folder: Path, base: str) -> None:
 
 
 @lru_cache(maxsize=1)
-def _base(folder: Path, hashes: tuple[str, str]) -> Encoder:
+def base_encoder(folder: Path, hashes: tuple[str, str]) -> Encoder:
     """The encoder whose weights stay. Each refresh has other adapters of it."""
     return load_encoder(folder)
 
@@ -278,20 +277,6 @@ def _write_side_file(encoder: Encoder, folder: Path, about: dict[str, Any]) -> N
         modules = dict.fromkeys(SIDES, modules[about["tower"]])
     made = {"format": SIDE_FORMAT, "dimension": encoder.dimension, "modules": modules}
     write_json(folder / SIDE_FILE, {**made, **about})
-
-
-def name_origin(folder: Path, config: EncoderConfig) -> None:
-    """Let the side files in `folder` name the weights that `config` starts from, but no path of this machine.
-
-    For an encoder that others read: the weights that it was loaded from are those of a checkpoint.
-    """
-    for path in folder.rglob(SIDE_FILE):
-        side = read_json(path)
-        names = {"model": config.model_of(side.get("tower", "query")), "base": config.base}
-        names |= {} if "tower" in side else {"document_model": config.document_model}
-        public = {key: name for key, name in names.items() if name and not is_local(name)}
-        settings = {key: value for key, value in side.items() if key not in START_KEYS}
-        write_json(path, {**settings, **public})
 
 
 def check_settings(config: EncoderConfig, source: Path, changes: Collection[str]) -> EncoderConfig:

@@ -16,7 +16,7 @@ from pyserini_ance.encoders.released import check_report
 from pyserini_ance.encoders.sentence_transformers_files import MODEL as MODEL_FILE
 from pyserini_ance.encoders.sentence_transformers_files import MODULES as MODULES_FILE
 from pyserini_ance.encoders.sentence_transformers_files import modules_of
-from pyserini_ance.encoders.weights import quiet_transformers
+from pyserini_ance.encoders.weights import adapter_base, load_weights, quiet_transformers
 from pyserini_ance.storage.files import read_json, write_json
 
 if TYPE_CHECKING:
@@ -45,13 +45,20 @@ def _checked() -> Any:
     return CheckedTransformer
 
 
-def transformer(source: str) -> Any:
-    """The Transformer of a folder or hub name without modules of sentence-transformers, in fp32.
+def transformer(source: str, tokenizer: "PreTrainedTokenizerBase") -> Any:
+    """The Transformer of a folder or hub name without modules of sentence-transformers, in fp32; with peft's
+    adapter, if there is one.
 
     Raises RuntimeError for weights that are missing, unexpected or of other sizes.
     """
+    from transformers import AutoModel
+
     quiet_transformers()
-    return _plain(_checked()(source))
+    if adapter_base(source) is None:
+        return _plain(_checked()(source))
+    model, report = load_weights(AutoModel, source)
+    check_report(report, source)
+    return transformer_around(model, tokenizer)
 
 
 def _plain(module: Any) -> Any:

@@ -17,7 +17,7 @@ import yaml
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.sentence_transformers_files import text_settings, tower_source
-from pyserini_ance.encoders.weights import check_sizes
+from pyserini_ance.encoders.weights import check_sizes, config_dict
 from pyserini_ance.recipe.components import Settings
 from pyserini_ance.storage.files import read_json_object
 
@@ -156,13 +156,11 @@ def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises ValueError for a `length_tokens` of anything but the sides.
     """
-    from transformers import PreTrainedConfig
-
     cap = given.get("length_tokens", {})
     caps = cap if isinstance(cap, Mapping) else dict.fromkeys(SIDES, cap)
     if caps.keys() - set(SIDES):
         raise ValueError(f"length_tokens is {cap!r}; expected a number, or one for each side: {SIDES}")
-    config = PreTrainedConfig.get_config_dict(tower_source(source, "query"))[0]
+    config = config_dict(tower_source(source, "query"))
     named = text_settings(source, download=True, given=given)
     form = None if named else form_of(source, config)
     settings: dict[str, Any] = {} if named or form or is_decoder(config) else {"pooling": "mean"}

@@ -24,12 +24,12 @@ SPECIAL = re.compile(r"(\[(?:CLS|SEP|PAD|UNK)\])")
 
 
 class SideTokenization(Settings):
-    """The tokenization of one side."""
+    """The tokenization of one side; the defaults are those of queries."""
 
-    length_tokens: PositiveInt
+    length_tokens: PositiveInt = 64
     """The maximum length, special tokens included."""
-    template: str
-    """The text of a record, with its fields in braces, such as `{title} {text}`."""
+    template: str = "{text}"
+    """The text of a record, with its fields in braces."""
 
     @field_validator("template")
     @classmethod
@@ -37,15 +37,6 @@ class SideTokenization(Settings):
         if not re.search(r"\{\w+\}", template):
             raise ValueError("a template needs at least one field, for example '{text}' or 'query: {text}'")
         return template
-
-
-class QueryTokenization(SideTokenization):
-    """The tokenization of queries."""
-
-    length_tokens: PositiveInt = 64
-    """The maximum length, special tokens included."""
-    template: str = "{text}"
-    """The text of a query, with its fields in braces."""
 
 
 class DocumentTokenization(SideTokenization):
@@ -89,7 +80,7 @@ class Tokenization(Settings):
     """Put a blank before a text (ANCE: false; STAR, ADORE: true; null: as the byte-level tokenizer does)."""
     max_characters: PositiveInt | None = None
     """The number of characters of a text that are tokenized; null: all."""
-    query: QueryTokenization = QueryTokenization()
+    query: SideTokenization = SideTokenization()
     """The tokenization of queries."""
     document: DocumentTokenization = DocumentTokenization()
     """The tokenization of documents."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn import functional
 
 from pyserini_ance.data.collection import SIDES, Side
@@ -108,16 +107,9 @@ class TwoTower(nn.Module):
                 self.tower(side).eval()
         return self
 
-    def forward(
-        self, side: Side, ids: Tensor, mask: Tensor | None, weights: Mapping[str, Tensor] | None = None
-    ) -> Tensor:
-        """ids (B, L) and mask (B, L) of one side -> vectors (B, D) float32; mask None: no text is padded.
-
-        `weights` take the place of the tower's own of these names, in this call.
-        """
-        tower = self.tower(side)
-        inputs = side, ids, mask
-        vectors: Tensor = functional_call(tower, dict(weights), inputs) if weights else tower(*inputs)
+    def forward(self, side: Side, ids: Tensor, mask: Tensor | None) -> Tensor:
+        """ids (B, L) and mask (B, L) of one side -> vectors (B, D) float32; mask None: no text is padded."""
+        vectors: Tensor = self.tower(side)(side, ids, mask)
         return vectors
 
 

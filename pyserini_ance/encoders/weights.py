@@ -8,6 +8,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from pyserini_ance.encoders.hub import model_file
+from pyserini_ance.storage.files import read_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -23,14 +24,28 @@ def quiet_transformers() -> None:
     transformers_logging.disable_progress_bar()
 
 
-def check_weight_files(source: str) -> None:
+def adapter_base(source: str) -> str | None:
+    """The model to which peft's adapter in a folder or on the hub is added; None for any other model."""
+    # A folder of weights on the hub has a config.json; nobody is asked about an adapter next to it.
+    file = model_file(source, ADAPTER, download=model_file(source, "config.json") is None)
+    return None if file is None else str(read_json(file)["base_model_name_or_path"])
+
+
+def config_dict(source: str) -> dict[str, Any]:
+    """The configuration of a model of transformers, or of the base of peft's adapter."""
+    from transformers import PreTrainedConfig
+
+    written: dict[str, Any] = PreTrainedConfig.get_config_dict(adapter_base(source) or source)[0]
+    return written
+
+
+def check_weight_files(source: str, takes_adapters: bool = False) -> None:
     """Check a model's folder or hub name before its weights are loaded.
 
-    Raises ValueError for an adapter, alone or next to its base model, and RuntimeError for a damaged file of
-    weights, for example a truncated one.
+    Raises ValueError for an adapter, alone or next to its base model, unless the reader takes it, and
+    RuntimeError for a damaged file of weights, for example a truncated one.
     """
-    # A folder of weights on the hub has a config.json; nobody is asked about an adapter next to it.
-    if model_file(source, ADAPTER, download=model_file(source, "config.json") is None):
+    if not takes_adapters and adapter_base(source):
         raise ValueError(
             f"{source} has an adapter ({ADAPTER}), which is not loaded here; merge it into its base model "
             "first (peft: merge_and_unload) and pass the merged model. For the base model alone, remove the "

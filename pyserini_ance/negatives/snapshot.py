@@ -174,12 +174,19 @@ class Snapshot:
         vars(self).pop("query_vectors", None)
 
     def encode_all(
-        self, encoder: Encoder, tokens: TokenStore, folder: Path, key: dict, label: str, hold: bool = False
+        self,
+        encoder: Encoder,
+        tokens: TokenStore,
+        folder: Path,
+        key: dict,
+        label: str,
+        hold: bool = False,
+        side: Side = "document",
     ) -> ShardedVectors:
-        """`encode_shards` of documents by any encoder, with the snapshot's settings."""
+        """`encode_shards` by any encoder, with the snapshot's settings."""
         budget = self.encoding.tokens_per_batch
         return encode_shards(
-            folder, key, encoder, tokens, "document", self.precision, budget, label, self.world, hold=hold
+            folder, key, encoder, tokens, side, self.precision, budget, label, self.world, hold=hold
         )
 
     def encode_some(

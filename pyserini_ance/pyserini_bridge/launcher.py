@@ -12,17 +12,14 @@ from typing import Any
 from pyserini_ance.encoders.config import is_saved
 from pyserini_ance.pyserini_bridge import encoder_classes
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
-from pyserini_ance.pyserini_bridge.export import is_kept
-from pyserini_ance.pyserini_bridge.java import import_pyserini, offline_explained, start_java
+from pyserini_ance.pyserini_bridge.java import start_java
 from pyserini_ance.pyserini_bridge.shards import ABOUT
-from pyserini_ance.recipe.components import similar_name
 from pyserini_ance.runs.any_encoder import encoder_source
 from pyserini_ance.runs.checkpoint import document_weights_of
 from pyserini_ance.runs.rundir import RECIPE
 from pyserini_ance.storage.files import read_json_object
 
 log = logging.getLogger(__name__)
-TSV_READER = "io.anserini.search.topicreader.TsvStringTopicReader"
 # Modules with a flag --encoder-class, and the word before the flags of the dense encoder. Other modules do
 # not import all encoders, which takes about 5 s.
 ENCODING_MODULES = {
@@ -35,8 +32,7 @@ ENCODING_MODULES = {
 def run_module(module: str, argv: list[str]) -> None:
     """Run `python -m module *argv` in this process, or the `main` of an `io.anserini` class of Java.
 
-    Raises RuntimeError if there is no suitable Java, or Pyserini cannot be imported without a network;
-    FileNotFoundError for an encoder or index that does not exist.
+    Raises RuntimeError if there is no suitable Java, or for an index that does not exist.
     """
     if module.startswith("io.anserini."):
         start_java()
@@ -54,46 +50,19 @@ def run_module(module: str, argv: list[str]) -> None:
         encoder_classes.register()
     else:
         start_java()
-    if module.startswith("pyserini.search."):
-        keep_topic_ids()
     if module == "pyserini.server.rest":
         encoder_classes.load_encoders_by_name()
     original, sys.argv = sys.argv, [module, *argv]
     try:
-        with _class_among_choices(), offline_explained():
+        with _class_among_choices():
             runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
-        # Pyserini calls exit() without a code after it has reported an unknown index.
-        for index in indexes:
-            if end.code is None and not Path(index).exists():
-                raise FileNotFoundError(
-                    f"--index {index}: no such folder{similar_name(Path(index))}, nor a prebuilt index of "
-                    "Pyserini; expected RUN/index, or a folder that `pyserini-ance encode` wrote. `train "
-                    "--resume` writes a run's index again"
-                ) from None
+        if end.code is None:  # Pyserini's exit() after it has reported an unknown index
+            index = f"--index {' '.join(indexes)}"
+            raise RuntimeError(f"{index}: no such folder, nor an index of Pyserini's; see above") from None
         raise
     finally:
         sys.argv = original
-
-
-def keep_topic_ids() -> None:
-    """Let Pyserini's commands read topics whose ids its readers change: as text, so that 007 is not 7.
-
-    Other topics are read as always: an order of numbers is not that of texts.
-    """
-    iterators, search = import_pyserini("pyserini.query_iterator"), import_pyserini("pyserini.search._base")
-
-    def read(reader: str, file: str) -> dict[Any, dict[str, str]]:
-        is_tsv = file.removesuffix(".gz").endswith((".tsv", ".txt"))
-        as_text = TSV_READER if is_tsv else reader
-        found = search.JTopicReader.getTopicsWithStringIdsFromFileWithTopicReaderClass(as_text, file)
-        ids = [] if found is None else found.keySet().toArray()
-        if all(map(is_kept, ids)) and not (is_tsv and "cacm" in file):
-            topics: dict[Any, dict[str, str]] = search.get_topics_with_reader(reader, file)
-            return topics
-        return {id: {key: found.get(id).get(key) for key in found.get(id).keySet().toArray()} for id in ids}
-
-    iterators.get_topics_with_reader = read  # type: ignore[attr-defined]
 
 
 def _values(argv: list[str], flag: str) -> list[str]:

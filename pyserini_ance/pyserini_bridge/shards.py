@@ -71,20 +71,10 @@ def merge_folders(folders: Sequence[Path], output: Path) -> int:
     if missing := [str(Shard(n, of)) for n in range(1, of + 1) if n not in shards]:
         cure = f"write it with `encode --shard {missing[0]}`"
         raise ValueError(f"shard {', '.join(missing)} is missing; {cure}")
-    parts = {folder: told[SHARD] for folder, told in (shards[n] for n in sorted(shards))}
     about = shards[1][1]
-    settings = about.pop(SHARD)
-    if (documents := sum(part["documents"] for part in parts.values())) != settings["documents_of_all"]:
-        raise ValueError(
-            f"the shards have {documents} documents, the corpus {settings['documents_of_all']}: they are of "
-            "different versions of pyserini_ance. Encode all of them with one version"
-        )
-    vectors, ids = zip(*map(vector_files.read_index, parts), strict=True)
-    for folder, part, strings in zip(parts, parts.values(), ids, strict=True):
-        if len(strings) != part["rows"]:
-            raise ValueError(
-                f"{folder} holds {len(strings)} rows, expected {part['rows']}; copy or encode it again"
-            )
+    del about[SHARD]
+    parts = (vector_files.read_index(shards[number][0]) for number in sorted(shards))
+    vectors, ids = zip(*parts, strict=True)
     every_id = Strings(pa.chunked_array([chunk for strings in ids for chunk in strings.array.chunks]))
     vector_files.write_index(ShardedVectors(vectors), every_id, output, about)
     return len(every_id)

@@ -3,7 +3,6 @@
 They are written block by block; flat Faiss folders are also read.
 """
 
-import codecs
 import json
 import os
 import struct
@@ -15,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 from pyserini_ance.data.formats.lines import Line
 from pyserini_ance.data.texts import Strings
@@ -169,17 +169,15 @@ def read_index(folder: Path) -> tuple[np.ndarray, Strings]:
 def _read_ids(path: Path) -> Strings:
     """The ids in a file, one in a line, without the blanks that end a line, as Pyserini reads them.
 
-    Raises ValueError for a byte order mark, which would be part of an id, and for ids that repeat.
+    Raises ValueError for ids that repeat.
     """
-    content = path.read_bytes()
-    if content.startswith(codecs.BOM_UTF8):
-        raise Line(path, 1, "").error("a byte order mark", "an id", "remove the first 3 bytes")
-    raw = np.frombuffer(content.removesuffix(b"\n") + b"\n", np.uint8)
-    ends = np.flatnonzero(raw == ord("\n"))
-    bounds = np.concatenate([[0], ends - np.arange(len(ends))])
-    buffers = [pa.py_buffer(bounds), pa.py_buffer(raw[raw != ord("\n")])]
-    lines = pa.LargeStringArray.from_buffers(len(ends), *buffers)
-    ids = Strings(pa.chunked_array([pc.utf8_rtrim_whitespace(lines)]))
+    lines = csv.read_csv(
+        path,
+        csv.ReadOptions(column_names=["id"]),
+        csv.ParseOptions(delimiter="\x1f", quote_char=False, ignore_empty_lines=False),
+        csv.ConvertOptions(column_types={"id": pa.large_string()}, strings_can_be_null=False),
+    )
+    ids = Strings(pc.utf8_rtrim_whitespace(lines["id"]))
     check_ids(ids, "document")
     if repeat := ids.first_repeat():
         first, again = repeat

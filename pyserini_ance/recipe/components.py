@@ -156,6 +156,7 @@ COMPONENT_GROUPS = {
         "pyserini_ance.trainer.losses",
         "pyserini_ance.trainer.losses.base.Loss",
         "pyserini_ance.trainer.losses.base.DistillationLoss",
+        "pyserini_ance.trainer.losses.embed_distill.EmbedDistill",
     ),
     "regularizer": ("pyserini_ance.trainer.regularizers", "pyserini_ance.trainer.regularizers.Regularizer"),
 }

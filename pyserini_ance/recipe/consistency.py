@@ -105,12 +105,15 @@ def _check_optimizer_moments(recipe: "Recipe") -> Iterator[Problem]:
 
 
 def _check_same_side(recipe: "Recipe") -> Iterator[Problem]:
-    """Documents of several passages have a score with a query, but none with each other."""
+    """Documents of several passages have a score with a query, but none with each other, and no vector."""
     terms = [(name, term) for name, stage in recipe.stages.items() for term in stage.terms.items()]
-    for stage, (name, term) in terms:
-        if term.same_side_negatives and recipe.encoder.tokenization.document.passages > 1:
+    for stage, (name, term) in terms if recipe.encoder.tokenization.document.passages > 1 else ():
+        if term.same_side_negatives:
             text = "documents of several passages are not compared with each other; remove the key"
             yield ("stages", stage, "terms", name, "same_side_negatives"), text
+        if term.distilled_side == "document":
+            text = "documents of several passages have no vector to compare with a teacher's; choose queries"
+            yield ("stages", stage, "terms", name, "loss"), text
 
 
 def _check_query_chunks(recipe: "Recipe") -> Iterator[Problem]:

@@ -186,6 +186,20 @@ class Recipe(Settings):
                 first.setdefault(stage.init_from, f"{START_PREFIX}{name}")
         return {name: start for start, name in first.items()}
 
+    @field_validator("encoder")
+    @classmethod
+    def fill_instruction(cls, encoder: EncoderConfig, info: ValidationInfo) -> EncoderConfig:
+        """Put the collection's instruction into the template of queries."""
+        settings, data = encoder.tokenization, info.data.get("data")
+        if "{instruction}" not in settings.query.template or data is None:
+            return encoder
+        if data.instruction is None:
+            raise ValueError("tokenization.query.template has {instruction}; set data.instruction")
+        template = settings.query.template.replace("{instruction}", data.instruction)
+        query = settings.query.model_copy(update={"template": template})
+        tokenization = settings.model_copy(update={"query": query})
+        return encoder.model_copy(update={"tokenization": tokenization})
+
     @field_validator("stages", "teachers")
     @classmethod
     def check_names(cls, named: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:

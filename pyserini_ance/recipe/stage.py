@@ -222,7 +222,8 @@ class Stage(Settings):
                 raise ValueError(
                     f"terms.{name}.negatives_from is {term.negatives_from!r}; terms with negatives: {others}"
                 )
-            if self.batch_queries == 1 and not (drawing.negatives or term.regularizer):
+            needs_others = not (drawing.negatives or term.regularizer or term.distilled_side)
+            if self.batch_queries == 1 and needs_others:
                 raise ValueError(
                     f"batch_queries is 1, but terms.{name} has no other negatives than those of the other "
                     "queries in the batch: nothing would be trained; raise batch_queries, or list a source "
@@ -233,7 +234,13 @@ class Stage(Settings):
                     f"terms.{name}: its anchors are of side {term.anchor}, those of "
                     f"terms.{term.negatives_from} are not"
                 )
-            if term.teacher and (untabled := [s.kind for s in drawing.negatives if not s.is_mined]):
+            if term.distilled_side == "document" and self.trainable == "query_tower":
+                raise ValueError(
+                    f"terms.{name}.loss trains the vectors of documents, whose tower trainable: query_tower "
+                    "freezes; set it to both, or choose the queries as texts"
+                )
+            untabled = [source.kind for source in drawing.negatives if not source.is_mined]
+            if term.teacher and untabled and term.distilled_side is None:
                 raise ValueError(
                     f"terms.{name}.teacher scores the candidates of tables, but `{untabled[0]}` has none; "
                     "give those negatives a term of their own"

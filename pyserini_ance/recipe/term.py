@@ -10,9 +10,10 @@ if TYPE_CHECKING:  # at run time, component packages import the recipe, and comp
     from pyserini_ance.negatives.source import Source
     from pyserini_ance.negatives.teachers.base import Teacher
     from pyserini_ance.trainer.losses.base import DistillationLoss, Loss
+    from pyserini_ance.trainer.losses.embed_distill import EmbedDistill
     from pyserini_ance.trainer.regularizers import Regularizer
 else:
-    Source = Teacher = Loss = DistillationLoss = Regularizer = Component
+    Source = Teacher = Loss = DistillationLoss = EmbedDistill = Regularizer = Component
 
 # A list of dimensions is the weight 1 for each.
 Dimensions = Annotated[
@@ -49,13 +50,13 @@ class Term(Settings):
     """Ignore, in each step, the negatives that score above the anchor's best positive by more than this, in
     dot products of the model as it is, before `scale`; 0.1 in Qwen3-Embedding, whose vectors have length 1.
     Below 0: also those that score a little less than the positive. Null ignores none."""
-    loss: Annotated[Loss | DistillationLoss, component_of("loss")] = Field(
+    loss: Annotated[Loss | DistillationLoss | EmbedDistill, component_of("loss")] = Field(
         default={"kind": "nll"}, validate_default=True
     )
     """The loss of each anchor, given the scores of its positives and negatives."""
     teacher: Annotated[Teacher, component_of("teacher")] | None = None
     """Whose scores of an anchor's candidates the retriever learns; for the losses `kl`,
-    `margin_mse` and `soft_bce`."""
+    `margin_mse` and `soft_bce`. With `embed_distill`, whose vectors."""
     regularizer: Annotated[Regularizer, component_of("regularizer")] | None = None
     """A loss on the vectors themselves, instead of `negatives` and `loss`."""
     dimensions: Dimensions | None = None
@@ -68,6 +69,14 @@ class Term(Settings):
     def components(self) -> "tuple[Source, ...]":
         """All sources of negatives; a mix is replaced by the sources that it mixes."""
         return tuple(leaf for source in self.negatives for leaf in source.components)
+
+    @property
+    def distilled_side(self) -> Literal["query", "document"] | None:
+        """The side whose vectors follow a teacher's vectors (`embed_distill`); None with other losses."""
+        texts = getattr(self.loss, "texts", None)
+        if texts is None:
+            return None
+        return "query" if (texts == "anchors") == (self.anchor == "query") else "document"
 
     @model_validator(mode="before")
     @classmethod
@@ -92,7 +101,7 @@ class Term(Settings):
             )
         if self.negatives and self.negatives_from:
             raise ValueError("a term has negatives of its own or those of another term; keep one of the keys")
-        if not (self.in_batch_negatives or self.negatives or self.negatives_from):
+        if not (self.in_batch_negatives or self.negatives or self.negatives_from or self.distilled_side):
             raise ValueError(
                 "a term needs negatives: list a source under `negatives:`, or set in_batch_negatives: true"
             )
@@ -104,6 +113,17 @@ class Term(Settings):
                 f"loss `{self.loss.kind}` follows a teacher's scores; name one: `teacher: {{kind: hybrid}}`"
                 if needs_teacher
                 else f"loss `{self.loss.kind}` uses no teacher; set loss: kl, margin_mse or soft_bce"
+            )
+        if self.distilled_side and not hasattr(self.teacher, "vectors"):
+            raise ValueError(
+                f"loss `{self.loss.kind}` follows a teacher's vectors; name an encoder: `teacher: {{kind: "
+                "encoder, encoder: RUN}`"
+            )
+        is_alone = self.distilled_side == self.anchor and (self.negatives or self.negatives_from)
+        if self.distilled_side and (self.num_hardest or self.dimensions or is_alone):
+            raise ValueError(
+                f"loss `{self.loss.kind}` compares whole vectors of all its `texts`; remove num_hardest and "
+                "dimensions, and with texts: anchors the negatives"
             )
         if needs_teacher and self.false_negative_margin is not None:
             raise ValueError(

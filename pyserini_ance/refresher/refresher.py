@@ -144,7 +144,10 @@ class Refresher:
         may follow the student.
         """
         stage = self.recipe.stages[request.stage]
-        if not stage.teachers:
+        teachers = {
+            name: each for name, each in stage.teachers.items() if stage.terms[name].distilled_side is None
+        }
+        if not teachers:
             return {}, {}
         in_use = dict(tables)
         if request.step > 0 and published.mined_sources(stage).keys() - tables.keys():
@@ -152,7 +155,7 @@ class Refresher:
             in_use = {**first.tables, **tables}
         pairs = promoted_in(in_use.values())
         all_scores, reports = {}, {}
-        for name, teacher in stage.teachers.items():
+        for name, teacher in teachers.items():
             start = time.perf_counter()
             of_term = [in_use[key] for key in sorted(in_use) if key[0] == stage.drawing_term(name)]
             anchor_set = snapshot.anchor_set(stage.terms[name].anchor, chunk).with_positives(pairs)

@@ -135,6 +135,8 @@ def plan_batch(
         anchors, others = queries, positives
         if term.anchor == "document":
             anchors, others = positives[:, 0], queries[:, None]
+        if term.distilled_side == term.anchor:  # no other text is compared
+            others = others[:, :0]
         drawn = []
         for position, source in enumerate(term.negatives):
             anchor_set, table = anchor_sets[term.anchor], tables.get((name, position))

@@ -19,9 +19,11 @@ from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.term import Term
 from pyserini_ance.storage.error_text import naming_own
 from pyserini_ance.trainer.batch import Batch, TermRows
-from pyserini_ance.trainer.losses.base import DistillationLoss
+from pyserini_ance.trainer.losses.base import DistillationLoss, mean_of
+from pyserini_ance.trainer.losses.embed_distill import EmbedDistill
 from pyserini_ance.trainer.losses.pairwise import Pairwise
 from pyserini_ance.trainer.scores import best_scores, same_side_scores, scores_of
+from pyserini_ance.vectors.encoding import ShardedVectors
 
 
 @dataclass
@@ -45,16 +47,22 @@ def term_losses(
     passages: Passages | None = None,
     counts: Counts | None = None,
     towers: TwoTower | None = None,
+    targets: Mapping[str, ShardedVectors] | None = None,
 ) -> dict[str, Tensor]:
     """Return the mean loss of each term, unweighted: {name: scalar}.
 
     `vectors[side]` (U, D) float32 are in the order of `batch.unique(side)`. With `passages`, the document
     vectors are those of passages, and a document scores as its best passage (MaxP). `counts` receives the
     counts of each term. A term with `dimensions` has the weighted sum of its losses at each (Kusupati et al.
-    2022, arXiv:2205.13147, Eq. 1), of vectors that `towers` cut.
+    2022, arXiv:2205.13147, Eq. 1), of vectors that `towers` cut. `targets` holds a teacher's vectors of all
+    texts, for each term that learns them.
     """
     losses, counts = {}, counts or Counts()
     for name, term in terms.items():
+        if isinstance(term.loss, EmbedDistill):
+            assert targets is not None, "who learns a teacher's vectors passes them"
+            losses[name] = _distilled(term.loss, batch, batch.terms[name], vectors, targets[name])
+            continue
         if term.dimensions is None:
             losses[name] = _loss(name, term, batch, anchor_sets, vectors, passages, counts)
             continue
@@ -85,6 +93,7 @@ def _loss(
     rows, anchor_set = batch.terms[name], anchor_sets[term.anchor]
     if term.regularizer is not None:
         return term.regularizer(*_regularized(batch, rows, vectors, passages))
+    assert not isinstance(term.loss, EmbedDistill)  # which `term_losses` computes, of vectors
     columns, labels, mask = _pool(rows, anchor_set, term.in_batch_negatives)
     if term.loss.graded:
         known_positives, all_columns = anchor_set.known_positives, np.broadcast_to(columns, labels.shape)
@@ -130,6 +139,21 @@ def _loss(
             f"scores {tuple(scores.shape)}: {tuple(scores.shape[:1])}"
         )
     return of_anchors.mean()
+
+
+def _distilled(
+    loss: EmbedDistill, batch: Batch, rows: TermRows, vectors: Mapping[Side, Tensor], targets: ShardedVectors
+) -> Tensor:
+    """Return the mean over the anchors of their loss, which is a mean over their texts."""
+    side, texts = rows.anchor, rows.anchors[:, None]
+    if loss.texts == "candidates":
+        side, texts = rows.candidate, np.concatenate([rows.positives, rows.negatives], axis=1)
+    mask = texts != PADDING
+    targets_of_batch = targets[batch.unique(side)]
+    places, is_text, teacher = to_device(
+        vectors[side].device, batch.positions(side, texts), mask, targets_of_batch
+    )
+    return mean_of(loss(vectors[side], teacher)[places], is_text).mean()
 
 
 def _regularized(

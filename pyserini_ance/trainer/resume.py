@@ -105,10 +105,12 @@ def differing_settings(run: RunDir, recipe: Recipe, *ignored: str) -> str:
     The machine's settings, published figures and the keys `ignored` do not count.
     """
     left_out = {*RUNTIME_KEYS, "expect", *ignored}
-    both = [absolute(one).model_dump(mode="json", exclude=left_out) for one in (run.read_recipe(), recipe)]
-    for settings in both:
+    of_run, given = (
+        absolute(one).model_dump(mode="json", exclude=left_out) for one in (run.read_recipe(), recipe)
+    )
+    for settings in (of_run, given):
         settings["data"].pop("official", None)
-    differing = [f"{key}: {old} in the run, {new} given" for key, old, new in differences(*both)]
+    differing = [f"{key}: {old} in the run, {new} given" for key, old, new in differences(of_run, given)]
     more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
     return f"{'; '.join(differing[:SHOWN])}{more}"
 

@@ -57,7 +57,7 @@ def arguments(name: str, run: Path, run_id: str | None) -> dict[str, Any]:
     return {"run_name": PROJECT, "name": run.name, "resume": "allow", **more}
 
 
-def open_trackers(run: RunDir, names: Sequence[str], config: Mapping[str, Any]) -> list[GeneralTracker]:
+def open_trackers(run: RunDir, names: Sequence[str], config: dict[str, Any]) -> list[GeneralTracker]:
     """Open each tracker's run, or reopen that of a resumed run; `config` are the settings to show.
 
     Raises RuntimeError for a tracker that cannot be started.

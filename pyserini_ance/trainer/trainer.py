@@ -20,6 +20,8 @@ from pyserini_ance.encoders.adapters import keep_frozen_in
 from pyserini_ance.encoders.hardware import DTYPES, resolve_precision
 from pyserini_ance.encoders.load_save import encoder_to_train
 from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.teachers.base import TeacherContext
+from pyserini_ance.negatives.teachers.encoder import target_vectors
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.recipe.stage import Stage
@@ -88,9 +90,13 @@ class StageTrainer:
         self.runs_ahead = device.type != "cpu"
         self.unread: list[StepReport] = []  # of steps whose numbers have not been read
         self.trained_terms = set(self.stage.terms)  # so far, in every step
+        snapshot = Snapshot.of(source, data, recipe.encoding, run, world)
+        context = TeacherContext(recipe, snapshot)
+        self.targets = target_vectors(self.stage, self.encoder.dimension, context)
+        if self.targets:
+            self.log.metric("targets", stage=name, step=self.progress.step, origins=context.origins)
         self.documents: FrozenDocuments | None = None
         if self.stage.trainable == "query_tower":
-            snapshot = Snapshot.of(source, data, recipe.encoding, run, world)
             self.documents = FrozenDocuments(self.stage, snapshot, recipe.seed)
             self.log.metric("documents", stage=name, step=self.progress.step, parts=self.documents.seconds)
         self.optimizer = build_optimizer(towers, self.stage.optimizer)
@@ -159,7 +165,7 @@ class StageTrainer:
         for chunk in self.batch_encoder.encode(batch, step, self.anchor_sets["query"].known_positives):
             counts = Counts()
             inputs = chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages
-            losses = term_losses(self.stage.terms, *inputs, counts, self.encoder.towers)
+            losses = term_losses(self.stage.terms, *inputs, counts, self.encoder.towers, self.targets)
             report.add(losses, counts, chunk.share)
             chunk.backward(self.scaler.scale(weighted_sum(self.stage.terms, losses)))
         parameters = list(self.encoder.towers.parameters())

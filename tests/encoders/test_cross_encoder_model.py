@@ -32,7 +32,6 @@ def test_pairs_in_batches_score_as_one_by_one(tiny_cross_encoder):
     model = CrossEncoderModel(str(tiny_cross_encoder), "cpu", batch_pairs=2, length_tokens=LENGTH)
     expected = slowly(tiny_cross_encoder, PAIRS, LENGTH)[:, 0]
     np.testing.assert_allclose(model.logits(PAIRS), expected, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(model.scores(PAIRS), 1 / (1 + np.exp(-expected)), rtol=0, atol=1e-5)
     assert model.logits(PAIRS).argsort().tolist() == expected.argsort().tolist() and np.ptp(expected) > 0.5
     assert model.logits([]).shape == (0,)
 
@@ -77,8 +76,6 @@ def test_a_classifier_scores_by_the_difference_of_its_classes(tiny_bert, tmp_pat
     folder = make_tiny_cross_encoder(tmp_path / "two", tiny_bert, labels=2)
     model, expected = CrossEncoderModel(str(folder), "cpu"), slowly(folder, PAIRS, 128)
     np.testing.assert_allclose(model.logits(PAIRS), expected[:, 1] - expected[:, 0], rtol=0, atol=1e-5)
-    with pytest.raises(ValueError, match="two gives 2 scores per pair, expected one .*; use another model"):
-        model.scores(PAIRS)
     model = CrossEncoderModel(str(make_tiny_cross_encoder(tmp_path / "three", tiny_bert, labels=3)), "cpu")
     with pytest.raises(ValueError, match="three gives 3 scores per pair, expected one .or two logits"):
         model.logits(PAIRS)

@@ -1,5 +1,3 @@
-import copy
-import pickle
 import threading
 from types import SimpleNamespace
 
@@ -138,15 +136,6 @@ def test_calls_share_a_copy_once_an_encoder_is_optimized(encoder, records, monke
     np.testing.assert_array_equal(encode(), before[0])
     [changed] = {encoder.optimize_for_inference().encode(records, "document", precision).tobytes()}
     assert changed != before[0].tobytes() and len(made) == 4
-
-
-@pytest.mark.parametrize("make", [copy.deepcopy, lambda encoder: pickle.loads(pickle.dumps(encoder))])
-def test_an_optimized_encoder_can_be_copied_and_pickled(encoder, records, dtype, make):
-    precision = {torch.bfloat16: "bf16", torch.float32: "fp32"}[dtype]
-    expected = encoder.optimize_for_inference().encode(records, "document", precision)
-    other = make(encoder)
-    np.testing.assert_array_equal(other.encode(records, "document", precision), expected)
-    assert len(other._copies) == len(encoder._copies) == 1
 
 
 def test_an_optimized_encoder_has_a_copy_per_tower_and_leaves_the_towers_in_training(encoder, records):

@@ -5,13 +5,10 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from helpers.released_checkpoints import LOWER
-from safetensors.torch import load_file
 from torch import nn
 from transformers import (
     AlbertConfig,
     AlbertModel,
-    AutoConfig,
     AutoModel,
     AutoTokenizer,
     BertConfig,
@@ -88,21 +85,6 @@ def test_vectors_are_those_of_a_model_cut_by_hand(start, model, records, saved, 
     assert theirs.config.num_hidden_layers == len(LAYERS) == len(theirs.get_submodule(MODELS[name][2]))
     torch.testing.assert_close(theirs.state_dict(), cut.state_dict(), rtol=0, atol=0)
     assert read_side_file(checkpoint)["layers"] == LAYERS
-
-
-@pytest.mark.parametrize("number", [0, 1])
-def test_vectors_are_those_of_roberta_cut_by_hand_and_its_head(start, saved, tiny_roberta, records, number):
-    settings = {"tokenization": LOWER}
-    whole = saved(start(tiny_roberta, projection=16, layer_norm=True, **settings))
-    encoder = start(whole, layers=[number], **settings)
-    vectors, by_hand = encoder.encode(records, "document"), load_encoder(whole)
-    model = by_hand.towers.queries.transformer
-    model.encoder.layer = nn.ModuleList([model.encoder.layer[number]])
-    np.testing.assert_array_equal(vectors, by_hand.encode(records, "document"))
-    folder = saved(encoder)
-    np.testing.assert_array_equal(load_encoder(folder).encode(records, "document"), vectors)
-    assert AutoConfig.from_pretrained(folder).num_hidden_layers == 1
-    assert not any(".layer.1." in name for name in load_file(folder / "model.safetensors"))
 
 
 def test_training_continues_from_a_saved_encoder_whole_and_as_a_model_it_may_be_cut_further(

@@ -27,16 +27,6 @@ def assert_the_same(model, encoder, queries=QUERIES, documents=DOCUMENTS):
 
 
 @pytest.mark.parametrize(
-    ("pooling", "normalize", "projection"), [("mean", True, None), ("cls", False, None), ("mean", True, 8)]
-)
-def test_sentence_transformers_computes_the_same_vectors(exported, pooling, normalize, projection):
-    folder = exported(pooling=pooling, normalize=normalize, projection=projection, tokenization=LENGTHS)
-    model = SentenceTransformer(str(folder), device="cpu")
-    assert_the_same(model, load_encoder(folder), [*QUERIES, *DOCUMENTS])
-    assert model.get_embedding_dimension() == (projection or 32)
-
-
-@pytest.mark.parametrize(
     ("pooling", "normalize", "projection"), [("mean", True, None), ("cls", False, None), ("cls", "query", 8)]
 )
 def test_two_towers_are_the_routes_of_a_router(

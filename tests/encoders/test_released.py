@@ -54,7 +54,7 @@ def test_star_and_adore_have_a_size_of_their_own(ance, release, start, records, 
 
 
 def test_dance_is_ances_weights_and_other_vectors(ance, release, start, records, caplog):
-    """As thunlp/DANCE computes `query_emb` and `body_emb`; test_ance.py writes them out."""
+    """As thunlp/DANCE computes `query_emb` and `body_emb`."""
     documents = {"length_tokens": 48, "template": "{url}<sep>{title}<sep>{text}"}
     settings = {
         "tokenization": {**LOWER, **LIMIT, "prefix_space": False, "document": documents},

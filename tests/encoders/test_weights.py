@@ -8,7 +8,7 @@ from transformers import AutoTokenizer
 
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
-from pyserini_ance.encoders.initial import initial_encoder, initial_tokenizer
+from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.weights import ADAPTER
 from pyserini_ance.negatives.teachers.cross_encoder import config_file
 from pyserini_ance.pipeline.teacher_training import check_start
@@ -24,10 +24,6 @@ def encoder(folder: str):
 
 def ance_encoder(folder: str):
     return initial_encoder(config(folder, projection=768, layer_norm=True), 0)
-
-
-def tokenizer(folder: str):
-    return initial_tokenizer(config(folder))
 
 
 def narrow(folder) -> None:
@@ -61,9 +57,6 @@ IDS = r"the tokenizer of .* has ids up to (\d+), but the model has embeddings fo
     [
         ("bert", encoder, narrow, RuntimeError, SIZES),
         ("cross_encoder", CrossEncoderModel, narrow, RuntimeError, SIZES),
-        ("bert", encoder, with_adapter, ValueError, MERGED),
-        ("bert", encoder, adapter_alone, ValueError, MERGED),
-        ("bert", tokenizer, adapter_alone, ValueError, MERGED),
         ("bert", check_start, adapter_alone, ValueError, MERGED),
         ("cross_encoder", CrossEncoderModel, with_adapter, ValueError, MERGED),
         ("cross_encoder", config_file, adapter_alone, ValueError, MERGED),

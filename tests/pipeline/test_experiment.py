@@ -39,7 +39,7 @@ def state(folder: Path) -> dict:
 
 def test_a_run_leaves_what_it_promises(undisturbed):
     found = outcome(undisturbed)
-    promised = "recipe.yaml model index run.test.trec topics.test.tsv qrels.test.txt measures.json "
+    promised = "recipe.yaml model index run.test.trec topics.test.json qrels.test.txt measures.json "
     promised += "metrics.jsonl report.html checkpoints negatives decisions.jsonl environment.json state.json"
     assert {*promised.split()} <= {name.partition("/")[0] for name in found["files"]}
     assert [row["row"] for row in found["rows"]] == ["untrained", "warm", "ance"]

@@ -70,11 +70,7 @@ def test_each_test_split_has_its_files_and_columns(undisturbed):
     assert list(rows) == ["untrained", "untrained+Flat", "ance", "ance+Flat"]
     for split in ("few-test", "many-test"):
         qrels = list(ir_measures.read_trec_qrels(str(undisturbed / f"qrels.{split}.txt")))
-        assert (
-            len(qrels)
-            == len(ASKED[split])
-            == len((undisturbed / f"topics.{split}.tsv").read_text().splitlines())
-        )
+        assert len(qrels) == len(ASKED[split]) == len(read_json(undisturbed / f"topics.{split}.json"))
         assert (undisturbed / f"run.{split}.trec").read_bytes() == (
             undisturbed / "runs" / f"ance.{split}.trec"
         ).read_bytes()
@@ -86,7 +82,7 @@ def test_each_test_split_has_its_files_and_columns(undisturbed):
             )
             assert (f"{split} queries R@5" in values) == ("+" not in row)
         command = next(
-            line for line in found["export"]["command"].splitlines() if f"topics.{split}.tsv" in line
+            line for line in found["export"]["command"].splitlines() if f"topics.{split}.json" in line
         )
         assert f"--output {undisturbed}/run.pyserini.{split}.txt" in command
     assert len(found["export"]["command"].splitlines()) == 2

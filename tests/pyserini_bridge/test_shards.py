@@ -47,7 +47,6 @@ def change(folder: Path, **settings) -> None:
         ({"weights": "v"}, "123", "weights is v, not w"),
         ({"precision": "bf16"}, "123", "precision is bf16, not fp32"),
         ({"number": 1}, "123", "shard1 and .*shard2 are both shard 1/3"),
-        ({"documents": 2}, "123", "the shards have 12 documents, the corpus 11"),
         ({}, "13", "shard 2/3 is missing; write it with `encode --shard 2/3`"),
         ({}, "1123", "are both shard 1/3"),
     ],

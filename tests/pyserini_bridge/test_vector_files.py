@@ -49,7 +49,7 @@ def test_a_folder_is_written_once_and_read_back(tmp_path):
     read, ids = read_index(tmp_path / "index")
     np.testing.assert_array_equal(read, drawn(4))
     assert isinstance(read, np.memmap) and list(ids) == ["007", "7", "é", "d"] and ids[2] == "é"
-    (tmp_path / "index/docid").write_bytes("007\r\n7 \r\r\né\t\nd".encode())  # Pyserini strips lines
+    (tmp_path / "index/docid").write_bytes("007\r\n7 \r\né\t\nd".encode())  # Pyserini strips lines
     assert list(read_index(tmp_path / "index")[1]) == list(ids)
     with pytest.raises(FileExistsError, match="index exists and is not empty"):
         write_index(drawn(4), list("abcd"), tmp_path / "index", {})
@@ -200,8 +200,7 @@ def test_other_folders_are_refused(tmp_path):
     write_index(drawn(20), ids_of(20), tmp_path / "index", {})
     index, docid = tmp_path / "index/index", tmp_path / "index/docid"
     for text, message in (
-        ("a\n\ufeffb\na \n", "docid, line 3: id 'a' was already given in line 1; expected each id once"),
-        ("\ufeffa\nb\n", "docid, line 1: a byte order mark"),
+        ("\ufeffa\nb\na \n", "docid, line 3: id 'a' was already given in line 1; expected each id once"),
         ("a\n\nb\n", "1 document ids are empty or contain blanks"),
     ):
         docid.write_text(text, encoding="utf-8")

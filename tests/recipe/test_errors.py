@@ -35,6 +35,7 @@ def distil(settings: str) -> str:
     return f"stages.only.terms.d={{teacher: student, loss: kl, {settings}}}"
 
 
+VECTORS = "stages.only.terms.d={loss: embed_distill, teacher: {kind: encoder, encoder: a}"
 AMBIGUOUS = "is a setting of sampling_strategy: ambiguous, but sampling_strategy is"
 CHUNKED = ", refresh: {every_steps: 5, query_chunks: 2}"
 MOMENTUM = drawn("next", "{kind: momentum}")
@@ -89,6 +90,20 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (distil("negatives_from: query, anchor: document"), "terms.d: its anchors are of side document"),
     (distil("negatives: [ann], false_negative_margin: 0.1"), "false_negative_margin is 0.1, but the teacher"),
     ("stages.only.terms.d={regularizer: alignment, num_hardest: 1}", "a regularizer applies to all anchors"),
+    (
+        "stages.only.terms.d={loss: embed_distill, teacher: student}",
+        "follows a teacher's vectors; name an encoder: `teacher: {kind: encoder",
+    ),
+    (f"{VECTORS}, dimensions: [8]}}", "compares whole vectors of all its `texts`; remove num_hardest"),
+    (f"{VECTORS}, negatives: [random]}}", "and with texts: anchors the negatives"),
+    (
+        ["stages.only.trainable=query_tower", f"{VECTORS}, anchor: document}}"],
+        "terms.d.loss trains the vectors of documents, whose tower trainable: query_tower freezes",
+    ),
+    (
+        ["encoder.tokenization.document.passages=2", f"{VECTORS}, anchor: document}}"],
+        "terms.d.loss: documents of several passages have no vector to compare",
+    ),
     (
         distil("dimensions: 8"),
         "d.dimensions: expected numbers of dimensions, such as [384, 128], or a weight",

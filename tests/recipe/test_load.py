@@ -43,6 +43,18 @@ def test_two_lines_are_a_recipe_for_own_data(method, write):
     assert recipe.encoder.pooling == "mean" and recipe.data.folder == Path("data/mine")
 
 
+def test_an_instruction_fits_the_collection(write, tmp_path):
+    encoder = r'{tokenization: {query: {template: "Instruct: {instruction}\nQuery: {text}"}}}'
+    text = f"extends: [_base/minilm, _methods/recommended]\nencoder: {encoder}\ndata: {{kind: beir, folder: a"
+    for task in ("find pages", "find laws"):
+        recipe = load(write("mine", f"{text}, instruction: {task}}}")).recipe
+        assert recipe.encoder.tokenization.prompts()["query"] == f"Instruct: {task}\nQuery: "
+    (tmp_path / "dumped.yaml").write_text(dump(recipe), encoding="utf-8")
+    assert load(tmp_path / "dumped.yaml").recipe == recipe
+    with pytest.raises(ValueError, match=r"encoder: tokenization.query.template has .* set data.instruction"):
+        load(write("mine", f"{text}}}"))
+
+
 def test_the_dump_writes_every_value_out(base, write):
     dumped = yaml.safe_load(dump(load(base).recipe))
     assert dumped["stages"]["only"]["optimizer"]["weight_decay"] == 0.01

@@ -33,7 +33,7 @@ def run(base, tmp_path) -> RunDir:
     (run.model / "pyserini_ance.json").write_text(json.dumps(SIDE))
     command = (
         "/usr/bin/python -m pyserini.search.faiss "
-        f"--encoder {folder}/model --topics {folder}/topics.test.tsv "
+        f"--encoder {folder}/model --topics {folder}/topics.test.json "
         f"--index {folder}/index --output {folder}/run.txt"
     )
     results = json.loads(run.measures.read_text())
@@ -57,7 +57,7 @@ def test_the_text_has_measures_commands_and_the_recipe_and_no_path_of_the_machin
     assert str(tmp_path) not in text and "/usr/bin" not in text
     assert re.search(r"\| only +\| 0\.7778 \|", text)
     assert re.search(r"\| bm25 +\| \+0\.278, p 0\.\d{3} \(2/0/1\) \|", text)  # 1 - 1/2 twice, and 1/3 - 1/2
-    searched = "--encoder MODEL --topics topics.test.tsv --index INDEX --output run.txt"
+    searched = "--encoder MODEL --topics topics.test.json --index INDEX --output run.txt"
     assert f"python -m pyserini.search.faiss {searched}" in text
     assert "SentenceTransformer('MODEL')" in text
     recipe = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])

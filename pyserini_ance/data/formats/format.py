@@ -53,6 +53,9 @@ class Format(Component):
     ignore_identical_ids: bool = False
     """Leave the document with the id of a query out of its rankings, and never take it as a negative, as BEIR
     does: queries of ArguAna and Quora are documents."""
+    instruction: str | None = None
+    """What a query asks of this collection, for encoders whose `tokenization.query.template` has
+    `{instruction}`, such as "Given a question about health, retrieve pages that answer it"."""
     # Whether the data is identified by names whose content never changes, so that it need not be read again.
     by_name: ClassVar[bool] = False
     skip: tuple[Literal["unknown_ids", "empty_documents"], ...] = ()

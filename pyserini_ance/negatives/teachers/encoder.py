@@ -17,17 +17,20 @@ from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.encoders.tokenization import token_folder, token_store
 from pyserini_ance.negatives.snapshot import PAIRS_PER_BLOCK, TEACHER_VECTORS
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
-from pyserini_ance.recipe.components import expected
+from pyserini_ance.recipe.components import SettingError, expected
+from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.vectors.encoding import ShardedVectors
 
 RUN_MODEL = "model"  # the encoder in a run directory
 LABELS: dict[Side, str] = {"query": "queries of the teacher", "document": "documents of the teacher"}
 
 
 class EncoderTeacher(Teacher):
-    """Dot products of another encoder's vectors, with its own tokenizer and lengths.
+    """Dot products of another encoder's vectors, with its own tokenizer and lengths; or the vectors.
 
-    All documents are encoded once per run, the training queries once per refresh.
-    Documents are not split into passages: the teacher reads the beginning of a long one.
+    All documents are encoded once per run, the training queries once per refresh; for the loss
+    `embed_distill` once per run. Documents are not split into passages: the teacher reads the beginning of a
+    long one.
     """
 
     kind: Literal["encoder"] = "encoder"
@@ -41,18 +44,8 @@ class EncoderTeacher(Teacher):
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         snapshot = context.snapshot
-        if isinstance(self.encoder, Path):
-            encoder = load_encoder(self._saved(self.encoder), snapshot.device)
-        else:
-            encoder = initial_encoder(self.encoder, 0, snapshot.device)
-        weights = snapshot.world.on_main(lambda: weights_digest(encoder))
-        name = self.encoder if isinstance(self.encoder, Path) else self.encoder.model
-        context.origins[f"{self.kind} {name}"] = weights
-        texts = snapshot.collection.documents
-        key = {"weights": weights, "texts": texts.digest, "precision": snapshot.precision}
-        folder = snapshot.scratch / f"{TEACHER_VECTORS}-{weights[:16]}-{snapshot.precision}"
-        tokens = _tokens(encoder, "document", texts, context)
-        documents = snapshot.encode_all(encoder, tokens, folder, key, LABELS["document"])
+        encoder = self._load(snapshot.device)
+        documents = self.vectors("document", context, encoder)
         rows, positions = np.unique(pairs.queries, return_inverse=True)
         tokens = _tokens(encoder, "query", snapshot.split.queries, context)
         queries = snapshot.encode_some(encoder, tokens, rows, "query", LABELS["query"])
@@ -62,6 +55,26 @@ class EncoderTeacher(Teacher):
             own, others = queries[positions[block]], documents[pairs.documents[block]]
             scores[block] = np.einsum("pd,pd->p", own, others)
         return scores
+
+    def _load(self, device: str) -> Encoder:
+        if isinstance(self.encoder, Path):
+            return load_encoder(self._saved(self.encoder), device)
+        return initial_encoder(self.encoder, 0, device)
+
+    def vectors(self, side: Side, context: TeacherContext, encoder: Encoder | None = None) -> ShardedVectors:
+        """(N, D) float32 of all documents, or of the training queries, memory-mapped; an interrupted encoding
+        continues."""
+        snapshot = context.snapshot
+        encoder = encoder or self._load(snapshot.device)
+        texts = snapshot.collection.documents if side == "document" else snapshot.split.queries
+        weights = snapshot.world.on_main(lambda: weights_digest(encoder))
+        name = self.encoder if isinstance(self.encoder, Path) else self.encoder.model
+        context.origins[f"{self.kind} {name}"] = weights
+        key = {"weights": weights, "texts": texts.digest, "precision": snapshot.precision}
+        of_side = "" if side == "document" else f"-{side}"
+        folder = snapshot.scratch / f"{TEACHER_VECTORS}-{weights[:16]}-{snapshot.precision}{of_side}"
+        tokens = _tokens(encoder, side, texts, context)
+        return snapshot.encode_all(encoder, tokens, folder, key, LABELS[side], side=side)
 
     @staticmethod
     def _saved(folder: Path) -> Path:
@@ -74,6 +87,26 @@ class EncoderTeacher(Teacher):
             f"teacher.encoder {folder} holds no encoder saved by pyserini_ance ({SIDE_FILE} is missing) and "
             "is no finished run; describe any other encoder by `teacher.encoder.model` and its other keys"
         )
+
+
+def target_vectors(stage: Stage, dimension: int, context: TeacherContext) -> dict[str, ShardedVectors]:
+    """The teacher's vectors (N, D) of all texts that a term with `embed_distill` may draw, by term.
+
+    Raises SettingError for vectors that have not `dimension` numbers.
+    """
+    targets = {}
+    for name, term in stage.terms.items():
+        if (side := term.distilled_side) is None:
+            continue
+        assert isinstance(term.teacher, EncoderTeacher), "the term has been checked"
+        targets[name] = term.teacher.vectors(side, context)
+        if (size := targets[name].shape[1]) != dimension:
+            raise SettingError(
+                f"stages.<stage>.terms.{name}.teacher gives vectors of {size} numbers, the encoder of "
+                f"{dimension}; set encoder.projection: {size}, or for the teacher's first numbers "
+                f"teacher.encoder.truncate_dim: {dimension}"
+            )
+    return targets
 
 
 def weights_digest(encoder: Encoder) -> str:
