@@ -12,7 +12,7 @@ from typing import Any
 from pyserini_ance.encoders.config import is_saved
 from pyserini_ance.pyserini_bridge import encoder_classes
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
-from pyserini_ance.pyserini_bridge.java import start_java
+from pyserini_ance.pyserini_bridge.java import import_pyserini, start_java
 from pyserini_ance.pyserini_bridge.shards import ABOUT
 from pyserini_ance.runs.any_encoder import encoder_source
 from pyserini_ance.runs.checkpoint import document_weights_of
@@ -20,6 +20,7 @@ from pyserini_ance.runs.rundir import RECIPE
 from pyserini_ance.storage.files import read_json_object
 
 log = logging.getLogger(__name__)
+TSV_READER = "io.anserini.search.topicreader.TsvStringTopicReader"
 # Modules with a flag --encoder-class, and the word before the flags of the dense encoder. Other modules do
 # not import all encoders, which takes about 5 s.
 ENCODING_MODULES = {
@@ -50,6 +51,8 @@ def run_module(module: str, argv: list[str]) -> None:
         encoder_classes.register()
     else:
         start_java()
+    if module.startswith("pyserini.search."):
+        keep_topic_ids()
     if module == "pyserini.server.rest":
         encoder_classes.load_encoders_by_name()
     original, sys.argv = sys.argv, [module, *argv]
@@ -63,6 +66,34 @@ def run_module(module: str, argv: list[str]) -> None:
         raise
     finally:
         sys.argv = original
+
+
+def keep_topic_ids() -> None:
+    """Let Pyserini's commands read topics whose ids its readers change: as text, so that 007 is not 7.
+
+    Other topics are read as always: an order of numbers is not that of texts.
+    """
+    iterators, search = import_pyserini("pyserini.query_iterator"), import_pyserini("pyserini.search._base")
+
+    def read(reader: str, file: str) -> dict[Any, dict[str, str]]:
+        is_tsv = file.removesuffix(".gz").endswith((".tsv", ".txt"))
+        as_text = TSV_READER if is_tsv else reader
+        found = search.JTopicReader.getTopicsWithStringIdsFromFileWithTopicReaderClass(as_text, file)
+        ids = [] if found is None else found.keySet().toArray()
+        if all(map(is_kept, ids)) and not (is_tsv and "cacm" in file):
+            topics: dict[Any, dict[str, str]] = search.get_topics_with_reader(reader, file)
+            return topics
+        return {id: {key: found.get(id).get(key) for key in found.get(id).keySet().toArray()} for id in ids}
+
+    iterators.get_topics_with_reader = read  # type: ignore[attr-defined]
+
+
+def is_kept(id: str) -> bool:
+    """Whether Pyserini's readers keep a topic's id: 007 and +7 become 7, and a superscript is an error."""
+    try:
+        return str(int(id)) == id
+    except ValueError:
+        return not id.isdigit()
 
 
 def _values(argv: list[str], flag: str) -> list[str]:

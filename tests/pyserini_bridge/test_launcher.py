@@ -100,6 +100,30 @@ def test_an_unknown_index_is_an_error(child, tmp_path):
     assert done.returncode == 1 and "indx: no such folder, nor an index of" in done.stderr
 
 
+TOPICS = {
+    "t.tsv": ("007\tx\n7\ty\n00\tz\n²\tv\n+7\tw\n", ["+7", "00", "007", "7", "²"]),
+    "beir/t.tsv": ("007\tx\n7\ty\n", ["007", "7"]),
+    "cacm/t.txt": ("8\tx\n7\ty\n", ["7", "8"]),
+    "numbers.tsv": ("10\tx\n9\ty\n", [9, 10]),  # read as always: in the order of numbers
+}
+READ = """
+import json, sys
+from pyserini_ance.pyserini_bridge.java import import_pyserini
+from pyserini_ance.pyserini_bridge.launcher import keep_topic_ids
+keep_topic_ids()
+read = import_pyserini("pyserini.query_iterator").DefaultQueryIterator.from_topics
+print(json.dumps([[id for id, _ in read(file)] for file in sys.argv[1:]]))
+"""
+
+
+def test_topic_ids_are_read_as_text_where_pyserini_changes_them(child, tmp_path):
+    for name, (text, _) in TOPICS.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    read = json.loads(child(READ, *(tmp_path / name for name in TOPICS)).stdout.splitlines()[-1])
+    assert dict(zip(TOPICS, read, strict=True)) == {name: ids for name, (_, ids) in TOPICS.items()}
+
+
 def test_trec_eval_agrees_with_ir_measures(child, tmp_path):
     run, qrels = tmp_path / "run.txt", tmp_path / "qrels.txt"
     run.write_text("".join(f"q{q} Q0 d{d} {d} {20 - d}.5 x\n" for q in range(3) for d in range(1, 16)))
