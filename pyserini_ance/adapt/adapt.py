@@ -48,23 +48,25 @@ def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) 
         found = verdict.judge(run, run.model) if is_judged else verdict.compare(run, COMPARED)
         record = {"chosen": found.chosen, "better": found.better, "sentence": found.sentence}
         write_json(output / "verdict.json", record | {"rows": found.rows})
-        parquet = output / "parquet"
+        parquet = run.folder / "parquet"
         if not parquet.exists():
             convert_index(run.folder, parquet, VectorFormat("parquet"))
-        commands = _commands(run, found.chosen)
+        commands = _commands(run, found.chosen if found.better else verdict.BASE)
         collection = collection_of(run)
         split = "test" if is_judged else COMPARED
         write_page(output / REPORT, found, text, commands, run, collection, split)
-    listed = "\n".join(f"  {command}" for command in commands)
-    return f"{text}\n\n{found.as_text()}\n\nreport: {output / REPORT}\nuse it:\n{listed}"
+    use = ["use it:", *(f"  {command}" for command in commands)] if commands else []
+    return "\n".join([text, "", found.as_text(), "", f"report: {output / REPORT}", *use])
 
 
 def _commands(run: RunDir, chosen: str) -> list[str]:
-    """Commands that search with the adapted encoder, fuse it with BM25 if that is better, and load it."""
+    """Commands that load the adapted encoder, search with it, and fuse it with BM25, if that is better."""
+    if chosen not in (verdict.ADAPTED, verdict.FUSED):
+        return []
     exported = read_json(run.measures)["export"]
-    fused = [exported["hybrid"].splitlines()[-1]] if chosen == verdict.FUSED else []
     load = f"from sentence_transformers import SentenceTransformer; SentenceTransformer({str(run.model)!r})"
-    return [exported["command"].splitlines()[-1], *fused, f"python -c {shlex.quote(load)}"]
+    commands = [f"python -c {shlex.quote(load)}", exported["command"].splitlines()[-1]]
+    return [*commands, exported["hybrid"].splitlines()[-1]] if chosen == verdict.FUSED else commands
 
 
 def _train(recipe: Recipe, run: RunDir) -> RunDir:

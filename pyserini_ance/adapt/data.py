@@ -1,7 +1,6 @@
 """The data of an adaptation in BEIR's layout: documents, queries, and for each split judgments, or what
 stands for them."""
 
-import hashlib
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,11 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.adapt.documents import WORDS, Passage, Reading, files_of, read_passages
-from pyserini_ance.adapt.queries import LEAST_TRAIN, Queries, keep_known, read_queries, split, synthetic
+from pyserini_ance.adapt.queries import (
+    LEAST_TRAIN,
+    Queries,
+    hash_of,
+    keep_known,
+    read_queries,
+    split,
+    synthetic,
+)
 from pyserini_ance.adapt.questions import announcement, copy_prompt, write_questions
 from pyserini_ance.adapt.ranking import StartRanker
 from pyserini_ance.adapt.recipe_file import COMPARED, recipe_text
 from pyserini_ance.data.made_splits import split_words
+from pyserini_ance.data.texts import text_key
 from pyserini_ance.data.trec import Qrels
 from pyserini_ance.distributed.process_group import device_of
 from pyserini_ance.encoders.initial import initial_encoder
@@ -24,7 +32,14 @@ from pyserini_ance.pipeline.mining import load_collection
 from pyserini_ance.recipe.models import DEFAULT_CACHE, Recipe
 from pyserini_ance.runs.any_encoder import encoder_settings, load_any_encoder
 from pyserini_ance.runs.rundir import RECIPE, load_recipe
-from pyserini_ance.storage.files import file_state, read_json_object, sha256_json, write_json, write_whole
+from pyserini_ance.storage.files import (
+    copy_whole,
+    read_json,
+    read_json_object,
+    sha256_json,
+    write_json,
+    write_whole,
+)
 from pyserini_ance.storage.publish import whole_folder
 
 MOST_COMPARED = 100
@@ -53,12 +68,17 @@ class Request:
     def source(self) -> Path:
         return Path(self.documents).expanduser()
 
+    @property
+    def others(self) -> set[Path]:
+        """Files and folders that are no documents, wherever they are."""
+        return {path.resolve() for path in (self.output, self.queries, self.judgments) if path}
+
     def identity(self) -> dict[str, Any]:
         """What the data in the folder is made of."""
-        given = [path for path in (self.source, self.queries, self.judgments) if path and path.exists()]
-        paths = [one for path in given for one in (files_of(path) if path.is_dir() else [path])]
-        states = sha256_json([[str(path.absolute()), *file_state(path)] for path in paths])
-        made_of = {"documents": self.documents, "files": states, "model": self.model}
+        documents = files_of(self.source, self.others) if self.source.is_dir() else [self.source]
+        files = [path for path in (*documents, self.queries, self.judgments) if path and path.is_file()]
+        states = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
+        made_of = {"documents": self.documents.rstrip("/"), "files": sha256_json(states), "model": self.model}
         return made_of | ({"llm": [*self.server[:2]]} if self.server else {})
 
 
@@ -73,68 +93,79 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
     ConnectionError as `llm.ask` does; OnlyAnnounced instead of asking a language model if it only `plans`.
     """
     data, recipe_file = request.output / "data", request.output / RECIPE
+    made_of = request.identity()
     if about := read_json_object(data / ABOUT):
-        if about["made of"] != request.identity():
+        if about["made of"] != made_of:
             raise ValueError(
                 f"{request.output} was made of other documents, queries, judgments or of another model than "
                 "these; pass another --output, or remove the folder"
             )
-        return str(about["text"])
+    else:
+        with whole_folder(data) as new:
+            text = _write_data(request, data, new, overrides, plans)
+            write_json(new / ABOUT, {"made of": made_of, "text": text})
+        recipe_file.unlink(missing_ok=True)  # of other data
+    if not recipe_file.exists():
+        copy_whole(data / RECIPE, recipe_file)
+    return str(read_json(data / ABOUT)["text"])
+
+
+def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str], plans: bool) -> str:
+    """Write documents, queries, judgments and the recipe into `new`, which becomes `data`."""
     is_normalized = load_any_encoder(request.model).config.normalize
-    queries = read_queries(
-        request.queries, request.judgments, request.source, Recipe.expand_home(DEFAULT_CACHE)
-    )
+    cache = Recipe.expand_home(DEFAULT_CACHE)
+    queries = read_queries(request.queries, request.judgments, request.source, cache)
     reading, cuts = Reading(), not queries.judgments
-    with whole_folder(data) as new:
-        ids, are_long = _write_corpus(new, read_passages(request.documents, reading, cuts))
-        if not ids:
-            raise ValueError(f"{request.documents}: no document with a text\n{reading.as_text()}")
-        keep_known(queries, ids)
-        split(queries)
-        supervision = queries.supervision()
-        if supervision == "synthetic" and request.server:
-            supervision = "written"
-        judged = {name: {id: queries.judgments[id] for id in of} for name, of in queries.splits.items() if of}
-        lines = [reading.as_text(), _describe(queries, judged, supervision)]
-        log.info("\n".join(lines))
-        held_out = (
-            {name: judged[name] for name in ("dev", "test")} if judged.keys() >= {"dev", "test"} else {}
-        )
-        names = [*judged] if supervision == "judged" else [supervision, *(held_out or [COMPARED])]
-        if not recipe_file.exists():
-            encoder = encoder_settings(request.model)
-            if not Path(request.model, RECIPE).is_file():  # the model of a run has a folder of its own
-                encoder["model"] = request.model
-            max_passages = MAX_PASSAGES if are_long and not cuts else None
-            scale = 20 if is_normalized else 1
-            write_whole(recipe_file, recipe_text(data, encoder, supervision, names, max_passages, scale))
-        texts, splits = dict(queries.texts), judged
-        if supervision != "judged":
-            recipe = load_recipe(recipe_file, *overrides).recipe
-            documents = Documents(new, recipe)
-            if supervision == "unjudged":
-                made: dict[str, str] = {}
-                asked = {id: queries.texts[id] for id in queries.unjudged}
-                firsts, agreed = documents.ranker.pseudo_judgments(asked)
-                line = f"BM25 and the encoder find the same document first for {agreed:,} of {len(asked):,}"
-            elif supervision == "written":
-                made, firsts, line = _written(request, documents, lines, plans)
-            else:
-                made, firsts = synthetic(documents.passages())
-                line = f"made of the documents: {len(made):,} titles and crops"
-            if len(firsts) < LEAST_TRAIN:
-                raise ValueError("\n".join([*lines, line, f"fewer than {LEAST_TRAIN} queries teach nothing"]))
-            lines.append(line)
-            texts |= made
-            splits = {name: _stand_ins(name, firsts, bool(held_out)) for name in names} | held_out
-        _write_lines(new / "queries.jsonl", ({"_id": id, "text": text} for id, text in texts.items()))
-        (new / "qrels").mkdir()
-        for name, qrels in splits.items():
-            with open(new / "qrels" / f"{name}.tsv", "w", encoding="utf-8") as file:
-                file.write("query-id\tcorpus-id\tscore\n")
-                for query, grades in qrels.items():
-                    file.writelines(f"{query}\t{document}\t{grade}\n" for document, grade in grades.items())
-        write_json(new / ABOUT, {"made of": request.identity(), "text": "\n".join(lines)})
+    passages = read_passages(request.documents, reading, cuts, request.others)
+    ids, are_long = _write_corpus(new, passages)
+    if not ids:
+        raise ValueError(f"{request.documents}: no document with a text\n{reading.as_text()}")
+    keep_known(queries, ids)
+    split(queries)
+    supervision = queries.supervision()
+    if supervision == "synthetic" and request.server:
+        supervision = "written"
+    judged = {name: {id: queries.judgments[id] for id in of} for name, of in queries.splits.items() if of}
+    lines = [reading.as_text(), _describe(queries, judged, supervision, request)]
+    log.info("\n".join(lines))
+    has_both = judged.keys() >= {"dev", "test"}
+    held_out = {name: judged[name] for name in ("dev", "test")} if has_both else {}
+    names = [*judged] if supervision == "judged" else [supervision, *(held_out or [COMPARED])]
+    encoder = encoder_settings(request.model)
+    if not Path(request.model, RECIPE).is_file():  # the model of a run has a folder of its own
+        folder = Path(request.model)
+        encoder["model"] = str(folder.absolute()) if folder.is_dir() else request.model
+    max_passages = MAX_PASSAGES if are_long and not cuts else None
+    scale = 20 if is_normalized else 1
+    write_whole(new / RECIPE, recipe_text(data, encoder, supervision, names, max_passages, scale))
+    texts, splits = dict(queries.texts), judged
+    if supervision != "judged":
+        documents = Documents(new, load_recipe(new / RECIPE, *overrides).recipe)
+        made: dict[str, str] = {}
+        if supervision == "unjudged":
+            asked = {id: queries.texts[id] for id in queries.unjudged}
+            firsts, agreed = documents.ranker.pseudo_judgments(asked)
+            line = f"BM25 and the encoder find the same document first for {agreed:,} of {len(asked):,}"
+        elif supervision == "written":
+            made, firsts, line = _written(request, documents, lines, plans)
+        else:
+            made, firsts = synthetic(documents.passages())
+            line = f"made of the documents: {len(made):,} titles and crops"
+        held_out_texts = queries.held_out
+        known = {id for id, text in made.items() if text_key(text) in held_out_texts}
+        firsts = {id: document for id, document in firsts.items() if id not in known}
+        lines.append(f"{line}; {len(known):,} with the text of a held-out query left out" if known else line)
+        if len(firsts) < LEAST_TRAIN:
+            raise ValueError("\n".join([*lines, f"fewer than {LEAST_TRAIN} queries teach nothing"]))
+        texts |= made
+        splits = {name: _stand_ins(name, firsts, bool(held_out)) for name in names} | held_out
+    _write_lines(new / "queries.jsonl", ({"_id": id, "text": text} for id, text in texts.items()))
+    (new / "qrels").mkdir()
+    for name, qrels in splits.items():
+        with open(new / "qrels" / f"{name}.tsv", "w", encoding="utf-8") as file:
+            file.write("query-id\tcorpus-id\tscore\n")
+            for query, grades in qrels.items():
+                file.writelines(f"{query}\t{document}\t{grade}\n" for document, grade in grades.items())
     return "\n".join(lines)
 
 
@@ -159,10 +190,11 @@ def _write_corpus(folder: Path, passages: Iterable[Passage]) -> tuple[set[str], 
     return ids, num_long > LONG_SHARE * len(ids)
 
 
-def _describe(queries: Queries, judged: Mapping[str, Qrels], supervision: str) -> str:
+def _describe(queries: Queries, judged: Mapping[str, Qrels], supervision: str, request: Request) -> str:
     held = ", ".join(f"{name} {len(of):,}" for name, of in judged.items()) or "none"
     counted = "".join(f"; {count:,} {what}" for what, count in queries.counts.items() if count)
     unused = "; those without judgments are not used" if supervision == "judged" and queries.unjudged else ""
+    unused += "; the language model is not asked" if request.server and supervision != "written" else ""
     return (
         f"judged queries: {held}; without judgments: {len(queries.unjudged):,}{counted}\n"
         f"what teaches: {supervision} queries{unused}"
@@ -195,7 +227,7 @@ def _written(
     """
     assert request.server is not None
     prompt = copy_prompt(PROMPT, request.output)
-    passages = sorted(documents.passages(), key=lambda one: _hash(one.id))[:MOST_ASKED]
+    passages = sorted(documents.passages(), key=lambda one: hash_of(one.id))[:MOST_ASKED]
     announced = announcement(request.server, passages, prompt)
     if plans:
         raise OnlyAnnounced("\n".join([*lines, f"{announced}; edit {prompt}, if need be, before that"]))
@@ -209,7 +241,8 @@ def _written(
     line = (
         f"{len(found.kept):,} questions for {found.answered:,} of {found.asked:,} passages; left out: "
         f"{found.lost:,} that do not find their passage, {found.repeated:,} repeated, {found.garbage:,} "
-        f"answers without one; spent: {found.requests:,} requests, {found.tokens:,} tokens"
+        f"answers without one, {found.failed:,} requests without an answer; spent: {found.requests:,} "
+        f"requests, {found.tokens:,} tokens"
     )
     return {id: text for id, (_, text) in ids.items()}, {id: one for id, (one, _) in ids.items()}, line
 
@@ -218,15 +251,14 @@ def _stand_ins(name: str, firsts: Mapping[str, str], is_judged: bool) -> Qrels:
     """Of the documents that stand for positives, those of a split: without judged queries, a few queries do
     not train, and rankings are compared on them."""
     compared = 0 if is_judged else min(MOST_COMPARED, len(firsts) // 2)
-    order = sorted(firsts, key=_hash)
+    order = sorted(firsts, key=hash_of)
     chosen = order[:compared] if name == COMPARED else order[compared:]
     return {id: {firsts[id]: 1} for id in chosen}
 
 
-def _hash(id: str) -> bytes:
-    return hashlib.sha256(id.encode()).digest()
-
-
 def _write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Lines of JSON, with blanks in place of NUL and half surrogate pairs, which other files cannot hold."""
     with open(path, "w", encoding="utf-8", errors="replace") as file:
-        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        for record in records:
+            clean = {name: str(value).replace("\0", " ") for name, value in record.items()}
+            file.write(json.dumps(clean, ensure_ascii=False) + "\n")

@@ -231,7 +231,7 @@ def cut(document: Passage) -> list[Passage]:
         if not passages or is_new_section or size + words > WORDS:
             passages.append((found, []))
             size = 0
-        elif found != heading:
+        elif found not in (heading, part):
             passages[-1][1].append(found)
         heading, size = found, size + words
         passages[-1][1].append(part)

@@ -159,19 +159,15 @@ def _add_judgments(found: Queries, path: Path) -> None:
         judged = [(number, row) for number, row in enumerate(table, start=1) if row.get("grade", "1").strip()]
         found.counts["judgments without a grade"] += len(table) - len(judged)
         rows = [
-            (
-                row["query"],
-                row["document"],
-                grade_of(_row(path, number), row.get("grade", "1").removesuffix(".0")),
-            )
+            (number, row["query"], row["document"], grade_of(_row(path, number), row.get("grade", "1")))
             for number, row in judged
         ]
     else:
         qrels = read_qrels(path)
-        rows = [(query, document, grade) for query, of in qrels.items() for document, grade in of.items()]
+        rows = [(0, query, document, grade) for query, of in qrels.items() for document, grade in of.items()]
     by_text = {text_key(text): id for id, text in found.texts.items()}
-    only_texts = not found.texts and any(" " in query.strip() for query, _, _ in rows)
-    for number, (query, document, grade) in enumerate(rows, start=1):
+    only_texts = not found.texts and any(" " in query.strip() for _, query, _, _ in rows)
+    for number, query, document, grade in rows:
         named = without_blanks(query)
         id = named if named in found.texts else by_text.get(text_key(query))
         if id is None and only_texts:

@@ -1,15 +1,16 @@
 """Is the adapted encoder better? Dev chooses between base, adapted and fused; test is looked at once."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pyserini_ance.adapt.queries import LEAST_TEST
-from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run
+from pyserini_ance.data.trec import Qrels, Run, best_first, read_qrels, read_run
 from pyserini_ance.evaluation.metrics import overlap, per_query
-from pyserini_ance.evaluation.significance import Difference, differences
+from pyserini_ance.evaluation.significance import Difference, differences, holm
 from pyserini_ance.evaluation.tables import BM25, HYBRID, UNTRAINED, last_stage, read_results, table
 from pyserini_ance.pyserini_bridge.searchers import fuse
 from pyserini_ance.recipe.evaluation_settings import parse_measures
@@ -48,43 +49,65 @@ def rankings(run: RunDir, split: str) -> dict[str, Run]:
 
 
 def judge(run: RunDir, model: Path) -> Verdict:
-    """The verdict on a finished run that was evaluated on dev and test; `model` is the adapted encoder."""
+    """The verdict on a finished run that was evaluated on dev and test; `model` is the adapted encoder.
+
+    What dev prefers is better if, on test, it is above the base, and an adapted encoder also above the best
+    that needs no training by dev (p values of both by Holm). Else that best untrained one may be.
+    """
     dev, test = (_values(run, split) for split in ("dev", "test"))
-    means = {name: of[MEASURE].mean() for name, of in dev.items()}
-    chosen = max(means, key=lambda name: means[name])  # of equal ones the first, which is simpler
-    base = test[BASE][MEASURE]
+    means = {name: float(of[MEASURE].mean()) for name, of in dev.items()}
+    values = {name: of[MEASURE] for name, of in test.items()}
     rows = []
     for name, of in test.items():
-        difference = None if name == BASE else _difference(of[MEASURE], base)
         row = {"": name, MEASURE: float(of[MEASURE].mean()), RECALL: float(of[RECALL].mean())}
-        rows.append({**row, "against base": "-" if difference is None else str(difference)})
-    against = _difference(test[chosen][MEASURE], base)
-    better = chosen != BASE and len(base) >= LEAST_TEST and against.mean > 0 and against.p < LEVEL
-    return Verdict(chosen, better, _sentence(chosen, better, against, len(base), model), rows)
-
-
-def _difference(values: np.ndarray, base: np.ndarray) -> Difference:
-    return differences({"": values}, base)[""]
-
-
-def _sentence(chosen: str, better: bool, against: Difference, queries: int, model: Path) -> str:
-    shown = f"{against.mean:+.3f} {MEASURE} ({str(against).partition(', ')[2]}, {queries} test queries)"
+        against = "-" if name == BASE else str(differences({"": of[MEASURE]}, values[BASE])[""])
+        rows.append({**row, "against base": against})
+    untrained = max((BASE, WORDS, BASE_FUSED), key=means.__getitem__)  # of equal ones the first: simpler
+    chosen = max(means, key=means.__getitem__)
+    queries = len(values[BASE])
     if chosen == BASE:
-        return "Keep the base model: nothing is better on dev."
+        return Verdict(BASE, False, "Keep the base model: nothing is better on dev.", rows)
     if queries < LEAST_TEST:
-        return (
+        sentence = (
             f"Keep the base model: {queries} test queries are too few to tell (at least {LEAST_TEST}). The "
-            f"best on dev is {chosen}, on test {shown}."
+            f"best on dev is {chosen}."
         )
-    if not better:
-        return f"Keep the base model: {chosen} is the best on dev, but on test its difference is {shown}."
-    used = {
+        return Verdict(chosen, False, sentence, rows)
+    reasons: list[str] = []
+    for name in dict.fromkeys((chosen, untrained)):
+        if name == BASE:
+            continue
+        found = _against(name, dict.fromkeys((BASE, untrained)) if name == chosen else [BASE], values)
+        shown = ", ".join(f"{one.mean:+.3f} over {rival} ({_p(one)})" for rival, one in found.items())
+        if all(one.mean > 0 and one.p < LEVEL for one in found.values()):
+            sentence = f"Use {_named(name, model)}: {shown}, {MEASURE}, {queries} test queries."
+            return Verdict(name, True, " ".join([sentence, *reasons]), rows)
+        reasons.append(f"{_capital(_named(name, model))} is not shown to be better: {shown}.")
+    return Verdict(chosen, False, f"Keep the base model. {' '.join(reasons)}", rows)
+
+
+def _against(name: str, rivals: Iterable[str], values: Mapping[str, np.ndarray]) -> dict[str, Difference]:
+    """The differences of a row from its rivals, with p values for their number (Holm)."""
+    found = {rival: differences({"": values[name]}, values[rival])[""] for rival in rivals if rival != name}
+    corrected = holm([one.p for one in found.values()])
+    return {rival: replace(one, p=p) for (rival, one), p in zip(found.items(), corrected, strict=True)}
+
+
+def _p(one: Difference) -> str:
+    return str(one).partition(", ")[2]
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _named(name: str, model: Path) -> str:
+    return {
         WORDS: "BM25 alone",
         BASE_FUSED: "the base model fused with BM25",
         ADAPTED: str(model),
         FUSED: f"{model} fused with BM25",
-    }
-    return f"Use {used[chosen]}: {shown} over the base model."
+    }[name]
 
 
 def compare(run: RunDir, split: str) -> Verdict:
@@ -102,15 +125,14 @@ def compare(run: RunDir, split: str) -> Verdict:
         rows.append(row | {"queries": len(found[BASE])})
     sentence = (
         "Keep the base model: there is no judged query, so nothing here shows that another is better. "
-        f"Judge {2 * LEAST_TEST} queries in a CSV file with the columns query, document and grade, and add: "
-        "--judgments FILE"
+        f"Judge {2 * LEAST_TEST} queries in a CSV file with the columns query, document and grade, and give "
+        "the same command with --judgments FILE and another --output"
     )
     return Verdict(BASE, False, sentence, rows)
 
 
 def _first(ranking: Run, query: str) -> str | None:
-    hits = ranking.get(query)
-    return max(hits, key=hits.__getitem__) if hits else None
+    return next(iter(best_first(ranking.get(query, {}))), None)
 
 
 def _values(run: RunDir, split: str) -> dict[str, dict[str, np.ndarray]]:

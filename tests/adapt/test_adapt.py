@@ -103,7 +103,7 @@ def test_an_adaptation_says_what_teaches_and_whether_it_pays(
     assert ("nDCG@10" in record["rows"][0]) == is_judged and record["sentence"] in text
     assert is_judged or "no judged query" in record["sentence"]
     assert (output / "run" / "model" / "README.md").is_file() and (output / "run" / "report.html").is_file()
-    assert (output / "parquet" / "part-00000.parquet").is_file()
+    assert (output / "run" / "parquet" / "part-00000.parquet").is_file()
     [shown] = re.findall(r"const queries = (.*), names = ", (output / "report.html").read_text())
     shown = json.loads(shown)
     assert (

@@ -48,7 +48,8 @@ def test_a_folder_of_files_is_read_in_the_order_of_names_with_titles_and_section
     (tmp_path / ".hidden.txt").write_text("secret")
     found, reading = read(tmp_path)
     assert [one.id for one in found] == ["b_guide.md", "page.html", "a/note.txt"]
-    assert found[0].title == "b guide: Install guide" and "Linux" not in found[0].title
+    assert found[0].title == "b guide: Install guide"
+    assert found[0].text.startswith("Intro of the guide.\n\nLinux\n\nUse the package manager.")
     assert "apt install it" in found[0].text and long in found[0].text
     assert found[1] == Passage("page.html", "A page", "Text of it.")
     assert "Brötchen" in found[2].text
@@ -73,6 +74,20 @@ def test_files_that_are_no_documents_are_counted_and_named(tmp_path, monkeypatch
     assert reading.skipped.keys() == {"broken.pdf", "binary.txt", "image.png", "dump.txt"}
     assert reading.skipped["dump.txt"] == "2 MiB; split it, or write its records as .jsonl"
     assert "image.png: no document: .png" in reading.as_text()
+
+
+def test_records_among_files_and_files_that_are_none_of_the_documents(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    (tmp_path / "package.json").write_text('{\n "name": "x"}')
+    (tmp_path / "log.csv").write_text("query\nhow to sort\n")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a.txt").write_text("ours")
+    (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
+    reading = Reading()
+    skipped = {tmp_path / "out", tmp_path / "log.csv"}
+    found = list(read_passages(str(tmp_path), reading, cuts=True, skipped=skipped))
+    assert [one.id for one in found] == ["a.jsonl:1", "a.jsonl:2"]
+    assert list(reading.skipped) == ["package.json"]
 
 
 def test_pdf_and_docx_are_read(tmp_path):
@@ -201,6 +216,14 @@ def test_a_cut_loses_no_word_and_keeps_passages_short():
     assert [one.id for one in passages] == [f"d#{i}" for i in range(1, len(passages) + 1)]
     ends = [one.text.split()[-1] for one in passages[:3]]
     assert all(end.endswith(".") for end in ends)  # between sentences, where there are some
+
+
+def test_no_heading_is_lost():
+    text = "# Questions\n## How?\nSo.\n## Why?\n\nBecause.\n\n```\n# a comment\n```\n### Last"
+    [passage] = cut(Passage("d", "FAQ", text))
+    found = f"{passage.title}\n{passage.text}"
+    for line in ("Questions", "How?", "So.", "Why?", "Because.", "# a comment", "Last"):
+        assert found.count(line) == (1 if line != "Questions" else 2), line
 
 
 def test_sections_begin_passages_with_their_heading():

@@ -83,6 +83,36 @@ def test_a_parquet_file_of_queries(tmp_path):
     assert read(tmp_path, tmp_path / "q.parquet").texts == {"3": "how to sort"}
 
 
+def test_a_half_filled_sheet_of_judgments(tmp_path):
+    asked = written(tmp_path / "q.txt", "how to sort\ninvert a matrix\ndraw\n")
+    rows = "query,document,grade\nhow to sort,d1,1\nhow to sort,d2,\ninvert a matrix,d1,\ndraw,d3,0\n"
+    found = read(tmp_path, asked, written(tmp_path / "j.csv", rows))
+    assert found.judgments == {"q1": {"d1": 1}}
+    assert found.counts["judgments without a grade"] == 2
+    assert found.counts["judged queries without a relevant document"] == 1
+    with pytest.raises(
+        ValueError, match=r"j.csv, judgment 5: query 'draw' and document 'd3' have the grade 2"
+    ):
+        read(tmp_path, asked, written(tmp_path / "j.csv", rows + "draw,d3,2\n"))
+
+
+def test_one_text_under_several_ids_is_one_observation(tmp_path):
+    asked = written(tmp_path / "q.tsv", "".join(f"q{i}\tquestion {i % 10}\n" for i in range(100)))
+    judged = written(tmp_path / "j.txt", "".join(f"q{i} 0 d{i} 1\n" for i in range(100)))
+    found = read(tmp_path, asked, judged)
+    split(found)
+    assert (len(found.splits["test"]), len(found.splits["dev"]), found.splits["train"]) == (6, 4, [])
+    assert all(len(found.judgments[id]) == 10 for id in found.splits["test"])
+
+
+def test_a_passage_stands_for_its_document_and_an_empty_split_is_cut_anew(tmp_path):
+    asked = written(tmp_path / "q.txt", "how to sort\n")
+    found = read(tmp_path, asked, written(tmp_path / "j.csv", "query,document\nhow to sort,a.md#3\n"))
+    found.splits = {"test": ["unknown"]}
+    keep_known(found, {"a.md"})
+    assert found.judgments == {"q1": {"a.md": 1}} and not found.splits
+
+
 def test_an_id_has_one_text(tmp_path):
     asked = written(tmp_path / "q.tsv", "q1\thow to sort\nq1\tinvert a matrix\n")
     with pytest.raises(ValueError, match="query id 'q1' has two texts, 'how to sort' and 'invert a matrix'"):

@@ -45,9 +45,7 @@ def test_a_better_model_is_recommended_with_its_evidence(run, tmp_path):
     found = run({"base": far, "adapted": near}, {"base": far, "adapted": near})
     gain = np.mean(1 / np.log2(np.array(near) + 2)) - np.mean(1 / np.log2(np.array(far) + 2))
     assert found.better and found.chosen == "adapted"
-    expected = (
-        f"Use {tmp_path / 'model'}: {gain:+.3f} nDCG@10 (p <0.001, 40 test queries) over the base model."
-    )
+    expected = f"Use {tmp_path / 'model'}: {gain:+.3f} over base (p <0.001), nDCG@10, 40 test queries."
     assert found.sentence == expected
     assert "| adapted" in found.as_text()
 
@@ -56,7 +54,20 @@ def test_dev_chooses_and_test_only_decides(run):
     far, near = [5, 6] * 20, [0, 1] * 20
     found = run({"base": far, "adapted + BM25": near}, {"base": far, "adapted": near, "adapted + BM25": far})
     assert found.chosen == "adapted + BM25" and not found.better
-    assert found.sentence.startswith("Keep the base model: adapted + BM25 is the best on dev, but on test")
+    assert found.sentence.startswith("Keep the base model.")
+    assert "model fused with BM25 is not shown to be better: +0.000 over base (p 1.000)." in found.sentence
+
+
+def test_what_bm25_alone_gives_is_not_the_training_s(run):
+    far, near = [5, 6, 7, 8] * 10, [0, 1, 0, 0] * 10
+    dev = {"base": far, "base + BM25": [1, 2, 1, 2] * 10, "adapted + BM25": near}
+    found = run(dev, {"base": far, "base + BM25": near, "adapted + BM25": near})
+    assert found.chosen == "base + BM25" and found.better
+    assert found.sentence.startswith("Use the base model fused with BM25: +0.")
+    assert "model fused with BM25 is not shown to be better: +0.5" in found.sentence
+    assert "+0.000 over base + BM25 (p 1.000)" in found.sentence
+    better = run(dev, {"base": far, "base + BM25": [1, 2, 1, 2] * 10, "adapted + BM25": near})
+    assert better.chosen == "adapted + BM25" and "over base + BM25 (p <0.001)" in better.sentence
 
 
 @pytest.mark.parametrize(
