@@ -9,7 +9,7 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_379,
+    "adapt": 1_500,
     "commands": 1_369,
     "data": 4_719,
     "distributed": 389,
@@ -17,7 +17,7 @@ ROOMS = {
     "evaluation": 543,
     "negatives": 2_759,
     "pipeline": 3_899,
-    "pyserini_bridge": 1_134,
+    "pyserini_bridge": 1_165,
     "recipe": 2_214,
     "refresher": 367,
     "reports": 1_500,
@@ -30,12 +30,12 @@ ROOMS = {
 WHOLE = {
     "files": 230,
     "classes": 239,
-    "short private functions used once": 12,
-    "lines of imports": 2_668,
+    "short private functions used once": 16,
+    "lines of imports": 2_686,
     "lines of the reading path": 1_444,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_433,
-    "lines of tests": 32_738,
+    "lines of tests": 32_829,
 }
 
 
