@@ -11,8 +11,8 @@ from pyserini_ance.distributed.failures import interrupt_on_termination
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 EXAMPLE = "pyserini-ance adapt docs --queries log.csv --judgments judged.csv --output adapted"
-DETAILS = """DOCUMENTS is a folder of files (text, Markdown, HTML, PDF, DOCX, EPUB), one in BEIR's layout or with
-a Lucene index, a file (.jsonl, .csv, .tsv, .parquet; columns have the usual names), a YAML file with the
+DETAILS = """DOCUMENTS is a folder of files (text, Markdown, HTML, PDF, DOCX, EPUB), one in BEIR's layout or
+with a Lucene index, a file (.jsonl, .csv, .tsv, .parquet; columns have the usual names), a YAML file with the
 `data:` section of a recipe, or the name of a data set on the hub.
 --queries is a table with a column `query` (and `id`), or lines of text; --judgments TREC's or BEIR's qrels,
 or a table of query (id or text), document (id, or path in the folder) and grade.
