@@ -168,7 +168,7 @@ class Run:
 
         Kinds: `step`, `refresh` (the time before a step), `generation` (adopted negatives), `dev`,
         `documents` (frozen ones, encoded once), `training_queries` (their ranks after a stage),
-        `teacher`. Raises ValueError for another.
+        `teacher`, `targets` (the encoders whose vectors are learnt). Raises ValueError for another.
         """
         if event is not None and event not in METRICS:
             raise ValueError(

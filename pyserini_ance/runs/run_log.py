@@ -8,7 +8,7 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import append_json_line, read_json_lines, write_whole
 
 # The kinds of records in metrics.jsonl, their `event`.
-METRICS = ("step", "refresh", "generation", "dev", "documents", "training_queries", "teacher")
+METRICS = ("step", "refresh", "generation", "dev", "documents", "training_queries", "teacher", "targets")
 
 
 class RunLog:

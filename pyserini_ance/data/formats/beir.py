@@ -4,8 +4,8 @@ from pathlib import Path
 
 from pyserini_ance.data.formats.builder import judged_only
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import find_file
-from pyserini_ance.data.formats.records import TEXT, read_records
+from pyserini_ance.data.formats.lines import find_file, read_lines
+from pyserini_ance.data.formats.records import TEXT, Record
 from pyserini_ance.data.trec import beir_judgments
 
 
@@ -41,10 +41,11 @@ class Beir(Format):
         entries = [
             record.entry(record.id("_id"), TEXT, ["answers"])
             for path in queries
-            for record in read_records(path)
+            for record in map(Record.of, read_lines(path))
         ]
         splits = {
             name: judged_only(entries, list(beir_judgments(path)))
             for name, path in zip(self.splits, qrels, strict=True)
         }
-        return RawData((record.entry(record.id("_id")) for record in read_records(corpus)), splits)
+        records = map(Record.of, read_lines(corpus))
+        return RawData((record.entry(record.id("_id")) for record in records), splits)

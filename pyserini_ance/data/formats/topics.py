@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import JSON, Line, extension, files_in, find_file, read_lines, shown
-from pyserini_ance.data.formats.records import Entry, Record, read_records
+from pyserini_ance.data.formats.records import Entry, Record
 from pyserini_ance.data.trec import trec_judgments
 from pyserini_ance.recipe.components import Settings
 
@@ -69,7 +69,7 @@ def topic_entries(file: Path, key: str) -> Iterator[Entry]:
     if extension(path) in (".jsonl", ".ndjson"):
         return (
             record.entry(record.id("id"), {"text": "title"}, ["answers", "answer"])
-            for record in read_records(path)
+            for record in map(Record.of, read_lines(path))
         )
     expected = ".tsv, .txt, .jsonl or .ndjson, plain or .gz"
     raise ValueError(
