@@ -12,7 +12,6 @@ from pyserini_ance.random_streams import dropout_seed, random_key, random_stream
 
 SEEDS, STAGES, TERMS, SOURCES = (0, 42, 43, (1 << 32) + 42), range(3), range(1, 4), range(3)
 STEPS = (*range(12), 120, 180, 65_535, 600_000)
-SPLITS = range(5)
 # The numbers of every purpose, as its caller counts them. Steps and epochs have the same range.
 STUDIES = ["distances", "distances: documents", "forgetting", "gradient-norms", "gradient-norms: negatives"]
 STUDIES += ["negative-overlap", "negative-swing", "positive-neighbors", "t-sne", "training-retrieval"]
@@ -21,9 +20,7 @@ ONCE = ["dev sample", "index training vectors", "teacher training lists", *STUDY
 NUMBERS = {
     **{purpose: [()] for purpose in ONCE},
     "queries": [*itertools.product(STAGES, STEPS)],
-    "queries of a split": [*itertools.product(STAGES, SPLITS, STEPS)],
     "queries since an adoption": [*itertools.product(STAGES, STEPS[:9], STEPS)],
-    "queries of a split since an adoption": [*itertools.product(STAGES, STEPS[:9], SPLITS, STEPS)],
     "order of candidates": [*itertools.product(STAGES, TERMS, SOURCES, STEPS)],
     "positives": [*itertools.product(STAGES, STEPS, [0])],
     "negatives": [*itertools.product(STAGES, STEPS, TERMS, SOURCES), (0, 0, 0, 1)],

@@ -118,7 +118,7 @@ def test_bm25_ranks_too(recipe, monkeypatch):
     monkeypatch.setattr(bm25, "retrieve", retrieve)
     monkeypatch.setattr(prepare, "check_tools", lambda recipe: None)
     report = prepare_data(changed(recipe, "bm25={}"))
-    assert asked == [(5, 20)] and ", BM25 " in report
+    assert asked == [(5, 100)] and ", BM25 " in report
 
 
 def test_ranking_files_are_read_before_training(small_recipe, tmp_path):
