@@ -53,7 +53,7 @@ EXTRAS = {
         "twisted",
         "xarray",
     ],
-    "adapt": ["datasketch>=1.6", "markitdown[docx,pdf]>=0.1.3"],  # files of people, near duplicates
+    "adapt": ["datasketch>=1.6", "markdown-it-py>=3", "markitdown[docx,pdf]>=0.1.3"],
     "ir-datasets": ["ir-datasets>=0.5"],  # for data of kind ir_datasets
     "peft": ["peft>=0.18,<1"],  # for a stage's lora
     "tensorboard": ["tensorboard>=2.19"],  # for log_with: tensorboard

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from helpers.fake_clock import Clock
 from helpers.forked_program import forked_programs
+from helpers.language_model import KEY
 from helpers.processes import Processes
 from helpers.small_set import (
     make_small_collection,
@@ -181,3 +182,12 @@ def forked_python(tmp_path_factory) -> Iterator[list[str]]:
     """
     with forked_programs(tmp_path_factory.mktemp("programs")) as command:
         yield command
+
+
+@pytest.fixture
+def quick_language_model(monkeypatch) -> None:
+    """Requests are repeated at once, with the key that the stub server knows."""
+    from pyserini_ance import llm
+
+    monkeypatch.setattr(llm, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setenv(llm.KEY, KEY)

@@ -13,10 +13,7 @@ from pyserini_ance.llm import Server, ask
 TEXTS = [f"text {number}" for number in range(20)]
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(llm, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setenv(llm.KEY, KEY)
+pytestmark = pytest.mark.usefixtures("quick_language_model")
 
 
 @pytest.fixture

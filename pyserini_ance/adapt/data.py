@@ -13,11 +13,11 @@ from pyserini_ance.adapt.documents import WORDS, Passage, Reading, files_of, rea
 from pyserini_ance.adapt.queries import (
     LEAST_TRAIN,
     Queries,
+    extract_queries,
     hash_of,
     keep_known,
     read_queries,
     split,
-    synthetic,
 )
 from pyserini_ance.adapt.questions import announcement, copy_prompt, write_questions
 from pyserini_ance.adapt.ranking import StartRanker
@@ -123,8 +123,8 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
     keep_known(queries, ids)
     split(queries)
     supervision = queries.supervision()
-    if supervision == "synthetic" and request.server:
-        supervision = "written"
+    if supervision == "extracted" and request.server:
+        supervision = "generated"
     judged = {name: {id: queries.judgments[id] for id in of} for name, of in queries.splits.items() if of}
     lines = [reading.as_text(), _describe(queries, judged, supervision, request)]
     log.info("\n".join(lines))
@@ -141,24 +141,10 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
     texts, splits = dict(queries.texts), judged
     if supervision != "judged":
         documents = Documents(new, load_recipe(new / RECIPE, *overrides).recipe)
-        made: dict[str, str] = {}
-        if supervision == "unjudged":
-            asked = {id: queries.texts[id] for id in queries.unjudged}
-            firsts, agreed = documents.ranker.pseudo_judgments(asked)
-            line = f"BM25 and the encoder find the same document first for {agreed:,} of {len(asked):,}"
-        elif supervision == "written":
-            made, firsts, line = _written(request, documents, lines, plans)
-        else:
-            made, firsts = synthetic(documents.passages())
-            line = f"made of the documents: {len(made):,} titles and crops"
-        held_out_texts = queries.held_out
-        known = {id for id, text in made.items() if text_key(text) in held_out_texts}
-        firsts = {id: document for id, document in firsts.items() if id not in known}
-        lines.append(f"{line}; {len(known):,} with the text of a held-out query left out" if known else line)
-        if len(firsts) < LEAST_TRAIN:
-            raise ValueError("\n".join([*lines, f"fewer than {LEAST_TRAIN} queries teach nothing"]))
+        made, firsts, line = _pseudo_positives(supervision, queries, request, documents, lines, plans)
+        lines.append(line)
         texts |= made
-        splits = {name: _stand_ins(name, firsts, bool(held_out)) for name in names} | held_out
+        splits = _pseudo_judgments(firsts, supervision, not held_out) | held_out
     _write_lines(new / "queries.jsonl", ({"_id": id, "text": text} for id, text in texts.items()))
     (new / "qrels").mkdir()
     for name, qrels in splits.items():
@@ -194,7 +180,7 @@ def _describe(queries: Queries, judged: Mapping[str, Qrels], supervision: str, r
     held = ", ".join(f"{name} {len(of):,}" for name, of in judged.items()) or "none"
     counted = "".join(f"; {count:,} {what}" for what, count in queries.counts.items() if count)
     unused = "; those without judgments are not used" if supervision == "judged" and queries.unjudged else ""
-    unused += "; the language model is not asked" if request.server and supervision != "written" else ""
+    unused += "; the language model is not asked" if request.server and supervision != "generated" else ""
     return (
         f"judged queries: {held}; without judgments: {len(queries.unjudged):,}{counted}\n"
         f"what teaches: {supervision} queries{unused}"
@@ -218,7 +204,41 @@ class Documents:
         return (Passage(id, **documents[row]) for row, id in enumerate(documents.ids))
 
 
-def _written(
+def _pseudo_positives(
+    supervision: str,
+    queries: Queries,
+    request: Request,
+    documents: Documents,
+    lines: Sequence[str],
+    plans: bool,
+) -> tuple[dict[str, str], dict[str, str], str]:
+    """The texts of queries that are made, the document that stands for each query's positive, and a line on
+    them.
+
+    No made query has the text of a held-out one. Raises ValueError if too few are left; OnlyAnnounced before
+    the first request to a language model if it only plans.
+    """
+    made: dict[str, str] = {}
+    if supervision == "unjudged":
+        asked = {id: queries.texts[id] for id in queries.unjudged}
+        firsts, agreed = documents.ranker.pseudo_judgments(asked)
+        line = f"BM25 and the encoder find the same document first for {agreed:,} of {len(asked):,}"
+    elif supervision == "generated":
+        made, firsts, line = _generated(request, documents, lines, plans)
+    else:
+        made, firsts = extract_queries(documents.passages())
+        line = f"made of the documents: {len(made):,} titles and crops"
+    held_out = queries.held_out
+    known = {id for id, text in made.items() if text_key(text) in held_out}
+    firsts = {id: document for id, document in firsts.items() if id not in known}
+    if known:
+        line += f"; {len(known):,} with the text of a held-out query left out"
+    if len(firsts) < LEAST_TRAIN:
+        raise ValueError("\n".join([*lines, line, f"fewer than {LEAST_TRAIN} queries teach nothing"]))
+    return made, firsts, line
+
+
+def _generated(
     request: Request, documents: Documents, lines: Sequence[str], plans: bool
 ) -> tuple[dict[str, str], dict[str, str], str]:
     """The texts of questions by id, the document of each, and a line on them.
@@ -237,7 +257,7 @@ def _written(
         return documents.ranker.first(questions, ROUND_TRIP)
 
     found = write_questions(passages, request.server, prompt, request.output / "questions", rank)
-    ids = {f"written-{number}": pair for number, pair in enumerate(found.kept, start=1)}
+    ids = {f"generated-{number}": pair for number, pair in enumerate(found.kept, start=1)}
     line = (
         f"{len(found.kept):,} questions for {found.answered:,} of {found.asked:,} passages; left out: "
         f"{found.lost:,} that do not find their passage, {found.repeated:,} repeated, {found.garbage:,} "
@@ -247,13 +267,15 @@ def _written(
     return {id: text for id, (_, text) in ids.items()}, {id: one for id, (one, _) in ids.items()}, line
 
 
-def _stand_ins(name: str, firsts: Mapping[str, str], is_judged: bool) -> Qrels:
-    """Of the documents that stand for positives, those of a split: without judged queries, a few queries do
-    not train, and rankings are compared on them."""
-    compared = 0 if is_judged else min(MOST_COMPARED, len(firsts) // 2)
+def _pseudo_judgments(firsts: Mapping[str, str], supervision: str, compares: bool) -> dict[str, Qrels]:
+    """The documents that stand for positives, as judgments of the split that trains.
+
+    With `compares`, without judged queries, a few queries do not train: rankings are compared on them.
+    """
     order = sorted(firsts, key=hash_of)
-    chosen = order[:compared] if name == COMPARED else order[compared:]
-    return {id: {firsts[id]: 1} for id in chosen}
+    compared = order[: min(MOST_COMPARED, len(order) // 2)] if compares else []
+    splits = {supervision: order[len(compared) :], **({COMPARED: compared} if compares else {})}
+    return {name: {id: {firsts[id]: 1} for id in ids} for name, ids in splits.items()}
 
 
 def _write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:

@@ -51,8 +51,6 @@ COLUMNS = {
     ),
 }
 HUB_TABLES = {"documents": "corpus", "queries": "queries"}  # as BEIR's
-_HEADING = re.compile(r"#{1,6}\s+(.+?)\s*#*\s*$")
-_FENCE = re.compile(r"\s*(```|~~~)")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -247,24 +245,28 @@ def cut(document: Passage) -> list[Passage]:
 
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:
-    """Paragraphs of at most WORDS words, each with the heading above it; a heading without one is its own."""
-    heading, lines, in_code, is_used = "", list[str](), False, True
-    for line in [*text.splitlines(), "", "# ."]:  # the last heading ends what is before it
-        if _FENCE.match(line):
-            in_code = not in_code
-        found = None if in_code else _HEADING.match(line)
-        if line.strip() and not found:
-            lines.append(line)
-            continue
-        if lines and not in_code:
-            yield from ((heading, piece) for piece in _pieces("\n".join(lines)))
-            lines, is_used = [], True
-        if found:
+    """The blocks of Markdown, at most WORDS words at a time, each with the heading above it.
+
+    A heading without a block is a block itself.
+    """
+    from markdown_it import MarkdownIt
+
+    lines = re.sub("\r\n?", "\n", text).split("\n")
+    tokens = MarkdownIt("commonmark").disable("inline").parse("\n".join(lines))
+    blocks = [(token.type, token.map[0], token.map[1]) for token in tokens if token.level == 0 and token.map]
+    heading, is_used = "", True
+    # What follows a block and is none, such as the address of a link, stays with it.
+    for (kind, start, end), (_, following, _) in pairwise([*blocks, ("heading_open", len(lines), 0)]):
+        if kind == "heading_open":
             if not is_used:
                 yield heading, heading
-            heading, is_used = found[1], False
-    if lines:  # a code block that nothing ends
-        yield from ((heading, piece) for piece in _pieces("\n".join(lines[:-1])))
+            heading, is_used = " ".join(lines[start:end]).strip("#=- "), False
+            start = end
+        if block := "\n".join(lines[start:following]).strip():
+            is_used = True
+            yield from ((heading, piece) for piece in _pieces(block))
+    if not is_used:
+        yield heading, heading
 
 
 def _pieces(paragraph: str) -> Iterator[str]:

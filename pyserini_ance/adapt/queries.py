@@ -79,10 +79,10 @@ class Queries:
         return left if len(left) <= MOST_MADE else sorted(left, key=hash_of)[:MOST_MADE]
 
     def supervision(self) -> str:
-        """The best that there is enough of: `judged`, `unjudged` or `synthetic` queries."""
+        """The best that there is enough of: `judged`, `unjudged` or `extracted` queries."""
         if len(self.splits.get("train", ())) >= LEAST_TRAIN:
             return "judged"
-        return "unjudged" if len(self.unjudged) >= LEAST_TRAIN else "synthetic"
+        return "unjudged" if len(self.unjudged) >= LEAST_TRAIN else "extracted"
 
 
 def read_queries(queries: Path | None, judgments: Path | None, source: Path, cache: Path) -> Queries:
@@ -259,7 +259,7 @@ def sizes(judged: int, given: Collection[str]) -> dict[str, int]:
     return {name: count for name, count in wanted.items() if name not in given}
 
 
-def synthetic(passages: Iterable[Passage]) -> tuple[dict[str, str], dict[str, str]]:
+def extract_queries(passages: Iterable[Passage]) -> tuple[dict[str, str], dict[str, str]]:
     """Titles of three words or more, and crops, as queries: the text and the document of each, by id."""
     crops = DocumentQueries(**{"from": "crops"})
     made: dict[str, tuple[str, str]] = {}

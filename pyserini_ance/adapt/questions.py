@@ -67,20 +67,18 @@ def copy_prompt(name: str, folder: Path) -> Path:
     return path
 
 
-def texts_to_send(passages: Sequence[Passage], prompt: Path, per_passage: int = PER_PASSAGE) -> list[str]:
+def texts_to_send(passages: Sequence[Passage], prompt: Path) -> list[str]:
     """What the model reads of each passage. Raises ValueError for a prompt without {text}."""
     template = llm.read_prompt(prompt, "text")
     return [
-        llm.filled(template, {"title": passage.title, "text": passage.text, "number": per_passage})
+        llm.filled(template, {"title": passage.title, "text": passage.text, "number": PER_PASSAGE})
         for passage in passages
     ]
 
 
-def announcement(
-    server: Server, passages: Sequence[Passage], prompt: Path, per_passage: int = PER_PASSAGE
-) -> str:
+def announcement(server: Server, passages: Sequence[Passage], prompt: Path) -> str:
     """Say, before the first request, which host gets how many passages, and the most that it can cost."""
-    return llm.announcement(server, texts_to_send(passages, prompt, per_passage), "passages")
+    return llm.announcement(server, texts_to_send(passages, prompt), "passages")
 
 
 def write_questions(
@@ -89,21 +87,20 @@ def write_questions(
     prompt: Path,
     folder: Path,
     rank: Callable[[list[str]], list[list[str]]],
-    per_passage: int = PER_PASSAGE,
 ) -> Questions:
     """Have questions written for the passages, in their order while the budget lasts, and keep the good ones.
 
     A passage counts once, whatever was killed between: `folder` keeps the answers, and the budget is that of
     the folder. rank: the ids of the first k passages for each question. Raises as `llm.ask` does.
     """
-    texts = texts_to_send(passages, prompt, per_passage)
+    texts = texts_to_send(passages, prompt)
     answers = llm.ask(server, texts, folder / JOURNAL, label="questions")
     written: dict[str, tuple[str, str]] = {}
     garbage = repeated = 0
     for passage, answer in zip(passages, answers.texts, strict=True):
         if answer is None:
             continue
-        questions = read_questions(answer)[:per_passage]
+        questions = read_questions(answer)[:PER_PASSAGE]
         garbage += not questions
         for question in questions:
             repeated += text_key(question) in written

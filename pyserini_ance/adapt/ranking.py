@@ -46,36 +46,36 @@ class StartRanker:
         """The first POOL documents of each query (text by id), by BM25 and by the encoder."""
         ids = self.collection.documents.ids
         with tempfile.TemporaryDirectory(prefix="pyserini_ance.") as folder:
-            bm25, output = self.recipe.bm25 or Bm25(), Path(folder, "bm25.trec")
-            index = bm25_index(bm25, self.recipe.cache, self.collection)
+            settings, output = self.recipe.bm25 or Bm25(), Path(folder, "bm25.trec")
+            index = bm25_index(settings, self.recipe.cache, self.collection)
             job = Bm25Job(list(queries.items()), POOL, output)
-            retrieve(contents(self.collection.documents), [job], bm25, index, len(ids))
-            by_words = read_run(output) if output.stat().st_size else {}
+            retrieve(contents(self.collection.documents), [job], settings, index, len(ids))
+            bm25 = read_run(output) if output.stat().st_size else {}
         vectors = self.encoder.encode(list(queries.values()), side="query")
         scores, rows = exact_search(
             vectors, self._vectors, min(POOL, len(ids)), device=str(self.encoder.device)
         )
-        by_meaning = {
+        dense = {
             query: {ids[row]: score for row, score in zip(of_query, found, strict=True)}
             for query, of_query, found in zip(queries, rows.tolist(), scores.tolist(), strict=True)
         }
-        return by_words, by_meaning
+        return bm25, dense
 
     def first(self, texts: list[str], k: int) -> list[list[str]]:
         """The ids of the first `k` documents of each text, fused."""
-        by_words, by_meaning = self.rankings({str(number): text for number, text in enumerate(texts)})
-        fused = fuse([by_words, by_meaning], "normalize", pool=POOL, hits=k)
+        bm25, dense = self.rankings({str(number): text for number, text in enumerate(texts)})
+        fused = fuse([bm25, dense], "normalize", pool=POOL, hits=k)
         return [list(fused.get(str(number), ())) for number in range(len(texts))]
 
     def pseudo_judgments(self, queries: Mapping[str, str]) -> tuple[dict[str, str], int]:
         """The fused first document of each query, and for how many BM25 and the encoder put it first both."""
-        by_words, by_meaning = self.rankings(queries)
-        fused = fuse([by_words, by_meaning], "normalize", pool=POOL, hits=1)
+        bm25, dense = self.rankings(queries)
+        fused = fuse([bm25, dense], "normalize", pool=POOL, hits=1)
         firsts = {query: next(iter(found)) for query, found in fused.items()}
-        agreed = sum(
-            document
-            == next(iter(best_first(by_words.get(query, {}))), None)
-            == best_first(by_meaning[query])[0]
-            for query, document in firsts.items()
-        )
+        agreed = sum(first_document(bm25, query) == first_document(dense, query) for query in firsts)
         return firsts, agreed
+
+
+def first_document(ranking: Run, query: str) -> str | None:
+    """The first document of a query; None without hits."""
+    return next(iter(best_first(ranking.get(query, {}))), None)

@@ -10,12 +10,12 @@ COMPARED = "compared"  # a split of queries without judgments, whose rankings ar
 METHODS = {
     "judged": ("distilled", ("query", "distil"), "queries with judgments, and BM25 and the encoder, teach"),
     "unjudged": ("unjudged", ("query",), "queries without judgments: BM25 and the encoder, added up, teach"),
-    "written": (
+    "generated": (
         "distilled",
         ("query", "distil"),
-        "questions that a language model wrote for documents teach",
+        "questions that a language model generated for documents teach",
     ),
-    "synthetic": ("unjudged", ("query",), "no queries: titles and crops of the documents, and that teacher"),
+    "extracted": ("unjudged", ("query",), "no queries: titles and crops of the documents, and that teacher"),
 }
 
 

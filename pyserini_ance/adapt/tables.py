@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from numbers import Integral
 from pathlib import Path
 
-from pyserini_ance.data.formats.lines import Line, extension, shown
+from pyserini_ance.data.formats.lines import extension, shown
 from pyserini_ance.data.formats.records import PARQUET, read_named_rows
 
 Names = Mapping[str, Sequence[str]]
@@ -27,14 +26,17 @@ def read_table(path: Path, names: Names, needed: Sequence[str], key: str) -> Ite
         columns = list(found_columns(header, names).values())
     keys: list[str] | None = None
     found: dict[str, str] = {}
-    for line, record in read_named_rows(path, columns, key):
-        if list(record) != keys:  # objects of JSON may differ
-            keys = list(record)
+    for record in read_named_rows(path, columns, key):
+        if list(record.values) != keys:  # objects of JSON may differ
+            keys = list(record.values)
             found = found_columns(keys, names)
             if missing := [what for what in needed if what not in found]:
                 expected = f"a column of {missing[0]}: {', '.join(names[missing[0]])}"
-                raise line.error(f"columns {shown(', '.join(keys))}", expected, "rename the column")
-        yield {what: _text(line, record[column], column) for what, column in found.items()}
+                raise record.line.error(f"columns {shown(', '.join(keys))}", expected, "rename the column")
+        yield {
+            what: record.id(column) if isinstance(record.values[column], int) else record.text(column)
+            for what, column in found.items()
+        }
 
 
 def found_columns(header: Sequence[str], names: Names) -> dict[str, str]:
@@ -42,13 +44,3 @@ def found_columns(header: Sequence[str], names: Names) -> dict[str, str]:
     plain = {_SEPARATORS.sub("", name).lower(): name for name in header}
     known = {what: next((one for one in of if one in plain), None) for what, of in names.items()}
     return {what: plain[one] for what, one in known.items() if one is not None}
-
-
-def _text(line: Line, value: object, column: str) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        return str(value)
-    raise line.error(f"{column} {shown(value)}", "a string", f"write `{column}` as one string")

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.adapt.queries import LEAST_TEST
-from pyserini_ance.data.trec import Qrels, Run, best_first, read_qrels, read_run
+from pyserini_ance.adapt.ranking import first_document
+from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run
 from pyserini_ance.evaluation.metrics import overlap, per_query
 from pyserini_ance.evaluation.significance import Difference, differences, holm
 from pyserini_ance.evaluation.tables import BM25, HYBRID, UNTRAINED, last_stage, read_results, table
@@ -16,7 +17,7 @@ from pyserini_ance.pyserini_bridge.searchers import fuse
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.runs.rundir import RunDir
 
-BASE, WORDS, BASE_FUSED = "base", "BM25", "base + BM25"
+BASE, ONLY_BM25, BASE_FUSED = "base", "BM25", "base + BM25"
 ADAPTED, FUSED = "adapted", "adapted + BM25"
 MEASURE, RECALL = "nDCG@10", "R@100"
 LEVEL = 0.05
@@ -42,10 +43,10 @@ class Verdict:
 def rankings(run: RunDir, split: str) -> dict[str, Run]:
     """The rankings of a finished run by the base, BM25, the adapted encoder, and both encoders with BM25."""
     result = last_stage(read_results(run.folder)["rows"])["row"]
-    by_row = {BASE: UNTRAINED, WORDS: BM25, ADAPTED: result, FUSED: HYBRID}
+    by_row = {BASE: UNTRAINED, ONLY_BM25: BM25, ADAPTED: result, FUSED: HYBRID}
     found = {name: read_run(run.ranking(row, split)) for name, row in by_row.items()}
-    found[BASE_FUSED] = fuse([found[WORDS], found[BASE]], "normalize")
-    return {name: found[name] for name in (BASE, WORDS, BASE_FUSED, ADAPTED, FUSED)}
+    found[BASE_FUSED] = fuse([found[ONLY_BM25], found[BASE]], "normalize")
+    return {name: found[name] for name in (BASE, ONLY_BM25, BASE_FUSED, ADAPTED, FUSED)}
 
 
 def judge(run: RunDir, model: Path) -> Verdict:
@@ -62,7 +63,7 @@ def judge(run: RunDir, model: Path) -> Verdict:
         row = {"": name, MEASURE: float(of[MEASURE].mean()), RECALL: float(of[RECALL].mean())}
         against = "-" if name == BASE else str(differences({"": of[MEASURE]}, values[BASE])[""])
         rows.append({**row, "against base": against})
-    untrained = max((BASE, WORDS, BASE_FUSED), key=means.__getitem__)  # of equal ones the first: simpler
+    untrained = max((BASE, ONLY_BM25, BASE_FUSED), key=means.__getitem__)  # of equal ones the first: simpler
     chosen = max(means, key=means.__getitem__)
     queries = len(values[BASE])
     if chosen == BASE:
@@ -78,11 +79,11 @@ def judge(run: RunDir, model: Path) -> Verdict:
         if name == BASE:
             continue
         found = _against(name, dict.fromkeys((BASE, untrained)) if name == chosen else [BASE], values)
-        shown = ", ".join(f"{one.mean:+.3f} over {rival} ({_p(one)})" for rival, one in found.items())
+        shown = ", ".join(f"{one.mean:+.3f} over {rival} ({one.p_text})" for rival, one in found.items())
         if all(one.mean > 0 and one.p < LEVEL for one in found.values()):
             sentence = f"Use {_named(name, model)}: {shown}, {MEASURE}, {queries} test queries."
             return Verdict(name, True, " ".join([sentence, *reasons]), rows)
-        reasons.append(f"{_capital(_named(name, model))} is not shown to be better: {shown}.")
+        reasons.append(f"Not shown to be better: {_named(name, model)}, {shown}.")
     return Verdict(chosen, False, f"Keep the base model. {' '.join(reasons)}", rows)
 
 
@@ -93,17 +94,9 @@ def _against(name: str, rivals: Iterable[str], values: Mapping[str, np.ndarray])
     return {rival: replace(one, p=p) for (rival, one), p in zip(found.items(), corrected, strict=True)}
 
 
-def _p(one: Difference) -> str:
-    return str(one).partition(", ")[2]
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _named(name: str, model: Path) -> str:
     return {
-        WORDS: "BM25 alone",
+        ONLY_BM25: "BM25 alone",
         BASE_FUSED: "the base model fused with BM25",
         ADAPTED: str(model),
         FUSED: f"{model} fused with BM25",
@@ -116,7 +109,9 @@ def compare(run: RunDir, split: str) -> Verdict:
     rows = []
     for name, ranking in found.items():
         shared = [of["Overlap@10"] for of in overlap(ranking, found[BASE], found[BASE], 10).values()]
-        other_first = sum(_first(ranking, query) != _first(found[BASE], query) for query in found[BASE])
+        other_first = sum(
+            first_document(ranking, query) != first_document(found[BASE], query) for query in found[BASE]
+        )
         row = {
             "": name,
             "Overlap@10 with base": float(np.mean(shared)),
@@ -129,10 +124,6 @@ def compare(run: RunDir, split: str) -> Verdict:
         "the same command with --judgments FILE and another --output"
     )
     return Verdict(BASE, False, sentence, rows)
-
-
-def _first(ranking: Run, query: str) -> str | None:
-    return next(iter(best_first(ranking.get(query, {}))), None)
 
 
 def _values(run: RunDir, split: str) -> dict[str, dict[str, np.ndarray]]:

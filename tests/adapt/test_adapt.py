@@ -81,7 +81,7 @@ def request(tmp_path, docs, tiny_bert, queries=None, judgments=None):
         (("q.csv", "j.csv"), "judged", {"train", "dev", "test"}, "judged queries: train"),
         (("q.csv", "few.csv"), "unjudged", {"unjudged", "dev", "test"}, "find the same document first for"),
         (("q.csv", None), "unjudged", {"unjudged", "compared"}, "find the same document first for"),
-        ((None, None), "synthetic", {"synthetic", "compared"}, "made of the documents: "),
+        ((None, None), "extracted", {"extracted", "compared"}, "made of the documents: "),
     ],
 )
 def test_an_adaptation_says_what_teaches_and_whether_it_pays(
@@ -104,7 +104,7 @@ def test_an_adaptation_says_what_teaches_and_whether_it_pays(
     assert is_judged or "no judged query" in record["sentence"]
     assert (output / "run" / "model" / "README.md").is_file() and (output / "run" / "report.html").is_file()
     assert (output / "run" / "parquet" / "part-00000.parquet").is_file()
-    [shown] = re.findall(r"const queries = (.*), names = ", (output / "report.html").read_text())
+    [shown] = re.findall(r"const queries = (.*), documents = ", (output / "report.html").read_text())
     shown = json.loads(shown)
     assert (
         len(shown)
@@ -164,7 +164,7 @@ def test_questions_of_a_language_model_teach_and_are_asked_for_once(
         )
         text = adapt(wanted, SHORT)
         assert set(model.asked.values()) == {1} and len(model.asked) == 100
-    assert re.search(r"\d+ questions for 100 of 120 passages", text) and "what teaches: written" in text
+    assert re.search(r"\d+ questions for 100 of 120 passages", text) and "what teaches: generated" in text
     assert adapt(wanted, SHORT) == text  # the server is gone
     assert "no judged query" in text and "_methods/distilled" in (wanted.output / "recipe.yaml").read_text()
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -195,7 +195,7 @@ def test_the_command_plans_without_training(tmp_path, docs, asked, tiny_bert, ca
 def test_an_encoder_may_be_a_run_and_two_documents_have_no_common_id(tmp_path, docs, tiny_bert):
     adapt(request(tmp_path, docs, tiny_bert), SHORT)
     first = Request(str(docs), tmp_path / "again", str(tmp_path / "out" / "run"))
-    assert "what teaches: synthetic" in adapt(first, SHORT)
+    assert "what teaches: extracted" in adapt(first, SHORT)
     (docs / "a.jsonl").write_text('{"id": "1", "text": "one"}\n{"id": "1", "text": "two"}\n')
     with pytest.raises(ValueError, match="two documents have the id '1'"):
         adapt(Request(str(docs), tmp_path / "new", str(tiny_bert)), SHORT)

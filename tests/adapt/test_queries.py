@@ -8,7 +8,7 @@ import pytest
 
 from pyserini_ance.adapt import queries
 from pyserini_ance.adapt.documents import Passage
-from pyserini_ance.adapt.queries import keep_known, read_queries, sizes, split, synthetic
+from pyserini_ance.adapt.queries import extract_queries, keep_known, read_queries, sizes, split
 
 
 def read(tmp_path, asked=None, judged=None, source=None):
@@ -172,7 +172,7 @@ def test_what_teaches_is_what_there_is_enough_of(tmp_path):
     split(found)
     assert found.supervision() == "unjudged"
     found.texts = dict(list(found.texts.items())[:40])
-    assert found.supervision() == "synthetic"
+    assert found.supervision() == "extracted"
 
 
 def test_a_text_that_is_held_out_teaches_under_no_id(tmp_path):
@@ -189,7 +189,7 @@ def test_documents_give_titles_and_crops_each_text_once():
         Passage("b", "Short", text),
         Passage("c", "a good TITLE", "x"),
     ]
-    made, documents = synthetic(passages)
+    made, documents = extract_queries(passages)
     assert made["title-a"] == "A good title" and "title-b" not in made and "title-c" not in made
     assert documents.keys() == made.keys() and documents["crop-a"] == documents["title-a"] == "a"
     assert made["crop-a"] in text and len(made["crop-a"].split()) >= 4

@@ -24,7 +24,7 @@ def run(tmp_path, monkeypatch):
 
     def make(dev, test):
         places = {"dev": dev, "test": test}
-        names = (verdict.BASE, verdict.WORDS, verdict.BASE_FUSED, verdict.ADAPTED, verdict.FUSED)
+        names = (verdict.BASE, verdict.ONLY_BM25, verdict.BASE_FUSED, verdict.ADAPTED, verdict.FUSED)
         monkeypatch.setattr(
             verdict,
             "rankings",
@@ -55,7 +55,7 @@ def test_dev_chooses_and_test_only_decides(run):
     found = run({"base": far, "adapted + BM25": near}, {"base": far, "adapted": near, "adapted + BM25": far})
     assert found.chosen == "adapted + BM25" and not found.better
     assert found.sentence.startswith("Keep the base model.")
-    assert "model fused with BM25 is not shown to be better: +0.000 over base (p 1.000)." in found.sentence
+    assert "model fused with BM25, +0.000 over base (p 1.000)." in found.sentence
 
 
 def test_what_bm25_alone_gives_is_not_the_training_s(run):
@@ -64,7 +64,7 @@ def test_what_bm25_alone_gives_is_not_the_training_s(run):
     found = run(dev, {"base": far, "base + BM25": near, "adapted + BM25": near})
     assert found.chosen == "base + BM25" and found.better
     assert found.sentence.startswith("Use the base model fused with BM25: +0.")
-    assert "model fused with BM25 is not shown to be better: +0.5" in found.sentence
+    assert "Not shown to be better: " in found.sentence and "fused with BM25, +0.5" in found.sentence
     assert "+0.000 over base + BM25 (p 1.000)" in found.sentence
     better = run(dev, {"base": far, "base + BM25": [1, 2, 1, 2] * 10, "adapted + BM25": near})
     assert better.chosen == "adapted + BM25" and "over base + BM25 (p <0.001)" in better.sentence

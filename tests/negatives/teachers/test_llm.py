@@ -8,7 +8,6 @@ from helpers.filter_fixture import candidates_of
 from helpers.language_model import KEY, language_model
 from pydantic import ValidationError
 
-from pyserini_ance import llm
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.table import PADDING
@@ -22,10 +21,7 @@ PAIRS = Pairs(*np.divmod(np.arange(10), 5), np.arange(10) // 5)
 SCORES = np.array([[5.0, 4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0, 5.0]])  # of the student
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(llm, "PAUSE_SECONDS", 0.001)
-    monkeypatch.setenv(llm.KEY, KEY)
+pytestmark = pytest.mark.usefixtures("quick_language_model")
 
 
 @pytest.fixture
