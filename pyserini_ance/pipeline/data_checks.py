@@ -39,7 +39,7 @@ def check_before_reading(recipe: Recipe) -> None:
     for teacher in [one for stage in recipe.stages.values() for one in stage.teachers.values()]:
         _ = teacher.files
     if recipe.teachers:
-        from pyserini_ance.pipeline.cross_encoder_training import check_start
+        from pyserini_ance.pipeline.teacher_training import check_start
 
         for name, trained in recipe.teachers.items():
             if trained.init_from != "initial" and not trained.init_from.startswith(TRAINED):

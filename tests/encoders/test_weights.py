@@ -11,7 +11,7 @@ from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.weights import ADAPTER
 from pyserini_ance.negatives.teachers.cross_encoder import config_file
-from pyserini_ance.pipeline.cross_encoder_training import check_start
+from pyserini_ance.pipeline.teacher_training import check_start
 
 
 def config(folder: str, **settings):

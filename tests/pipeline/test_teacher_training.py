@@ -18,9 +18,9 @@ from pyserini_ance.data.collection import Qrels, Split, Texts
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
-from pyserini_ance.pipeline import cross_encoder_training, experiment, teacher_training
-from pyserini_ance.pipeline.cross_encoder_training import ABOUT, MinedLists, train_teacher
+from pyserini_ance.pipeline import experiment, teacher_training
 from pyserini_ance.pipeline.data_checks import check_before_reading
+from pyserini_ance.pipeline.teacher_training import ABOUT, MinedLists, train_teacher
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.trained_teacher import TrainedTeacher
@@ -173,7 +173,7 @@ def test_positives_rise_above_negatives(run, run_processes, tmp_path):
 
 def train_counted(folder: Path, output: Path, settings: TrainedTeacher, dies_at: int) -> list[int]:
     """The steps that are trained; the process is killed at the end of step `dies_at`."""
-    steps, make_callback = [], cross_encoder_training._callback
+    steps, make_callback = [], teacher_training._callback
 
     def counting_callback(bar):
         class Counting(type(make_callback(bar))):
@@ -185,7 +185,7 @@ def train_counted(folder: Path, output: Path, settings: TrainedTeacher, dies_at:
 
         return Counting()
 
-    cross_encoder_training._callback = counting_callback
+    teacher_training._callback = counting_callback
     train_by(folder, output, settings)
     return steps
 
