@@ -32,14 +32,7 @@ from pyserini_ance.pipeline.mining import load_collection
 from pyserini_ance.recipe.models import DEFAULT_CACHE, Recipe
 from pyserini_ance.runs.any_encoder import encoder_settings, load_any_encoder
 from pyserini_ance.runs.rundir import RECIPE, load_recipe
-from pyserini_ance.storage.files import (
-    copy_whole,
-    read_json,
-    read_json_object,
-    sha256_json,
-    write_json,
-    write_whole,
-)
+from pyserini_ance.storage.files import copy_whole, read_json_object, sha256_json, write_json, write_whole
 from pyserini_ance.storage.publish import whole_folder
 
 MOST_COMPARED = 100
@@ -103,11 +96,12 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
     else:
         with whole_folder(data) as new:
             text = _write_data(request, data, new, overrides, plans)
-            write_json(new / ABOUT, {"made of": made_of, "text": text})
+            about = {"made of": made_of, "text": text}
+            write_json(new / ABOUT, about)
         recipe_file.unlink(missing_ok=True)  # of other data
     if not recipe_file.exists():
         copy_whole(data / RECIPE, recipe_file)
-    return str(read_json(data / ABOUT)["text"])
+    return str(about["text"])
 
 
 def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str], plans: bool) -> str:

@@ -79,9 +79,9 @@ def judge(run: RunDir, model: Path) -> Verdict:
         if name == BASE:
             continue
         found = _against(name, dict.fromkeys((BASE, untrained)) if name == chosen else [BASE], values)
-        shown = ", ".join(f"{one.mean:+.3f} over {rival} ({one.p_text})" for rival, one in found.items())
+        shown = "; ".join(f"over {rival} {one}" for rival, one in found.items())
         if all(one.mean > 0 and one.p < LEVEL for one in found.values()):
-            sentence = f"Use {_named(name, model)}: {shown}, {MEASURE}, {queries} test queries."
+            sentence = f"Use {_named(name, model)}: {MEASURE} {shown} ({queries} test queries)."
             return Verdict(name, True, " ".join([sentence, *reasons]), rows)
         reasons.append(f"Not shown to be better: {_named(name, model)}, {shown}.")
     return Verdict(chosen, False, f"Keep the base model. {' '.join(reasons)}", rows)

@@ -23,12 +23,8 @@ class Difference:
     ties: int
     losses: int
 
-    @property
-    def p_text(self) -> str:
-        return f"p {self.p:.3f}" if self.p >= 0.001 else "p <0.001"
-
     def __str__(self) -> str:
-        return f"{self.mean:+.3f}, {self.p_text}"
+        return f"{self.mean:+.3f}, p {self.p:.3f}" if self.p >= 0.001 else f"{self.mean:+.3f}, p <0.001"
 
 
 def t_test(differences: np.ndarray) -> float:

@@ -45,7 +45,7 @@ def test_a_better_model_is_recommended_with_its_evidence(run, tmp_path):
     found = run({"base": far, "adapted": near}, {"base": far, "adapted": near})
     gain = np.mean(1 / np.log2(np.array(near) + 2)) - np.mean(1 / np.log2(np.array(far) + 2))
     assert found.better and found.chosen == "adapted"
-    expected = f"Use {tmp_path / 'model'}: {gain:+.3f} over base (p <0.001), nDCG@10, 40 test queries."
+    expected = f"Use {tmp_path / 'model'}: nDCG@10 over base {gain:+.3f}, p <0.001 (40 test queries)."
     assert found.sentence == expected
     assert "| adapted" in found.as_text()
 
@@ -55,7 +55,7 @@ def test_dev_chooses_and_test_only_decides(run):
     found = run({"base": far, "adapted + BM25": near}, {"base": far, "adapted": near, "adapted + BM25": far})
     assert found.chosen == "adapted + BM25" and not found.better
     assert found.sentence.startswith("Keep the base model.")
-    assert "model fused with BM25, +0.000 over base (p 1.000)." in found.sentence
+    assert "model fused with BM25, over base +0.000, p 1.000." in found.sentence
 
 
 def test_what_bm25_alone_gives_is_not_the_training_s(run):
@@ -63,11 +63,14 @@ def test_what_bm25_alone_gives_is_not_the_training_s(run):
     dev = {"base": far, "base + BM25": [1, 2, 1, 2] * 10, "adapted + BM25": near}
     found = run(dev, {"base": far, "base + BM25": near, "adapted + BM25": near})
     assert found.chosen == "base + BM25" and found.better
-    assert found.sentence.startswith("Use the base model fused with BM25: +0.")
-    assert "Not shown to be better: " in found.sentence and "fused with BM25, +0.5" in found.sentence
-    assert "+0.000 over base + BM25 (p 1.000)" in found.sentence
+    assert found.sentence.startswith("Use the base model fused with BM25: nDCG@10 over base +0.")
+    assert (
+        "Not shown to be better: " in found.sentence and "fused with BM25, over base +0.5" in found.sentence
+    )
+    assert "over base + BM25 +0.000, p 1.000" in found.sentence
     better = run(dev, {"base": far, "base + BM25": [1, 2, 1, 2] * 10, "adapted + BM25": near})
-    assert better.chosen == "adapted + BM25" and "over base + BM25 (p <0.001)" in better.sentence
+    assert better.chosen == "adapted + BM25"
+    assert "over base + BM25 +0." in better.sentence and "p <0.001 (40 test queries)" in better.sentence
 
 
 @pytest.mark.parametrize(
@@ -76,7 +79,11 @@ def test_what_bm25_alone_gives_is_not_the_training_s(run):
         ({"base": [1] * 40}, {"base": [1] * 40}, "Keep the base model: nothing is better on dev."),
         ({"base": [5] * 9, "adapted": [0] * 9}, {"base": [5, 6, 7], "adapted": [0, 0, 1]}, "too few to tell"),
         ({"base": [5] * 40, "adapted": [0] * 40}, {"base": [0] * 40, "adapted": [5] * 40}, "Keep the base"),
-        ({"base": [5] * 40, "BM25": [0] * 40}, {"base": [5] * 40, "BM25": [0] * 40}, "Use BM25 alone: +0."),
+        (
+            {"base": [5] * 40, "BM25": [0] * 40},
+            {"base": [5] * 40, "BM25": [0] * 40},
+            "Use BM25 alone: nDCG@10 over base +0.",
+        ),
     ],
 )
 def test_what_is_not_shown_to_be_better_is_not_recommended(run, dev, test, sentence):
