@@ -35,10 +35,6 @@ def read(source, cuts=True):
     return list(read_passages(str(source), reading, cuts)), reading
 
 
-def words(text):
-    return text.split()
-
-
 def test_a_folder_of_files_is_read_in_the_order_of_names_with_titles_and_sections(tmp_path):
     long = " ".join(f"word{i}" for i in range(150))
     (tmp_path / "b guide.md").write_text(GUIDE.format(long=long))
@@ -211,8 +207,8 @@ def test_a_cut_loses_no_word_and_keeps_passages_short():
     endless = " ".join(f"w{i}" for i in range(450))
     text = "\n\n".join(["Short one.", " ".join(sentences), endless, "Last."])
     passages = cut(Passage("d", "Title", text))
-    assert words(" ".join(one.text for one in passages)) == words(text)
-    assert all(len(words(one.text)) <= documents.WORDS for one in passages)
+    assert " ".join(one.text for one in passages).split() == text.split()
+    assert all(len(one.text.split()) <= documents.WORDS for one in passages)
     assert [one.id for one in passages] == [f"d#{i}" for i in range(1, len(passages) + 1)]
     ends = [one.text.split()[-1] for one in passages[:3]]
     assert all(end.endswith(".") for end in ends)  # between sentences, where there are some
