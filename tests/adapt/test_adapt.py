@@ -104,19 +104,12 @@ def test_an_adaptation_says_what_teaches_and_whether_it_pays(
     assert is_judged or "no judged query" in record["sentence"]
     assert (output / "run" / "model" / "README.md").is_file() and (output / "run" / "report.html").is_file()
     assert (output / "run" / "parquet" / "part-00000.parquet").is_file()
-    [shown] = re.findall(r"const queries = (.*), documents = ", (output / "report.html").read_text())
-    shown = json.loads(shown)
-    assert (
-        len(shown)
-        == len(
-            (output / "data" / "qrels" / f"{'test' if is_judged else 'compared'}.tsv")
-            .read_text()
-            .splitlines()
-        )
-        - 1
-    )
+    page = (output / "report.html").read_text()
+    shown = json.loads(re.findall(r"const queries = (.*), documents = ", page)[0])
+    judged = (output / "data" / "qrels" / f"{'test' if is_judged else 'compared'}.tsv").read_text()
+    assert len(shown) == len(judged.splitlines()) - 1
     assert all(len(hits) == 5 for one in shown for hits in one["lists"].values())
-    assert "<script>alert" not in (output / "report.html").read_text()
+    assert "<script>alert" not in page
     # The same command again trains nothing, and says the same.
     before = (output / "run" / "measures.json").stat().st_mtime_ns
     assert adapt(wanted, SHORT) == text

@@ -7,9 +7,11 @@ import zipfile
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from datasets import Dataset
 
 from pyserini_ance.adapt import documents
 from pyserini_ance.adapt.documents import Passage, Reading, cut, read_passages
+from pyserini_ance.data.formats import datasets as hub
 
 GUIDE = """# Install guide
 
@@ -117,15 +119,7 @@ def test_pdf_and_docx_are_read(tmp_path):
 
 
 def records(count=1000):
-    return [{"id": f"d{i}", "title": f"Title {i}", "text": f"The text number {i}."} for i in range(count)]
-
-
-def beir(path):
-    folder = path / "beir"
-    folder.mkdir()
-    lines = [json.dumps({"_id": one["id"], "title": one["title"], "text": one["text"]}) for one in records()]
-    (folder / "corpus.jsonl").write_text("\n".join(lines))
-    return folder
+    return [{"_id": f"d{i}", "title": f"Title {i}", "text": f"The text number {i}."} for i in range(count)]
 
 
 def table(path, name, separator):
@@ -149,6 +143,11 @@ def parquet(path):
 def jsonl(path):
     (path / "a.jsonl").write_text("\n".join(map(json.dumps, records())))
     return path / "a.jsonl"
+
+
+def beir(path):
+    (path / "beir").mkdir()
+    return jsonl(path).rename(path / "beir" / "corpus.jsonl").parent
 
 
 SOURCES = {
@@ -175,6 +174,12 @@ def test_records_without_an_id_have_their_number_and_need_a_text(tmp_path):
     path.write_text('{"id": 1, "words": "one text"}\n')
     with pytest.raises(ValueError, match=r"a.jsonl, line 1: columns 'id, words'; expected a column of text"):
         read(path)
+
+
+def test_a_data_set_on_the_hub(monkeypatch):
+    tables = {"corpus": [{"_id": "d1", "title": "T", "text": "x"}], "queries": [{"_id": "q", "text": "y"}]}
+    monkeypatch.setattr(hub, "_load", lambda table, path: Dataset.from_list(tables[table.name]))
+    assert read("BeIR/scifact")[0] == [Passage("d1", "T", "x")]
 
 
 def test_texts_and_ids_become_what_other_files_can_hold(tmp_path):
