@@ -1,6 +1,4 @@
-"""Fixtures that several rooms share: real data beside the repository, and small random models made on the
-spot.
-"""
+"""Fixtures that several rooms share: real data beside the repository, and small random models."""
 
 import logging
 import os
@@ -65,10 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def device() -> str:
-    """The device that tests marked `cuda` compare with the CPU.
-
-    With PYSERINI_ANCE_TEST_DEVICE=cpu it is the CPU itself: does the test's own code work?
-    """
+    """What `cuda` tests compare with the CPU; PYSERINI_ANCE_TEST_DEVICE=cpu tries the tests' own code."""
     import torch
 
     named = os.environ.get("PYSERINI_ANCE_TEST_DEVICE", "cuda")
@@ -177,9 +172,7 @@ def run_processes() -> Processes:
 
 @pytest.fixture(scope="session")
 def forked_python(tmp_path_factory) -> Iterator[list[str]]:
-    """A command that takes the place of `sys.executable` where a test starts programs, but not to see what a
-    new interpreter does: see helpers/forked_program.py.
-    """
+    """In place of `sys.executable`, where no new interpreter is tested: see helpers/forked_program.py."""
     with forked_programs(tmp_path_factory.mktemp("programs")) as command:
         yield command
 

@@ -46,9 +46,7 @@ def in_words(name: str, found: float, budget: float) -> str:
 def test_every_room_keeps_its_budget():
     found = {room: lines for room, (lines, _) in rooms(HERE).items()}
     assert found.keys() == ROOMS.keys()
-    over = [
-        in_words(f"lines of {each}", found[each], ROOMS[each]) for each in ROOMS if found[each] > ROOMS[each]
-    ]
+    over = [in_words(f"lines of {one}", found[one], ROOMS[one]) for one in ROOMS if found[one] > ROOMS[one]]
     assert not over, "\n".join(over)
 
 

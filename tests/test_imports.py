@@ -1,6 +1,4 @@
-"""The dependencies between packages: imports go down only, and Pyserini, Java and Faiss stay in the
-bridge.
-"""
+"""Imports go down only; Pyserini, Java and Faiss stay in the bridge."""
 
 import ast
 import os
@@ -119,9 +117,7 @@ def test_writers_never_import_readers():
 
 
 def test_forbidden_imports_do_not_occur():
-    assert [
-        (file, imported) for file, package, imported in imports() if (package, imported) in FORBIDDEN
-    ] == []
+    assert [(file, name) for file, package, name in imports() if (package, name) in FORBIDDEN] == []
 
 
 def test_commands_do_not_import_one_another():

@@ -94,9 +94,7 @@ def test_an_adaptation_says_what_teaches_and_whether_it_pays(
     assert {path.stem for path in (output / "data" / "qrels").iterdir()} == splits
     recipe = (output / "recipe.yaml").read_text()
     assert len(recipe.splitlines()) < 25 and recipe.startswith("# Written by `pyserini-ance adapt`")
-    assert load(output / "recipe.yaml").recipe.train_name == (
-        "train" if supervision == "judged" else supervision
-    )
+    assert load(output / "recipe.yaml").recipe.train_name == supervision.replace("judged", "train")
     record = json.loads((output / "verdict.json").read_text())
     assert [row[""] for row in record["rows"]] == ["base", "BM25", "base + BM25", "adapted", "adapted + BM25"]
     is_judged = "test" in splits
@@ -126,10 +124,8 @@ def test_an_adaptation_that_is_killed_at_any_phase_ends_the_same(tmp_path, docs,
         assert whole["code"] == 0, whole["stderr"]
         for phase in phases:
             pid = server.start("adapt", [*given, str(tmp_path / "killed")])
-            until(
-                lambda phase=phase, pid=pid: (tmp_path / "killed" / phase).exists() or server.has_ended(pid),
-                seconds=120,
-            )
+            seen = tmp_path / "killed" / phase
+            until(lambda seen=seen, pid=pid: seen.exists() or server.has_ended(pid), seconds=120)
             server.kill(pid)
         ended = server.run("adapt", [*given, str(tmp_path / "killed")])
     assert ended["code"] == 0, ended["stderr"]
@@ -152,9 +148,7 @@ def test_questions_of_a_language_model_teach_and_are_asked_for_once(
         server = Server(model.url, "small", max_requests=100)
         wanted = replace(request(tmp_path, docs, tiny_bert), server=server)
         announced = adapt(wanted, SHORT, plans=True)
-        assert (
-            "gets 120 passages for small, in at most 100 requests: at most" in announced and not model.asked
-        )
+        assert "gets 120 passages for small, in at most 100 requests" in announced and not model.asked
         text = adapt(wanted, SHORT)
         assert set(model.asked.values()) == {1} and len(model.asked) == 100
     assert re.search(r"\d+ questions for 100 of 120 passages", text) and "what teaches: generated" in text
@@ -167,9 +161,7 @@ def test_questions_of_a_language_model_teach_and_are_asked_for_once(
 def test_a_folder_belongs_to_its_documents_and_to_one_process(tmp_path, docs, asked, tiny_bert):
     wanted = request(tmp_path, docs, tiny_bert)
     adapt(wanted, SHORT)
-    with pytest.raises(
-        ValueError, match="was made of other documents, queries, judgments or of another model"
-    ):
+    with pytest.raises(ValueError, match="was made of other documents, queries, judgments or of another"):
         adapt(request(tmp_path, docs, tiny_bert, "q.csv"), SHORT)
     with pytest.raises(ValueError, match="was trained with another recipe.yaml or other overrides"):
         adapt(wanted, [*SHORT, "stage_defaults.batch_queries=8"])
@@ -199,8 +191,6 @@ def test_an_encoder_may_be_a_run_and_two_documents_have_no_common_id(tmp_path, d
 def test_documents_without_any_text_are_refused(tmp_path, tiny_bert):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.png").write_bytes(b"x")
-    with pytest.raises(
-        ValueError, match=r"no document with a text\n1 files skipped\n  a.png: no document: .png"
-    ):
+    with pytest.raises(ValueError, match=r"no document with a text\n1 files skipped\n  a.png: no document"):
         adapt(request(tmp_path, tmp_path / "docs", tiny_bert), SHORT)
     assert not (tmp_path / "out" / "data").exists()

@@ -1,12 +1,11 @@
-"""The Python API on a small collection with a random model, next to the code that it calls; `mine` is in
-test_mining.py.
-"""
+"""The Python API on a small collection, next to the code that it calls; test_mining.py has `mine`."""
 
 import json
 import pickle
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -106,11 +105,8 @@ def test_callbacks_are_called_in_order(recorder, run):
 def test_a_process_trains_one_run_at_a_time(recipe, run, collection, tmp_path):
     """A second training is refused in a callback and in another thread; all else may go on there."""
     trained, other, refused, threads = tmp_path / "run", tmp_path / "other", [], ThreadPoolExecutor()
-    attempts = [
-        lambda: pa.train(recipe, other),
-        lambda: pa.train(recipe, trained, overwrite=True),
-        lambda: pa.resume(trained),
-    ]
+    attempts = [partial(pa.train, recipe, other), partial(pa.train, recipe, trained, overwrite=True)]
+    attempts.append(partial(pa.resume, trained))
 
     class Disturb(pa.TrainerCallback):
         def on_step_end(self, stage, step, losses, metrics):
@@ -281,10 +277,7 @@ def test_evaluate_equals_the_results_table(run):
             r"reads a document as '\{text\}', but texts\[0\] has only title",
         ),
         ("pa.load_encoder(run).encode('matrix inversion')", "expected a list"),
-        (
-            "pa.load_encoder(run).encode(['a'], side='passage')",
-            "side is 'passage'; expected 'query' or 'document'",
-        ),
+        ("pa.load_encoder(run).encode(['a'], side='passage')", "side is 'passage'; expected 'query'"),
         ("pa.load_encoder('runs/missing/model')", "'runs/missing/model': no such folder"),
         ("pa.load_encoder(run.model, pooling='cls', normalize=True)", "pooling, normalize cannot be set"),
         ("pa.load_encoder(torch.nn.Identity())", "^model is of class Identity; .* pass the folder$"),

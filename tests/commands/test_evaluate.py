@@ -51,9 +51,7 @@ def test_measures_are_written_to_standard_output_and_the_table_to_standard_error
 
 
 def test_several_runs_are_rows_with_holes_and_overlap(flags, capsys, tmp_path):
-    """`other` has the same two documents for q1 and a third, which is the only judged one of its first
-    two.
-    """
+    """`other` has q1's two documents and a third, the only judged one of its first two."""
     other = tmp_path / "other.txt"
     other.write_text("q1 Q0 d3 1 3.0 t\nq1 Q0 d1 2 2.0 t\nq1 Q0 d2 3 1.0 t\nq2 Q0 d2 1 1.0 t\n")
     options = ["--measures", "Hole@1", "Hole@2", "Overlap@2", "--overlap", str(other)]

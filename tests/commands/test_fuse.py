@@ -1,6 +1,4 @@
-"""The command on run directories over the small collection, with rankings written by hand; Pyserini's part is
-a stand-in: it runs elsewhere.
-"""
+"""The command over rankings written by hand; a stand-in plays Pyserini's part, which runs elsewhere."""
 
 import re
 
@@ -86,11 +84,7 @@ def test_files_and_rows(run, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (
-            ["run", "run", "run", *WEIGHTED, "--weight", "1"],
-            ValueError,
-            "interpolation fuses two rankings, g",
-        ),
+        (["run", "run", "run", *WEIGHTED, "--weight", "1"], ValueError, "interpolation fuses two rankings"),
         (["run:bm25"], ValueError, "rrf fuses two rankings or more, given: .*bm25; pass a run directory"),
         (["runn"], FileNotFoundError, r"runn is neither .* nor a file \(did you mean 'run'\?\)"),
         (["own.trec", "run", *WEIGHTED, "--choose-on", "dev"], ValueError, "own.trec is of one split"),

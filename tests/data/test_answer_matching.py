@@ -1,7 +1,4 @@
-"""Answer matching: made-up cases with results by hand, and real cases against Pyserini's `has_answers`.
-
-Pyserini runs in a subprocess.
-"""
+"""Answer matching: cases by hand, and real ones against Pyserini's `has_answers` in a subprocess."""
 
 import gzip
 import json
@@ -73,9 +70,7 @@ print(json.dumps([match(text, answer) for text, answer in pairs]))
 
 
 def test_real_questions_agree_with_pyserini(shared_data):
-    """40 questions against 25 passages each, including their own, and the cases above that contain a
-    token.
-    """
+    """40 questions against 25 passages each, including their own, and the cases that contain a token."""
     with gzip.open(shared_data / "nq-oracle" / "nq-open-oracle.jsonl.gz", "rt") as file:
         records = [json.loads(line) for _, line in zip(range(400), file, strict=False)]
     passages = [record["ctxs"][0]["text"] for record in records]
@@ -86,9 +81,8 @@ def test_real_questions_agree_with_pyserini(shared_data):
         for answer in records[10 * q]["answers"]
     ]
     pairs += [(text, answer) for text, answer, _ in CASES if answer.strip(" \u200b")]
-    done = subprocess.run(
-        [sys.executable, "-c", PYSERINI], input=json.dumps(pairs), capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", PYSERINI]
+    done = subprocess.run(command, input=json.dumps(pairs), capture_output=True, text=True, check=True)
     expected = json.loads(done.stdout.splitlines()[-1])
     found = [Tokens([answer]).match(Text(text)) for text, answer in pairs]
     assert found == [tokens for tokens, _ in expected]

@@ -26,9 +26,7 @@ def test_the_best_documents_agree_with_a_slow_maximum():
     for query, own in enumerate(scores):
         ranges = zip(passages.offsets, passages.offsets[1:], strict=False)
         # by the first of a document's best passages, where documents tie
-        best = sorted(
-            (-own[a:b].max(), a + own[a:b].argmax(), document) for document, (a, b) in enumerate(ranges)
-        )
+        best = sorted((-own[a:b].max(), a + own[a:b].argmax(), row) for row, (a, b) in enumerate(ranges))
         assert documents[query].tolist() == [document for _, _, document in best[:7]]
         assert result[query].tolist() == [-score for score, _, _ in best[:7]]
 
@@ -76,9 +74,8 @@ def read(store: TokenStore, passages: Passages, length: int) -> list[list[list[i
     mixed = np.random.default_rng(0).permutation(len(store))
     ids, mask = store.batch(mixed, length)
     flat = [passage for document in result for passage in document]
-    assert [row[is_token == 1].tolist() for row, is_token in zip(ids, mask, strict=True)] == [
-        flat[row] for row in mixed
-    ]
+    found = [row[is_token == 1].tolist() for row, is_token in zip(ids, mask, strict=True)]
+    assert found == [flat[row] for row in mixed]
     return result
 
 

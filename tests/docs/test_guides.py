@@ -36,9 +36,7 @@ def blocks(page: Path) -> list[re.Match[str]]:
     """The blocks that run: Python and bash without a comment, and files."""
     found = BLOCK.finditer(page.read_text(encoding="utf-8"))
     languages = ("python", "bash")
-    return [
-        each for each in found if not each["comment"] and (each["language"] in languages or each["title"])
-    ]
+    return [one for one in found if not one["comment"] and (one["language"] in languages or one["title"])]
 
 
 def place(page: Path, block: re.Match[str]) -> str:

@@ -76,9 +76,8 @@ def test_a_checkpoint_that_lost_a_weight_is_refused(encoder, saved, start, lost,
 
 
 def test_a_new_head_is_drawn_from_the_seed(start, tiny_roberta):
-    first, again, other = (
-        weights_of(start(tiny_roberta, projection=768, layer_norm=True, seed=seed)) for seed in (1, 1, 2)
-    )
+    settings = {"projection": 768, "layer_norm": True}
+    first, again, other = (weights_of(start(tiny_roberta, **settings, seed=seed)) for seed in (1, 1, 2))
     torch.testing.assert_close(first, again, rtol=0, atol=0)
     drawn = first["embeddingHead.weight"]
     assert not torch.equal(drawn, other["embeddingHead.weight"])

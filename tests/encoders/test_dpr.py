@@ -64,9 +64,8 @@ def test_a_run_starts_from_it(pair, exported, openqa, records, caplog):
     assert_equal_vectors(initial_encoder(openqa(exported), seed=2), pair, records)
     assert_equal_vectors(continue_encoder(openqa("elsewhere"), exported), pair, records)
     for side, name in TOWERS.items():
-        np.testing.assert_array_equal(
-            load_tower(exported / name, side).encode(records, side), pair.encode(records, side)
-        )
+        found = load_tower(exported / name, side).encode(records, side)
+        np.testing.assert_array_equal(found, pair.encode(records, side))
         one = initial_encoder(openqa(exported / name, tied=True), seed=2)
         np.testing.assert_array_equal(one.encode(records, side), pair.encode(records, side))
     assert caplog.messages == []  # of how DPR's own releases read texts

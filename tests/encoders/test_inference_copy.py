@@ -195,9 +195,8 @@ def test_without_the_operator_layers_stay_as_they_are(encoder, records, monkeypa
         monkeypatch.undo()
         module._operators_agree.cache_clear()
     assert "linear layers in bf16" in caplog.text
-    assert len(linears(inference_copy(encoder.towers.queries, torch.float16))) == len(
-        linears(encoder.towers.queries)
-    )
+    tower = encoder.towers.queries
+    assert len(linears(inference_copy(tower, torch.float16))) == len(linears(tower))
     np.testing.assert_allclose(packed, plain, atol=0.03)
 
 

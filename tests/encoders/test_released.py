@@ -1,6 +1,4 @@
-"""Tiny checkpoints with the files, names and shapes of ANCE, STAR, ADORE and DANCE; vectors against the model
-they were made from.
-"""
+"""Tiny checkpoints of ANCE, STAR, ADORE and DANCE; vectors against the model they were made from."""
 
 import argparse
 import logging
@@ -29,9 +27,7 @@ LIKE_DANCE = {"normalize": True, "layer_norm": "query"}
 def test_ance_with_a_classifier_and_a_pooler_beside(
     ance, release, start, saved, records, architecture, prefix
 ):
-    """microsoft/ANCE's config.json names no model_type; castorini's class has a prefix, which Pyserini knows,
-    too.
-    """
+    """microsoft/ANCE's config.json names no model_type; castorini's class has a prefix, as Pyserini knows."""
     beside = {prefix + name: torch.randn(shape) for name, shape in BESIDE_ANCE.items()}
     # a buffer of older releases
     beside[prefix + "roberta.embeddings.position_ids"] = torch.arange(514)[None]
@@ -55,11 +51,8 @@ def test_star_and_adore_have_a_size_of_their_own(ance, release, start, records, 
 
 def test_dance_is_ances_weights_and_other_vectors(ance, release, start, records, caplog):
     """As thunlp/DANCE computes `query_emb` and `body_emb`."""
-    documents = {"length_tokens": 48, "template": "{url}<sep>{title}<sep>{text}"}
-    settings = {
-        "tokenization": {**LOWER, **LIMIT, "prefix_space": False, "document": documents},
-        **LIKE_DANCE,
-    }
+    document = {"length_tokens": 48, "template": "{url}<sep>{title}<sep>{text}"}
+    settings = {"tokenization": {**LOWER, **LIMIT, "prefix_space": False, "document": document}, **LIKE_DANCE}
     folder = release(ance_weights(ance), "DANCE", architectures=[FIRSTP])
     started = start(folder, projection=16, **settings)
     assert caplog.messages == []

@@ -1,6 +1,4 @@
-"""Tiny checkpoints with the files, names and shapes of DPR, ANCE-Tele and Tevatron; vectors against plain
-BERTs of the same weights.
-"""
+"""Tiny checkpoints of DPR, ANCE-Tele and Tevatron; vectors against plain BERTs of the same weights."""
 
 import argparse
 import collections
@@ -76,9 +74,7 @@ QUESTION, CONTEXT = "question_encoder.bert_model.", "ctx_encoder.bert_model."
 
 @pytest.fixture
 def dpr_folders(towers, bert_folder, tmp_path):
-    """As castorini/ance-dpr-question-multi and -context-multi: Hugging Face's DPR classes, whose poolers
-    nothing uses. Write without some.
-    """
+    """As castorini/ance-dpr-*-multi: Hugging Face's DPR classes, with unused poolers. Write without some."""
 
     def write(missing: tuple[str, ...] = (), **more: torch.Tensor):
         for side, name, prefix, architecture in (

@@ -1,6 +1,4 @@
-"""SEED-Encoder's checkpoints, pretrained or as ANCE, written under fairseq's names, and its vocabulary
-without capitals.
-"""
+"""SEED-Encoder's checkpoints, pretrained or as ANCE, under fairseq's names; a vocabulary without capitals."""
 
 import pytest
 import torch
@@ -68,9 +66,7 @@ def test_seed_encoder_under_fairseqs_names(ance, seed_ance, start, saved, record
 
 
 def test_its_vocabulary_has_no_capitals(ance, seed_release, start, caplog):
-    """So texts are lower-cased first, as its code does (`do_lower_case=True`), all but the separator;
-    whoever does not is told, since capitals are unknown.
-    """
+    """So texts are lower-cased, as in its code, but for the separator; whoever does not is told."""
     folder = seed_release(
         seed_weights(ance), "SEED-Encoder-doc-800000", architectures=["SEEDEncoderDot_NLL_LN"]
     )

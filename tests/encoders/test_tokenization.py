@@ -65,9 +65,7 @@ def test_ids_are_the_tokenizers_without_special_tokens(tiny_bert):
 
 
 def test_a_separator_in_a_template_is_the_tokenizers_own(tiny_bert, tiny_roberta):
-    """DPR's title and passage are a pair with `[SEP]` between; `<sep>` is text to RoBERTa, as in
-    microsoft/ANCE, and `</s>` a token.
-    """
+    """DPR's title and passage are a pair; to RoBERTa `<sep>` is text, as in microsoft/ANCE; `</s>` is not."""
     record = {"title": "The title", "text": "a text"}
 
     def ids(folder, template: str, lowercase: bool = False) -> tuple[list[int], PreTrainedTokenizerFast]:
@@ -113,9 +111,8 @@ def word_level(post: str | None) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "a": 1, "<s>": 2, "</s>": 3}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     if post:
-        tokenizer.post_processor = TemplateProcessing(
-            single=post, special_tokens=[("a", 1), ("<s>", 2), ("</s>", 3)]
-        )
+        special = [("a", 1), ("<s>", 2), ("</s>", 3)]
+        tokenizer.post_processor = TemplateProcessing(single=post, special_tokens=special)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]")
 
 

@@ -49,10 +49,7 @@ def test_the_longest_input_works_and_one_more_does_not(model, expected):
         *((name, f"encoder.model '{name}': no such folder") for name in ("./nowhere", "~/nowhere-at-all")),
         *((name, f"encoder.model '{name}': no such folder") for name in ("/nowhere/at/all", "runs/a/modell")),
         ("python:no_such_package/model", "'no_such_package' is installed; try `pip install no-such-package`"),
-        (
-            "python:pytset/model",
-            r"'pytset' is installed \(did you mean 'pytest'\?\); try `pip install pytset`",
-        ),
+        ("python:pytset/model", r"'pytset' is installed \(did you mean 'pytest'\?\); try `pip install"),
     ],
 )
 def test_a_model_that_is_missing_is_named(name, message, tmp_path, monkeypatch):

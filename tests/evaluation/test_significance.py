@@ -20,8 +20,7 @@ def test_equal_systems_do_not_differ():
 
 
 def test_equal_values_tie_however_many_runs_their_means_are_of():
-    """Added up run by run, the means of 11 reciprocal ranks over 3 runs and over 24 are not the same float
-    for 6 of them."""
+    """Added up run by run, means of 11 reciprocal ranks over 3 and over 24 runs differ as floats for 6."""
     values = 1 / np.arange(1, 12)
     three, many = (np.mean([values] * runs, axis=0) for runs in (3, 24))
     assert (three != many).any()

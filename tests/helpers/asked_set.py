@@ -10,10 +10,7 @@ from pyserini_ance.recipe.models import Recipe
 def make_asked_recipe(
     small_recipe: Callable[..., Recipe], folder: Path, stages: dict, test: dict, **more
 ) -> Recipe:
-    """A recipe over 12 passages, with 3 questions to train on, and 4 to test on with answers alone.
-
-    No passage contains the last answer.
-    """
+    """12 passages, 3 training questions, 4 test questions with answers alone, the last in no passage."""
     passages = [
         (f"p{n}", f"the year {1980 + n} and the {'apple' if n % 3 else 'stone'}", "title") for n in range(12)
     ]

@@ -1,5 +1,4 @@
-"""Families of models that people start from, with random weights of two layers and their tokenizers' real
-classes."""
+"""Families of models that people start from: random weights of two layers, their real tokenizer classes."""
 
 import string
 from pathlib import Path

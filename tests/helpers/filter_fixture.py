@@ -29,9 +29,7 @@ def candidates_of(
     anchor: str = "query",
     world: World | None = None,
 ) -> Candidates:
-    """Query q0, q1, ... has the document rows given as `positives`; scores fall from 0 where none are
-    given.
-    """
+    """Query q0, q1, ... has the document rows of `positives`; scores fall from 0 unless given."""
     pairs = [(query, document) for query, known in enumerate(positives) for document in known]
     columns = {"text": list(queries) or [f"query {i}" for i in range(len(positives))]}
     if answers:

@@ -94,9 +94,7 @@ class Processes:
     def ends(
         self, size: int, function: Callable | str, *arguments, join: bool = True, seconds: float = 300
     ) -> list[dict]:
-        """How each rank ended: value, error (traceback), code (minus the signal that killed it), output, and
-        seconds from the start. A process that is left after `seconds` is killed.
-        """
+        """Each rank's value, error, code (minus its signal), output, seconds; killed after `seconds`."""
         if isinstance(function, str):
             file, _, name = function.partition(":")
             where = (str(Path(__file__).parents[1] / file), f"of {file}", name)
@@ -192,9 +190,7 @@ class CommandServer:
     def start(
         self, command: str, arguments: Sequence[str], fault: str | None = None, stage: str = "", step: int = 0
     ) -> int:
-        """The process id of `python -m pyserini_ance.<command> <arguments>`; `fault` is a function of
-        run_failures.py.
-        """
+        """The process id of a `pyserini-ance` command; `fault` is a function of run_failures.py."""
         folder = Path(tempfile.mkdtemp(dir=self._folder.name))
         process = start(folder, _command, command, list(arguments), fault, stage, step)
         self._processes[process.pid] = process, folder

@@ -27,8 +27,6 @@ def read(
     split, collection = Split("train", queries, Qrels.of([], [], [], len(queries))), Collection(known, {})
     ranking = read_ranking(path, split, collection, depth)
     return {
-        query: {
-            known.ids[row]: float(score) for row, score in zip(rows, scores, strict=True) if row != PADDING
-        }
+        query: {known.ids[row]: float(one) for row, one in zip(rows, scores, strict=True) if row != PADDING}
         for query, rows, scores in zip(queries.ids, ranking.rows.tolist(), ranking.scores, strict=True)
     }

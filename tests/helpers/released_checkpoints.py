@@ -1,6 +1,4 @@
-"""What tests of released checkpoints share: the names that weights have there, by hand, and vectors that are
-the same.
-"""
+"""What tests of released checkpoints share: the weights' names there, by hand, and equal vectors."""
 
 import numpy as np
 import torch
@@ -70,9 +68,7 @@ def head_of(encoder) -> dict[str, torch.nn.Module]:
 def weights_of(encoder) -> dict[str, torch.Tensor]:
     """Under the names of microsoft/ANCE, which has no pooler."""
     parts = {"roberta": encoder.towers.queries.transformer, **head_of(encoder)}
-    weights = {
-        f"{part}.{name}": value for part, of in parts.items() for name, value in of.state_dict().items()
-    }
+    weights = {f"{part}.{name}": one for part, of in parts.items() for name, one in of.state_dict().items()}
     return {name: value for name, value in weights.items() if ".pooler." not in name}
 
 
@@ -85,9 +81,7 @@ def ance_weights(encoder, prefix: str = "") -> dict[str, torch.Tensor]:
 def seed_weights(encoder, head: bool = True) -> dict[str, torch.Tensor]:
     """Under fairseq's names, which have no token types."""
     weights = weights_of(encoder)
-    return {
-        theirs: weights[ours] for theirs, ours in {**SEED, **{name: name for name in HEAD if head}}.items()
-    }
+    return {theirs: weights[ours] for theirs, ours in {**SEED, **{one: one for one in HEAD if head}}.items()}
 
 
 def assert_same_vectors(encoder, expected, records, sides=("query", "document")):

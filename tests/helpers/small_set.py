@@ -24,9 +24,7 @@ ONE_STEP = {
 
 
 def make_tiny_bert(folder: Path) -> Path:
-    """A random BERT of 32 dimensions, 128 positions, with a lower-casing WordPiece tokenizer of letters and a
-    few words.
-    """
+    """A random BERT of 32 dimensions, 128 positions; a lower-casing WordPiece of letters and a few words."""
     import torch
     from transformers import BertConfig, BertModel, BertTokenizer
 
@@ -83,9 +81,7 @@ def _with_head(name: str, folder: Path, bert: Path, seed: int, **settings: int) 
 
 
 def make_finished_run(folder: Path, recipe, qrels: dict[str, str], rankings: dict[str, str]):
-    """A run directory as training leaves it, with judgments by split, and rankings by name: `run.test.trec`
-    is the final one.
-    """
+    """A run directory as training leaves it: judgments by split, rankings by name (final: run.test.trec)."""
     from pyserini_ance.pipeline.preparation import read_collection
     from pyserini_ance.recipe.load import dump
     from pyserini_ance.runs.rundir import RunDir
@@ -112,10 +108,8 @@ def make_small_collection(folder: Path, others: int = 0, longest: int = 5) -> Pa
         (f"{c}-{t}", f"the {t} is {c} {'very ' * (i % 7)}")
         for i, (c, t) in enumerate(itertools.product(colours, things))
     ]
-    documents += [
-        (f"other-{i}", f"{'very ' * (i % longest)}different from document {i} of {others}")
-        for i in range(others)
-    ]
+    texts = [f"{'very ' * (i % longest)}different from document {i} of {others}" for i in range(others)]
+    documents += [(f"other-{i}", text) for i, text in enumerate(texts)]
     lines = [json.dumps({"id": id, "contents": text}) + "\n" for id, text in documents]
     (folder / "corpus.jsonl").write_text("".join(lines))
     for split, asked in {"train": things[:3], "dev": things[3:4], "test": things[4:5]}.items():

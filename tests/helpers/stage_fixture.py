@@ -30,9 +30,8 @@ class Training:
         self.recipe, self.run = small_recipe({"a": settings}, **more), RunDir(folder)
         self.world = World(device=device)
         self.data = tokenize(self.recipe, read_collection(self.recipe))
-        self.start = publish_checkpoint(
-            self.run, initial_encoder(self.recipe.encoder, 0), None, TrainingProgress("initial", 0)
-        )
+        encoder = initial_encoder(self.recipe.encoder, 0)
+        self.start = publish_checkpoint(self.run, encoder, None, TrainingProgress("initial", 0))
 
     @property
     def make(self):

@@ -131,9 +131,8 @@ def test_all_previous_tables_are_concatenated(small):
         Ann(top_k=top_k).mine(small, small.anchor_set("query")).of_generation(name)
         for top_k, name in ((2, "a-00000000"), (1, "a-00000004"))
     ]
-    table = Momentum().mine(
-        small, small.anchor_set("query"), MiningContext("b-00000000", tuple(previous_stage))
-    )
+    context = MiningContext("b-00000000", tuple(previous_stage))
+    table = Momentum().mine(small, small.anchor_set("query"), context)
     assert table.candidates.tolist() == [[0, 2, 0], [3, 2, 3]]
     assert table.origin_counts() == {"ann of a-00000000": 4, "ann of a-00000004": 2}
     assert (table.source, table.dropped) == ("momentum", {})

@@ -50,10 +50,7 @@ CHOICES = [(around, empty) for around in ("per_passage", "per_document") for emp
 
 @pytest.fixture(scope="module", params=CHOICES, ids=str)
 def in_passages(small_recipe, tmp_path_factory, request) -> tuple[Snapshot, np.ndarray, np.ndarray]:
-    """A snapshot of documents in up to three passages of 10 tokens.
-
-    Returns also the document of each passage, and the passages' scores (15, passages) for the queries.
-    """
+    """Documents in up to three passages of 10 tokens; each passage's document, its scores (15, passages)."""
     around, empty = request.param
     plain, folder = small_recipe({"a": ONE_STEP}), tmp_path_factory.mktemp("in_passages")
     settings = f"length_tokens: 10, passages: 3, special_tokens: {around}, pad_passages: {str(empty).lower()}"

@@ -100,9 +100,8 @@ def test_a_run_that_depends_on_time_is_resumed_with_what_it_had_taken_and_repeat
 def test_a_stage_that_mines_nothing_is_measured_in_the_background(runs, tmp_path):
     terms = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
     evaluate = {"every_steps": 3, "mode": "async", "adopt": 2}
-    trainer, refresher = runs.both(
-        runs.recipe(terms=terms, refresh=None, evaluate=evaluate, steps=18), tmp_path / "run"
-    )
+    recipe = runs.recipe(terms=terms, refresh=None, evaluate=evaluate, steps=18)
+    trainer, refresher = runs.both(recipe, tmp_path / "run")
     assert trainer["code"] == 0, trainer["stderr"]
     taken = records(tmp_path / "run", "evaluate", "decisions.jsonl")
     at_the_end = (18, 18)

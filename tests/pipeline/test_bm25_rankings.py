@@ -1,6 +1,4 @@
-"""BM25's rankings are made once. Pyserini itself is played here; tests/pyserini_bridge/test_bm25.py asks
-it.
-"""
+"""BM25's rankings are made once, by a stand-in; tests/pyserini_bridge/test_bm25.py asks Pyserini."""
 
 from pathlib import Path
 
@@ -94,9 +92,7 @@ def test_another_run_finds_them_and_has_files_of_its_own(recipe, asked, tmp_path
     assert bm25_index(recipe.bm25, recipe.cache, collection).name == collection.documents.digest
 
 
-@pytest.mark.parametrize(
-    "change", [{"k1": 0.8}, {"b": 0.5}, {"index": "msmarco-v1-passage"}, {"index": "lucene"}]
-)
+@pytest.mark.parametrize("change", [{"k1": 0.8}, {"b": 0.5}, {"index": "beir"}, {"index": "lucene"}])
 def test_other_settings_are_other_rankings(recipe, asked, change, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("lucene").mkdir()

@@ -73,9 +73,7 @@ def test_shards_merge_into_the_bytes_of_the_whole(make_encoder, encode, tmp_path
     encoder = make_encoder(**document)
     assert encode(encoder, "whole") == DOCUMENTS
     folders = [tmp_path / f"{number}" for number in (1, 2, 3)]
-    counts = [
-        encode(encoder, folder.name, Shard(number, 3)) for number, folder in enumerate(folders, start=1)
-    ]
+    counts = [encode(encoder, folder.name, Shard(number, 3)) for number, folder in enumerate(folders, 1)]
     assert sum(counts) == DOCUMENTS and max(counts) - min(counts) <= 5
     rows = merge_folders(folders[::-1], tmp_path / "merged")
     whole = files_of(tmp_path / "whole")

@@ -1,7 +1,4 @@
-"""A GPU computes what the CPU computes: steps, vectors, searches, whole runs.
-
-Nothing here is equal to the bit: a GPU adds in another order.
-"""
+"""A GPU computes what the CPU does: steps, vectors, searches, runs; not to the bit: it adds in another order."""
 
 import json
 

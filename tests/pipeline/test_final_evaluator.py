@@ -89,9 +89,7 @@ def test_processes_close_a_run_as_one_does(run_processes, recipe, tmp_path):
         assert how == ends[0][2][1] and "pyserini" in how["command"]
         np.testing.assert_allclose(index, vectors, atol=1e-5)
     alone, together = (read_run(folder / "run.test.trec") for folder in folders)
-    assert {query: list(hits) for query, hits in together.items()} == {
-        query: list(hits) for query, hits in alone.items()
-    }
+    assert {q: list(hits) for q, hits in together.items()} == {q: list(hits) for q, hits in alone.items()}
     assert json.loads((folders[1] / "runs" / "untrained.json").read_text()) == ends[0][0]
 
 
@@ -158,9 +156,7 @@ def test_documents_rank_the_queries_that_they_answer(small_recipe, tmp_path, pas
 @pytest.mark.parametrize("passages", [1, 3])
 def test_candidates_are_reranked_by_the_same_scores(small_recipe, tmp_path, passages):
     candidates = {
-        f"test-{n}": [
-            f"{colour}-{thing}" for thing in ("cloud", "horse", "apple") for colour in ("gray", "red", "pink")
-        ]
+        f"test-{n}": [f"{c}-{t}" for t in ("cloud", "horse", "apple") for c in ("gray", "red", "pink")]
         for n in range(4)
     }
     lines = (
@@ -174,10 +170,8 @@ def test_candidates_are_reranked_by_the_same_scores(small_recipe, tmp_path, pass
     start(recipe, tmp_path)
     evaluator, checkpoint = opened(recipe, tmp_path)
     run, row = evaluator.run, evaluator.evaluate_row("untrained", checkpoint)
-    found, whole = (
-        read_run(path)
-        for path in (evaluator.reranked_file("untrained", "test"), run.ranking("untrained", "test"))
-    )
+    reranked = evaluator.reranked_file("untrained", "test")
+    found, whole = read_run(reranked), read_run(run.ranking("untrained", "test"))
     assert {query: sorted(hits) for query, hits in found.items()} == {
         query: sorted(documents) for query, documents in candidates.items()
     }
@@ -303,9 +297,8 @@ def test_scaled_scores_are_summed_and_measured_once_as_the_printed_command_does(
     command = fusion_command(run, ["test"], HITS)
     subprocess.run(shlex.split(command), check=True, capture_output=True)
     peer = read_run(run.folder / "run.hybrid.txt")
-    assert {query: pytest.approx(hits, rel=1e-7) for query, hits in peer.items()} == read_run(
-        run.ranking("hybrid", "test")
-    )
+    expected = {query: pytest.approx(hits, rel=1e-7) for query, hits in peer.items()}
+    assert read_run(run.ranking("hybrid", "test")) == expected
     measures = with_bm25.final_evaluation.measures_of("test")
     measured = evaluate(read_qrels(run.qrels("test")), peer, measures)
     assert measured == {str(name): row[str(name)] for name in measures}
@@ -339,10 +332,8 @@ def test_rows_that_the_recipe_does_not_want_are_not_ranked(with_bm25, run_proces
 
 def test_a_run_with_bm25_ends_with_the_row(with_bm25, run_processes, tmp_path):
     """RM3, which has a row of its own, is not fused."""
-    run, recipe = (
-        RunDir(tmp_path / "run"),
-        changed(with_bm25, "final_evaluation.rows=[bm25, bm25+rm3, untrained, hybrid]"),
-    )
+    run, rows = RunDir(tmp_path / "run"), "bm25, bm25+rm3, untrained, hybrid"
+    recipe = changed(with_bm25, f"final_evaluation.rows=[{rows}]")
     run_processes(1, train, recipe, run.folder, join=False)
     rows, written = table(run), run.ranking("hybrid", "test").stat().st_mtime_ns
     assert [row["row"] for row in rows] == ["bm25", "bm25+rm3", "untrained", "a", "hybrid"]

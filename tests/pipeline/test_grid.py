@@ -38,9 +38,7 @@ def stopped(run: Path) -> bool:
 
 
 def test_a_grid_continues_after_kills_of_itself_and_of_its_runs(server, recipe, tmp_path):
-    """The grid is killed and terminated in its second run, then that run is killed; the third never
-    succeeds.
-    """
+    """The grid is killed and terminated in its second run, then that run is; the third always fails."""
     (tmp_path / "grid.yaml").write_text(FILE)
     folder = tmp_path / "runs"
     given = [str(recipe), "threads=1", "--grid", str(tmp_path / "grid.yaml"), "--output", str(folder)]
@@ -95,9 +93,8 @@ def test_recipes_of_a_grid_start_from_runs_of_the_grid(server, small_recipe, tmp
     }
     assert list(runs) == [(seed, str(recipe)) for seed in "12" for recipe in (warm, cold)]
     weights = [weights_of(runs[seed, str(warm)] / "model") for seed in "12"]
-    assert weights == [
-        weights_of(runs[seed, str(cold)] / "checkpoints" / "start-b-00000000" / "encoder") for seed in "12"
-    ]
+    folders = [runs[seed, str(cold)] / "checkpoints/start-b-00000000/encoder" for seed in "12"]
+    assert weights == [weights_of(folder) for folder in folders]
     assert weights[0] != weights[1]
 
 

@@ -82,10 +82,7 @@ def test_weights_are_found_by_run_and_stage_by_folder_and_by_recipe(made, monkey
             r"pyserini-ance train RECIPE --output runs/demo-bm25$",
         ),
         ({"recipe": "small.yaml"}, r"runs/small holds no run; make it with: pyserini-ance train small.yaml$"),
-        (
-            {"folder": "made", "stage": "wram"},
-            r"no stage 'wram' \(did you mean 'warm'\?\); stages: warm, more",
-        ),
+        ({"folder": "made", "stage": "wram"}, r"no stage 'wram' \(did you mean 'warm'\?\); stages: warm"),
         (
             {"folder": "made"},
             r"a run that stopped at stage more, step 0: stage more has not ended. Continue it with: "
@@ -138,9 +135,7 @@ def test_another_tokenizer_is_refused(made, small_recipe, tiny_bert, tmp_path):
     vocab = tokens["model"]["vocab"]
     vocab["the"], vocab["of"] = vocab["of"], vocab["the"]
     (other / "tokenizer.json").write_text(json.dumps(tokens))
-    with pytest.raises(
-        ValueError, match=r"has another tokenizer or dimension \(32\) than encoder.model, .*other"
-    ):
+    with pytest.raises(ValueError, match=r"has another tokenizer or dimension \(32\) than encoder.model"):
         read(changed(recipe, f"encoder.model={other}"), tmp_path / "run")
     with pytest.raises(ValueError, match="is inside .*made, the directory of this run; pass another"):
         read(recipe, made.folder)

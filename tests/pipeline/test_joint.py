@@ -63,17 +63,14 @@ def recipe(small_recipe, tmp_path_factory) -> Path:
 
 def test_each_test_split_has_its_files_and_columns(undisturbed):
     found = read_json(undisturbed / "measures.json")
-    assert found["measures"] == [
-        f"{split} {measure}" for split in ("few-test", "many-test") for measure in MEASURES
-    ]
+    assert found["measures"] == [f"{split} {one}" for split in ("few-test", "many-test") for one in MEASURES]
     rows = {row["row"]: row for row in found["rows"]}
     assert list(rows) == ["untrained", "untrained+Flat", "ance", "ance+Flat"]
     for split in ("few-test", "many-test"):
         qrels = list(ir_measures.read_trec_qrels(str(undisturbed / f"qrels.{split}.txt")))
         assert len(qrels) == len(ASKED[split]) == len(read_json(undisturbed / f"topics.{split}.json"))
-        assert (undisturbed / f"run.{split}.trec").read_bytes() == (
-            undisturbed / "runs" / f"ance.{split}.trec"
-        ).read_bytes()
+        final, row = (undisturbed / f"{name}.{split}.trec" for name in ("run", "runs/ance"))
+        assert final.read_bytes() == row.read_bytes()
         for row, values in rows.items():
             run = list(ir_measures.read_trec_run(str(undisturbed / "runs" / f"{row}.{split}.trec")))
             expected = ir_measures.calc_aggregate(MEASURES.values(), qrels, run)

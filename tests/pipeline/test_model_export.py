@@ -123,9 +123,7 @@ DAMAGE = {
 @pytest.mark.parametrize("damaged", DAMAGE)
 def test_a_damaged_file_is_told(proof, folders, damaged):
     DAMAGE[damaged](folders[1])
-    with pytest.raises(
-        SettingError, match=f"the export is wrong: sentence-transformers, from {folders[1]}: "
-    ):
+    with pytest.raises(SettingError, match=f"export is wrong: sentence-transformers, from {folders[1]}: "):
         proof.by_sentence_transformers(folders[1]).check(folders[1])
 
 

@@ -189,10 +189,8 @@ def test_test_and_dev_queries_that_are_training_or_dev_queries_are_counted(queri
 )
 def test_queries_that_are_documents_are_counted(queries, documents, ignored, count):
     judged, training = {id: dict.fromkeys(documents, 1) for id in queries}, {"t": "training"}
-    splits, grades = (
-        {"train": training, "test": queries},
-        {"train": {"t": dict.fromkeys(documents, 1)}, "test": judged},
-    )
+    splits = {"train": training, "test": queries}
+    grades = {"train": {"t": dict.fromkeys(documents, 1)}, "test": judged}
     collection = make_collection(documents, splits, grades, ignore_identical_ids=ignored)
     lines = data_warnings(load("demo/rand", ONE_QUERY, *RECIPE).recipe, collection)
     assert [line.partition(" queries are documents")[0] for line in lines] == [str(count)] * bool(count)

@@ -88,10 +88,7 @@ def dev(step: int, is_awaited: bool = True) -> RefreshRequest:
 
 
 class StubRefresher:
-    """A refresher that publishes an empty product for each request.
-
-    `before` is called first, and may raise.
-    """
+    """Publishes an empty product for each request; `before` is called first, and may raise."""
 
     def __init__(self, run: RunDir, before=lambda request: None):
         self.run, self.before, self.made = run, before, []
@@ -100,9 +97,8 @@ class StubRefresher:
         self.before(request)
         self.made.append(request)
         if request.kind == "dev":
-            publish_evaluation(
-                self.run.evaluation(request.stage, request.step), {"dev": 0.5}, request.weights, {}
-            )
+            path = self.run.evaluation(request.stage, request.step)
+            publish_evaluation(path, {"dev": 0.5}, request.weights, {})
             return
         with publishing(self.run.generation(request.stage, request.step), {}):
             pass
@@ -171,6 +167,5 @@ def test_processes_make_the_same_and_leave_together(run_processes, served):
     served.mark("stopped", "stage a, step 5")
     write_requests(served, [tables(4), dev(4), dev(8, False)])
     first, second = run_processes(2, works, served.folder)
-    assert (
-        first == second and first[1] == [tables(4), dev(4), dev(8, False)] and "no training for" in first[0]
-    )
+    assert first == second and "no training for" in first[0]
+    assert first[1] == [tables(4), dev(4), dev(8, False)]

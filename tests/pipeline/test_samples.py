@@ -28,9 +28,7 @@ def derived(shared_data, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(derived, tiny_bert, server, tmp_path_factory):
-    """The run directory of a recipe of the set, of two steps a stage with a random encoder, and negatives
-    without Java.
-    """
+    """The run directory of a recipe of the set: two steps a stage, a random encoder, no Java."""
 
     def run(name: str, negatives: dict) -> Path:
         folder = tmp_path_factory.mktemp(name)

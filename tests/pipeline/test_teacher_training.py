@@ -229,9 +229,7 @@ def test_weights_of_another_model_are_refused(run, run_processes, tmp_path, tiny
     (end,) = run_processes.ends(
         1, train_by, run.folder, tmp_path / "out", settings, str(tmp_path), join=False
     )
-    assert (
-        "lacks 16 weights of a BertForSequenceClassification, such as bert.encoder.layer.1." in end["error"]
-    )
+    assert "lacks 16 weights of a BertForSequenceClassification, such as bert.encoder" in end["error"]
 
 
 def test_a_model_that_is_no_cross_encoder_is_refused_before_the_data_is_read(tmp_path, tiny_bert):
@@ -316,9 +314,6 @@ def test_a_teacher_that_cannot_be_trained_ends_the_run(small_recipe, run_process
     wild = {"first": {"after": "warm", **FEW, "learning_rate": 1e38}}
     recipe = small_recipe({"warm": WARM}, teachers=wild)
     (end,) = run_processes.ends(1, run_of, recipe, tmp_path / "run", False, forked_python, join=False)
-    assert (
-        "teachers.first could not be trained: the teacher's mean loss is nan; lower its learning"
-        in end["error"]
-    )
+    assert "teachers.first could not be trained: the teacher's mean loss is nan" in end["error"]
     assert "lower its learning rate" in (tmp_path / "run" / "error.txt").read_text()
     assert not any((tmp_path / "run" / "teachers").iterdir())

@@ -1,6 +1,4 @@
-"""A collection read from a Lucene index that Pyserini built, with topics and qrels that Pyserini knows by
-name.
-"""
+"""A collection of a Lucene index that Pyserini built, with topics and qrels that it knows by name."""
 
 import json
 from pathlib import Path

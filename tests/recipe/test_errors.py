@@ -104,10 +104,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
         ["encoder.tokenization.document.passages=2", f"{VECTORS}, anchor: document}}"],
         "terms.d.loss: documents of several passages have no vector to compare",
     ),
-    (
-        distil("dimensions: 8"),
-        "d.dimensions: expected numbers of dimensions, such as [384, 128], or a weight",
-    ),
+    (distil("dimensions: 8"), "d.dimensions: expected numbers of dimensions, such as [384, 128], or a"),
     # sources, filters and teachers
     (source("{kind: ann, top_k: all}"), "expected `auto` or a number"),
     (source("{kind: live, num_negatives: 20}"), "set top_k=20, and remove num_negatives"),
@@ -149,10 +146,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     # BM25
     ("bm25.hits=40", "bm25.hits: 40, but a `bm25` source with its filters reads 50 documents; set bm25.h"),
     (f"{DISTIL}.negatives.1={{kind: bm25, filters: [{{kind: range_min, ranks: 10}}]}}", "set bm25.hits=210"),
-    (
-        "bm25=null",
-        "negatives.1: a source or a teacher of kind `bm25`, or `llm` with a budget, needs BM25, but",
-    ),
+    ("bm25=null", "negatives.1: a source or a teacher of kind `bm25`, or `llm` with a budget, needs BM25"),
     # splits
     ("train_split=[nq, nq]", "train_split: expected the name of a split, or a list of diff"),
     ("train_split=['n q', a]", "train_split: merged splits have names without blanks and colons"),

@@ -74,9 +74,8 @@ def test_every_file_has_an_address_and_every_split_its_counts(name):
     data = load(next(one for one in shipped() if one.startswith(f"{name}/"))).recipe.data
     for _, path in data.files():
         official = data.official[path.name.removesuffix(".gz")]
-        assert official.startswith(
-            ("https://msmarco.z22.", "https://trec.nist.gov/", "https://dl.fbaipublicfiles.com/dpr/")
-        )
+        hosts = ("msmarco.z22.", "trec.nist.gov/", "dl.fbaipublicfiles.com/dpr/")
+        assert official.startswith(tuple(f"https://{host}" for host in hosts))
     counted = {key.partition(" ")[0] for key, value in data.official.items() if isinstance(value, int)}
     assert {"documents", *data.splits} <= counted
 

@@ -1,5 +1,4 @@
-"""The recipes of the papers' own sets: what the papers say, written down once more, and what hangs together
-in them."""
+"""The recipes of the papers' sets: what the papers say, once more, and what hangs together in them."""
 
 import json
 import math
@@ -189,9 +188,7 @@ def ar2(number: int) -> str:
     trained = {"steps": 500, "batch_queries": 64, "num_negatives": 15, "learning_rate": 5e-7}
     if number == 1:
         trained |= {"steps": 4000, "batch_queries": 256, "learning_rate": 1e-5}
-    return every(
-        of(f"iteration-{number}", stage), *(f"{teacher}.{key}={value}" for key, value in trained.items())
-    )
+    return every(of(f"iteration-{number}", stage), *(f"{teacher}.{key}={n}" for key, n in trained.items()))
 
 
 def rocketqa(number: int, first: int, last: int) -> str:
@@ -423,20 +420,12 @@ OFFERED = [
     ids=[f"{path.parent.name}/{path.stem}: {settings}" for path, settings in OFFERED],
 )
 def test_overrides_in_comments_load_and_change_the_recipe(path, settings):
-    """In the recipe itself, or in the first that extends the file.
-
-    Training begins with another encoder, then, not with a run of the usual one.
-    """
+    """In the recipe, or the first that extends the file; with another encoder it starts from no run."""
     name = f"{path.parent.name}/{path.stem}"
     if name not in RECIPES:
         names = (other for other in RECIPES if other.startswith(path.parent.name))
-        name = next(
-            other
-            for other in names
-            if re.search(
-                rf"^extends:.*\b{path.stem}\b", (SHIPPED / f"{other}.yaml").read_text(), re.MULTILINE
-            )
-        )
+        texts = {other: (SHIPPED / f"{other}.yaml").read_text() for other in names}
+        name = next(one for one in texts if re.search(rf"(?m)^extends:.*\b{path.stem}\b", texts[one]))
     changed = load(name, *shlex.split(settings)).recipe
     assert dump(changed) != dump(recipe(name))
     assert "encoder.model=" not in settings or not changed.external_starts

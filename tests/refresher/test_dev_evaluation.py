@@ -41,8 +41,7 @@ class GivenScores(Snapshot):
 
 @pytest.fixture
 def snapshot() -> GivenScores:
-    """Ranks of the relevant documents: query 0: 3 and 5; query 1: 2 (1 is the one judged not relevant); query
-    2: 151."""
+    """Relevant ranks: query 0: 3 and 5; query 1: 2 (its 1 is judged not relevant); query 2: 151."""
     scores = np.tile(-np.arange(DOCUMENTS, dtype=float), (3, 1))
     scores[0, [10, 11, 12]], scores[0, 301], scores[0, 300] = [9, 8, 6], 5, 7  # 10, 11, 300, 12, 301
     scores[1, 303], scores[1, 302] = 9, 8
@@ -102,9 +101,7 @@ def test_the_document_with_the_id_of_a_query_is_left_out(snapshot, sample):
         {"dev": Split("dev", Texts(ids, {"text": ["?"] * 3}), QRELS)},
         ignore_identical_ids=True,
     )
-    values = evaluate_on_dev(
-        snapshot, Evaluate(every_steps=1, measure="RR@3", sample_documents=sample), seed=0
-    )
+    values = evaluate_on_dev(snapshot, Evaluate(every_steps=1, measure="RR@3", sample_documents=sample), 0)
     assert values["dev"] >= (1 / 2 + 1) / 3
     assert sample or values == {"dev": pytest.approx((1 / 2 + 1) / 3)}
 

@@ -14,9 +14,7 @@ from pyserini_ance.runs.rundir import RunDir
 @pytest.fixture
 def ranked_run(base, tmp_path):
     """A finished run that ranks the relevant document at the given place for each of four queries."""
-    return lambda name, recipe, ranks: ranked(
-        tmp_path / name, base, recipe, dict(zip("abcd", ranks, strict=True))
-    )
+    return lambda name, recipe, of: ranked(tmp_path / name, base, recipe, dict(zip("abcd", of, strict=True)))
 
 
 def differ_from(runs: list, baseline: str) -> dict[str, dict[str, str]]:

@@ -92,10 +92,8 @@ def run(tmp_path) -> RunDir:
 def test_tables_come_first_oldest_awaited_or_newest_then_dev_evaluations(run, requests, made, expected):
     def parsed(text: str) -> list[RefreshRequest]:
         kinds = {"t": "tables", "d": "dev"}
-        return [
-            RefreshRequest(kinds[one[0]], "ance", int(one[1:].rstrip("?")), "w", one[-1] != "?")
-            for one in text.split()
-        ]
+        words = text.split()
+        return [RefreshRequest(kinds[w[0]], "ance", int(w[1:].rstrip("?")), "w", w[-1] != "?") for w in words]
 
     for request in parsed(made):
         with publishing(run.generation(request.stage, request.step), {}):

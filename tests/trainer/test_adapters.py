@@ -179,9 +179,8 @@ def test_a_base_in_parts_gives_the_adapters_of_a_whole_one(
     for name, shard_base in (("whole", False), ("parts", True)):
         lora = {"r": 2, "shard_base": shard_base}
         stage = make_stage(**{"steps": 3, "terms": terms, "lora": lora, **settings})
-        found.append(
-            run_processes(2, trained_in_world, still({"a": stage}, precision=precision), tmp_path / name)
-        )
+        recipe = still({"a": stage}, precision=precision)
+        found.append(run_processes(2, trained_in_world, recipe, tmp_path / name))
     (whole, nothing), _ = found[0]
     (parts, frozen), (same, _) = found[1]
     assert not nothing and all(torch.equal(parts[name], same[name]) for name in parts)

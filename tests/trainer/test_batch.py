@@ -42,10 +42,8 @@ def plan(split: Split, step: int, seed: int = 7, number: int = 0, tables=TABLES,
 
 
 def anchor_sets(split: Split, tables) -> dict:
-    judged = {
-        "query": AnchorSet(split, "query", DOCUMENTS),
-        "document": AnchorSet(split, "document", len(split.queries)),
-    }
+    counts = {"query": DOCUMENTS, "document": len(split.queries)}
+    judged = {side: AnchorSet(split, side, count) for side, count in counts.items()}
     return anchor_sets_of(judged, tables.values())
 
 
@@ -225,15 +223,12 @@ def test_queries_are_drawn_from_those_of_every_table_even_if_all_have_equally_ma
     the newest one another."""
     split = Split("train", Texts(list("abcd"), {"text": ["?"] * 4}), Qrels.of([0, 1], [0, 1], [1, 1], 4))
     rows = np.arange(20, 29).reshape(3, 3)
-    tables = {
-        ("query", number): replace(
-            NegativeTable("query", "document", np.array([0, 1, query]), rows, np.zeros((3, 3)), source),
-            promoted=promoted,
-        )
-        for number, (query, source, promoted) in enumerate(
-            [(2, "bm25", None), (3, "ann", np.array([[3, 40]], np.int32))]
-        )
-    }
+    bm25, ann = (
+        NegativeTable("query", "document", np.array([0, 1, query]), rows, np.zeros((3, 3)), source)
+        for query, source in ((2, "bm25"), (3, "ann"))
+    )
+    ann = replace(ann, promoted=np.array([[3, 40]], np.int32))
+    tables = {("query", 0): bm25, ("query", 1): ann}
     sources = [{"kind": "bm25"}, {"kind": "ann"}]
     sets = anchor_sets(split, tables)
     assert sets["query"].drawn.tolist() == [0, 1]

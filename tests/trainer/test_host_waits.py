@@ -46,9 +46,8 @@ def to_meta(stage: StageTrainer) -> None:
     if stage.documents is not None:
         stage.documents.device = META
         held = stage.documents.whole = stage.documents.whole.to(META)
-        stage.documents.searches = {
-            index: searcher(held, "torch", "meta", stage.world) for index in stage.documents.searches
-        }
+        searches = dict.fromkeys(stage.documents.searches, searcher(held, "torch", "meta", stage.world))
+        stage.documents.searches = searches
     # torch's fused AdamW knows no meta device.
     settings = stage.stage.optimizer.model_copy(update={"kind": "lamb"})
     stage.optimizer = stage.checkpoints.optimizer = build_optimizer(towers, settings)

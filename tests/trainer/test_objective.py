@@ -75,8 +75,7 @@ def slow_loss(
 
 
 def random_case(seed: int):
-    """8 places in the batch for 7 queries (one comes twice), 1-4 positives each, several queries sharing
-    documents."""
+    """8 places for 7 queries (one twice), 1-4 positives each, several queries sharing documents."""
     rng = np.random.default_rng(seed)
     known = [rng.choice(25, rng.integers(1, 5), replace=False).tolist() for _ in range(7)]
     queries = [*rng.permutation(7), 3]
@@ -175,10 +174,8 @@ def test_false_negatives_among_live_candidates_are_ignored():
 )
 def test_copies_of_a_query_or_of_its_positive_do_not_compete(term, side, competing):
     """Queries 0 and 1 have one text, and so have documents 6 and 7; scores are equal."""
-    same = {
-        "query": SameTexts(np.array([0, 1]), np.array([0, 0])),
-        "document": SameTexts(np.array([6, 7]), np.array([6, 6])),
-    }
+    firsts = {"query": 0, "document": 6}
+    same = {side: SameTexts(np.array([n, n + 1]), np.array([n, n])) for side, n in firsts.items()}
     split, others = Split("train", None, qrels_of([5], [6], [8])), {"query": 100, "document": 3}
     anchors, positives = np.arange(3), np.array([[5], [6], [8]])
     if side == "document":
@@ -198,8 +195,7 @@ GRADED = Qrels.of([0, 0, 1], [0, 1, 3], [2, 1, 1], 2)
 
 
 def test_ndcg_has_the_grades_of_the_judgments_as_gains():
-    """Scores are equal, so that the less relevant ranks higher: the negatives, then document 1 (grade 1),
-    then 0 (grade 2)."""
+    """Scores are equal, so the less relevant rank higher: negatives, document 1 (grade 1), 0 (grade 2)."""
     loss, third = {"kind": "lambdarank", "measure": "nDCG"}, 1 / math.log2(3)
     # Of pairs (0, 1), (0, 2) and (1, 2): gains and discounts swapped.
     own = [1 * abs(third - 1 / 2), 2 * (1 - 1 / 2), 1 * (1 - third)]

@@ -73,8 +73,7 @@ def lamb(*groups: dict) -> Lamb:
 
 
 def test_ten_steps_equal_a_written_out_reference():
-    """A matrix, one whose norm is cut, one of zeros, a vector without decay; the rate changes from step to
-    step."""
+    """A matrix, one with its norm cut, one of zeros, a vector without decay; the rate changes each step."""
     generator = torch.Generator().manual_seed(0)
     drawn = [torch.randn(shape, generator=generator) for shape in ((3, 4), (5, 4), (4,))]
     parameters = [nn.Parameter(p) for p in (drawn[0], 9 * drawn[1], torch.zeros(2, 2), drawn[2])]

@@ -30,8 +30,7 @@ class Scores(Tables):
 
 
 class SlowExecutor:
-    """A refresher that needs `takes` steps for a request: the oldest awaited one, else the newest; one at a
-    time."""
+    """A refresher that takes `takes` steps a request: the oldest awaited one, else the newest."""
 
     def __init__(self, takes):
         self.takes, self.requests, self.made, self.work, self.waited = takes, [], set(), None, 0

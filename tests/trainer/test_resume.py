@@ -35,9 +35,7 @@ READY = {"mode": "async", "adopt": "when_ready"}
 
 
 class Stopped:
-    """What a killed process leaves of a stage of 20 steps: checkpoints, what was made of them, its
-    records.
-    """
+    """What a killed process leaves of a stage of 20 steps: checkpoints, their products, its records."""
 
     def __init__(self, run: RunDir, refresh: dict, evaluate: dict | None):
         terms = {"query": {"negatives": SOURCES}}
@@ -151,8 +149,7 @@ def test_tables_that_another_process_cannot_open_are_not_adopted(stopped):
 
 @pytest.mark.parametrize(("mode", "newest", "recorded"), [("resumed", 9, [9]), ("replay", 4, [5])])
 def test_adoptions_in_the_runs_own_log_are_not_decided_twice(stopped, mode, newest, recorded):
-    """A resumed run repeats its own decisions up to step 5; a replay those of another run, and writes them
-    down itself."""
+    """A resumed run repeats its own decisions up to step 5; a replay another run's, and writes them down."""
     made = stopped(READY)
     made.checkpoints(4, 9)
     made.mined(4, 9)
@@ -184,10 +181,8 @@ def test_orders_that_were_open_are_open_again(stopped):
     _, adoption = made.resume()
     assert (opened(adoption), opened(adoption, "dev")) == ([4, 8], [6])
     assert {request.step for queue in adoption.queues for request in queue.pending} == {4, 6, 8}
-    assert all(
-        request.weights == made.weights[request.step] and request.is_awaited
-        for request in adoption.negatives.pending
-    )
+    pending = adoption.negatives.pending
+    assert all(one.weights == made.weights[one.step] and one.is_awaited for one in pending)
 
 
 def test_what_was_made_of_a_checkpoint_serves_when_the_checkpoint_has_been_removed(stopped):
@@ -293,9 +288,8 @@ def test_the_logs_of_a_stage_hold_its_adoptions(decisions):
 
 def collection(text: str) -> Collection:
     queries = Texts(["q"], {"text": ["a"]})
-    return Collection(
-        Texts(["d"], {"text": [text]}), {"train": Split("train", queries, Qrels.of([0], [0], [1], queries=1))}
-    )
+    split = Split("train", queries, Qrels.of([0], [0], [1], queries=1))
+    return Collection(Texts(["d"], {"text": [text]}), {"train": split})
 
 
 @pytest.fixture

@@ -1,5 +1,4 @@
-"""A step against its definition: every text alone through the plain model, losses by loops, clipping and
-AdamW by formula."""
+"""A step against its definition: each text alone, losses by loops, clipping and AdamW by formula."""
 
 import json
 import math
@@ -127,9 +126,7 @@ def step_in_world(world, recipe, changes: dict, tokens: int = 128) -> tuple[dict
     """Losses and gradients of the first step, without dropout, and the queries that were encoded at once."""
     stage, data = recipe.stages["a"].model_copy(update=changes), tokenize(recipe, read_collection(recipe))
     encoder, seen = initial_encoder(recipe.encoder, 0), []
-    encoder.towers.register_forward_hook(
-        lambda towers, arguments, vectors: seen.append((arguments[0], len(vectors)))
-    )
+    encoder.towers.register_forward_hook(lambda towers, given, vectors: seen.append((given[0], len(vectors))))
     runner = BatchEncoder(stage, data, encoder, nullcontext, tokens, (3, 0), world)
     losses = compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
     gradients = gradients_of(encoder.towers.queries.transformer)

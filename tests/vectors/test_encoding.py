@@ -241,9 +241,7 @@ def encode(world: World, folder: Path, model: Path, records=RECORDS, stop_after:
 def encoded(world: World, *arguments) -> dict:
     encoder, run = encode(world, *arguments)
     vectors = run()
-    mapped = [
-        isinstance(part, np.memmap) and not part.flags.writeable for part in vectors.shards if len(part)
-    ]
+    mapped = [isinstance(one, np.memmap) and not one.flags.writeable for one in vectors.shards if len(one)]
     return {
         "rows": encoder.rows,
         "vectors": np.array(vectors[:]),
@@ -259,9 +257,8 @@ def test_each_process_encodes_a_shard(run_processes, tiny_bert, tmp_path, size, 
     expected = encoded(World(), tmp_path / "alone", tiny_bert, RECORDS[:texts])
     assert [row for end in ends for row in sorted(end["rows"])] == list(range(texts))
     assert [end["first"] for end in ends] == [0, *np.cumsum(ends[0]["lengths"])[:-1]]
-    assert sorted(path.name for path in (tmp_path / "vectors").iterdir()) == [
-        f"{rank}-of-{size}" for rank in range(size)
-    ]
+    names = sorted(path.name for path in (tmp_path / "vectors").iterdir())
+    assert names == [f"{rank}-of-{size}" for rank in range(size)]
     for end in ends:
         np.testing.assert_array_equal(end["vectors"], ends[0]["vectors"])
         np.testing.assert_allclose(end["vectors"], expected["vectors"], atol=1e-5)

@@ -1,7 +1,4 @@
-"""Exact search against numpy.
-
-Whole numbers make every score exact, so that ties are ties on every backend.
-"""
+"""Exact search against numpy; whole numbers make scores exact, so that ties are ties on every backend."""
 
 import numpy as np
 import pytest

@@ -24,10 +24,8 @@ def stage(kind: str, steps: int, **more) -> dict:
 @pytest.fixture(scope="session")
 def small_run(small_recipe, tmp_path_factory) -> Path:
     """A run with a warm-up and an ANCE stage with three refreshes, over the small collection."""
-    stages = {
-        "warm": stage("random", 4),
-        "ance": stage("ann", 6, refresh={"every_steps": 2}, evaluate={"every_steps": 2}),
-    }
+    every = {"every_steps": 2}
+    stages = {"warm": stage("random", 4), "ance": stage("ann", 6, refresh=every, evaluate=every)}
     folder = tmp_path_factory.mktemp("studied") / "run"
     final = {"measures": ["RR@10", "R@20"], "query_measures": ["RR@10"]}
     recipe = small_recipe(stages, final_evaluation=final, save_total_limit=9)

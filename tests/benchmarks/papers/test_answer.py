@@ -1,6 +1,4 @@
-"""The command on a run directory with passages of SQuAD's kind, with a random reader; its table and
-predictions by hand and by a slow pass.
-"""
+"""The command over passages of SQuAD's kind, with a random reader; its table by hand and by a slow pass."""
 
 import json
 

@@ -21,8 +21,7 @@ SHARE, PERCENT, EITHER = r"\b0\.\d+", r"\b\d+\.\d\d?\b", r"\b\d+\.\d%|100%|\b0\.
 
 
 class Table(NamedTuple):
-    """From a line of the text that begins with `first` to one that begins with `last`; `beside` looks like
-    figures and is none."""
+    """From a line that begins with `first` to one with `last`; `beside` looks like figures and is none."""
 
     first: str
     last: str

@@ -1,6 +1,4 @@
-"""The papers' tables of a set: recipes, what is published of them, run directories, and folders of `rerank`
-and `answer`.
-"""
+"""The papers' tables of a set: recipes, published rows, run directories, folders of `rerank` and `answer`."""
 
 import csv
 import json

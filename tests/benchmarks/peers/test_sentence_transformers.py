@@ -153,6 +153,5 @@ def test_mined_negatives_are_those_of_a_slow_reference(recipe, tmp_path, mining)
     )
     assert list(kept) == [{**judged[1], "negative": documents[below[2]]}]
     with pytest.raises(ValueError, match="no training query has a candidate within"):
-        training.with_mined_negatives(
-            Dataset.from_list(judged), Dataset.from_list(judged), documents[:1], model
-        )
+        given = Dataset.from_list(judged)
+        training.with_mined_negatives(given, given, documents[:1], model)

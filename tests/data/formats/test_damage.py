@@ -59,9 +59,7 @@ HEADERS = [
 
 
 def damaged(random: Random, raw: bytes) -> bytes:
-    """One change: of bits, bytes, lines, columns, keys, the header, the encoding, or of a part that matches
-    one of REPLACED.
-    """
+    """One change: of bits, bytes, lines, columns, keys, header, encoding, or of a match of REPLACED."""
     start = random.randrange(len(raw) + 1)
     stop = start + random.choice([0, 1, 1, 2, 5, 100, 3000])
     kind = random.randrange(12)

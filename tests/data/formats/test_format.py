@@ -57,9 +57,8 @@ def test_a_field_of_documents_may_be_called_answers():
 
 def test_some_splits_are_selected():
     data = Splits(kind="any", splits={"train": "a", "dev": "b", "dl20": "c"}, relevance_threshold=2)
-    assert data.of_splits({"dl20", "train"}) == Splits(
-        kind="any", splits={"train": "a", "dl20": "c"}, relevance_threshold=2
-    )
+    expected = Splits(kind="any", splits={"train": "a", "dl20": "c"}, relevance_threshold=2)
+    assert data.of_splits({"dl20", "train"}) == expected
     with pytest.raises(ValueError, match="no split 'dl19'; splits: train, dev, dl20; use one of them"):
         data.of_splits(["dl19"])
     assert Format(kind="any").of_splits(["made-elsewhere"]) == Format(kind="any")

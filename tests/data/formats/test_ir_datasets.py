@@ -35,9 +35,7 @@ class Topic(NamedTuple):
 
 
 def dataset(**parts):
-    return SimpleNamespace(
-        **{f"{name}_iter": lambda records=records: iter(records) for name, records in parts.items()}
-    )
+    return SimpleNamespace(**{f"{name}_iter": lambda rows=rows: iter(rows) for name, rows in parts.items()})
 
 
 QRELS = [Judged("q1", "d2", 2, "0"), Judged("q1", "d1", 0, "0")]

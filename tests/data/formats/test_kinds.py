@@ -43,6 +43,7 @@ BEIR_READ = {
     "train": {"01": ("which é", [], {"007": 2}), "1": ("who", ["7", "seven  é"], {"7": 1, "007": 0})},
     "dev": {"q3": ("in another split", None, {"7": 1})},
 }
+SEVEN = {"title": "Seven", "text": "two"}
 BOND = {"007": {"title": "Bond", "text": "é"}, "7": {"title": "", "text": "two"}}
 ONE_TWO_THREE = [text_id(text) for text in ("é", "two", "three")]
 TEVATRON = lines(
@@ -138,10 +139,7 @@ KINDS = {
         {"corpus": "docs.tsv", "splits": SPLITS},
         {"docs.tsv": '007\tu\t\té\n7\t\tA "title"\t\n', **TOPICS},
         (
-            {
-                "007": {"url": "u", "title": "", "text": "é"},
-                "7": {"url": "", "title": 'A "title"', "text": ""},
-            },
+            {"007": {"url": "u", "title": "", "text": "é"}, "7": {"url": "", "title": '"title"', "text": ""}},
             READ,
             SKIPPED,
         ),
@@ -153,13 +151,8 @@ KINDS = {
     ),
     "pyserini_jsonl": (
         {"corpus": "corpus.jsonl", "splits": SPLITS},
-        {
-            "corpus.jsonl": lines(
-                {"id": "007", "contents": "é"}, {"docid": 7, "title": "Seven", "text": "two"}
-            ),
-            **TOPICS,
-        },
-        ({"007": {"title": "", "text": "é"}, "7": {"title": "Seven", "text": "two"}}, READ, SKIPPED),
+        {"corpus.jsonl": lines({"id": "007", "contents": "é"}, {"docid": 7, **SEVEN}), **TOPICS},
+        ({"007": {"title": "", "text": "é"}, "7": SEVEN}, READ, SKIPPED),
     ),
     "tevatron": (
         {"splits": {"train": "train.jsonl"}},
@@ -265,9 +258,7 @@ MALFORMED = {  # by kind and file: a line, and what is said of it
     ],
     ("beir", "queries.jsonl"): [('{"_id": "q4", "query": "x"}', NO_TEXT.format("_id, query"))],
     ("datasets", "queries.jsonl"): [('{"_id": "1", "contents": "x"}', NO_TEXT.format("_id, contents"))],
-    ("dpr", "psgs.tsv"): [
-        ("4\tno title", "line 5: 2 columns in .*; expected 3 columns separated by one tab")
-    ],
+    ("dpr", "psgs.tsv"): [("4\tno title", "line 5: 2 columns in .*; expected 3 columns")],
     ("dpr", "test.csv"): [
         *((f"q\t{one}", "line 4: answers .*; expected a Python list of") for one in LISTS),
         ('{"question": "q", "answer": "a"}', "line 4: answer 'a'; expected a list of str"),
@@ -289,16 +280,11 @@ MALFORMED = {  # by kind and file: a line, and what is said of it
         ('{"id": "1", "title": "x"}', KEYS),
         ('{"id": "1"}', KEYS),
     ],
-    ("pyserini_jsonl", "topics.jsonl"): [
-        ('{"id": "1", "text": "x"}', "'id, text'; .* under `title`; rename")
-    ],
+    ("pyserini_jsonl", "topics.jsonl"): [('{"id": "1", "text": "x"}', "'id, text'; .* under `title`")],
     ("tevatron", "train.jsonl"): [
         (tevatron(positive_passages=[CONTENTS]), NO_TEXT.format("docid, contents")),
         (tevatron(answers="1984"), "line 3: answers '1984'; expected a list"),
-        (
-            tevatron(negative_passages=[PASSAGE]),
-            "line 3: passage 'd1' is .*other.*it has another text in .*line 1",
-        ),
+        (tevatron(negative_passages=[PASSAGE]), "line 3: passage 'd1' is .*other.*it has another text"),
     ],
 }
 

@@ -111,10 +111,7 @@ def test_beir(shared_data, local):
 
 
 def test_passages_of_wikipedia(shared_data, tmp_path, local):
-    """ir_datasets splits at tabs and keeps the quotes of the CSV writer.
-
-    DPR's code and this package remove them.
-    """
+    """ir_datasets keeps the quotes of the CSV writer; DPR's code and this package remove them."""
     from ir_datasets.datasets.dpr_w100 import DprW100Doc
     from ir_datasets.formats import TsvDocs
 
@@ -131,10 +128,7 @@ def test_passages_of_wikipedia(shared_data, tmp_path, local):
 
 
 def test_questions_of_dpr(shared_data, tmp_path, local):
-    """Grades 1 and 2 of ir_datasets are relevant.
-
-    Its grades 0 and -1, hard and other negatives, are unjudged here.
-    """
+    """Grades 1 and 2 of ir_datasets are relevant; its 0 and -1 (hard, other negatives) are unjudged here."""
     from ir_datasets.datasets.dpr_w100 import DprW100Manager, DprW100Queries
     from ir_datasets.formats import TrecQrels
 
@@ -148,8 +142,7 @@ def test_questions_of_dpr(shared_data, tmp_path, local):
     queries = own.split("dev").queries
     asked = islice(DprW100Queries(manager.file_ref("queries.tsv")).queries_iter(), 9)
     reference = [(one.query_id, one.text, list(one.answers)) for one in asked]
-    assert reference == [
-        (id, queries.columns["text"][row], read_answers(queries, row)) for row, id in enumerate(queries.ids)
-    ]
+    texts = queries.columns["text"]
+    assert reference == [(id, texts[row], read_answers(queries, row)) for row, id in enumerate(queries.ids)]
     assert len(reference) == 5 and len(qrels) > 5
     assert [(query, document, 1) for query, document in qrels] == judged(own, "dev")

@@ -31,9 +31,8 @@ class Case:
             anchors, others = len({row for known in self.positives for row in known}), QUERIES
         rows = np.stack([rng.permutation(others)[:20] for _ in range(anchors)])
         rows[0, 3:], rows[1] = PADDING, PADDING
-        self.candidates = candidates_of(
-            self.positives, rows, anchor=anchor, documents=list(map(str, range(DOCUMENTS)))
-        )
+        texts = list(map(str, range(DOCUMENTS)))
+        self.candidates = candidates_of(self.positives, rows, anchor=anchor, documents=texts)
         self.candidates.snapshot.recipe = SimpleNamespace(cache=folder)
 
     def score(self, anchor: int, candidate: int) -> float | None:

@@ -30,9 +30,7 @@ def loss(kind):
 
 @pytest.fixture(scope="module")
 def case() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Anchors with one to several positives; the first has no negative, the second everything, the third
-    only what is masked beside a pair.
-    """
+    """One to several positives; the first has no negative, the third only what is masked beside a pair."""
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(ANCHORS, COLUMNS, generator=generator)
     labels = (torch.rand(ANCHORS, COLUMNS, generator=generator) < 0.3).float()
@@ -94,8 +92,7 @@ CASES = [
 
 
 def value_and_gradient(settings: dict, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of the same float32 scores around 700, as dot products of RoBERTa vectors are, and a teacher's, read in
-    that precision."""
+    """Of the same float32 scores around 700, as of RoBERTa's dot products, and a teacher's, so read."""
     generator = torch.Generator().manual_seed(0)
     scores, teacher = (700 + 40 * torch.rand(64, 9, generator=generator) - 20 for _ in range(2))
     labels = (torch.rand(64, 9, generator=generator) < 0.3).float()

@@ -39,9 +39,7 @@ def slowly(folder: str, question: str, text: str) -> tuple[str, float] | None:
         row = [tokenizer.cls_token_id, *asked, tokenizer.sep_token_id, *part, tokenizer.sep_token_id]
         types = [0] * (len(asked) + 2) + [1] * (len(part) + 1)
         found = model(torch.tensor([row]), token_type_ids=torch.tensor([types]))
-        starts, ends = (
-            logits[0, len(asked) + 2 :].tolist() for logits in (found.start_logits, found.end_logits)
-        )
+        starts, ends = (one[0, len(asked) + 2 :].tolist() for one in (found.start_logits, found.end_logits))
         for i in range(len(part)):
             for j in range(i, min(i + SETTINGS["answer_tokens"], len(part))):
                 if best is None or starts[i] + ends[j] > best[1] + 1e-5:

@@ -1,6 +1,4 @@
-"""RAG-Token with random weights against probabilities mixed by hand, token by token; its inputs against
-RagRetriever's own.
-"""
+"""RAG-Token against probabilities mixed by hand, token by token; its inputs against RagRetriever's own."""
 
 import json
 from functools import lru_cache
@@ -29,29 +27,23 @@ QUESTION = "Which River of the title"
 
 @pytest.fixture(scope="module")
 def model(tiny_bert, tmp_path_factory) -> str:
-    """A random BART generator that reads words, its special tokens told by the generator's configuration
-    alone, as in facebook/rag-token-nq.
-    """
+    """A random BART that reads words; its configuration tells its special tokens, as in rag-token-nq."""
     folder = tmp_path_factory.mktemp("rag")
     words = ["<s>", "<pad>", "</s>", "<unk>", "/", "//", *PASSAGE_WORDS, "which"]
     vocabulary = {word: place for place, word in enumerate(words)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
-    )
+    special = [("<s>", 0), ("</s>", 2)]
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=special)
     generator = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
     )
     question_encoder = DPRQuestionEncoderTokenizer.from_pretrained(str(tiny_bert), do_lower_case=True)
     sizes = {"layers": 2, "attention_heads": 2, "ffn_dim": 32}
     shape = {f"{side}_{key}": size for side in ("encoder", "decoder") for key, size in sizes.items()}
-    special = dict(
-        pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, forced_eos_token_id=2
-    )
-    bart = BartConfig(
-        vocab_size=len(words), d_model=16, max_position_embeddings=64, init_std=0.4, **shape, **special
-    )
+    special = dict(pad_token_id=1, bos_token_id=0, eos_token_id=2)
+    special |= dict(decoder_start_token_id=2, forced_eos_token_id=2)
+    bart = BartConfig(vocab_size=len(words), d_model=16, max_position_embeddings=64, **shape, **special)
     dpr = DPRConfig(
         vocab_size=len(question_encoder),
         hidden_size=16,
@@ -125,9 +117,8 @@ def test_what_a_passage_becomes_is_what_rag_retriever_makes_of_it(model, passage
     config, tokenizer = reader.model.config, reader.tokenizer
     records = [passage.record for passage in passages[:5]] + [{"title": '"Quoted"', "text": "two  blanks"}]
     docs = [{key: [record[key] for record in records] for key in ("title", "text")}]
-    asked = tokenizer.question_encoder.decode(
-        tokenizer.question_encoder(QUESTION)["input_ids"], skip_special_tokens=True
-    )
+    encoder = tokenizer.question_encoder
+    asked = encoder.decode(encoder(QUESTION)["input_ids"], skip_special_tokens=True)
     given = []
     stand_in = SimpleNamespace(
         config=config,
