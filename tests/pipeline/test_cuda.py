@@ -1,4 +1,4 @@
-"""A GPU computes what the CPU does: steps, vectors, searches, runs; not to the bit: it adds in another order."""
+"""A GPU computes what the CPU does: steps, vectors, searches, runs; it adds in another order."""
 
 import json
 
