@@ -6,18 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers import small_set
 from helpers.fake_clock import Clock
 from helpers.forked_program import forked_programs
 from helpers.language_model import KEY
 from helpers.processes import Processes
-from helpers.small_set import (
-    make_small_collection,
-    make_tiny_bert,
-    make_tiny_cross_encoder,
-    make_tiny_reader,
-    make_tiny_roberta,
-    small_settings,
-)
 
 # One thread, here and in child processes: matrices are tiny, and on a busy machine threads that wait for one
 # another cost some 8 ms an operation.
@@ -117,22 +110,22 @@ def clock(monkeypatch) -> Clock:
 
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory) -> Path:
-    return make_tiny_bert(tmp_path_factory.mktemp("tiny_bert"))
+    return small_set.make_tiny_bert(tmp_path_factory.mktemp("tiny_bert"))
 
 
 @pytest.fixture(scope="session")
 def tiny_cross_encoder(tiny_bert, tmp_path_factory) -> Path:
-    return make_tiny_cross_encoder(tmp_path_factory.mktemp("tiny_cross_encoder"), tiny_bert)
+    return small_set.make_tiny_cross_encoder(tmp_path_factory.mktemp("tiny_cross_encoder"), tiny_bert)
 
 
 @pytest.fixture(scope="session")
 def tiny_reader(tiny_bert, tmp_path_factory) -> str:
-    return str(make_tiny_reader(tmp_path_factory.mktemp("tiny_reader"), tiny_bert))
+    return str(small_set.make_tiny_reader(tmp_path_factory.mktemp("tiny_reader"), tiny_bert))
 
 
 @pytest.fixture(scope="session")
 def tiny_roberta(tmp_path_factory) -> Path:
-    return make_tiny_roberta(tmp_path_factory.mktemp("tiny_roberta"))
+    return small_set.make_tiny_roberta(tmp_path_factory.mktemp("tiny_roberta"))
 
 
 @pytest.fixture
@@ -156,10 +149,10 @@ def small_recipe(tiny_bert, tmp_path_factory):
     """Make recipes, of the stages given, over the small collection with `tiny_bert`."""
     from pyserini_ance.recipe.models import Recipe
 
-    collection = make_small_collection(tmp_path_factory.mktemp("small_collection"))
+    collection = small_set.make_small_collection(tmp_path_factory.mktemp("small_collection"))
 
     def make(stages: dict, **more) -> Recipe:
-        return Recipe.model_validate({**small_settings(collection, tiny_bert, stages), **more})
+        return Recipe.model_validate({**small_set.small_settings(collection, tiny_bert, stages), **more})
 
     return make
 

@@ -4,20 +4,12 @@ import pytest
 import torch
 
 from pyserini_ance.encoders import hardware
-from pyserini_ance.encoders.hardware import (
-    PROCESSOR_SETTING,
-    PROCESSORS,
-    cpu_has_fast_bf16,
-    cpu_is_amd,
-    cpu_prefers_eager_attention,
-    resolve_precision,
-)
 
 
 @pytest.fixture(autouse=True)
 def own_processor(monkeypatch):
     """No setting, so that each test chooses what the machine says of itself."""
-    monkeypatch.delenv(PROCESSOR_SETTING, raising=False)
+    monkeypatch.delenv(hardware.PROCESSOR_SETTING, raising=False)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +23,7 @@ def own_processor(monkeypatch):
 )
 def test_bf16_needs_bf16_products(monkeypatch, capabilities, fast):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
-    assert cpu_has_fast_bf16() is fast
+    assert hardware.cpu_has_fast_bf16() is fast
 
 
 @pytest.mark.parametrize(
@@ -43,8 +35,8 @@ def test_a_gpu_without_bf16_has_fp16_if_it_is_fast_at_it(monkeypatch, has_bf16, 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    assert [resolve_precision("auto", device) for device in ("auto", "cuda")] == [chosen] * 2
-    assert resolve_precision("fp16", "cuda") == "fp16"
+    assert [hardware.resolve_precision("auto", device) for device in ("auto", "cuda")] == [chosen] * 2
+    assert hardware.resolve_precision("fp16", "cuda") == "fp16"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +56,7 @@ def test_amds_processors_are_known_by_name_and_family(
         one = f"vendor_id\t: {vendor}\ncpu family\t: {family}\nmodel name\t: any\n\n"
         (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{one}processor\t: 1\n{one}")
     monkeypatch.setattr(hardware, "_amd_family", hardware._amd_family.__wrapped__)
-    assert (cpu_is_amd(), cpu_prefers_eager_attention()) == (is_amd, is_eager)
+    assert (hardware.cpu_is_amd(), hardware.cpu_prefers_eager_attention()) == (is_amd, is_eager)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +64,14 @@ def test_amds_processors_are_known_by_name_and_family(
     [("plain", (0, 0, 0)), ("amx", (0, 0, 1)), ("zen3", (1, 0, 0)), ("zen4", (1, 0, 1)), ("zen5", (1, 1, 1))],
 )
 def test_the_environment_chooses_the_processor(monkeypatch, name, states):
-    monkeypatch.setenv(PROCESSOR_SETTING, name)
-    assert (cpu_is_amd(), cpu_prefers_eager_attention(), cpu_has_fast_bf16()) == states
-    assert resolve_precision("auto", "cpu") == ("bf16" if states[2] else "fp32")
-    assert len(PROCESSORS) == 5
-    monkeypatch.setenv(PROCESSOR_SETTING, "zen")
+    monkeypatch.setenv(hardware.PROCESSOR_SETTING, name)
+    assert (
+        hardware.cpu_is_amd(),
+        hardware.cpu_prefers_eager_attention(),
+        hardware.cpu_has_fast_bf16(),
+    ) == states
+    assert hardware.resolve_precision("auto", "cpu") == ("bf16" if states[2] else "fp32")
+    assert len(hardware.PROCESSORS) == 5
+    monkeypatch.setenv(hardware.PROCESSOR_SETTING, "zen")
     with pytest.raises(ValueError, match="PYSERINI_ANCE_PROCESSOR is 'zen'; expected one of plain, amx, "):
-        cpu_is_amd()
+        hardware.cpu_is_amd()

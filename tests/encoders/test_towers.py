@@ -1,16 +1,7 @@
 import pytest
 import torch
+import transformers
 from torch import nn
-from transformers import (
-    BertConfig,
-    BertModel,
-    ElectraConfig,
-    ElectraModel,
-    MPNetConfig,
-    MPNetModel,
-    RobertaConfig,
-    RobertaModel,
-)
 
 from pyserini_ance.encoders.hub import resolve_model
 from pyserini_ance.encoders.towers import TwoTower, longest_input
@@ -28,10 +19,10 @@ TINY = dict(
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        (lambda: BertModel(BertConfig(**TINY)), 20),
-        (lambda: RobertaModel(RobertaConfig(**TINY)), 18),
-        (lambda: MPNetModel(MPNetConfig(**TINY)), 18),
-        (lambda: ElectraModel(ElectraConfig(**TINY, embedding_size=4)), 20),
+        (lambda: transformers.BertModel(transformers.BertConfig(**TINY)), 20),
+        (lambda: transformers.RobertaModel(transformers.RobertaConfig(**TINY)), 18),
+        (lambda: transformers.MPNetModel(transformers.MPNetConfig(**TINY)), 18),
+        (lambda: transformers.ElectraModel(transformers.ElectraConfig(**TINY, embedding_size=4)), 20),
     ],
 )
 def test_the_longest_input_works_and_one_more_does_not(model, expected):

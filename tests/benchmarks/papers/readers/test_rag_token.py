@@ -6,18 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import transformers
 from helpers.small_set import PASSAGE_WORDS
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import (
-    BartConfig,
-    DPRConfig,
-    DPRQuestionEncoderTokenizer,
-    PreTrainedTokenizerFast,
-    RagConfig,
-    RagRetriever,
-    RagTokenForGeneration,
-    RagTokenizer,
-)
 
 from benchmarks.papers.readers.base import NO_ANSWER
 from benchmarks.papers.readers.rag_token import RagToken
@@ -35,16 +26,20 @@ def model(tiny_bert, tmp_path_factory) -> str:
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     special = [("<s>", 0), ("</s>", 2)]
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=special)
-    generator = PreTrainedTokenizerFast(
+    generator = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
     )
-    question_encoder = DPRQuestionEncoderTokenizer.from_pretrained(str(tiny_bert), do_lower_case=True)
+    question_encoder = transformers.DPRQuestionEncoderTokenizer.from_pretrained(
+        str(tiny_bert), do_lower_case=True
+    )
     sizes = {"layers": 2, "attention_heads": 2, "ffn_dim": 32}
     shape = {f"{side}_{key}": size for side in ("encoder", "decoder") for key, size in sizes.items()}
     special = dict(pad_token_id=1, bos_token_id=0, eos_token_id=2)
     special |= dict(decoder_start_token_id=2, forced_eos_token_id=2)
-    bart = BartConfig(vocab_size=len(words), d_model=16, max_position_embeddings=64, **shape, **special)
-    dpr = DPRConfig(
+    bart = transformers.BartConfig(
+        vocab_size=len(words), d_model=16, max_position_embeddings=64, **shape, **special
+    )
+    dpr = transformers.DPRConfig(
         vocab_size=len(question_encoder),
         hidden_size=16,
         num_hidden_layers=1,
@@ -52,11 +47,11 @@ def model(tiny_bert, tmp_path_factory) -> str:
         intermediate_size=16,
     )
     torch.manual_seed(6)
-    config = RagConfig.from_question_encoder_generator_configs(
+    config = transformers.RagConfig.from_question_encoder_generator_configs(
         dpr, bart, n_docs=5, max_combined_length=24, is_encoder_decoder=True, **special
     )
-    RagTokenForGeneration(config=config).save_pretrained(folder)
-    RagTokenizer(question_encoder, generator).save_pretrained(folder)
+    transformers.RagTokenForGeneration(config=config).save_pretrained(folder)
+    transformers.RagTokenizer(question_encoder, generator).save_pretrained(folder)
     (folder / "generation_config.json").unlink()
     told = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**told, **dict.fromkeys(special)}))
@@ -65,9 +60,9 @@ def model(tiny_bert, tmp_path_factory) -> str:
 
 @lru_cache
 def loaded(folder: str):
-    config = RagConfig.from_pretrained(folder)
-    tokenizer = RagTokenizer.from_pretrained(folder, config=config)
-    return RagTokenForGeneration.from_pretrained(folder).eval(), tokenizer
+    config = transformers.RagConfig.from_pretrained(folder)
+    tokenizer = transformers.RagTokenizer.from_pretrained(folder, config=config)
+    return transformers.RagTokenForGeneration.from_pretrained(folder).eval(), tokenizer
 
 
 @torch.inference_mode()
@@ -124,6 +119,6 @@ def test_what_a_passage_becomes_is_what_rag_retriever_makes_of_it(model, passage
         config=config,
         generator_tokenizer=lambda texts, **how: given.extend(texts) or {"input_ids": 0, "attention_mask": 0},
     )
-    RagRetriever.postprocess_docs(stand_in, docs, [asked], None, len(records))
+    transformers.RagRetriever.postprocess_docs(stand_in, docs, [asked], None, len(records))
     assert [reader.context(QUESTION, record) for record in records] == given
     assert given[-1] == "Quoted / two blanks // which river of the title"
