@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 import subprocess
 import sys
 
@@ -74,12 +73,8 @@ def test_real_questions_agree_with_pyserini(shared_data):
     with gzip.open(shared_data / "nq-oracle" / "nq-open-oracle.jsonl.gz", "rt") as file:
         records = [json.loads(line) for _, line in zip(range(400), file, strict=False)]
     passages = [record["ctxs"][0]["text"] for record in records]
-    pairs = [
-        (passages[(10 * q + 13 * i) % 400], answer)
-        for q in range(40)
-        for i in range(25)
-        for answer in records[10 * q]["answers"]
-    ]
+    asked = [(q, answer) for q in range(0, 400, 10) for answer in records[q]["answers"]]
+    pairs = [(passages[(q + 13 * i) % 400], answer) for q, answer in asked for i in range(25)]
     pairs += [(text, answer) for text, answer, _ in CASES if answer.strip(" \u200b")]
     command = [sys.executable, "-c", PYSERINI]
     done = subprocess.run(command, input=json.dumps(pairs), capture_output=True, text=True, check=True)
@@ -88,11 +83,5 @@ def test_real_questions_agree_with_pyserini(shared_data):
     assert found == [tokens for tokens, _ in expected]
     assert 40 <= sum(tokens for tokens, _ in expected) < 200
     for (text, answer), (_, matches) in zip(pairs, expected, strict=True):
-        assert not _compiles(answer) or Patterns([answer]).match(Text(text)) == matches
-
-
-def _compiles(pattern: str) -> bool:
-    try:
-        return bool(re.compile(pattern))
-    except re.error:
-        return False
+        pattern = Patterns([answer])
+        assert pattern.skipped or pattern.match(Text(text)) == matches

@@ -84,8 +84,6 @@ def test_ids_may_be_whole_numbers(caplog):
 
 
 FLOAT = pandas.DataFrame({"_id": [0.0, 1.0], "text": ["a", "b"]})
-
-
 DOCUMENT, QUERY = {"d1": "a"}, {"train": {"q1": "q"}}
 REPEATED = [{"id": id, "text": "a"} for id in ("d1", "d2", "d1")]
 
@@ -98,12 +96,7 @@ REPEATED = [{"id": id, "text": "a"} for id in ("d1", "d2", "d1")]
         ([{"docno": "d1", "body": "a"}], QUERY, ONE, r"^documents\[0\]: id None; .* 'docno, body'"),
         ("corpus.jsonl", QUERY, ONE, r"^documents is 'corpus.jsonl'; expected a mapping from ids to texts"),
         (DOCUMENT, [{"id": "q1", "text": "q"}], ONE, r"^queries is \[.*; expected a mapping from the names"),
-        (
-            DOCUMENT,
-            QUERY,
-            {"train": {"q1": {"d1": 1.5}}},
-            r"^judgments\['train'\]\['q1'\]\['d1'\]: .* got 1.5",
-        ),
+        (DOCUMENT, QUERY, {"train": {"q1": {"d1": 1.5}}}, r"^judgments\['train'\]\['q1'\]\['d1'\]: .* 1.5"),
         (DOCUMENT, QUERY, {"train": {"q1": ["d1"]}}, r"^judgments\['train'\]\['q1'\]: .*, got \['d1'\]"),
         (DOCUMENT, {"a/b": {}}, {"a/b": {}}, "split .a/b.: files are named after splits"),
     ],

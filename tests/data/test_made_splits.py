@@ -1,6 +1,7 @@
 """Splits that are made, against slow references: queries from documents, and a dev split that is cut."""
 
 import hashlib
+import itertools
 
 import pytest
 
@@ -16,6 +17,7 @@ DOCUMENTS = {
     "d-1": ("The same four words", "Exactly four words here"),
     "long": ("Long " * 30, " ".join(f"w{number}" for number in range(100))),
 }
+ROBOTS = "Dr. Who met the e.g. small robots."
 TEXTS = Texts(list(DOCUMENTS), dict(zip(("title", "text"), map(list, zip(*DOCUMENTS.values())), strict=True)))
 
 
@@ -65,11 +67,8 @@ def test_crops_are_those_of_the_slow_reference(shortest, longest):
     ("min_words", "expected"),
     [
         (1, ["One two three four five six.", "Dr.", "Only three words", "Exactly four words here"]),
-        (
-            4,
-            ["One two three four five six.", "Dr. Who met the e.g. small robots.", "Exactly four words here"],
-        ),
-        (7, ["One two three four five six. Seven eight nine ten!", "Dr. Who met the e.g. small robots."]),
+        (4, ["One two three four five six.", ROBOTS, "Exactly four words here"]),
+        (7, ["One two three four five six. Seven eight nine ten!", ROBOTS]),
         (11, ["One two three four five six. Seven eight nine ten! Eleven."]),
     ],
 )
@@ -185,10 +184,8 @@ def test_no_document_is_relevant_to_queries_of_both_splits(count, documents):
     order = sorted(["d0", "d3", "d7"], key=lambda id: hashlib.sha256(f"0 {id}".encode()).digest())
     judged = {f"q{n}": {order[n // 2 % 3]: 1} for n in range(6)} | {"q6": {"d11": 0}}
     collection = cut(count, judged)
-    asked = {
-        name: {document for grades in collection.judgments(name).values() for document in grades}
-        for name in ("train", "dev")
-    }
+    judged_of = {name: collection.judgments(name).values() for name in ("train", "dev")}
+    asked = {name: {*itertools.chain(*grades)} for name, grades in judged_of.items()}
     assert asked == {"dev": {*order[:documents]}, "train": {*order[documents:], "d11"}}
     with pytest.raises(ValueError, match="each document or text of split 'train' has 2 queries or more"):
         cut(1, judged)

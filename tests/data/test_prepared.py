@@ -56,11 +56,8 @@ def test_unknown_splits_and_taken_names_are_errors():
 
 POSITIVES = [[0, 7], [2], [7, 5], [3]]
 PAIRS = [(query, document) for query, rows in enumerate(POSITIVES) for document in rows]
-TRAIN_SPLIT = Split(
-    "train",
-    Texts([f"q{i}" for i in range(4)], {"text": ["?"] * 4}),
-    Qrels.of(*zip(*PAIRS, strict=True), [1] * len(PAIRS), 4),
-)
+TRAIN_QRELS = Qrels.of(*zip(*PAIRS, strict=True), [1] * len(PAIRS), 4)
+TRAIN_SPLIT = Split("train", Texts([f"q{i}" for i in range(4)], {"text": ["?"] * 4}), TRAIN_QRELS)
 
 
 @pytest.mark.parametrize(

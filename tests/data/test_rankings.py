@@ -42,10 +42,9 @@ def listed(**negatives: list) -> str:
     }
     positives, passage, question = shapes[key]
     rest = {"answers": ["a"], positives: []}
-    return "\n".join(
-        json.dumps({"query_id": n, question: "q", key: [passage(id) for id in ids], **rest})
-        for n, ids in enumerate(values, 1)
-    )
+    lists = [[passage(id) for id in ids] for ids in values]
+    records = ({"query_id": n, question: "q", key: listed, **rest} for n, listed in enumerate(lists, 1))
+    return "\n".join(map(json.dumps, records))
 
 
 @pytest.mark.parametrize(
@@ -135,10 +134,8 @@ def all_forms(rng: np.random.Generator) -> dict[str, str]:
     chosen = rng.permutation(len(pairs))[:90]
     pairs = [pairs[i] for i in (np.sort(chosen) if rng.random() < 0.5 else chosen)]
     ranks = [sum(q == query for q, _ in pairs[: n + 1]) for n, (query, _) in enumerate(pairs)]
-    records = [
-        {"query_id": q, "query": q, "positive_passages": [], "negative_passages": [{"docid": f"d{d}"}]}
-        for q, d in pairs
-    ]
+    rest = {"query": "q", "positive_passages": []}
+    records = [{"query_id": q, "negative_passages": [{"docid": f"d{d}"}], **rest} for q, d in pairs]
     ranked = list(zip(pairs, ranks, strict=True))
     return {
         "run.trec": "".join(f"{q} Q0 d{d} {rank} {rng.integers(3)} t\n" for (q, d), rank in ranked),

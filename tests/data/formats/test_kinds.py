@@ -30,9 +30,8 @@ READ = {  # text, answers, grades
     "asked": {"0": ("who", ["Bond"], {}), "1": ("when", [], {})},
 }
 SKIPPED = {"train queries without positives": 1, "train judgments of queries without positives": 1}
-BEIR_CORPUS = lines(
-    {"_id": "007", "title": "Bond", "text": "é", "metadata": {}}, {"_id": "7", "title": None, "text": "two"}
-)
+BOND = {"007": {"title": "Bond", "text": "é"}, "7": {"title": "", "text": "two"}}
+BEIR_CORPUS = lines({"_id": "007", **BOND["007"], "metadata": {}}, {"_id": "7", "title": None, "text": "two"})
 BEIR_QUERIES = lines(
     {"_id": "01", "text": "which  é\n", "answers": []},
     {"_id": 1, "text": "who", "answers": ["7", "seven  é"]},
@@ -44,27 +43,17 @@ BEIR_READ = {
     "dev": {"q3": ("in another split", None, {"7": 1})},
 }
 SEVEN = {"title": "Seven", "text": "two"}
-BOND = {"007": {"title": "Bond", "text": "é"}, "7": {"title": "", "text": "two"}}
-ONE_TWO_THREE = [text_id(text) for text in ("é", "two", "three")]
-TEVATRON = lines(
-    {
-        "query_id": "q7",
-        "query": "which  year",
-        "answers": ["1984"],
-        "positive_passages": [passage("d2", "é"), passage("d1")],
-        "negative_passages": [passage("d3"), passage("d2", "é")],
-    },
-    {"query_id": "q8", "query": "x", "positive_passages": [], "negative_passages": [passage("d4")]},
-)
-DPR = [
-    {
-        "question": "which  year",
-        "answers": ["1984"],
-        "positive_ctxs": [passage(id, key=key) for id in ids],
-        "hard_negative_ctxs": [],
-    }
-    for ids, key in ((["2", "1"], "passage_id"), ([], "passage_id"), (["1"], "psg_id"))
-]
+ONE, TWO, THREE = [text_id(text) for text in ("é", "two", "three")]
+JUDGED = {"positive_passages": [passage("d2", "é"), passage("d1")]}
+JUDGED["negative_passages"] = [passage("d3"), passage("d2", "é")]
+UNJUDGED = {"query_id": "q8", "query": "x", "positive_passages": [], "negative_passages": [passage("d4")]}
+TEVATRON = lines({"query_id": "q7", "query": "which  year", "answers": ["1984"], **JUDGED}, UNJUDGED)
+RELEVANT = [passage("2", key="passage_id"), passage("1", key="passage_id")], [], [passage("1", key="psg_id")]
+DPR = [{"question": "which  year", "answers": ["1984"], "positive_ctxs": each} for each in RELEVANT]
+DPR = [{**each, "hard_negative_ctxs": []} for each in DPR]
+TEST_CSV = {"questions": "test.csv", "qrels": "test.qrels"}
+UNTITLED = {"title": "", "text": "No title."}
+YEAR = ("which year", ["1984"], {"2": 1, "1": 1})
 # By kind: the settings, the files, and the documents, splits and counts of what is skipped.
 KINDS = {
     "beir": (
@@ -83,17 +72,11 @@ KINDS = {
         ({"007": {"text": "é"}, "7": {"text": "NA"}}, {"train": BEIR_READ["train"]}, {}),
     ),
     "dpr": (
-        {
-            "passages": "psgs.tsv",
-            "splits": {
-                "train": {"questions": "train.json"},
-                "test": {"questions": "test.csv", "qrels": "test.qrels"},
-            },
-        },
+        {"passages": "psgs.tsv", "splits": {"train": {"questions": "train.json"}, "test": TEST_CSV}},
         {
             "psgs.tsv": 'id\ttext\ttitle\n1\t"é"\tAaron\n2\tThe "year"\t"""1984"""\n3\tNo title.\t\n',
             "train.json": json.dumps(DPR, indent=4),
-            "test.csv": 'which year\t[\'1984\', "it\'s"]\r\n"who ""?"\t"[\'Aaron\', ""Moses\' x""]"\r\n'
+            "test.csv": 'which year\t[\'1984\', "it\'s"]\r\n"who ""?"\t"[\'Aaron\', ""x\'""]"\r\n'
             "x\t['x']\n",
             "test.qrels": "1 0 1 1\n0 0 2 1\n",
         },
@@ -101,16 +84,13 @@ KINDS = {
             {
                 "1": {"title": "Aaron", "text": "é"},
                 "2": {"title": '"1984"', "text": 'The "year"'},
-                "3": {"title": "", "text": "No title."},
+                "3": UNTITLED,
             },
             {
-                "train": {
-                    "0": ("which year", ["1984"], {"2": 1, "1": 1}),
-                    "2": ("which year", ["1984"], {"1": 1}),
-                },
+                "train": {"0": YEAR, "2": (*YEAR[:2], {"1": 1})},
                 "test": {
-                    "0": ("which year", ["1984", "it's"], {"2": 1}),
-                    "1": ('who "?', ["Aaron", "Moses' x"], {"1": 1}),
+                    "0": (YEAR[0], ["1984", "it's"], {"2": 1}),
+                    "1": ('who "?', ["Aaron", "x'"], {"1": 1}),
                 },
             },
             {"train queries without positives": 1, "test queries without judgments": 1},
@@ -125,19 +105,14 @@ KINDS = {
             )
         },
         (
-            {id: {"text": text} for id, text in zip(ONE_TWO_THREE, ("é", "two", "three"), strict=True)},
-            {
-                "train": {
-                    "0": ("which year", None, dict.fromkeys(ONE_TWO_THREE[:2], 1)),
-                    "1": ("no negatives", None, {ONE_TWO_THREE[2]: 1}),
-                }
-            },
+            {ONE: {"text": "é"}, TWO: {"text": "two"}, THREE: {"text": "three"}},
+            {"train": {"0": ("which year", None, {ONE: 1, TWO: 1}), "1": ("no negatives", None, {THREE: 1})}},
             {},
         ),
     ),
     "msmarco_doc": (
         {"corpus": "docs.tsv", "splits": SPLITS},
-        {"docs.tsv": '007\tu\t\té\n7\t\tA "title"\t\n', **TOPICS},
+        {"docs.tsv": '007\tu\t\té\n7\t\t"title"\t\n', **TOPICS},
         (
             {"007": {"url": "u", "title": "", "text": "é"}, "7": {"url": "", "title": '"title"', "text": ""}},
             READ,
@@ -158,10 +133,8 @@ KINDS = {
         {"splits": {"train": "train.jsonl"}},
         {"train.jsonl": TEVATRON},
         (
-            {
-                id: {"title": "", "text": "é" if id == "d2" else f"text of {id}"}
-                for id in ("d2", "d1", "d3", "d4")
-            },
+            {"d2": {"title": "", "text": "é"}}
+            | {id: {"title": "", "text": f"text of {id}"} for id in ("d1", "d3", "d4")},
             {"train": {"q7": ("which year", ["1984"], {"d2": 1, "d1": 1})}},
             {"train queries without positives": 1},
         ),
@@ -183,14 +156,9 @@ def as_read(collection) -> tuple:
     documents, splits = collection.documents, {}
     for name, split in collection.splits.items():
         queries, judged = split.queries, collection.judgments(name)
-        splits[name] = {
-            id: (
-                queries.columns["text"][row],
-                read_answers(queries, row) if ANSWERS in queries.columns else None,
-                judged[id],
-            )
-            for row, id in enumerate(queries.ids)
-        }
+        has_answers, texts = ANSWERS in queries.columns, queries.columns["text"]
+        answers = [read_answers(queries, row) if has_answers else None for row in range(len(queries))]
+        splits[name] = {id: (texts[row], answers[row], judged[id]) for row, id in enumerate(queries.ids)}
     texts = dict(zip(documents.ids, documents.take(range(len(documents))), strict=True))
     return texts, splits, collection.skipped
 
