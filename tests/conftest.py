@@ -33,15 +33,8 @@ stages:
 # Fixtures that start processes: our commands or Pyserini from end to end, or the processes of one torchrun.
 PROCESS_FIXTURES = {"server", "in_java", "child", "run_processes", "forked_python"}
 # Fixtures that make models, train, or read real data: seconds rather than milliseconds.
-SLOW_FIXTURES = {
-    "shared_data",
-    "shared_papers",
-    "small_recipe",
-    "tiny_bert",
-    "tiny_cross_encoder",
-    "tiny_reader",
-    "tiny_roberta",
-}
+SLOW_FIXTURES = {"shared_data", "shared_papers", "small_recipe"}
+SLOW_FIXTURES |= {"tiny_bert", "tiny_cross_encoder", "tiny_reader", "tiny_roberta"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

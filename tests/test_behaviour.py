@@ -82,11 +82,8 @@ def stage(negatives: dict, steps: int, **more) -> dict:
 
 
 def test_refreshed_negatives_win_where_documents_are_confusable(encoder, collection, tmp_path):
-    stages = {
-        "warm": stage(RANDOM, 60),
-        "random": stage(RANDOM, 120),
-        "refreshed": stage(ANN, 120, refresh={"every_steps": 20}),
-    }
+    stages = {"warm": stage(RANDOM, 60), "random": stage(RANDOM, 120)}
+    stages["refreshed"] = stage(ANN, 120, refresh={"every_steps": 20})
     exact = {"device": "cpu", "precision": "fp32", "encoding": {"precision": "fp32"}, "bm25": None}
     settings = {"name": "behaviour", "data": collection, "encoder": encoder, "stages": stages, **exact}
     cache = str(tmp_path / "cache")

@@ -20,20 +20,8 @@ pytestmark = pytest.mark.long
 SHORT = ["stage_defaults.steps=2", "stage_defaults.lr_schedule={warmup_steps: 1}", "threads=1"]
 SHORT += ["encoding.precision=fp32", "precision=fp32"]
 COLOURS = ["red", "green", "blue", "gray", "pink", "black", "white", "brown", "golden", "violet"]
-THINGS = [
-    "apple",
-    "stone",
-    "river",
-    "cloud",
-    "horse",
-    "tiger",
-    "house",
-    "tree",
-    "bird",
-    "wall",
-    "boat",
-    "road",
-]
+THINGS = ["apple", "stone", "river", "cloud", "horse", "tiger"]
+THINGS += ["house", "tree", "bird", "wall", "boat", "road"]
 
 
 @pytest.fixture(autouse=True)
@@ -66,13 +54,8 @@ def asked(tmp_path):
 
 
 def request(tmp_path, docs, tiny_bert, queries=None, judgments=None):
-    return Request(
-        str(docs),
-        tmp_path / "out",
-        str(tiny_bert),
-        queries and tmp_path / queries,
-        judgments and tmp_path / judgments,
-    )
+    given = (name and tmp_path / name for name in (queries, judgments))
+    return Request(str(docs), tmp_path / "out", str(tiny_bert), *given)
 
 
 @pytest.mark.parametrize(

@@ -178,11 +178,8 @@ def test_a_text_that_is_held_out_teaches_under_no_id(tmp_path):
 
 def test_documents_give_titles_and_crops_each_text_once():
     text = "one two three four five six seven"
-    passages = [
-        Passage("a", "A good title", text),
-        Passage("b", "Short", text),
-        Passage("c", "a good TITLE", "x"),
-    ]
+    titled = ("a", "A good title", text), ("b", "Short", text), ("c", "a good TITLE", "x")
+    passages = [Passage(*each) for each in titled]
     made, documents = extract_queries(passages)
     assert made["title-a"] == "A good title" and "title-b" not in made and "title-c" not in made
     assert documents.keys() == made.keys() and documents["crop-a"] == documents["title-a"] == "a"

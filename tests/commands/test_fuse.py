@@ -29,11 +29,8 @@ def summed(runs, method, weight=None):
 @pytest.fixture
 def run(small_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(fusion, "fuse", summed)
-    recipe = small_recipe(
-        {"only": ONE_STEP},
-        final_evaluation={"split": ["test", "dev"], "measures": ["RR@10"]},
-        cache=str(tmp_path / "cache"),
-    )
+    test = {"split": ["test", "dev"], "measures": ["RR@10"]}
+    recipe = small_recipe({"only": ONE_STEP}, final_evaluation=test, cache=str(tmp_path / "cache"))
     rankings = {f"run.{split}.trec": DENSE.format(split) for split in QRELS} | {
         f"runs/bm25.{split}.trec": BM25.format(split) for split in QRELS
     }

@@ -16,11 +16,8 @@ THINGS = ["apple", "stone", "river", "cloud", "horse", "tiger"]
 def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encoder, tmp_path, capsys):
     recipe = small_recipe({"only": ONE_STEP}, cache=str(tmp_path / "cache"))
     hits = {f"test-{i}": [f"{c}-{t}" for t in THINGS for c in COLOURS[i:] + COLOURS[:i]] for i in range(5)}
-    ranking = "".join(
-        f"{q} Q0 {d} {rank} {50 - rank} t\n"
-        for q, found in hits.items()
-        for rank, d in enumerate(found, start=1)
-    )
+    ranked = ((q, rank, d) for q, found in hits.items() for rank, d in enumerate(found, start=1))
+    ranking = "".join(f"{q} Q0 {d} {rank} {50 - rank} t\n" for q, rank, d in ranked)
     run = make_finished_run(tmp_path / "run", recipe, {"test": ""}, {"run.test.trec": ranking})
     output = tmp_path / "out"
     flags = f"--model {tiny_cross_encoder} --first 20 5 --output {output} --device cpu".split()

@@ -11,6 +11,8 @@ from pyserini_ance.distributed.failures import uninterrupted
 from pyserini_ance.distributed.process_group import device_of
 from pyserini_ance.distributed.world import World
 
+F32 = torch.float32
+
 
 def gather_rows(world, rows, dtype):
     part = torch.arange(rows[world.rank] * 2).reshape(-1, 2).add(100 * world.rank).to(dtype)
@@ -19,12 +21,7 @@ def gather_rows(world, rows, dtype):
 
 @pytest.mark.parametrize(
     ("rows", "dtype"),
-    [
-        ((2, 2, 2), torch.float32),
-        ((3, 0, 1), torch.int64),
-        ((0, 0, 5), torch.bfloat16),
-        ((0, 0, 0), torch.float32),
-    ],
+    [((2, 2, 2), F32), ((3, 0, 1), torch.int64), ((0, 0, 5), torch.bfloat16), ((0, 0, 0), F32)],
 )
 def test_gather_gives_every_process_all_parts_in_rank_order(run_processes, rows, dtype):
     expected = [torch.arange(n * 2).reshape(-1, 2).add(100 * rank).to(dtype) for rank, n in enumerate(rows)]
@@ -83,10 +80,7 @@ def compared(world):
 
 def test_different_values_of_one_number_end_all_processes(run_processes):
     for end in run_processes.ends(2, compared):
-        message = (
-            "RuntimeError: the norm of the weights must be the same on all processes, "
-            "but is 0.5 on process 0, 1.5 on process 1"
-        )
+        message = "the norm of the weights must be the same on all processes, but is 0.5 on process 0, 1.5 on"
         assert message in end["error"]
 
 

@@ -12,10 +12,8 @@ from pyserini_ance.encoders.load_save import continue_encoder, load_encoder, loa
 from pyserini_ance.encoders.sentence_transformers_files import MODULES
 from pyserini_ance.runs.checkpoint import weights_of
 
-AS_OPENQA = {
-    "query": {"length_tokens": 24},
-    "document": {"length_tokens": 48, "template": "{title} [SEP] {text}"},
-}
+DOCUMENT = {"length_tokens": 48, "template": "{title} [SEP] {text}"}
+AS_OPENQA = {"query": {"length_tokens": 24}, "document": DOCUMENT}
 
 
 @pytest.fixture

@@ -14,12 +14,7 @@ def own_processor(monkeypatch):
 
 @pytest.mark.parametrize(
     ("capabilities", "fast"),
-    [
-        ({"avx512_bf16": True}, True),
-        ({"amx_bf16": True}, True),
-        ({"avx512_f": True, "avx512_bf16": False}, False),
-        ({}, False),
-    ],
+    [({"avx512_bf16": True}, True), ({"amx_bf16": True}, True), ({"avx512_bf16": False}, False), ({}, False)],
 )
 def test_bf16_needs_bf16_products(monkeypatch, capabilities, fast):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)

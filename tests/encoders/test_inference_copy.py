@@ -78,14 +78,8 @@ def test_the_tower_stays_and_shares_what_follows_its_transformer(encoder):
     assert dtypes == {(True, torch.float32), (False, torch.bfloat16)}
 
 
-T5 = {
-    "d_model": 32,
-    "d_kv": 8,
-    "d_ff": 64,
-    "num_layers": 2,
-    "num_heads": 4,
-    "feed_forward_proj": "gated-gelu",
-}
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "feed_forward_proj": "gated-gelu"}
+T5["num_layers"] = 2
 DEBERTA = {**TINY_SHAPE, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
 
 

@@ -78,11 +78,7 @@ PAIR = {"length_tokens": 48, "template": "{title} [SEP] {text}"}
 
 @pytest.mark.parametrize(
     ("document", "said"),
-    [
-        (PAIR, "document.template: '{title} [SEP] {text}'"),
-        ({"passages": 2}, "document.passages: 2"),
-        ({}, None),
-    ],
+    [(PAIR, "template: '{title} [SEP] {text}'"), ({"passages": 2}, "document.passages: 2"), ({}, None)],
 )
 def test_what_sentence_transformers_does_not_read_is_told(config, document, said):
     assert config("model", tokenization={"document": document}).unread_by_sentence_transformers == said

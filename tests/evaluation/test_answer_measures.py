@@ -19,10 +19,8 @@ RUN = {
 
 
 def questions(*answers: list[str]) -> Texts:
-    return Texts(
-        [f"q{i}" for i in range(len(answers))],
-        {"text": ["?"] * len(answers), "answers": [json.dumps(one) for one in answers]},
-    )
+    columns = {"text": ["?"] * len(answers), "answers": [json.dumps(one) for one in answers]}
+    return Texts([f"q{i}" for i in range(len(answers))], columns)
 
 
 def test_documents_are_judged_by_their_text_without_titles():

@@ -98,12 +98,7 @@ def test_a_run_of_other_queries_is_refused_and_one_without_hits_scores_zero():
 
 def test_a_grade_of_0_is_judged_and_short_rankings_count_all_hits():
     qrels = {"q1": {"d1": 2, "d2": 0}, "q2": {"d1": 1}, "q3": {"d1": 1}}
-    run = {
-        "q1": {"d1": 4.0, "d9": 3.0, "d2": 2.0, "d8": 1.0},
-        "q2": {"d9": 1.0},
-        "q3": {},
-        "unjudged": {"d1": 1.0},
-    }
+    run = {"q1": {"d1": 4.0, "d9": 3.0, "d2": 2.0, "d8": 1.0}, "q2": {"d9": 1.0}, "q3": {}, "x": {"d1": 1.0}}
     assert holes(qrels, run, [1, 3, 10]) == {
         "q1": {"Hole@1": 0.0, "Hole@3": pytest.approx(1 / 3), "Hole@10": 0.5},
         "q2": {"Hole@1": 1.0, "Hole@3": 1.0, "Hole@10": 1.0},

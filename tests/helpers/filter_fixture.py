@@ -41,15 +41,8 @@ def candidates_of(
         Texts([f"d{i}" for i in range(len(texts))], {"title": [""] * len(texts), "text": texts}),
         {"train": split},
     )
-    snapshot = Given(
-        None,
-        "weights",
-        PreparedData(collection, None, {}, "train", ""),
-        Encoding(),
-        None,
-        "cpu",
-        world or World(),
-    )
+    data = PreparedData(collection, None, {}, "train", "")
+    snapshot = Given(None, "weights", data, Encoding(), None, "cpu", world or World())
     rows = np.asarray(rows, np.int32)
     scores = np.broadcast_to(-np.arange(rows.shape[1]), rows.shape) if scores is None else np.asarray(scores)
     given = None if positive_scores is None else lambda: np.asarray(positive_scores, np.float32)

@@ -3,11 +3,8 @@
 import numpy as np
 import torch
 
-LOWER = {
-    "lowercase": True,
-    "query": {"length_tokens": 24},
-    "document": {"length_tokens": 48, "template": "{text}"},
-}
+DOCUMENT = {"length_tokens": 48, "template": "{text}"}
+LOWER = {"lowercase": True, "query": {"length_tokens": 24}, "document": DOCUMENT}
 
 HEAD = ["embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias"]
 EMBEDDINGS = [

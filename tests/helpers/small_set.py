@@ -15,12 +15,8 @@ PASSAGE_WORDS = ["the", "of", "and", "title", "text", "river"]
 PASSAGE_WORDS += ["Stone", "apple,", "tiger", "cloud", "U.S.", "1984", "horse"]
 
 # The shortest stage of a recipe, for tests that train nothing or do not look at it.
-ONE_STEP = {
-    "steps": 1,
-    "batch_queries": 1,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "random"}]}},
-}
+ONE_STEP = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-3}}
+ONE_STEP["terms"] = {"query": {"negatives": [{"kind": "random"}]}}
 
 
 def make_tiny_bert(folder: Path) -> Path:

@@ -80,10 +80,8 @@ def test_a_document_scores_as_its_best_passage_in_both_directions(in_passages):
     snapshot, of, each = in_passages
     expected = np.stack([each[:, of == document].max(1) for document in range(30)], axis=1)
     anchors = snapshot.anchor_set("document").anchors
-    for arguments, scores_of in (
-        (("query", np.arange(15), "document"), expected),
-        (("document", anchors, "query"), expected.T[anchors]),
-    ):
+    by_query, by_document = ("query", np.arange(15), "document"), ("document", anchors, "query")
+    for arguments, scores_of in ((by_query, expected), (by_document, expected.T[anchors])):
         for k in (4, 30, 1000):
             scores, rows = snapshot.search(*arguments, k)
             assert rows.shape == (len(scores_of), min(k, scores_of.shape[1]))

@@ -75,10 +75,8 @@ def test_rows_in_their_line_agree_with_a_slow_loop(block, monkeypatch):
     rng = np.random.default_rng(0)
     rows, among = rng.integers(-1, 9, (20, 5), np.int32), rng.integers(-1, 9, (20, 4), np.int32)
     among[4:6] = PADDING
-    expected = [
-        [row != PADDING and row in line for row in of_line]
-        for of_line, line in zip(rows.tolist(), among.tolist(), strict=True)
-    ]
+    lines = zip(rows.tolist(), among.tolist(), strict=True)
+    expected = [[row != PADDING and row in line for row in of_line] for of_line, line in lines]
     assert is_in_line(rows, among).tolist() == expected
     assert is_in_line(rows, among[:, :0]).sum() == 0
     last = np.array([[2**31 - 2, 0]], np.int32)

@@ -105,11 +105,8 @@ def test_a_stage_that_mines_nothing_is_measured_in_the_background(runs, tmp_path
     assert trainer["code"] == 0, trainer["stderr"]
     taken = records(tmp_path / "run", "evaluate", "decisions.jsonl")
     at_the_end = (18, 18)
-    assert [(r["step"], r["checkpoint_step"]) for r in taken] == [
-        (0, 0),
-        *((of + 2, of) for of in range(3, 18, 3)),
-        at_the_end,
-    ]
+    lagged = [(of + 2, of) for of in range(3, 18, 3)]
+    assert [(r["step"], r["checkpoint_step"]) for r in taken] == [(0, 0), *lagged, at_the_end]
     scores = {r["checkpoint_step"]: r["value"] for r in taken}
     best = max(scores, key=lambda step: (scores[step], -step))
     assert records(tmp_path / "run", "best", "decisions.jsonl")[-1]["checkpoint_step"] == best

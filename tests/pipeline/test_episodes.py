@@ -12,12 +12,8 @@ from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.storage.publish import read_manifest
 
-NEW = {
-    "kind": "mix",
-    "weights": [1, 1],
-    "top_k": 6,
-    "sources": [{"kind": "ann", "top_k": 10}, {"kind": "lookahead", "top_k": 10}],
-}
+BOTH = [{"kind": "ann", "top_k": 10}, {"kind": "lookahead", "top_k": 10}]
+NEW = {"kind": "mix", "weights": [1, 1], "top_k": 6, "sources": BOTH}
 POOLS = {"epi-1": NEW, "epi-2": {"kind": "mix", "sources": [NEW, {"kind": "momentum"}]}}
 
 

@@ -25,6 +25,7 @@ from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_
 from pyserini_ance.runs.rundir import RunDir
 
 STAGES = {"a": ONE_STEP}
+TITLED = "{title} [SEP] {text}"
 
 
 @pytest.fixture(params=["torch", "faiss"])
@@ -102,11 +103,7 @@ def export_a_pair(world: World, recipe: Recipe, folder: Path) -> tuple[str, dict
 
 @pytest.mark.parametrize(
     "length, template, form, stock",
-    [
-        (24, "{title} [SEP] {text}", "dpr", "dpr"),
-        (4, "{title} [SEP] {text}", "bert", "auto"),
-        (24, "{text}", "bert", "auto"),
-    ],
+    [(24, TITLED, "dpr", "dpr"), (4, TITLED, "bert", "auto"), (24, "{text}", "bert", "auto")],
 )
 def test_a_pair_has_dprs_form_where_stock_dpr_encodes_the_test_queries(
     run_processes, small_recipe, tmp_path, length, template, form, stock
@@ -144,10 +141,8 @@ def test_documents_rank_the_queries_that_they_answer(small_recipe, tmp_path, pas
     for document, hits in asked.items():
         assert hits == pytest.approx({query: found[query][document] for query in hits}, abs=1e-4)
     judged = read_qrels(evaluator.run.qrels("test"))
-    ranks = [
-        1 + [*hits].index(next(query for query, grades in judged.items() if document in grades))
-        for document, hits in asked.items()
-    ]
+    asking = {document: query for query, grades in reversed(judged.items()) for document in grades}
+    ranks = [1 + [*hits].index(asking[document]) for document, hits in asked.items()]
     assert row["queries RR@10"] == pytest.approx(sum(1 / rank for rank in ranks) / 5)
     assert row["queries Success@1"] == pytest.approx(sum(rank == 1 for rank in ranks) / 5)
     assert len(set(ranks)) > 1
@@ -159,11 +154,8 @@ def test_candidates_are_reranked_by_the_same_scores(small_recipe, tmp_path, pass
         f"test-{n}": [f"{c}-{t}" for t in ("cloud", "horse", "apple") for c in ("gray", "red", "pink")]
         for n in range(4)
     }
-    lines = (
-        f"{query} Q0 {document} 1 {9 - place} t\n"
-        for query, documents in candidates.items()
-        for place, document in enumerate(documents)
-    )
+    ranked = ((query, *each) for query, documents in candidates.items() for each in enumerate(documents))
+    lines = (f"{query} Q0 {document} 1 {9 - place} t\n" for query, place, document in ranked)
     (tmp_path / "first.trec").write_text("".join(lines))
     test = {"measures": ["nDCG@5", "R@7"], "rerank": {"test": str(tmp_path / "first.trec")}}
     recipe = in_passages(small_recipe, passages, test)

@@ -36,6 +36,7 @@ def run(small_recipe, tmp_path_factory):
         "live": make_stage({"kind": "live", "top_k": 4}, steps=1, trainable="query_tower"),
     }
     stages["mined"]["terms"]["document"] = {"anchor": "document", "negatives": sources[:1]}
+    measured = {"measures": ["RR@10"], "query_measures": ["RR@10"], "indexes": ["Flat"]}
     recipe = small_recipe(
         stages,
         data={
@@ -44,12 +45,7 @@ def run(small_recipe, tmp_path_factory):
             "splits": {"train": "qrels/train.tsv", "test": "qrels/test.tsv"},
             "ignore_identical_ids": True,
         },
-        final_evaluation={
-            "measures": ["RR@10"],
-            "query_measures": ["RR@10"],
-            "indexes": ["Flat"],
-            "rerank": {"test": str(folder / "all.trec")},
-        },
+        final_evaluation={**measured, "rerank": {"test": str(folder / "all.trec")}},
     )
     train(recipe, folder / "run")
     return folder / "run"

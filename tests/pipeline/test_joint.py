@@ -50,12 +50,8 @@ def recipe(small_recipe, tmp_path_factory) -> Path:
         )
     )
     data = {"kind": "pyserini_jsonl", "corpus": str(corpus), "splits": files}
-    test = {
-        "split": ["few-test", "many-test"],
-        "measures": list(MEASURES),
-        "query_measures": ["R@5"],
-        "indexes": ["Flat"],
-    }
+    test = {"split": ["few-test", "many-test"], "measures": list(MEASURES)}
+    test |= {"query_measures": ["R@5"], "indexes": ["Flat"]}
     settings = {"data": data, "final_evaluation": test, "train_split": ["few", "many"]}
     (folder / "joint.yaml").write_text(dump(small_recipe(stages(folder / "ranked.trec"), **settings)))
     return folder / "joint.yaml"

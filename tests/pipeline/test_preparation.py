@@ -46,7 +46,7 @@ def test_what_a_recipe_asks_for_is_checked_with_its_data(small_recipe, overrides
 @pytest.mark.parametrize(
     "override",
     [
-        "final_evaluation.measures=[RR@10, ERR@10]",
+        "final_evaluation.measures=[ERR@10]",
         "stages.a.evaluate={split: test, measure: ERR@10, every_steps: 1}",
     ],
 )

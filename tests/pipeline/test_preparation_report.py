@@ -23,12 +23,8 @@ def official(counts: dict) -> str:
 
 
 def cells(report: str, part: str) -> list[str]:
-    return [
-        cell.strip()
-        for line in report.splitlines()
-        if line.startswith(f"| {part} ")
-        for cell in line.split("|")[1:-1]
-    ]
+    lines = [line for line in report.splitlines() if line.startswith(f"| {part} ")]
+    return [cell.strip() for line in lines for cell in line.split("|")[1:-1]]
 
 
 def test_the_table_shows_what_was_read(recipe):

@@ -28,13 +28,8 @@ OPTIMIZER = {"learning_rate": 1e-3}
 LARGE_EPS = ("large_eps", "", 0)
 OWN = {"query": {"negatives": [{"kind": "ann", "top_k": 8}], "loss": {"kind": "nll", "scale": 0.1}}}
 STEP = {"query": {**OWN["query"], "in_batch_negatives": True, "num_hardest": 3}}
-STAGE = {
-    "steps": 9,
-    "batch_queries": 5,
-    "chunk_queries": 2,
-    "optimizer": OPTIMIZER,
-    "refresh": {"every_steps": 5},
-}
+STAGE = {"steps": 9, "batch_queries": 5, "chunk_queries": 2, "optimizer": OPTIMIZER}
+STAGE["refresh"] = {"every_steps": 5}
 INLINE = {
     "own": {**STAGE, "terms": OWN, "save_every_steps": 3},
     "step": {**STAGE, "terms": STEP, "evaluate": {"every_steps": 3, "sample_documents": 20}},
@@ -101,11 +96,8 @@ def state(folder: Path, post: str = "state") -> tuple[str, str]:
 
 def decisions(folder: Path) -> list[dict]:
     """Without what rounding changes: the hashes of weights, and the last digits of values."""
-    records = [
-        {k: v for k, v in r.items() if k != "weights"}
-        for r in read_json_lines(folder / "decisions.jsonl")
-        if r["event"] != "resume"
-    ]
+    taken = [r for r in read_json_lines(folder / "decisions.jsonl") if r["event"] != "resume"]
+    records = [{k: v for k, v in r.items() if k != "weights"} for r in taken]
     return [{**r, "value": pytest.approx(r["value"], rel=1e-5)} if "value" in r else r for r in records]
 
 
@@ -126,15 +118,11 @@ def same_but_for_rounding(one: Path, two: Path) -> None:
     for folder in (one / "negatives").iterdir():
         tables = [NegativeTable.load(run / "negatives" / folder.name / "query.0") for run in (one, two)]
         assert np.array_equal(tables[0].candidates, tables[1].candidates)
-    rows = [
-        [without_times(row) for row in json.loads((run / "measures.json").read_text())["rows"]]
-        for run in (one, two)
-    ]
+    written = [json.loads((run / "measures.json").read_text())["rows"] for run in (one, two)]
+    rows = [[without_times(row) for row in of_run] for of_run in written]
     assert rows[0] == rows[1]
-    weights, others, before = (
-        all_weights(run)
-        for run in (one / "model", two / "model", one / "checkpoints" / "initial-00000000" / "encoder")
-    )
+    folders = one / "model", two / "model", one / "checkpoints" / "initial-00000000" / "encoder"
+    weights, others, before = map(all_weights, folders)
     difference = np.linalg.norm(weights - others)
     assert difference < 1e-6 * np.linalg.norm(weights)
     assert difference < 1e-4 * np.linalg.norm(weights - before)

@@ -31,13 +31,8 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import beside, read_json, read_json_lines
 from pyserini_ance.storage.locks import is_held
 
-FEW = {
-    "negatives": [{"kind": "ann", "top_k": 8}],
-    "batch_queries": 2,
-    "num_negatives": 3,
-    "steps": 3,
-    "learning_rate": 1e-3,
-}
+FEW = {"negatives": [{"kind": "ann", "top_k": 8}], "num_negatives": 3}
+FEW |= {"batch_queries": 2, "steps": 3, "learning_rate": 1e-3}
 TEACHERS = {"first": {"after": "warm", **FEW}, "second": {"after": "taught", **FEW}}
 TEACHERS["second"]["init_from"] = "teachers.first"
 WARM = make_stage(steps=3, terms={"query": {"in_batch_negatives": True}})

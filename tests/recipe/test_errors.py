@@ -37,6 +37,7 @@ def distil(settings: str) -> str:
 
 VECTORS = "stages.only.terms.d={loss: embed_distill, teacher: {kind: encoder, encoder: a}"
 AMBIGUOUS = "is a setting of sampling_strategy: ambiguous, but sampling_strategy is"
+SEVERAL = "encoder.tokenization.document.passages=2"
 CHUNKED = ", refresh: {every_steps: 5, query_chunks: 2}"
 MOMENTUM = drawn("next", "{kind: momentum}")
 
@@ -77,10 +78,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (f"{DISTIL}.loss=kl", "loss `kl` follows a teacher's scores; name one: `teacher: {kind: hybrid}`"),
     (distil("negatives: [ann], same_side_negatives: true"), "without in_batch_negatives; set both, or none"),
     (
-        [
-            "stages.only.terms.b={in_batch_negatives: true, same_side_negatives: true}",
-            "encoder.tokenization.document.passages=2",
-        ],
+        ["stages.only.terms.b={in_batch_negatives: true, same_side_negatives: true}", SEVERAL],
         "terms.b.same_side_negatives: documents of several passages are not compared",
     ),
     (distil("in_batch_negatives: true"), "give the in-batch negatives a term of their own"),
@@ -90,10 +88,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (distil("negatives_from: query, anchor: document"), "terms.d: its anchors are of side document"),
     (distil("negatives: [ann], false_negative_margin: 0.1"), "false_negative_margin is 0.1, but the teacher"),
     ("stages.only.terms.d={regularizer: alignment, num_hardest: 1}", "a regularizer applies to all anchors"),
-    (
-        "stages.only.terms.d={loss: embed_distill, teacher: student}",
-        "follows a teacher's vectors; name an encoder: `teacher: {kind: encoder",
-    ),
+    ("stages.only.terms.d={loss: embed_distill, teacher: student}", "a teacher's vectors; name an encoder"),
     (f"{VECTORS}, dimensions: [8]}}", "compares whole vectors of all its `texts`; remove num_hardest"),
     (f"{VECTORS}, negatives: [random]}}", "and with texts: anchors the negatives"),
     (
@@ -101,7 +96,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
         "terms.d.loss trains the vectors of documents, whose tower trainable: query_tower freezes",
     ),
     (
-        ["encoder.tokenization.document.passages=2", f"{VECTORS}, anchor: document}}"],
+        [SEVERAL, f"{VECTORS}, anchor: document}}"],
         "terms.d.loss: documents of several passages have no vector to compare",
     ),
     (distil("dimensions: 8"), "d.dimensions: expected numbers of dimensions, such as [384, 128], or a"),
@@ -123,8 +118,8 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (mix("ann", ", weights: [1, 2], top_k: 5"), "2 weights for 1 sources; pass one for"),
     (source("{kind: ann, filters: [{kind: teacher, teacher: student}]}"), "give one of `max_score` and"),
     (
-        source("{kind: ann, filters: [{kind: teacher, teacher: student, max_score: 1, margin: 0}]}"),
-        "give one of `max_score` and `margin`",
+        source("{kind: ann, filters: [{kind: teacher, teacher: bm25, max_score: 1, margin: 0}]}"),
+        "one of `max",
     ),
     # stages that follow one another
     ("stages.only.keep_optimizer=true", "stages.only.keep_optimizer: this is the first stage"),

@@ -63,11 +63,8 @@ def test_a_file_is_a_mapping_or_a_list_of_them_and_later_arguments_win(write):
     assert list(Grid.parse([str(one)]).points) == ["seed=1,name=x", "seed=2,name=x"]
     assert list(Grid.parse([str(one), "seed=7"]).points) == ["seed=7,name=x"]
     two = write("two", "- {seed: 1}\n- {seed: [2, 3], name: y}\n")
-    assert list(Grid.parse([str(two), "threads=1,2"]).points)[::2] == [
-        "seed=1,threads=1",
-        "seed=2,name=y,threads=1",
-        "seed=3,name=y,threads=1",
-    ]
+    found = list(Grid.parse([str(two), "threads=1,2"]).points)[::2]
+    assert found == ["seed=1,threads=1", "seed=2,name=y,threads=1", "seed=3,name=y,threads=1"]
 
 
 @pytest.mark.parametrize(

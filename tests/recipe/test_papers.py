@@ -388,12 +388,8 @@ def test_a_recipe_expects_what_is_published_of_its_method(name):
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_run_measures_all_that_is_published_of_its_set(name):
     """But for `eval`, whose judgments nobody else has, and for what other commands measure."""
-    places = {
-        (split, measure)
-        for row in PUBLISHED[name.split("/")[0]]
-        for split, figures in row.figures.items()
-        for measure in figures
-    }
+    figures = [each for row in PUBLISHED[name.split("/")[0]] for each in row.figures.items()]
+    places = {(split, measure) for split, measures in figures for measure in measures}
     assert {
         (split, measure) for split, measure in places if split != "eval" and not section_of(measure)
     } <= recipe(name).final_evaluation.columns.keys()

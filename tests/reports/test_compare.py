@@ -40,11 +40,7 @@ def result(recipe: str, value: float, config_hash: str = "a1b2c3d4", bm25: float
         ),
         # Recipes, or a grid, may start from several encoders.
         (
-            [
-                result("a", 0.5, untrained=0.1),
-                result("a", 0.5, untrained=0.1),
-                result("a", 0.6, "ffffffff", untrained=0.2),
-            ],
+            [*[result("a", 0.5, untrained=0.1)] * 2, result("a", 0.6, "ffffffff", untrained=0.2)],
             [
                 ("untrained of a [a1b2c3]", None, "0.100"),
                 ("untrained of a [ffffff]", None, "0.200"),

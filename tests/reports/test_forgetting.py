@@ -52,13 +52,8 @@ def add_result(run, precision: str = "fp32") -> None:
 
 def test_forgotten_and_learnt_queries(make_run):
     """Four queries: worse, better, unchanged, and from rank 120 to none, which RR@100 ignores."""
-    run = make_run(
-        "1",
-        ("bm25-neg", 0, None),
-        ("ance", 0, [1, 4, 7, 120]),
-        ("ance", 40, [2, 1, 7, None]),
-        ("ance", 80, [101, 1, 7, 100]),
-    )
+    ance = (0, [1, 4, 7, 120]), (40, [2, 1, 7, None]), (80, [101, 1, 7, 100])
+    run = make_run("1", ("bm25-neg", 0, None), *(("ance", *each) for each in ance))
     means = (1 / 2 + 1 + 1 / 7) / 4, (0 + 1 + 1 / 7 + 1 / 100) / 4
     assert refresh_intervals(run) == [
         RefreshInterval("ance-0", "ance-40", 0.25, 0.25, pytest.approx(means[0])),

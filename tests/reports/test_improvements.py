@@ -4,12 +4,8 @@ import pytest
 
 from pyserini_ance.reports.compare import improvements
 
-KEYS = {
-    "recipe": "recipe",
-    "projection": "encoder.projection",
-    "indexes": "final_evaluation.indexes",
-    "seed": "seed",
-}
+KEYS = {"projection": "encoder.projection", "indexes": "final_evaluation.indexes"}
+KEYS |= {"recipe": "recipe", "seed": "seed"}
 
 
 def make_grid(folder, runs: dict[tuple[str, str, str], dict[str, float]]) -> None:

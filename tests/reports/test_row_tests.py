@@ -28,11 +28,8 @@ def lines_of_table(capsys) -> list[str]:
 
 
 def test_seeds_are_one_system_and_queries_are_pairs(ranked_run):
-    runs = [
-        ranked_run("1", "good", [1, 1, 1, 2]),
-        ranked_run("2", "good", [1, 1, 2, 4]),
-        ranked_run("3", "bad", [4, 4, 4, 3]),
-    ]
+    ranks = [("1", "good", [1, 1, 1, 2]), ("2", "good", [1, 1, 2, 4]), ("3", "bad", [4, 4, 4, 3])]
+    runs = [ranked_run(*of) for of in ranks]
     found = differ_from(runs, "bm25")
     # good: (0.5 + 0.5 + 0.25 - 0.125) / 4; bad: (3 x -0.25 + 1/3 - 0.5) / 4
     assert list(found) == ["bad", "good"]

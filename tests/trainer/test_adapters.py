@@ -108,11 +108,8 @@ def test_tables_are_mined_with_the_merged_weights_and_named_by_their_hashes(
     assert are_equal == (trainable == "query_tower")
     assert not np.array_equal(start.encode(["a text"]), end.encode(["a text"]))
     adopted = [record["weights"] for record in training.decisions("adopt")]
-    assert (
-        adopted == [request.weights for request in mined]
-        and adopted[0] == training.start.weights
-        and len(set(adopted)) == 3
-    )
+    assert adopted == [request.weights for request in mined] and len(set(adopted)) == 3
+    assert adopted[0] == training.start.weights
     assert Checkpoint.open(training.run.checkpoint("a", 10)).hashes == result.hashes
     assert checkpoint.weights_of(result.encoder) == result.weights
     assert checkpoint.document_weights_of(result.encoder) == result.document_weights

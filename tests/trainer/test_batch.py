@@ -15,11 +15,8 @@ from pyserini_ance.trainer.batch import Batch, TermRows, anchor_sets_of, plan_ba
 
 POSITIVES = [[0], [1, 2], [3], [4, 5, 6], [7], [8], [9]]
 DOCUMENTS = 50
-TABLES = {
-    ("query", 1): NegativeTable(
-        "query", "document", np.arange(7), np.arange(20, 48).reshape(7, 4), np.zeros((7, 4)), "ann"
-    )
-}
+ROWS = np.arange(20, 48).reshape(7, 4)
+TABLES = {("query", 1): NegativeTable("query", "document", np.arange(7), ROWS, np.zeros((7, 4)), "ann")}
 
 
 @pytest.fixture(scope="module")
@@ -204,10 +201,8 @@ def test_promoted_documents_are_positives_in_every_draw(split):
 
 
 def test_promoted_documents_are_anchors_with_the_queries_that_they_are_relevant_to(split):
-    terms = {
-        "query": {"negatives": [{"kind": "ann"}]},
-        "dual": {"anchor": "document", "negatives": [{"kind": "random", "num_negatives": 5}]},
-    }
+    dual = {"anchor": "document", "negatives": [{"kind": "random", "num_negatives": 5}]}
+    terms = {"query": {"negatives": [{"kind": "ann"}]}, "dual": dual}
     table = next(iter(TABLES.values()))
     tables, seen = promoting([[1, 40], [5, 40]], {("query", 0): table}), 0
     for step in range(40):

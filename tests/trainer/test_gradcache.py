@@ -45,10 +45,8 @@ def gradients(module: nn.Module, backward) -> list[torch.Tensor]:
     return [None if p.grad is None else p.grad.clone() for p in module.parameters()]
 
 
-SIDES = [
-    TextBatch("query", TOKENS, np.array([4, 0, 2]), 8),
-    TextBatch("document", TOKENS, np.array([7, 1, 0, 3, 5, 6]), 10),
-]
+ROWS = {"query": np.array([4, 0, 2]), "document": np.array([7, 1, 0, 3, 5, 6])}
+SIDES = [TextBatch(side, TOKENS, ROWS[side], length) for side, length in (("query", 8), ("document", 10))]
 
 
 def backward(make_pass, encoder: ChunkedEncoder, texts: list[TextBatch], loss_of) -> None:

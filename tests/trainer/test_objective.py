@@ -222,10 +222,9 @@ def test_the_dual_term_is_the_nll_of_each_positive_over_queries():
     }
     batch = Batch(queries, rows)
     generator = torch.Generator().manual_seed(0)
-    vectors = {
-        side: torch.randn(len(batch.unique(side)), 4, generator=generator).double().requires_grad_()
-        for side in ("query", "document")
-    }
+    shapes = {side: (len(batch.unique(side)), 4) for side in ("query", "document")}
+    drawn = {side: torch.randn(shape, generator=generator) for side, shape in shapes.items()}
+    vectors = {side: each.double().requires_grad_() for side, each in drawn.items()}
     assert batch.unique("query").tolist() == [0, 1, 2, 3] and batch.unique("document").tolist() == [1, 4, 5]
     nll = {"negatives": [RANDOM], "loss": {"kind": "nll", "scale": 2.0}}
     terms = {side: Term.model_validate({"anchor": side, **nll}) for side in rows}

@@ -27,14 +27,10 @@ from pyserini_ance.trainer.trainer import StageTrainer
 
 RATE, EPS, DECAY, BETAS, LARGEST_NORM = 0.01, 1e-3, 0.1, (0.9, 0.999), 0.5
 OPTIMIZER = {"learning_rate": RATE, "weight_decay": DECAY, "max_grad_norm": LARGEST_NORM}
+LOSS = {"kind": "nll", "scale": 0.2}
 TERMS = {
     "own": {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll", "scale": 0.5}},
-    "step": {
-        "in_batch_negatives": True,
-        "negatives": [{"kind": "random"}],
-        "loss": {"kind": "nll", "scale": 0.2},
-        "weight": 0.5,
-    },
+    "step": {"in_batch_negatives": True, "negatives": [{"kind": "random"}], "loss": LOSS, "weight": 0.5},
 }
 
 

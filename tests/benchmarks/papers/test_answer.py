@@ -43,10 +43,8 @@ class FirstWords:
             raise KeyboardInterrupt
         self.asked.append((question, [passage.score for passage in passages]))
         texts = [passages[:cutoff][-1].record["text"] for cutoff in cutoffs]
-        return [
-            Answer(" ".join(text.split()[-2:]), 1.0, min(cutoff, len(passages)) - 1)
-            for text, cutoff in zip(texts, cutoffs, strict=True)
-        ]
+        asked, most = zip(texts, cutoffs, strict=True), len(passages)
+        return [Answer(" ".join(text.split()[-2:]), 1.0, min(cutoff, most) - 1) for text, cutoff in asked]
 
 
 def answered(run, folder):

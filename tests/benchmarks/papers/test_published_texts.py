@@ -10,13 +10,8 @@ from benchmarks.papers.published import PublishedRow, read_published
 from pyserini_ance.recipe.find import SHIPPED
 
 SETS = ("msmarco-passage", "msmarco-doc", "nq", "triviaqa")  # openqa-multi has rows of the last two again
-TEXTS = {
-    "ance": "ance-2020-v2-iclr2021",
-    "ance-v1": "ance-2020-v1",
-    "ltre": "ltre-2020",
-    "dance": "dance-2021",
-    "tele": "ance-tele-2022",
-}
+TEXTS = {"ance": "ance-2020-v2-iclr2021", "ance-v1": "ance-2020-v1", "ltre": "ltre-2020"}
+TEXTS |= {"dance": "dance-2021", "tele": "ance-tele-2022"}
 SHARE, PERCENT, EITHER = r"\b0\.\d+", r"\b\d+\.\d\d?\b", r"\b\d+\.\d%|100%|\b0\.\d+"
 
 
@@ -37,10 +32,8 @@ class Table(NamedTuple):
     def figures(self, line: str) -> list[float]:
         """The figures of a line, as shares."""
         found = re.findall(self.figure, re.sub(self.beside, "", line))
-        return [
-            round(float(figure.rstrip("%")) / (100 if self.figure == PERCENT or "%" in figure else 1), 4)
-            for figure in found
-        ]
+        hundred = {one: 100 if self.figure == PERCENT or "%" in one else 1 for one in found}
+        return [round(float(one.rstrip("%")) / hundred[one], 4) for one in found]
 
 
 # Not among them, for no table of a set can hold them: gains of ANCE in production, times, distances between

@@ -26,10 +26,8 @@ STAGE = {
 def recipe(small_recipe):
     """A recipe whose lengths cut texts of both sides, at different lengths."""
     made = small_recipe({"rand-batch": STAGE}, name="small/rand-batch")
-    lengths = {
-        "query": {"length_tokens": 12, "template": "query: {text}"},
-        "document": {"length_tokens": 18, "template": "document: {text}"},
-    }
+    lengths = {"query": 12, "document": 18}
+    lengths = {side: {"length_tokens": n, "template": f"{side}: {{text}}"} for side, n in lengths.items()}
     encoder = {**made.encoder.model_dump(), "normalize": True, "tokenization": lengths}
     test = {"measures": ["nDCG@10", "RR@10"], "precision": "fp32"}
     return pa.Recipe.model_validate({**made.model_dump(), "encoder": encoder, "final_evaluation": test})

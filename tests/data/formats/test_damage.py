@@ -196,10 +196,9 @@ def read(folder: Path) -> dict:
     documents, queries = collection.documents, collection.split("train").queries
     answers, judged = queries.columns.get("answers"), collection.judgments("train")
     texts = {id: list(documents[row].values()) for row, id in enumerate(documents.ids)}
-    asked = {
-        id: ([queries.columns["text"][row]], json.loads(answers[row]) if answers else [], judged[id])
-        for row, id in enumerate(queries.ids)
-    }
+    listed = list(map(json.loads, answers)) if answers else [[]] * len(queries)
+    rows = zip(queries.ids, queries.columns["text"], listed, strict=True)
+    asked = {id: ([text], given, judged[id]) for id, text, given in rows}
     return {"documents": texts, "queries": asked}
 
 

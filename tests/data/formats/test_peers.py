@@ -94,15 +94,11 @@ def test_beir(shared_data, local):
     corpus = BeirDocs("x", local(folder / "corpus.jsonl"), BeirTitleDoc)._docs_iter()
     documents = [(one.doc_id, {"title": one.title, "text": one.text}) for one in corpus]
     assert documents == list(zip(own.documents.ids, own.documents.take(range(240)), strict=True))
-    texts = {
-        one.query_id: " ".join(one.text.split())
-        for one in BeirQueries("x", local(folder / "queries.jsonl"), GenericQuery).queries_iter()
-    }
+    asked = BeirQueries("x", local(folder / "queries.jsonl"), GenericQuery).queries_iter()
+    texts = {one.query_id: " ".join(one.text.split()) for one in asked}
     for name in own.splits:
-        reference = [
-            (one.query_id, one.doc_id, one.relevance)
-            for one in BeirQrels(local(folder / "qrels" / f"{name}.tsv"), {}).qrels_iter()
-        ]
+        graded = BeirQrels(local(folder / "qrels" / f"{name}.tsv"), {}).qrels_iter()
+        reference = [(one.query_id, one.doc_id, one.relevance) for one in graded]
         assert sorted(reference) == sorted(judged(own, name))
         queries = own.split(name).queries
         assert {id: queries.columns["text"][row] for id, row in queries.rows.items()} == {

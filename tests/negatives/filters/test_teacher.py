@@ -58,10 +58,8 @@ def test_it_agrees_with_a_slow_loop(tmp_path, anchor, settings, seed):
     found = TeacherFilter(teacher={"kind": "ranking", "file": case.file}, **settings).mask(case.candidates)
     anchors, rows = case.candidates.anchor_set.anchors.tolist(), case.candidates.rows.tolist()
     limit = settings.get("max_score"), settings.get("margin", 0.0)
-    expected = [
-        [row != PADDING and case.is_relevant(anchor, row, *limit) for row in line]
-        for anchor, line in zip(anchors, rows, strict=True)
-    ]
+    lines = zip(anchors, rows, strict=True)
+    expected = [[row != PADDING and case.is_relevant(of, row, *limit) for row in line] for of, line in lines]
     assert found.tolist() == expected and found.any()
 
 

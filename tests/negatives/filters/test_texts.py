@@ -31,12 +31,8 @@ def test_equal_texts_ignoring_whitespace_and_case():
 
 def test_candidate_queries_are_compared_with_queries():
     """d0 is relevant to q0 and d1 to q1; q2 has the text of q0 and the positive d2."""
-    found = candidates_of(
-        [[0], [1], [2]],
-        [[1, 2], [0, 2], [0, 1]],
-        queries=["which one?", "which two?", "Which  one?"],
-        anchor="document",
-    )
+    queries, rows = ["which one?", "which two?", "Which  one?"], [[1, 2], [0, 2], [0, 1]]
+    found = candidates_of([[0], [1], [2]], rows, queries=queries, anchor="document")
     assert Duplicates().mask(found).tolist() == [[False, True], [False, False], [True, False]]
 
 

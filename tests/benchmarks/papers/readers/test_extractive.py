@@ -11,13 +11,7 @@ from benchmarks.papers.readers.base import NO_ANSWER, Passage
 from benchmarks.papers.readers.extractive import Extractive, best_span
 
 QUESTIONS = ["which river of the title", "who and the horse of apple and stone", "?"]
-SETTINGS = {
-    "length_tokens": 60,
-    "overlap_tokens": 12,
-    "question_tokens": 16,
-    "answer_tokens": 7,
-    "batch_windows": 3,
-}
+SETTINGS = dict(length_tokens=60, overlap_tokens=12, question_tokens=16, answer_tokens=7, batch_windows=3)
 
 
 @lru_cache

@@ -88,10 +88,8 @@ def test_overlaps_with_the_model_in_training_against_rankings_made_one_by_one(st
     names = ["initial-00000000", "warm-00000004", "ance-00000002", "ance-00000004", "ance-00000006"]
     tops = dict(zip((0, 4, 6, 8, 10), (ranked_one_by_one(studied, name) for name in names), strict=True))
     mined = {6: 4, 8: 6, 10: 8}
-    assert found.keys() == {
-        *((step, source) for step in tops for source in ("random", "in-batch", "BM25")),
-        *((step, "ANN") for step in mined),
-    }
+    drawn = {(step, source) for step in tops for source in ("random", "in-batch", "BM25")}
+    assert found.keys() == {*drawn, *((step, "ANN") for step in mined)}
     known = test.known_positives("query")
     own = [known.of(anchor).tolist() for anchor in range(5)]
     of_bm25 = [[row for row in range(9) if row not in relevant][:5] for relevant in own]
