@@ -98,11 +98,8 @@ def test_every_package_is_in_the_order():
 
 def test_imports_go_down_only():
     height = {package: position for position, package in enumerate(ORDER)}
-    upwards = [
-        f"{file} imports {imported}"
-        for file, package, imported in imports()
-        if package != "__init__" and imported in height and height[imported] > height[package]
-    ]
+    known = [each for each in imports() if each[1] != "__init__" and each[2] in height]
+    upwards = [f"{file} imports {name}" for file, package, name in known if height[name] > height[package]]
     assert upwards == []
 
 

@@ -205,10 +205,9 @@ def test_a_collection_in_memory_is_mined_and_evaluated_as_one_of_files(mine, unt
     np.testing.assert_array_equal(again.rows, mined.rows)
     assert again.to_texts() == mined.to_texts()
     _, rows = pa.search(untrained.encode([*queries.values()]), untrained.encode([*documents.values()]), k=30)
-    ranking = {
-        query: {made.documents.ids[row]: -rank for rank, row in enumerate(ranked)}
-        for query, ranked in zip(queries, rows.tolist(), strict=True)
-    }
+    ids = [[made.documents.ids[row] for row in ranked] for ranked in rows.tolist()]
+    ranks = [{id: -rank for rank, id in enumerate(ranked)} for ranked in ids]
+    ranking = dict(zip(queries, ranks, strict=True))
     assert pa.evaluate(ranking, made.judgments("train"), "R@30") == {"R@30": 1.0}
 
 
@@ -278,10 +277,7 @@ def test_evaluate_equals_the_results_table(run):
         ("pa.load_collection('.')", r"^\. is a folder; expected .* such as {kind: beir, folder: \.}"),
         ("pa.load_collection('scifact')", r"^no file scifact \(from /.*\)"),
         ("pa.load_collection(DataFrame())", "^settings is of class DataFrame"),
-        (
-            "pa.load_collection({'kind': 'beir', 'folder': DataFrame({'text': range(1000)})})",
-            r"^collection is not valid:\n +folder: .{,300}$",
-        ),
+        ("pa.load_collection({'kind': 'beir', 'folder': DataFrame(range(999))})", r"\n +folder: .{,300}$"),
         ("pa.load_collection({'kind': 'beir', 'fodler': 'x'})", r"collection is not valid:\n +fodler"),
         ("pa.load_collection({'kind': 'bier'})", "unknown kind 'bier' of data"),
         (

@@ -56,8 +56,3 @@ def test_what_cannot_be_measured_is_refused(run, capsys, flags, error, words):
         main(["--answers", str(run.folder), *flags])
     message = capsys.readouterr().err if error is SystemExit else str(raised.value)
     assert words in message
-
-
-def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="is not a run directory"):
-        main(["--answers", str(tmp_path / "absent")])

@@ -60,10 +60,8 @@ def test_the_weight_is_chosen_on_another_split(run, tmp_path, capsys):
     fuse.main([str(run.folder), *flags, "--output", str(tmp_path / "fused.trec")])
     said = capsys.readouterr().out
     # red is above blue from w = 0.13 on, green above pink up to 1/3: the first weight between
-    assert said.startswith(
-        "RR@10 on dev by weight: 0.005: 0.7500, 0.01: 0.7500, 0.02: 0.7500, 0.05: 0.7500, 0.1: "
-        "0.7500, 0.2: 1.0000, 0.3: "
-    )
+    assert said.startswith("RR@10 on dev by weight: 0.005: 0.7500, 0.01: 0.7500, 0.02: 0.7500, 0.05: ")
+    assert "0.1: 0.7500, 0.2: 1.0000, 0.3: " in said
     assert cells(table_lines(said)[-1]) == ["interpolation, weight 0.2", "1.0000"]
 
 

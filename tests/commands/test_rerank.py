@@ -34,10 +34,8 @@ def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encode
 
     @torch.no_grad()
     def score(query: str, document: str) -> float:
-        texts = (
-            ranked.queries[ranked.queries.rows[query]]["text"],
-            ranked.collection.documents[ranked.collection.documents.rows[document]]["text"],
-        )
+        asked, documents = ranked.queries, ranked.collection.documents
+        texts = asked[asked.rows[query]]["text"], documents[documents.rows[document]]["text"]
         return round(model(**tokenizer(*texts, return_tensors="pt")).logits.item(), 4)
 
     for depth in (5, 20):

@@ -3,10 +3,8 @@ import sys
 
 from pyserini_ance.__main__ import COMMANDS
 
-HEAVY = (
-    *("accelerate", "datasets", "faiss", "ir_measures", "jnius", "matplotlib", "pandas", "pyserini"),
-    *("scipy", "sklearn", "torch", "transformers"),
-)
+HEAVY = ("accelerate", "datasets", "faiss", "ir_measures", "jnius", "matplotlib", "pandas", "pyserini")
+HEAVY += ("scipy", "sklearn", "torch", "transformers")
 PROGRAM = """
 import sys
 from pyserini_ance import __main__

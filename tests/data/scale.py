@@ -86,10 +86,8 @@ def _texts(words: np.ndarray, chances: np.ndarray, rng: np.random.Generator, cou
 def recipe_of(folder: Path) -> Any:
     from pyserini_ance.recipe.models import Recipe
 
-    splits = {
-        name: {"topics": str(folder / f"queries.{name}.tsv"), "qrels": str(folder / f"qrels.{name}.tsv")}
-        for name in QUERIES
-    }
+    files = {"topics": "queries", "qrels": "qrels"}
+    splits = {of: {key: f"{folder}/{name}.{of}.tsv" for key, name in files.items()} for of in QUERIES}
     terms = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll"}}}
     stage = {"steps": 1, "batch_queries": 32, "optimizer": {"learning_rate": 1e-5}, "terms": terms}
     settings = {

@@ -15,10 +15,8 @@ from pyserini_ance.pipeline import preparation as prepare
 from pyserini_ance.pipeline.preparation import stored_collection
 from pyserini_ance.storage.files import beside
 
-DOCUMENTS = Texts(
-    ["007", "7", "D-é", "日本"],
-    {"title": ["", "Ti\ttle", "", "🙂"], "te/xt": ["a\r\nb\n\n", "", " \u2028 ", "naïve e\u0301"]},
-)
+COLUMNS = {"title": ["", "Ti\ttle", "", "🙂"], "te/xt": ["a\r\nb\n\n", "", " \u2028 ", "naïve e\u0301"]}
+DOCUMENTS = Texts(["007", "7", "D-é", "日本"], COLUMNS)
 JUDGED = Qrels.of([1, 0, 1], [3, 2, 0], [0, 2, 1], 2, threshold=1)
 TRAIN = Split("train", Texts(["01", "1"], {"text": ["which?", ""]}), JUDGED)
 GRADED = Split("../dev 1", Texts(["q"], {"text": ["é"]}), Qrels.of([0, 0], [1, 2], [1, 2], 1, threshold=2))

@@ -13,11 +13,8 @@ from pyserini_ance.data.formats.beir import Beir
 from pyserini_ance.data.formats.training_files import Tevatron
 from pyserini_ance.data.given_collection import make_collection, qrels_of, run_of
 
-RECORDS = [
-    {"_id": "007", "title": "One", "text": "first"},
-    {"_id": "7", "title": None, "text": "second", "url": 3},
-    {"_id": "d3", "title": "", "text": "third  "},
-]
+RECORDS = [{"_id": "007", "title": "One", "text": "first"}, {"_id": "d3", "title": "", "text": "third  "}]
+RECORDS.insert(1, {"_id": "7", "title": None, "text": "second", "url": 3})
 DOCUMENTS = {record["_id"]: {"title": record["title"], "text": record["text"]} for record in RECORDS}
 QUERIES = {"train": {"q1": "which  one", "q2": "which two"}, "test": {"q3": "which three"}}
 JUDGMENTS = {"train": {"q2": {"7": 1, "007": 0}, "q1": {"007": 2}}, "test": {"q3": {"d3": 1}}}

@@ -57,10 +57,8 @@ def test_crops_are_those_of_the_slow_reference(shortest, longest):
         expected += [(f"crops-{id}-{number}", crop, id) for number, crop in enumerate(different)]
     found, skipped = made(settings)
     assert found == expected
-    assert skipped == {
-        f"train documents with fewer than {shortest} words in text": num_short,
-        "train crops that repeat another of their document": num_repeated,
-    }
+    assert skipped.pop("train crops that repeat another of their document") == num_repeated
+    assert skipped == {f"train documents with fewer than {shortest} words in text": num_short}
 
 
 @pytest.mark.parametrize(

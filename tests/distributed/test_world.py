@@ -171,10 +171,7 @@ def test_device_of(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device_of("cpu") == "cpu" and device_of("auto") == device_of("cuda") == "cuda:1"
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
-    expected = (
-        "3 processes of this host, the first on GPU 0, do not have a GPU each: torch sees 2; "
-        "use fewer --nproc-per-node"
-    )
+    expected = "3 processes of this host, the first on GPU 0, do not have a GPU each: torch sees 2; use"
     with pytest.raises(ValueError, match=expected):  # on all processes, so that all end together
         device_of("auto")
     monkeypatch.setenv("LOCAL_RANK", "0")

@@ -119,13 +119,8 @@ def test_a_length_beyond_the_position_embeddings_is_refused(start, request, kind
         reading(2)
 
 
-ARRAYS = [
-    np.array([[True, False, True]]),
-    np.arange(6, dtype=np.int32).reshape(2, 3)[:, ::-1],
-    np.empty((0, 4), np.int64),
-    np.array([[0.5, np.nan]], np.float32),
-    np.arange(3),
-]
+ARRAYS = [np.array([[True, False, True]]), np.arange(6, dtype=np.int32).reshape(2, 3)[:, ::-1]]
+ARRAYS += [np.empty((0, 4), np.int64), np.array([[0.5, np.nan]], np.float32), np.arange(3)]
 
 
 def test_arrays_go_over_together_and_come_out_alike(monkeypatch):

@@ -34,14 +34,12 @@ def test_a_gpu_without_bf16_has_fp16_if_it_is_fast_at_it(monkeypatch, has_bf16, 
     assert hardware.resolve_precision("fp16", "cuda") == "fp16"
 
 
+AMD, INTEL = "AuthenticAMD", "GenuineIntel"
+
+
 @pytest.mark.parametrize(
     ("vendor", "family", "is_amd", "is_eager"),
-    [
-        ("AuthenticAMD", 25, True, False),
-        ("AuthenticAMD", 26, True, True),
-        ("GenuineIntel", 6, False, False),
-        (None, None, False, False),
-    ],
+    [(AMD, 25, True, False), (AMD, 26, True, True), (INTEL, 6, False, False), (None, None, False, False)],
 )
 def test_amds_processors_are_known_by_name_and_family(
     tmp_path, monkeypatch, vendor, family, is_amd, is_eager

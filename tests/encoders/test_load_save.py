@@ -12,11 +12,8 @@ from pyserini_ance.encoders.initial import initial_encoder, initial_tokenizer
 from pyserini_ance.encoders.load_save import continue_encoder, load_encoder, load_tower
 from pyserini_ance.encoders.sentence_transformers_files import MODEL, MODULES
 
-TOKENIZATION = {
-    "lowercase": True,
-    "query": {"length_tokens": 24},
-    "document": {"length_tokens": 48, "template": "{title}: {text}"},
-}
+DOCUMENT = {"length_tokens": 48, "template": "{title}: {text}"}
+TOKENIZATION = {"lowercase": True, "query": {"length_tokens": 24}, "document": DOCUMENT}
 
 
 @pytest.fixture

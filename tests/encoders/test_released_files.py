@@ -77,15 +77,16 @@ def dpr_folders(towers, bert_folder, tmp_path):
     """As castorini/ance-dpr-*-multi: Hugging Face's DPR classes, with unused poolers. Write without some."""
 
     def write(missing: tuple[str, ...] = (), **more: torch.Tensor):
-        for side, name, prefix, architecture in (
-            ("queries", "question", QUESTION, "DPRQuestionEncoder"),
-            ("documents", "context", CONTEXT, "DPRContextEncoder"),
-        ):
+        for side, name, prefix in (("queries", "question", QUESTION), ("documents", "context", CONTEXT)):
             weights = {prefix + key: value for key, value in towers[side].items()}
             weights |= {prefix + key: torch.zeros(shape) for key, shape in POOLER.items()} | more
             weights[prefix + "embeddings.position_ids"] = torch.arange(128)[None]
             kept = {key: value for key, value in weights.items() if key not in missing}
-            config = {"model_type": "dpr", "architectures": [architecture], "projection_dim": 0}
+            config = {
+                "model_type": "dpr",
+                "architectures": [f"DPR{name.title()}Encoder"],
+                "projection_dim": 0,
+            }
             bert_folder(tmp_path / f"ance-dpr-{name}-multi", kept, **config)
         return tmp_path / "ance-dpr-question-multi", tmp_path / "ance-dpr-context-multi"
 

@@ -6,14 +6,8 @@ from torch import nn
 from pyserini_ance.encoders.hub import resolve_model
 from pyserini_ance.encoders.towers import TwoTower, longest_input
 
-TINY = dict(
-    vocab_size=9,
-    hidden_size=4,
-    num_hidden_layers=1,
-    num_attention_heads=1,
-    intermediate_size=4,
-    max_position_embeddings=20,
-)
+TINY = dict(vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1)
+TINY |= dict(intermediate_size=4, max_position_embeddings=20)
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,8 @@ def test_documents_are_judged_by_their_text_without_titles():
 def test_coverage_counts_every_question():
     """q0 has its answer at rank 3, q1 at rank 1, q2 nowhere, q3 has no hits."""
     asked = questions(["Linda Davis"], ["1993"], ["nowhere"], ["1993"])
-    assert coverage(RUN, asked, DOCUMENTS, [1, 2, 3, 5]) == {
-        "Success@1": 0.25,
-        "Success@2": 0.25,
-        "Success@3": 0.5,
-        "Success@5": 0.5,
-    }
+    shares = {1: 0.25, 2: 0.25, 3: 0.5, 5: 0.5}
+    assert coverage(RUN, asked, DOCUMENTS, [*shares]) == {f"Success@{k}": of for k, of in shares.items()}
 
 
 def test_malformed_regular_expressions_are_passed_over_and_named(caplog):

@@ -37,10 +37,8 @@ def candidates_of(
     qrels = Qrels.of(*zip(*pairs, strict=True), [1] * len(pairs), len(positives))
     split = Split("train", Texts([f"q{i}" for i in range(len(positives))], columns), qrels)
     texts = list(documents) or [f"document {i}" for i in range(50)]
-    collection = Collection(
-        Texts([f"d{i}" for i in range(len(texts))], {"title": [""] * len(texts), "text": texts}),
-        {"train": split},
-    )
+    columns = {"title": [""] * len(texts), "text": texts}
+    collection = Collection(Texts([f"d{i}" for i in range(len(texts))], columns), {"train": split})
     data = PreparedData(collection, None, {}, "train", "")
     snapshot = Given(None, "weights", data, Encoding(), None, "cpu", world or World())
     rows = np.asarray(rows, np.int32)

@@ -10,13 +10,11 @@ def _inside(tag: str, page: str) -> list[str]:
 
 def tables(page: str) -> list[list[list[str]]]:
     """The texts of the cells of each table, header first."""
-    return [
-        [
-            [html.unescape(re.sub("<[^>]+>", "", cell)) for cell in _inside("t[dh]", row)]
-            for row in _inside("tr", table)
-        ]
-        for table in _inside("table", page)
-    ]
+
+    def cells(row: str) -> list[str]:
+        return [html.unescape(re.sub("<[^>]+>", "", cell)) for cell in _inside("t[dh]", row)]
+
+    return [[cells(row) for row in _inside("tr", table)] for table in _inside("table", page)]
 
 
 def plot(page: str, title: str) -> str:

@@ -100,10 +100,8 @@ def make_small_collection(folder: Path, others: int = 0, longest: int = 5) -> Pa
     """
     colours = ["red", "green", "blue", "gray", "pink"]
     things = ["apple", "stone", "river", "cloud", "horse", "tiger"]
-    documents = [
-        (f"{c}-{t}", f"the {t} is {c} {'very ' * (i % 7)}")
-        for i, (c, t) in enumerate(itertools.product(colours, things))
-    ]
+    both = enumerate(itertools.product(colours, things))
+    documents = [(f"{c}-{t}", f"the {t} is {c} {'very ' * (i % 7)}") for i, (c, t) in both]
     texts = [f"{'very ' * (i % longest)}different from document {i} of {others}" for i in range(others)]
     documents += [(f"other-{i}", text) for i, text in enumerate(texts)]
     lines = [json.dumps({"id": id, "contents": text}) + "\n" for id, text in documents]

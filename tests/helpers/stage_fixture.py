@@ -13,10 +13,8 @@ from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer.executors import SyncExecutor
 from pyserini_ance.trainer.trainer import StageTrainer
 
-MIXED = {
-    "query": {"negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 2}], "loss": LOSS},
-    "batch": {"in_batch_negatives": True, "loss": LOSS, "weight": 0.5},
-}
+MIXED = {"query": {"negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 2}], "loss": LOSS}}
+MIXED["batch"] = {"in_batch_negatives": True, "loss": LOSS, "weight": 0.5}
 
 
 class Training:

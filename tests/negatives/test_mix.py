@@ -127,10 +127,8 @@ def small(split_of, snapshot_of):
 
 
 def test_all_previous_tables_are_concatenated(small):
-    previous_stage = [
-        Ann(top_k=top_k).mine(small, small.anchor_set("query")).of_generation(name)
-        for top_k, name in ((2, "a-00000000"), (1, "a-00000004"))
-    ]
+    mined = {n: Ann(top_k=n).mine(small, small.anchor_set("query")) for n in (2, 1)}
+    previous_stage = [mined[2].of_generation("a-00000000"), mined[1].of_generation("a-00000004")]
     context = MiningContext("b-00000000", tuple(previous_stage))
     table = Momentum().mine(small, small.anchor_set("query"), context)
     assert table.candidates.tolist() == [[0, 2, 0], [3, 2, 3]]

@@ -20,12 +20,8 @@ COLOURS, THINGS = ["red", "green", "blue", "gray", "pink"], ["apple", "stone", "
 ASKED = [(colour, thing) for colour in COLOURS for thing in THINGS]
 JUDGED = list(range(0, 15, 4))
 TOP_K = 6
-NEW = {
-    "kind": "mix",
-    "weights": [1, 1],
-    "top_k": 6,
-    "sources": [{"kind": kind, "top_k": 5, "filters": ["answers"]} for kind in ("ann", "lookahead")],
-}
+BOTH = [{"kind": kind, "top_k": 5, "filters": ["answers"]} for kind in ("ann", "lookahead")]
+NEW = {"kind": "mix", "weights": [1, 1], "top_k": 6, "sources": BOTH}
 POOLS = {"epi-1": NEW, "epi-2": {"kind": "mix", "sources": [NEW, {"kind": "momentum"}]}}
 
 

@@ -50,22 +50,12 @@ def ranked(recipe, *given) -> list[Path]:
 
 
 def test_what_a_recipe_wants(small_recipe):
-    settings = {
-        "bm25": {"hits": 107},
-        "final_evaluation": {
-            "split": ["test", "dev"],
-            "measures": {"test": ["RR@10"], "dev": ["R@120"]},
-            "rows": ["bm25", "bm25+rm3"],
-        },
-    }
+    test = {"split": ["test", "dev"], "measures": {"test": ["RR@10"], "dev": ["R@120"]}}
+    settings = {"bm25": {"hits": 107}, "final_evaluation": {**test, "rows": ["bm25", "bm25+rm3"]}}
     recipe = small_recipe(RUN, **settings)
     assert bm25_for_training(recipe) == Bm25Request("train", 107)
-    assert bm25_for_evaluation(recipe) == [
-        Bm25Request("test", 120),
-        Bm25Request("dev", 120),
-        Bm25Request("test", 120, True),
-        Bm25Request("dev", 120, True),
-    ]
+    expected = [Bm25Request(split, 120, rm3) for rm3 in (False, True) for split in ("test", "dev")]
+    assert bm25_for_evaluation(recipe) == expected
     ltre = make_stage({"kind": "live"}, trainable="query_tower")
     ltre["terms"]["query"]["loss"] = {"kind": "ranknet"}
     # What is found is compared with it.

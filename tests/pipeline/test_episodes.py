@@ -67,10 +67,8 @@ def test_at_the_end_the_training_queries_are_ranked_with_the_result(undisturbed,
     assert (record["stage"], record["step"], record["weights"]) == ("epi-2", 7, result)
     encoder, collection = load_encoder(undisturbed / "model"), read_collection(load(recipe).recipe)
     queries, documents = collection.split("train").queries, collection.documents
-    scores = (
-        encoder.encode(queries.take(range(15)), "query")
-        @ encoder.encode(documents.take(range(len(documents))), "document").T
-    )
+    vectors = encoder.encode(documents.take(range(len(documents))), "document")
+    scores = encoder.encode(queries.take(range(15)), "query") @ vectors.T
     places = (-scores).argsort(1).argsort(1) + 1
     ranks = np.load(undisturbed / "training-queries.positive_ranks.npy")
     assert "positive_ranks" not in record and ranks.tolist() == [

@@ -35,11 +35,8 @@ def recipe(request, small_recipe, tmp_path) -> Recipe:
     (tmp_path / "first.trec").write_text("".join(lines))
     rerank = {"test": str(tmp_path / "first.trec")}
     test = {"measures": ["RR@10", "R@20", "nDCG@3"], "rerank": rerank}
-    return small_recipe(
-        STAGES,
-        final_evaluation=test,
-        encoding={"precision": "fp32", "tokens_per_batch": 64, "search": request.param},
-    )
+    encoding = {"precision": "fp32", "tokens_per_batch": 64, "search": request.param}
+    return small_recipe(STAGES, final_evaluation=test, encoding=encoding)
 
 
 def start(recipe: Recipe, folder: Path) -> None:
@@ -150,10 +147,8 @@ def test_documents_rank_the_queries_that_they_answer(small_recipe, tmp_path, pas
 
 @pytest.mark.parametrize("passages", [1, 3])
 def test_candidates_are_reranked_by_the_same_scores(small_recipe, tmp_path, passages):
-    candidates = {
-        f"test-{n}": [f"{c}-{t}" for t in ("cloud", "horse", "apple") for c in ("gray", "red", "pink")]
-        for n in range(4)
-    }
+    found = [f"{c}-{t}" for t in ("cloud", "horse", "apple") for c in ("gray", "red", "pink")]
+    candidates = {f"test-{n}": found for n in range(4)}
     ranked = ((query, *each) for query, documents in candidates.items() for each in enumerate(documents))
     lines = (f"{query} Q0 {document} 1 {9 - place} t\n" for query, place, document in ranked)
     (tmp_path / "first.trec").write_text("".join(lines))
@@ -248,11 +243,8 @@ DENSE = {
 
 
 def lines(run: dict[str, dict[str, float]]) -> str:
-    return "".join(
-        f"{query} Q0 {document} {rank} {score} t\n"
-        for query, hits in run.items()
-        for rank, (document, score) in enumerate(hits.items(), start=1)
-    )
+    hits = ((query, rank, *hit) for query, own in run.items() for rank, hit in enumerate(own.items(), 1))
+    return "".join(f"{query} Q0 {document} {rank} {score} t\n" for query, rank, document, score in hits)
 
 
 @pytest.fixture

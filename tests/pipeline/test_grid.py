@@ -87,10 +87,8 @@ def test_recipes_of_a_grid_start_from_runs_of_the_grid(server, small_recipe, tmp
     assert f"stages.b starts from {warm}, which comes later in the grid; list it first" in refused["stderr"]
     done = server.run("train", [*given, f"recipe={warm},{cold}"])
     assert done["code"] == 0, done["stderr"]
-    runs = {
-        (run["seed"], run["recipe"]): tmp_path / "runs" / run["run"]
-        for run in json.loads((tmp_path / "runs" / "grid.json").read_text())["runs"]
-    }
+    made = json.loads((tmp_path / "runs" / "grid.json").read_text())["runs"]
+    runs = {(run["seed"], run["recipe"]): tmp_path / "runs" / run["run"] for run in made}
     assert list(runs) == [(seed, str(recipe)) for seed in "12" for recipe in (warm, cold)]
     weights = [weights_of(runs[seed, str(warm)] / "model") for seed in "12"]
     folders = [runs[seed, str(cold)] / "checkpoints/start-b-00000000/encoder" for seed in "12"]

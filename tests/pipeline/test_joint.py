@@ -41,14 +41,9 @@ def recipe(small_recipe, tmp_path_factory) -> Path:
         topics.write_text("".join(f"{n}\twhich {id.replace('-', ' ')}\n" for n, id in asked))
         qrels.write_text("".join(f"{n} 0 {id} 1\n" for n, id in asked))
         files[split] = {"topics": str(topics), "qrels": str(qrels)}
-    (folder / "ranked.trec").write_text(
-        "".join(
-            f"{split}:{n} Q0 {ids[place - d]} 1 1 t\n"
-            for split in ("few", "many")
-            for n, place in enumerate(ASKED[split])
-            for d in (1, 2)
-        )
-    )
+    asked = ((f"{split}:{n}", at) for split in ("few", "many") for n, at in enumerate(ASKED[split]))
+    lines = [f"{query} Q0 {ids[place - d]} 1 1 t\n" for query, place in asked for d in (1, 2)]
+    (folder / "ranked.trec").write_text("".join(lines))
     data = {"kind": "pyserini_jsonl", "corpus": str(corpus), "splits": files}
     test = {"split": ["few-test", "many-test"], "measures": list(MEASURES)}
     test |= {"query_measures": ["R@5"], "indexes": ["Flat"]}

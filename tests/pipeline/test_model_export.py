@@ -20,10 +20,8 @@ from pyserini_ance.pipeline.results import Run
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.storage.files import read_json
 
-TOKENIZATION = {
-    "query": {"length_tokens": 16, "template": "query: {text}"},
-    "document": {"length_tokens": 32, "template": "passage: {title} {text}"},
-}
+DOCUMENT = {"length_tokens": 32, "template": "passage: {title} {text}"}
+TOKENIZATION = {"query": {"length_tokens": 16, "template": "query: {text}"}, "document": DOCUMENT}
 RECORDS = {
     "query": [{"text": "which apple"}, {"text": "the river of many words " * 4}],
     "document": [{"title": "Stone", "text": "a red apple"}, {"title": "", "text": "the text " * 30}],

@@ -92,13 +92,8 @@ def test_documents_that_a_stage_encodes(stage, encoded):
     assert documents_encoded(stage_of(**stage), 100) == encoded
 
 
-MEASURED = make_stage(
-    {"kind": "ann", "top_k": 5},
-    steps=6,
-    batch_queries=2,
-    refresh={"every_steps": 3},
-    evaluate={"every_steps": 2},
-)
+OFTEN = {"refresh": {"every_steps": 3}, "evaluate": {"every_steps": 2}}
+MEASURED = make_stage({"kind": "ann", "top_k": 5}, steps=6, batch_queries=2, **OFTEN)
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,8 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.storage.files import read_json_lines
 
 pytestmark = pytest.mark.long
-TRAIN, BOTH, WRITTEN = (
-    f"helpers/process_functions.py:{name}"
-    for name in ("train_together", "train_and_refresh", "written_by_others")
-)
+NAMES = ("train_together", "train_and_refresh", "written_by_others")
+TRAIN, BOTH, WRITTEN = (f"helpers/process_functions.py:{name}" for name in NAMES)
 # Seconds in which a process must have heard of another's end, on a machine of any load.
 # A quiet one needs one.
 SOON = 20
@@ -30,18 +28,10 @@ OWN = {"query": {"negatives": [{"kind": "ann", "top_k": 8}], "loss": {"kind": "n
 STEP = {"query": {**OWN["query"], "in_batch_negatives": True, "num_hardest": 3}}
 STAGE = {"steps": 9, "batch_queries": 5, "chunk_queries": 2, "optimizer": OPTIMIZER}
 STAGE["refresh"] = {"every_steps": 5}
-INLINE = {
-    "own": {**STAGE, "terms": OWN, "save_every_steps": 3},
-    "step": {**STAGE, "terms": STEP, "evaluate": {"every_steps": 3, "sample_documents": 20}},
-}
-BACKGROUND = {
-    "ance": {
-        **STAGE,
-        "terms": OWN,
-        "refresh": {"every_steps": 3, "mode": "async", "adopt": 2},
-        "evaluate": {"every_steps": 4, "keep_best": False},
-    }
-}
+INLINE = {"own": {**STAGE, "terms": OWN, "save_every_steps": 3}}
+INLINE["step"] = {**STAGE, "terms": STEP, "evaluate": {"every_steps": 3, "sample_documents": 20}}
+BACKGROUND = {"ance": {**STAGE, "terms": OWN, "evaluate": {"every_steps": 4, "keep_best": False}}}
+BACKGROUND["ance"]["refresh"] = {"every_steps": 3, "mode": "async", "adopt": 2}
 
 
 @pytest.fixture(scope="module")

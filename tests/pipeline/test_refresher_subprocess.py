@@ -32,13 +32,8 @@ SAYS = (
 
 def recipe(*stages: dict, refresher: str = "subprocess") -> Recipe:
     """The stages `s0`, `s1`, ... over data that nobody reads."""
-    settings = {
-        "name": "r",
-        "data": {"kind": "docstrings"},
-        "encoder": {"model": "m"},
-        "bm25": None,
-        "stages": {f"s{i}": made for i, made in enumerate(stages)},
-    }
+    settings = {"name": "r", "data": {"kind": "docstrings"}, "encoder": {"model": "m"}, "bm25": None}
+    settings["stages"] = {f"s{i}": made for i, made in enumerate(stages)}
     return Recipe.model_validate({**settings, "refresher": refresher})
 
 

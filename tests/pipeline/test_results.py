@@ -39,15 +39,8 @@ def written(tmp_path):
     ) -> tuple[str, dict]:
         run, recipe = RunDir(tmp_path / "run"), demo(*overrides)
         run.create(dump(recipe), overwrite=True)
-        record = results_record(
-            recipe,
-            collection or judged_by({"q1": {"d0": 1}}),
-            RunLog(run),
-            rows,
-            {"everything": 12.5},
-            {"process": 7},
-            exported,
-        )
+        read, seconds = collection or judged_by({"q1": {"d0": 1}}), {"everything": 12.5}
+        record = results_record(recipe, read, RunLog(run), rows, seconds, {"process": 7}, exported)
         run.measures.write_text(json.dumps(record))
         return Run(run.folder).as_text(), record
 

@@ -45,13 +45,8 @@ for line in sys.stdin:
 @pytest.fixture(scope="session")
 def in_java():
     """Run Python source in one process for all, which imports Pyserini once (10 s); returns its output."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", ONE_PROCESS],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen([sys.executable, "-c", ONE_PROCESS], text=True, **pipes)
 
     def run(source: str, *arguments) -> str:
         process.stdin.write(json.dumps([source, *map(str, arguments)]) + "\n")

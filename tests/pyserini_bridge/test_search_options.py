@@ -203,10 +203,8 @@ def test_the_rest_server_searches_with_our_encoder(folder, vectors):
     with open(folder / "server.log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log) as server:
         try:
             asked = [f"search?query={quote(text)}&hits={HITS}" for text in QUERIES.values()]
-            found = {
-                index: [answer(f"http://127.0.0.1:{port}/v1/{index}/{one}", server) for one in asked]
-                for index in ("ours", "text")
-            }
+            names, here = ("ours", "text"), f"http://127.0.0.1:{port}/v1"
+            found = {index: [answer(f"{here}/{index}/{one}", server) for one in asked] for index in names}
         finally:
             server.terminate()
     bm25 = read_run(folder / "bm25.txt")

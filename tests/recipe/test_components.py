@@ -103,18 +103,14 @@ def test_a_class_of_another_group_is_rejected_in_every_group(own_classes, room):
         read_component(room, own, "here")
 
 
+RANKING = {"kind": "ranking", "file": "runs/bm25.trec"}
 RECIPE = Recipe.model_validate(
     {
         "name": "r",
         "data": {"kind": "beir", "folder": "data/mine"},
         "encoder": {"model": "bert"},
         "cache": "cache",
-        "stages": {
-            "a": {
-                **make_stage({"kind": "ranking", "file": "runs/bm25.trec"}, {"kind": "random"}),
-                "init_from": {"folder": "start"},
-            }
-        },
+        "stages": {"a": make_stage(RANKING, {"kind": "random"}, init_from={"folder": "start"})},
     }
 )
 

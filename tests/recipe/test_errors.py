@@ -37,6 +37,7 @@ def distil(settings: str) -> str:
 
 VECTORS = "stages.only.terms.d={loss: embed_distill, teacher: {kind: encoder, encoder: a}"
 AMBIGUOUS = "is a setting of sampling_strategy: ambiguous, but sampling_strategy is"
+OWN_SIDE = "in_batch_negatives: true, same_side_negatives: true"
 SEVERAL = "encoder.tokenization.document.passages=2"
 CHUNKED = ", refresh: {every_steps: 5, query_chunks: 2}"
 MOMENTUM = drawn("next", "{kind: momentum}")
@@ -78,8 +79,8 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (f"{DISTIL}.loss=kl", "loss `kl` follows a teacher's scores; name one: `teacher: {kind: hybrid}`"),
     (distil("negatives: [ann], same_side_negatives: true"), "without in_batch_negatives; set both, or none"),
     (
-        ["stages.only.terms.b={in_batch_negatives: true, same_side_negatives: true}", SEVERAL],
-        "terms.b.same_side_negatives: documents of several passages are not compared",
+        [f"stages.only.terms.b={{{OWN_SIDE}}}", SEVERAL],
+        "b.same_side_negatives: documents of several passages",
     ),
     (distil("in_batch_negatives: true"), "give the in-batch negatives a term of their own"),
     (distil("negatives_from: quary"), "terms.d.negatives_from is 'quary'; terms with negatives: query"),
@@ -93,7 +94,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (f"{VECTORS}, negatives: [random]}}", "and with texts: anchors the negatives"),
     (
         ["stages.only.trainable=query_tower", f"{VECTORS}, anchor: document}}"],
-        "terms.d.loss trains the vectors of documents, whose tower trainable: query_tower freezes",
+        "d.loss trains the vectors of d",
     ),
     (
         [SEVERAL, f"{VECTORS}, anchor: document}}"],

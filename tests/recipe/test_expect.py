@@ -32,10 +32,8 @@ README = (SHIPPED / "README.md").read_text()
 ROW = re.compile(
     r"^\| (\w+/[\w-]+) +\| +\d \| (0\.\d{3})\D[^|]*\| (0\.\d{3})\D[^|]*\| (0\.\d{3})\D", re.MULTILINE
 )
-MEASURED = {
-    name: dict(zip(("nDCG@10", "RR@10", "R@100"), map(float, figures), strict=True))
-    for name, *figures in ROW.findall(README)
-}
+SHOWN = ("nDCG@10", "RR@10", "R@100")
+MEASURED = {name: dict(zip(SHOWN, map(float, of), strict=True)) for name, *of in ROW.findall(README)}
 OF_SMALL_SETS = [name for name in shipped() if name.split("/")[0] in ("demo", "nfcorpus", "medquad")]
 
 

@@ -10,12 +10,8 @@ from pyserini_ance.recipe.load import dump, load
 
 def test_a_grid_is_the_product_of_its_arguments_in_order():
     grid = Grid.parse(["stages.a.optimizer.learning_rate=1e-6,0.5", "seed=42,43"])
-    assert list(grid.points) == [
-        "learning_rate=1e-6,seed=42",
-        "learning_rate=1e-6,seed=43",
-        "learning_rate=0.5,seed=42",
-        "learning_rate=0.5,seed=43",
-    ]
+    both = [(rate, seed) for rate in ("1e-6", "0.5") for seed in (42, 43)]
+    assert list(grid.points) == [f"learning_rate={rate},seed={seed}" for rate, seed in both]
     overrides = ['stages.a.optimizer.learning_rate="1e-6"', "seed=43"]
     assert grid.overrides("learning_rate=1e-6,seed=43") == overrides
 

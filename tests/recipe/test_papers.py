@@ -115,12 +115,8 @@ TELE = every(
     of("epi-3", OF_31, LAST, "evaluate=null"),
     lengths(32, 128),
 )
-OPENQA_TELE = every(
-    of("epi-1", OF_MIX, OF_11, "steps=2000 batch_queries=128", TELE_RATE),
-    of("epi-3", OF_11, LAST, "evaluate=null"),
-    lengths(32, 156),
-    "encoder.tied=false",
-)
+OPENQA_TELE = every(of("epi-1", OF_MIX, OF_11, "steps=2000 batch_queries=128", TELE_RATE), lengths(32, 156))
+OPENQA_TELE = every(OPENQA_TELE, of("epi-3", OF_11, LAST, "evaluate=null"), "encoder.tied=false")
 OF_15, WITHOUT_REPEATS = drawn("num_negatives=15 sources.0.top_k=60"), drawn("duplicates=drop")
 COCONDENSER = every("encoder.model=Luyu/co-condenser-marco", lengths(32, 128))
 FROM_COCONDENSER = every(COCONDENSER, of("epi-3", f"steps={3 * 502_939 // 8}"))
@@ -168,16 +164,8 @@ NV_RETRIEVER = drawn(
     "kind=ranking top_k=4 num_negatives=4 filters.0.kind=relative_margin filters.0.margin=0.05"
 )
 # texttron/tevatron, examples/coCondenser-marco and coCondenser-nq.
-SELF_NEGATIVES = of(
-    "self-neg",
-    drawn("sources.0.kind=bm25 sources.1.kind=ann sources.1.top_k=200"),
-    HALVES,
-    ANEW,
-    IN_BATCH,
-    PREVIOUS,
-    TELE_RATE,
-    "lr_schedule.warmup_steps=0",
-)
+SELF = every(ANEW, IN_BATCH, PREVIOUS, TELE_RATE, "lr_schedule.warmup_steps=0", HALVES)
+SELF_NEGATIVES = of("self-neg", drawn("sources.0.kind=bm25 sources.1.kind=ann sources.1.top_k=200"), SELF)
 
 
 def ar2(number: int) -> str:
@@ -337,13 +325,8 @@ OPENQA_MULTI = {
     "dpr": [DPR, of("dpr", f"steps={epochs(40, 128, 58_880 + 60_413)}")],
     "ance": [OPENQA_ANCE, of("ance", "steps=300000")],
 }
-SETS = {
-    "msmarco-passage": MSMARCO_PASSAGE,
-    "msmarco-doc": MSMARCO_DOC,
-    "nq": NQ,
-    "triviaqa": TRIVIAQA,
-    "openqa-multi": OPENQA_MULTI,
-}
+SETS = {"msmarco-passage": MSMARCO_PASSAGE, "msmarco-doc": MSMARCO_DOC}
+SETS |= {"nq": NQ, "triviaqa": TRIVIAQA, "openqa-multi": OPENQA_MULTI}
 SAID = {f"{of_set}/{name}": said for of_set, recipes in SETS.items() for name, said in recipes.items()}
 
 
@@ -499,15 +482,9 @@ def test_standard_and_cyclic_ance_differ_in_the_rate_alone():
     standard, cyclic = (recipe(f"msmarco-passage/ance-{name}").stages for name in ("standard", "cyclic"))
     offsets = [stage.lr_schedule.offset_steps for stage in standard.values()]
     assert offsets == [10_000 * context for context in range(5)]
-    alike = {
-        name: stage.model_copy(
-            update={
-                "lr_schedule": stage.lr_schedule.model_copy(update={"offset_steps": 0, "total_steps": 10_000})
-            }
-        )
-        for name, stage in standard.items()
-    }
-    assert alike == cyclic
+    anew = {"offset_steps": 0, "total_steps": 10_000}
+    rates = {name: stage.lr_schedule.model_copy(update=anew) for name, stage in standard.items()}
+    assert cyclic == {name: standard[name].model_copy(update={"lr_schedule": rates[name]}) for name in rates}
 
 
 @pytest.mark.parametrize("name", RECIPES)

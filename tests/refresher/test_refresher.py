@@ -270,18 +270,13 @@ def products(world: World, recipe: Recipe, folder: Path) -> dict:
         made.refresher.make(RefreshRequest("tables", "a", 3, "w"))
     generation = made.tables(checkpoint)
     held = made.refresher._snapshot
-    arrays = {
-        (*key, name): np.asarray(array)
-        for key, table in generation.tables.items()
-        for name in (*PER_ANCHOR, "promoted")
-        if (array := getattr(table, name)) is not None
-    }
+    names = [(key, name) for key in generation.tables for name in (*PER_ANCHOR, "promoted")]
+    found = {(*key, name): getattr(generation.tables[key], name) for key, name in names}
+    arrays = {key: np.asarray(array) for key, array in found.items() if array is not None}
     names = map(table_name, generation.tables)
     ranks = {name: read_positive_ranks(generation.folder, name) for name in names}
-    report = {
-        name: {key: value for key, value in table.items() if key not in ("margin", "positives")}
-        for name, table in generation.report["tables"].items()
-    }
+    tables, left = generation.report["tables"], ("margin", "positives")
+    report = {name: {key: of[key] for key in of if key not in left} for name, of in tables.items()}
     return {
         "arrays": arrays,
         "ranks": {name: None if array is None else array.tolist() for name, array in ranks.items()},

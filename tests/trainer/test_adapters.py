@@ -149,11 +149,9 @@ def trained_in_world(world, recipe, folder) -> tuple[dict[str, torch.Tensor], di
     start = Checkpoint(run.checkpoint("initial", 0), *hashes)
     make = Refresher(recipe, data, run, world).make
     stage = StageTrainer(recipe, "a", data, run, world, lambda product: SyncExecutor(make), start)
-    frozen = {
-        name: (tuple(each.shape), tuple(each.to_local().shape))
-        for name, each in stage.encoder.towers.named_parameters()
-        if isinstance(each, DTensor)
-    }
+    parameters = dict(stage.encoder.towers.named_parameters())
+    split = {name: each for name, each in parameters.items() if isinstance(each, DTensor)}
+    frozen = {name: (tuple(each.shape), tuple(each.to_local().shape)) for name, each in split.items()}
     trained = [each for each in stage.encoder.towers.parameters() if each.requires_grad]
     assert not any(isinstance(each, DTensor) for each in trained)
     result = stage.train()

@@ -140,10 +140,8 @@ def test_each_text_is_encoded_once_and_found_again():
 
 
 def test_a_term_with_document_anchors_takes_the_positives_drawn_and_other_queries(split):
-    terms = {
-        "query": {"negatives": ["random"]},
-        "dual": {"anchor": "document", "negatives": [{"kind": "random", "num_negatives": 3}]},
-    }
+    dual = {"anchor": "document", "negatives": [{"kind": "random", "num_negatives": 3}]}
+    terms = {"query": {"negatives": ["random"]}, "dual": dual}
     for step in range(20):
         batch = plan(split, step, terms=terms, refresh=None, batch_queries=7)
         dual = batch.terms["dual"]

@@ -24,12 +24,8 @@ from pyserini_ance.trainer.batch import plan_batch
 from pyserini_ance.trainer.callbacks import TrainerCallback
 
 DRAW = {"negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 3}], "loss": {"kind": "nll", "scale": 0.1}}
-DISTIL = {
-    "negatives_from": "query",
-    "teacher": {"kind": "student"},
-    "loss": {"kind": "kl", "scale": 0.5, "teacher_temperature": 3.0},
-    "weight": 0.5,
-}
+KL = {"kind": "kl", "scale": 0.5, "teacher_temperature": 3.0}
+DISTIL = {"negatives_from": "query", "teacher": {"kind": "student"}, "loss": KL, "weight": 0.5}
 
 
 class Losses(TrainerCallback):
@@ -95,12 +91,8 @@ def test_scores_are_published_with_the_tables_and_follow_the_student(training):
     values = [one["distil"].scores[np.searchsorted(one["distil"].keys, keys)] for one in scores]
     assert len(keys) > 20 and (values[0] != values[1]).any()
     reports = [metric["teachers"]["distil"] for metric in training.metrics("generation")]
-    assert reports[0] == {
-        "kind": "student",
-        "pairs": len(scores[0]["distil"].keys),
-        "unscored_pairs": 0,
-        "origins": {"student": training.start.weights},
-    }
+    origins, pairs = {"student": training.start.weights}, len(scores[0]["distil"].keys)
+    assert reports[0] == {"kind": "student", "pairs": pairs, "unscored_pairs": 0, "origins": origins}
     mined_with = [adoption["weights"] for adoption in training.decisions("adopt")]
     assert [report["origins"]["student"] for report in reports] == mined_with
 

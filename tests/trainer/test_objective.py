@@ -216,10 +216,8 @@ def test_ndcg_has_the_grades_of_the_judgments_as_gains():
 
 def test_the_dual_term_is_the_nll_of_each_positive_over_queries():
     queries, positives = np.array([0, 2]), np.array([[4], [1]])
-    rows = {
-        "query": TermRows("query", queries, positives, np.array([[5], [5]])),
-        "document": TermRows("document", positives[:, 0], queries[:, None], np.array([[1], [3]])),
-    }
+    rows = {"query": TermRows("query", queries, positives, np.array([[5], [5]]))}
+    rows["document"] = TermRows("document", positives[:, 0], queries[:, None], np.array([[1], [3]]))
     batch = Batch(queries, rows)
     generator = torch.Generator().manual_seed(0)
     shapes = {side: (len(batch.unique(side)), 4) for side in ("query", "document")}

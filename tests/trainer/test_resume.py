@@ -56,10 +56,8 @@ class Stopped:
     def mined(self, *steps: int) -> None:
         for step in steps:
             arrays, report = (np.arange(2), np.full((2, 1), step), np.ones((2, 1))), {"candidates": 2}
-            tables = {
-                key: NegativeTable("query", "document", *arrays, source.kind)
-                for key, source in mined_sources(self.stage, dynamic_only=step > 0).items()
-            }
+            mined = mined_sources(self.stage, dynamic_only=step > 0)
+            tables = {key: NegativeTable("query", "document", *arrays, mined[key].kind) for key in mined}
             report |= {"short_queries": 0, "new_share": None, "dropped": {}}
             reports = {table_name(key): report for key in tables}
             about = {"stage": "a", "step": step, "weights": self.weights[step], **IDENTITY}
@@ -276,10 +274,9 @@ def test_a_run_that_has_not_finished_or_is_missing_is_refused(decisions, tmp_pat
 
 
 def test_the_logs_of_a_stage_hold_its_adoptions(decisions):
-    assert replay_logs(decisions(), "ance") == {
-        "tables": AdoptionLog({0: [0], 47: [40]}, {0: "v", 40: "w"}, "replay"),
-        "dev": AdoptionLog({51: [40]}, {40: "w"}, "replay"),
-    }
+    tables = AdoptionLog({0: [0], 47: [40]}, {0: "v", 40: "w"}, "replay")
+    dev = AdoptionLog({51: [40]}, {40: "w"}, "replay")
+    assert replay_logs(decisions(), "ance") == {"tables": tables, "dev": dev}
     tables = AdoptionLog({0: [0]}, {0: "u"}, "replay")
     assert replay_logs(decisions(), "bm25-neg") == {"tables": tables, "dev": AdoptionLog({}, {}, "replay")}
 

@@ -14,25 +14,17 @@ from pyserini_ance.vectors.bf16_scan import CpuScan, DeviceScan
 from pyserini_ance.vectors.search import searcher
 
 KINDS = {"device": DeviceScan, "cpu": CpuScan}
-LIMITS = {
-    bf16_scan: {
-        "FEWEST_QUERIES": 8,
-        "FEWEST_NUMBERS": 8 * 48,
-        "FEWEST_DIMENSIONS": 4,
-        "FEWEST_DOCUMENTS": 100,
-        "FEWEST_PER_RESULT": 1.2,
-    },
-    search: {"QUERIES_PER_BLOCK": 7, "SCORES_IN_CACHE": 7 * 640},
-}
+FEWEST = dict(QUERIES=8, NUMBERS=8 * 48, DIMENSIONS=4, DOCUMENTS=100, PER_RESULT=1.2)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch):
     """Let small searches pay, in several blocks."""
-    for module, limits in LIMITS.items():
-        for name, few in limits.items():
-            monkeypatch.setattr(module, name, few)
+    for name, few in FEWEST.items():
+        monkeypatch.setattr(bf16_scan, f"FEWEST_{name}", few)
+    for name, few in {"QUERIES_PER_BLOCK": 7, "SCORES_IN_CACHE": 7 * 640}.items():
+        monkeypatch.setattr(search, name, few)
 
 
 def drawn(queries: int, documents: int, mean: float, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

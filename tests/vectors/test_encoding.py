@@ -242,13 +242,9 @@ def encoded(world: World, *arguments) -> dict:
     encoder, run = encode(world, *arguments)
     vectors = run()
     mapped = [isinstance(one, np.memmap) and not one.flags.writeable for one in vectors.shards if len(one)]
-    return {
-        "rows": encoder.rows,
-        "vectors": np.array(vectors[:]),
-        "lengths": list(map(len, vectors.shards)),
-        "first": vectors.first,
-        "mapped": mapped,
-    }
+    lengths = list(map(len, vectors.shards))
+    found = {"rows": encoder.rows, "vectors": np.array(vectors[:]), "lengths": lengths}
+    return {**found, "first": vectors.first, "mapped": mapped}
 
 
 @pytest.mark.parametrize(("size", "texts"), [(2, 12), (3, 12), (3, 2)])

@@ -138,12 +138,9 @@ def test_indexes_with_lists_are_trained_and_searched_on_a_gpu_with_room(tmp_path
         calls.append(("to CPU", index.ntotal))
         return faiss.clone_index(index)
 
-    for name, played in {
-        "index_cpu_to_gpu": move,
-        "index_gpu_to_cpu": back,
-        "StandardGpuResources": SimpleNamespace,
-        "GpuClonerOptions": SimpleNamespace,
-    }.items():
+    parts = {"index_cpu_to_gpu": move, "index_gpu_to_cpu": back}
+    parts |= dict.fromkeys(("StandardGpuResources", "GpuClonerOptions"), SimpleNamespace)
+    for name, played in parts.items():
         monkeypatch.setattr(faiss, name, played, raising=False)
     found = {}
     for gpu in (None, 3):

@@ -187,11 +187,8 @@ def run(folder) -> RunDir:
     made.qrels("dev").write_text(QRELS)
     made.run_files.mkdir()
     for row, ranking in RANKINGS.items():
-        lines = [
-            f"{query} Q0 {document} {rank} {9 - rank} t\n"
-            for query, documents in ranking.items()
-            for rank, document in enumerate(documents, start=1)
-        ]
+        ranked = [(query, *each) for query, documents in ranking.items() for each in enumerate(documents, 1)]
+        lines = [f"{query} Q0 {document} {rank} {9 - rank} t\n" for query, rank, document in ranked]
         made.ranking(row, "dev").write_text("".join(lines))
     made.final_run("dev").write_text(made.ranking("only", "dev").read_text())
     return made

@@ -39,17 +39,14 @@ def dataset(**parts):
 
 
 QRELS = [Judged("q1", "d2", 2, "0"), Judged("q1", "d1", 0, "0")]
+MARKED_UP = [MarkedUp("d1", "A", "one"), MarkedUp("d2", "B", "two")]
 DATASETS = {
     "beir/few": dataset(
         docs=[Document("d1", "One.", "1", {"url": "u"}), Document("d2", "Two.", "", {})], queries=[]
     ),
     "beir/few/train": dataset(queries=[Query("q1", "which  one"), Query("q2", "nobody judged")], qrels=QRELS),
     "few/asked": dataset(queries=[Asked("q1", "which", ("Two",))], qrels=QRELS),
-    "trec/few": dataset(
-        docs=[MarkedUp("d1", "A", "one"), MarkedUp("d2", "B", "two")],
-        queries=[Topic("q1", "a topic")],
-        qrels=QRELS,
-    ),
+    "trec/few": dataset(docs=MARKED_UP, queries=[Topic("q1", "a topic")], qrels=QRELS),
     "old/few": dataset(docs=[Old("d1", "one")]),
 }
 

@@ -32,15 +32,14 @@ READ = {  # text, answers, grades
 SKIPPED = {"train queries without positives": 1, "train judgments of queries without positives": 1}
 BOND = {"007": {"title": "Bond", "text": "é"}, "7": {"title": "", "text": "two"}}
 BEIR_CORPUS = lines({"_id": "007", **BOND["007"], "metadata": {}}, {"_id": "7", "title": None, "text": "two"})
+SEVEN_TOO = {"_id": 1, "text": "who", "answers": ["7", "seven  é"]}
 BEIR_QUERIES = lines(
-    {"_id": "01", "text": "which  é\n", "answers": []},
-    {"_id": 1, "text": "who", "answers": ["7", "seven  é"]},
-    {"_id": "q3", "text": "in another split"},
+    {"_id": "01", "text": "which  é\n", "answers": []}, SEVEN_TOO, {"_id": "q3", "text": "else"}
 )
 BEIR_QRELS = "query-id\tcorpus-id\tscore\n01\t007\t2\n1\t7\t1\n1\t007\t0\n"
 BEIR_READ = {
     "train": {"01": ("which é", [], {"007": 2}), "1": ("who", ["7", "seven  é"], {"7": 1, "007": 0})},
-    "dev": {"q3": ("in another split", None, {"7": 1})},
+    "dev": {"q3": ("else", None, {"7": 1})},
 }
 SEVEN = {"title": "Seven", "text": "two"}
 ONE, TWO, THREE = [text_id(text) for text in ("é", "two", "three")]
@@ -298,11 +297,8 @@ def test_a_folder_is_read_in_the_order_of_its_paths_and_fields_are_lines_or_keys
     documents = component_class("data", "pyserini_jsonl").model_validate(settings).read().documents
     assert documents.ids == ["0", "1", "2", "3", "4", "5", "6"]
     assert [record.args[1:3] for record in caplog.records] == [(1, Path("README.txt"))]
-    assert [list(documents[row].values()) for row in (1, 2, 3)] == [
-        ["http://b.org/", "", ""],
-        ["http://a.org/", "A title", "Body\nof A"],
-        ["u", "", "C"],
-    ]
+    found = [list(documents[row].values()) for row in (1, 2, 3)]
+    assert found == [["http://b.org/", "", ""], ["http://a.org/", "A title", "Body\nof A"], ["u", "", "C"]]
     settings["fields"] = ["url", "a", "b", "c", "text"]
     message = "contents of 3 lines: .*; expected a line each for url, a, b, c, text"
     with pytest.raises(ValueError, match=message):

@@ -63,11 +63,8 @@ def test_the_order_of_columns_does_not_matter(loss, case):
 
 def test_documents_that_come_twice_may_stand_anywhere(loss):
     """Their scores are equal to the last bit."""
-    scores, labels, mask = (
-        torch.tensor([[0.5, 0.5, 0.5, 0.2, 0.2, 0.7]]),
-        torch.tensor([[1.0, 0, 0, 1, 0, 0]]),
-        torch.ones(1, 6, dtype=torch.bool),
-    )
+    scores, mask = torch.tensor([[0.5, 0.5, 0.5, 0.2, 0.2, 0.7]]), torch.ones(1, 6, dtype=torch.bool)
+    labels = torch.tensor([[1.0, 0, 0, 1, 0, 0]])
     expected = loss(scores, labels, mask)
     for order in (torch.randperm(6, generator=torch.Generator().manual_seed(seed)) for seed in range(8)):
         torch.testing.assert_close(loss(scores[:, order], labels[:, order], mask[:, order]), expected)

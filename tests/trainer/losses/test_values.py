@@ -105,10 +105,8 @@ def test_values_agree_with_a_slow_loop_and_gradients_are_finite(loss, grades, sl
     teacher = (3 * torch.randn(20, 9, generator=generator)).masked_fill(~mask, torch.nan)
     found = loss(scores, labels, mask, *([teacher] if loss.needs_teacher else []))
     parts = (part.tolist() for part in (scores, labels, teacher, mask))
-    expected = [
-        slow([(s, label, t) for s, label, t, there in zip(*line, strict=True) if there])
-        for line in zip(*parts, strict=True)
-    ]
+    lines = [[*zip(*line, strict=True)] for line in zip(*parts, strict=True)]
+    expected = [slow([(s, label, t) for s, label, t, there in line if there]) for line in lines]
     assert found.tolist() == pytest.approx(expected, rel=1e-5)
     found.sum().backward()
     assert torch.isfinite(scores.grad).all() and (scores.grad[~mask] == 0).all()

@@ -57,12 +57,8 @@ MINED = ("stages.only.terms.query.negatives=[{kind: ann}]", "stages.only.refresh
 
 
 def test_async_gap_reads_the_overlap_from_the_share_of_new_negatives(make_run):
-    records = [
-        generation(0, 0, None),
-        *(step(number, 1.0) for number in range(4)),
-        generation(4, 6, 0.4),
-        *(step(number, 1.0) for number in range(4, 10)),
-    ]
+    steps = [step(number, 1.0) for number in range(10)]
+    records = [generation(0, 0, None), *steps[:4], generation(4, 6, 0.4), *steps[4:]]
     [row] = async_gap.study([make_run("one", [LAST], records, MINED)]).rows
     expected = {"run": "one", "table": "only query: ann", "mined_at": 0, "next_mined_at": 4, "age": 4}
     assert row == {**expected, "lag": 2, "overlap": pytest.approx(0.6)}

@@ -32,10 +32,8 @@ def test_each_checkpoint_ranks_as_its_own_vectors_do_one_by_one(studied, tmp_pat
         vectors = encoder.encode([documents[d] for d in range(30)], side="document")
         of_queries = encoder.encode([queries[anchor] for anchor in anchors])
         top = [np.argsort(-(vectors @ query), kind="stable")[:5].tolist() for query in of_queries]
-        ranks = [
-            [place + 1 for place, d in enumerate(own) if d in known.of(anchor)]
-            for own, anchor in zip(top, anchors, strict=True)
-        ]
+        pairs = zip(top, anchors, strict=True)
+        ranks = [[place + 1 for place, d in enumerate(own) if d in known.of(anchor)] for own, anchor in pairs]
         assert row["RR@10"] == pytest.approx(np.mean([1 / own[0] if own else 0.0 for own in ranks]))
         shares = [len(own) / len(known.of(anchor)) for own, anchor in zip(ranks, anchors, strict=True)]
         assert row["R@5"] == pytest.approx(np.mean(shares))
