@@ -21,6 +21,7 @@ JUDGED = Qrels.of([1, 0, 1], [3, 2, 0], [0, 2, 1], 2, threshold=1)
 TRAIN = Split("train", Texts(["01", "1"], {"text": ["which?", ""]}), JUDGED)
 GRADED = Split("../dev 1", Texts(["q"], {"text": ["é"]}), Qrels.of([0, 0], [1, 2], [1, 2], 1, threshold=2))
 EMPTY = Split("empty", Texts([], {"text": []}), Qrels.of([], [], [], 0))
+FILES = ("corpus.jsonl", "train.tsv", "train.qrels", "dev.tsv", "dev.qrels", "test.tsv", "test.qrels")
 
 
 @pytest.fixture
@@ -82,9 +83,6 @@ def test_a_missing_or_truncated_file_is_an_error(collection, opened, tmp_path):
     (folder / "documents.arrow").write_bytes((folder / "documents.arrow").read_bytes()[:-1])
     with pytest.raises(RuntimeError, match=r"documents\.arrow is not what"):
         open_collection(tmp_path, collection.digest)
-
-
-FILES = ("corpus.jsonl", "train.tsv", "train.qrels", "dev.tsv", "dev.qrels", "test.tsv", "test.qrels")
 
 
 @pytest.fixture

@@ -19,6 +19,9 @@ DOCUMENTS = {record["_id"]: {"title": record["title"], "text": record["text"]} f
 QUERIES = {"train": {"q1": "which  one", "q2": "which two"}, "test": {"q3": "which three"}}
 JUDGMENTS = {"train": {"q2": {"7": 1, "007": 0}, "q1": {"007": 2}}, "test": {"q3": {"d3": 1}}}
 ONE = {"train": {"q1": {"d1": 1}}}
+FLOAT = pandas.DataFrame({"_id": [0.0, 1.0], "text": ["a", "b"]})
+DOCUMENT, QUERY = {"d1": "a"}, {"train": {"q1": "q"}}
+REPEATED = [{"id": id, "text": "a"} for id in ("d1", "d2", "d1")]
 
 
 def rows(texts: dict[str, str]) -> list[dict]:
@@ -78,11 +81,6 @@ def test_ids_may_be_whole_numbers(caplog):
     assert made.judgments("train") == {"1": {"8": 2}, "2": {"7": 1}}
     assert read_answers(train.queries, 1) == ["2"]
     assert made.skipped == {"train queries without judgments": 1} and "train queries" in caplog.text
-
-
-FLOAT = pandas.DataFrame({"_id": [0.0, 1.0], "text": ["a", "b"]})
-DOCUMENT, QUERY = {"d1": "a"}, {"train": {"q1": "q"}}
-REPEATED = [{"id": id, "text": "a"} for id in ("d1", "d2", "d1")]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from pyserini_ance.data import known_positives as module
 from pyserini_ance.data.collection import Qrels, Split
 from pyserini_ance.data.known_positives import KnownPositives, grades_of, is_known_positive, leave_out
 
+LAST = 2**31 - 2  # half of the documents are near the largest int32
+
 
 def test_the_inverse_agrees_with_a_slow_loop():
     rng = np.random.default_rng(0)
@@ -33,9 +35,6 @@ def test_rankings_without_a_row_of_each():
     assert left[1].tolist() == [[4, 3], [2, module.PADDING], [3, 2]]
     assert left[0].tolist() == [[3, 1], [5, -np.inf], [3, 2]]
     assert [array.dtype for array in left] == [np.float32, np.int32]
-
-
-LAST = 2**31 - 2  # half of the documents are near the largest int32
 
 
 @pytest.mark.parametrize(("most", "lines"), [(0, 7), (5, 3), (16, 4096)])

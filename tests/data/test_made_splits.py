@@ -19,6 +19,9 @@ DOCUMENTS = {
 }
 ROBOTS = "Dr. Who met the e.g. small robots."
 TEXTS = Texts(list(DOCUMENTS), dict(zip(("title", "text"), map(list, zip(*DOCUMENTS.values())), strict=True)))
+QUERIES = 12
+# Query q11 has no relevant document.
+JUDGED = {f"q{n}": {f"d{n}": int(n < 11), f"d{(n + 1) % QUERIES}": 0} for n in range(QUERIES)}
 
 
 def queries(source, **settings) -> DocumentQueries:
@@ -149,11 +152,6 @@ def test_dev_and_test_stay_those_of_the_data():
     assert made.split("train").qrels.digest == expected.qrels.digest
     assert made.skipped["train documents with fewer than 4 words in text"] == 1
     assert made.documents.digest == make_collection(documents, given, judged).documents.digest  # stay whole
-
-
-QUERIES = 12
-# Query q11 has no relevant document.
-JUDGED = {f"q{n}": {f"d{n}": int(n < 11), f"d{(n + 1) % QUERIES}": 0} for n in range(QUERIES)}
 
 
 def cut(count: int | None, judged: dict = JUDGED, texts: dict | None = None) -> Collection:

@@ -4,6 +4,9 @@ import pytest
 from pyserini_ance.data.passages import Passages, pad_passages, split_passages
 from pyserini_ance.data.token_store import Specials, TokenStore
 
+SPECIALS = Specials((1,), (2,), 0)
+TEXTS = [list(range(10, 10 + length)) for length in (7, 0, 3, 6, 1, 20)]
+
 
 def test_filled_rows_skip_empty_passages():
     passages = Passages(np.array([0, 3, 6, 9]), np.array([2, 3, 1]))
@@ -52,10 +55,6 @@ def test_a_ranking_that_ends_early_gives_fewer_documents():
     result, documents = passages.best(scores, np.array([[4, 5, 1, -1], [0, 3, -1, -1]]), 3)
     assert documents.tolist() == [[2, 0, -1], [0, 1, -1]] and documents.dtype == np.int32
     assert result.tolist() == [[9, 7, -np.inf], [9, 6, -np.inf]] and result.dtype == np.float32
-
-
-SPECIALS = Specials((1,), (2,), 0)
-TEXTS = [list(range(10, 10 + length)) for length in (7, 0, 3, 6, 1, 20)]
 
 
 def read(store: TokenStore, passages: Passages, length: int) -> list[list[list[int]]]:

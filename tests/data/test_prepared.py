@@ -12,6 +12,9 @@ JUDGED = {
     "trivia": {"0": [(8, 2)], "5": [(3, 1), (2, 2)]},
     "web": {"w": [(7, 2)]},
 }
+QUERIES = ["a", "b", "a", "c", "a", "b"]
+COPIES = ["x", "y", "x", "z", "z", "w", "x", "v"]
+RELEVANT = [[0], [3, 5], [1], [], [7], [2]]
 
 
 def split(name: str, threshold: int = 1, **columns) -> Split:
@@ -116,11 +119,6 @@ def test_the_last_positive_alone_is_known_on_both_sides():
         d: [q] for q, d in slowly.items()
     }
     assert data.collection.split("train").known_positives("query").counts.tolist() == [2, 2, 1]
-
-
-QUERIES = ["a", "b", "a", "c", "a", "b"]
-COPIES = ["x", "y", "x", "z", "z", "w", "x", "v"]
-RELEVANT = [[0], [3, 5], [1], [], [7], [2]]
 
 
 def texts_of(texts: list[str]) -> Texts:

@@ -7,6 +7,8 @@ import pytest
 from pyserini_ance.data.trec import best_first, read_hits, read_qrels, read_run, write_run
 
 WHOLE = "expected a whole number of at most nine digits"
+NO_SCORES, NO_GRADES = ("nan", "inf", "1e999", "1_0", "\u0661"), ("1.0", "1_0", "99999999999")
+RUN, QRELS, BEIR = b"q1 Q0 d1 1 2.5 t\n", b"q1 0 d1 1\n", b"q1\td1\t1\n"
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -52,10 +54,6 @@ def test_real_qrels_agree_with_splitting_each_line(shared_data):
         rows = {(row[0], row[-2], int(row[-1])) for row in map(str.split, lines) if row[-1] != "score"}
         read = read_qrels(path)
         assert {(query, *judged) for query, grades in read.items() for judged in grades.items()} == rows
-
-
-NO_SCORES, NO_GRADES = ("nan", "inf", "1e999", "1_0", "\u0661"), ("1.0", "1_0", "99999999999")
-RUN, QRELS, BEIR = b"q1 Q0 d1 1 2.5 t\n", b"q1 0 d1 1\n", b"q1\td1\t1\n"
 
 
 @pytest.mark.parametrize(

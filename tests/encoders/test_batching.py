@@ -10,6 +10,8 @@ from pyserini_ance.encoders.batching import (
 )
 
 LENGTHS = np.random.default_rng(0).integers(0, 60, 200)
+# Of 54 tokens in one batch, 27 + 9 are left after a cut before the first 3.
+SHORT = [3, 9, 3, 8, 2, 9]
 
 
 def as_lists(batches: list[np.ndarray]) -> list[list[int]]:
@@ -22,10 +24,6 @@ def test_each_text_is_in_one_batch_within_the_budget(budget):
     assert sorted(np.concatenate(batches).tolist()) == list(range(200))
     for batch in batches:
         assert len(batch) == 1 or len(batch) * LENGTHS[batch].max() <= budget
-
-
-# Of 54 tokens in one batch, 27 + 9 are left after a cut before the first 3.
-SHORT = [3, 9, 3, 8, 2, 9]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from pyserini_ance.runs.checkpoint import weights_of
 
 DOCUMENT = {"length_tokens": 48, "template": "{title} [SEP] {text}"}
 AS_OPENQA = {"query": {"length_tokens": 24}, "document": DOCUMENT}
+# which `auto` writes, and `dpr` does not
+OTHER_DOCUMENTS = {**AS_OPENQA, "document": {"length_tokens": 48, "template": "{title} {text}"}}
 
 
 @pytest.fixture
@@ -70,10 +72,6 @@ def test_a_run_starts_from_it(pair, exported, openqa, records, caplog):
     assert torch.equal(torch.get_rng_state(), state)
     with pytest.raises(ValueError, match=r"has two towers; set encoder.tied=false, or start from .*/queries"):
         initial_encoder(openqa(exported, tied=True), seed=2)
-
-
-# which `auto` writes, and `dpr` does not
-OTHER_DOCUMENTS = {**AS_OPENQA, "document": {"length_tokens": 48, "template": "{title} {text}"}}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ import torch
 
 from pyserini_ance.encoders import hardware
 
+AMD, INTEL = "AuthenticAMD", "GenuineIntel"
+
 
 @pytest.fixture(autouse=True)
 def own_processor(monkeypatch):
@@ -32,9 +34,6 @@ def test_a_gpu_without_bf16_has_fp16_if_it_is_fast_at_it(monkeypatch, has_bf16, 
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
     assert [hardware.resolve_precision("auto", device) for device in ("auto", "cuda")] == [chosen] * 2
     assert hardware.resolve_precision("fp16", "cuda") == "fp16"
-
-
-AMD, INTEL = "AuthenticAMD", "GenuineIntel"
 
 
 @pytest.mark.parametrize(

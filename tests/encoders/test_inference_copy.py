@@ -25,6 +25,9 @@ needs_packing = pytest.mark.skipif(
 )
 # By how much a packed layer, and a model of them, may differ from nn.Linear's.
 TOLERANCE = {torch.bfloat16: (0.01, 0.1), torch.float32: (1e-5, 1e-4)}
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "feed_forward_proj": "gated-gelu"}
+T5["num_layers"] = 2
+DEBERTA = {**TINY_SHAPE, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
 
 
 @pytest.fixture(params=TOLERANCE, ids=["bf16", "fp32"])
@@ -76,11 +79,6 @@ def test_the_tower_stays_and_shares_what_follows_its_transformer(encoder):
     assert {id(weight): weight.dtype for weight in tower.parameters()} == before
     dtypes = {(id(weight) in before, weight.dtype) for weight in copy.parameters()}
     assert dtypes == {(True, torch.float32), (False, torch.bfloat16)}
-
-
-T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "feed_forward_proj": "gated-gelu"}
-T5["num_layers"] = 2
-DEBERTA = {**TINY_SHAPE, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
 
 
 class Whole(nn.Module):

@@ -11,6 +11,7 @@ from pyserini_ance.encoders.load_save import load_encoder
 
 LENGTHS = {"query": {"length_tokens": 24, "template": "query: {text}"}, "document": {"length_tokens": 48}}
 DOCUMENTS, QUERIES = ["the quick brown fox " * 30, "a lazy dog"], ["which fox", "the dog"]
+PAIR = {"length_tokens": 48, "template": "{title} [SEP] {text}"}
 
 
 @pytest.fixture
@@ -71,9 +72,6 @@ def test_texts_are_lowered_first(start, tiny_roberta, saved):
     """By a tokenizer that keeps capitals."""
     encoder = start(tiny_roberta, pooling="mean", tokenization={"lowercase": True, **LENGTHS})
     assert_the_same(SentenceTransformer(str(saved(encoder)), device="cpu"), encoder, ["The DOG", "the dog"])
-
-
-PAIR = {"length_tokens": 48, "template": "{title} [SEP] {text}"}
 
 
 @pytest.mark.parametrize(

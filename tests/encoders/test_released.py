@@ -17,6 +17,7 @@ from pyserini_ance.encoders.towers import Tower, TwoTower
 SEED = 1
 FIRSTP, MULTI_CHUNK = "RobertaDot_NLL_LN", "RobertaDot_CLF_ANN_NLL_MultiChunk"
 LIKE_DANCE = {"normalize": True, "layer_norm": "query"}
+UNIT = {"representation_l2_normalization": True}
 
 
 @pytest.mark.parametrize(
@@ -127,9 +128,6 @@ def assert_told(caplog, said: list[str]):
     assert len(caplog.messages) == len(said), caplog.messages
     for words, message in zip(said, caplog.messages, strict=True):
         assert re.search(words, message)
-
-
-UNIT = {"representation_l2_normalization": True}
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from pyserini_ance.encoders.load_save import load_encoder
 SEED = 1
 PAIR = {"query": {"length_tokens": 24}, "document": {"length_tokens": 48, "template": "{title} [SEP] {text}"}}
 POOLER = {"pooler.dense.weight": (32, 32), "pooler.dense.bias": (32,)}
+QUESTION, CONTEXT = "question_encoder.bert_model.", "ctx_encoder.bert_model."
+LACKED = "encoder.layer.1.output.dense.weight"
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +71,6 @@ def expected(start, pair):
     return start(pair / "queries", tied=False, document_model=str(pair / "documents"))
 
 
-QUESTION, CONTEXT = "question_encoder.bert_model.", "ctx_encoder.bert_model."
-
-
 @pytest.fixture
 def dpr_folders(towers, bert_folder, tmp_path):
     """As castorini/ance-dpr-*-multi: Hugging Face's DPR classes, with unused poolers. Write without some."""
@@ -103,9 +102,6 @@ def test_dpr_folders(dpr_folders, expected, start, saved, records, caplog):
     assert caplog.messages == []
     with pytest.raises(ValueError, match="is a DPR encoder of the document side; set encoder.tied=false"):
         start(context)
-
-
-LACKED = "encoder.layer.1.output.dense.weight"
 
 
 @pytest.mark.parametrize(("tower", "prefix"), [("question", QUESTION), ("context", CONTEXT)])

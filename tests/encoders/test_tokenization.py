@@ -18,6 +18,10 @@ from pyserini_ance.encoders.tokenization import (
     token_store,
 )
 
+ONE_PASSAGE = "special_tokens is per_document, but documents have one passage; set passages, or remove"
+SPECIALS = Specials((1,), (2, 3), 0)
+LENGTHS = [0, 1, 7, 8, 9, 10, 14, 15, 16, 17, 18, 27, 28, 40]
+
 
 def tokenization(**settings) -> Tokenization:
     return Tokenization.model_validate(settings)
@@ -124,9 +128,6 @@ def test_special_tokens_are_found_whatever_they_are(post, before, after):
     assert TextTokenizer(word_level(post), Tokenization()).specials == (before, after, 0)
 
 
-ONE_PASSAGE = "special_tokens is per_document, but documents have one passage; set passages, or remove"
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -142,10 +143,6 @@ ONE_PASSAGE = "special_tokens is per_document, but documents have one passage; s
 def test_what_cannot_be_is_refused(tiny_bert, make, message):
     with pytest.raises(ValueError, match=message):
         make(tiny_bert)
-
-
-SPECIALS = Specials((1,), (2, 3), 0)
-LENGTHS = [0, 1, 7, 8, 9, 10, 14, 15, 16, 17, 18, 27, 28, 40]
 
 
 def encoded_tokens(store: TokenStore, settings: Tokenization) -> list[int]:

@@ -17,6 +17,7 @@ from pyserini_ance.pipeline.preparation import tokenize
 
 DOCUMENT = "encoder.tokenization.document"
 ENCODING = {"precision": "fp32", "tokens_per_batch": 64}
+CHOICES = [(around, empty) for around in ("per_passage", "per_document") for empty in (False, True)]
 
 
 @pytest.fixture
@@ -43,9 +44,6 @@ def test_rankings_are_those_of_the_checkpoint(snapshot):
     expected = queries @ documents.T
     assert np.allclose(scores, -np.sort(-expected, axis=1)[:, :7], atol=1e-4)
     assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
-
-
-CHOICES = [(around, empty) for around in ("per_passage", "per_document") for empty in (False, True)]
 
 
 @pytest.fixture(scope="module", params=CHOICES, ids=str)

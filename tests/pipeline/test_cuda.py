@@ -38,6 +38,9 @@ STEPS = {
     "LambdaRank": ({"query": {**OWN["query"], "loss": {"kind": "lambdarank"}}}, {"positives": "all"}, {}),
     "hardest": (HARDEST, {}, {}),
 }
+STAGE = {"steps": 24, "batch_queries": 4, "optimizer": {"learning_rate": 1e-5}, "terms": MINED}
+REFRESH = {"every_steps": 8}
+BACKGROUND = {**REFRESH, "mode": "async", "adopt": 8}
 
 
 def settings_of(model, tied: bool = True, document: dict | None = None) -> dict:
@@ -109,11 +112,6 @@ def test_vectors_are_those_of_the_cpu(device, tiny_bert, precision, lowest):
     assert cosines.min() > lowest
     if precision == "fp32":
         np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
-
-
-STAGE = {"steps": 24, "batch_queries": 4, "optimizer": {"learning_rate": 1e-5}, "terms": MINED}
-REFRESH = {"every_steps": 8}
-BACKGROUND = {**REFRESH, "mode": "async", "adopt": 8}
 
 
 def recipe_file(small_recipe, folder, device: str, **stage):

@@ -13,6 +13,8 @@ from pyserini_ance.runs.run_log import RunLog
 
 STAGE = make_stage({"kind": "ann", "top_k": 5}, steps=20, batch_queries=2)
 STATIC = make_stage(RANDOM, steps=20, batch_queries=2)
+OFTEN = {"refresh": {"every_steps": 3}, "evaluate": {"every_steps": 2}}
+MEASURED = make_stage({"kind": "ann", "top_k": 5}, steps=6, batch_queries=2, **OFTEN)
 
 
 def test_what_has_no_effect_or_repeats_queries_is_warned_of(small_recipe):
@@ -90,10 +92,6 @@ def stage_of(steps: int, refresh=None, evaluate=None, sample_documents=None, ado
 )
 def test_documents_that_a_stage_encodes(stage, encoded):
     assert documents_encoded(stage_of(**stage), 100) == encoded
-
-
-OFTEN = {"refresh": {"every_steps": 3}, "evaluate": {"every_steps": 2}}
-MEASURED = make_stage({"kind": "ann", "top_k": 5}, steps=6, batch_queries=2, **OFTEN)
 
 
 @pytest.mark.parametrize(

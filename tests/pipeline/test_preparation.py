@@ -31,6 +31,10 @@ CHECKS = [  # overrides, and what the error says
     (["data.splits.dl20={topics: a, qrels: b}"], ""),  # the recipe does not name it
     (["stages.a.evaluate={every_steps: 2, measure: R@200}"], ""),  # dev is ranked for itself, so deep
 ]
+HELD_OUT = make_stage(RANDOM, steps=2, evaluate={"every_steps": 1})
+TRAIN = {"t1": "Who was it?", "7": "Where", "t2": "copied", "t3": "copied"}
+ONE_QUERY = "stages.rand.batch_queries=1"
+RECIPE = ["final_evaluation.split=[test]", "stage_defaults.evaluate=null"]
 
 
 @pytest.mark.parametrize(("overrides", "message"), CHECKS)
@@ -117,9 +121,6 @@ def test_a_template_that_would_leave_texts_blank_is_refused(template, message):
         check_template("key", template, "document", iter(["text", "url"]))
 
 
-HELD_OUT = make_stage(RANDOM, steps=2, evaluate={"every_steps": 1})
-
-
 @pytest.fixture
 def held_out(small_recipe, tmp_path):
     """A recipe whose data has no dev split; 4 of 15 training queries become one."""
@@ -138,11 +139,6 @@ def test_a_run_records_the_split_and_resumes_with_it(held_out, tmp_path):
     assert [row["RR@10"] for row in again.table] == rows
     with pytest.raises(ValueError, match="differ"):
         Experiment(changed(held_out, "data.hold_out=5"), run.folder, World()).run(resume=True)
-
-
-TRAIN = {"t1": "Who was it?", "7": "Where", "t2": "copied", "t3": "copied"}
-ONE_QUERY = "stages.rand.batch_queries=1"
-RECIPE = ["final_evaluation.split=[test]", "stage_defaults.evaluate=null"]
 
 
 @pytest.mark.parametrize(

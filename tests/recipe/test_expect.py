@@ -6,6 +6,8 @@ from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.grid_spec import Grid
 from pyserini_ance.recipe.load import dump, load
 
+SETS = sorted(path.parent.name for path in SHIPPED.glob("*/_published.yaml"))
+
 
 def test_expected_scores_survive_a_dump(base, write):
     recipe = load(base, "expect={dev: {RR@10: 0.33, R@1000: 1}, dl19: {'R(rel=2)@1000': 0}}").recipe
@@ -62,9 +64,6 @@ def test_the_recipes_of_the_demo_expect_what_the_project_page_shows():
     for name, *figures in shown:
         expected = dict(zip(("nDCG@10", "RR@10", "R@100"), map(float, figures), strict=True))
         assert load(name).recipe.expect == {"test": expected}
-
-
-SETS = sorted(path.parent.name for path in SHIPPED.glob("*/_published.yaml"))
 
 
 @pytest.mark.parametrize("name", SETS)

@@ -39,6 +39,8 @@ STAGE = {
     "refresh": {"every_steps": 2},
     "evaluate": {"every_steps": 2, "measure": "RR@10"},
 }
+READY = {"every_steps": 2, "mode": "async", "adopt": "when_ready"}
+ON_QUERIES = {"anchor": "document", "negatives": [{"kind": "ann", "top_k": 3}]}
 
 
 class Made:
@@ -195,9 +197,6 @@ def test_mining_and_measuring_a_checkpoint_share_one_encoding(made, encodings):
     assert len(encodings) == 2 and made.dev(first)["value"] != made.dev(second)["value"]
 
 
-READY = {"every_steps": 2, "mode": "async", "adopt": "when_ready"}
-
-
 @pytest.mark.parametrize(
     ("changes", "sampled"),
     [
@@ -286,9 +285,6 @@ def products(world: World, recipe: Recipe, folder: Path) -> dict:
         "filtered": set(filtered),
         "held": (held._rankings, "query_vectors" in vars(held)),
     }
-
-
-ON_QUERIES = {"anchor": "document", "negatives": [{"kind": "ann", "top_k": 3}]}
 
 
 @pytest.mark.parametrize(

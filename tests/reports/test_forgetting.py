@@ -10,6 +10,9 @@ from pyserini_ance.reports.forgetting import RefreshInterval, forgetting, refres
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import publishing
 
+NEGATIVES = "stages.ance.terms.query.negatives="
+OTHER_QUERIES = r"stage ance has refresh\.query_chunks, .* or min_candidates, .* different training queries"
+
 
 def as_array(ranks: list[int | None]) -> np.ndarray:
     return np.array([rank or 0 for rank in ranks], np.int32)
@@ -98,10 +101,6 @@ def test_runs_without_two_generations_have_no_row(make_run):
     assert [row["recipe"] for row in forgetting([("once", once), ("twice", twice)])[0]] == ["twice"]
     with pytest.raises(ValueError, match="none of these runs has mined with its own model twice"):
         forgetting([("once", once)])
-
-
-NEGATIVES = "stages.ance.terms.query.negatives="
-OTHER_QUERIES = r"stage ance has refresh\.query_chunks, .* or min_candidates, .* different training queries"
 
 
 @pytest.mark.parametrize(

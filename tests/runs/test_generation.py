@@ -23,6 +23,9 @@ from pyserini_ance.trainer.products import Refreshes
 MADE_FROM = {"weights": "a" * 64, "collection": "b" * 64}
 ABOUT = {"stage": "ance", "step": 10, **MADE_FROM}
 REPORTS = {"query.0": {"candidates": 6, "new_share": None, "dropped": {}}}
+IDENTITY = {"collection": "c" * 64, "tokenization": "t" * 64}
+SETTINGS = {"steps": 20, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}}
+RUN, ANN, MOMENTUM = {"kind": "ranking", "file": "a.trec"}, {"kind": "ann"}, {"kind": "momentum"}
 
 
 def table(first: int) -> NegativeTable:
@@ -106,11 +109,6 @@ def test_an_evaluation_of_other_weights_is_an_error(run):
     assert open_evaluation(run.evaluation("ance", 40), "w")["value"] == 0.5
     with pytest.raises(RuntimeError, match=r"ance-00000040.json was measured with weights w, expected other"):
         open_evaluation(run.evaluation("ance", 40), "other")
-
-
-IDENTITY = {"collection": "c" * 64, "tokenization": "t" * 64}
-SETTINGS = {"steps": 20, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}}
-RUN, ANN, MOMENTUM = {"kind": "ranking", "file": "a.trec"}, {"kind": "ann"}, {"kind": "momentum"}
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ CHANCE_OR_MACHINE += ["device=cpu", "cache=/elsewhere", "encoding={search: torch
 CHANCE_OR_MACHINE += ["expect={dev: {RR@10: 0.5}}"]
 SETTINGS = ["stages.ance.steps=121", "stages.ance.refresh.mode=async", "precision=fp32", "name=other"]
 SETTINGS += ["encoding.precision=fp32", "final_evaluation.measures=[R@200]"]
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
 
 
 @pytest.mark.parametrize("override", [*CHANCE_OR_MACHINE, *SETTINGS])
@@ -29,9 +30,6 @@ def test_runs_that_start_from_seeds_of_one_recipe_share_a_hash(tmp_path):
     assert started("demo/warmup", "seed=1") == started("demo/warmup", "seed=2")
     of_recipe = config_hash(load("demo/bm25-rand").recipe)
     assert len({started("demo/warmup"), started("demo/bm25"), of_recipe}) == 3
-
-
-needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
 
 
 @pytest.fixture

@@ -17,6 +17,9 @@ POSITIVES = [[0], [1, 2], [3], [4, 5, 6], [7], [8], [9]]
 DOCUMENTS = 50
 ROWS = np.arange(20, 48).reshape(7, 4)
 TABLES = {("query", 1): NegativeTable("query", "document", np.arange(7), ROWS, np.zeros((7, 4)), "ann")}
+DUAL = {"anchor": "document", "negatives": ["random"]}
+PROMOTE = {"kind": "teacher", "teacher": "student", "margin": 0, "then": "promote"}
+ANN = {"negatives": [{"kind": "ann", "filters": [PROMOTE]}]}
 
 
 @pytest.fixture(scope="module")
@@ -149,11 +152,6 @@ def test_a_term_with_document_anchors_takes_the_positives_drawn_and_other_querie
         assert dual.positives[:, 0].tolist() == batch.queries.tolist()
         assert not (dual.negatives == batch.queries[:, None]).any()
         assert (dual.negatives < 7).all() and (dual.negatives >= 0).all()
-
-
-DUAL = {"anchor": "document", "negatives": ["random"]}
-PROMOTE = {"kind": "teacher", "teacher": "student", "margin": 0, "then": "promote"}
-ANN = {"negatives": [{"kind": "ann", "filters": [PROMOTE]}]}
 
 
 @pytest.mark.parametrize(

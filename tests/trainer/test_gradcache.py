@@ -14,6 +14,8 @@ from pyserini_ance.trainer.step import ChunkedEncoder, GradCache, PlainPass, Tex
 
 TEXTS = [list(range(5, 5 + length)) for length in (3, 9, 1, 6, 9, 2, 4, 7)]
 TOKENS = TokenStore.of_lists(TEXTS, Specials((1,), (2,), 0))
+ROWS = {"query": np.array([4, 0, 2]), "document": np.array([7, 1, 0, 3, 5, 6])}
+SIDES = [TextBatch(side, TOKENS, ROWS[side], length) for side, length in (("query", 8), ("document", 10))]
 
 
 class Mean(nn.Module):
@@ -43,10 +45,6 @@ def gradients(module: nn.Module, backward) -> list[torch.Tensor]:
     module.zero_grad()
     backward()
     return [None if p.grad is None else p.grad.clone() for p in module.parameters()]
-
-
-ROWS = {"query": np.array([4, 0, 2]), "document": np.array([7, 1, 0, 3, 5, 6])}
-SIDES = [TextBatch(side, TOKENS, ROWS[side], length) for side, length in (("query", 8), ("document", 10))]
 
 
 def backward(make_pass, encoder: ChunkedEncoder, texts: list[TextBatch], loss_of) -> None:

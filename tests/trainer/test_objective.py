@@ -22,6 +22,8 @@ from pyserini_ance.trainer.regularizers.alignment_and_uniformity import Uniformi
 
 NONE = PADDING
 RANDOM = {"kind": "random"}
+NAN = math.nan
+GRADED = Qrels.of([0, 0, 1], [0, 1, 3], [2, 1, 1], 2)
 
 
 def qrels_of(*positives: list[int]) -> Qrels:
@@ -119,9 +121,6 @@ def test_false_negatives_are_counted_positives_are_not_among_them():
     assert gradient.isfinite().all() and gradient[1] == 0
 
 
-NAN = math.nan
-
-
 @pytest.mark.parametrize(
     ("negatives", "settings", "scored", "compared"),
     [
@@ -189,9 +188,6 @@ def test_copies_of_a_query_or_of_its_positive_do_not_compete(term, side, competi
     anchor_sets = {side: AnchorSet(split, side, others[side], same=same)}
     found = term_losses(terms, batch, anchor_sets, vectors)["it"].item()
     assert found == pytest.approx(sum(map(math.log, competing)) / 3)
-
-
-GRADED = Qrels.of([0, 0, 1], [0, 1, 3], [2, 1, 1], 2)
 
 
 def test_ndcg_has_the_grades_of_the_judgments_as_gains():

@@ -7,6 +7,8 @@ from torch import nn
 from pyserini_ance.recipe.stage import Optimizer, Stage
 from pyserini_ance.trainer.optim import AdamW, Lamb, build_optimizer, learning_rate
 
+BETAS, EPS = (0.9, 0.99), 1e-3
+
 
 def stage(
     steps: int, warmup_steps: int = 0, decay: str = "linear", horizon: int | None = None, **schedule
@@ -48,9 +50,6 @@ def test_biases_and_norms_are_not_decayed_and_frozen_weights_left_out(kind, cls)
     assert [p.shape for p in decayed["params"]] == [(4, 3)] and decayed["weight_decay"] == 0.1
     assert [p.shape for p in plain["params"]] == [(4,), (4,), (4,), (2,)] and plain["weight_decay"] == 0.0
     assert (decayed["betas"], decayed["eps"]) == ((0.9, 0.999), 1e-8)
-
-
-BETAS, EPS = (0.9, 0.99), 1e-3
 
 
 class Slow:

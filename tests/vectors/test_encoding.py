@@ -22,6 +22,10 @@ from pyserini_ance.vectors.vector_store import VectorStore
 
 RECORDS = [{"title": "", "text": "word " * (i * 7 % 12) + str(i)} for i in range(12)]
 SETTINGS = ("document", "fp32", 40)
+LENGTHS = np.random.default_rng(0).integers(3, 60, 200)  # tokens, in windows of 64 texts
+MANY = [{"title": "", "text": "word " * length} for length in LENGTHS.tolist()]
+ORDERS = [[5, 0, 11, 3], list(range(11, -1, -1)), [7], []]
+KEY = {"weights": "abc"}
 
 
 def tiny_encoder(model: Path, device: str = "cpu") -> Encoder:
@@ -119,10 +123,6 @@ def test_vectors_that_stay_are_those_that_are_written(tmp_path, encoder, tokens,
     np.testing.assert_array_equal(vectors.held.numpy(), vectors[:])
 
 
-LENGTHS = np.random.default_rng(0).integers(3, 60, 200)  # tokens, in windows of 64 texts
-MANY = [{"title": "", "text": "word " * length} for length in LENGTHS.tolist()]
-
-
 def windowed(
     encoder, tokens, folder, precision, stop_after=None
 ) -> tuple[list[list[int]], np.ndarray | None]:
@@ -153,9 +153,6 @@ def test_a_continued_encoding_has_the_vectors_of_one_that_was_not_stopped(
         assert windowed(encoder, tokens, folder, precision)[0] == []
 
 
-ORDERS = [[5, 0, 11, 3], list(range(11, -1, -1)), [7], []]
-
-
 def some(world: World, model: Path) -> list[tuple[np.ndarray, int]]:
     """For each of ORDERS, the vectors, and the number of texts that this process encoded."""
     encoding.ROWS_PER_GATHER = 2
@@ -179,9 +176,6 @@ def test_each_process_encodes_some_rows_and_gets_all_in_their_order(run_processe
             np.testing.assert_array_equal(end[i][0], ends[0][i][0])
             np.testing.assert_allclose(end[i][0], expected[rows], atol=1e-5)
             assert end[i][0].shape == (len(rows), 32) and end[i][0].dtype == np.float32
-
-
-KEY = {"weights": "abc"}
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ CASES = {  # queries, documents, k
     "exactly a block": (5, 7, 3),
     "one more than a block": (6, 8, 3),
 }
+QUERIES, DOCUMENTS = np.ones((2, 4), np.float32), np.eye(6, 4, dtype=np.float32)
 
 
 def vectors(queries: int, documents: int) -> tuple[np.ndarray, np.ndarray]:
@@ -118,9 +119,6 @@ def test_the_backend_is_faiss_on_a_cpu_where_it_is_installed(monkeypatch):
     assert [resolve_backend(setting, "cpu") for setting in ("torch", "faiss")] == ["torch", "faiss"]
     monkeypatch.setattr(search.importlib.util, "find_spec", lambda _: None)
     assert resolve_backend("auto", "cpu") == "torch"
-
-
-QUERIES, DOCUMENTS = np.ones((2, 4), np.float32), np.eye(6, 4, dtype=np.float32)
 
 
 def with_value(vectors: np.ndarray, row: int, column: int, value: float) -> np.ndarray:

@@ -13,6 +13,7 @@ ORDERS = {
     "falling: nothing enters after the first": lambda scores: np.sort(scores, axis=1)[:, ::-1],
     "all equal": np.zeros_like,
 }
+EXTREMES = [-np.inf, -3e38, -1.0, -1e-45, -0.0, 0.0, 1e-45, 1.0, 3e38, np.inf]
 
 
 def top_k(
@@ -63,9 +64,6 @@ def test_a_nan_does_not_hide_its_neighbours():
     scores[:, [211, 301, 402]] = np.nan  # each in the group of 16 of one of the best
     for values, rows in zip(*top_k(scores, 6, 160), strict=True):
         assert rows[~np.isnan(values)].tolist()[:3] == [210, 300, 401]
-
-
-EXTREMES = [-np.inf, -3e38, -1.0, -1e-45, -0.0, 0.0, 1e-45, 1.0, 3e38, np.inf]
 
 
 def test_extreme_scores_are_in_order_and_zeros_tie():

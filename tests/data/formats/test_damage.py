@@ -56,6 +56,8 @@ HEADERS = [
         (b"query-id", b"corpus-id", b"found"),
     )
 ]
+MANY = [pytest.param(seed, 12_500, marks=pytest.mark.long) for seed in range(8, 16)]
+tried = set()  # of 100,000 damages three in five are the same change again
 
 
 def damaged(random: Random, raw: bytes) -> bytes:
@@ -200,10 +202,6 @@ def read(folder: Path) -> dict:
     rows = zip(queries.ids, queries.columns["text"], listed, strict=True)
     asked = {id: ([text], given, judged[id]) for id, text, given in rows}
     return {"documents": texts, "queries": asked}
-
-
-MANY = [pytest.param(seed, 12_500, marks=pytest.mark.long) for seed in range(8, 16)]
-tried = set()  # of 100,000 damages three in five are the same change again
 
 
 @pytest.mark.parametrize(("seed", "copies"), [*((seed, 200) for seed in range(8)), *MANY])

@@ -13,6 +13,8 @@ from pyserini_ance.data.formats.lines import Line
 from pyserini_ance.data.formats.records import Entry
 from pyserini_ance.data.trec import Judgment
 
+WITHOUT_POSITIVES = ("dev queries without positives", "dev judgments of queries without positives")
+
 
 def entries(name: str, *rows: tuple[str, ...]) -> list[Entry]:
     """One entry for each row of an id, a text and optionally a title, one per line."""
@@ -73,9 +75,6 @@ def test_a_split_without_judgments_keeps_all_its_queries():
     object.__setattr__(data, "given", RawData(DOCUMENTS, {"test": (QUERIES, None)}))
     with pytest.raises(ValueError, match="split 'test' has neither `qrels` nor questions with answers; exp"):
         data.read()
-
-
-WITHOUT_POSITIVES = ("dev queries without positives", "dev judgments of queries without positives")
 
 
 @pytest.mark.parametrize(

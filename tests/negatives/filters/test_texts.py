@@ -6,6 +6,7 @@ from pyserini_ance.negatives.table import PADDING
 
 DOCUMENTS = ["by Linda Davis", "in 1982, or 1993", "none of it", "LINDA  DAVIS again", "20,320 feet"]
 ANSWERS = [["Linda Davis", "Reba"], ["1993"], [], [r"20,?\d+ f(ee|oo)t"]]
+TEXTS = ["The apple", "a pear", " the  APPLE\n", "the apples", "Straße", "strasse", "A PEAR", "plum"]
 
 
 def test_documents_with_an_answer_are_removed():
@@ -16,9 +17,6 @@ def test_documents_with_an_answer_are_removed():
     candidates, _, dropped = apply_filters(found, [Answers()], 2)
     assert candidates.tolist() == [[1, PADDING], [0, PADDING], [0, 1], [4, 0]]
     assert dropped == {"known positives": 4, "answers": 3}
-
-
-TEXTS = ["The apple", "a pear", " the  APPLE\n", "the apples", "Straße", "strasse", "A PEAR", "plum"]
 
 
 def test_equal_texts_ignoring_whitespace_and_case():

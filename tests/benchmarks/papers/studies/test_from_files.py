@@ -23,6 +23,8 @@ from pyserini_ance.negatives.table import NegativeTable, Origin
 from pyserini_ance.pyserini_bridge.vector_files import write_index
 
 EMPTY = -1
+LAST = {"row": "only", "RR@10": 0.5, "train seconds": 10.0, "refresh seconds": 5.0, "test seconds": 99.0}
+MINED = ("stages.only.terms.query.negatives=[{kind: ann}]", "stages.only.refresh={every_steps: 4}")
 
 
 @pytest.fixture
@@ -50,10 +52,6 @@ def generation(checkpoint: int, adopted: int, new_share: float | None, **seconds
     table = {"kind": "ann", "new_share": new_share, "candidates": 3, "dropped": {}}
     return {"event": "generation", "stage": "only", "step": adopted, "checkpoint_step": checkpoint,
             "tables": {"query.0": table}, "seconds": seconds}  # fmt: skip
-
-
-LAST = {"row": "only", "RR@10": 0.5, "train seconds": 10.0, "refresh seconds": 5.0, "test seconds": 99.0}
-MINED = ("stages.only.terms.query.negatives=[{kind: ann}]", "stages.only.refresh={every_steps: 4}")
 
 
 def test_async_gap_reads_the_overlap_from_the_share_of_new_negatives(make_run):

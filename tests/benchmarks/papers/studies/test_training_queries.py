@@ -10,6 +10,9 @@ from benchmarks.papers.studies.negative_swing import Case, case_of, swinging
 from benchmarks.papers.studies.studied_run import StudiedRun
 from pyserini_ance.negatives.table import NegativeTable
 
+# As in the paper's Table 10: 1 and 2 are in generations 0, 2 and 4; 3 in 1 and 3; 4 stays, 5 is seen before.
+GENERATIONS = [[1, 2, 4, 5], [3, 4], [2, 1, 4, 6], [5, 4, 3], [4, 1]]
+
 
 def test_each_checkpoint_ranks_as_its_own_vectors_do_one_by_one(studied, tmp_path):
     """RR@10, R@5 and overlaps, worked out from the scores of each checkpoint; BM25 ranks 0 to 4 for all."""
@@ -46,10 +49,6 @@ def test_each_checkpoint_ranks_as_its_own_vectors_do_one_by_one(studied, tmp_pat
         before = [set(own) for own in top]
     del vars(studied)["training_queries"]
     assert "BM25 overlap@5" not in training_retrieval.study([studied]).rows[0]
-
-
-# As in the paper's Table 10: 1 and 2 are in generations 0, 2 and 4; 3 in 1 and 3; 4 stays, 5 is seen before.
-GENERATIONS = [[1, 2, 4, 5], [3, 4], [2, 1, 4, 6], [5, 4, 3], [4, 1]]
 
 
 def test_negatives_swing_if_one_generation_lacks_them_and_the_next_has_them_again():
