@@ -67,9 +67,7 @@ def request(tmp_path, docs, tiny_bert, queries=None, judgments=None):
         ((None, None), "extracted", {"extracted", "compared"}, "made of the documents: "),
     ],
 )
-def test_an_adaptation_says_what_teaches_and_whether_it_pays(
-    tmp_path, docs, asked, tiny_bert, files, supervision, splits, says
-):
+def test_an_adaptation_says_if_it_pays(tmp_path, docs, asked, tiny_bert, files, supervision, splits, says):
     wanted = request(tmp_path, docs, tiny_bert, *files)
     text = adapt(wanted, SHORT)
     output = wanted.output
@@ -119,9 +117,7 @@ def test_an_adaptation_that_is_killed_at_any_phase_ends_the_same(tmp_path, docs,
     assert not list((tmp_path / "killed").glob(".data*"))
 
 
-def test_questions_of_a_language_model_teach_and_are_asked_for_once(
-    tmp_path, docs, tiny_bert, monkeypatch, caplog
-):
+def test_questions_of_a_language_model_teach_and_cost_once(tmp_path, docs, tiny_bert, monkeypatch, caplog):
     def reply(text, count):
         colour, thing = re.search(r"very (\w+), and a (\w+) of its own", text).groups()
         return f"Which {thing} is {colour}?"

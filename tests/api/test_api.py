@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.small_set import make_small_beir
+from helpers.stage_fixture import StopAt
 from ir_measures import RR, Qrel, ScoredDoc, calc_aggregate, nDCG
 from pandas import DataFrame
 from transformers import AutoModel, AutoTokenizer
@@ -69,13 +70,8 @@ def test_a_run_is_opened_without_its_own_classes(run, tmp_path):
 
 
 def test_a_stopped_run_is_resumed(recipe, run, tmp_path):
-    class Stop(pa.TrainerCallback):
-        def on_step_end(self, stage, step, losses, metrics):
-            if step == 3:
-                raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        pa.train(recipe, tmp_path / "stopped", callbacks=[Stop()])
+        pa.train(recipe, tmp_path / "stopped", callbacks=[StopAt(3)])
     stopped = pa.Run(tmp_path / "stopped")
     with pytest.raises(FileNotFoundError, match=r"no results table yet: .* resume\("):
         _ = stopped.table

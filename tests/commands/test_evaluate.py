@@ -69,9 +69,7 @@ def test_several_runs_are_rows_with_holes_and_overlap(flags, capsys, tmp_path):
     assert [run["measures"]["Hole@2"] for run in written["runs"]] == [0.5, 0.25]
 
 
-def test_runs_of_one_name_go_by_their_paths_and_queries_without_hits_have_no_hole_rate(
-    flags, capsys, tmp_path
-):
+def test_runs_of_one_name_go_by_their_paths_and_queries_without_hits_have_no_holes(flags, capsys, tmp_path):
     (tmp_path / "b").mkdir()
     again = tmp_path / "b" / "run.txt"
     again.write_text(RUN)

@@ -56,9 +56,7 @@ def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encode
         (["--time-first-stage", "2"], ValueError, "can be timed; remove --time-first-stage"),
     ],
 )
-def test_what_it_is_asked_to_tell_is_checked_before_a_model_is_loaded(
-    small_recipe, tmp_path, flags, error, message
-):
+def test_what_is_asked_is_checked_before_a_model_is_loaded(small_recipe, tmp_path, flags, error, message):
     recipe = small_recipe({"only": ONE_STEP}, cache=str(tmp_path / "cache"))
     ranking = {"run.test.trec": "test-0 Q0 red-apple 1 1 t\n"}
     run = make_finished_run(tmp_path / "run", recipe, {"test": ""}, ranking)

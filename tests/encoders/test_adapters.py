@@ -55,9 +55,7 @@ def changed_by_training(encoder):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_merged_adapters_of_a_family_give_the_vectors_of_training(
-    tmp_path, start, based, published, saved, name
-):
+def test_merged_adapters_of_a_family_give_vectors_as_trained(tmp_path, start, based, published, saved, name):
     (source := tmp_path / name).mkdir()
     base = based(make_family(source, name), pooling=FAMILIES[name][2], tokenization=LENGTHS)
     encoder = adapted(base)

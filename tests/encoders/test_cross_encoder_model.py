@@ -37,9 +37,7 @@ def test_pairs_in_batches_score_as_one_by_one(tiny_cross_encoder):
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_weights_are_read_in_float32_unless_asked_otherwise_and_the_head_always(
-    tiny_cross_encoder, precision
-):
+def test_weights_are_read_in_float32_unless_asked_otherwise_the_head_always(tiny_cross_encoder, precision):
     """transformers would take the precision of the file."""
     whole = CrossEncoderModel(str(tiny_cross_encoder), "cpu")
     half = CrossEncoderModel(str(tiny_cross_encoder), "cpu", precision=precision)
@@ -79,9 +77,7 @@ def test_a_classifier_scores_by_the_difference_of_its_classes(tiny_bert, tmp_pat
         model.logits(PAIRS)
 
 
-def test_a_length_beyond_the_positions_and_an_encoder_without_a_head_are_refused(
-    tiny_cross_encoder, tiny_bert
-):
+def test_a_length_beyond_the_positions_and_a_model_without_a_head_are_refused(tiny_cross_encoder, tiny_bert):
     model = CrossEncoderModel(str(tiny_cross_encoder), "cpu", length_tokens=128)
     assert np.isfinite(model.logits([("query", "document " * 200)])).all()
     with pytest.raises(ValueError, match="length_tokens is 129, but .* reads at most 128; lower it"):

@@ -14,8 +14,6 @@ from pyserini_ance.encoders.hardware import DTYPES
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.encoders.towers import MASKED_ALONE, attention_mask
 
-SEED = 1
-
 
 @pytest.fixture(params=["plain", "ance"])
 def encoder(request, start, tiny_bert, tiny_roberta) -> Encoder:
@@ -212,9 +210,7 @@ def test_a_mask_for_fused_attention_hides_the_padding_without_a_wait(model_type)
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize(("side", "precision"), [("query", "bf16"), ("document", "bf16"), ("query", "fp16")])
-def test_encoding_in_half_precision_is_that_of_a_copy_of_the_transformer_in_it(
-    start, tiny_bert, records, monkeypatch, tied, side, precision
-):
+def test_half_precision_is_a_copy_in_it(start, tiny_bert, records, monkeypatch, tied, side, precision):
     monkeypatch.setattr("pyserini_ance.encoders.inference_copy.packs_linears", lambda dtype: False)
     encoder = start(tiny_bert, tied=tied, projection=8, pooling="mean")
     before = {name: weight.clone() for name, weight in encoder.towers.named_parameters()}

@@ -40,9 +40,7 @@ def test_a_gpu_without_bf16_has_fp16_if_it_is_fast_at_it(monkeypatch, has_bf16, 
     ("vendor", "family", "is_amd", "is_eager"),
     [(AMD, 25, True, False), (AMD, 26, True, True), (INTEL, 6, False, False), (None, None, False, False)],
 )
-def test_amds_processors_are_known_by_name_and_family(
-    tmp_path, monkeypatch, vendor, family, is_amd, is_eager
-):
+def test_amds_processors_are_known_by_family(tmp_path, monkeypatch, vendor, family, is_amd, is_eager):
     monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
     if vendor is not None:
         one = f"vendor_id\t: {vendor}\ncpu family\t: {family}\nmodel name\t: any\n\n"

@@ -11,7 +11,7 @@ from torch import nn
 from pyserini_ance.encoders.config import config_of, read_side_file
 from pyserini_ance.encoders.load_save import continue_encoder, load_encoder
 
-COUNT, LAYERS, SEED = 5, [0, 2, 4], 1
+COUNT, LAYERS = 5, [0, 2, 4]
 SHAPE = {"num_hidden_layers": COUNT, "max_position_embeddings": 130, "initializer_range": 0.5}
 WIDTH = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
 MODERN = {"sep_token_id": 3, "cls_token_id": 2, "bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
@@ -81,9 +81,7 @@ def test_vectors_are_those_of_a_model_cut_by_hand(start, model, records, saved, 
     assert read_side_file(checkpoint)["layers"] == LAYERS
 
 
-def test_training_continues_from_a_saved_encoder_whole_and_as_a_model_it_may_be_cut_further(
-    config, model, records, saved, start
-):
+def test_training_goes_on_from_a_saved_encoder_and_a_model_can_be_cut(config, model, records, saved, start):
     whole = model("bert")
     checkpoint = saved(start(whole, layers=LAYERS))
     expected = load_encoder(checkpoint)

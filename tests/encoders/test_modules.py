@@ -29,9 +29,7 @@ def assert_the_same(model, encoder, queries=QUERIES, documents=DOCUMENTS):
 @pytest.mark.parametrize(
     ("pooling", "normalize", "projection"), [("mean", True, None), ("cls", False, None), ("cls", "query", 8)]
 )
-def test_two_towers_are_the_routes_of_a_router(
-    exported, pooling, normalize, projection, tiny_bert, start, tmp_path
-):
+def test_two_towers_are_routes(exported, pooling, normalize, projection, tiny_bert, start, tmp_path):
     """Each with its length, so that long queries have the same vectors, too."""
     lengths = {**LENGTHS, "document": {"length_tokens": 48, "template": "passage: {title} {text}"}}
     settings = {"pooling": pooling, "normalize": normalize, "projection": projection, "tied": False}

@@ -25,9 +25,7 @@ UNIT = {"representation_l2_normalization": True}
     [(FIRSTP, ""), (MULTI_CHUNK, ""), ("AnceEncoder", ""), ("AnceEncoder", "ance_encoder.")],
     ids=["firstp", "maxp", "castorini", "castorini, prefixed"],
 )
-def test_ance_with_a_classifier_and_a_pooler_beside(
-    ance, release, start, saved, records, architecture, prefix
-):
+def test_ance_beside_a_classifier_and_a_pooler(ance, release, start, saved, records, architecture, prefix):
     """microsoft/ANCE's config.json names no model_type; castorini's class has a prefix, as Pyserini knows."""
     beside = {prefix + name: torch.randn(shape) for name, shape in BESIDE_ANCE.items()}
     # a buffer of older releases
@@ -94,7 +92,6 @@ LIMIT = {"max_characters": 10_000}
 IN_FULL = {**LIKE_ANCE, **LIMIT, "document": LITERAL}
 NO_SEP = re.escape("document.template is '{title} {text}', and") + ".* with '{url}<sep>{title}<sep>{text}'"
 NO_PASSAGES = ["passages is 1, .* with 4", "special_tokens is 'per_passage', .* with 'per_document'"]
-MAXP = {"passages": 4, "special_tokens": "per_document"}
 NOT_UNIT = [
     "encoder.normalize is False, and .* was trained with True",
     r"encoder.layer_norm is True, .* with 'query'",
@@ -114,7 +111,7 @@ NOT_UNIT = [
         ("any", FIRSTP, {**LIKE_ANCE, "pooling": "mean"}, ["encoder.pooling is 'mean', .* with 'cls'"]),
     ],
 )
-def test_settings_that_a_release_was_not_trained_under_are_told(
+def test_settings_trained_otherwise_are_told(
     ance, release, start, caplog, called, architecture, settings, said
 ):
     folder = release(ance_weights(ance), called, architectures=[architecture], output_embedding_size=16)

@@ -153,9 +153,7 @@ class Touches:
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_what_stands_next_to_the_weights_of_a_dpr_file_is_not_read(
-    towers, expected, start_file, records, tmp_path, zipped
-):
+def test_what_is_beside_weights_of_dpr_is_not_read(towers, expected, start_file, records, tmp_path, zipped):
     """As saved by facebookresearch/DPR with other versions of its libraries; also in torch's older format."""
     file = dpr_file(towers, tmp_path / "multi.cp")
     content = torch.load(file, weights_only=True)
@@ -190,9 +188,7 @@ def with_pooler(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {**weights, **{name: torch.ones(shape) for name, shape in POOLER.items()}}
 
 
-def test_ance_tele_of_one_tower_is_a_plain_bert(
-    towers, bert_folder, expected, start, saved, records, tmp_path, caplog
-):
+def test_ance_tele_of_a_tower_is_bert(towers, bert_folder, expected, start, saved, records, tmp_path, caplog):
     folder = tmp_path / "OpenMatch" / "ance-tele_msmarco_qry-psg-encoder"
     bert_folder(folder, with_pooler(towers["queries"]), architectures=["BertModel"])
     started = start(folder)

@@ -229,9 +229,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_whatever_its_modules_are_vectors_are_its_own_also_when_saved(
-    modules, transformer, save, saved, name
-):
+def test_whatever_the_modules_vectors_are_its_own_also_when_saved(modules, transformer, save, saved, name):
     def layers(pooling="mean"):
         return [transformer(), modules.Pooling(32, pooling)]
 

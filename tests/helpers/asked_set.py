@@ -1,15 +1,12 @@
 """A small collection in DPR's format, with questions that have answers alone."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 from pyserini_ance.recipe.models import Recipe
 
 
-def make_asked_recipe(
-    small_recipe: Callable[..., Recipe], folder: Path, stages: dict, test: dict, **more
-) -> Recipe:
+def make_asked_recipe(small_recipe, folder: Path, stages: dict, test: dict, **more) -> Recipe:
     """12 passages, 3 training questions, 4 test questions with answers alone, the last in no passage."""
     passages = [
         (f"p{n}", f"the year {1980 + n} and the {'apple' if n % 3 else 'stone'}", "title") for n in range(12)

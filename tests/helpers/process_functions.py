@@ -21,16 +21,12 @@ def run(command: str, arguments: list[str], fault: str | None = None, stage: str
     console.run(lambda: COMMANDS[command](arguments))
 
 
-def train_together(
-    arguments: list[str], fault: tuple[str, str, int] = (), ranks: tuple[int, ...] = (0, 1)
-) -> None:
+def train_together(arguments: list[str], fault: tuple[str, str, int] = (), ranks=(0, 1)) -> None:
     """In each process of `run_processes(..., join=False)`; `fault` (function, stage, step) is for `ranks`."""
     run("train", arguments, *(fault if int(os.environ["RANK"]) in ranks else ()))
 
 
-def train_and_refresh(
-    train: list[str], refresh: list[str], fault: tuple[str, str, int] = (), ranks: tuple[int, ...] = ()
-) -> None:
+def train_and_refresh(train: list[str], refresh: list[str], fault=(), ranks=()) -> None:
     """The first half of the processes train, the others refresh; `ranks` are those of all together."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) // 2
     here = {"RANK": rank % size, "LOCAL_RANK": rank % size, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}

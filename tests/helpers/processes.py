@@ -78,9 +78,7 @@ class Processes:
     function of a file beside the tests that imports what pytest's own process must not (faiss).
     """
 
-    def __call__(
-        self, size: int, function: Callable | str, *arguments, join: bool = True, seconds: float = 300
-    ) -> list:
+    def __call__(self, size: int, function: Callable | str, *arguments, join=True, seconds=300.0) -> list:
         """The value of `function(world, *arguments)` on each rank; fails with the tracebacks."""
         ends = self.ends(size, function, *arguments, join=join, seconds=seconds)
         bad = [
@@ -91,9 +89,7 @@ class Processes:
         assert not bad, "\n".join(bad)
         return [end["value"] for end in ends]
 
-    def ends(
-        self, size: int, function: Callable | str, *arguments, join: bool = True, seconds: float = 300
-    ) -> list[dict]:
+    def ends(self, size: int, function: Callable | str, *arguments, join=True, seconds=300.0) -> list[dict]:
         """Each rank's value, error, code (minus its signal), output, seconds; killed after `seconds`."""
         if isinstance(function, str):
             file, _, name = function.partition(":")
@@ -122,13 +118,11 @@ class Processes:
             return [_end(folder, process.exitcode, passed) for folder, process, passed in ends]
 
 
-def _rank(
-    folder: Path, file: str, module: str, name: str, arguments: bytes, join: bool, variables: dict
-) -> None:
+def _rank(folder: Path, file: str, module: str, name: str, arguments: bytes, join: bool, named: dict) -> None:
     """The process of one rank; what it returns or raises goes into a file."""
     from pyserini_ance.distributed.world import World
 
-    os.environ.update({key: str(value) for key, value in variables.items()})
+    os.environ.update({key: str(value) for key, value in named.items()})
     os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
     answer = {}
     try:
@@ -187,9 +181,7 @@ class CommandServer:
             process.kill()
         self._folder.cleanup()
 
-    def start(
-        self, command: str, arguments: Sequence[str], fault: str | None = None, stage: str = "", step: int = 0
-    ) -> int:
+    def start(self, command: str, arguments: Sequence[str], fault=None, stage="", step=0) -> int:
         """The process id of a `pyserini-ance` command; `fault` is a function of run_failures.py."""
         folder = Path(tempfile.mkdtemp(dir=self._folder.name))
         process = start(folder, _command, command, list(arguments), fault, stage, step)

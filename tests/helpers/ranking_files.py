@@ -19,9 +19,7 @@ class AnyTexts(Texts):
         return np.array([rows[id] for id in ids], np.int64)
 
 
-def read(
-    path: Path, queries: Texts, documents: Texts | None = None, depth: int = 1000
-) -> dict[str, dict[str, float]]:
+def read(path: Path, queries: Texts, documents: Texts | None = None, depth: int = 1000) -> dict[str, dict]:
     """Without `documents` those that the file names are all there. No document is relevant to any query."""
     known = documents or AnyTexts([], {"text": []})
     split, collection = Split("train", queries, Qrels.of([], [], [], len(queries))), Collection(known, {})

@@ -15,9 +15,7 @@ ROWS = [4, 7, 5, 6, 9]
 SEEDS, DRAWS = 40, 500
 
 
-def table(
-    *lines: list[int], scores: list[list[float]], positives: list[float] | None = None
-) -> NegativeTable:
+def table(*lines: list[int], scores: list, positives: list[float] | None = None) -> NegativeTable:
     found = None if positives is None else np.array(positives, np.float32)
     anchors = np.arange(len(lines), dtype=np.int32)
     arrays = np.array(lines, np.int32), np.array(scores, np.float32)

@@ -65,9 +65,7 @@ def test_adoptions_are_exactly_so_many_steps_late(undisturbed):
     assert all(r["waited_seconds"] >= 0 for r in generations)
 
 
-def test_a_run_that_depends_on_time_is_resumed_with_what_it_had_taken_and_repeated_by_a_replay(
-    runs, tmp_path
-):
+def test_a_run_that_depends_on_time_resumes_with_what_it_had_taken_and_a_replay_repeats_it(runs, tmp_path):
     recipe, run = runs.recipe(refresh=READY, save_every_steps=50), tmp_path / "run"
     refresher = runs.start("refresh", recipe, run, fault="slow_refresher")
     trainer = runs.start("train", recipe, run)

@@ -90,9 +90,7 @@ def test_training_warns_of_what_is_hardly_meant_as_the_plan_does(small_recipe, t
     assert "stages.warm.batch_queries is 16, but there are 15 training queries" in caplog.text
 
 
-def test_an_encoder_that_could_not_be_exported_is_refused_before_training(
-    small_recipe, tmp_path, monkeypatch
-):
+def test_an_encoder_that_cannot_be_exported_is_refused_before_training(small_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(model_export, "BOUND", -1.0)
     with pytest.raises(SettingError, match="wrong: sentence-transformers, from .*/initial-00000000/enc"):
         experiment.train(small_recipe({"warm": make_stage(RANDOM, steps=1)}), tmp_path / "run")
@@ -158,9 +156,7 @@ def test_a_full_disk_is_an_error_not_a_traceback_and_the_run_resumes(train, undi
     assert outcome(folder) == outcome(undisturbed)
 
 
-def test_a_signal_saves_the_step_reached_and_the_printed_command_continues_there(
-    server, recipe, undisturbed, tmp_path
-):
+def test_a_signal_saves_the_step_and_the_printed_command_continues(server, recipe, undisturbed, tmp_path):
     """Step 7 is neither saved nor refreshed nor evaluated otherwise; it waits for the signal."""
     folder = tmp_path / "a run"
     arguments = [str(recipe), "--output", str(folder)]

@@ -102,7 +102,7 @@ def export_a_pair(world: World, recipe: Recipe, folder: Path) -> tuple[str, dict
     "length, template, form, stock",
     [(24, TITLED, "dpr", "dpr"), (4, TITLED, "bert", "auto"), (24, "{text}", "bert", "auto")],
 )
-def test_a_pair_has_dprs_form_where_stock_dpr_encodes_the_test_queries(
+def test_a_pair_has_dprs_form_if_it_fits(
     run_processes, small_recipe, tmp_path, length, template, form, stock
 ):
     """Which it does not cut; stock `auto` does, where BERT's form says. A pair that sentence-transformers can

@@ -160,9 +160,7 @@ def test_a_grid_that_has_grown_continues_its_folder(recipe, tmp_path, trained):
     assert train_grid(runs_of(recipe, str(file)))[3:] == trained()[3:] == ["seed=1,steps=3"]
 
 
-def test_runs_of_other_settings_and_combinations_that_do_not_fit_are_refused_before_any_work(
-    recipe, small_recipe, tmp_path, trained
-):
+def test_other_settings_and_unfit_combinations_are_refused_at_once(recipe, small_recipe, tmp_path, trained):
     train_grid(runs_of(recipe, "seed=1,2"))
     before = (tmp_path / "runs" / "grid.json").read_bytes()
     other = tmp_path / "other.yaml"

@@ -87,9 +87,7 @@ def test_weights_are_found_by_run_and_stage_by_folder_and_by_recipe(made, monkey
         ({"folder": "damaged", "stage": "warm"}, "is not what .*manifest.json says was written"),
     ],
 )
-def test_missing_and_damaged_weights_are_reported_with_the_command_that_makes_them(
-    made, small_recipe, monkeypatch, start, message
-):
+def test_missing_or_damaged_weights_are_told_with_a_command(made, small_recipe, monkeypatch, start, message):
     monkeypatch.chdir(made.folder.parent)
     Path("small.yaml").write_text(made.recipe.read_text())
     shutil.copytree("made", "damaged")

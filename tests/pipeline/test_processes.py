@@ -231,9 +231,7 @@ def test_under_torchrun_one_process_speaks(under_torchrun):
     assert json.loads((run / "environment.json").read_text())["machine"]["processes"] == 2
 
 
-def test_a_refresher_that_loses_a_process_says_so_and_goes_on_when_started_again(
-    both, recipe, under_torchrun, tmp_path
-):
+def test_a_refresher_that_loses_a_process_says_so_and_can_start_again(both, recipe, under_torchrun, tmp_path):
     background, run = recipe(BACKGROUND, refresher="external"), tmp_path / "run"
     ends = both(2, background, run, fault=("kill_in_mining", "ance", 3), ranks=(3,))
     assert codes(ends) == [1, 1, 1, -9]

@@ -65,9 +65,7 @@ def program(monkeypatch):
         ("cpu", 4, 8, "cpu"),
     ],
 )
-def test_the_refresher_takes_a_gpu_that_training_leaves_free(
-    monkeypatch, of_training, local_processes, gpus, device
-):
+def test_the_refresher_takes_a_gpu_left_free(monkeypatch, of_training, local_processes, gpus, device):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local_processes))
     assert refresher_device(recipe(ASYNC).model_copy(update={"device": of_training}), gpus) == device
 
@@ -120,9 +118,7 @@ def test_the_subprocess_has_a_session_of_its_own_and_exits_with_the_run(run, pro
 
 
 @pytest.mark.parametrize(("on_sigterm", "error"), [("SIG_IGN", True), ("SIG_IGN", False), ("SIG_DFL", True)])
-def test_a_subprocess_that_does_not_exit_is_told_to_and_killed(
-    run, program, monkeypatch, caplog, on_sigterm, error
-):
+def test_a_subprocess_that_does_not_exit_is_killed(run, program, monkeypatch, caplog, on_sigterm, error):
     """At the end of the run, and after an error in training; neither end is reported."""
     monkeypatch.setattr(refresher_process, "EXIT_SECONDS", 0.3)
     program(

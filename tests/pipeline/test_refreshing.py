@@ -114,9 +114,7 @@ def served(tmp_path) -> RunDir:
     return made
 
 
-def watch(
-    run: RunDir, refresher: StubRefresher, timeout_seconds: float = 5, world: World | None = None
-) -> str:
+def watch(run: RunDir, refresher: StubRefresher, timeout_seconds: float = 5, world=None) -> str:
     return serve_requests(run, refresher, timeout_seconds, world or World())
 
 

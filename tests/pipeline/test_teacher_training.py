@@ -263,9 +263,7 @@ def test_retriever_and_cross_encoder_take_turns(run, tmp_path):
     assert Checkpoint.open(run.checkpoints / ends["again"]["result"]).weights != ends["taught"]["weights"]
 
 
-def killed_while_a_teacher_trains(
-    recipe: Recipe, folder: Path, name: str, resume: bool, python: Sequence[str]
-) -> None:
+def killed_while_a_teacher_trains(recipe: Recipe, folder: Path, name: str, resume: bool, python) -> None:
     def kill() -> None:
         unfinished = beside(folder / "teachers" / name, "unfinished")
         while not (RunDir(folder).generation(name, 0).exists() and unfinished.exists()):
@@ -276,9 +274,7 @@ def killed_while_a_teacher_trains(
     run_of(recipe, folder, resume, python)
 
 
-def test_a_run_that_is_killed_while_a_teacher_trains_resumes_to_the_same(
-    run, recipe, run_processes, forked_python, tmp_path
-):
+def test_a_run_killed_while_a_teacher_trains_resumes(run, recipe, run_processes, forked_python, tmp_path):
     folder = tmp_path / "run"
     for name, resume in (("first", False), ("second", True)):
         (end,) = run_processes.ends(

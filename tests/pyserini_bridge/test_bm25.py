@@ -69,9 +69,7 @@ def unreadable():
         (None, "no-such-index", RuntimeError, "no-such-index"),
     ],
 )
-def test_an_index_that_is_missing_or_cannot_be_made_leaves_nothing(
-    tmp_path, documents, index, error, message
-):
+def test_an_index_that_is_missing_or_fails_leaves_nothing(tmp_path, documents, index, error, message):
     settings = SimpleNamespace(**{**vars(BUILD), "index": index})
     with pytest.raises(error, match=message):
         retrieve(documents, [Bm25Job(QUERIES, 1, tmp_path / "run")], settings, tmp_path / "index")

@@ -10,7 +10,6 @@ ANN = "stages.only.terms.query.negatives=[{kind: ann}]"
 STAGE = "steps: 1, batch_queries: 2, optimizer: {learning_rate: 1}"
 IN_BATCH = "terms: {q: {in_batch_negatives: true}}"
 NEXT = f"stages.next={{{STAGE}, {IN_BATCH}"
-FIRST = "{kind: ann}], refresh: {every_steps: 10}"
 DISTIL = "stages.only.terms.query"
 
 

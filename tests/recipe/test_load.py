@@ -12,9 +12,7 @@ from pyserini_ance.recipe.yaml_text import read_yaml
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_recipe_that_ships_loads_expects_what_its_file_says_and_comes_back_from_its_dump(
-    name, tmp_path
-):
+def test_every_recipe_that_ships_loads_expects_what_its_file_says_and_survives_a_dump(name, tmp_path):
     """A set on which a ranking is perfect cannot show that training works."""
     recipe = load(name).recipe
     own = read_yaml((SHIPPED / f"{name}.yaml").read_text(), name).get("expect") or {}

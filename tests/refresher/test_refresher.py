@@ -206,9 +206,7 @@ def test_mining_and_measuring_a_checkpoint_share_one_encoding(made, encodings):
         ({"refresh": READY}, 20),  # newer tables may replace those of this step
     ],
 )
-def test_how_a_dev_sample_is_encoded_does_not_depend_on_what_is_there(
-    small_recipe, tmp_path, monkeypatch, changes, sampled
-):
+def test_a_dev_sample_is_encoded_whatever_is_there(small_recipe, tmp_path, monkeypatch, changes, sampled):
     evaluate = {**STAGE["evaluate"], "sample_documents": 20}
     made = Made(small_recipe({"a": {**STAGE, "evaluate": evaluate, **changes}}), tmp_path)
     checkpoint, encode_some, documents = made.checkpoint(2), snapshots.encode_some, []
@@ -290,9 +288,7 @@ def products(world: World, recipe: Recipe, folder: Path) -> dict:
 @pytest.mark.parametrize(
     ("then", "more"), [("promote", {}), ("drop", {"document": ON_QUERIES})], ids=["promoted", "dual term"]
 )
-def test_processes_make_what_one_makes_each_for_its_share_of_the_queries(
-    run_processes, small_recipe, tmp_path, then, more
-):
+def test_processes_make_what_one_makes_each_its_share(run_processes, small_recipe, tmp_path, then, more):
     hits = [("pink-tiger", 3), ("red-horse", 2.5), ("red-apple", 1)]
     lines = [f"train-{query} Q0 {hit} 1 {score} t\n" for query in range(15) for hit, score in hits]
     (tmp_path / "ranked.trec").write_text("".join(reversed(lines)))

@@ -74,9 +74,7 @@ def test_a_killed_one_goes_on_and_ends_the_same(ranked, tmp_path):
         ("test", 5, None, "run.test.trec has at most 4 hits a query, fewer than --first 5; pass a longer"),
     ],
 )
-def test_what_cannot_be_reranked_is_refused_before_it_is_scored(
-    ranked, tmp_path, split, cutoff, qrels, message
-):
+def test_what_cannot_be_reranked_is_refused_before_scoring(ranked, tmp_path, split, cutoff, qrels, message):
     other = open_ranking(str(ranked.file.parent), ranked.file, split)
     with pytest.raises(ValueError, match=message):
         rerank(other, SharedWords(), (cutoff,), tmp_path / "out", MEASURES, {"model": "m"}, qrels)

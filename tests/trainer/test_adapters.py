@@ -72,9 +72,7 @@ def test_layers_computed_again_repeat_the_dropout_of_adapters(small_recipe, tmp_
     assert any(not torch.equal(one[name], without[name]) for name in one)
 
 
-def test_frozen_layers_are_kept_in_the_precision_of_training_with_the_same_result(
-    small_recipe, tmp_path, monkeypatch
-):
+def test_frozen_layers_in_the_precision_of_training_give_the_same_bits(small_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "resolve_precision", lambda *_: "bf16")
     training = Training(small_recipe, tmp_path / "kept", OWN, lora=LORA)
     stage = training.stage()
@@ -88,9 +86,7 @@ def test_frozen_layers_are_kept_in_the_precision_of_training_with_the_same_resul
 
 
 @pytest.mark.parametrize("trainable", ["both", "query_tower"])
-def test_tables_are_mined_with_the_merged_weights_and_named_by_their_hashes(
-    small_recipe, tmp_path, trainable
-):
+def test_tables_are_mined_with_merged_weights_and_named_by_their_hashes(small_recipe, tmp_path, trainable):
     terms = MIXED if trainable == "both" else {"query": {"negatives": [ANN], "loss": LOSS}}
     more = {"refresh": {"every_steps": 4}, "save_every_steps": 3, "trainable": trainable}
     training = Training(small_recipe, tmp_path, terms, lora=LORA, **more)
@@ -167,9 +163,7 @@ def trained_in_world(world, recipe, folder) -> tuple[dict[str, torch.Tensor], di
         ("bf16", MIXED, {"refresh": {"every_steps": 2}}),
     ],
 )
-def test_a_base_in_parts_gives_the_adapters_of_a_whole_one(
-    still, run_processes, tmp_path, precision, terms, settings
-):
+def test_a_base_in_parts_trains_as_a_whole_one(still, run_processes, tmp_path, precision, terms, settings):
     found = []
     for name, shard_base in (("whole", False), ("parts", True)):
         lora = {"r": 2, "shard_base": shard_base}

@@ -113,15 +113,6 @@ def test_tables_without_a_common_query_are_an_error(split):
         plan(split, 0, tables=tables)
 
 
-def endless(rows: list[int], length: int, purpose: str, *key: int) -> list[int]:
-    """Epoch after epoch of `rows`, each in the order of the stream of seed 7, stage 0, `key` and epoch."""
-    order: list[int] = []
-    while len(order) < length:
-        stream = random_stream(purpose, 7, 0, *key, len(order) // len(rows))
-        order += [rows[place] for place in stream.permutation(len(rows))]
-    return order[:length]
-
-
 def test_each_source_draws_from_its_own_table(split):
     batch = plan(split, 3)
     random, mined = batch.terms["query"].negatives[:, :3], batch.terms["query"].negatives[:, 3:]

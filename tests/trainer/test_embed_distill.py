@@ -3,25 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from helpers.stage_fixture import Training
+from helpers.stage_fixture import Losses, StopAt, Training
 from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss, MSELoss
 
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.recipe.components import SettingError
-from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.losses.embed_distill import EmbedDistill
 
 LIVE = {"negatives": [{"kind": "live", "top_k": 4}], "loss": {"kind": "nll", "scale": 0.1}}
 RANDOM = {"negatives": [{"kind": "random", "num_negatives": 3}]}
-
-
-class Losses(TrainerCallback):
-    def __init__(self):
-        self.terms = []
-
-    def on_step_end(self, stage, step, losses, metrics):
-        self.terms.append(losses)
 
 
 @pytest.fixture
@@ -102,13 +93,8 @@ def test_a_query_tower_follows_the_teacher_over_documents_that_never_change(smal
     assert alone.document_weights == expected.document_weights != alone.query_weights
     stopped = Training(small_recipe, tmp_path / "stopped", terms, **settings)
 
-    class Stop(TrainerCallback):
-        def on_step_end(self, stage, step, losses, metrics):
-            if step == 4:
-                raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        stopped.train(callbacks=[Stop()])
+        stopped.train(callbacks=[StopAt(4)])
     assert stopped.train(resume=True).hashes == expected.hashes
 
 

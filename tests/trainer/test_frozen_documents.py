@@ -129,9 +129,7 @@ def test_two_processes_agree_with_one(recipe, start, tmp_path, run_processes, ch
         torch.testing.assert_close(gradients, of_one, rtol=1e-3, atol=1e-5)
 
 
-def test_vectors_that_a_gpu_has_no_room_for_are_searched_block_by_block(
-    recipe, start, tmp_path, monkeypatch, caplog
-):
+def test_vectors_without_room_on_a_gpu_are_searched_in_blocks(recipe, start, tmp_path, monkeypatch, caplog):
     recipe = with_terms(recipe, "replaced")
     recipe = changed(recipe, "encoding.search=torch")
     data = tokenize(recipe, read_collection(recipe))

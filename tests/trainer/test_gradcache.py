@@ -30,9 +30,7 @@ class Mean(nn.Module):
         return hidden.sum(1) / mask.sum(1, keepdim=True)
 
 
-def forward(
-    towers: TwoTower, tokens_per_batch: int, key: tuple = (1, 2), world: World | None = None
-) -> ChunkedEncoder:
+def forward(towers: TwoTower, tokens_per_batch: int, key: tuple = (1, 2), world=None) -> ChunkedEncoder:
     return ChunkedEncoder(towers, nullcontext, tokens_per_batch, torch.device("cpu"), key, world or World())
 
 

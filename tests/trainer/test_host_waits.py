@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers.device_counts import META, DeviceCounts
 from helpers.run_outcome import without_times
-from helpers.stage_fixture import Training
+from helpers.stage_fixture import StopAt, Training
 from tqdm import tqdm
 
 from pyserini_ance.runs.checkpoint import newest_progress
@@ -133,13 +133,8 @@ def test_a_stage_that_reads_its_numbers_late_is_the_same(small_recipe, tmp_path,
 
 
 def test_an_interrupted_stage_that_reads_its_numbers_late_logs_every_step(small_recipe, tmp_path):
-    class Interrupting(TrainerCallback):
-        def on_step_end(self, stage, step, losses, metrics):
-            if step == 4:
-                raise KeyboardInterrupt
-
     training = Training(small_recipe, tmp_path / "run", TWO_TERMS)
-    stage = training.stage(callbacks=[Interrupting()])
+    stage = training.stage(callbacks=[StopAt(4)])
     stage.runs_ahead = True
     with pytest.raises(KeyboardInterrupt):
         stage.train()

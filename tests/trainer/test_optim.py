@@ -10,9 +10,7 @@ from pyserini_ance.trainer.optim import AdamW, Lamb, build_optimizer, learning_r
 BETAS, EPS = (0.9, 0.99), 1e-3
 
 
-def stage(
-    steps: int, warmup_steps: int = 0, decay: str = "linear", horizon: int | None = None, **schedule
-) -> Stage:
+def stage(steps: int, warmup_steps=0, decay="linear", horizon: int | None = None, **schedule) -> Stage:
     """`schedule`: further keys of `lr_schedule`."""
     settings = {"steps": steps, "batch_queries": 2, "terms": {"query": {"in_batch_negatives": True}}}
     lr_schedule = {"kind": decay, "warmup_steps": warmup_steps, "total_steps": horizon, **schedule}

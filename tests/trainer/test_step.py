@@ -163,9 +163,7 @@ def test_chunk_queries_bounds_what_each_process_encodes_at_once(made, run_proces
 
 @pytest.mark.parametrize("around", ["per_passage", "per_document"])
 @pytest.mark.parametrize("empty", [False, True])
-def test_a_step_scores_documents_as_a_search_does_but_without_empty_passages(
-    small_recipe, still_bert, tmp_path, around, empty
-):
+def test_a_step_scores_as_a_search_without_empty_passages(small_recipe, still_bert, tmp_path, around, empty):
     """In both directions. Where empty passages are indexed, the two differ, and by nothing else."""
     document = {"length_tokens": 10, "passages": 3, "template": "{text}"}
     document |= {"special_tokens": around, "pad_passages": empty}

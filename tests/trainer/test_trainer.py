@@ -120,9 +120,7 @@ def test_dev_scores_decide_on_the_result(training, caplog, every, values, result
 
 
 @pytest.mark.parametrize(("loss", "norm"), [(math.nan, 1.0), (math.inf, 1.0), (0.5, math.nan)])
-def test_a_loss_that_is_no_number_stops_the_run_before_it_reaches_the_weights(
-    training, monkeypatch, loss, norm
-):
+def test_a_loss_that_is_no_number_stops_the_run_before_the_weights_change(training, monkeypatch, loss, norm):
     made = training(RANDOM, save_every_steps=3)
     stage = made.stage()
     towers, before = stage.encoder.towers, []
@@ -184,9 +182,7 @@ def promoting(folder: Path) -> dict:
 @pytest.mark.parametrize(
     "settings", [{"refresh": EVERY, **LAMB}, AS_THE_CODE_DRAWS, {"refresh": EVERY, "terms": promoting}]
 )
-def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(
-    training, monkeypatch, tmp_path, settings
-):
+def test_a_stage_interrupted_anywhere_ends_with_the_same_weights(training, monkeypatch, tmp_path, settings):
     settings = {"terms": lambda folder: MIXED, **settings}
     settings["terms"] = settings["terms"](tmp_path)
     made = training(evaluate={"every_steps": 5}, save_every_steps=3, positives="random", **settings)

@@ -92,9 +92,7 @@ def test_every_text_is_encoded_into_its_row(tmp_path, encoder, tokens, expected)
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_a_gpu_writes_window_by_window_waits_for_nothing_and_keeps_what_it_has_encoded(
-    tmp_path, on_gpu, tokens, monkeypatch, is_new, processor
-):
+def test_a_gpu_writes_in_windows_and_never_waits(tmp_path, on_gpu, tokens, monkeypatch, is_new, processor):
     """Unless some of it was written before, and must be read."""
     monkeypatch.setattr(encoding, "ROWS_PER_WINDOW", 5)
     if not is_new:
@@ -123,9 +121,7 @@ def test_vectors_that_stay_are_those_that_are_written(tmp_path, encoder, tokens,
     np.testing.assert_array_equal(vectors.held.numpy(), vectors[:])
 
 
-def windowed(
-    encoder, tokens, folder, precision, stop_after=None
-) -> tuple[list[list[int]], np.ndarray | None]:
+def windowed(encoder, tokens, folder, precision, stop_after=None) -> tuple[list, np.ndarray | None]:
     """The batches of an encoding of MANY into `folder`, and all vectors unless it was stopped."""
     recording = Recording(encoder, stop_after)
     settings = "document", precision, 256, "documents", World()
@@ -136,9 +132,7 @@ def windowed(
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_continued_encoding_has_the_vectors_of_one_that_was_not_stopped(
-    encoder, tmp_path, monkeypatch, precision, processor
-):
+def test_a_continued_encoding_has_the_same_vectors(encoder, tmp_path, monkeypatch, precision, processor):
     """Bit for bit, because its batches do not depend on what was written before the stop."""
     monkeypatch.setattr(encoding, "ROWS_PER_WINDOW", 64)
     tokens = tokens_of(encoder, MANY)
@@ -256,9 +250,7 @@ def test_each_process_encodes_a_shard(run_processes, tiny_bert, tmp_path, size, 
     assert expected["mapped"] == [True]
 
 
-def interrupted_then_encoded(
-    world: World, folder: Path, model: Path
-) -> tuple[list[int], list[int], str, np.ndarray]:
+def interrupted_then_encoded(world: World, folder: Path, model: Path) -> tuple:
     """Rank 1 ends after a batch; the others wait at the barrier, and must not continue without its rows."""
     first, run = encode(world, folder, model, RECORDS, 1 if world.rank == 1 else None)
     with pytest.raises((KeyboardInterrupt, RuntimeError)) as error:

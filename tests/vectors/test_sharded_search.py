@@ -26,9 +26,7 @@ def drawn(seed: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int
     return queries, documents, np.sort(rng.integers(0, count + 1, size - 1)), int(rng.integers(1, 70))
 
 
-def search_together(
-    world: World, queries, documents, cuts, k, backend="torch"
-) -> tuple[np.ndarray, np.ndarray]:
+def search_together(world: World, queries, documents, cuts, k, backend="torch") -> tuple:
     shards = ShardedVectors(np.split(documents, cuts), world.rank)
     own = search.searcher(shards.own, backend, "cpu", world)
     return search.search_arrays(partial(search_shards, own, shards, world), queries, k)

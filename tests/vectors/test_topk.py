@@ -16,9 +16,7 @@ ORDERS = {
 EXTREMES = [-np.inf, -3e38, -1.0, -1e-45, -0.0, 0.0, 1e-45, 1.0, 3e38, np.inf]
 
 
-def top_k(
-    scores: np.ndarray, k: int, block: int, max_pending: int | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def top_k(scores: np.ndarray, k: int, block: int, max_pending: int | None = None) -> tuple:
     """By blocks of scores, or with `max_pending` by pairs."""
     best = TopK(len(scores), k, max_pending=max_pending or 0)
     for start in range(0, scores.shape[1], block):

@@ -205,7 +205,7 @@ def read(folder: Path) -> dict:
 
 
 @pytest.mark.parametrize(("seed", "copies"), [*((seed, 200) for seed in range(8)), *MANY])
-def test_damaged_copies_are_errors_or_read_like_the_reference(
+def test_damaged_copies_fail_or_agree_with_the_reference(
     tmp_path, request, caplog, monkeypatch, seed, copies
 ):
     """Copies with one to three damages each, a quarter of them packed, before or after the damage."""

@@ -20,9 +20,7 @@ def ndcg(ranked: list[float], cutoff: int) -> float:
 MEASURES = {"RR": rr, "nDCG": ndcg}
 
 
-def slow_lambdarank(
-    measure: str, cutoff: int | None, scores: list[float], labels: list[float], mask: list[bool]
-) -> float:
+def slow_lambdarank(measure: str, cutoff: int | None, scores, labels, mask) -> float:
     """Rank, and for each pair of which one is more relevant: swap, measure again."""
     ranking = sorted(
         ((s, label) for s, label, there in zip(scores, labels, mask, strict=True) if there), reverse=True

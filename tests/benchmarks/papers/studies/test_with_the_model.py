@@ -107,9 +107,7 @@ def test_overlaps_with_the_model_in_training_against_rankings_made_one_by_one(st
         assert {source: found[step, source] for source in expected} == pytest.approx(expected)
 
 
-def test_runs_with_the_same_documents_share_a_picture_and_queries_are_those_that_the_document_ranks(
-    studied, small_run, monkeypatch
-):
+def test_runs_of_the_same_documents_share_a_picture_with_queries_that_rank(studied, small_run, monkeypatch):
     """The same run twice: its documents once, its query twice; then its queries, in the order of scores."""
     monkeypatch.setattr(t_sne, "QUERIES", 3)
     twin = StudiedRun("twin", small_run, studied.settings)
