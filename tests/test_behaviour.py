@@ -55,9 +55,7 @@ def collection(tmp_path_factory) -> dict:
     """Queries for three quarters of the documents to train on, for the others to test on."""
     folder = tmp_path_factory.mktemp("confusable")
     pairs = list(itertools.product(TOPICS, DETAILS))
-    texts = [
-        {"id": f"{t}-{d}", "contents": f"topic{t} topic{t} topic{t} topic{t} detail{d}"} for t, d in pairs
-    ]
+    texts = [{"id": f"{t}-{d}", "contents": f"{f'topic{t} ' * 4}detail{d}"} for t, d in pairs]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts))
     order, splits = np.random.default_rng(0).permutation(len(pairs)), {}
     for name, rows in {"train": order[HELD_OUT:], "dev": order[:HELD_OUT]}.items():

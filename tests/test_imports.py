@@ -90,9 +90,8 @@ def imports() -> list[tuple[str, str, str]]:
 
 
 def test_every_package_is_in_the_order():
-    packages = {
-        path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
-    }
+    paths = [*PACKAGE.glob("*.py"), *(path.parent for path in PACKAGE.glob("*/__init__.py"))]
+    packages = {path.stem for path in paths}
     assert packages - {"__init__"} == set(ORDER)
 
 

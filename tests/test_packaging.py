@@ -38,9 +38,8 @@ def _only_sources(folder: str, names: list[str]) -> set[str]:
 
 
 def _build(hook: str, into: Path, tree: Path) -> None:
-    subprocess.run(
-        [sys.executable, "-c", BUILD.format(hook), str(into)], cwd=tree, check=True, capture_output=True
-    )
+    command = [sys.executable, "-c", BUILD.format(hook), str(into)]
+    subprocess.run(command, cwd=tree, check=True, capture_output=True)
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="only git knows which files belong to the sdist")

@@ -131,9 +131,8 @@ def section_of_a_recipe(path):
 
 
 def parquet(path):
-    pyarrow.parquet.write_table(
-        pa.Table.from_pylist([{**one, "n": 1.5} for one in records()]), path / "a.parquet"
-    )
+    table = pa.Table.from_pylist([{**one, "n": 1.5} for one in records()])
+    pyarrow.parquet.write_table(table, path / "a.parquet")
     return path / "a.parquet"
 
 

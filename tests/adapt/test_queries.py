@@ -134,9 +134,8 @@ def test_how_many_are_held_out(judged, given, expected):
 def beir(folder, splits):
     (folder / "qrels").mkdir(parents=True)
     (folder / "corpus.jsonl").write_text("")
-    texts = {
-        f"{name}{i}": f"query {i % 7} of {name if i % 7 else 'all'}" for name in splits for i in range(90)
-    }
+    pairs = [(name, i) for name in splits for i in range(90)]
+    texts = {f"{name}{i}": f"query {i % 7} of {name if i % 7 else 'all'}" for name, i in pairs}
     lines = [json.dumps({"_id": id, "text": text}) for id, text in {**texts, "u": "nobody judged me"}.items()]
     (folder / "queries.jsonl").write_text("\n".join(lines))
     for name in splits:

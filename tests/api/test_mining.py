@@ -107,9 +107,8 @@ def test_filters_report_what_they_removed(mine, caplog):
 def test_a_filter_that_promotes_adds_positives_to_the_files(mine, collection, scores, tmp_path):
     """pink-tiger is relevant to each query, as the teacher has it; the negatives of none."""
     teacher = {"kind": "ranking", "file": str(scores)}
-    promoted, dropped = (
-        mine(ANN, [by_teacher(teacher, then)], num_negatives=None) for then in ("promote", "drop")
-    )
+    filters = (by_teacher(teacher, then) for then in ("promote", "drop"))
+    promoted, dropped = (mine(ANN, [one], num_negatives=None) for one in filters)
     row = collection.documents.ids.index("pink-tiger")
     assert promoted.table.promoted.tolist() == [[query, row] for query in range(15)]
     assert "| promoted        |                 15 |" in promoted.describe()

@@ -54,9 +54,8 @@ def test_python_compiles_and_the_text_names_the_file_of_a_block(page):
         if match["language"] == "python":
             compile(match["code"], place(page, match), "exec")
         before = text[: match.start()].rpartition("```")[2]
-        assert not match["title"] or f"`{match['title']}`" in before, (
-            f"{place(page, match)}: name {match['title']}"
-        )
+        title = match["title"]
+        assert not title or f"`{title}`" in before, f"{place(page, match)}: name {title}"
 
 
 def test_every_page_with_unmarked_blocks_is_run():

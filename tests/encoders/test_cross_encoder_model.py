@@ -9,13 +9,8 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel, record_text
 from pyserini_ance.encoders.hardware import DTYPES
 
-PAIRS = [
-    ("query of a", "the title of it"),
-    ("a", "x"),
-    ("query", "document " * 60),
-    ("title and text", "the"),
-    ("", "of"),
-]
+PAIRS = [("query of a", "the title of it"), ("a", "x"), ("query", "document " * 60)]
+PAIRS += [("title and text", "the"), ("", "of")]
 LENGTH = 24
 
 

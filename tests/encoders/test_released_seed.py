@@ -27,15 +27,12 @@ def seed_release(ance, release):
     """A folder of SEED-Encoder with these weights beside the encoder's, and its tokenizer's file."""
 
     def write(weights: dict[str, torch.Tensor], called: str = "SEED-Encoder-pass-440000", **more):
-        config = {
-            theirs: getattr(ance.towers.queries.transformer.config, ours)
-            for ours, theirs in SEED_SHAPE.items()
-        }
+        made = ance.towers.queries.transformer.config
+        config = {theirs: getattr(made, ours) for ours, theirs in SEED_SHAPE.items()}
         dropout = {"dropout": 0.1, "attention_dropout": 0.1}
         others = {"max_positions": 512, "pad_token_id": 1, "activation_fn": "gelu", **dropout, **more}
-        folder = release(
-            weights, called, without=("architectures", "model_type", *SEED_SHAPE), **config, **others
-        )
+        without = ("architectures", "model_type", *SEED_SHAPE)
+        folder = release(weights, called, without=without, **config, **others)
         for name in ("vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json"):
             (folder / name).unlink()
         (folder / "vocab.txt").write_text("\n".join(PIECES))
@@ -67,9 +64,8 @@ def test_seed_encoder_under_fairseqs_names(ance, seed_ance, start, saved, record
 
 def test_its_vocabulary_has_no_capitals(ance, seed_release, start, caplog):
     """So texts are lower-cased, as in its code, but for the separator; whoever does not is told."""
-    folder = seed_release(
-        seed_weights(ance), "SEED-Encoder-doc-800000", architectures=["SEEDEncoderDot_NLL_LN"]
-    )
+    names = ["SEEDEncoderDot_NLL_LN"]
+    folder = seed_release(seed_weights(ance), "SEED-Encoder-doc-800000", architectures=names)
     documents = {"length_tokens": 48, "template": "{url} [SEP] {title} [SEP] {text}"}
 
     def tokenizer(**settings):
@@ -120,9 +116,8 @@ def pretraining(hidden: int = 32) -> dict[str, torch.Tensor]:
 )
 def test_a_pretrained_seed_encoder_gets_a_new_head(ance, seed_release, start, saved, records, caplog, known):
     """Its config.json, as microsoft/ANCE has it (config_decoder_3_attn_2.json), names no model_type."""
-    folder = seed_release(
-        {**seed_weights(ance, head=False), **pretraining()}, "SEED-Encoder-3-decoder-layers", **known
-    )
+    weights = {**seed_weights(ance, head=False), **pretraining()}
+    folder = seed_release(weights, "SEED-Encoder-3-decoder-layers", **known)
     longer = {**UNCASED, "query": {"length_tokens": 128}}
     started = start(folder, projection=16, layer_norm=True, tokenization=longer)
     assert started.tokenizer.ids("query", [{"text": "The"}]) == ids("the")

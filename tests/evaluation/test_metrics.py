@@ -121,9 +121,8 @@ def test_the_holes_of_real_runs_against_a_loop(shared_data):
     for path in sorted((folder / "runs").iterdir()):
         ranking, expected = ranking_of(path), {}
         for cutoff in (10, 100):
-            unjudged = [
-                (query, document) not in judged for query in ranking for document in ranking[query][:cutoff]
-            ]
+            pairs = [(query, document) for query in ranking for document in ranking[query][:cutoff]]
+            unjudged = [pair not in judged for pair in pairs]
             assert len(unjudged) == 43 * cutoff
             expected[f"Hole@{cutoff}"] = pytest.approx(sum(unjudged) / len(unjudged), abs=1e-12)
         assert means(holes(qrels, read_run(path), [10, 100])) == expected, path.name

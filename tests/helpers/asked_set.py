@@ -8,9 +8,8 @@ from pyserini_ance.recipe.models import Recipe
 
 def make_asked_recipe(small_recipe, folder: Path, stages: dict, test: dict, **more) -> Recipe:
     """12 passages, 3 training questions, 4 test questions with answers alone, the last in no passage."""
-    passages = [
-        (f"p{n}", f"the year {1980 + n} and the {'apple' if n % 3 else 'stone'}", "title") for n in range(12)
-    ]
+    things = ["stone", "apple", "apple"] * 4
+    passages = [(f"p{n}", f"the year {1980 + n} and the {thing}", "title") for n, thing in enumerate(things)]
     (folder / "psgs.tsv").write_text("".join("\t".join(row) + "\n" for row in passages))
     first = [("query 0", "1980", "p0"), ("query 1", "1981", "p1"), ("query 2", "1982", "p2")]
     judged = [{"question": q, "answers": [a], "positive_ctxs": [{"passage_id": p}]} for q, a, p in first]

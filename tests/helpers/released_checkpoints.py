@@ -44,9 +44,8 @@ SEED_EMBEDDINGS = {
     "emb_layer_norm.weight": "LayerNorm.weight",
     "emb_layer_norm.bias": "LayerNorm.bias",
 }
-SEED_LAYER = {
-    f"{theirs}.{end}": f"{ours}.{end}" for ours, theirs in LAYER_PARTS.items() for end in ("weight", "bias")
-}
+ENDS = [(*names, end) for names in LAYER_PARTS.items() for end in ("weight", "bias")]
+SEED_LAYER = {f"{theirs}.{end}": f"{ours}.{end}" for ours, theirs, end in ENDS}
 SEED_BEFORE = "seed_encoder.encoder.sentence_encoder"
 SEED = {f"{SEED_BEFORE}.{theirs}": f"roberta.embeddings.{ours}" for theirs, ours in SEED_EMBEDDINGS.items()}
 SEED |= {

@@ -36,11 +36,9 @@ def points(svg: str, colour: str) -> list[tuple[float, float]]:
 
 def _axis(svg: str, axis: str) -> tuple[float, float]:
     """Scale and zero of an axis, from its first and last tick."""
-    ticks = re.findall(
-        rf'id="{axis}tick_\d+".*?<use xlink:href[^>]* {axis}="([^"]+)".*?>([^<]+)</text>', svg, re.DOTALL
-    )
-    (first, last) = [
-        (float(at), float(label.replace("\N{MINUS SIGN}", "-"))) for at, label in (ticks[0], ticks[-1])
-    ]
+    tick = rf'(?s)id="{axis}tick_\d+".*?<use xlink:href[^>]* {axis}="([^"]+)".*?>([^<]+)</text>'
+    ticks = re.findall(tick, svg)
+    ends = [(at, label.replace("\N{MINUS SIGN}", "-")) for at, label in (ticks[0], ticks[-1])]
+    first, last = ((float(at), float(label)) for at, label in ends)
     scale = (last[1] - first[1]) / (last[0] - first[0])
     return scale, first[1] - first[0] * scale

@@ -138,9 +138,8 @@ def test_all_previous_tables_are_concatenated(small):
 
 def test_promotions_end_with_their_stage_and_those_of_a_mix_are_those_of_its_tables(small):
     table = Ann(top_k=2).mine(small, small.anchor_set("query")).of_generation("a-00000000")
-    first, second = (
-        replace(table, promoted=np.array(pairs, np.int32)) for pairs in ([[0, 4]], [[0, 3], [0, 4]])
-    )
+    promoted = (np.array(pairs, np.int32) for pairs in ([[0, 4]], [[0, 3], [0, 4]]))
+    first, second = (replace(table, promoted=pairs) for pairs in promoted)
     both = concatenate([first, table, second], "mix", {}, World())
     assert both.promoted.tolist() == [[0, 3], [0, 4]]
     assert concatenate([table], "mix", {}, World()).promoted is None

@@ -21,9 +21,8 @@ from pyserini_ance.recipe.components import SettingError, component_class
 
 def table(*candidates: list[int]) -> NegativeTable:
     candidates = np.array(candidates, np.int32)
-    return NegativeTable(
-        "query", "document", np.arange(len(candidates)), candidates, candidates.astype(np.float32), "ann"
-    )
+    anchors, scores = np.arange(len(candidates)), candidates.astype(np.float32)
+    return NegativeTable("query", "document", anchors, candidates, scores, "ann")
 
 
 def test_random_draws_are_uniform_over_non_positives(split_of):

@@ -54,9 +54,8 @@ def test_its_pool_is_a_new_one_and_the_former_one_whole_with_its_origins(undistu
     former, pool = map(NegativeTable.load, tables)
     for own, taken in zip(former.candidates.tolist(), pool.candidates.tolist(), strict=True):
         assert taken[6:] == own and PADDING not in taken and len(taken) == 12
-    new, old = (
-        {f"{kind} of {name}-00000000": 15 * 3 for kind in ("ann", "lookahead")} for name in reversed(POOLS)
-    )
+    kinds = ("ann", "lookahead")
+    new, old = ({f"{kind} of {name}-00000000": 15 * 3 for kind in kinds} for name in reversed(POOLS))
     assert pool.origin_counts() == {**new, **old} and former.origin_counts() == old
 
 

@@ -54,9 +54,8 @@ def test_a_run_leaves_what_it_promises(undisturbed):
         (r["event"], r["step"]) for r in found["decisions"] if r["stage"] == "ance" and r["event"] != "best"
     ] == [("adopt", 0), ("adopt", 4), ("evaluate", 5), ("adopt", 8), ("evaluate", 10), ("stage_end", 10)]
     ance = load(undisturbed / "recipe.yaml").recipe.stages["ance"]
-    happened = {
-        event: {r["step"] for r in found["metrics"] if r["event"] == event} for event in ("generation", "dev")
-    }
+    metrics = found["metrics"]
+    happened = {of: {r["step"] for r in metrics if r["event"] == of} for of in ("generation", "dev")}
     assert happened == {"generation": refresh_steps(ance), "dev": evaluation_steps(ance)}
     assert state(undisturbed)["status"] == "finished"
     assert not list(undisturbed.glob("checkpoints/*/training.safetensors"))
@@ -161,9 +160,8 @@ def test_a_signal_saves_the_step_and_the_printed_command_continues(server, recip
     folder = tmp_path / "a run"
     arguments = [str(recipe), "--output", str(folder)]
     pid = server.start("train", arguments, fault="wait_in_step", stage="10", step=7)
-    until(
-        lambda: any(r["step"] == 6 for r in read_json_lines(folder / "metrics.jsonl") if r["event"] == "step")
-    )
+    log = folder / "metrics.jsonl"
+    until(lambda: any(r["step"] == 6 for r in read_json_lines(log) if r["event"] == "step"))
     os.kill(pid, signal.SIGINT)
     done = server.wait(pid)
     assert done["code"] == 130 and state(folder)["where"] == "stage ance, step 7"

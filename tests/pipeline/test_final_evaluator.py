@@ -113,9 +113,8 @@ def test_a_pair_has_dprs_form_if_it_fits(
     recipe = changed(recipe, tokenization, "encoder.tied=false", "encoder.pooling=cls")
     start(recipe, tmp_path)
     ((found, exported),) = run_processes(1, export_a_pair, recipe, tmp_path)
-    assert (found, exported["queries"][3]) == (form, stock) and f"--encoder-class {stock}" in exported[
-        "command"
-    ]
+    assert (found, exported["queries"][3]) == (form, stock)
+    assert f"--encoder-class {stock}" in exported["command"]
     folders = tmp_path / "model", tmp_path / "checkpoints" / "initial-00000000" / "encoder"
     ours, theirs = (load_encoder(folder).encode(["the red apple"], "query") for folder in folders)
     assert np.array_equal(ours, theirs)  # either form can be trained further

@@ -40,9 +40,8 @@ def read(recipe: Recipe, folder: Path, resume: bool = False) -> tuple[dict, dict
     """Origins and encoders."""
     run, untrained = RunDir(folder), initial_encoder(recipe.encoder, 0)
     origins = initial_weights.find_origins(recipe, run, resume)
-    return origins, {
-        name: initial_weights.open_origin(recipe, run, name, one, untrained) for name, one in origins.items()
-    }
+    opened = {n: initial_weights.open_origin(recipe, run, n, one, untrained) for n, one in origins.items()}
+    return origins, opened
 
 
 def test_a_missing_start_stops_a_run_before_the_data_is_read(small_recipe, tmp_path, monkeypatch):

@@ -69,9 +69,8 @@ def test_each_test_split_has_its_files_and_columns(undisturbed):
                 {str(m): v for m, v in expected.items()}
             )
             assert (f"{split} queries R@5" in values) == ("+" not in row)
-        command = next(
-            line for line in found["export"]["command"].splitlines() if f"topics.{split}.json" in line
-        )
+        lines = found["export"]["command"].splitlines()
+        command = next(line for line in lines if f"topics.{split}.json" in line)
         assert f"--output {undisturbed}/run.pyserini.{split}.txt" in command
     assert len(found["export"]["command"].splitlines()) == 2
 

@@ -165,9 +165,8 @@ def test_test_and_dev_queries_that_are_training_or_dev_queries_are_counted(queri
     collection = make_collection({"d1": "one", "d2": "two"}, splits, judged)
     lines = data_warnings(load("demo/rand", ONE_QUERY, *overrides).recipe, collection)
     assert len(lines) == bool(count)
-    assert all(
-        line.startswith(f"{count} of {len(queries)} queries of split 'test' are {what}") for line in lines
-    )
+    start = f"{count} of {len(queries)} queries of split 'test' are {what}"
+    assert all(line.startswith(start) for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -57,9 +57,8 @@ def test_skipped_data_counts_as_read_and_is_reported_again(recipe, tmp_path, cap
     topics, qrels, corpus = (tmp_path / name for name in ("train.tsv", "train.qrels", "corpus.jsonl"))
     corpus.write_text(recipe.data.corpus.read_text() + '{"id": "empty", "contents": " "}\n')
     topics.write_text(recipe.data.splits["train"].topics.read_text() + "extra\tnothing is relevant to it\n")
-    qrels.write_text(
-        recipe.data.splits["train"].qrels.read_text() + "train-0 0 nowhere 1\nextra 0 red-apple 0\n"
-    )
+    judged = recipe.data.splits["train"].qrels.read_text()
+    qrels.write_text(f"{judged}train-0 0 nowhere 1\nextra 0 red-apple 0\n")
     files = [f"data.corpus={corpus}", f"data.splits.train={{topics: {topics}, qrels: {qrels}}}"]
     skip = "data.skip=[unknown_ids, empty_documents]"
     skipping = changed(recipe, official({"documents": 31}), skip, *files)

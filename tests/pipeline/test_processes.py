@@ -64,9 +64,8 @@ def both(run_processes):
 
     def run(size: int, recipe: Path, folder: Path, *flags: str, **fault) -> list[dict]:
         arguments = [str(recipe), "--output", str(folder)]
-        return run_processes.ends(
-            2 * size, BOTH, [*arguments, *flags], arguments, *fault.values(), join=False
-        )
+        given = [*arguments, *flags], arguments, *fault.values()
+        return run_processes.ends(2 * size, BOTH, *given, join=False)
 
     return run
 

@@ -25,9 +25,8 @@ from pyserini_ance.trainer.executors import AsyncExecutor
 
 STAGE = make_stage({"kind": "ann"}, steps=20, refresh={"every_steps": 5})
 ASYNC = {**STAGE, "refresh": {"every_steps": 5, "mode": "async"}}
-SAYS = (
-    "import os, sys; print(os.getsid(0) == os.getpid(), repr(sys.stdin.read()), *sys.argv[1:], flush=True); "
-)
+SAYS = "import os, sys; own = os.getsid(0) == os.getpid()\n"
+SAYS += "print(own, repr(sys.stdin.read()), *sys.argv[1:], flush=True); "
 
 
 def recipe(*stages: dict, refresher: str = "subprocess") -> Recipe:
@@ -81,9 +80,8 @@ def test_the_command_has_the_recipe_of_the_run_and_the_changed_settings(run):
 
 
 def test_the_subprocess_does_not_inherit_the_world_of_torchrun(monkeypatch):
-    world = (
-        "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT GROUP_RANK ROLE_RANK ROLE_NAME"
-    )
+    world = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT"
+    world += " GROUP_RANK ROLE_RANK ROLE_NAME"
     names = [*world.split(), "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"]
     for name in (*names, "OMP_NUM_THREADS", "PYTHONPATH"):
         monkeypatch.setenv(name, "1")
@@ -138,10 +136,8 @@ def test_a_subprocess_that_does_not_exit_is_killed(run, program, monkeypatch, ca
 
 def test_a_subprocess_that_ends_with_an_error_ends_the_waiting_with_its_last_words(run, program):
     run.refresher_log.write_text("error: of an earlier one\n")
-    program(
-        "print('error: kind cannot be imported\\nType it elsewhere', file=sys.stderr, flush=True); "
-        "sys.exit(1)"
-    )
+    said = "error: kind cannot be imported\\nType it elsewhere"
+    program(f"print('{said}', file=sys.stderr, flush=True); sys.exit(1)")
     request = RefreshRequest("tables", "s0", 0, "w")
     with refresher_subprocess(recipe(ASYNC), run) as failure:
         executor = AsyncExecutor(run, 600, "refresh", World(), subprocess_failure=failure)

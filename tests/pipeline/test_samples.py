@@ -37,9 +37,8 @@ def run(derived, tiny_bert, server, tmp_path_factory):
         for stage in made["stages"].values():
             stage.update(FEW)
             term = stage["terms"]["query"]
-            term["negatives"] = [
-                negatives if source["kind"] == "bm25" else source for source in term["negatives"]
-            ]
+            sources = term["negatives"]
+            term["negatives"] = [negatives if one["kind"] == "bm25" else one for one in sources]
         text = json.dumps(made).replace("data/samples", str(derived))
         (folder / "recipe.yaml").write_text(text)
         done = server.run("train", [str(folder / "recipe.yaml"), "--output", str(folder / "run")])

@@ -221,9 +221,8 @@ def test_weights_of_another_model_are_refused(run, run_processes, tmp_path, tiny
                if "layer.1." not in name}  # fmt: skip
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
     settings = settings_of(1, 2, 1e-3)
-    (end,) = run_processes.ends(
-        1, train_by, run.folder, tmp_path / "out", settings, str(tmp_path), join=False
-    )
+    given = run.folder, tmp_path / "out", settings, str(tmp_path)
+    (end,) = run_processes.ends(1, train_by, *given, join=False)
     assert "lacks 16 weights of a BertForSequenceClassification, such as bert.encoder" in end["error"]
 
 

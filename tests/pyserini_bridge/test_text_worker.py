@@ -37,9 +37,8 @@ def folder(in_java, tmp_path_factory):
     known.mkdir(parents=True)
     (known / "topics.dl19-passage.txt").write_text("19335\twhich number\n47923\twhich spy\n")
     (known / "qrels.dl19-passage.txt").write_text("19335 Q0 7 2\n47923 Q0 007 3\n47923 Q0 7 0\n")
-    (known / "topics.dpr.curated.test.txt").write_text(
-        '{"question": "who spies", "answer": ["James Bond", "007"]}\n'
-    )
+    topics = known / "topics.dpr.curated.test.txt"
+    topics.write_text('{"question": "who spies", "answer": ["James Bond", "007"]}\n')
     (made / "topics.tsv").write_text("01\ta spy\n")
     (made / "qrels.txt").write_text("01 0 007 1\n")
     return made

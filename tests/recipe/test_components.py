@@ -129,9 +129,7 @@ def test_paths_start_at_the_root_wherever_the_recipe_is_read(tmp_path, monkeypat
 def test_a_name_is_a_path_where_there_is_such_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "build").mkdir()  # by chance: `bm25.index: build` is no folder
-    assert (
-        components.absolute(RECIPE).encoder.model == "bert"
-        and components.absolute(RECIPE).bm25.index == "build"
-    )
+    made = components.absolute(RECIPE)
+    assert made.encoder.model == "bert" and made.bm25.index == "build"
     (tmp_path / "bert").mkdir()
     assert components.absolute(RECIPE).encoder.model == str(tmp_path / "bert")

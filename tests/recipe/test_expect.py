@@ -31,9 +31,8 @@ def test_overrides_of_the_method_drop_the_figures_and_others_keep_them(base, wri
 
 
 README = (SHIPPED / "README.md").read_text()
-ROW = re.compile(
-    r"^\| (\w+/[\w-]+) +\| +\d \| (0\.\d{3})\D[^|]*\| (0\.\d{3})\D[^|]*\| (0\.\d{3})\D", re.MULTILINE
-)
+FIGURE = r"(0\.\d{3})\D[^|]*"
+ROW = re.compile(rf"(?m)^\| (\w+/[\w-]+) +\| +\d \| {FIGURE}\| {FIGURE}\| {FIGURE}")
 SHOWN = ("nDCG@10", "RR@10", "R@100")
 MEASURED = {name: dict(zip(SHOWN, map(float, of), strict=True)) for name, *of in ROW.findall(README)}
 OF_SMALL_SETS = [name for name in shipped() if name.split("/")[0] in ("demo", "nfcorpus", "medquad")]
@@ -57,9 +56,8 @@ def test_the_recipes_of_the_demo_expect_what_the_project_page_shows():
     page = SHIPPED.parent / "README.md"
     if not page.exists():
         pytest.skip("an installed package has no README.md beside it")
-    shown = re.findall(
-        r"^\| (demo-small/[\w-]+) +\| (\S+) +\| (\S+) +\| (\S+) +\|", page.read_text(), re.MULTILINE
-    )
+    row = r"(?m)^\| (demo-small/[\w-]+) +\| (\S+) +\| (\S+) +\| (\S+) +\|"
+    shown = re.findall(row, page.read_text())
     assert len(shown) == 3
     for name, *figures in shown:
         expected = dict(zip(("nDCG@10", "RR@10", "R@100"), map(float, figures), strict=True))

@@ -344,9 +344,8 @@ def test_every_paper_recipe_has_expected_values():
 @pytest.mark.parametrize("name", SAID)
 def test_a_recipe_says_what_its_paper_says(name):
     settings = recipe(name).model_dump(mode="json")
-    said = {
-        key: value_of(text) for key, _, text in (each.partition("=") for each in every(*SAID[name]).split())
-    }
+    parts = (each.partition("=") for each in every(*SAID[name]).split())
+    said = {key: value_of(text) for key, _, text in parts}
     assert {key: at(settings, key) for key in said} == said
 
 

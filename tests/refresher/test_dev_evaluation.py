@@ -21,9 +21,8 @@ class GivenScores(Snapshot):
     """A snapshot in which query q scores document d by `scores[q, d]`."""
 
     document_vectors = passages = None
-    collection = Collection(
-        Texts([f"d{i:03}" for i in range(DOCUMENTS)], {"text": ["!"] * DOCUMENTS}), {"dev": SPLIT}
-    )
+    documents = Texts([f"d{i:03}" for i in range(DOCUMENTS)], {"text": ["!"] * DOCUMENTS})
+    collection = Collection(documents, {"dev": SPLIT})
 
     def __init__(self, scores: np.ndarray):
         super().__init__(None, "weights", None, Encoding(), None, "cpu", World())

@@ -36,9 +36,8 @@ def table(first: int) -> NegativeTable:
 
 
 def publish(folder, tables=None, **about) -> None:
-    publish_generation(
-        folder, tables or {("query", 0): table(0)}, REPORTS, {"search": 1.23456}, {**ABOUT, **about}
-    )
+    tables = tables or {("query", 0): table(0)}
+    publish_generation(folder, tables, REPORTS, {"search": 1.23456}, {**ABOUT, **about})
 
 
 def test_tables_come_back_under_their_keys(tmp_path):

@@ -139,9 +139,8 @@ def trained_in_world(world, recipe, folder) -> tuple[dict[str, torch.Tensor], di
     """The adapters after the stage, and the shapes of frozen weights: whole, and on this process."""
     run, data = RunDir(folder), tokenize(recipe, read_collection(recipe))
     encoder = initial_encoder(recipe.encoder, 0)
-    hashes = world.on_main(
-        lambda: publish_checkpoint(run, encoder, None, TrainingProgress("initial", 0)).hashes
-    )
+    progress = TrainingProgress("initial", 0)
+    hashes = world.on_main(lambda: publish_checkpoint(run, encoder, None, progress).hashes)
     start = Checkpoint(run.checkpoint("initial", 0), *hashes)
     make = Refresher(recipe, data, run, world).make
     stage = StageTrainer(recipe, "a", data, run, world, lambda product: SyncExecutor(make), start)

@@ -56,9 +56,8 @@ def test_an_encoder_learns_the_teachers_vectors(small_recipe, tmp_path, teacher,
     texts, distances = [texts[row] for row in range(len(texts))], []
     target = initial_encoder(training.recipe.stages["a"].terms["only"].teacher.encoder, 0)
     for checkpoint in (training.start, result):
-        pairs = (
-            torch.from_numpy(one.encode(texts, side)) for one in (load_encoder(checkpoint.encoder), target)
-        )
+        both = load_encoder(checkpoint.encoder), target
+        pairs = (torch.from_numpy(one.encode(texts, side)) for one in both)
         distances.append(float(EmbedDistill()(*pairs).mean()))
     assert distances[1] < distances[0] / 2
     if side == "query":

@@ -64,9 +64,8 @@ def test_a_resumed_stage_goes_on_with_the_scale(small_recipe, tmp_path, in_fp16)
         training.train(callbacks=[StopAt(4)])
     in_fp16(1.0)  # not used: the checkpoint has a scale
     assert training.train(resume=True).weights == whole.weights
-    assert [r["loss_scale"] for r in training.metrics("step")] == [64.0] * 3 + [128.0] * 3 + [256.0] * 3 + [
-        512.0
-    ]
+    scales = [record["loss_scale"] for record in training.metrics("step")]
+    assert scales == [64.0] * 3 + [128.0] * 3 + [256.0] * 3 + [512.0]
 
 
 def report(loss: float, grad_norm: float, scale: float | None) -> StepReport:

@@ -144,8 +144,7 @@ def test_a_frozen_tower_gives_vectors_and_takes_no_gradients():
     ]
     module.freeze("document")
     for make_pass in (PlainPass, GradCache):
-        found = gradients(
-            module, lambda made=make_pass: backward(made, forward(module, 20), SIDES, coupled_loss)
-        )
+        given = make_pass, forward(module, 20), SIDES, coupled_loss
+        found = gradients(module, lambda given=given: backward(*given))
         assert_close(found[: len(expected)], expected)
         assert found[len(expected) :] == [None] * len(expected)

@@ -62,15 +62,13 @@ def slow_loss(term: dict, batch: Batch, qrels: Qrels, queries, documents) -> flo
             else batch.terms["query"].negatives[i]
         )
         positives = [score(int(row)) for row in batch.terms["query"].positives[i] if row != NONE]
-        negatives = sorted(
-            (score(int(row)) for row in rows if row != NONE and int(row) not in known), reverse=True
-        )
+        others = {*map(int, rows)} - known - {NONE}
+        negatives = sorted(map(score, others), reverse=True)
         if (margin := term.get("false_negative_margin")) is not None:
             negatives = [s for s in negatives if s <= max(positives) + margin]
         competing = sum(math.exp(s) for s in negatives[: term.get("num_hardest")])
-        losses.append(
-            sum(-math.log(math.exp(s) / (math.exp(s) + competing)) for s in positives) / len(positives)
-        )
+        each = [-math.log(math.exp(s) / (math.exp(s) + competing)) for s in positives]
+        losses.append(sum(each) / len(each))
     return sum(losses) / len(losses)
 
 
@@ -332,9 +330,8 @@ def test_dimensions_agree_with_the_matryoshka_loss_of_sentence_transformers(dime
     found = term_losses({"query": term}, batch, anchor_sets, whole, towers=towers)
     torch.testing.assert_close(found["query"], expected)
     for tensor in whole.values():
-        gradients = [
-            torch.autograd.grad(one, tensor, retain_graph=True)[0] for one in (found["query"], expected)
-        ]
+        losses = found["query"], expected
+        gradients = [torch.autograd.grad(loss, tensor, retain_graph=True)[0] for loss in losses]
         torch.testing.assert_close(*gradients)
     assert Term.model_validate(term.model_dump(mode="json")) == term
 

@@ -40,9 +40,8 @@ class Stopped:
     def __init__(self, run: RunDir, refresh: dict, evaluate: dict | None):
         terms = {"query": {"negatives": SOURCES}}
         settings = {"steps": 20, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}, "terms": terms}
-        self.stage = Stage.model_validate(
-            {**settings, "refresh": {"every_steps": 4, **refresh}, "evaluate": evaluate}
-        )
+        products = {"refresh": {"every_steps": 4, **refresh}, "evaluate": evaluate}
+        self.stage = Stage.model_validate({**settings, **products})
         self.run, self.log, self.weights = run, RunLog(run), {}
 
     def checkpoints(self, *steps: int, **place) -> None:

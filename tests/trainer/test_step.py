@@ -64,9 +64,8 @@ def reference_step(model, moments: dict, number: int, batch, data) -> tuple[dict
     """Change `model` and `moments` by one step; the loss of each term and the norm before clipping."""
     qrels, rate = data.split.qrels, RATE * (3 - number) / 2  # linear decay over two steps
     query = {int(row): vector_alone(model, data.queries["train"], row, 24) for row in batch.queries}
-    document = {
-        row: vector_alone(model, data.documents, row, 32) for row in batch.unique("document").tolist()
-    }
+    rows = batch.unique("document").tolist()
+    document = {row: vector_alone(model, data.documents, row, 32) for row in rows}
     losses = {}
     for name, term in TERMS.items():
         scale, each = term["loss"]["scale"], []
@@ -111,9 +110,8 @@ def test_two_steps_equal_a_written_out_reference(made, tmp_path, chunk_queries):
         assert logged[step]["terms"] == pytest.approx(losses, rel=1e-4)
         assert logged[step]["loss"] == pytest.approx(losses["own"] + 0.5 * losses["step"], rel=1e-4)
         assert logged[step]["grad_norm"] == pytest.approx(norm, rel=1e-4) and norm > LARGEST_NORM
-    trained, before = (
-        load_encoder(one.encoder).towers.queries.transformer.state_dict() for one in (result, start)
-    )
+    towers = (load_encoder(one.encoder).towers for one in (result, start))
+    trained, before = (one.queries.transformer.state_dict() for one in towers)
     torch.testing.assert_close(trained, model.state_dict(), rtol=1e-4, atol=2e-5)  # far below a step
     assert max(float((trained[name] - before[name]).abs().max()) for name in before) > RATE
 

@@ -60,10 +60,8 @@ TABLES = {
 
 @pytest.fixture(scope="module")
 def texts(shared_papers) -> dict[str, str]:
-    return {
-        source: (shared_papers / f"{name}.txt").read_text().replace("\xa0", " ")
-        for source, name in TEXTS.items()
-    }
+    found = {source: (shared_papers / f"{name}.txt").read_text() for source, name in TEXTS.items()}
+    return {source: text.replace("\xa0", " ") for source, text in found.items()}
 
 
 def values(row: PublishedRow) -> Counter[float]:

@@ -67,9 +67,8 @@ def tables(folder: Path) -> dict[str, list[list[str]]]:
     for heading, text in zip(["", *texts], texts):
         if text.startswith("|"):
             lines = text.splitlines()[2:]
-            found[heading.partition(" (")[0]] = [
-                [cell.strip() for cell in line.split("|")[1:-1]] for line in lines
-            ]
+            rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+            found[heading.partition(" (")[0]] = rows
     return found | {"notes": texts[-1].splitlines()}
 
 

@@ -83,9 +83,8 @@ def test_all_methods_train_and_stand_in_one_table_with_our_run(recipe, recipe_fi
     trained = [read_json(tmp_path / name / "measures.json")["rows"][-1] for name in command.METHODS]
     assert [row["row"] for row in trained] == ["sentence-transformers"] * 3
     assert all("refresh seconds" in row for row in trained)
-    vectors = [
-        pa.load_encoder(tmp_path / name / "model").encode(["query of red apple"]) for name in command.METHODS
-    ]
+    encoders = [pa.load_encoder(tmp_path / name / "model") for name in command.METHODS]
+    vectors = [encoder.encode(["query of red apple"]) for encoder in encoders]
     for one, other in ((0, 1), (0, 2), (1, 2)):
         assert not np.allclose(vectors[one], vectors[other], atol=1e-3)
 
@@ -146,9 +145,8 @@ def test_mined_negatives_are_those_of_a_slow_reference(recipe, tmp_path, mining)
     positives = ranked[[0, 3, 9]]
     below = [row for row in ranked if row not in positives and scores[row] < 0.999 * scores[positives].min()]
     judged = [{"anchor": "query: red apple", "positive": documents[row]} for row in positives]
-    kept = training.with_mined_negatives(
-        Dataset.from_list(judged[1:2]), Dataset.from_list(judged), documents, model
-    )
+    one, whole = Dataset.from_list(judged[1:2]), Dataset.from_list(judged)
+    kept = training.with_mined_negatives(one, whole, documents, model)
     assert list(kept) == [{**judged[1], "negative": documents[below[2]]}]
     with pytest.raises(ValueError, match="no training query has a candidate within"):
         given = Dataset.from_list(judged)

@@ -39,11 +39,10 @@ def dataset(**parts):
 
 
 QRELS = [Judged("q1", "d2", 2, "0"), Judged("q1", "d1", 0, "0")]
+TITLED = [Document("d1", "One.", "1", {"url": "u"}), Document("d2", "Two.", "", {})]
 MARKED_UP = [MarkedUp("d1", "A", "one"), MarkedUp("d2", "B", "two")]
 DATASETS = {
-    "beir/few": dataset(
-        docs=[Document("d1", "One.", "1", {"url": "u"}), Document("d2", "Two.", "", {})], queries=[]
-    ),
+    "beir/few": dataset(docs=TITLED, queries=[]),
     "beir/few/train": dataset(queries=[Query("q1", "which  one"), Query("q2", "nobody judged")], qrels=QRELS),
     "few/asked": dataset(queries=[Asked("q1", "which", ("Two",))], qrels=QRELS),
     "trec/few": dataset(docs=MARKED_UP, queries=[Topic("q1", "a topic")], qrels=QRELS),

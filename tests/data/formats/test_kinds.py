@@ -33,9 +33,8 @@ SKIPPED = {"train queries without positives": 1, "train judgments of queries wit
 BOND = {"007": {"title": "Bond", "text": "é"}, "7": {"title": "", "text": "two"}}
 BEIR_CORPUS = lines({"_id": "007", **BOND["007"], "metadata": {}}, {"_id": "7", "title": None, "text": "two"})
 SEVEN_TOO = {"_id": 1, "text": "who", "answers": ["7", "seven  é"]}
-BEIR_QUERIES = lines(
-    {"_id": "01", "text": "which  é\n", "answers": []}, SEVEN_TOO, {"_id": "q3", "text": "else"}
-)
+WHICH = {"_id": "01", "text": "which  é\n", "answers": []}
+BEIR_QUERIES = lines(WHICH, SEVEN_TOO, {"_id": "q3", "text": "else"})
 BEIR_QRELS = "query-id\tcorpus-id\tscore\n01\t007\t2\n1\t7\t1\n1\t007\t0\n"
 BEIR_READ = {
     "train": {"01": ("which é", [], {"007": 2}), "1": ("who", ["7", "seven  é"], {"7": 1, "007": 0})},

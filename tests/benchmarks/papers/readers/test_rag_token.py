@@ -29,23 +29,16 @@ def model(tiny_bert, tmp_path_factory) -> str:
     generator = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
     )
-    question_encoder = transformers.DPRQuestionEncoderTokenizer.from_pretrained(
-        str(tiny_bert), do_lower_case=True
-    )
+    cls = transformers.DPRQuestionEncoderTokenizer
+    question_encoder = cls.from_pretrained(str(tiny_bert), do_lower_case=True)
     sizes = {"layers": 2, "attention_heads": 2, "ffn_dim": 32}
     shape = {f"{side}_{key}": size for side in ("encoder", "decoder") for key, size in sizes.items()}
     special = dict(pad_token_id=1, bos_token_id=0, eos_token_id=2)
     special |= dict(decoder_start_token_id=2, forced_eos_token_id=2)
-    bart = transformers.BartConfig(
-        vocab_size=len(words), d_model=16, max_position_embeddings=64, **shape, **special
-    )
-    dpr = transformers.DPRConfig(
-        vocab_size=len(question_encoder),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-    )
+    shape |= {"vocab_size": len(words), "d_model": 16, "max_position_embeddings": 64, "init_std": 0.4}
+    bart = transformers.BartConfig(**shape, **special)
+    tiny = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    dpr = transformers.DPRConfig(vocab_size=len(question_encoder), **tiny)
     torch.manual_seed(6)
     config = transformers.RagConfig.from_question_encoder_generator_configs(
         dpr, bart, n_docs=5, max_combined_length=24, is_encoder_decoder=True, **special

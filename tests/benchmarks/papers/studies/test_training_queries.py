@@ -18,9 +18,8 @@ def test_each_checkpoint_ranks_as_its_own_vectors_do_one_by_one(studied, tmp_pat
     """RR@10, R@5 and overlaps, worked out from the scores of each checkpoint; BM25 ranks 0 to 4 for all."""
     documents, queries = studied.data.collection.documents, studied.data.split.queries
     run_file = tmp_path / "bm25.trec"
-    run_file.write_text(
-        "".join(f"{q} Q0 {documents.ids[d]} {d + 1} {9 - d} t\n" for q in queries.ids for d in range(5))
-    )
+    lines = (f"{q} Q0 {documents.ids[d]} {d + 1} {9 - d} t\n" for q in queries.ids for d in range(5))
+    run_file.write_text("".join(lines))
     vars(studied)["training_queries"] = studied.training_queries._replace(bm25=run_file)
     rows = training_retrieval.study([studied]).rows
     # The stages' first checkpoints equal those before them, and are counted once.
@@ -71,9 +70,8 @@ def swinging_run(studied, monkeypatch) -> StudiedRun:
     anchors = studied.data.anchor_sets["query"].known_positives.anchors
 
     def in_use(run):
-        for (_, generation), documents in zip(
-            studied.generations, [[21, 22], [23, 27], [21, 23]], strict=True
-        ):
+        swing = [[21, 22], [23, 27], [21, 23]]
+        for (_, generation), documents in zip(studied.generations, swing, strict=True):
             rows = np.tile(np.array(documents, np.int32), (len(anchors), 1))
             table = NegativeTable("query", "document", anchors, rows, np.zeros(rows.shape, np.float32), "ann")
             yield f"ance-{generation.step}", 4 + generation.step, {("query", 0): table}
