@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -144,10 +145,8 @@ def small_recipe(tiny_bert, tmp_path_factory):
 
     collection = small_set.make_small_collection(tmp_path_factory.mktemp("small_collection"))
 
-    def make(stages: dict, **more) -> Recipe:
-        return Recipe.model_validate({**small_set.small_settings(collection, tiny_bert, stages), **more})
-
-    return make
+    settings = partial(small_set.small_settings, collection, tiny_bert)
+    return lambda stages, **more: Recipe.model_validate({**settings(stages), **more})
 
 
 @pytest.fixture(scope="session")

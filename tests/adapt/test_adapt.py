@@ -35,9 +35,7 @@ def docs(tmp_path):
     folder.mkdir()
     for number, colour in enumerate(COLOURS):
         for thing in THINGS:
-            text = (
-                f"# The {colour} {thing}\n\nIt is very {'very ' * number}{colour}, and a {thing} of its own."
-            )
+            text = f"# The {colour} {thing}\n\nIt is very {'very ' * number}{colour}, and a {thing} too."
             (folder / f"{colour}-{thing}.md").write_text(text + "<script>alert(1)</script>")
     return folder
 

@@ -277,7 +277,7 @@ def test_evaluate_equals_the_results_table(run):
         ("pa.load_collection({'kind': 'beir', 'fodler': 'x'})", r"collection is not valid:\n +fodler"),
         ("pa.load_collection({'kind': 'bier'})", "unknown kind 'bier' of data"),
         (
-            "pa.load_collection({**make_beir(), 'splits': {'dev': None, 'tset': None}}, cache=folder)",
+            "pa.load_collection({**beir, 'splits': {'dev': None, 'tset': None}}, cache=folder)",
             "collection: data.splits.tset: .*did you mean 'test'",
         ),
         ("pa.evaluate('run.trec', {'q': {'a': 1}})", "run.trec"),
@@ -285,10 +285,8 @@ def test_evaluate_equals_the_results_table(run):
     ],
 )
 def test_wrong_calls_are_named(run, recipe, tmp_path, call, message):
-    def make_beir() -> dict:
-        return {"kind": "beir", "folder": str(make_small_beir(tmp_path / "beir"))}
-
-    names = dict(run=run, recipe=recipe, folder=tmp_path, made=tmp_path / "run", make_beir=make_beir)
+    beir = {"kind": "beir", "folder": str(make_small_beir(tmp_path / "beir"))}
+    names = dict(run=run, recipe=recipe, folder=tmp_path, made=tmp_path / "run", beir=beir)
     with pytest.raises((ValueError, OSError), match=message):
         eval(call, {"pa": pa, "torch": torch, "DataFrame": DataFrame, **names})
     assert not (tmp_path / "run").exists()

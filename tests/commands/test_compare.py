@@ -8,9 +8,8 @@ from pyserini_ance.commands import compare
 def run(folder, recipe: str, value: float):
     folder.mkdir()
     rows = [{"row": "ance", "RR@10": value, "train seconds": 60, "refresh seconds": 3, "test seconds": 1}]
-    (folder / "measures.json").write_text(
-        json.dumps({"recipe": recipe, "config_hash": "abc", "measures": ["RR@10"], "rows": rows})
-    )
+    measured = {"recipe": recipe, "config_hash": "abc", "measures": ["RR@10"], "rows": rows}
+    (folder / "measures.json").write_text(json.dumps(measured))
     return str(folder)
 
 

@@ -137,9 +137,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--passages", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="in this order")
-    parser.add_argument(
-        "--part", choices=PARTS, help="run only this part, in this process, on FOLDER's files"
-    )
+    parser.add_argument("--part", choices=PARTS, help="run this part, in this process, on FOLDER's files")
     args = parser.parse_args()
     if args.part:
         return clock(work_of(args.part, args.folder))

@@ -22,6 +22,7 @@ TEXTS = Texts(list(DOCUMENTS), dict(zip(("title", "text"), map(list, zip(*DOCUME
 QUERIES = 12
 # Query q11 has no relevant document.
 JUDGED = {f"q{n}": {f"d{n}": int(n < 11), f"d{(n + 1) % QUERIES}": 0} for n in range(QUERIES)}
+BOTH = ["train", "dev"]
 
 
 def queries(source, **settings) -> DocumentQueries:
@@ -199,9 +200,7 @@ def test_queries_of_one_text_stay_together_with_those_of_their_documents():
     assert together < set(dev.queries.ids)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "splits"), [(["train"], ["train", "dev"]), (["dev"], ["train", "dev"]), (["test"], ["test"])]
-)
+@pytest.mark.parametrize("wanted, splits", [(["train"], BOTH), (["dev"], BOTH), (["test"], ["test"])])
 def test_the_cut_is_the_same_whichever_splits_are_wanted_and_no_dev_is_read(tmp_path, wanted, splits):
     cut(None).to_beir(tmp_path / "set")
     (tmp_path / "set/qrels/dev.tsv").write_text("not qrels at all\n")

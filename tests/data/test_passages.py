@@ -22,9 +22,8 @@ def test_the_best_documents_agree_with_a_slow_maximum():
     counts = rng.integers(1, 5, 60)
     passages = Passages(np.concatenate([[0], np.cumsum(counts)]))
     scores = rng.integers(0, 40, (20, counts.sum())).astype(np.float32)  # many tie
-    order = np.lexsort((np.broadcast_to(np.arange(scores.shape[1]), scores.shape), -scores), axis=-1)[
-        :, : 7 * passages.max_passages
-    ]
+    ties = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
+    order = np.lexsort((ties, -scores), axis=-1)[:, : 7 * passages.max_passages]
     result, documents = passages.best(np.take_along_axis(scores, order, 1), order, 7)
     for query, own in enumerate(scores):
         ranges = zip(passages.offsets, passages.offsets[1:], strict=False)

@@ -21,6 +21,8 @@ TOP = "1\t9\twhich year\tin 1985\n2\t8\twho\tAaron did.\n3\t7\tother\tx\n1\t7\tw
 TRIPLES = "1\t8\t9\n2\t7\t8\n1\t8\t7\n1\t7\t9\n3\t7\t1\n"
 TEXTS = "which  year\tx\tin 1985\nwho\tx\tAaron did.\nother\tx\tunknown\nwhich year\tx\tIt was 1984.\n"
 RANKS = "2\t8\t1\n1\t7\t2\n1\t9\t1\n"
+THREE = "1 Q0 9 1 3 t\n1 Q0 7 2 2 t\n1 Q0 8 3 1 t\n"
+LISTED_POSITIVES = [("run", THREE, [2.0, np.nan]), ("top1000", TOP, [-2.0, -1.0])]
 
 
 @pytest.fixture
@@ -88,10 +90,7 @@ def test_malformed_input_is_an_error(read, name, text, message):
         read(name, text)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "positives"),
-    [("run", "1 Q0 9 1 3 t\n1 Q0 7 2 2 t\n1 Q0 8 3 1 t\n", [2.0, np.nan]), ("top1000", TOP, [-2.0, -1.0])],
-)
+@pytest.mark.parametrize("name, text, positives", LISTED_POSITIVES)
 def test_scores_of_positives_are_known_beyond_the_top_k(tmp_path, name, text, positives):
     """Document 7 is relevant to query 1, and document 8 to query 2."""
     (tmp_path / name).write_text(text)

@@ -12,6 +12,7 @@ from pyserini_ance.distributed.process_group import device_of
 from pyserini_ance.distributed.world import World
 
 F32 = torch.float32
+PARTS = [((2, 2, 2), F32), ((3, 0, 1), torch.int64), ((0, 0, 5), torch.bfloat16), ((0, 0, 0), F32)]
 
 
 def gather_rows(world, rows, dtype):
@@ -19,10 +20,7 @@ def gather_rows(world, rows, dtype):
     return world.gather(part.requires_grad_(dtype.is_floating_point))
 
 
-@pytest.mark.parametrize(
-    ("rows", "dtype"),
-    [((2, 2, 2), F32), ((3, 0, 1), torch.int64), ((0, 0, 5), torch.bfloat16), ((0, 0, 0), F32)],
-)
+@pytest.mark.parametrize("rows, dtype", PARTS)
 def test_gather_gives_every_process_all_parts_in_rank_order(run_processes, rows, dtype):
     expected = [torch.arange(n * 2).reshape(-1, 2).add(100 * rank).to(dtype) for rank, n in enumerate(rows)]
     for parts in run_processes(3, gather_rows, rows, dtype):
@@ -177,9 +175,7 @@ def test_device_of(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     assert device_of("cuda:1") == "cuda:1" and device_of("cuda:0") == "cuda:0"
-    with pytest.raises(
-        ValueError, match="1 processes of this host, the first on GPU 2, do not have a GPU each: torch sees 2"
-    ):
+    with pytest.raises(ValueError, match="1 processes .* on GPU 2, do not have a GPU each: torch sees 2"):
         device_of("cuda:2")
     monkeypatch.delenv("LOCAL_RANK")
     assert device_of("auto") == device_of("cuda") == "cuda" and device_of("cuda:1") == "cuda:1"

@@ -17,11 +17,8 @@ LENGTHS = {"query": {"length_tokens": 24}, "document": {"length_tokens": 48}}
 @pytest.fixture(scope="session")
 def config():
     """Settings over a model folder; lengths fit the tiny models unless `tokenization` is given."""
-
-    def make(model, **settings) -> EncoderConfig:
-        return EncoderConfig.model_validate({"model": str(model), "tokenization": LENGTHS, **settings})
-
-    return make
+    given = {"tokenization": LENGTHS}
+    return lambda model, **more: EncoderConfig.model_validate({"model": str(model), **given, **more})
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from pyserini_ance.encoders.load_save import load_encoder
 
 HEAD = ["embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias"]
 DIMENSIONS = [16, 768]
+LOST = {"linear.bias": "2_Dense", "norm.weight": "3_LayerNorm", "encoder.layer.0.output.dense.bias": "."}
 
 
 @pytest.fixture(params=DIMENSIONS)
@@ -45,9 +46,8 @@ def test_the_file_for_pyserini_has_the_names_and_weights_of_a_release(encoder, s
 def test_each_tower_of_a_pair_has_its_file(start, tiny_roberta, saved):
     folder = saved(start(tiny_roberta, projection=16, layer_norm="document", tied=False))
     for side, name in TOWERS.items():
-        assert (
-            write_ance(folder / name, side) == (folder / name / STOCK_FILE).exists() == (side == "document")
-        )
+        written = write_ance(folder / name, side)
+        assert written == (folder / name / STOCK_FILE).exists() == (side == "document")
 
 
 def test_what_has_no_head_of_ance_has_no_such_file(start, tiny_bert, tiny_roberta, saved):
@@ -57,10 +57,7 @@ def test_what_has_no_head_of_ance_has_no_such_file(start, tiny_bert, tiny_robert
         assert not write_ance(folder, "query") and not (folder / STOCK_FILE).exists()
 
 
-@pytest.mark.parametrize(
-    ("lost", "module"),
-    [("linear.bias", "2_Dense"), ("norm.weight", "3_LayerNorm"), ("encoder.layer.0.output.dense.bias", ".")],
-)
+@pytest.mark.parametrize("lost, module", LOST.items())
 def test_a_checkpoint_that_lost_a_weight_is_refused(encoder, saved, start, lost, module):
     folder = saved(encoder)
     file = folder / module / "model.safetensors"

@@ -55,7 +55,7 @@ def test_heads_of_other_models_stay_in_fp32(tiny_bert, tmp_path, kind):
     model = AutoModelForSequenceClassification.from_config(AutoConfig.for_model(kind, **shape))
     model.save_pretrained(tmp_path / kind)
     tokenizer.save_pretrained(tmp_path / kind)
-    settings = {"name": str(tmp_path / kind), "device": "cpu", "length_tokens": 20}
+    settings = {"model": str(tmp_path / kind), "device": "cpu", "length_tokens": 20}
     exact, half = (CrossEncoderModel(**settings, precision=one) for one in ("fp32", "bf16"))
     pairs = [pair for pair in PAIRS if len(pair[1]) < 30]
     np.testing.assert_allclose(half.logits(pairs), exact.logits(pairs), rtol=0, atol=0.05)

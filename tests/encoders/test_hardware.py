@@ -6,6 +6,11 @@ import torch
 from pyserini_ance.encoders import hardware
 
 AMD, INTEL = "AuthenticAMD", "GenuineIntel"
+CPUS = [{"avx512_bf16": True}, {"amx_bf16": True}, {"avx512_bf16": False}, {}]
+GPUS = [(True, (8, 0), "bf16"), (False, (7, 5), "fp16"), (False, (7, 0), "fp16"), (False, (6, 1), "fp32")]
+FAMILIES = [(AMD, 25, 1, 0), (AMD, 26, 1, 1), (INTEL, 6, 0, 0), (None, None, 0, 0)]
+# AMD, eager attention, bf16
+STATES = {"plain": (0, 0, 0), "amx": (0, 0, 1), "zen3": (1, 0, 0), "zen4": (1, 0, 1), "zen5": (1, 1, 1)}
 
 
 @pytest.fixture(autouse=True)
@@ -14,20 +19,13 @@ def own_processor(monkeypatch):
     monkeypatch.delenv(hardware.PROCESSOR_SETTING, raising=False)
 
 
-@pytest.mark.parametrize(
-    ("capabilities", "fast"),
-    [({"avx512_bf16": True}, True), ({"amx_bf16": True}, True), ({"avx512_bf16": False}, False), ({}, False)],
-)
-def test_bf16_needs_bf16_products(monkeypatch, capabilities, fast):
+@pytest.mark.parametrize("capabilities", CPUS)
+def test_bf16_needs_bf16_products(monkeypatch, capabilities):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
-    assert hardware.cpu_has_fast_bf16() is fast
+    assert hardware.cpu_has_fast_bf16() is any(capabilities.values())
 
 
-@pytest.mark.parametrize(
-    ("has_bf16", "capability", "chosen"),
-    [(True, (8, 0), "bf16"), (False, (7, 5), "fp16"), (False, (7, 0), "fp16"), (False, (6, 1), "fp32")],
-    ids=["Ampere", "Turing", "Volta", "Pascal"],
-)
+@pytest.mark.parametrize("has_bf16, capability, chosen", GPUS, ids=["Ampere", "Turing", "Volta", "Pascal"])
 def test_a_gpu_without_bf16_has_fp16_if_it_is_fast_at_it(monkeypatch, has_bf16, capability, chosen):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16)
@@ -36,10 +34,7 @@ def test_a_gpu_without_bf16_has_fp16_if_it_is_fast_at_it(monkeypatch, has_bf16, 
     assert hardware.resolve_precision("fp16", "cuda") == "fp16"
 
 
-@pytest.mark.parametrize(
-    ("vendor", "family", "is_amd", "is_eager"),
-    [(AMD, 25, True, False), (AMD, 26, True, True), (INTEL, 6, False, False), (None, None, False, False)],
-)
+@pytest.mark.parametrize("vendor, family, is_amd, is_eager", FAMILIES)
 def test_amds_processors_are_known_by_family(tmp_path, monkeypatch, vendor, family, is_amd, is_eager):
     monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
     if vendor is not None:
@@ -49,10 +44,7 @@ def test_amds_processors_are_known_by_family(tmp_path, monkeypatch, vendor, fami
     assert (hardware.cpu_is_amd(), hardware.cpu_prefers_eager_attention()) == (is_amd, is_eager)
 
 
-@pytest.mark.parametrize(
-    ("name", "states"),  # AMD, eager attention, bf16
-    [("plain", (0, 0, 0)), ("amx", (0, 0, 1)), ("zen3", (1, 0, 0)), ("zen4", (1, 0, 1)), ("zen5", (1, 1, 1))],
-)
+@pytest.mark.parametrize("name, states", STATES.items())
 def test_the_environment_chooses_the_processor(monkeypatch, name, states):
     monkeypatch.setenv(hardware.PROCESSOR_SETTING, name)
     eager, bf16 = hardware.cpu_prefers_eager_attention(), hardware.cpu_has_fast_bf16()

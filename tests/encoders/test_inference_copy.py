@@ -20,14 +20,14 @@ from pyserini_ance.encoders.inference_copy import (
 )
 
 IDS = torch.randint(5, 60, (6, 20), generator=torch.Generator().manual_seed(0))
-needs_packing = pytest.mark.skipif(
-    not packs_linears(torch.bfloat16), reason="this processor or torch does not pack"
-)
+needs_packing = pytest.mark.skipif(not packs_linears(torch.bfloat16), reason="nothing to pack with")
 # By how much a packed layer, and a model of them, may differ from nn.Linear's.
 TOLERANCE = {torch.bfloat16: (0.01, 0.1), torch.float32: (1e-5, 1e-4)}
 T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "feed_forward_proj": "gated-gelu"}
 T5["num_layers"] = 2
 DEBERTA = {**TINY_SHAPE, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
+DISTILBERT = {"dim": 32, "n_heads": 4}
+OTHER_MODELS = [("t5", T5), ("deberta", DEBERTA), ("albert", TINY_SHAPE), ("distilbert", DISTILBERT)]
 
 
 @pytest.fixture(params=TOLERANCE, ids=["bf16", "fp32"])
@@ -91,10 +91,7 @@ class Whole(nn.Module):
 
 
 @needs_packing
-@pytest.mark.parametrize(
-    ("kind", "shape"),
-    [("t5", T5), ("deberta", DEBERTA), ("albert", TINY_SHAPE), ("distilbert", {"dim": 32, "n_heads": 4})],
-)
+@pytest.mark.parametrize("kind, shape", OTHER_MODELS)
 def test_other_models_compute_alike_with_packed_layers(monkeypatch, dtype, kind, shape):
     """T5 and DeBERTa read weights themselves, ALBERT has one layer at several depths."""
     config = AutoConfig.for_model(kind, vocab_size=64, **shape)

@@ -12,6 +12,8 @@ from pyserini_ance.encoders.load_save import load_encoder
 LENGTHS = {"query": {"length_tokens": 24, "template": "query: {text}"}, "document": {"length_tokens": 48}}
 DOCUMENTS, QUERIES = ["the quick brown fox " * 30, "a lazy dog"], ["which fox", "the dog"]
 PAIR = {"length_tokens": 48, "template": "{title} [SEP] {text}"}
+TWO_TOWERS = [("mean", True, None), ("cls", False, None), ("cls", "query", 8)]
+SAID = [(PAIR, "template: '{title} [SEP] {text}'"), ({"passages": 2}, "passages: 2"), ({}, None)]
 
 
 @pytest.fixture
@@ -26,9 +28,7 @@ def assert_the_same(model, encoder, queries=QUERIES, documents=DOCUMENTS):
     np.testing.assert_allclose(model.encode_document(documents), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("pooling", "normalize", "projection"), [("mean", True, None), ("cls", False, None), ("cls", "query", 8)]
-)
+@pytest.mark.parametrize("pooling, normalize, projection", TWO_TOWERS)
 def test_two_towers_are_routes(exported, pooling, normalize, projection, tiny_bert, start, tmp_path):
     """Each with its length, so that long queries have the same vectors, too."""
     lengths = {**LENGTHS, "document": {"length_tokens": 48, "template": "passage: {title} {text}"}}
@@ -72,10 +72,7 @@ def test_texts_are_lowered_first(start, tiny_roberta, saved):
     assert_the_same(SentenceTransformer(str(saved(encoder)), device="cpu"), encoder, ["The DOG", "the dog"])
 
 
-@pytest.mark.parametrize(
-    ("document", "said"),
-    [(PAIR, "template: '{title} [SEP] {text}'"), ({"passages": 2}, "passages: 2"), ({}, None)],
-)
+@pytest.mark.parametrize("document, said", SAID)
 def test_what_sentence_transformers_does_not_read_is_told(config, document, said):
     unread = config("model", tokenization={"document": document}).unread_by_sentence_transformers
     assert unread == (said and f"document.{said}")

@@ -84,9 +84,8 @@ def test_a_weight_that_vectors_may_pass_through_is_refused(ance, release, start,
         start(folder, projection=16)
 
 
-LIKE_ANCE, LIKE_STAR = (
-    {"lowercase": True, "prefix_space": blank, "query": {"length_tokens": 64}} for blank in (False, True)
-)
+LIKE_ANCE = {"lowercase": True, "prefix_space": False, "query": {"length_tokens": 64}}
+LIKE_STAR = {**LIKE_ANCE, "prefix_space": True}
 LITERAL = {"template": "{url}<sep>{title}<sep>{text}"}
 LIMIT = {"max_characters": 10_000}
 IN_FULL = {**LIKE_ANCE, **LIMIT, "document": LITERAL}

@@ -59,11 +59,8 @@ def pair(tmp_path_factory, towers, bert_folder):
 @pytest.fixture(scope="module")
 def start(config):
     """Start an encoder."""
-
-    def make(model, **settings):
-        return initial_encoder(config(model, **{"tokenization": PAIR, **settings}), SEED)
-
-    return make
+    given = {"tokenization": PAIR}
+    return lambda model, **more: initial_encoder(config(model, **{**given, **more}), SEED)
 
 
 @pytest.fixture
@@ -81,11 +78,8 @@ def dpr_folders(towers, bert_folder, tmp_path):
             weights |= {prefix + key: torch.zeros(shape) for key, shape in POOLER.items()} | more
             weights[prefix + "embeddings.position_ids"] = torch.arange(128)[None]
             kept = {key: value for key, value in weights.items() if key not in missing}
-            config = {
-                "model_type": "dpr",
-                "architectures": [f"DPR{name.title()}Encoder"],
-                "projection_dim": 0,
-            }
+            config = {"model_type": "dpr", "projection_dim": 0}
+            config["architectures"] = [f"DPR{name.title()}Encoder"]
             bert_folder(tmp_path / f"ance-dpr-{name}-multi", kept, **config)
         return tmp_path / "ance-dpr-question-multi", tmp_path / "ance-dpr-context-multi"
 

@@ -110,9 +110,7 @@ def pretraining(hidden: int = 32) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    "known",
-    [{"architectures": ["SEEDEncoderForMaskedLM"]}, {"model_type": "seed_encoder"}],
-    ids=["class", "type"],
+    "known", [{"architectures": ["SEEDEncoderForMaskedLM"]}, {"model_type": "seed_encoder"}], ids=str
 )
 def test_a_pretrained_seed_encoder_gets_a_new_head(ance, seed_release, start, saved, records, caplog, known):
     """Its config.json, as microsoft/ANCE has it (config_decoder_3_attn_2.json), names no model_type."""

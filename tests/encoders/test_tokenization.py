@@ -21,6 +21,8 @@ from pyserini_ance.encoders.tokenization import (
 ONE_PASSAGE = "special_tokens is per_document, but documents have one passage; set passages, or remove"
 SPECIALS = Specials((1,), (2, 3), 0)
 LENGTHS = [0, 1, 7, 8, 9, 10, 14, 15, 16, 17, 18, 27, 28, 40]
+PASSAGES = [{}, {"passages": 2}, {"passages": 2, "special_tokens": "per_document"}]
+POST = [(None, (), ()), ("$A </s>", (), (3,)), ("<s> $A", (2,), ()), ("<s> <s> $A </s> </s>", (2, 2), (3, 3))]
 
 
 def tokenization(**settings) -> Tokenization:
@@ -120,10 +122,7 @@ def word_level(post: str | None) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]")
 
 
-@pytest.mark.parametrize(
-    ("post", "before", "after"),
-    [(None, (), ()), ("$A </s>", (), (3,)), ("<s> $A", (2,), ()), ("<s> <s> $A </s> </s>", (2, 2), (3, 3))],
-)
+@pytest.mark.parametrize("post, before, after", POST)
 def test_special_tokens_are_found_whatever_they_are(post, before, after):
     assert TextTokenizer(word_level(post), Tokenization()).specials == (before, after, 0)
 
@@ -156,9 +155,7 @@ def encoded_tokens(store: TokenStore, settings: Tokenization) -> list[int]:
 
 
 @pytest.mark.parametrize("length", [8, 11, 30])
-@pytest.mark.parametrize(
-    "passages", [{}, {"passages": 2}, {"passages": 2, "special_tokens": "per_document"}], ids=str
-)
+@pytest.mark.parametrize("passages", PASSAGES, ids=str)
 def test_a_text_counts_as_cut_if_some_of_its_tokens_are_not_encoded(length, passages):
     store = TokenStore.of_lists([range(100, 100 + n) for n in LENGTHS], SPECIALS)
     document = DocumentTokenization(length_tokens=length, template="{text}", **passages)

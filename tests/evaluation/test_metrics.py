@@ -75,9 +75,7 @@ def test_counting_measures_are_summed():
     assert evaluate(qrels, run, parse_measures(["NumRet"])) == {"NumRet": 3.0}
 
 
-@pytest.mark.parametrize(
-    "scores", [{"d1": 2.0, "d2": 2.0}, {"d2": 2.0, "d1": 2.0}, {"d1": 300.00001, "d2": 300.0}]
-)
+@pytest.mark.parametrize("scores", [{"d1": 2, "d2": 2}, {"d2": 2, "d1": 2}, {"d1": 300.00001, "d2": 300.0}])
 def test_ties_break_alike_for_every_measure(scores):
     """trec_eval compares float32 scores and puts the larger id first: d2, d1, in any order of the file."""
     measures = parse_measures(["RR", "RR@10", "nDCG@10", "AP"])
@@ -141,9 +139,6 @@ def test_overlap_of_the_first_k():
     assert found == {query: {"Overlap@2": n} for query, n in {"q1": 0.5, "q2": 1.0, "q3": 0.0}.items()}
     assert overlap(run, other, ["q1"], 4) == {"q1": {"Overlap@4": 0.75}}
     assert overlap(run, run, ["q1"]) == {"q1": {"Overlap@100": 1.0}}
-
-
-def test_ties_go_as_in_all_measures():
     assert overlap({"q": {"a": 1.0, "b": 1.0}}, {"q": {"b": 5.0}}, ["q"], 1) == {"q": {"Overlap@1": 1.0}}
 
 
@@ -154,9 +149,7 @@ def test_the_overlap_of_real_runs_against_a_loop(shared_data):
     for path in sorted(folder.iterdir()):
         run, ours = read_run(path), ranking_of(path)
         for cutoff in (10, 100):
-            expected = sum(
-                document in theirs[query][:cutoff] for query in ours for document in ours[query][:cutoff]
-            ) / (43 * cutoff)
-            assert means(overlap(run, other, run, cutoff)) == {
-                f"Overlap@{cutoff}": pytest.approx(expected, abs=1e-12)
-            }, path.name
+            common = (set(theirs[query][:cutoff]) & set(ours[query][:cutoff]) for query in ours)
+            expected = sum(map(len, common)) / (43 * cutoff)
+            found = means(overlap(run, other, run, cutoff))
+            assert found == {f"Overlap@{cutoff}": pytest.approx(expected, abs=1e-12)}, path.name

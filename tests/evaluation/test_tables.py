@@ -56,13 +56,9 @@ def test_a_table_has_the_lines_of_its_columns_and_further_ones():
 
 def test_columns_of_a_plan_do_not_take_the_lines_of_others():
     own = ["drawn queries", "dev evaluations", "documents to encode"]
-    assert legend(["stage", "steps", "epochs", "refreshes", *own]).splitlines() == [
-        f"- {LEGENDS[column]}" for column in own
-    ]
+    columns = ["stage", "steps", "epochs", "refreshes", *own]
+    assert legend(columns).splitlines() == [f"- {LEGENDS[column]}" for column in own]
     assert legend(COLUMNS) == f"- {LEGENDS['median tokens']}"
-
-
-def test_several_runs_need_a_line_and_measures_do_not():
     assert table_with_legend([{"RR@10": 0.5}], ["RR@10"]).count("\n") == 2
     assert "lowest-highest" in table_with_legend([{"runs": 2}], ["runs"])
 

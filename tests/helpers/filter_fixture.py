@@ -19,15 +19,15 @@ class Given(Snapshot):
 
 
 def candidates_of(
-    positives: Sequence[list[int]],
+    positives,
     rows,
     scores=None,
-    documents: Sequence[str] = (),
-    queries: Sequence[str] = (),
-    answers: Sequence[list[str]] = (),
+    documents=(),
+    queries=(),
+    answers=(),
     positive_scores=None,
-    anchor: str = "query",
-    world: World | None = None,
+    anchor="query",
+    world=None,
 ) -> Candidates:
     """Query q0, q1, ... has the document rows of `positives`; scores fall from 0 unless given."""
     pairs = [(query, document) for query, known in enumerate(positives) for document in known]

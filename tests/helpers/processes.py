@@ -81,12 +81,9 @@ class Processes:
     def __call__(self, size: int, function: Callable | str, *arguments, join=True, seconds=300.0) -> list:
         """The value of `function(world, *arguments)` on each rank; fails with the tracebacks."""
         ends = self.ends(size, function, *arguments, join=join, seconds=seconds)
-        bad = [
-            f"rank {rank} ended with {end['code']}\n{end['error']}\n{end['output']}"
-            for rank, end in enumerate(ends)
-            if end["code"]
-        ]
-        assert not bad, "\n".join(bad)
+        bad = [(rank, end) for rank, end in enumerate(ends) if end["code"]]
+        said = (f"rank {rank} ended with {end['code']}\n{end['error']}\n{end['output']}" for rank, end in bad)
+        assert not bad, "\n".join(said)
         return [end["value"] for end in ends]
 
     def ends(self, size: int, function: Callable | str, *arguments, join=True, seconds=300.0) -> list[dict]:

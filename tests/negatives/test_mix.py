@@ -14,6 +14,7 @@ from pyserini_ance.negatives.table import PADDING, NegativeTable
 
 ANN, AHEAD, MOMENTUM = {"kind": "ann", "top_k": 12}, {"kind": "lookahead", "top_k": 9}, {"kind": "momentum"}
 NEW = {"kind": "mix", "sources": [ANN, AHEAD]}
+SIZES = {(0.5, 0.5): [16, 15], (0.3, 0.7): [3, 7], (1, 1, 1): [67, 67, 66], (1e-9, 1): [0, 5]}
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +42,8 @@ def test_without_weights_all_candidates_are_concatenated(snapshot, context):
     mixed = Mix.model_validate({"sources": [NEW, MOMENTUM]}).mine(snapshot, anchor_set, context)
     assert found(mixed) == [(a + b) * 2 for a, b in zip(found(ann), found(ahead), strict=True)]
     total = {"ann": int(ann.counts.sum()), "lookahead": int(ahead.counts.sum())}
-    assert mixed.origin_counts() == {
-        f"{source} of {name}": total[source] for name in ("b-00000000", "a-00000000") for source in total
-    }
+    of_both = {f"{source} of {stage}-00000000": total[source] for stage in "ba" for source in total}
+    assert mixed.origin_counts() == of_both
     dropped = ann.dropped["known positives"] + ahead.dropped["known positives"]
     assert (mixed.source, mixed.dropped) == ("mix", {"known positives": dropped})
 
@@ -77,18 +77,9 @@ def test_duplicates_are_dropped_on_request(snapshot, context):
     assert once.dropped["duplicates"] == int(kept.counts.sum() - once.counts.sum()) > 0
 
 
-@pytest.mark.parametrize(
-    ("weights", "total", "sizes"),
-    [
-        ((1, 1), 60, [30, 30]),
-        ((0.5, 0.5), 31, [16, 15]),
-        ((0.3, 0.7), 10, [3, 7]),
-        ((1, 1, 1), 200, [67, 67, 66]),
-        ((1e-9, 1), 5, [0, 5]),
-    ],
-)
-def test_shares_add_up(weights, total, sizes):
-    assert shares(weights, total) == sizes
+@pytest.mark.parametrize("weights, sizes", SIZES.items())
+def test_shares_add_up(weights, sizes):
+    assert shares(weights, sum(sizes)) == sizes
 
 
 def table(source: str, *candidates: list[int], generation: str = "a-00000000") -> NegativeTable:

@@ -49,11 +49,8 @@ def answered(small_recipe, tmp_path):
     (tmp_path / "train.qrels").write_text("".join(qrels))
     train = {"topics": str(tmp_path / "train.jsonl"), "qrels": str(tmp_path / "train.qrels")}
     data = {**settings, "splits": {**settings["splits"], "train": train}}
-
-    def make(refresh=None, **more) -> Recipe:
-        return small_recipe(stages(**refresh or {"positives_top_k": TOP_K}), **{"data": data, **more})
-
-    return make
+    every = {"positives_top_k": TOP_K}
+    return lambda refresh=every, **more: small_recipe(stages(**refresh), **{"data": data, **more})
 
 
 def slow_positives(folder: Path, collection, top_k: int) -> dict[int, int]:

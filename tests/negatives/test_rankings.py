@@ -44,7 +44,6 @@ def test_bm25_reads_the_ranking_of_the_run(tmp_path, split_of, snapshot_of):
 def test_margins_remove_nothing_if_the_positive_is_not_ranked(tmp_path, split_of, snapshot_of):
     snapshot = snapshot_of(split_of([3], [1]), [[0]] * 2, [[0]] * 5)
     path = written(tmp_path, "q0 Q0 d1 1 9 t\nq0 Q0 d2 2 8 t\nq1 Q0 d1 1 9 t\nq1 Q0 d2 2 8.8 t\n")
-    table = Ranking(file=path, top_k=2, filters=[{"kind": "relative_margin", "margin": 0.1}]).mine(
-        snapshot, snapshot.anchor_set("query")
-    )
+    margin = {"kind": "relative_margin", "margin": 0.1}
+    table = Ranking(file=path, top_k=2, filters=[margin]).mine(snapshot, snapshot.anchor_set("query"))
     assert table.candidates.tolist() == [[1, 2], [PADDING, PADDING]]

@@ -79,9 +79,8 @@ def test_ambiguous_draws_choose_the_nearest_score_where_all_weights_are_below_th
 
 @pytest.mark.parametrize("strategy", ["random", "ambiguous"])
 def test_short_anchors_give_all_their_candidates_and_then_random_ones(split_of, strategy):
-    made = table(
-        [4, 7, PADDING], [PADDING] * 3, scores=[[0.9, 0.7, -np.inf], [-np.inf] * 3], positives=[1, 1]
-    )
+    scores = [[0.9, 0.7, -np.inf], [-np.inf] * 3]
+    made = table([4, 7, PADDING], [PADDING] * 3, scores=scores, positives=[1, 1])
     source = Ann(num_negatives=4, sampling_strategy=strategy)
     rng, anchor_set = np.random.default_rng(0), AnchorSet(split_of([0], [0]), "query", 9)
     for _ in range(50):

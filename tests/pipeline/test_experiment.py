@@ -20,10 +20,8 @@ from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer.step_report import LossNotFinite
 
 DEV = {"every_steps": 5, "keep_best": False}
-STAGES = {
-    "warm": make_stage(RANDOM),
-    "ance": make_stage(ANN, steps=10, refresh={"every_steps": 4}, evaluate=DEV, save_every_steps=3),
-}
+ANCE = make_stage(ANN, steps=10, refresh={"every_steps": 4}, evaluate=DEV, save_every_steps=3)
+STAGES = {"warm": make_stage(RANDOM), "ance": ANCE}
 
 
 @pytest.fixture(scope="module")

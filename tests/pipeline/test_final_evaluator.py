@@ -26,6 +26,7 @@ from pyserini_ance.runs.rundir import RunDir
 
 STAGES = {"a": ONE_STEP}
 TITLED = "{title} [SEP] {text}"
+FORMS = [(24, TITLED, "dpr", "dpr"), (4, TITLED, "bert", "auto"), (24, "{text}", "bert", "auto")]
 
 
 @pytest.fixture(params=["torch", "faiss"])
@@ -81,9 +82,8 @@ def test_processes_close_a_run_as_one_does(run_processes, recipe, tmp_path):
         measured = [*recipe.final_evaluation.measures, "test-rerank nDCG@3"]
         assert [row[name] for name in measured] == [expected[name] for name in measured]
         assert 0 < row["test-rerank nDCG@3"] < 1
-        assert [record[name] for name in recipe.final_evaluation.measures] == [
-            row[name] for name in recipe.final_evaluation.measures
-        ]
+        measures = recipe.final_evaluation.measures
+        assert [record[name] for name in measures] == [row[name] for name in measures]
         assert how == ends[0][2][1] and "pyserini" in how["command"]
         np.testing.assert_allclose(index, vectors, atol=1e-5)
     alone, together = (read_run(folder / "run.test.trec") for folder in folders)
@@ -98,10 +98,7 @@ def export_a_pair(world: World, recipe: Recipe, folder: Path) -> tuple[str, dict
     return json.loads((evaluator.run.model / "queries" / "config.json").read_text())["model_type"], exported
 
 
-@pytest.mark.parametrize(
-    "length, template, form, stock",
-    [(24, TITLED, "dpr", "dpr"), (4, TITLED, "bert", "auto"), (24, "{text}", "bert", "auto")],
-)
+@pytest.mark.parametrize("length, template, form, stock", FORMS)
 def test_a_pair_has_dprs_form_if_it_fits(
     run_processes, small_recipe, tmp_path, length, template, form, stock
 ):
@@ -158,9 +155,8 @@ def test_candidates_are_reranked_by_the_same_scores(small_recipe, tmp_path, pass
     run, row = evaluator.run, evaluator.evaluate_row("untrained", checkpoint)
     reranked = evaluator.reranked_file("untrained", "test")
     found, whole = read_run(reranked), read_run(run.ranking("untrained", "test"))
-    assert {query: sorted(hits) for query, hits in found.items()} == {
-        query: sorted(documents) for query, documents in candidates.items()
-    }
+    reranked, given = ({query: sorted(of) for query, of in by.items()} for by in (found, candidates))
+    assert reranked == given
     for query, hits in found.items():
         assert list(hits.values()) == sorted(hits.values(), reverse=True)
         assert hits == pytest.approx({document: whole[query][document] for document in hits}, abs=1e-4)
@@ -212,9 +208,8 @@ def test_a_row_comes_again_for_each_index(run_processes, small_recipe, tmp_path)
         assert flat == own
         run = RunDir(tmp_path).run_files
         rankings = [read_run(run / f"{record['row']}.test.trec") for record in records]
-        assert {query: list(hits) for query, hits in rankings[0].items()} == {
-            query: list(hits) for query, hits in rankings[2].items()
-        }
+        first, third = ([(query, list(hits)) for query, hits in sorted(rankings[i].items())] for i in (0, 2))
+        assert first == third
         assert rankings[1] != rankings[2] and all(len(hits) == 30 for hits in rankings[1].values())
 
 

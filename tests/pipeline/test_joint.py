@@ -65,9 +65,8 @@ def test_each_test_split_has_its_files_and_columns(undisturbed):
         for row, values in rows.items():
             run = list(ir_measures.read_trec_run(str(undisturbed / "runs" / f"{row}.{split}.trec")))
             expected = ir_measures.calc_aggregate(MEASURES.values(), qrels, run)
-            assert {name: values[f"{split} {name}"] for name in MEASURES} == pytest.approx(
-                {str(m): v for m, v in expected.items()}
-            )
+            expected = {f"{split} {measure}": value for measure, value in expected.items()}
+            assert {name: values[name] for name in expected} == pytest.approx(expected)
             assert (f"{split} queries R@5" in values) == ("+" not in row)
         lines = found["export"]["command"].splitlines()
         command = next(line for line in lines if f"topics.{split}.json" in line)
@@ -83,9 +82,8 @@ def test_the_best_checkpoint_has_the_best_mean(undisturbed):
         assert set(record["splits"]) == {"few-test", "many-test"}
         assert record["value"] == fmean(record["splits"].values())
     best = max(evaluated, key=lambda record: record["value"])
-    assert [record["result"] for record in decisions if record["event"] == "stage_end"] == [
-        f"ance-{best['checkpoint_step']:08d}"
-    ]
+    ends = [record["result"] for record in decisions if record["event"] == "stage_end"]
+    assert ends == [f"ance-{best['checkpoint_step']:08d}"]
 
 
 def test_negatives_are_mined_for_a_share_of_each_split(undisturbed):
@@ -95,6 +93,5 @@ def test_negatives_are_mined_for_a_share_of_each_split(undisturbed):
     static = NegativeTable.load(undisturbed / "negatives" / "ance-00000000" / "query.1")
     ids = read_collection(load(undisturbed / "recipe.yaml").recipe).documents.ids
     asked = [*ASKED["few"], *ASKED["many"]]
-    assert [{ids[row] for row in line if row >= 0} for line in static.candidates] == [
-        {ids[place - d] for d in (1, 2)} for place in asked
-    ]
+    of_lines = [{ids[row] for row in line if row >= 0} for line in static.candidates]
+    assert of_lines == [{ids[place - d] for d in (1, 2)} for place in asked]

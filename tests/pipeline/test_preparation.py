@@ -35,6 +35,8 @@ HELD_OUT = make_stage(RANDOM, steps=2, evaluate={"every_steps": 1})
 TRAIN = {"t1": "Who was it?", "7": "Where", "t2": "copied", "t3": "copied"}
 ONE_QUERY = "stages.rand.batch_queries=1"
 RECIPE = ["final_evaluation.split=[test]", "stage_defaults.evaluate=null"]
+ERR_WHILE_TRAINING = "stages.a.evaluate={split: test, measure: ERR@10, every_steps: 1}"
+DEVS = [("{}", "dev.tsv", 1), ("{}", "dev.tsv.gz", 1), ("{}", "else.tsv", 0), ("{dev: null}", "dev.tsv", 0)]
 
 
 @pytest.mark.parametrize(("overrides", "message"), CHECKS)
@@ -44,13 +46,7 @@ def test_what_a_recipe_asks_for_is_checked_with_its_data(small_recipe, overrides
         assert len(read_collection(recipe).documents) == 30
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        "final_evaluation.measures=[ERR@10]",
-        "stages.a.evaluate={split: test, measure: ERR@10, every_steps: 1}",
-    ],
-)
+@pytest.mark.parametrize("override", ["final_evaluation.measures=[ERR@10]", ERR_WHILE_TRAINING])
 def test_grades_are_checked_with_the_measures(small_recipe, monkeypatch, override):
     monkeypatch.setattr(metrics, "GDEVAL_MAX_GRADE", 0)
     with pytest.raises(ValueError, match="ERR@10 takes grades up to 0, but split 'test' has grade 1"):
@@ -188,15 +184,7 @@ def test_queries_that_are_documents_are_counted(queries, documents, ignored, cou
     assert [line.partition(" queries are documents")[0] for line in lines] == [str(count)] * bool(count)
 
 
-@pytest.mark.parametrize(
-    ("settings", "file", "is_said"),
-    [
-        ("{}", "dev.tsv", True),
-        ("{}", "dev.tsv.gz", True),
-        ("{}", "else.tsv", False),
-        ("{dev: null}", "dev.tsv", False),
-    ],
-)
+@pytest.mark.parametrize("settings, file, is_said", DEVS)
 def test_a_dev_split_of_the_data_that_hold_out_replaces_is_named(tmp_path, settings, file, is_said):
     (tmp_path / "qrels").mkdir()
     (tmp_path / "qrels" / file).touch()

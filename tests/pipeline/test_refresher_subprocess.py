@@ -24,9 +24,11 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.executors import AsyncExecutor
 
 STAGE = make_stage({"kind": "ann"}, steps=20, refresh={"every_steps": 5})
+WITH_DEV = {**STAGE, "evaluate": {"every_steps": 5}}
 ASYNC = {**STAGE, "refresh": {"every_steps": 5, "mode": "async"}}
 SAYS = "import os, sys; own = os.getsid(0) == os.getpid()\n"
 SAYS += "print(own, repr(sys.stdin.read()), *sys.argv[1:], flush=True); "
+NOT_NEEDED = [(STAGE, "subprocess"), (WITH_DEV, "subprocess"), (ASYNC, "external")]
 
 
 def recipe(*stages: dict, refresher: str = "subprocess") -> Recipe:
@@ -92,10 +94,7 @@ def test_the_subprocess_does_not_inherit_the_world_of_torchrun(monkeypatch):
     assert subprocess_environment(None)["PYTHONPATH"].split(os.pathsep) == [os.getcwd(), "/"]
 
 
-@pytest.mark.parametrize(
-    ("stage", "refresher"),
-    [(STAGE, "subprocess"), ({**STAGE, "evaluate": {"every_steps": 5}}, "subprocess"), (ASYNC, "external")],
-)
+@pytest.mark.parametrize("stage, refresher", NOT_NEEDED)
 def test_no_subprocess_is_started_if_none_is_needed(run, program, stage, refresher):
     program("")
     with refresher_subprocess(recipe(stage, refresher=refresher), run):

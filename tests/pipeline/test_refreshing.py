@@ -71,10 +71,7 @@ def test_a_run_that_has_not_started_is_waited_for(recipe, tmp_path, clock):
 
 def test_the_run_of_another_recipe_is_refused(recipe, run):
     command = f"pyserini-ance refresh {run.recipe} .*--output {run.folder}"
-    with pytest.raises(
-        ValueError,
-        match=rf"recipe.yaml differs from the recipe given \(seed: 42 in the run, 7 given\)\. .*: {command}$",
-    ):
+    with pytest.raises(ValueError, match=rf"differs .* \(seed: 42 in the run, 7 given\)\. .*: {command}$"):
         refresh(recipe.model_copy(update={"seed": 7}), run.folder)
     assert not run.refresher.path.exists()
 

@@ -31,12 +31,7 @@ def judged_by(judgments: dict[str, dict[str, int]], threshold: int = 1) -> Colle
 def written(tmp_path):
     """Write the results of a run of `demo/ance`; returns its text and its `measures.json`."""
 
-    def write(
-        *overrides: str,
-        rows: list[dict] = ROWS,
-        exported: dict = EXPORTED,
-        collection: Collection | None = None,
-    ) -> tuple[str, dict]:
+    def write(*overrides: str, rows=ROWS, exported=EXPORTED, collection=None) -> tuple[str, dict]:
         run, recipe = RunDir(tmp_path / "run"), demo(*overrides)
         run.create(dump(recipe), overwrite=True)
         read, seconds = collection or judged_by({"q1": {"d0": 1}}), {"everything": 12.5}

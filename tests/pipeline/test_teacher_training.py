@@ -276,9 +276,8 @@ def killed_while_a_teacher_trains(recipe: Recipe, folder: Path, name: str, resum
 def test_a_run_killed_while_a_teacher_trains_resumes(run, recipe, run_processes, forked_python, tmp_path):
     folder = tmp_path / "run"
     for name, resume in (("first", False), ("second", True)):
-        (end,) = run_processes.ends(
-            1, killed_while_a_teacher_trains, recipe, folder, name, resume, forked_python, join=False
-        )
+        given = (recipe, folder, name, resume, forked_python)
+        (end,) = run_processes.ends(1, killed_while_a_teacher_trains, *given, join=False)
         assert end["code"] == -signal.SIGKILL
         lock = beside(folder / "teachers" / name, "writing")
         assert lock.exists()

@@ -34,11 +34,7 @@ def run(asked_recipe, tmp_path):
 
 def test_a_reranked_one(run, tmp_path):
     ranked, measures = open_ranking(str(run.folder)), parse_measures(["Success@1", "Success@3"])
-    model = {"model": "m"}
-
-    def backwards(pairs):
-        return np.arange(len(pairs), dtype=np.float32)
-
+    backwards, model = (lambda pairs: np.arange(len(pairs), dtype=np.float32)), {"model": "m"}
     first, turned = rerank(ranked, backwards, (3,), tmp_path / "out", measures, model)
     assert [first["Success@1"], first["Success@3"]] == [1 / 4, 2 / 4]  # p11 holds 1991
     assert [turned["Success@1"], turned["Success@3"]] == [1 / 4, 2 / 4]  # p4 holds 1984

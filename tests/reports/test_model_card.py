@@ -31,11 +31,9 @@ def run(base, tmp_path) -> RunDir:
     run = RunDir(ranked(folder, base, "set/ance", {"a": 1, "b": 1, "c": 3}, *overrides))
     run.model.mkdir()
     (run.model / "pyserini_ance.json").write_text(json.dumps(SIDE))
-    command = (
-        "/usr/bin/python -m pyserini.search.faiss "
-        f"--encoder {folder}/model --topics {folder}/topics.test.json "
-        f"--index {folder}/index --output {folder}/run.txt"
-    )
+    given = {"encoder": "model", "topics": "topics.test.json", "index": "index", "output": "run.txt"}
+    command = "/usr/bin/python -m pyserini.search.faiss"
+    command += "".join(f" --{name} {folder}/{file}" for name, file in given.items())
     results = json.loads(run.measures.read_text())
     results["export"] = {"command": command, "differences": DIFFERENCES}
     run.measures.write_text(json.dumps(results))

@@ -30,9 +30,8 @@ RUN, ANN, MOMENTUM = {"kind": "ranking", "file": "a.trec"}, {"kind": "ann"}, {"k
 
 def table(first: int) -> NegativeTable:
     candidates = np.arange(first, first + 6, dtype=np.int32).reshape(2, 3)
-    return NegativeTable(
-        "query", "document", np.arange(2, dtype=np.int32), candidates, candidates.astype(np.float32), "ann"
-    )
+    anchors, scores = np.arange(2, dtype=np.int32), candidates.astype(np.float32)
+    return NegativeTable("query", "document", anchors, candidates, scores, "ann")
 
 
 def publish(folder, tables=None, **about) -> None:
@@ -44,9 +43,8 @@ def test_tables_come_back_under_their_keys(tmp_path):
     tables = {("query", 0): table(0), ("query", 10): table(10), ("other.term", 1): table(20)}
     publish(tmp_path / "g", tables)
     opened = open_generation(tmp_path / "g", MADE_FROM)
-    assert {key: t.candidates.tolist() for key, t in opened.tables.items()} == {
-        key: t.candidates.tolist() for key, t in tables.items()
-    }
+    read, written = ({key: t.candidates.tolist() for key, t in ts.items()} for ts in (opened.tables, tables))
+    assert read == written
     assert (opened.folder, opened.step, opened.weights) == (tmp_path / "g", 10, "a" * 64)
     assert opened.report["tables"] == REPORTS
     assert opened.report["seconds"]["search"] == 1.235 and "write" in opened.report["seconds"]

@@ -45,9 +45,8 @@ def package(tmp_path):
 
 def git(folder, *arguments: str) -> str:
     identity = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-    return subprocess.run(
-        ["git", *identity, "-C", str(folder), *arguments], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    command = ["git", *identity, "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 @needs_git

@@ -20,6 +20,7 @@ RECIPE = {
     "bm25": None,
     "stages": {"a": {**STAGE, "terms": {"query": {"negatives": [{"kind": "ann"}]}}}},
 }
+KEPT = [(2, (), (3, 4)), (1, (2,), (2, 4)), (2, (1, 3), (1, 3, 4)), (9, (), (1, 2, 3, 4))]
 
 
 @pytest.fixture
@@ -60,10 +61,7 @@ def prune(run: RunDir, checkpoints=(), vectors=(), **keep) -> None:
     prune_stage(run, "a", Recipe.model_validate(RECIPE | keep), checkpoints, vectors)
 
 
-@pytest.mark.parametrize(
-    ("keep", "needed", "steps"),
-    [(2, (), (3, 4)), (1, (2,), (2, 4)), (2, (1, 3), (1, 3, 4)), (9, (), (1, 2, 3, 4))],
-)
+@pytest.mark.parametrize("keep, needed, steps", KEPT)
 def test_the_newest_and_the_needed_checkpoints_stay(run, keep, needed, steps):
     prune(run, checkpoints=needed, save_total_limit=keep)
     assert names(run.checkpoints) == [f"a-{step:08d}" for step in steps]

@@ -13,6 +13,8 @@ from pyserini_ance.trainer.losses.embed_distill import EmbedDistill
 
 LIVE = {"negatives": [{"kind": "live", "top_k": 4}], "loss": {"kind": "nll", "scale": 0.1}}
 RANDOM = {"negatives": [{"kind": "random", "num_negatives": 3}]}
+OTHERS = {"accumulated": {"own": RANDOM}, "GradCache": {"batch": {"in_batch_negatives": True}}}
+TERMS = [({}, "query"), ({"texts": "candidates", **RANDOM}, "document"), ({"anchor": "document"}, "document")]
 
 
 @pytest.fixture
@@ -37,10 +39,7 @@ def test_the_loss_is_that_of_sentence_transformers(distance_metric):
     torch.testing.assert_close(found.mean(), expected)
 
 
-@pytest.mark.parametrize(
-    ("term", "side"),
-    [({}, "query"), ({"texts": "candidates", **RANDOM}, "document"), ({"anchor": "document"}, "document")],
-)
+@pytest.mark.parametrize("term, side", TERMS)
 def test_an_encoder_learns_the_teachers_vectors(small_recipe, tmp_path, teacher, term, side):
     """From the first loss, which is that of a slow loop where all texts are drawn."""
     settings = {"steps": 24, "batch_queries": 15, "optimizer": {"learning_rate": 3e-3}}
@@ -64,9 +63,7 @@ def test_an_encoder_learns_the_teachers_vectors(small_recipe, tmp_path, teacher,
         assert values[0] == pytest.approx(distances[0], rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    "others", [{"own": RANDOM}, {"batch": {"in_batch_negatives": True}}], ids=["accumulated", "GradCache"]
-)
+@pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
 def test_chunks_give_the_weights_of_whole_batches(small_recipe, tmp_path, teacher, others):
     terms = {**others, "both": follows(teacher, "mse", "candidates", **RANDOM), "one": follows(teacher)}
     optimizer, encoders = {"kind": "lamb", "learning_rate": 1e-2}, []

@@ -108,11 +108,8 @@ def test_the_cache_repeats_each_processs_dropout(run_processes):
 @pytest.mark.parametrize("make_pass", [PlainPass, GradCache])
 def test_a_side_without_a_part_in_the_loss_gets_no_gradient(make_pass):
     module = towers(dropout=0.0, tied=False)
-
-    def loss_of(queries, documents):
-        return queries.pow(3).sum()
-
-    found = gradients(module, lambda: backward(make_pass, forward(module, 20), SIDES, loss_of))
+    given = (SIDES, lambda queries, documents: queries.pow(3).sum())
+    found = gradients(module, lambda: backward(make_pass, forward(module, 20), *given))
     expected = gradients(module, lambda: forward(module, 20).forward(SIDES[0]).pow(3).sum().backward())
     assert [g is None for g in found] == [False] * 3 + [True] * 3
     assert_close(found[:3], expected[:3])

@@ -24,6 +24,7 @@ NONE = PADDING
 RANDOM = {"kind": "random"}
 NAN = math.nan
 GRADED = Qrels.of([0, 0, 1], [0, 1, 3], [2, 1, 1], 2)
+GOT = {"mean": r"\(\)", "scores": r"\(2, 2\)", "number": "float", "x": None}
 
 
 def qrels_of(*positives: list[int]) -> Qrels:
@@ -62,7 +63,7 @@ def slow_loss(term: dict, batch: Batch, qrels: Qrels, queries, documents) -> flo
             else batch.terms["query"].negatives[i]
         )
         positives = [score(int(row)) for row in batch.terms["query"].positives[i] if row != NONE]
-        others = {*map(int, rows)} - known - {NONE}
+        others = [row for row in map(int, rows) if row != NONE and row not in known]
         negatives = sorted(map(score, others), reverse=True)
         if (margin := term.get("false_negative_margin")) is not None:
             negatives = [s for s in negatives if s <= max(positives) + margin]
@@ -192,9 +193,8 @@ def test_ndcg_has_the_grades_of_the_judgments_as_gains():
     # Of pairs (0, 1), (0, 2) and (1, 2): gains and discounts swapped.
     own = [1 * abs(third - 1 / 2), 2 * (1 - 1 / 2), 1 * (1 - third)]
     one = batch_of([0], [[0, 1]], [[2]])
-    assert loss_of({"negatives": [RANDOM], "loss": loss}, one, GRADED) == pytest.approx(
-        sum(own) / 3 * math.log(2) / (2 + third)
-    )
+    expected = sum(own) / 3 * math.log(2) / (2 + third)
+    assert loss_of({"negatives": [RANDOM], "loss": loss}, one, GRADED) == pytest.approx(expected)
     step = batch_of([0, 1], [[0, 1], [3, NONE]], [[2], [4]])
     places = {row: 1 / math.log2(1 + rank) for rank, row in enumerate((2, 3, 4, 1, 0), start=1)}
     gains = {0: 2, 1: 1, 2: 0, 3: 0, 4: 0}
@@ -380,9 +380,7 @@ class Own(Loss):
         return {"mean": scores.mean(), "scores": scores, "number": 1.0}[self.returned]
 
 
-@pytest.mark.parametrize(
-    ("returned", "got"), [("mean", r"\(\)"), ("scores", r"\(2, 2\)"), ("number", "float"), ("x", None)]
-)
+@pytest.mark.parametrize("returned, got", GOT.items())
 def test_a_loss_that_is_no_value_per_anchor_or_fails_is_named(returned, got):
     batch = batch_of([0, 1], [[0], [1]], [[2], [3]])
     term = {"negatives": [RANDOM], "loss": Own(returned=returned)}

@@ -32,6 +32,7 @@ TERMS = {
     "own": {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll", "scale": 0.5}},
     "step": {"in_batch_negatives": True, "negatives": [{"kind": "random"}], "loss": LOSS, "weight": 0.5},
 }
+AT_ONCE = [("own", [2, 2, 2], [2, 1]), ("step", [2, 2, 2] * 2, [2, 1] * 2)]
 
 
 @pytest.fixture(autouse=True)
@@ -149,9 +150,7 @@ def test_one_query_and_three_documents_on_five_processes_add_up_too(made, run_pr
         assert_whole(step, recipe, changes)
 
 
-@pytest.mark.parametrize(
-    ("pool", "once", "twice"), [("own", [2, 2, 2], [2, 1]), ("step", [2, 2, 2] * 2, [2, 1] * 2)]
-)
+@pytest.mark.parametrize("pool, once, twice", AT_ONCE)
 def test_chunk_queries_bounds_what_each_process_encodes_at_once(made, run_processes, pool, once, twice):
     recipe = made[0]
     changes = {"chunk_queries": 2, "terms": {pool: recipe.stages["a"].terms[pool]}}

@@ -179,9 +179,10 @@ def promoting(folder: Path) -> dict:
     return {"query": {"negatives": [first, {"kind": "ann", "top_k": 20}], **loss}, "batch": batch}
 
 
-@pytest.mark.parametrize(
-    "settings", [{"refresh": EVERY, **LAMB}, AS_THE_CODE_DRAWS, {"refresh": EVERY, "terms": promoting}]
-)
+PROMOTING = {"refresh": EVERY, "terms": promoting}
+
+
+@pytest.mark.parametrize("settings", [{"refresh": EVERY, **LAMB}, AS_THE_CODE_DRAWS, PROMOTING])
 def test_a_stage_interrupted_anywhere_ends_with_the_same_weights(training, monkeypatch, tmp_path, settings):
     settings = {"terms": lambda folder: MIXED, **settings}
     settings["terms"] = settings["terms"](tmp_path)

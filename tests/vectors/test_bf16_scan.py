@@ -70,9 +70,8 @@ def test_ties_rank_as_in_the_search_by_fp32(monkeypatch, k, candidates, kind):
     """Whole numbers, exact in fp32; ties that leave the candidates have no proof."""
     monkeypatch.setattr(bf16_scan, "candidates_of", lambda k: k + candidates)
     rng = np.random.default_rng(k)
-    queries, documents = (
-        torch.from_numpy(rng.integers(-3, 4, (count, 4)).astype(np.float32) + 1000) for count in (20, 400)
-    )
+    made = rng.integers(-3, 4, (420, 4)).astype(np.float32) + 1000
+    queries, documents = torch.from_numpy(made).split([20, 400])
     found = by_bf16(documents, kind)(queries, k)
     for one, other in zip(found, searcher(documents, "torch", "cpu", World())(queries, k), strict=True):
         assert torch.equal(one, other)

@@ -195,12 +195,9 @@ def test_a_slice_inside_a_shard_is_a_view(whole):
     assert np.shares_memory(vectors[8:20], whole) and np.shares_memory(vectors[2:5], whole)
 
 
-@pytest.mark.parametrize(
-    ("rows", "error"),
-    [([-1], IndexError), ([3, 20], IndexError), ([0.5], TypeError), ([True] * 20, TypeError), (3, TypeError)],
-)
-def test_rows_that_do_not_exist_are_an_error(whole, rows, error):
-    with pytest.raises(error):
+@pytest.mark.parametrize("rows", [[-1], [3, 20], [0.5], [True] * 20, 3])
+def test_rows_that_do_not_exist_are_an_error(whole, rows):
+    with pytest.raises(IndexError if rows in ([-1], [3, 20]) else TypeError):
         ShardedVectors(np.split(whole, [8]))[np.array(rows)]
 
 

@@ -14,6 +14,7 @@ ORDERS = {
     "all equal": np.zeros_like,
 }
 EXTREMES = [-np.inf, -3e38, -1.0, -1e-45, -0.0, 0.0, 1e-45, 1.0, 3e38, np.inf]
+SIZES = [(7, 1000, 20, 64), (3, 333, 50, 33), (1, 100, 1, 7), (4, 40, 40, 16), (5, 90, 17, 5)]
 
 
 def top_k(scores: np.ndarray, k: int, block: int, max_pending: int | None = None) -> tuple:
@@ -34,10 +35,7 @@ def top_k(scores: np.ndarray, k: int, block: int, max_pending: int | None = None
 @pytest.mark.parametrize("max_pending", [None, 0, 32, 1000])
 @pytest.mark.parametrize("distinct", [3, 100_000])
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize(
-    ("queries", "documents", "k", "block"),
-    [(7, 1000, 20, 64), (3, 333, 50, 33), (1, 100, 1, 7), (4, 40, 40, 16), (5, 90, 17, 5)],
-)
+@pytest.mark.parametrize("queries, documents, k, block", SIZES)
 def test_equals_a_stable_sort(order, queries, documents, k, block, distinct, max_pending):
     drawn = np.random.default_rng(documents).integers(-1, distinct, (queries, documents)).astype(np.float32)
     scores = ORDERS[order](drawn)

@@ -59,9 +59,8 @@ def package(monkeypatch) -> dict:
 
 
 def test_documents_and_splits_come_from_the_named_data_sets(package):
-    collection = IrDatasets(
-        documents="beir/few", splits={"train": "beir/few/train", "asked": "few/asked"}
-    ).read(trained_on={"train"})
+    splits = {"train": "beir/few/train", "asked": "few/asked"}
+    collection = IrDatasets(documents="beir/few", splits=splits).read(trained_on={"train"})
     train, asked = collection.split("train"), collection.split("asked")
     assert collection.documents.ids == ["d1", "d2"]
     assert collection.documents.columns == {"text": ["One.", "Two."], "title": ["1", ""]}

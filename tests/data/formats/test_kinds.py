@@ -255,9 +255,10 @@ MALFORMED = {  # by kind and file: a line, and what is said of it
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "line", "message"), [(*of, *each) for of, lines in MALFORMED.items() for each in lines]
-)
+LINES = [(*of, *each) for of, lines in MALFORMED.items() for each in lines]
+
+
+@pytest.mark.parametrize("name, file, line, message", LINES)
 def test_a_line_that_is_malformed_is_named(tmp_path, monkeypatch, name, file, line, message):
     monkeypatch.chdir(tmp_path)
     settings, files, _ = KINDS[name]

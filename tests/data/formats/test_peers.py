@@ -101,9 +101,8 @@ def test_beir(shared_data, local):
         reference = [(one.query_id, one.doc_id, one.relevance) for one in graded]
         assert sorted(reference) == sorted(judged(own, name))
         queries = own.split(name).queries
-        assert {id: queries.columns["text"][row] for id, row in queries.rows.items()} == {
-            id: texts[id] for id, _, _ in reference
-        }
+        read = {id: queries.columns["text"][row] for id, row in queries.rows.items()}
+        assert read == {id: texts[id] for id, _, _ in reference}
 
 
 def test_passages_of_wikipedia(shared_data, tmp_path, local):

@@ -66,9 +66,8 @@ def next_tokens(folder: str, contexts: list[str], scores: list[float], prefix: l
     for context, weight in zip(contexts, torch.tensor(scores).softmax(0), strict=True):
         inputs = tokenizer.generator([context], max_length=24, truncation=True, return_tensors="pt")
         mask = {"attention_mask": inputs["attention_mask"]}
-        logits = model.generator(
-            input_ids=inputs["input_ids"], decoder_input_ids=torch.tensor([prefix]), **mask
-        ).logits[0, -1]
+        read, written = inputs["input_ids"], torch.tensor([prefix])
+        logits = model.generator(input_ids=read, decoder_input_ids=written, **mask).logits[0, -1]
         mixed = mixed + weight * logits.softmax(0)
     return mixed
 

@@ -92,14 +92,13 @@ def test_overlaps_with_the_model_in_training_against_rankings_made_one_by_one(st
     assert found.keys() == {*drawn, *((step, "ANN") for step in mined)}
     known = test.known_positives("query")
     own = [known.of(anchor).tolist() for anchor in range(5)]
+    firsts = [positives[0] for positives in own]
     of_bm25 = [[row for row in range(9) if row not in relevant][:5] for relevant in own]
     for step, top in tops.items():
         expected = {
             "random": np.mean([5 / (30 - len(relevant)) for relevant in own]),
             "BM25": np.mean([len({*a} & {*b}) / 5 for a, b in zip(of_bm25, top, strict=True)]),
-            "in-batch": np.mean(
-                [np.mean([own[b][0] in top[a] for b in range(5) if own[b][0] != own[a][0]]) for a in range(5)]
-            ),
+            "in-batch": np.mean([np.mean([b in top[a] for b in firsts if b != firsts[a]]) for a in range(5)]),
         }
         if step in mined:
             pairs = zip(tops[mined[step]], top, strict=True)
