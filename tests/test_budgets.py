@@ -31,7 +31,7 @@ WHOLE = {
     "files": 230,
     "classes": 239,
     "short private functions used once": 14,
-    "lines of imports": 2_680,
+    "lines of imports": 2_683,
     "lines of the reading path": 1_444,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_500,
