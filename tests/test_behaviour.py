@@ -68,15 +68,9 @@ def collection(tmp_path_factory) -> dict:
 
 def stage(negatives: dict, steps: int, **more) -> dict:
     terms = {"query": {"negatives": [negatives], "loss": {"kind": "nll", "scale": 10}}}
-    return {
-        "steps": steps,
-        "batch_queries": 16,
-        "optimizer": {"learning_rate": 3e-3},
-        "lr_schedule": {"kind": "constant"},
-        "terms": terms,
-        "evaluate": {"every_steps": steps},
-        **more,
-    }
+    rate = {"optimizer": {"learning_rate": 3e-3}, "lr_schedule": {"kind": "constant"}}
+    made = {"steps": steps, "batch_queries": 16, "terms": terms, "evaluate": {"every_steps": steps}}
+    return {**made, **rate, **more}
 
 
 def test_refreshed_negatives_win_where_documents_are_confusable(encoder, collection, tmp_path):

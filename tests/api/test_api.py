@@ -112,9 +112,8 @@ def test_a_process_trains_one_run_at_a_time(recipe, run, collection, tmp_path):
     with threads:
         done = pa.train(recipe, trained, callbacks=[Disturb()])
     named = [other, trained, trained] * 2
-    assert [str(one).partition(" in one ")[0] for one in refused] == [
-        f"{folder} is not trained: this process trains a run already, and two trainings" for folder in named
-    ]
+    for one, folder in zip(refused, named, strict=True):
+        assert str(one).startswith(f"{folder} is not trained: this process trains a run already")
     assert not other.exists()
     weights = "model/model.safetensors"
     assert (done.directory / weights).read_bytes() == (run.directory / weights).read_bytes()

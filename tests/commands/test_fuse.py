@@ -31,9 +31,8 @@ def run(small_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(fusion, "fuse", summed)
     test = {"split": ["test", "dev"], "measures": ["RR@10"]}
     recipe = small_recipe({"only": ONE_STEP}, final_evaluation=test, cache=str(tmp_path / "cache"))
-    rankings = {f"run.{split}.trec": DENSE.format(split) for split in QRELS} | {
-        f"runs/bm25.{split}.trec": BM25.format(split) for split in QRELS
-    }
+    forms = {"run": DENSE, "runs/bm25": BM25}
+    rankings = {f"{row}.{split}.trec": forms[row].format(split) for row in forms for split in QRELS}
     return make_finished_run(tmp_path / "run", recipe, QRELS, rankings)
 
 

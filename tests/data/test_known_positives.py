@@ -43,11 +43,8 @@ def test_known_positives_and_their_grades_agree_with_a_slow_loop(most, lines, mo
     monkeypatch.setattr(module, "MOST_COMPARED", most)
     monkeypatch.setattr(module, "LINES_PER_BLOCK", lines)
     rng, all_rows = np.random.default_rng(0), np.array([-1, *range(20), *range(LAST - 19, LAST + 1)])
-    judged = {
-        (query, int(d)): int(rng.integers(0, 4))
-        for query in range(20)
-        for d in rng.choice(all_rows[1:], rng.integers(1, 30), replace=False)
-    }
+    rows = [rng.choice(all_rows[1:], rng.integers(1, 30), replace=False).tolist() for _ in range(20)]
+    judged = {(query, d): int(rng.integers(0, 4)) for query, own in enumerate(rows) for d in own}
     judged |= {(query, 0): 3 for query in range(20)}  # each has a positive
     qrels = Qrels.of(*zip(*judged, strict=True), list(judged.values()), 20, threshold=2)
     known_positives = Split("train", None, qrels).known_positives("query")

@@ -140,6 +140,5 @@ def test_what_is_never_negative_agrees_with_a_slow_loop(side, queries, documents
     assert most - without.max() in ([0, 1] if ignored else [0])
     assert ignored or most == slowly[row].sum()
     known = np.zeros(found.shape, bool)
-    assert (anchor_set.never_negative(anchors, candidates, known) is known) == (
-        queries == [*"abcdef"] and documents == [*"abcdefgh"] and not ignored
-    )
+    plain = queries == [*"abcdef"] and documents == [*"abcdefgh"] and not ignored
+    assert (anchor_set.never_negative(anchors, candidates, known) is known) == plain

@@ -14,9 +14,8 @@ def make_asked_recipe(small_recipe, folder: Path, stages: dict, test: dict, **mo
     first = [("query 0", "1980", "p0"), ("query 1", "1981", "p1"), ("query 2", "1982", "p2")]
     judged = [{"question": q, "answers": [a], "positive_ctxs": [{"passage_id": p}]} for q, a, p in first]
     (folder / "train.json").write_text(json.dumps([{**one, "hard_negative_ctxs": []} for one in judged]))
-    (folder / "test.qa.csv").write_text(
-        "which year\t['1984', '1985']\nwhich thing\t['Stone']\nwhat\t['1991']\nwho\t['nobody']\n"
-    )
+    asked = "which year\t['1984', '1985']\nwhich thing\t['Stone']\nwhat\t['1991']\nwho\t['nobody']\n"
+    (folder / "test.qa.csv").write_text(asked)
     names = {"train": "train.json", "test": "test.qa.csv"}
     splits = {split: {"questions": str(folder / name)} for split, name in names.items()}
     data = {"kind": "dpr", "passages": str(folder / "psgs.tsv"), "splits": splits}

@@ -7,11 +7,8 @@ DOCUMENT = {"length_tokens": 48, "template": "{text}"}
 LOWER = {"lowercase": True, "query": {"length_tokens": 24}, "document": DOCUMENT}
 
 HEAD = ["embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias"]
-EMBEDDINGS = [
-    *(f"embeddings.{name}_embeddings.weight" for name in ("word", "position", "token_type")),
-    "embeddings.LayerNorm.weight",
-    "embeddings.LayerNorm.bias",
-]
+EMBEDDINGS = [f"embeddings.{name}_embeddings.weight" for name in ("word", "position", "token_type")]
+EMBEDDINGS += ["embeddings.LayerNorm.weight", "embeddings.LayerNorm.bias"]
 # The parts of a layer here, and what fairseq calls them.
 LAYER_PARTS = {
     "attention.self.query": "self_attn.q_proj",
@@ -48,11 +45,9 @@ ENDS = [(*names, end) for names in LAYER_PARTS.items() for end in ("weight", "bi
 SEED_LAYER = {f"{theirs}.{end}": f"{ours}.{end}" for ours, theirs, end in ENDS}
 SEED_BEFORE = "seed_encoder.encoder.sentence_encoder"
 SEED = {f"{SEED_BEFORE}.{theirs}": f"roberta.embeddings.{ours}" for theirs, ours in SEED_EMBEDDINGS.items()}
-SEED |= {
-    f"{SEED_BEFORE}.layers.{i}.{theirs}": f"roberta.encoder.layer.{i}.{ours}"
-    for i in (0, 1)
-    for theirs, ours in SEED_LAYER.items()
-}
+for i in (0, 1):
+    layer, before = f"roberta.encoder.layer.{i}", f"{SEED_BEFORE}.layers.{i}"
+    SEED |= {f"{before}.{theirs}": f"{layer}.{ours}" for theirs, ours in SEED_LAYER.items()}
 
 
 def head_of(encoder) -> dict[str, torch.nn.Module]:

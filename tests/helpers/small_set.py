@@ -136,10 +136,8 @@ def make_small_beir(folder: Path) -> Path:
 def small_settings(collection: Path, model: Path, stages: dict) -> dict:
     """A recipe's, over `make_small_collection` with `make_tiny_bert`; no BM25."""
     lengths = {"query": {"length_tokens": 24}, "document": {"length_tokens": 32, "template": "{text}"}}
-    files = {
-        split: {"topics": str(collection / f"{split}.tsv"), "qrels": str(collection / f"{split}.qrels")}
-        for split in ("train", "dev", "test")
-    }
+    paths = {split: str(collection / split) for split in ("train", "dev", "test")}
+    files = {split: {"topics": f"{path}.tsv", "qrels": f"{path}.qrels"} for split, path in paths.items()}
     return {
         "name": "small",
         "data": {"kind": "pyserini_jsonl", "corpus": str(collection / "corpus.jsonl"), "splits": files},

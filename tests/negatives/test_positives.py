@@ -40,10 +40,9 @@ def answered(small_recipe, tmp_path):
     fourth is judged, and no document has the answer to the last."""
     settings = small_recipe(stages()).data.model_dump(mode="json")
     answers = [colour for colour, _ in ASKED[:-1]] + ["nowhere"]
-    lines = [
-        {"id": f"train-{row}", "title": f"query of {colour} {thing}", "answers": [answer]}
-        for row, ((colour, thing), answer) in enumerate(zip(ASKED, answers, strict=True))
-    ]
+    asked = [{"title": f"query of {colour} {thing}"} for colour, thing in ASKED]
+    given = enumerate(zip(asked, answers, strict=True))
+    lines = [{"id": f"train-{row}", **query, "answers": [answer]} for row, (query, answer) in given]
     (tmp_path / "train.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     qrels = [f"train-{row} 0 {ASKED[row][0]}-{ASKED[row][1]} 1\n" for row in JUDGED]
     (tmp_path / "train.qrels").write_text("".join(qrels))

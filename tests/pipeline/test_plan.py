@@ -103,11 +103,8 @@ def test_documents_that_a_stage_encodes(stage, encoded):
 )
 def test_frozen_documents_are_encoded_once(small_recipe, tmp_path, monkeypatch, trainable, expected):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(
-        RunLog,
-        "seconds_spent",
-        lambda log, stage: {"step": 4.0, "refresh": 3.0, "documents": 10.0 * (trainable == "query_tower")},
-    )
+    spent = {"step": 4.0, "refresh": 3.0, "documents": 10.0 * (trainable == "query_tower")}
+    monkeypatch.setattr(RunLog, "seconds_spent", lambda log, stage: spent)
     monkeypatch.setattr(plan_module, "_seconds_to_encode", lambda *given: 100.0)
     recipe = small_recipe({"only": {**MEASURED, "trainable": trainable}}, cache=str(tmp_path / "cache"))
     report = plan_module.dry_run(recipe, prepare(recipe, World()), 2, World())

@@ -48,11 +48,9 @@ def run(tmp_path) -> RunDir:
 @pytest.fixture
 def program(monkeypatch):
     """Let a program be the subprocess."""
-    return lambda text: monkeypatch.setattr(
-        refresher_process,
-        "refresher_command",
-        lambda recipe, run: [sys.executable, "-c", SAYS + text, "a", "b"],
-    )
+    changed = (refresher_process, "refresher_command")
+    command = [sys.executable, "-c"]
+    return lambda text: monkeypatch.setattr(*changed, lambda *_: [*command, SAYS + text, "a", "b"])
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,8 @@ def test_rm3_finds_by_the_words_of_the_first_documents_and_bm25_stays_as_it_is(f
     texts = [(found / "out" / name).read_text() for name in ("before", "expanded", "after")]
     before, expanded, after = ([line.split() for line in text.splitlines()] for text in texts)
     assert [line[2] for line in before] == ["both-1", "both-2"] and before == after and before[0][5] == "bm25"
-    assert [line[:4] for line in expanded] == [
-        ["q", "Q0", id, str(rank)] for rank, id in enumerate(["both-1", "both-2", "third"], start=1)
-    ]
+    ranked = zip(["both-1", "both-2", "third"], "123", strict=True)
+    assert [line[:4] for line in expanded] == [["q", "Q0", id, rank] for id, rank in ranked]
     assert expanded[0][5] == "bm25+rm3"
 
 

@@ -47,9 +47,8 @@ def test_a_recipe_expects_the_mean_of_its_row_and_nothing_of_the_recipe_that_it_
 
 @pytest.mark.parametrize("family", ["demo", "nfcorpus", "medquad"])
 def test_the_table_has_all_recipes_of_a_family(family):
-    assert {point["recipe"] for point in Grid.parse([f"family-{family}"]).points.values()} == {
-        n for n in MEASURED if n.startswith(f"{family}/")
-    }
+    points = Grid.parse([f"family-{family}"]).points.values()
+    assert {point["recipe"] for point in points} == {n for n in MEASURED if n.startswith(f"{family}/")}
 
 
 def test_the_recipes_of_the_demo_expect_what_the_project_page_shows():

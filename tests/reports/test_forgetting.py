@@ -86,10 +86,8 @@ def test_the_result_in_another_precision_is_named_as_missing(make_run, caplog):
 
 
 def test_a_table_of_means_over_seeds(make_run, capsys):
-    runs = [
-        make_run(seed, ("ance", 0, [2, 2]), ("ance", 40, ranks), overrides=(f"seed={seed}",))
-        for seed, ranks in (("1", [3, 3]), ("2", [3, 1]))
-    ]
+    seeds, start = {"1": [3, 3], "2": [3, 1]}.items(), ("ance", 0, [2, 2])
+    runs = [make_run(n, start, ("ance", 40, ranks), overrides=(f"seed={n}",)) for n, ranks in seeds]
     compare.main([*map(str, runs), "--forgetting"])
     row = "| demo/ance | ance-0 | ance-40 |    2 |    0.7500 | 0.2500 |       0.5000 |"
     assert capsys.readouterr().out.splitlines()[2] == row

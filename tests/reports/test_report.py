@@ -18,14 +18,10 @@ NASTY = "<script>alert('&')</script>"
 
 
 def steps(count: int, loss: float = 1.0) -> str:
-    return "".join(
-        json.dumps(
-            {"event": "step", "stage": "only", "step": step, "loss": loss / (step + 1), "grad_norm": 2.0}
-            | {"terms": {"query": loss / (step + 1)}, "seconds": 1.0}
-        )
-        + "\n"
-        for step in range(count)
-    )
+    one = {"event": "step", "stage": "only", "grad_norm": 2.0, "seconds": 1.0}
+    losses = {step: loss / (step + 1) for step in range(count)}
+    made = [{**one, "step": n, "loss": of, "terms": {"query": of}} for n, of in losses.items()]
+    return "".join(f"{json.dumps(line)}\n" for line in made)
 
 
 def page_of(folder) -> str:

@@ -58,9 +58,8 @@ def test_a_split_judged_by_answers_is_skipped(ranked_run, capsys, caplog):
     rows = [{**row, "test RR@10": row["RR@10"], "asked RR@10": 0.5} for row in results["rows"]]
     run.measures.write_text(json.dumps({**results, "measures": ["test RR@10", "asked RR@10"], "rows": rows}))
     command.main([str(folder), "--significance", "bm25"])
-    assert [cell.strip() for cell in capsys.readouterr().out.split("\n\n")[0].splitlines()[-1].split("|")][
-        -3:-1
-    ] == ["+0.375, p 0.058 (3/1/0)", "-"]
+    last = capsys.readouterr().out.split("\n\n")[0].splitlines()[-1]
+    assert [cell.strip() for cell in last.split("|")][-3:-1] == ["+0.375, p 0.058 (3/1/0)", "-"]
     assert set(caplog.messages) == {f"{folder} has no judgments of asked: --significance skips it"}
 
 

@@ -205,10 +205,8 @@ def test_queries_are_drawn_from_those_of_every_table_even_if_all_have_equally_ma
     the newest one another."""
     split = Split("train", Texts(list("abcd"), {"text": ["?"] * 4}), Qrels.of([0, 1], [0, 1], [1, 1], 4))
     rows = np.arange(20, 29).reshape(3, 3)
-    bm25, ann = (
-        NegativeTable("query", "document", np.array([0, 1, query]), rows, np.zeros((3, 3)), source)
-        for query, source in ((2, "bm25"), (3, "ann"))
-    )
+    given = {"bm25": np.array([0, 1, 2]), "ann": np.array([0, 1, 3])}.items()
+    bm25, ann = (NegativeTable("query", "document", own, rows, np.zeros((3, 3)), kind) for kind, own in given)
     ann = replace(ann, promoted=np.array([[3, 40]], np.int32))
     tables = {("query", 0): bm25, ("query", 1): ann}
     sources = [{"kind": "bm25"}, {"kind": "ann"}]

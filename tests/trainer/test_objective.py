@@ -57,11 +57,10 @@ def slow_loss(term: dict, batch: Batch, qrels: Qrels, queries, documents) -> flo
             return sum(a * b for a, b in zip(query_vectors[query], vectors[row], strict=True))
 
         known = set(qrels.relevant(query).tolist())
-        rows = (
-            [*batch.terms["query"].positives.ravel(), *batch.terms["query"].negatives.ravel()]
-            if term.get("in_batch_negatives")
-            else batch.terms["query"].negatives[i]
-        )
+        own = batch.terms["query"]
+        rows = own.negatives[i]
+        if term.get("in_batch_negatives"):
+            rows = [*own.positives.ravel(), *own.negatives.ravel()]
         positives = [score(int(row)) for row in batch.terms["query"].positives[i] if row != NONE]
         others = [row for row in map(int, rows) if row != NONE and row not in known]
         negatives = sorted(map(score, others), reverse=True)
@@ -226,10 +225,8 @@ def test_the_dual_term_is_the_nll_of_each_positive_over_queries():
     def nll_of(own: dict, others: dict, anchor: int, positive: int, negative: int) -> torch.Tensor:
         return torch.log1p(torch.exp(2 * own[anchor] @ (others[negative] - others[positive])))
 
-    expected = {
-        "query": [nll_of(q, d, 0, 4, 5), nll_of(q, d, 2, 1, 5)],
-        "document": [nll_of(d, q, 4, 0, 1), nll_of(d, q, 1, 2, 3)],
-    }
+    expected = {"query": [nll_of(q, d, 0, 4, 5), nll_of(q, d, 2, 1, 5)]}
+    expected["document"] = [nll_of(d, q, 4, 0, 1), nll_of(d, q, 1, 2, 3)]
     for side, each in expected.items():
         torch.testing.assert_close(found[side], sum(each) / 2)
     torch.testing.assert_close(weighted_sum(terms, found), sum(map(sum, expected.values())) / 2)

@@ -12,13 +12,9 @@ SETTINGS = StudySettings(queries=10, top_k=5)
 
 def stage(kind: str, steps: int, **more) -> dict:
     negatives = [{"kind": kind, "num_negatives": 1, **({"top_k": 8} if kind == "ann" else {})}]
-    return {
-        "steps": steps,
-        "batch_queries": 4,
-        "optimizer": {"learning_rate": 1e-3},
-        "terms": {"query": {"negatives": negatives, "loss": {"kind": "nll", "scale": 0.1}}},
-        **more,
-    }
+    terms = {"query": {"negatives": negatives, "loss": {"kind": "nll", "scale": 0.1}}}
+    made = {"steps": steps, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, "terms": terms}
+    return {**made, **more}
 
 
 @pytest.fixture(scope="session")

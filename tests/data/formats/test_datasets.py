@@ -67,10 +67,8 @@ def test_local_files_are_known_and_hub_names_are_not(recipe, tmp_path):
     recipe["splits"]["test"] = {"path": "BeIR/nfcorpus-qrels"}
     data = Datasets(**recipe)
     listed = data.files()
-    assert dict(listed[:2]) == {
-        f"data.{part}.path": tmp_path / name
-        for part, name in (("documents", "corpus.jsonl"), ("queries", "queries.parquet"))
-    }
+    files = {"documents": "corpus.jsonl", "queries": "queries.parquet"}
+    assert dict(listed[:2]) == {f"data.{part}.path": tmp_path / name for part, name in files.items()}
     files = {str(file.relative_to(tmp_path)) for file in data.input_files()}
     assert {"corpus.jsonl", "queries.parquet", "qrels/dataset_dict.json", "qrels/test/state.json"} <= files
     assert {key for key, _ in listed[2:]} == {"data.splits.train.path", "data.splits.dev.path"}

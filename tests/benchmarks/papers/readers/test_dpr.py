@@ -35,13 +35,8 @@ def loaded(folder: str):
 def slowly(folder: str, question: str, passage: Passage) -> tuple[float, str]:
     """Relevance, and the words that the best span of the text lies in, in lower case, without blanks."""
     tokenizer, model = loaded(folder)
-    how = {
-        "titles": [passage.record["title"]],
-        "texts": [passage.record["text"]],
-        "max_length": LENGTH,
-        "truncation": True,
-        "return_tensors": "pt",
-    }
+    text = {"titles": [passage.record["title"]], "texts": [passage.record["text"]]}
+    how = {**text, "max_length": LENGTH, "truncation": True, "return_tensors": "pt"}
     encoded = tokenizer(questions=question, **how)
     found, tokens = model(**encoded), tokenizer.convert_ids_to_tokens(encoded["input_ids"][0])
     text = [place for place, token in enumerate(tokens) if token == "[SEP]"][1] + 1

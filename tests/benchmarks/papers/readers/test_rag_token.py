@@ -26,9 +26,8 @@ def model(tiny_bert, tmp_path_factory) -> str:
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     special = [("<s>", 0), ("</s>", 2)]
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=special)
-    generator = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
-    )
+    marks = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    generator = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **marks)
     cls = transformers.DPRQuestionEncoderTokenizer
     question_encoder = cls.from_pretrained(str(tiny_bert), do_lower_case=True)
     sizes = {"layers": 2, "attention_heads": 2, "ffn_dim": 32}
@@ -40,9 +39,8 @@ def model(tiny_bert, tmp_path_factory) -> str:
     tiny = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
     dpr = transformers.DPRConfig(vocab_size=len(question_encoder), **tiny)
     torch.manual_seed(6)
-    config = transformers.RagConfig.from_question_encoder_generator_configs(
-        dpr, bart, n_docs=5, max_combined_length=24, is_encoder_decoder=True, **special
-    )
+    settings = {**special, "n_docs": 5, "max_combined_length": 24, "is_encoder_decoder": True}
+    config = transformers.RagConfig.from_question_encoder_generator_configs(dpr, bart, **settings)
     transformers.RagTokenForGeneration(config=config).save_pretrained(folder)
     transformers.RagTokenizer(question_encoder, generator).save_pretrained(folder)
     (folder / "generation_config.json").unlink()

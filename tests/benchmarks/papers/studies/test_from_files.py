@@ -135,9 +135,8 @@ def counted(*generations: dict) -> tuple[list[dict], composition.Counts, list[di
 def test_composition_by_first_encounter_and_swing():
     """Query 2 has 1, 2, then 3, 4, then 1, 3; query 5 has 1, 6, then 1, 7, then 6, 7."""
     key = ("query", 0)
-    composed, found, (first, second, third) = counted(
-        {key: table([[1, 2], [1, 6]])}, {key: table([[3, 4], [1, 7]])}, {key: table([[1, 3], [6, 7]])}
-    )
+    tables = ([[1, 2], [1, 6]], [[3, 4], [1, 7]], [[1, 3], [6, 7]])
+    composed, found, (first, second, third) = counted(*({key: table(rows)} for rows in tables))
     later = [{"ann of g-0": 1, "ann of g-1": 3}, {"ann of g-0": 2, "ann of g-1": 2}]
     assert composed == [{"ann of g-0": 4}, *later]
     # Of the four pairs of g-0, three are gone in g-1 ((2,1), (2,2), (5,6)); two of these are back in g-2.
