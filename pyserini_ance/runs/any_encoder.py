@@ -1,4 +1,4 @@
-"""Any encoder by one name: a run directory, an adaptation, an encoder's or a Hugging Face folder, a hub name."""
+"""Any encoder by one name: a run's, an adaptation's, an encoder's or a Hugging Face folder, or a hub name."""
 
 from collections.abc import Mapping
 from pathlib import Path
