@@ -21,7 +21,7 @@ ROOMS = {
     "recipe": 2_214,
     "refresher": 367,
     "reports": 1_500,
-    "runs": 1_061,
+    "runs": 1_063,
     "storage": 843,
     "trainer": 2_952,
     "vectors": 1_298,
@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_444,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_500,
-    "lines of tests": 32_900,
+    "lines of tests": 32_920,
 }
 
 

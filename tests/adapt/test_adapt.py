@@ -19,6 +19,7 @@ from pyserini_ance.commands import adapt as command
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.llm import Server
 from pyserini_ance.recipe.load import load
+from pyserini_ance.runs.any_encoder import encoder_source
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.locks import LockHeld, locked
 
@@ -176,9 +177,10 @@ def test_the_command_plans_without_training(tmp_path, docs, asked, tiny_bert, ca
     assert not (tmp_path / "out" / "run").exists()
 
 
-def test_an_encoder_may_be_a_run_and_two_documents_have_no_common_id(tmp_path, docs, tiny_bert):
+def test_an_encoder_may_be_an_adaptation_and_two_documents_have_no_common_id(tmp_path, docs, tiny_bert):
     adapt(request(tmp_path, docs, tiny_bert), SHORT)
-    first = Request(str(docs), tmp_path / "again", str(tmp_path / "out" / "run"))
+    assert encoder_source(tmp_path / "out") == str(tmp_path / "out" / "run" / "model")
+    first = Request(str(docs), tmp_path / "again", str(tmp_path / "out"))
     assert "what teaches: extracted" in adapt(first, SHORT)
     (docs / "a.jsonl").write_text('{"id": "1", "text": "one"}\n{"id": "1", "text": "two"}\n')
     with pytest.raises(ValueError, match="two documents have the id '1'"):

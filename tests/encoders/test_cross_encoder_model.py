@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from helpers.families import make_family
 from helpers.small_set import TINY_SHAPE, make_tiny_cross_encoder
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel, record_text
 from pyserini_ance.encoders.hardware import DTYPES
@@ -29,6 +30,23 @@ def test_pairs_in_batches_score_as_one_by_one(tiny_cross_encoder):
     np.testing.assert_allclose(model.logits(PAIRS), expected, rtol=0, atol=1e-5)
     assert model.logits(PAIRS).argsort().tolist() == expected.argsort().tolist() and np.ptp(expected) > 0.5
     assert model.logits([]).shape == (0,)
+
+
+def test_a_causal_reranker_scores_by_the_logits_of_yes_and_no(tmp_path):
+    folder = make_family(tmp_path / "model", "Qwen3")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["yes", "no"])
+    config = AutoConfig.from_pretrained(folder, vocab_size=len(tokenizer))
+    torch.manual_seed(3)
+    reranker = AutoModelForCausalLM.from_config(config).eval()
+    for part in (tokenizer, reranker):
+        part.save_pretrained(tmp_path / "reranker")
+    pairs = [pair for pair in PAIRS if len("".join(pair)) < config.max_position_embeddings]
+    with torch.no_grad():
+        last = [reranker(**tokenizer(*pair, return_tensors="pt")).logits[0, -1] for pair in pairs]
+    yes, no = tokenizer.convert_tokens_to_ids(["yes", "no"])
+    model = CrossEncoderModel(str(tmp_path / "reranker"), "cpu", batch_pairs=2)
+    np.testing.assert_allclose(model.logits(pairs), [one[yes] - one[no] for one in last], atol=1e-5)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
