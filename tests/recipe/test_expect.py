@@ -51,18 +51,6 @@ def test_the_table_has_all_recipes_of_a_family(family):
     assert {point["recipe"] for point in points} == {n for n in MEASURED if n.startswith(f"{family}/")}
 
 
-def test_the_recipes_of_the_demo_expect_what_the_project_page_shows():
-    page = SHIPPED.parent / "README.md"
-    if not page.exists():
-        pytest.skip("an installed package has no README.md beside it")
-    row = r"(?m)^\| (demo-small/[\w-]+) +\| (\S+) +\| (\S+) +\| (\S+) +\|"
-    shown = re.findall(row, page.read_text())
-    assert len(shown) == 3
-    for name, *figures in shown:
-        expected = dict(zip(("nDCG@10", "RR@10", "R@100"), map(float, figures), strict=True))
-        assert load(name).recipe.expect == {"test": expected}
-
-
 @pytest.mark.parametrize("name", SETS)
 def test_every_file_has_an_address_and_every_split_its_counts(name):
     data = load(next(one for one in shipped() if one.startswith(f"{name}/"))).recipe.data
