@@ -112,8 +112,7 @@ def test_documents_without_text_that_were_left_out_are_dropped(tmp_path, caplog,
     """They take no place among the top k; other unknown documents are named with their line."""
     split, path = Split("train", QUERIES, Qrels.of([0, 1], [0, 1], [1, 1], 2)), tmp_path / name
     path.write_text(text)
-    ranking = read_ranking(path, split, COLLECTION, 3)
-    assert ranking.rows.tolist() == [[2, 0, PADDING], [1, PADDING, PADDING]]
+    assert read_ranking(path, split, COLLECTION, 3).rows.tolist() == [[2, 0, PADDING], [1, PADDING, PADDING]]
     assert caplog.messages == [f"skipped: 1 hits of documents without text in {path}"]
     ids = Texts([COLLECTION.documents.ids[2], QUERIES.ids[1]], QUERIES.columns)
     itself = replace(COLLECTION, splits={"train": replace(split, queries=ids)}, ignore_identical_ids=True)

@@ -78,8 +78,7 @@ def test_counting_measures_are_summed():
 @pytest.mark.parametrize("scores", [{"d1": 2, "d2": 2}, {"d2": 2, "d1": 2}, {"d1": 300.00001, "d2": 300.0}])
 def test_ties_break_alike_for_every_measure(scores):
     """trec_eval compares float32 scores and puts the larger id first: d2, d1, in any order of the file."""
-    measures = parse_measures(["RR", "RR@10", "nDCG@10", "AP"])
-    values = evaluate({"q1": {"d1": 1}}, {"q1": scores}, measures)
+    values = evaluate({"q1": {"d1": 1}}, {"q1": scores}, parse_measures(["RR", "RR@10", "nDCG@10", "AP"]))
     assert values == {"RR": 0.5, "RR@10": 0.5, "nDCG@10": pytest.approx(1 / math.log2(3)), "AP": 0.5}
 
 

@@ -51,8 +51,7 @@ def test_an_index_with_its_raw_documents_and_names(folder, monkeypatch):
         "asked": {"topics": "dpr-curated-test"},
         "dl19": {"topics": "dl19-passage", "qrels": "dl19-passage"},
     }
-    data = PyseriniIndex(index=str(folder / "raw"), splits=splits)
-    collection = data.read(folder / "documents")
+    collection = PyseriniIndex(index=str(folder / "raw"), splits=splits).read(folder / "documents")
     assert dict(zip(collection.documents.ids, collection.documents.take([0, 1]), strict=True)) == {
         "007": {"title": "", "text": "A spy.\nIn two lines 😀"}, "7": {"title": "Seven", "text": "A number"},
     }  # fmt: skip

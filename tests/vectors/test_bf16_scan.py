@@ -182,8 +182,7 @@ def test_on_a_cpu_bf16_is_for_its_instructions(processor):
 def test_searches_rank_alike_on_every_processor(processor):
     queries, documents = drawn(30, 20_000, 10)
     expected = (queries.double() @ documents.double().T).topk(20).indices
-    found = searcher(documents.numpy(), "auto", "cpu", World())(queries, 20)[1]
-    assert torch.equal(found.long(), expected)
+    assert torch.equal(searcher(documents.numpy(), "auto", "cpu", World())(queries, 20)[1].long(), expected)
 
 
 def test_few_queries_or_documents_are_not_worth_rounding_the_documents():

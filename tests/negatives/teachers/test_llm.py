@@ -29,8 +29,7 @@ def context(split_of, snapshot_of, tmp_path):
     order = {0: range(5), 1: (0, 3, 2, 1, 4)}
     run = "".join(f"q{q} Q0 d{d} 1 {9 - rank} t\n" for q in order for rank, d in enumerate(order[q]))
     (tmp_path / "bm25.trec").write_text(run)
-    split = split_of([0], [1])
-    snapshot = snapshot_of(split, np.eye(2), SCORES.T, bm25=tmp_path / "bm25.trec")
+    snapshot = snapshot_of(split_of([0], [1]), np.eye(2), SCORES.T, bm25=tmp_path / "bm25.trec")
     snapshot.recipe = SimpleNamespace(cache=tmp_path / "cache", bm25=SimpleNamespace(hits=5))
     return TeacherContext(snapshot.recipe, snapshot)
 
