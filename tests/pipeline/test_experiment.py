@@ -117,13 +117,9 @@ def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
         done = train(folder, *["--resume"] * (number > 0), fault=fault, stage=stage, step=step)
         assert done["code"] == -9, (fault, done)
         died.append((state(folder)["status"], state(folder)["where"]))
-    assert died == [
-        ("running", "stage warm, step 0"),
-        ("running", "stage ance, step 4"),
-        ("running", "stage ance, step 6"),
-        ("running", "stage ance, step 6"),
-        ("running", "the final evaluation of stage ance"),
-    ]
+    places = ["stage warm, step 0", *(f"stage ance, step {step}" for step in (4, 6, 6))]
+    places.append("the final evaluation of stage ance")
+    assert died == [("running", place) for place in places]
     refused = train(folder)
     assert refused["code"] == 1
     assert "holds a run that died at the final evaluation of stage ance. Continue it, or" in refused["stderr"]
