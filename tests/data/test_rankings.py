@@ -49,18 +49,12 @@ def listed(**negatives: list) -> str:
     return "\n".join(map(json.dumps, records))
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("run.trec", TREC),
-        ("run.tsv", RANKS),
-        ("run.txt", RANKS.replace("\t", " ")),
-        ("top1000.dev", TOP),
-        ("qidpidtriples.tsv", TRIPLES),
-        ("triples.train.small.tsv", TEXTS),
-        ("train.jsonl", listed(negative_passages=[["9", "7", "9"], ["8"]])),
-    ],
-)
+ORDERED = {"run.trec": TREC, "run.tsv": RANKS, "run.txt": RANKS.replace("\t", " "), "top1000.dev": TOP}
+ORDERED |= {"qidpidtriples.tsv": TRIPLES, "triples.train.small.tsv": TEXTS}
+ORDERED |= {"train.jsonl": listed(negative_passages=[["9", "7", "9"], ["8"]])}
+
+
+@pytest.mark.parametrize("name, text", ORDERED.items())
 def test_every_form_gives_the_same_order(read, name, text):
     assert read(name, text) == {"1": ["9", "7"], "2": ["8"]}
 

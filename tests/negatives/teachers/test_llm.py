@@ -137,27 +137,14 @@ def test_documents_are_cut_to_the_words_that_the_judge_reads(split_of, snapshot_
     assert "Query: q0?\n\nDocument: one two three\n\nReply with the grade alone" in text
 
 
-@pytest.mark.parametrize(
-    ("answer", "grade"),
-    [
-        ("2", 2),
-        ("**3**", 3),
-        ("Grade: 1.", 1),
-        ("2/3", 2),
-        ("I give 2 out of 3", 2),
-        ("On a scale from 0 to 3 or 0-3: 1", 1),
-        ('{"grade": 0}', 0),
-        ("4", None),
-        ("13", None),
-        ("2.5", None),
-        ("-1", None),
-        ("1 or 2", None),
-        ("relevant", None),
-        ("", None),
-    ],
-)
+GRADES = {"2": 2, "**3**": 3, "Grade: 1.": 1, "2/3": 2, "I give 2 out of 3": 2, '{"grade": 0}': 0}
+GRADES |= {"On a scale from 0 to 3 or 0-3: 1": 1}
+GRADES |= dict.fromkeys(("4", "13", "2.5", "-1", "1 or 2", "relevant", ""), np.nan)
+
+
+@pytest.mark.parametrize("answer, grade", GRADES.items())
 def test_the_grade_in_an_answer(answer, grade):
-    np.testing.assert_equal(read_grade(answer), np.nan if grade is None else grade)
+    np.testing.assert_equal(read_grade(answer), grade)
 
 
 def test_an_address_or_prompt_that_cannot_be_is_found_before_training(tmp_path, prompt, context):
