@@ -161,4 +161,5 @@ def test_leftovers_of_killed_readers_are_removed(recipe):
     collections.mkdir(parents=True)
     leftover.write_text("x")
     beside(collections / "documents-1-1.arrow", "writing").touch()
-    assert [path.name for path in collections.iterdir()] == [stored_collection(recipe).digest[:32]]
+    digest = stored_collection(recipe).digest
+    assert [path.name for path in collections.iterdir()] == [digest[:32]]
