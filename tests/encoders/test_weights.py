@@ -6,6 +6,7 @@ import shutil
 import pytest
 from transformers import AutoTokenizer
 
+from pyserini_ance.encoders import hub
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
 from pyserini_ance.encoders.initial import initial_encoder
@@ -48,6 +49,7 @@ def with_new_word(folder) -> None:
 
 
 SIZES = r": \d+ weights do not have the sizes of config.json, first .*bias: \(32,\), expected \(16,\)"
+BASE = r"model: adapter_config.json: base_model_name_or_path 'some/base' is no folder here, .* .no route"
 MERGED = " has an adapter .*, which is not loaded here; merge it into its base model first"
 IDS = r"the tokenizer of .* has ids up to (\d+), but the model has embeddings for \1 ids; .*resize_token_"
 
@@ -58,6 +60,8 @@ IDS = r"the tokenizer of .* has ids up to (\d+), but the model has embeddings fo
         ("bert", encoder, narrow, RuntimeError, SIZES),
         ("cross_encoder", CrossEncoderModel, narrow, RuntimeError, SIZES),
         ("bert", check_start, adapter_alone, ValueError, MERGED),
+        ("bert", encoder, with_adapter, ConnectionError, BASE),
+        ("bert", encoder, adapter_alone, ConnectionError, BASE),
         ("cross_encoder", CrossEncoderModel, with_adapter, ValueError, MERGED),
         ("cross_encoder", config_file, adapter_alone, ValueError, MERGED),
         ("bert", encoder, with_new_word, ValueError, IDS),
@@ -65,7 +69,10 @@ IDS = r"the tokenizer of .* has ids up to (\d+), but the model has embeddings fo
         ("cross_encoder", CrossEncoderModel, with_new_word, ValueError, IDS),
     ],
 )
-def test_files_that_do_not_fit_are_refused_by_name(tmp_path, request, start, load, change, error, message):
+def test_files_that_do_not_fit_are_refused_by_name(
+    tmp_path, request, monkeypatch, start, load, change, error, message
+):
+    monkeypatch.setattr(hub, "_unreachable", lambda model, name: OSError("no route"))
     folder = shutil.copytree(request.getfixturevalue(f"tiny_{start}"), tmp_path / "model")
     load(str(folder))
     change(folder)
