@@ -9,7 +9,7 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_494,
+    "adapt": 1_492,
     "commands": 1_369,
     "data": 4_720,
     "distributed": 389,
@@ -21,7 +21,7 @@ ROOMS = {
     "recipe": 2_214,
     "refresher": 367,
     "reports": 1_500,
-    "runs": 1_061,
+    "runs": 1_063,
     "storage": 843,
     "trainer": 2_952,
     "vectors": 1_298,
@@ -31,11 +31,11 @@ WHOLE = {
     "files": 230,
     "classes": 239,
     "short private functions used once": 14,
-    "lines of imports": 2_680,
+    "lines of imports": 2_683,
     "lines of the reading path": 1_444,
     "modules that trainer/batch.py imports": 12,
-    "lines of benchmarks": 5_433,
-    "lines of tests": 32_823,
+    "lines of benchmarks": 5_500,
+    "lines of tests": 31_088,
 }
 
 
@@ -46,9 +46,7 @@ def in_words(name: str, found: float, budget: float) -> str:
 def test_every_room_keeps_its_budget():
     found = {room: lines for room, (lines, _) in rooms(HERE).items()}
     assert found.keys() == ROOMS.keys()
-    over = [
-        in_words(f"lines of {each}", found[each], ROOMS[each]) for each in ROOMS if found[each] > ROOMS[each]
-    ]
+    over = [in_words(f"lines of {one}", found[one], ROOMS[one]) for one in ROOMS if found[one] > ROOMS[one]]
     assert not over, "\n".join(over)
 
 

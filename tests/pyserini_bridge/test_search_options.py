@@ -1,24 +1,18 @@
 """Pyserini's feedback, fusion, batches, compressed and Lucene indexes and REST server, with our encoders."""
 
 import json
-import socket
-import subprocess
 import sys
-import time
-from urllib.error import URLError
 from urllib.parse import quote
-from urllib.request import urlopen
 
 import numpy as np
 import pytest
+from helpers.server import serving
 
 from pyserini_ance.encoders.load_save import load_encoder
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta"]
-TEXTS = [
-    f"{WORDS[i % 7]} {WORDS[i * i % 5]} {WORDS[i // 9]} number {i * i * 7919}" * (1 + i % 3)
-    for i in range(60)
-]
+FIRST = [f"{WORDS[i % 7]} {WORDS[i * i % 5]} {WORDS[i // 9]} number {i * i * 7919}" for i in range(60)]
+TEXTS = [text * (1 + i % 3) for i, text in enumerate(FIRST)]
 QUERIES = {f"q{i}": f"{word} {WORDS[i * 2 % 7]}" for i, word in enumerate(WORDS)}
 POOL, HITS, ALPHA = 20, 10, 0.3
 ROCCHIO = {"alpha": 0.4, "beta": 0.6, "gamma": 0.2, "topk": 3, "bottomk": 1}
@@ -167,12 +161,9 @@ def test_hybrid_search_adds_bm25_to_our_scores(folder, vectors, name):
     for (query, found), vector in zip(read_run(folder / f"{name}.txt").items(), asked, strict=True):
         dense = by_document(documents @ vector)
         dense = {document: dense[document] for document in sorted(dense, key=dense.get)[-POOL:]}
-        lowest = min(dense.values()), min(sparse[query].values())
-        scores = {
-            document: dense.get(document, lowest[0]) + ALPHA * sparse[query].get(document, lowest[1])
-            for document in dense | sparse[query]
-        }
-        assert_best(found, scores)
+        other = sparse[query]
+        low, least = min(dense.values()), min(other.values())
+        assert_best(found, {d: dense.get(d, low) + ALPHA * other.get(d, least) for d in dense | other})
 
 
 @pytest.mark.parametrize("name", ["lucene-flat", "lucene-hnsw"])
@@ -182,44 +173,20 @@ def test_lucenes_vector_indexes_score_a_dot_product_as_its_half_plus_a_half(fold
         assert_best(found, by_document((1 + documents @ vector) / 2))
 
 
-def answer(url: str, server: subprocess.Popen, seconds: int = 300) -> dict:
-    """The server's answer, as soon as it listens."""
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            with urlopen(url, timeout=seconds) as reply:
-                return json.load(reply)
-        except URLError as error:
-            assert isinstance(error.reason, ConnectionRefusedError), error
-            assert server.poll() is None and time.monotonic() < end, "the server does not listen"
-            time.sleep(0.5)
-
-
 def test_the_rest_server_searches_with_our_encoder(folder, vectors):
     (folder / "server.yaml").write_text(
         "indexes:\n  text: lucene\n"
         f"  ours: {{path: flat, index_type: faiss, encoder: {folder}/model, base_index: text}}\n"
     )
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     flags = ["--config", str(folder / "server.yaml"), "--no-prebuilt-indexes", "--host", "127.0.0.1"]
-    command = [sys.executable, "-m", "pyserini_ance", "search", "rest", *flags, "--port", port]
-    with open(folder / "server.log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log) as server:
-        try:
-            asked = [f"search?query={quote(text)}&hits={HITS}" for text in QUERIES.values()]
-            found = {
-                index: [answer(f"http://127.0.0.1:{port}/v1/{index}/{one}", server) for one in asked]
-                for index in ("ours", "text")
-            }
-        finally:
-            server.terminate()
+    command = [sys.executable, "-m", "pyserini_ance", "search", "rest", *flags]
+    with serving(command, folder / "server.log") as answer:
+        asked = [f"search?query={quote(text)}&hits={HITS}" for text in QUERIES.values()]
+        found = {index: [answer(f"v1/{index}/{one}") for one in asked] for index in ("ours", "text")}
     bm25 = read_run(folder / "bm25.txt")
     for place, (query, vector) in enumerate(zip(QUERIES, vectors[0], strict=True)):
-        hits = {
-            index: {hit["docid"]: hit["score"] for hit in answers[place]["candidates"]}
-            for index, answers in found.items()
-        }
+        lists = {index: answers[place]["candidates"] for index, answers in found.items()}
+        hits = {index: {hit["docid"]: hit["score"] for hit in listed} for index, listed in lists.items()}
         assert_best(hits["ours"], by_document(vectors[1] @ vector))
         assert_best(hits["text"], bm25[query])
         first = found["ours"][place]["candidates"][0]

@@ -6,11 +6,8 @@ import yaml
 from pyserini_ance.recipe.find import SHIPPED
 from pyserini_ance.recipe.load import dump, load
 
-SHOWN = re.search(
-    r"^```yaml\n# mine.yaml\n(.*?)^```$",
-    (SHIPPED / "README.md").read_text(encoding="utf-8"),
-    re.MULTILINE | re.DOTALL,
-)[1]
+README = (SHIPPED / "README.md").read_text(encoding="utf-8")
+SHOWN = re.search(r"(?ms)^```yaml\n# mine.yaml\n(.*?)^```$", README)[1]
 JOINT = "train_split=[nq, trivia]"
 
 

@@ -66,9 +66,8 @@ def test_weights_and_moments_come_back_bitwise(encoder, run, kind):
 def test_a_finished_stage_keeps_weights_alone(encoder, run):
     optimizer = optimizer_of(encoder)
     walk(encoder, optimizer, 1, seed=0)
-    before = [
-        publish_checkpoint(run, encoder, optimizer, TrainingProgress(s, 1)).weights for s in ("a", "a-b")
-    ]
+    made = [publish_checkpoint(run, encoder, optimizer, TrainingProgress(s, 1)) for s in ("a", "a-b")]
+    before = [one.weights for one in made]
     drop_moments(run, "a")
     after = [Checkpoint.open(run.checkpoint(stage, 1)) for stage in ("a", "a-b")]
     assert [checkpoint.weights for checkpoint in after] == before

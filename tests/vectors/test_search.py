@@ -1,7 +1,4 @@
-"""Exact search against numpy.
-
-Whole numbers make every score exact, so that ties are ties on every backend.
-"""
+"""Exact search against numpy; whole numbers make scores exact, so that ties are ties on every backend."""
 
 import numpy as np
 import pytest
@@ -27,6 +24,7 @@ CASES = {  # queries, documents, k
     "exactly a block": (5, 7, 3),
     "one more than a block": (6, 8, 3),
 }
+QUERIES, DOCUMENTS = np.ones((2, 4), np.float32), np.eye(6, 4, dtype=np.float32)
 
 
 def vectors(queries: int, documents: int) -> tuple[np.ndarray, np.ndarray]:
@@ -121,9 +119,6 @@ def test_the_backend_is_faiss_on_a_cpu_where_it_is_installed(monkeypatch):
     assert [resolve_backend(setting, "cpu") for setting in ("torch", "faiss")] == ["torch", "faiss"]
     monkeypatch.setattr(search.importlib.util, "find_spec", lambda _: None)
     assert resolve_backend("auto", "cpu") == "torch"
-
-
-QUERIES, DOCUMENTS = np.ones((2, 4), np.float32), np.eye(6, 4, dtype=np.float32)
 
 
 def with_value(vectors: np.ndarray, row: int, column: int, value: float) -> np.ndarray:
