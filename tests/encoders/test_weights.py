@@ -10,6 +10,7 @@ from pyserini_ance.encoders import hub
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
 from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.released import foreign_settings
 from pyserini_ance.encoders.weights import ADAPTER
 from pyserini_ance.negatives.teachers.cross_encoder import config_file
 from pyserini_ance.pipeline.teacher_training import check_start
@@ -30,6 +31,10 @@ def encoder(folder: str):
 
 def ance_encoder(folder: str):
     return initial_encoder(config(folder, projection=768, layer_norm=True), 0)
+
+
+def settings_of(folder: str):
+    return foreign_settings(folder, {"pooling": "mean"})
 
 
 def narrow(folder) -> None:
@@ -61,6 +66,7 @@ def with_new_word(folder) -> None:
         ("bert", check_start, adapter_alone, ValueError, MERGED),
         ("bert", encoder, with_adapter, ConnectionError, BASE),
         ("bert", encoder, adapter_alone, ConnectionError, BASE),
+        ("bert", settings_of, adapter_alone, ConnectionError, BASE),
         ("cross_encoder", CrossEncoderModel, with_adapter, ValueError, MERGED),
         ("cross_encoder", config_file, adapter_alone, ValueError, MERGED),
         ("bert", encoder, with_new_word, ValueError, IDS),
