@@ -11,13 +11,13 @@ from measure_house import HERE, measured, rooms
 ROOMS = {
     "adapt": 1_492,
     "commands": 1_369,
-    "data": 4_720,
+    "data": 4_726,
     "distributed": 389,
-    "encoders": 3_439,
+    "encoders": 3_445,
     "evaluation": 543,
     "negatives": 2_759,
-    "pipeline": 3_899,
-    "pyserini_bridge": 1_165,
+    "pipeline": 3_907,
+    "pyserini_bridge": 1_166,
     "recipe": 2_214,
     "refresher": 367,
     "reports": 1_500,
@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_444,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_500,
-    "lines of tests": 31_088,
+    "lines of tests": 31_110,
 }
 
 
