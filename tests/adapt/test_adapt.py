@@ -80,7 +80,8 @@ def test_an_adaptation_says_if_it_pays(tmp_path, docs, asked, tiny_bert, files, 
     assert {path.stem for path in (output / "data" / "qrels").iterdir()} == splits
     recipe = (output / "recipe.yaml").read_text()
     assert len(recipe.splitlines()) < 25 and recipe.startswith("# Written by `pyserini-ance adapt`")
-    assert load(output / "recipe.yaml").recipe.train_name == supervision.replace("judged", "train")
+    trained_on = load(output / "recipe.yaml").recipe.train_name
+    assert trained_on == ("train" if supervision == "judged" else supervision)
     record = json.loads((output / "verdict.json").read_text())
     assert [row[""] for row in record["rows"]] == ["base", "BM25", "base + BM25", "adapted", "adapted + BM25"]
     is_judged = "test" in splits
