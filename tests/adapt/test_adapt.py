@@ -42,7 +42,8 @@ def docs(tmp_path):
     folder.mkdir()
     for number, colour in enumerate(COLOURS):
         for thing in THINGS:
-            text = f"# The {colour} {thing}\n\nIt is very {'very ' * number}{colour}, and a {thing} too."
+            very = "very " * (1 + number)
+            text = f"# The {colour} {thing}\n\nIt is {very}{colour}, and a {thing} of its own."
             (folder / f"{colour}-{thing}.md").write_text(text + "<script>alert(1)</script>")
     return folder
 
