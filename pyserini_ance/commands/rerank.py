@@ -40,7 +40,7 @@ def main(
     from pyserini_ance.data.trec import read_qrels
     from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
     from pyserini_ance.encoders.hardware import resolve_precision
-    from pyserini_ance.evaluation.legends import table_with_legend
+    from pyserini_ance.evaluation.tables import table_with_legend
     from pyserini_ance.recipe.evaluation_settings import parse_measures
     from pyserini_ance.reports.ranking_inputs import open_ranking
     from pyserini_ance.reports.reranking import rerank, search_timer

@@ -117,7 +117,7 @@ def _train_grid(runs: "GridRuns", overwrite: bool, shows_plans: bool, jobs: int,
     from pyserini_ance.pipeline.plan import plan
     from pyserini_ance.reports.finish import write_card_and_report
     from pyserini_ance.runs.rundir import RunDir
-    from pyserini_ance.vectors.shards import Shard
+    from pyserini_ance.vectors.encoding import Shard
 
     part = Shard.parse(only, "--only") if only else None
     recipes = runs.check(overwrite)

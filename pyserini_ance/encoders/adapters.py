@@ -16,8 +16,7 @@ from torch import nn
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.config import SIDE_FILE, TOWERS
-from pyserini_ance.encoders.layer_reduction import find_layers
-from pyserini_ance.encoders.towers import TwoTower
+from pyserini_ance.encoders.towers import TwoTower, find_layers
 from pyserini_ance.recipe.components import SettingError, did_you_mean
 from pyserini_ance.recipe.stage import Lora
 from pyserini_ance.storage.files import read_json_object, sha256_json

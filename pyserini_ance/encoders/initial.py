@@ -17,7 +17,6 @@ from pyserini_ance.encoders.config import START_SETTINGS, EncoderConfig, is_save
 from pyserini_ance.encoders.dpr import read_dpr
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hub import find_model, resolve_model
-from pyserini_ance.encoders.layer_reduction import reduce_layers
 from pyserini_ance.encoders.load_save import check_settings, load_tokenizer, saved_layers, towers_of
 from pyserini_ance.encoders.modules import (
     Layers,
@@ -36,6 +35,7 @@ from pyserini_ance.encoders.sentence_transformers_files import (
     tower_source,
 )
 from pyserini_ance.encoders.tokenization import TextTokenizer, end_with_eos, have_equal_ids
+from pyserini_ance.encoders.towers import reduce_layers
 from pyserini_ance.encoders.weights import adapter_base, check_weight_files, config_dict
 
 if TYPE_CHECKING:

@@ -20,15 +20,13 @@ from pyserini_ance.encoders.tokenization import (
 )
 from pyserini_ance.pipeline.mining import encoder_digest
 from pyserini_ance.pyserini_bridge import vector_files
-from pyserini_ance.pyserini_bridge.shards import SHARD, documents_in_shard
+from pyserini_ance.pyserini_bridge.vector_files import SHARD, documents_in_shard
 from pyserini_ance.runs.any_encoder import encoder_source, load_any_encoder
 from pyserini_ance.runs.checkpoint import document_weights_of
 from pyserini_ance.runs.rundir import RECIPE, RunDir
 from pyserini_ance.storage.files import read_json_object, sha256_file, sha256_json
-from pyserini_ance.vectors.encoding import encode_shards
-from pyserini_ance.vectors.faiss_index import FLAT, check_index
-from pyserini_ance.vectors.faiss_library import require_faiss
-from pyserini_ance.vectors.shards import Shard, text_windows
+from pyserini_ance.vectors.encoding import Shard, encode_shards, text_windows
+from pyserini_ance.vectors.faiss_index import FLAT, check_index, require_faiss
 
 log = logging.getLogger(__name__)
 

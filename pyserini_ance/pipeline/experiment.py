@@ -37,9 +37,14 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.refresher.refresher import Refresher
-from pyserini_ance.runs.checkpoint import Checkpoint, drop_moments, publish_checkpoint
+from pyserini_ance.runs.checkpoint import (
+    Checkpoint,
+    clean_up,
+    clean_up_finished,
+    drop_moments,
+    publish_checkpoint,
+)
 from pyserini_ance.runs.provenance import environment, highest_peak_bytes
-from pyserini_ance.runs.retention import clean_up, clean_up_finished
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json, write_whole

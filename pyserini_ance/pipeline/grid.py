@@ -20,8 +20,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from pyserini_ance.distributed.failures import FAILED, INTERRUPTED, interrupt_on_termination
 from pyserini_ance.encoders.hardware import usable_cores
-from pyserini_ance.evaluation.legends import table_with_legend
-from pyserini_ance.evaluation.tables import last_stage, read_results, seconds_of
+from pyserini_ance.evaluation.tables import last_stage, read_results, seconds_of, table_with_legend
 from pyserini_ance.pipeline.experiment import train
 from pyserini_ance.recipe.grid_spec import GRID_FILE, RECIPE, Grid
 from pyserini_ance.recipe.init_from import InitFrom
@@ -32,7 +31,7 @@ from pyserini_ance.storage.error_text import text_of
 from pyserini_ance.storage.files import write_json, write_whole
 from pyserini_ance.storage.progress import label_lines
 from pyserini_ance.trainer.resume import differing_settings
-from pyserini_ance.vectors.shards import Shard
+from pyserini_ance.vectors.encoding import Shard
 
 POLL_SECONDS = 0.5
 log = logging.getLogger(__name__)

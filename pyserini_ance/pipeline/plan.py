@@ -20,8 +20,7 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import Precision, resolve_precision
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder, prepare_to_train
-from pyserini_ance.evaluation.legends import table_with_legend
-from pyserini_ance.evaluation.tables import table
+from pyserini_ance.evaluation.tables import table, table_with_legend
 from pyserini_ance.pipeline.data_checks import data_warnings
 from pyserini_ance.pipeline.initial_weights import INITIAL, describe_initial_weights
 from pyserini_ance.pipeline.preparation import check_encoder, prepare, stored_collection, tokenize

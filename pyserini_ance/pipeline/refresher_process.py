@@ -22,9 +22,9 @@ from pyserini_ance.pipeline.preparation import prepare
 from pyserini_ance.recipe.components import absolute
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.refresher import CheckpointRemoved, Refresher
+from pyserini_ance.runs.checkpoint import clean_up_finished
 from pyserini_ance.runs.generation import RefreshRequest, next_requests, read_requests
 from pyserini_ance.runs.provenance import RUNTIME_KEYS
-from pyserini_ance.runs.retention import clean_up_finished
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.executors import TIMEOUT_SECONDS
 from pyserini_ance.trainer.resume import check_same_data, check_same_recipe, data_digest

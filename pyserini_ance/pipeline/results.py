@@ -6,8 +6,16 @@ from textwrap import indent
 from typing import Any
 
 from pyserini_ance.data.collection import Collection
-from pyserini_ance.evaluation.legends import table_with_legend
-from pyserini_ance.evaluation.tables import BM25, COSTS, HYBRID, UNTRAINED, expected_rows, last_stage, table
+from pyserini_ance.evaluation.tables import (
+    BM25,
+    COSTS,
+    HYBRID,
+    UNTRAINED,
+    expected_rows,
+    last_stage,
+    table,
+    table_with_legend,
+)
 from pyserini_ance.pipeline.data_checks import data_warnings
 from pyserini_ance.pipeline.final_evaluator import QUERIES
 from pyserini_ance.recipe.components import did_you_mean

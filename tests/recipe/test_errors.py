@@ -1,8 +1,7 @@
 import pytest
 
 from pyserini_ance.recipe.evaluation_settings import parse_measures
-from pyserini_ance.recipe.find import SHIPPED
-from pyserini_ance.recipe.load import load
+from pyserini_ance.recipe.load import SHIPPED, load
 
 from .conftest import refused
 

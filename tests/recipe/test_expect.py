@@ -2,9 +2,8 @@ import re
 
 import pytest
 
-from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.grid_spec import Grid
-from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.load import SHIPPED, dump, load, shipped
 
 
 def test_expected_scores_survive_a_dump(base, write):
