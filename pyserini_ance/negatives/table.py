@@ -1,4 +1,4 @@
-"""NegativeTable: the candidates of each anchor in rank order, with origins; and random ones for missing ones."""
+"""NegativeTable: the candidates of each anchor in rank order, with origins; random ones where some are missing."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace

@@ -26,7 +26,8 @@ from pyserini_ance.runs.checkpoint import document_weights_of
 from pyserini_ance.runs.rundir import RECIPE, RunDir
 from pyserini_ance.storage.files import read_json_object, sha256_file, sha256_json
 from pyserini_ance.vectors.encoding import Shard, encode_shards, text_windows
-from pyserini_ance.vectors.faiss_index import FLAT, check_index, require_faiss
+from pyserini_ance.vectors.faiss_index import FLAT, check_index
+from pyserini_ance.vectors.faiss_library import require_faiss
 
 log = logging.getLogger(__name__)
 

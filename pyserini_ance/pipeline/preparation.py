@@ -30,7 +30,7 @@ def check_tools(recipe: Recipe) -> None:
     """Raise RuntimeError if a tool is missing that the run would need only hours later, or at its end."""
     from pyserini_ance.pyserini_bridge.java import choose_java
     from pyserini_ance.trainer.trackers import check_trackers
-    from pyserini_ance.vectors.faiss_index import require_faiss
+    from pyserini_ance.vectors.faiss_library import require_faiss
 
     check_trackers(recipe.log_with)
     # The index of a run is written without faiss; Pyserini cannot search it without.

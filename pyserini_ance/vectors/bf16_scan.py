@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pyserini_ance.vectors import topk
-from pyserini_ance.vectors.faiss_index import pair_scores
+from pyserini_ance.vectors.faiss_library import pair_scores
 from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, ScoresAndRows, TopK
 
 BF16_ROUNDING = 2.0**-8  # largest error of a number in bf16, relative to it

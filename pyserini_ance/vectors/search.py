@@ -16,7 +16,7 @@ from pyserini_ance.encoders.encoder import check_finite, to_device
 from pyserini_ance.encoders.hardware import cpu_has_fast_bf16, resolve_precision
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.vectors.bf16_scan import CpuScan, DeviceScan, best_of_candidates
-from pyserini_ance.vectors.faiss_index import import_faiss
+from pyserini_ance.vectors.faiss_library import import_faiss
 from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, ScoresAndRows, TopK, best_of
 
 log = logging.getLogger(__name__)
