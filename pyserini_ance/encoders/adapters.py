@@ -48,11 +48,6 @@ class Adapters(NamedTuple):
         """The towers that have adapters."""
         return sides_of(self.trainable)
 
-    def is_trained_as(self, stage: "Stage") -> bool:
-        """Whether `stage` goes on with these adapters; its dropout may be another."""
-        given = stage.trainable, stage.lora and stage.lora.shape
-        return (self.trainable, self.lora.shape) == given
-
 
 def sides_of(trainable: str) -> tuple[Side, ...]:
     """The towers that train, by a stage's `trainable`."""

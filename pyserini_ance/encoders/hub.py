@@ -32,10 +32,8 @@ def resolve_model(model: str, key: str = "encoder.model") -> str:
         return model
     path = Path(model).expanduser()
     if not path.exists():
-        raise FileNotFoundError(
-            f"{key} {model!r}: no such folder{similar_name(path)}; the working directory is {Path.cwd()}; "
-            "expected a model folder or a hub name"
-        )
+        cure = f"the working directory is {Path.cwd()}; expected a model folder or a hub name"
+        raise FileNotFoundError(f"{key} {model!r}: no such folder{similar_name(path)}; {cure}")
     return str(path)
 
 

@@ -52,10 +52,8 @@ def initial_encoder(config: EncoderConfig, seed: int, device: str = "cpu") -> En
         _tokenizer(config, source, sides[0]) for source, sides in zip(sources, of_towers, strict=True)
     ]
     if not have_equal_ids(*tokenizers):
-        raise ValueError(
-            f"{config.model} and {config.document_model} have different tokenizers; two towers need one "
-            "vocabulary"
-        )
+        cure = "two towers need one vocabulary"
+        raise ValueError(f"{config.model} and {config.document_model} have different tokenizers; {cure}")
     layers: Layers = {}
     for source, sides in zip(sources, of_towers, strict=True):
         # One seed for both towers: with equal weights, the drawn layers are equal, too.
@@ -125,10 +123,8 @@ def _tokenizer_source(config: EncoderConfig, source: str, side: Side) -> str:
             return str(folder)
     if base := adapter_base(source):
         return base
-    raise FileNotFoundError(
-        f"{source} has no tokenizer; pass a folder or hub model that has it: encoder.base=NAME "
-        "(for BERT releases: bert-base-uncased)"
-    )
+    cure = "pass a folder or hub model that has it: encoder.base=NAME (for BERT releases: bert-base-uncased)"
+    raise FileNotFoundError(f"{source} has no tokenizer; {cure}")
 
 
 def _layers(

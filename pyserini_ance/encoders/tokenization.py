@@ -178,10 +178,8 @@ def _set_prefix_space(tokenizer: "PreTrainedTokenizerBase", value: bool) -> None
 
     splitter = tokenizer.backend_tokenizer.pre_tokenizer
     if not isinstance(splitter, ByteLevel):
-        raise ValueError(
-            "tokenization.prefix_space is for byte-level tokenizers (RoBERTa, GPT-2); set it to null for "
-            "this one"
-        )
+        cure = "set it to null for this one"
+        raise ValueError(f"tokenization.prefix_space is for byte-level tokenizers (RoBERTa, GPT-2); {cure}")
     splitter.add_prefix_space = value
     tokenizer.backend_tokenizer.pre_tokenizer = splitter
     tokenizer.add_prefix_space = value

@@ -92,10 +92,8 @@ def row_of(documents: Texts, document: str) -> int:
     """The row of a document in the collection. Raises ValueError if the collection lacks it."""
     row = documents.rows.get(document)
     if row is None:
-        raise ValueError(
-            f"the run has document {document!r}, which the collection lacks; pass a run over this "
-            "collection's documents"
-        )
+        cure = "pass a run over this collection's documents"
+        raise ValueError(f"the run has document {document!r}, which the collection lacks; {cure}")
     return row
 
 
@@ -123,10 +121,8 @@ def overlap(run: Run, other: Run, queries: Iterable[str], cutoff: int = 100) -> 
     """
     with_hits = [query for query in queries if run.get(query)]
     if with_hits and not any(other.get(query) for query in with_hits):
-        raise ValueError(
-            f"the other run has none of these queries ({with_hits[0]!r}, ...); pass a run over the "
-            "same queries"
-        )
+        cure = "pass a run over the same queries"
+        raise ValueError(f"the other run has none of these queries ({with_hits[0]!r}, ...); {cure}")
     shared = {}
     for query in with_hits:
         top, of_other = (best_first(one.get(query, {}))[:cutoff] for one in (run, other))

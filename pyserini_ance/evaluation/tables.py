@@ -67,15 +67,11 @@ def read_results(run: Path) -> dict[str, Any]:
     """
     path = RunDir(run).measures
     if not run.is_dir():
-        raise FileNotFoundError(
-            f"{run}: no such folder{similar_name(run)}; pass a run directory, as `train` writes it to "
-            "runs/NAME"
-        )
+        cure = "pass a run directory, as `train` writes it to runs/NAME"
+        raise FileNotFoundError(f"{run}: no such folder{similar_name(run)}; {cure}")
     if not path.exists():
-        raise FileNotFoundError(
-            f"{path} is missing: {run} is not a finished run. Continue it with --resume, or remove it from "
-            "the command."
-        )
+        cure = "Continue it with --resume, or remove it from the command."
+        raise FileNotFoundError(f"{path} is missing: {run} is not a finished run. {cure}")
     RunDir(run).trainer.read()
     return {"run": str(run), **read_json(path), "commits": _commits(RunDir(run))}
 

@@ -1,4 +1,4 @@
-"""NegativeTable: the candidates of each anchor in rank order, with origins; random ones where some are missing."""
+"""NegativeTable: the candidates of each anchor in rank order, with origins; random ones where some lack."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace

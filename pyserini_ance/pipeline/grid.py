@@ -60,15 +60,11 @@ class GridRuns:
         the grid, and, without `overwrite`, for a run of other settings.
         """
         if "RANK" in os.environ:
-            raise ValueError(
-                "--grid starts each run itself, on one process. Start it without torchrun: "
-                "pyserini-ance train ... --grid ..."
-            )
+            cure = "Start it without torchrun: pyserini-ance train ... --grid ..."
+            raise ValueError(f"--grid starts each run itself, on one process. {cure}")
         if RunDir(self.folder).state.exists():
-            raise FileExistsError(
-                f"{self.folder} holds a run; pass another --output, which holds nothing but the "
-                "runs of the grid"
-            )
+            cure = "pass another --output, which holds nothing but the runs of the grid"
+            raise FileExistsError(f"{self.folder} holds a run; {cure}")
         if both := self.grid.labels.keys() & {override.partition("=")[0] for override in self.overrides}:
             raise ValueError(
                 f"{', '.join(sorted(both))}: both a key of the --grid, whose values count, and an override; "
@@ -81,10 +77,8 @@ class GridRuns:
             # A run that died in its preparation is replaced.
             begun = not overwrite and (run.can_resume or _is_finished(run))
             if begun and (differing := differing_settings(run, recipes[name])):
-                raise ValueError(
-                    f"{run.folder} holds a run with other settings ({differing}); use "
-                    "--overwrite to replace the runs there, or pass another --output"
-                )
+                cure = "use --overwrite to replace the runs there, or pass another --output"
+                raise ValueError(f"{run.folder} holds a run with other settings ({differing}); {cure}")
         return recipes
 
     def run(

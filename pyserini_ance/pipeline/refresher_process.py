@@ -62,11 +62,6 @@ def _arguments(recipe: Recipe, run: RunDir) -> list[str]:
     return ["refresh", str(run.recipe.absolute()), *overrides, "--output", str(run.folder.absolute())]
 
 
-def needs_refresher(recipe: Recipe) -> bool:
-    products = (p for stage in recipe.stages.values() for p in (stage.refresh, stage.effective_evaluate))
-    return any(product is not None and product.mode == "async" for product in products)
-
-
 def refresher_device(recipe: Recipe, gpus: int) -> str:
     """The device of a refresher beside training, whose processes on this host have each a GPU of their own:
     the first that they leave free, or training's first if none is free."""
@@ -88,7 +83,8 @@ def refresher_subprocess(recipe: Recipe, run: RunDir) -> Iterator[Callable[[], s
     or was killed before it had taken the refresher's role. None while it runs, and if it was killed at work:
     another refresher may then take over.
     """
-    if not needs_refresher(recipe) or recipe.refresher == "external":
+    products = (p for stage in recipe.stages.values() for p in (stage.refresh, stage.effective_evaluate))
+    if recipe.refresher == "external" or not any(one and one.mode == "async" for one in products):
         yield lambda: None
         return
     if run.refresher.is_held:

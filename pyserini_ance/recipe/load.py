@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
 
 from pyserini_ance.recipe.components import (
     Component,
@@ -284,18 +283,13 @@ def _explained(origin: str, merged: str = "") -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        problems = [_in_words(problem) for problem in error.errors()]
-        lines = [f"  {key or origin}: {message}" for key, message in problems]
-        raise ValueError("\n".join([f"{origin}{merged} is not valid:", *lines])) from None
-
-
-def _in_words(problem: ErrorDetails) -> tuple[str, str]:
-    """The key that one of pydantic's errors is about, and the problem with the value."""
-    # "[key]" is pydantic's mark of a mapping's key that is wrong itself
-    key = ".".join(str(word) for word in problem["loc"] if word != "[key]")
-    if isinstance(problem["input"], dict):
-        value = ""
-    else:  # on one line and cut, even if it is a DataFrame
-        text = " ".join(repr(problem["input"]).splitlines())
-        value = f", got {text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + '...'}"
-    return key, problem["msg"].removeprefix("Value error, ") + value
+        lines = [f"{origin}{merged} is not valid:"]
+        for problem in error.errors():
+            # "[key]" is pydantic's mark of a mapping's key that is wrong itself
+            key = ".".join(str(word) for word in problem["loc"] if word != "[key]")
+            line = f"  {key or origin}: {problem['msg'].removeprefix('Value error, ')}"
+            if not isinstance(problem["input"], dict):  # on one line and cut, even if it is a DataFrame
+                text = " ".join(repr(problem["input"]).splitlines())
+                line += f", got {text[:SHOWN_CHARACTERS]}{'...' * (len(text) > SHOWN_CHARACTERS)}"
+            lines.append(line)
+        raise ValueError("\n".join(lines)) from None

@@ -81,12 +81,6 @@ class Refresh(Product):
             return 2 * self.every_steps
         return self.every_steps + self.lag_steps - 1
 
-    @model_validator(mode="after")
-    def check_refresh(self) -> "Refresh":
-        if self.positives_top_k and self.query_chunks > 1:
-            raise ValueError("positives_top_k serves all questions, query_chunks some; remove one of them")
-        return self
-
 
 class Evaluate(Product):
     """When checkpoints are evaluated on the dev split during training, and what their scores decide.
@@ -101,8 +95,6 @@ class Evaluate(Product):
     """The split, or several, of which the mean score decides."""
     measure: str = "RR@10"
     """The measure, by its ir-measures name; without a cutoff, such as AP, that of the first 100 documents."""
-    queries: PositiveInt | None = None
-    """Evaluate on this many queries of each split; null: all."""
     sample_documents: PositiveInt | None = None
     """Evaluate on a sample of this many documents, which includes all judged ones; null: all documents."""
     keep_best: bool = True

@@ -18,6 +18,7 @@ from pyserini_ance.encoders.dpr import weights_sha256
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import save_encoder
 from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
+from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir, complete_steps, step_of
@@ -163,9 +164,16 @@ def restore_moments(
         optimizer.state[parameter] = {name: value.to(parameter.device) for name, value in state.items()}
 
 
-def drop_moments(run: RunDir, stage: str) -> None:
-    """Keep only the weights of a finished stage's checkpoints: no training continues from them."""
-    for folder in complete_steps(run.checkpoints, stage):
+def drop_moments(run: RunDir, recipe: Recipe, finished: Collection[str]) -> None:
+    """Keep only the weights of finished stages' checkpoints, but for the moments that a stage to come goes on
+    with: they are twice the size of the weights."""
+    needed = set()
+    for name in (
+        name for name, stage in recipe.stages.items() if name not in finished and stage.keep_optimizer
+    ):
+        start = recipe.stages[name].init_from
+        needed.add(start.stage if isinstance(start, InitFrom) else recipe.stage_before(name))
+    for folder in (each for name in {*finished} - needed for each in complete_steps(run.checkpoints, name)):
         remove_parts(folder, (TRAINING, PROGRESS))
 
 

@@ -95,4 +95,3 @@ def test_a_length_beyond_the_positions_and_an_encoder_without_a_head_are_refused
 def test_the_text_of_a_record():
     assert record_text({"title": "A", "text": "b c"}) == "A b c"
     assert record_text({"title": "", "text": "b"}) == "b"
-    assert record_text({"title": "A", "text": "b"}, "{title}: {text} {url}") == "A: b"

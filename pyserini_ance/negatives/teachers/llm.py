@@ -16,6 +16,7 @@ from pyserini_ance.negatives.teachers.hybrid import Student, min_max
 from pyserini_ance.negatives.teachers.rankings import Bm25Teacher
 from pyserini_ance.storage.files import sha256_json
 
+LENGTH_WORDS = 400  # of a document, which the model reads
 KEY = "stages.<stage>.terms.<term>.teacher.prompt"
 # The grades of TREC's deep learning tracks, as Thomas et al. 2023, arXiv:2309.10621, have models give them.
 PROMPT = """Grade how well the document answers the query:
@@ -49,8 +50,6 @@ class LlmTeacher(Teacher):
     """The name of the model there."""
     prompt: Path | None = None
     """A text file with {query} and {document}; null: the grades of TREC's deep learning tracks."""
-    length_words: PositiveInt = 400
-    """The number of words of a document that the model reads."""
     max_requests: PositiveInt | None = None
     """The number of requests for each refresh; null: one for each pair that has no grade yet. A limit is
     spent on the pairs whose scores by BM25 and the student differ most."""
@@ -95,7 +94,7 @@ class LlmTeacher(Teacher):
         queries, documents = snapshot.split.queries.columns["text"], snapshot.collection.documents
         texts = []
         for query, row in zip(pairs.queries[order].tolist(), pairs.documents[order].tolist(), strict=True):
-            words = record_text(documents[row]).split()[: self.length_words]
+            words = record_text(documents[row]).split()[:LENGTH_WORDS]
             texts.append(llm.filled(prompt, {"query": queries[query], "document": " ".join(words)}))
         server = llm.Server(self.url, self.model, self.max_requests, self.max_tokens)
         # All calls of one refresh share its budget, as do those after a kill.
