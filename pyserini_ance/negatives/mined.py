@@ -3,7 +3,7 @@
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.filters import base as filtering
@@ -11,7 +11,7 @@ from pyserini_ance.negatives.filters.base import KNOWN_POSITIVES, PROMOTED, Cand
 from pyserini_ance.negatives.positives import margins, positive_ranks
 from pyserini_ance.negatives.source import TableSource
 from pyserini_ance.negatives.table import NegativeTable
-from pyserini_ance.recipe.components import component_of
+from pyserini_ance.recipe.components import component_of, expected
 
 AUTO = "auto"
 LEAST, MOST = 20, 200
@@ -122,17 +122,10 @@ def auto_top_k(candidates: int) -> int:
     return min(MOST, max(LEAST, round(MOST * (candidates / PAPERS_CANDIDATES) ** (1 / 3))))
 
 
-def _read_top_k(value: Any) -> Any:
-    """Report one error at the key instead of one per union member."""
-    if value != AUTO and (not isinstance(value, int) or value < 1):
-        raise ValueError("expected `auto` or a number from 1")
-    return value
-
-
 class SearchedSource(MinedSource):
     """A source that retrieves the `top_k` nearest candidates of each anchor, by the model in training."""
 
-    top_k: Annotated[PositiveInt | Literal["auto"], BeforeValidator(_read_top_k)] = 200
+    top_k: Annotated[PositiveInt | Literal["auto"], expected("`auto` or a number from 1")] = 200
     """The number of candidates per anchor, after known positives and filtered candidates are removed; `auto`
     follows the number of candidates that are searched, from 20 to 200."""
 

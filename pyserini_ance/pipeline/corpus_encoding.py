@@ -10,7 +10,7 @@ from pyserini_ance.data.formats.topics import PyseriniJsonl
 from pyserini_ance.data.passages import check_delimiter, passage_ids
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.batching import tokens_at_once
-from pyserini_ance.encoders.config import SIDE_FILE, EncoderConfig, is_saved
+from pyserini_ance.encoders.config import SIDE_FILE, is_saved
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.tokenization import (
     count_cut_characters,
@@ -90,7 +90,14 @@ def encode_corpus(
     format.check(model.dimension)
     resolved = world.on_main(lambda: resolve_precision(precision, world.device))
     budget = tokens_at_once(tokens_per_batch, world.device)
-    provenance = {**_about(encoder_source(encoder), model.config), "precision": resolved}
+    source = encoder_source(encoder)
+    name = str(Path(source).absolute()) if Path(source).exists() else source
+    if is_saved(source):
+        weights = document_weights_of(Path(source))
+        about = {"side_file_sha256": sha256_file(Path(source) / SIDE_FILE), "document_weights": weights}
+    else:  # with its settings
+        about = model.config.model_dump(mode="json", exclude={"model"})
+    provenance: dict[str, Any] = {"encoder": name, **about, "precision": resolved}
     skipped = ("empty_documents",) if empty_documents == "skip" else ()
     reader = PyseriniJsonl(corpus=corpus, skip=skipped)
     if shard:
@@ -136,18 +143,6 @@ def encode_corpus(
     ids = passage_ids(documents.ids, passages)
     world.on_main(lambda: format.write(vectors, ids, output, provenance))
     return len(documents)
-
-
-def _about(source: str, config: EncoderConfig) -> dict[str, Any]:
-    """Which encoder made the vectors; of one that this package has not saved, with its settings."""
-    name = str(Path(source).absolute()) if Path(source).exists() else source
-    if is_saved(source):
-        return {
-            "encoder": name,
-            "side_file_sha256": sha256_file(Path(source) / SIDE_FILE),
-            "document_weights": document_weights_of(Path(source)),
-        }
-    return {"encoder": name, **config.model_dump(mode="json", exclude={"model"})}
 
 
 def convert_index(index: Path, output: Path, format: VectorFormat) -> int:

@@ -30,6 +30,7 @@ from pyserini_ance.recipe.refresh_settings import Refresh
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.provenance import highest_peak_bytes
+from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.vectors.encoding import encode_some
 
 SAMPLED_DOCUMENTS = 256
@@ -196,7 +197,8 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
             experiment.train_teachers_after(name, data, experiment.train_stage(name, data, untrained))
         spent = experiment.log.seconds_spent
         seconds = world.on_main(lambda: {name: spent(name) for name in recipe.stages})
-        of_teachers = world.on_main(experiment.log.teacher_seconds)
+        metrics = world.on_main(lambda: read_json_lines(experiment.run_dir.metrics))
+        of_teachers = {one["teacher"]: one["seconds"] for one in metrics if one["event"] == "teacher"}
         encoder = load_encoder(untrained.encoder, world.device)
         world.barrier()  # the main process then removes the folder
     mining, final = (

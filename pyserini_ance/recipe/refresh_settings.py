@@ -95,6 +95,8 @@ class Evaluate(Product):
     """The split, or several, of which the mean score decides."""
     measure: str = "RR@10"
     """The measure, by its ir-measures name; without a cutoff, such as AP, that of the first 100 documents."""
+    queries: PositiveInt | None = None
+    """Evaluate on this many queries of each split; null: all."""
     sample_documents: PositiveInt | None = None
     """Evaluate on a sample of this many documents, which includes all judged ones; null: all documents."""
     keep_best: bool = True

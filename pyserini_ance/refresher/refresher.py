@@ -129,7 +129,8 @@ class Refresher:
             )
 
         self.world.on_main(publish)
-        snapshot.forget_training_queries()
+        snapshot.rankings.clear()  # of the training queries, as their vectors: only mining needs them
+        vars(snapshot).pop("query_vectors", None)
 
     def _teach(
         self,

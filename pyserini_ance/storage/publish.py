@@ -39,9 +39,11 @@ def whole_folder(folder: Path) -> Iterator[Path]:
             yield temporary
         except SafetensorError as error:  # safetensors reports a full disk so
             raise OSError(f"{folder} could not be written: {error}") from error
+        umask = os.umask(0o077)  # it can be read only by setting it
+        os.umask(umask)
         for path in [*temporary.rglob("*"), temporary]:
-            if path.is_file():
-                files.reset_mode(path)
+            if path.is_file():  # for readers other than its owner: safetensors writes 0600
+                path.chmod(0o666 & ~umask)
             files.sync(path)
         os.rename(temporary, target)
         files.sync(target.parent)

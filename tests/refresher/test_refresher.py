@@ -288,7 +288,7 @@ def products(world: World, recipe: Recipe, folder: Path) -> dict:
         "dev": made.dev(checkpoint)["value"],
         "missed": str(missed.value),
         "filtered": set(filtered),
-        "held": (held._rankings, "query_vectors" in vars(held)),
+        "held": (held.rankings, "query_vectors" in vars(held)),
     }
 
 

@@ -85,7 +85,7 @@ def test_the_budget_of_a_refresh_goes_where_bm25_and_the_student_disagree(contex
         assert model.asked.total() == 2  # later calls of the refresh, and those after a kill, share it
         context.snapshot.weights = "later"
         assert np.isfinite(teacher.score(PAIRS, context)).sum() == 4
-        more = LlmTeacher(url=model.url, model="judge", prompt=prompt, max_tokens=10_000)
+        more = LlmTeacher(url=model.url, model="judge", prompt=prompt, max_requests=100)
         assert more.score(PAIRS, context).tolist() == LABELS.ravel().tolist()
         assert set(model.asked.values()) == {1}
 
