@@ -52,13 +52,8 @@ def main(
     timer = search_timer(source, ranked, time_first_stage) if time_first_stage else list[float]
     used = resolve_precision(precision, device)
     scorer = CrossEncoderModel(model, None if device == "auto" else device, BATCH_PAIRS, length_tokens, used)
-    settings = {
-        "model": model,
-        "length_tokens": length_tokens,
-        "precision": used,
-        "batch_pairs": BATCH_PAIRS,
-        "device": scorer.device,
-    }
+    settings = {"model": model, "length_tokens": length_tokens, "precision": used}
+    settings |= {"batch_pairs": BATCH_PAIRS, "device": scorer.device}
     cutoffs = sorted(set(first or [FIRST]))
     rows = rerank(ranked, scorer.logits, cutoffs, output, chosen, settings, judgments, timer)
     queries = len(ranked.ranked_queries)

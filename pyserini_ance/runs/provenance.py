@@ -24,16 +24,7 @@ if TYPE_CHECKING:
     from pyserini_ance.distributed.world import World
 
 PACKAGES = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "accelerate",
-    "pyserini",
-    "faiss-cpu",
-    "faiss-gpu",
-    "ir-measures",
-    "numpy",
-    "safetensors",
+    "torch transformers tokenizers accelerate pyserini faiss-cpu faiss-gpu ir-measures numpy safetensors"
 )
 MEMORY_KINDS = ("process", "GPU", "largest child")
 GIT_SECONDS = 5  # a run does not wait longer for its commit
