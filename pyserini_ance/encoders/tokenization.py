@@ -96,12 +96,8 @@ class Tokenization(Settings):
     def without_lengths(self) -> dict[str, Any]:
         """All settings but lengths and passages, which may change between stages."""
         document_keys = {"length_tokens", "passages", "special_tokens", "pad_passages"}
-        excluded: dict[str, Any] = {
-            "max_characters": True,
-            "query": {"length_tokens"},
-            "document": document_keys,
-        }
-        return self.model_dump(exclude=excluded)
+        excluded: dict[str, Any] = {"query": {"length_tokens"}, "document": document_keys}
+        return self.model_dump(exclude={"max_characters": True, **excluded})
 
     def text(self, side: Side, record: Mapping[str, str]) -> str:
         template = self.side(side).template

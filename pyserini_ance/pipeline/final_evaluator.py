@@ -20,7 +20,7 @@ from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import BM25, BYTES, HYBRID
-from pyserini_ance.negatives.positives import positive_ranks
+from pyserini_ance.negatives.mined import positive_ranks
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.bm25_rankings import read_candidates
 from pyserini_ance.pyserini_bridge.export import python_program
@@ -169,13 +169,9 @@ class FinalEvaluator:
                     np.save(file, ranks)
 
             self.world.on_main(write)
-        RunLog(self.run, self.world.is_main).metric(
-            "training_queries",
-            stage=stage,
-            step=self.recipe.stages[stage].steps,
-            weights=checkpoint.weights,
-            precisions={"mined": mined, "evaluated": snapshot.precision},
-        )
+        about = {"stage": stage, "step": self.recipe.stages[stage].steps, "weights": checkpoint.weights}
+        precisions = {"mined": mined, "evaluated": snapshot.precision}
+        RunLog(self.run, self.world.is_main).metric("training_queries", **about, precisions=precisions)
 
     def measure(self, row: str, seconds: float | None, **more: Any) -> dict[str, Any]:
         """Measure the rankings of `row` and record the result; their files suffice to repeat it.

@@ -14,7 +14,7 @@ import numpy as np
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.scored_pairs import ScoredPairs
 from pyserini_ance.distributed.world import World
-from pyserini_ance.negatives.positives import find_positives
+from pyserini_ance.negatives.mined import find_positives
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import NegativeTable, promoted_in

@@ -62,14 +62,10 @@ def publishing(folder: Path, about: dict[str, Any]) -> Iterator[Path]:
     """
     with whole_folder(folder) as temporary:
         yield temporary
-        written = sorted(path for path in temporary.rglob("*") if path.is_file())
-        parts = {
-            str(path.relative_to(temporary)): {
-                "bytes": path.stat().st_size,
-                "sha256": files.sha256_file(path),
-            }
-            for path in written
-        }
+        parts = {}
+        for path in sorted(path for path in temporary.rglob("*") if path.is_file()):
+            entry = {"bytes": path.stat().st_size, "sha256": files.sha256_file(path)}
+            parts[str(path.relative_to(temporary))] = entry
         record = {"format": MANIFEST_FORMAT, "version": __version__, "time": time.time(), **about}
         files.write_json(temporary / MANIFEST, {**record, "parts": parts})
 
