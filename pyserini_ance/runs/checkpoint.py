@@ -168,13 +168,13 @@ def drop_moments(run: RunDir, recipe: Recipe, finished: Collection[str]) -> None
     """Keep only the weights of finished stages' checkpoints, but for the moments that a stage to come goes on
     with: they are twice the size of the weights."""
     needed = set()
-    for name in (
-        name for name, stage in recipe.stages.items() if name not in finished and stage.keep_optimizer
-    ):
-        start = recipe.stages[name].init_from
-        needed.add(start.stage if isinstance(start, InitFrom) else recipe.stage_before(name))
-    for folder in (each for name in {*finished} - needed for each in complete_steps(run.checkpoints, name)):
-        remove_parts(folder, (TRAINING, PROGRESS))
+    for name, stage in recipe.stages.items():
+        if name not in finished and stage.keep_optimizer:
+            start = stage.init_from
+            needed.add(start.stage if isinstance(start, InitFrom) else recipe.stage_before(name))
+    for name in {*finished} - needed:
+        for folder in complete_steps(run.checkpoints, name):
+            remove_parts(folder, (TRAINING, PROGRESS))
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
