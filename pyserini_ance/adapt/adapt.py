@@ -1,8 +1,9 @@
 """The course of an adaptation: data, recipe, run, verdict. Each stays in the folder, and goes on there."""
 
-import shlex
+import json
 from collections.abc import Sequence
 from importlib.util import find_spec
+from shlex import quote
 
 from pyserini_ance.adapt import verdict
 from pyserini_ance.adapt.data import OnlyAnnounced, Request, prepare
@@ -10,13 +11,15 @@ from pyserini_ance.adapt.page import write_page
 from pyserini_ance.adapt.recipe_file import COMPARED
 from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index
 from pyserini_ance.pipeline.plan import measured_plan
+from pyserini_ance.pyserini_bridge.export import python_program
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.yaml_text import to_yaml
 from pyserini_ance.reports import finish
 from pyserini_ance.reports.ranking_inputs import collection_of
 from pyserini_ance.reports.report import REPORT
 from pyserini_ance.runs.provenance import config_hash
 from pyserini_ance.runs.rundir import RECIPE, RunDir, load_recipe
-from pyserini_ance.storage.files import read_json, write_json
+from pyserini_ance.storage.files import copy_whole, read_json, write_json, write_whole
 from pyserini_ance.storage.locks import locked
 
 DRY_STEPS = 3
@@ -51,7 +54,7 @@ def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) 
         parquet = run.folder / "parquet"
         if not parquet.exists():
             convert_index(run.folder, parquet, VectorFormat("parquet"))
-        commands = _commands(run, found.chosen if found.better else verdict.BASE)
+        commands = commands_of(run, found.chosen if found.better else verdict.BASE)
         collection = collection_of(run)
         split = "test" if is_judged else COMPARED
         write_page(output / REPORT, found, text, commands, run, collection, split)
@@ -59,14 +62,29 @@ def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) 
     return "\n".join([text, "", found.as_text(), "", f"report: {output / REPORT}", *use])
 
 
-def _commands(run: RunDir, chosen: str) -> list[str]:
-    """Commands that load the adapted encoder, search with it, and fuse it with BM25, if that is better."""
+def commands_of(run: RunDir, chosen: str) -> list[str]:
+    """Commands that load the adapted encoder, search with it, fuse it with BM25 if that is better, and serve
+    it by Pyserini's REST server, whose settings and documents are written here."""
     if chosen not in (verdict.ADAPTED, verdict.FUSED):
         return []
-    exported = read_json(run.measures)["export"]
-    load = f"from sentence_transformers import SentenceTransformer; SentenceTransformer({str(run.model)!r})"
-    commands = [f"python -c {shlex.quote(load)}", exported["command"].splitlines()[-1]]
-    return [*commands, exported["hybrid"].splitlines()[-1]] if chosen == verdict.FUSED else commands
+    exported, output = read_json(run.measures)["export"], run.folder.parent
+    served = {"path": "run/index", "index_type": "faiss", "encoder": str(run.folder.absolute())}
+    indexes = {"texts": "lucene", "adapted": served | {"base_index": "texts"}}
+    write_whole(output / "server.yaml", to_yaml({"indexes": indexes}))
+    texts, lucene = output / "texts", output / "lucene"  # Anserini reads all files of a folder
+    texts.mkdir(exist_ok=True)
+    copy_whole(output / "data" / "corpus.jsonl", texts / "corpus.jsonl")
+    index = f"-collection BeirFlatCollection -input {quote(str(texts))} -index {quote(str(lucene))} -storeRaw"
+    serve = f"--config {quote(str(output / 'server.yaml'))} --no-prebuilt-indexes --host 127.0.0.1"
+    model = json.dumps(str(run.model), ensure_ascii=False)
+    load = f"from sentence_transformers import SentenceTransformer; SentenceTransformer({model})"
+    search = f"{python_program()} -m pyserini_ance search"
+    return [
+        f"{python_program()} -c {quote(load)}",
+        exported["command"].splitlines()[-1],
+        *([exported["hybrid"].splitlines()[-1]] if chosen == verdict.FUSED else []),
+        f"{search} index {index} && {search} rest {serve}",
+    ]
 
 
 def _train(recipe: Recipe, run: RunDir) -> RunDir:

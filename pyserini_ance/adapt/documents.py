@@ -36,19 +36,9 @@ LEAST_WORDS = 40  # a section with fewer shares its passage with the next
 NEAR = 0.9  # Jaccard similarity of the five-word sequences of near duplicates
 SHINGLE = 5
 COLUMNS = {
-    "id": ("id", "docid", "docno", "documentid", "corpusid", "pid", "passageid", "uid", "url", "path"),
-    "title": ("title", "heading", "headline", "name", "subject"),
-    "text": (
-        "text",
-        "contents",
-        "content",
-        "body",
-        "passage",
-        "document",
-        "abstract",
-        "description",
-        "answer",
-    ),
+    "id": "id docid docno documentid corpusid pid passageid uid url path",
+    "title": "title heading headline name subject",
+    "text": "text contents content body passage document abstract description answer",
 }
 HUB_TABLES = {"documents": "corpus", "queries": "queries"}  # as BEIR's
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")

@@ -24,23 +24,13 @@ LEAST_DEV, MOST_DEV = 15, 200
 LEAST_TRAIN = 50
 MOST_MADE = 10_000  # queries without judgments
 QUERY_COLUMNS = {
-    "id": ("id", "qid", "queryid", "topicid", "questionid"),
-    "text": ("query", "text", "question", "search", "title", "contents"),
+    "id": "id qid queryid topicid questionid",
+    "text": "query text question search title contents",
 }
 JUDGMENT_COLUMNS = {
-    "query": ("queryid", "qid", "query", "question", "topic", "id"),
-    "document": (
-        "corpusid",
-        "docid",
-        "documentid",
-        "docno",
-        "document",
-        "pid",
-        "passageid",
-        "passage",
-        "path",
-    ),
-    "grade": ("score", "grade", "relevance", "label", "rel"),
+    "query": "queryid qid query question topic id",
+    "document": "corpusid docid documentid docno document pid passageid passage path",
+    "grade": "score grade relevance label rel",
 }
 
 
@@ -126,14 +116,14 @@ def _query_file(path: Path) -> dict[str, str]:
     Raises ValueError for two texts with one id.
     """
     texts: dict[str, str] = {}
-    if is_table := _is_table(path, QUERY_COLUMNS):
+    pairs: Iterable[Sequence[str]]
+    if _is_table(path, QUERY_COLUMNS):
         records = read_table(path, QUERY_COLUMNS, ["text"], "--queries")
         pairs = ((record.get("id", ""), record["text"]) for record in records)
     else:
-        cells = (
-            line.cells(("id", "text")) if "\t" in line.text else ("", line.text) for line in read_lines(path)
-        )
-    for number, (id, text) in enumerate(pairs if is_table else cells, start=1):
+        lines = read_lines(path)
+        pairs = (line.cells(("id", "text")) if "\t" in line.text else ("", line.text) for line in lines)
+    for number, (id, text) in enumerate(pairs, start=1):
         id, text = without_blanks(id) or f"q{number}", " ".join(text.split())
         if text and texts.setdefault(id, text) != text:
             raise ValueError(
@@ -154,7 +144,7 @@ def _is_table(path: Path, names: Names) -> bool:
 def _add_judgments(found: Queries, path: Path) -> None:
     """Add the judgments of a file: TREC's or BEIR's qrels, or a table; queries by id, or else by text."""
     if _is_table(path, JUDGMENT_COLUMNS):
-        names = JUDGMENT_COLUMNS if found.texts else {**JUDGMENT_COLUMNS, "query": ("query", "question")}
+        names = JUDGMENT_COLUMNS if found.texts else {**JUDGMENT_COLUMNS, "query": "query question"}
         table = list(read_table(path, names, ["query", "document"], "--judgments"))
         judged = [(number, row) for number, row in enumerate(table, start=1) if row.get("grade", "1").strip()]
         found.counts["judgments without a grade"] += len(table) - len(judged)

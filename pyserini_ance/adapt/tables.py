@@ -7,7 +7,7 @@ from pathlib import Path
 from pyserini_ance.data.formats.lines import extension, shown
 from pyserini_ance.data.formats.records import PARQUET, read_named_rows
 
-Names = Mapping[str, Sequence[str]]
+Names = Mapping[str, str]  # names separated by blanks
 _SEPARATORS = re.compile(r"[-_ ]+")
 
 
@@ -31,7 +31,7 @@ def read_table(path: Path, names: Names, needed: Sequence[str], key: str) -> Ite
             keys = list(record.values)
             found = found_columns(keys, names)
             if missing := [what for what in needed if what not in found]:
-                expected = f"a column of {missing[0]}: {', '.join(names[missing[0]])}"
+                expected = f"a column of {missing[0]}: {names[missing[0]].replace(' ', ', ')}"
                 raise record.line.error(f"columns {shown(', '.join(keys))}", expected, "rename the column")
         yield {
             what: record.id(column) if isinstance(record.values[column], int) else record.text(column)
@@ -42,5 +42,5 @@ def read_table(path: Path, names: Names, needed: Sequence[str], key: str) -> Ite
 def found_columns(header: Sequence[str], names: Names) -> dict[str, str]:
     """The columns of a header by what they are."""
     plain = {_SEPARATORS.sub("", name).lower(): name for name in header}
-    known = {what: next((one for one in of if one in plain), None) for what, of in names.items()}
+    known = {what: next((one for one in of.split() if one in plain), None) for what, of in names.items()}
     return {what: plain[one] for what, one in known.items() if one is not None}

@@ -2,18 +2,24 @@
 
 import json
 import re
+import subprocess
 from dataclasses import replace
+from urllib.parse import quote
 
 import pytest
 from helpers.language_model import KEY, language_model
 from helpers.processes import CommandServer
+from helpers.server import serving
 from helpers.waiting import until
 
-from pyserini_ance.adapt.adapt import adapt
+from pyserini_ance.adapt.adapt import adapt, commands_of
 from pyserini_ance.adapt.data import Request
+from pyserini_ance.adapt.verdict import BASE, FUSED
 from pyserini_ance.commands import adapt as command
+from pyserini_ance.data.trec import read_run
 from pyserini_ance.llm import Server
 from pyserini_ance.recipe.load import load
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.locks import LockHeld, locked
 
 pytestmark = pytest.mark.long
@@ -114,6 +120,22 @@ def test_an_adaptation_says_what_teaches_and_whether_it_pays(
     before = (output / "run" / "measures.json").stat().st_mtime_ns
     assert adapt(wanted, SHORT) == text
     assert (output / "run" / "measures.json").stat().st_mtime_ns == before
+
+
+def test_the_commands_to_paste_load_search_fuse_and_serve(tmp_path, docs, asked, tiny_bert):
+    adapt(request(tmp_path, docs, tiny_bert, "q.csv", "j.csv"), SHORT)
+    run = RunDir(tmp_path / "out" / "run")
+    *others, serve = commands_of(run, FUSED)
+    for other in others:
+        subprocess.run(other, shell=True, check=True)
+    query, wanted = next(iter(read_run(run.final_run("test")).items()))
+    text = json.loads((run.folder / "topics.test.json").read_text())[query]["title"]
+    with serving(serve.replace("&& ", "&& exec "), tmp_path / "log") as answer:
+        found = answer(f"v1/adapted/search?query={quote(text)}&hits=1")["candidates"]
+    assert found[0]["score"] == pytest.approx(wanted[found[0]["docid"]], abs=1e-4)
+    assert found[0]["score"] == pytest.approx(max(wanted.values()), abs=1e-4)
+    assert "of its own" in json.dumps(found[0]["doc"])
+    assert commands_of(run, BASE) == []
 
 
 def test_an_adaptation_that_is_killed_at_any_phase_ends_the_same(tmp_path, docs, asked, tiny_bert):

@@ -1,16 +1,12 @@
 """Pyserini's feedback, fusion, batches, compressed and Lucene indexes and REST server, with our encoders."""
 
 import json
-import socket
-import subprocess
 import sys
-import time
-from urllib.error import URLError
 from urllib.parse import quote
-from urllib.request import urlopen
 
 import numpy as np
 import pytest
+from helpers.server import serving
 
 from pyserini_ance.encoders.load_save import load_encoder
 
@@ -182,38 +178,16 @@ def test_lucenes_vector_indexes_score_a_dot_product_as_its_half_plus_a_half(fold
         assert_best(found, by_document((1 + documents @ vector) / 2))
 
 
-def answer(url: str, server: subprocess.Popen, seconds: int = 300) -> dict:
-    """The server's answer, as soon as it listens."""
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            with urlopen(url, timeout=seconds) as reply:
-                return json.load(reply)
-        except URLError as error:
-            assert isinstance(error.reason, ConnectionRefusedError), error
-            assert server.poll() is None and time.monotonic() < end, "the server does not listen"
-            time.sleep(0.5)
-
-
 def test_the_rest_server_searches_with_our_encoder(folder, vectors):
     (folder / "server.yaml").write_text(
         "indexes:\n  text: lucene\n"
         f"  ours: {{path: flat, index_type: faiss, encoder: {folder}/model, base_index: text}}\n"
     )
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     flags = ["--config", str(folder / "server.yaml"), "--no-prebuilt-indexes", "--host", "127.0.0.1"]
-    command = [sys.executable, "-m", "pyserini_ance", "search", "rest", *flags, "--port", port]
-    with open(folder / "server.log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log) as server:
-        try:
-            asked = [f"search?query={quote(text)}&hits={HITS}" for text in QUERIES.values()]
-            found = {
-                index: [answer(f"http://127.0.0.1:{port}/v1/{index}/{one}", server) for one in asked]
-                for index in ("ours", "text")
-            }
-        finally:
-            server.terminate()
+    command = [sys.executable, "-m", "pyserini_ance", "search", "rest", *flags]
+    with serving(command, folder / "server.log") as answer:
+        asked = [f"search?query={quote(text)}&hits={HITS}" for text in QUERIES.values()]
+        found = {index: [answer(f"v1/{index}/{one}") for one in asked] for index in ("ours", "text")}
     bm25 = read_run(folder / "bm25.txt")
     for place, (query, vector) in enumerate(zip(QUERIES, vectors[0], strict=True)):
         hits = {
