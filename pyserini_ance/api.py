@@ -5,7 +5,6 @@ what was expected and the cure. Progress is logged under the logger `pyserini_an
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Integral
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal
@@ -20,7 +19,6 @@ from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.process_group import device_of
 from pyserini_ance.encoders.config import EncoderConfig, PoolingMode
 from pyserini_ance.encoders.encoder import Encoder as Encoder
-from pyserini_ance.encoders.encoder import check_finite
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.evaluation import metrics
 from pyserini_ance.negatives.filters.base import Filter
@@ -39,7 +37,7 @@ from pyserini_ance.reports import finish
 from pyserini_ance.runs import rundir
 from pyserini_ance.runs.any_encoder import load_any_encoder
 from pyserini_ance.trainer.callbacks import TrainerCallback as TrainerCallback
-from pyserini_ance.vectors.search import exact_search
+from pyserini_ance.vectors.search import search_given
 
 DEFAULT_SOURCE = {"kind": "ann", "top_k": 200}
 
@@ -225,27 +223,9 @@ def search(
     query_vectors (Q, D) and document_vectors (N, D) are float32; the documents may be a memory map. The
     search is exact, ties go to the smaller row, and every row is one of document_vectors: with fewer than k
     documents there are N columns instead of k. Raises ValueError for other shapes, a k below 1, and, naming
-    the row, for NaN and infinite values: they have no rank, and documents that they are compared with would
-    be missing.
+    the row, for NaN and infinite values.
     """
-    if not isinstance(k, Integral) or k < 1:
-        raise ValueError(f"k is {k!r}; expected a whole number from 1")
-    queries = _matrix("query_vectors", query_vectors)
-    documents = _matrix("document_vectors", document_vectors)
-    if queries.shape[1] != documents.shape[1]:
-        cure = "encode both with one encoder"
-        shapes = f"query_vectors have {queries.shape[1]} dimensions, document_vectors {documents.shape[1]}"
-        raise ValueError(f"{shapes}; {cure}")
-    return exact_search(queries, documents, int(k), device=device)
-
-
-def _matrix(name: str, vectors: Any) -> np.ndarray:
-    """(N, D) float32, without a copy if it is that already; it may be a memory map."""
-    matrix = np.asarray(vectors, np.float32)
-    if matrix.ndim != 2:
-        raise ValueError(f"{name} has the shape {matrix.shape}; expected two dimensions, a row for each text")
-    check_finite(matrix, lambda row: f"{name}: row {row}", "remove the row, or encode its text again")
-    return matrix
+    return search_given(query_vectors, document_vectors, k, device)
 
 
 def evaluate(

@@ -1,25 +1,17 @@
-"""Fixtures that several rooms share: real data beside the repository, and small random models made on the
-spot.
-"""
+"""Fixtures that several rooms share: real data beside the repository, and small random models."""
 
 import logging
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers import small_set
 from helpers.fake_clock import Clock
 from helpers.forked_program import forked_programs
 from helpers.language_model import KEY
 from helpers.processes import Processes
-from helpers.small_set import (
-    make_small_collection,
-    make_tiny_bert,
-    make_tiny_cross_encoder,
-    make_tiny_reader,
-    make_tiny_roberta,
-    small_settings,
-)
 
 # One thread, here and in child processes: matrices are tiny, and on a busy machine threads that wait for one
 # another cost some 8 ms an operation.
@@ -42,15 +34,8 @@ stages:
 # Fixtures that start processes: our commands or Pyserini from end to end, or the processes of one torchrun.
 PROCESS_FIXTURES = {"server", "in_java", "child", "run_processes", "forked_python"}
 # Fixtures that make models, train, or read real data: seconds rather than milliseconds.
-SLOW_FIXTURES = {
-    "shared_data",
-    "shared_papers",
-    "small_recipe",
-    "tiny_bert",
-    "tiny_cross_encoder",
-    "tiny_reader",
-    "tiny_roberta",
-}
+SLOW_FIXTURES = {"shared_data", "shared_papers", "small_recipe"}
+SLOW_FIXTURES |= {"tiny_bert", "tiny_cross_encoder", "tiny_reader", "tiny_roberta"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -65,10 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def device() -> str:
-    """The device that tests marked `cuda` compare with the CPU.
-
-    With PYSERINI_ANCE_TEST_DEVICE=cpu it is the CPU itself: does the test's own code work?
-    """
+    """What `cuda` tests compare with the CPU; PYSERINI_ANCE_TEST_DEVICE=cpu tries the tests' own code."""
     import torch
 
     named = os.environ.get("PYSERINI_ANCE_TEST_DEVICE", "cuda")
@@ -122,22 +104,22 @@ def clock(monkeypatch) -> Clock:
 
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory) -> Path:
-    return make_tiny_bert(tmp_path_factory.mktemp("tiny_bert"))
+    return small_set.make_tiny_bert(tmp_path_factory.mktemp("tiny_bert"))
 
 
 @pytest.fixture(scope="session")
 def tiny_cross_encoder(tiny_bert, tmp_path_factory) -> Path:
-    return make_tiny_cross_encoder(tmp_path_factory.mktemp("tiny_cross_encoder"), tiny_bert)
+    return small_set.make_tiny_cross_encoder(tmp_path_factory.mktemp("tiny_cross_encoder"), tiny_bert)
 
 
 @pytest.fixture(scope="session")
 def tiny_reader(tiny_bert, tmp_path_factory) -> str:
-    return str(make_tiny_reader(tmp_path_factory.mktemp("tiny_reader"), tiny_bert))
+    return str(small_set.make_tiny_reader(tmp_path_factory.mktemp("tiny_reader"), tiny_bert))
 
 
 @pytest.fixture(scope="session")
 def tiny_roberta(tmp_path_factory) -> Path:
-    return make_tiny_roberta(tmp_path_factory.mktemp("tiny_roberta"))
+    return small_set.make_tiny_roberta(tmp_path_factory.mktemp("tiny_roberta"))
 
 
 @pytest.fixture
@@ -161,12 +143,10 @@ def small_recipe(tiny_bert, tmp_path_factory):
     """Make recipes, of the stages given, over the small collection with `tiny_bert`."""
     from pyserini_ance.recipe.models import Recipe
 
-    collection = make_small_collection(tmp_path_factory.mktemp("small_collection"))
+    collection = small_set.make_small_collection(tmp_path_factory.mktemp("small_collection"))
 
-    def make(stages: dict, **more) -> Recipe:
-        return Recipe.model_validate({**small_settings(collection, tiny_bert, stages), **more})
-
-    return make
+    settings = partial(small_set.small_settings, collection, tiny_bert)
+    return lambda stages, **more: Recipe.model_validate({**settings(stages), **more})
 
 
 @pytest.fixture(scope="session")
@@ -177,9 +157,7 @@ def run_processes() -> Processes:
 
 @pytest.fixture(scope="session")
 def forked_python(tmp_path_factory) -> Iterator[list[str]]:
-    """A command that takes the place of `sys.executable` where a test starts programs, but not to see what a
-    new interpreter does: see helpers/forked_program.py.
-    """
+    """In place of `sys.executable`, where no new interpreter is tested: see helpers/forked_program.py."""
     with forked_programs(tmp_path_factory.mktemp("programs")) as command:
         yield command
 

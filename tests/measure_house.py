@@ -217,9 +217,8 @@ def measure(root: Path, with_step: bool) -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    shown = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=shown)
     parser.add_argument("checkouts", type=Path, nargs="*", default=[HERE])
     parser.add_argument("--step", action="store_true", help="also train demo/ance and trace one step")
     args = parser.parse_args()

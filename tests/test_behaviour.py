@@ -55,9 +55,7 @@ def collection(tmp_path_factory) -> dict:
     """Queries for three quarters of the documents to train on, for the others to test on."""
     folder = tmp_path_factory.mktemp("confusable")
     pairs = list(itertools.product(TOPICS, DETAILS))
-    texts = [
-        {"id": f"{t}-{d}", "contents": f"topic{t} topic{t} topic{t} topic{t} detail{d}"} for t, d in pairs
-    ]
+    texts = [{"id": f"{t}-{d}", "contents": f"{f'topic{t} ' * 4}detail{d}"} for t, d in pairs]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts))
     order, splits = np.random.default_rng(0).permutation(len(pairs)), {}
     for name, rows in {"train": order[HELD_OUT:], "dev": order[:HELD_OUT]}.items():
@@ -70,23 +68,14 @@ def collection(tmp_path_factory) -> dict:
 
 def stage(negatives: dict, steps: int, **more) -> dict:
     terms = {"query": {"negatives": [negatives], "loss": {"kind": "nll", "scale": 10}}}
-    return {
-        "steps": steps,
-        "batch_queries": 16,
-        "optimizer": {"learning_rate": 3e-3},
-        "lr_schedule": {"kind": "constant"},
-        "terms": terms,
-        "evaluate": {"every_steps": steps},
-        **more,
-    }
+    rate = {"optimizer": {"learning_rate": 3e-3}, "lr_schedule": {"kind": "constant"}}
+    made = {"steps": steps, "batch_queries": 16, "terms": terms, "evaluate": {"every_steps": steps}}
+    return {**made, **rate, **more}
 
 
 def test_refreshed_negatives_win_where_documents_are_confusable(encoder, collection, tmp_path):
-    stages = {
-        "warm": stage(RANDOM, 60),
-        "random": stage(RANDOM, 120),
-        "refreshed": stage(ANN, 120, refresh={"every_steps": 20}),
-    }
+    stages = {"warm": stage(RANDOM, 60), "random": stage(RANDOM, 120)}
+    stages["refreshed"] = stage(ANN, 120, refresh={"every_steps": 20})
     exact = {"device": "cpu", "precision": "fp32", "encoding": {"precision": "fp32"}, "bm25": None}
     settings = {"name": "behaviour", "data": collection, "encoder": encoder, "stages": stages, **exact}
     cache = str(tmp_path / "cache")

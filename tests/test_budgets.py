@@ -20,22 +20,22 @@ ROOMS = {
     "pyserini_bridge": 1_145,
     "recipe": 2_172,
     "refresher": 367,
-    "reports": 1_483,
-    "runs": 1_041,
-    "storage": 834,
-    "trainer": 2_938,
-    "vectors": 1_296,
+    "reports": 1_500,
+    "runs": 1_063,
+    "storage": 843,
+    "trainer": 2_952,
+    "vectors": 1_298,
     "top": 743,
 }
 WHOLE = {
-    "files": 219,
-    "classes": 238,
-    "short private functions used once": 13,
-    "lines of imports": 2_653,
-    "lines of the reading path": 1_436,
-    "modules that trainer/batch.py imports": 11,
-    "lines of benchmarks": 5_497,
-    "lines of tests": 32_893,
+    "files": 230,
+    "classes": 239,
+    "short private functions used once": 14,
+    "lines of imports": 2_683,
+    "lines of the reading path": 1_444,
+    "modules that trainer/batch.py imports": 12,
+    "lines of benchmarks": 5_500,
+    "lines of tests": 31_088,
 }
 
 
@@ -46,9 +46,7 @@ def in_words(name: str, found: float, budget: float) -> str:
 def test_every_room_keeps_its_budget():
     found = {room: lines for room, (lines, _) in rooms(HERE).items()}
     assert found.keys() == ROOMS.keys()
-    over = [
-        in_words(f"lines of {each}", found[each], ROOMS[each]) for each in ROOMS if found[each] > ROOMS[each]
-    ]
+    over = [in_words(f"lines of {one}", found[one], ROOMS[one]) for one in ROOMS if found[one] > ROOMS[one]]
     assert not over, "\n".join(over)
 
 

@@ -1,6 +1,4 @@
-"""The dependencies between packages: imports go down only, and Pyserini, Java and Faiss stay in the
-bridge.
-"""
+"""Imports go down only; Pyserini, Java and Faiss stay in the bridge."""
 
 import ast
 import os
@@ -92,19 +90,15 @@ def imports() -> list[tuple[str, str, str]]:
 
 
 def test_every_package_is_in_the_order():
-    packages = {
-        path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
-    }
+    paths = [*PACKAGE.glob("*.py"), *(path.parent for path in PACKAGE.glob("*/__init__.py"))]
+    packages = {path.stem for path in paths}
     assert packages - {"__init__"} == set(ORDER)
 
 
 def test_imports_go_down_only():
     height = {package: position for position, package in enumerate(ORDER)}
-    upwards = [
-        f"{file} imports {imported}"
-        for file, package, imported in imports()
-        if package != "__init__" and imported in height and height[imported] > height[package]
-    ]
+    known = [each for each in imports() if each[1] != "__init__" and each[2] in height]
+    upwards = [f"{file} imports {name}" for file, package, name in known if height[name] > height[package]]
     assert upwards == []
 
 
@@ -119,9 +113,7 @@ def test_writers_never_import_readers():
 
 
 def test_forbidden_imports_do_not_occur():
-    assert [
-        (file, imported) for file, package, imported in imports() if (package, imported) in FORBIDDEN
-    ] == []
+    assert [(file, name) for file, package, name in imports() if (package, name) in FORBIDDEN] == []
 
 
 def test_commands_do_not_import_one_another():

@@ -45,9 +45,8 @@ def make(tmp_path):
 
     def run(target: str, *variables: str, ensurepip=0, version=0, pip=0):
         script = tools / "python3"
-        script.write_text(
-            STAND_IN.format(log=tmp_path / "log", ensurepip=ensurepip, version=version, pip=pip)
-        )
+        codes = {"ensurepip": ensurepip, "version": version, "pip": pip}
+        script.write_text(STAND_IN.format(log=tmp_path / "log", **codes))
         script.chmod(0o755)
         (tmp_path / "log").write_text("")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "PYTHON"))}

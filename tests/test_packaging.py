@@ -22,9 +22,7 @@ BUILD = "from setuptools import build_meta; import sys; build_meta.{}(sys.argv[1
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """A wheel built offline from the sdist of a copy: it lacks the files that MANIFEST.in forgets, and has no
-    stale builds.
-    """
+    """A wheel built offline from a copy's sdist: lacks what MANIFEST.in forgets, has no stale builds."""
     base = tmp_path_factory.mktemp("packaging")
     tree = shutil.copytree(ROOT, base / "tree", ignore=_only_sources)
     _build("build_sdist", base, tree)
@@ -40,9 +38,8 @@ def _only_sources(folder: str, names: list[str]) -> set[str]:
 
 
 def _build(hook: str, into: Path, tree: Path) -> None:
-    subprocess.run(
-        [sys.executable, "-c", BUILD.format(hook), str(into)], cwd=tree, check=True, capture_output=True
-    )
+    command = [sys.executable, "-c", BUILD.format(hook), str(into)]
+    subprocess.run(command, cwd=tree, check=True, capture_output=True)
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="only git knows which files belong to the sdist")

@@ -1,4 +1,4 @@
-"""Any encoder by one name: a run directory, an encoder's folder, a Hugging Face folder or a hub name."""
+"""Any encoder by one name: a run's, an adaptation's, an encoder's or a Hugging Face folder, or a hub name."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,10 +46,12 @@ def encoder_settings(model: str | Path, given: Mapping[str, Any] | None = None) 
 
 
 def encoder_source(model: str | Path) -> str:
-    """The folder or hub name of an encoder, or of the model of a run directory.
+    """The folder or hub name of an encoder, or of the model of a run directory or of an adaptation's.
 
     Raises FileNotFoundError for a folder that does not exist, and for a run that has not finished.
     """
+    if Path(model, "run", RECIPE).is_file():  # `adapt` has it there
+        model = Path(model, "run")
     if (Path(model) / RECIPE).is_file():
         folder = RunDir(Path(model)).model
         if not folder.is_dir():

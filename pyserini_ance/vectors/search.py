@@ -5,13 +5,14 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Literal
+from numbers import Integral
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import to_device
+from pyserini_ance.encoders.encoder import check_finite, to_device
 from pyserini_ance.encoders.hardware import cpu_has_fast_bf16, resolve_precision
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.vectors.bf16_scan import CpuScan, DeviceScan, best_of_candidates
@@ -51,6 +52,32 @@ def exact_search(
     k is cut to N.
     """
     return search_arrays(searcher(documents, backend, device, World()), queries, k)
+
+
+def search_given(queries: Any, documents: Any, k: int, device: str) -> tuple[np.ndarray, np.ndarray]:
+    """`exact_search` of vectors that a caller passes, after checks, which read each vector once.
+
+    Raises ValueError for a k below 1, other shapes than (Q, D) and (N, D), and, naming the row, for NaN and
+    infinite values: they have no rank, and documents that they are compared with would be missing.
+    """
+    if not isinstance(k, Integral) or k < 1:
+        raise ValueError(f"k is {k!r}; expected a whole number from 1")
+    queries, documents = _matrix("query_vectors", queries), _matrix("document_vectors", documents)
+    if queries.shape[1] != documents.shape[1]:
+        raise ValueError(
+            f"query_vectors have {queries.shape[1]} dimensions, document_vectors {documents.shape[1]}; "
+            "encode both with one encoder"
+        )
+    return exact_search(queries, documents, int(k), device=device)
+
+
+def _matrix(name: str, vectors: Any) -> np.ndarray:
+    """(N, D) float32, without a copy if it is that already; it may be a memory map."""
+    matrix = np.asarray(vectors, np.float32)
+    if matrix.ndim != 2:
+        raise ValueError(f"{name} has the shape {matrix.shape}; expected two dimensions, a row for each text")
+    check_finite(matrix, lambda row: f"{name}: row {row}", "remove the row, or encode its text again")
+    return matrix
 
 
 def search_arrays(

@@ -19,6 +19,7 @@ from pyserini_ance.commands import adapt as command
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.llm import Server
 from pyserini_ance.recipe.load import load
+from pyserini_ance.runs.any_encoder import encoder_source
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.locks import LockHeld, locked
 
@@ -26,20 +27,8 @@ pytestmark = pytest.mark.long
 SHORT = ["stage_defaults.steps=2", "stage_defaults.lr_schedule={warmup_steps: 1}", "threads=1"]
 SHORT += ["encoding.precision=fp32", "precision=fp32"]
 COLOURS = ["red", "green", "blue", "gray", "pink", "black", "white", "brown", "golden", "violet"]
-THINGS = [
-    "apple",
-    "stone",
-    "river",
-    "cloud",
-    "horse",
-    "tiger",
-    "house",
-    "tree",
-    "bird",
-    "wall",
-    "boat",
-    "road",
-]
+THINGS = ["apple", "stone", "river", "cloud", "horse", "tiger"]
+THINGS += ["house", "tree", "bird", "wall", "boat", "road"]
 
 
 @pytest.fixture(autouse=True)
@@ -53,9 +42,7 @@ def docs(tmp_path):
     folder.mkdir()
     for number, colour in enumerate(COLOURS):
         for thing in THINGS:
-            text = (
-                f"# The {colour} {thing}\n\nIt is very {'very ' * number}{colour}, and a {thing} of its own."
-            )
+            text = f"# The {colour} {thing}\n\nIt is very {'very ' * number}{colour}, and a {thing} too."
             (folder / f"{colour}-{thing}.md").write_text(text + "<script>alert(1)</script>")
     return folder
 
@@ -72,13 +59,8 @@ def asked(tmp_path):
 
 
 def request(tmp_path, docs, tiny_bert, queries=None, judgments=None):
-    return Request(
-        str(docs),
-        tmp_path / "out",
-        str(tiny_bert),
-        queries and tmp_path / queries,
-        judgments and tmp_path / judgments,
-    )
+    given = (name and tmp_path / name for name in (queries, judgments))
+    return Request(str(docs), tmp_path / "out", str(tiny_bert), *given)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +72,7 @@ def request(tmp_path, docs, tiny_bert, queries=None, judgments=None):
         ((None, None), "extracted", {"extracted", "compared"}, "made of the documents: "),
     ],
 )
-def test_an_adaptation_says_what_teaches_and_whether_it_pays(
-    tmp_path, docs, asked, tiny_bert, files, supervision, splits, says
-):
+def test_an_adaptation_says_if_it_pays(tmp_path, docs, asked, tiny_bert, files, supervision, splits, says):
     wanted = request(tmp_path, docs, tiny_bert, *files)
     text = adapt(wanted, SHORT)
     output = wanted.output
@@ -100,9 +80,7 @@ def test_an_adaptation_says_what_teaches_and_whether_it_pays(
     assert {path.stem for path in (output / "data" / "qrels").iterdir()} == splits
     recipe = (output / "recipe.yaml").read_text()
     assert len(recipe.splitlines()) < 25 and recipe.startswith("# Written by `pyserini-ance adapt`")
-    assert load(output / "recipe.yaml").recipe.train_name == (
-        "train" if supervision == "judged" else supervision
-    )
+    assert load(output / "recipe.yaml").recipe.train_name == supervision.replace("judged", "train")
     record = json.loads((output / "verdict.json").read_text())
     assert [row[""] for row in record["rows"]] == ["base", "BM25", "base + BM25", "adapted", "adapted + BM25"]
     is_judged = "test" in splits
@@ -148,10 +126,8 @@ def test_an_adaptation_that_is_killed_at_any_phase_ends_the_same(tmp_path, docs,
         assert whole["code"] == 0, whole["stderr"]
         for phase in phases:
             pid = server.start("adapt", [*given, str(tmp_path / "killed")])
-            until(
-                lambda phase=phase, pid=pid: (tmp_path / "killed" / phase).exists() or server.has_ended(pid),
-                seconds=120,
-            )
+            seen = tmp_path / "killed" / phase
+            until(lambda seen=seen, pid=pid: seen.exists() or server.has_ended(pid), seconds=120)
             server.kill(pid)
         ended = server.run("adapt", [*given, str(tmp_path / "killed")])
     assert ended["code"] == 0, ended["stderr"]
@@ -162,9 +138,7 @@ def test_an_adaptation_that_is_killed_at_any_phase_ends_the_same(tmp_path, docs,
     assert not list((tmp_path / "killed").glob(".data*"))
 
 
-def test_questions_of_a_language_model_teach_and_are_asked_for_once(
-    tmp_path, docs, tiny_bert, monkeypatch, caplog
-):
+def test_questions_of_a_language_model_teach_and_cost_once(tmp_path, docs, tiny_bert, monkeypatch, caplog):
     def reply(text, count):
         colour, thing = re.search(r"very (\w+), and a (\w+) of its own", text).groups()
         return f"Which {thing} is {colour}?"
@@ -174,9 +148,7 @@ def test_questions_of_a_language_model_teach_and_are_asked_for_once(
         server = Server(model.url, "small", max_requests=100)
         wanted = replace(request(tmp_path, docs, tiny_bert), server=server)
         announced = adapt(wanted, SHORT, plans=True)
-        assert (
-            "gets 120 passages for small, in at most 100 requests: at most" in announced and not model.asked
-        )
+        assert "gets 120 passages for small, in at most 100 requests" in announced and not model.asked
         text = adapt(wanted, SHORT)
         assert set(model.asked.values()) == {1} and len(model.asked) == 100
     assert re.search(r"\d+ questions for 100 of 120 passages", text) and "what teaches: generated" in text
@@ -189,9 +161,7 @@ def test_questions_of_a_language_model_teach_and_are_asked_for_once(
 def test_a_folder_belongs_to_its_documents_and_to_one_process(tmp_path, docs, asked, tiny_bert):
     wanted = request(tmp_path, docs, tiny_bert)
     adapt(wanted, SHORT)
-    with pytest.raises(
-        ValueError, match="was made of other documents, queries, judgments or of another model"
-    ):
+    with pytest.raises(ValueError, match="was made of other documents, queries, judgments or of another"):
         adapt(request(tmp_path, docs, tiny_bert, "q.csv"), SHORT)
     with pytest.raises(ValueError, match="was trained with another recipe.yaml or other overrides"):
         adapt(wanted, [*SHORT, "stage_defaults.batch_queries=8"])
@@ -207,9 +177,10 @@ def test_the_command_plans_without_training(tmp_path, docs, asked, tiny_bert, ca
     assert not (tmp_path / "out" / "run").exists()
 
 
-def test_an_encoder_may_be_a_run_and_two_documents_have_no_common_id(tmp_path, docs, tiny_bert):
+def test_an_encoder_may_be_an_adaptation_and_two_documents_have_no_common_id(tmp_path, docs, tiny_bert):
     adapt(request(tmp_path, docs, tiny_bert), SHORT)
-    first = Request(str(docs), tmp_path / "again", str(tmp_path / "out" / "run"))
+    assert encoder_source(tmp_path / "out") == str(tmp_path / "out" / "run" / "model")
+    first = Request(str(docs), tmp_path / "again", str(tmp_path / "out"))
     assert "what teaches: extracted" in adapt(first, SHORT)
     (docs / "a.jsonl").write_text('{"id": "1", "text": "one"}\n{"id": "1", "text": "two"}\n')
     with pytest.raises(ValueError, match="two documents have the id '1'"):
@@ -221,8 +192,6 @@ def test_an_encoder_may_be_a_run_and_two_documents_have_no_common_id(tmp_path, d
 def test_documents_without_any_text_are_refused(tmp_path, tiny_bert):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.png").write_bytes(b"x")
-    with pytest.raises(
-        ValueError, match=r"no document with a text\n1 files skipped\n  a.png: no document: .png"
-    ):
+    with pytest.raises(ValueError, match=r"no document with a text\n1 files skipped\n  a.png: no document"):
         adapt(request(tmp_path, tmp_path / "docs", tiny_bert), SHORT)
     assert not (tmp_path / "out" / "data").exists()

@@ -107,11 +107,8 @@ def test_pdf_and_docx_are_read(tmp_path):
     )
     links += f'Id="rId1" Type="{office}" Target="word/document.xml"/></Relationships>'
     with zipfile.ZipFile(tmp_path / "b.docx", "w") as file:
-        for name, text in (
-            ("[Content_Types].xml", types),
-            ("_rels/.rels", links),
-            ("word/document.xml", body),
-        ):
+        parts = {"[Content_Types].xml": types, "_rels/.rels": links, "word/document.xml": body}
+        for name, text in parts.items():
             file.writestr(name, text)
     found, reading = read(tmp_path)
     assert not reading.skipped
@@ -134,9 +131,8 @@ def section_of_a_recipe(path):
 
 
 def parquet(path):
-    pyarrow.parquet.write_table(
-        pa.Table.from_pylist([{**one, "n": 1.5} for one in records()]), path / "a.parquet"
-    )
+    table = pa.Table.from_pylist([{**one, "n": 1.5} for one in records()])
+    pyarrow.parquet.write_table(table, path / "a.parquet")
     return path / "a.parquet"
 
 

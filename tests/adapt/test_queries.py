@@ -63,17 +63,13 @@ def test_judgments_with_texts_need_no_file_of_queries(tmp_path):
 
 def test_judgments_of_unknown_queries_and_documents(tmp_path):
     asked = written(tmp_path / "q.tsv", "q1\thow to sort\n")
-    with pytest.raises(
-        ValueError, match="j.txt: query 'q7' is neither the id nor the text of one of 1 queries"
-    ):
+    with pytest.raises(ValueError, match="j.txt: query 'q7' is neither the id nor the text of one"):
         read(tmp_path, asked, written(tmp_path / "j.txt", "q7 0 d1 1\n"))
     found = read(tmp_path, asked, written(tmp_path / "j.txt", "q1 0 d1 1\nq1 0 d9 1\n"))
     keep_known(found, {"d1", "d2"})
     assert found.judgments == {"q1": {"d1": 1}}
     assert found.counts["judgments of unknown documents"] == 1
-    with pytest.raises(
-        ValueError, match="none of the 1 documents is judged: judgments have 'd1', documents 'x'"
-    ):
+    with pytest.raises(ValueError, match="none of the 1 documents is judged: judgments have 'd1'"):
         keep_known(found, {"x"})
 
 
@@ -90,9 +86,7 @@ def test_a_half_filled_sheet_of_judgments(tmp_path):
     assert found.judgments == {"q1": {"d1": 1}}
     assert found.counts["judgments without a grade"] == 2
     assert found.counts["judged queries without a relevant document"] == 1
-    with pytest.raises(
-        ValueError, match=r"j.csv, judgment 5: query 'draw' and document 'd3' have the grade 2"
-    ):
+    with pytest.raises(ValueError, match=r"j.csv, judgment 5: query 'draw' and document 'd3' have the grade"):
         read(tmp_path, asked, written(tmp_path / "j.csv", rows + "draw,d3,2\n"))
 
 
@@ -140,9 +134,8 @@ def test_how_many_are_held_out(judged, given, expected):
 def beir(folder, splits):
     (folder / "qrels").mkdir(parents=True)
     (folder / "corpus.jsonl").write_text("")
-    texts = {
-        f"{name}{i}": f"query {i % 7} of {name if i % 7 else 'all'}" for name in splits for i in range(90)
-    }
+    pairs = [(name, i) for name in splits for i in range(90)]
+    texts = {f"{name}{i}": f"query {i % 7} of {name if i % 7 else 'all'}" for name, i in pairs}
     lines = [json.dumps({"_id": id, "text": text}) for id, text in {**texts, "u": "nobody judged me"}.items()]
     (folder / "queries.jsonl").write_text("\n".join(lines))
     for name in splits:
@@ -184,11 +177,8 @@ def test_a_text_that_is_held_out_teaches_under_no_id(tmp_path):
 
 def test_documents_give_titles_and_crops_each_text_once():
     text = "one two three four five six seven"
-    passages = [
-        Passage("a", "A good title", text),
-        Passage("b", "Short", text),
-        Passage("c", "a good TITLE", "x"),
-    ]
+    titled = ("a", "A good title", text), ("b", "Short", text), ("c", "a good TITLE", "x")
+    passages = [Passage(*each) for each in titled]
     made, documents = extract_queries(passages)
     assert made["title-a"] == "A good title" and "title-b" not in made and "title-c" not in made
     assert documents.keys() == made.keys() and documents["crop-a"] == documents["title-a"] == "a"

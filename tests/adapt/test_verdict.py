@@ -26,13 +26,8 @@ def run(tmp_path, monkeypatch):
     def make(dev, test):
         places = {"dev": dev, "test": test}
         names = (verdict.BASE, verdict.ONLY_BM25, verdict.BASE_FUSED, verdict.ADAPTED, verdict.FUSED)
-        monkeypatch.setattr(
-            verdict,
-            "rankings",
-            lambda run, split: {
-                name: ranking(places[split].get(name, places[split]["base"])) for name in names
-            },
-        )
+        given = {split: {n: ranking(of.get(n, of["base"])) for n in names} for split, of in places.items()}
+        monkeypatch.setattr(verdict, "rankings", lambda run, split: given[split])
         directory = RunDir(tmp_path)
         for split, of in places.items():
             directory.qrels(split).write_text("".join(f"q{i} 0 d0 1\n" for i in range(len(of["base"]))))

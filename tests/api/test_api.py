@@ -1,18 +1,18 @@
-"""The Python API on a small collection with a random model, next to the code that it calls; `mine` is in
-test_mining.py.
-"""
+"""The Python API on a small collection, next to the code that it calls; test_mining.py has `mine`."""
 
 import json
 import pickle
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from helpers.small_set import make_small_beir
+from helpers.stage_fixture import StopAt
 from ir_measures import RR, Qrel, ScoredDoc, calc_aggregate, nDCG
 from pandas import DataFrame
 from transformers import AutoModel, AutoTokenizer
@@ -48,11 +48,8 @@ def test_train_leaves_a_run_that_is_opened_again(run, recipe):
 
 def test_kinds_of_records_are_those_that_are_written(run):
     package = Path(pa.__file__).parent
-    written = {
-        kind
-        for file in package.rglob("*.py")
-        for kind in re.findall(r"\.metric\(\s*\"(\w+)\"", file.read_text())
-    }
+    code = "".join(file.read_text() for file in package.rglob("*.py"))
+    written = {*re.findall(r"\.metric\(\s*\"(\w+)\"", code)}
     assert {*METRICS} == written and all(f"`{kind}`" in pa.Run.metrics.__doc__ for kind in METRICS)
     assert [record["event"] for record in run.metrics("generation")] == ["generation"] * 2
 
@@ -73,13 +70,8 @@ def test_a_run_is_opened_without_its_own_classes(run, tmp_path):
 
 
 def test_a_stopped_run_is_resumed(recipe, run, tmp_path):
-    class Stop(pa.TrainerCallback):
-        def on_step_end(self, stage, step, losses, metrics):
-            if step == 3:
-                raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        pa.train(recipe, tmp_path / "stopped", callbacks=[Stop()])
+        pa.train(recipe, tmp_path / "stopped", callbacks=[StopAt(3)])
     stopped = pa.Run(tmp_path / "stopped")
     with pytest.raises(FileNotFoundError, match=r"no results table yet: .* resume\("):
         _ = stopped.table
@@ -106,11 +98,8 @@ def test_callbacks_are_called_in_order(recorder, run):
 def test_a_process_trains_one_run_at_a_time(recipe, run, collection, tmp_path):
     """A second training is refused in a callback and in another thread; all else may go on there."""
     trained, other, refused, threads = tmp_path / "run", tmp_path / "other", [], ThreadPoolExecutor()
-    attempts = [
-        lambda: pa.train(recipe, other),
-        lambda: pa.train(recipe, trained, overwrite=True),
-        lambda: pa.resume(trained),
-    ]
+    attempts = [partial(pa.train, recipe, other), partial(pa.train, recipe, trained, overwrite=True)]
+    attempts.append(partial(pa.resume, trained))
 
     class Disturb(pa.TrainerCallback):
         def on_step_end(self, stage, step, losses, metrics):
@@ -123,9 +112,8 @@ def test_a_process_trains_one_run_at_a_time(recipe, run, collection, tmp_path):
     with threads:
         done = pa.train(recipe, trained, callbacks=[Disturb()])
     named = [other, trained, trained] * 2
-    assert [str(one).partition(" in one ")[0] for one in refused] == [
-        f"{folder} is not trained: this process trains a run already, and two trainings" for folder in named
-    ]
+    for one, folder in zip(refused, named, strict=True):
+        assert str(one).startswith(f"{folder} is not trained: this process trains a run already")
     assert not other.exists()
     weights = "model/model.safetensors"
     assert (done.directory / weights).read_bytes() == (run.directory / weights).read_bytes()
@@ -212,10 +200,9 @@ def test_a_collection_in_memory_is_mined_and_evaluated_as_one_of_files(mine, unt
     np.testing.assert_array_equal(again.rows, mined.rows)
     assert again.to_texts() == mined.to_texts()
     _, rows = pa.search(untrained.encode([*queries.values()]), untrained.encode([*documents.values()]), k=30)
-    ranking = {
-        query: {made.documents.ids[row]: -rank for rank, row in enumerate(ranked)}
-        for query, ranked in zip(queries, rows.tolist(), strict=True)
-    }
+    ids = [[made.documents.ids[row] for row in ranked] for ranked in rows.tolist()]
+    ranks = [{id: -rank for rank, id in enumerate(ranked)} for ranked in ids]
+    ranking = dict(zip(queries, ranks, strict=True))
     assert pa.evaluate(ranking, made.judgments("train"), "R@30") == {"R@30": 1.0}
 
 
@@ -276,29 +263,20 @@ def test_evaluate_equals_the_results_table(run):
         ("run.metrics('steps')", r"event 'steps' is no kind of record \(did you mean 'step'\?\); kinds: "),
         ("pa.train(recipe, made, resume=True, overwrite=True)", "overwrite and resume exclude each other"),
         ("pa.train(recipe, made, resume=True, replay='x')", "replay and resume exclude each other"),
-        (
-            "pa.load_encoder(run).encode([{'title': 'a'}], side='document')",
-            r"reads a document as '\{text\}', but texts\[0\] has only title",
-        ),
+        ("pa.load_encoder(run).encode([{'title': 'a'}], side='document')", r"but texts\[0\] has only title"),
         ("pa.load_encoder(run).encode('matrix inversion')", "expected a list"),
-        (
-            "pa.load_encoder(run).encode(['a'], side='passage')",
-            "side is 'passage'; expected 'query' or 'document'",
-        ),
+        ("pa.load_encoder(run).encode(['a'], side='passage')", "side is 'passage'; expected 'query'"),
         ("pa.load_encoder('runs/missing/model')", "'runs/missing/model': no such folder"),
         ("pa.load_encoder(run.model, pooling='cls', normalize=True)", "pooling, normalize cannot be set"),
         ("pa.load_encoder(torch.nn.Identity())", "^model is of class Identity; .* pass the folder$"),
         ("pa.load_collection('.')", r"^\. is a folder; expected .* such as {kind: beir, folder: \.}"),
         ("pa.load_collection('scifact')", r"^no file scifact \(from /.*\)"),
         ("pa.load_collection(DataFrame())", "^settings is of class DataFrame"),
-        (
-            "pa.load_collection({'kind': 'beir', 'folder': DataFrame({'text': range(1000)})})",
-            r"^collection is not valid:\n +folder: .{,300}$",
-        ),
+        ("pa.load_collection({'kind': 'beir', 'folder': DataFrame(range(999))})", r"\n +folder: .{,300}$"),
         ("pa.load_collection({'kind': 'beir', 'fodler': 'x'})", r"collection is not valid:\n +fodler"),
         ("pa.load_collection({'kind': 'bier'})", "unknown kind 'bier' of data"),
         (
-            "pa.load_collection({**make_beir(), 'splits': {'dev': None, 'tset': None}}, cache=folder)",
+            "pa.load_collection({**beir, 'splits': {'dev': None, 'tset': None}}, cache=folder)",
             "collection: data.splits.tset: .*did you mean 'test'",
         ),
         ("pa.evaluate('run.trec', {'q': {'a': 1}})", "run.trec"),
@@ -306,16 +284,8 @@ def test_evaluate_equals_the_results_table(run):
     ],
 )
 def test_wrong_calls_are_named(run, recipe, tmp_path, call, message):
-    def make_beir() -> dict:
-        return {"kind": "beir", "folder": str(make_small_beir(tmp_path / "beir"))}
-
-    names = {
-        "run": run,
-        "recipe": recipe,
-        "folder": tmp_path,
-        "made": tmp_path / "run",
-        "make_beir": make_beir,
-    }
+    beir = {"kind": "beir", "folder": str(make_small_beir(tmp_path / "beir"))}
+    names = dict(run=run, recipe=recipe, folder=tmp_path, made=tmp_path / "run", beir=beir)
     with pytest.raises((ValueError, OSError), match=message):
         eval(call, {"pa": pa, "torch": torch, "DataFrame": DataFrame, **names})
     assert not (tmp_path / "run").exists()

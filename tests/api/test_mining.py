@@ -107,9 +107,8 @@ def test_filters_report_what_they_removed(mine, caplog):
 def test_a_filter_that_promotes_adds_positives_to_the_files(mine, collection, scores, tmp_path):
     """pink-tiger is relevant to each query, as the teacher has it; the negatives of none."""
     teacher = {"kind": "ranking", "file": str(scores)}
-    promoted, dropped = (
-        mine(ANN, [by_teacher(teacher, then)], num_negatives=None) for then in ("promote", "drop")
-    )
+    filters = (by_teacher(teacher, then) for then in ("promote", "drop"))
+    promoted, dropped = (mine(ANN, [one], num_negatives=None) for one in filters)
     row = collection.documents.ids.index("pink-tiger")
     assert promoted.table.promoted.tolist() == [[query, row] for query in range(15)]
     assert "| promoted        |                 15 |" in promoted.describe()
@@ -162,26 +161,17 @@ def test_random_negatives_need_no_vectors_and_a_ranking_in_a_file_is_a_source(mi
         ({"source": "anne"}, "unknown kind 'anne' of negatives"),
         ({"source": "live"}, "source 'live' needs a training run"),
         ({"filters": ["duplicate"]}, "unknown kind 'duplicate' of filters"),
-        (
-            {"source": "random", "filters": ["duplicates"]},
-            "filters are given, but source 'random' takes none",
-        ),
+        ({"source": "random", "filters": ["duplicates"]}, "filters are given, but source 'random'"),
         ({"split": "trian"}, "no split 'trian'"),
         ({"num_negatives": 0}, "num_negatives: Input should be greater than 0, got 0"),
         ({"source": "random", "num_negatives": None}, "'random' has no candidates .* pass a number, such as"),
         ({"bm25": {"k1": -3}}, r"bm25 is not valid:\n +k1: Input should be .* 0, got -3$"),
         ({"encoding": {"tokens": 3}}, r"^encoding is not valid:\n +tokens: unknown key 'tokens'"),
         ({"source": {"kind": "ann", "num_negatives": 4}, "num_negatives": 8}, "num_negatives is 8, but 4 in"),
-        (
-            {"source": {"kind": "ann", "num_negatives": 4}, "num_negatives": None},
-            "num_negatives is None, but 4 in the settings of the source; set it in one place",
-        ),
+        ({"source": {"kind": "ann", "num_negatives": 4}, "num_negatives": None}, "is None, but 4 in the"),
         ({"source": ["ann", "bm25"]}, r"source is \['ann', 'bm25'\]; .*; mix several: {'kind': 'mix',"),
         ({"source": None}, "source is None; expected the name of a kind, or a dict with `kind`; such as"),
-        (
-            {"source": {"kind": "mix", "sources": ["ann"]}, "filters": "duplicates"},
-            "filters are given, but source 'mix' takes none; filters belong to the sources of the mix",
-        ),
+        ({"source": {"kind": "mix", "sources": ["ann"]}, "filters": ["answers"]}, "filters belong to the so"),
         ({"source": {"kind": "mix", "sources": ["ann", "momentum"]}}, "source 'momentum' needs a training"),
         ({"filters": 5}, "filters is 5; expected one, or a list"),
         ({"encoder": "runs/model"}, "^encoder is of class str; expected an Encoder; save the model and "),

@@ -7,12 +7,9 @@ from pyserini_ance.commands import compare
 
 def run(folder, recipe: str, value: float):
     folder.mkdir()
-    rows = [
-        {"row": "ance", "RR@10": value, "train seconds": 60.0, "refresh seconds": 3.0, "test seconds": 1.0}
-    ]
-    (folder / "measures.json").write_text(
-        json.dumps({"recipe": recipe, "config_hash": "abc", "measures": ["RR@10"], "rows": rows})
-    )
+    rows = [{"row": "ance", "RR@10": value, "train seconds": 60, "refresh seconds": 3, "test seconds": 1}]
+    measured = {"recipe": recipe, "config_hash": "abc", "measures": ["RR@10"], "rows": rows}
+    (folder / "measures.json").write_text(json.dumps(measured))
     return str(folder)
 
 

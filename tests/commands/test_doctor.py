@@ -5,6 +5,8 @@ import pytest
 
 from pyserini_ance.commands import doctor
 
+AGAIN = "pip install --force-reinstall --no-deps faiss-cpu (with an NVIDIA GPU: faiss-gpu)"
+
 
 @pytest.mark.parametrize(("state", "code", "end"), [("warn", 0, "is here"), ("missing", 1, "1 missing")])
 def test_findings_with_their_cures(monkeypatch, capsys, state, code, end):
@@ -15,9 +17,6 @@ def test_findings_with_their_cures(monkeypatch, capsys, state, code, end):
     shown = f"{state:8}faiss           1.2\n                        -> pip install faiss\n"
     printed = capsys.readouterr().out
     assert printed.startswith(shown) and printed.endswith(f"{end}\n")
-
-
-AGAIN = "pip install --force-reinstall --no-deps faiss-cpu (with an NVIDIA GPU: faiss-gpu)"
 
 
 @pytest.fixture

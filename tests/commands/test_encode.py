@@ -18,10 +18,8 @@ from pyserini_ance.pyserini_bridge.vector_files import write_index
 
 CORPUS = [("007", "Cats purr."), ("b", "A long text " * 40), ("c", "Dogs bark at cats")]
 CORPUS_LINES = "".join(json.dumps({"id": id, "contents": text}) + "\n" for id, text in CORPUS)
-READ_INDEX = (
-    "import faiss, numpy, sys; i = faiss.read_index(sys.argv[1]); numpy.save(sys.argv[2], "
-    "i.reconstruct_n(0, i.ntotal))"
-)
+READ_INDEX = "import faiss, numpy, sys; i = faiss.read_index(sys.argv[1])\n"
+READ_INDEX += "numpy.save(sys.argv[2], i.reconstruct_n(0, i.ntotal))"
 
 
 @pytest.fixture(scope="module")

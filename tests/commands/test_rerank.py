@@ -16,11 +16,8 @@ THINGS = ["apple", "stone", "river", "cloud", "horse", "tiger"]
 def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encoder, tmp_path, capsys):
     recipe = small_recipe({"only": ONE_STEP}, cache=str(tmp_path / "cache"))
     hits = {f"test-{i}": [f"{c}-{t}" for t in THINGS for c in COLOURS[i:] + COLOURS[:i]] for i in range(5)}
-    ranking = "".join(
-        f"{q} Q0 {d} {rank} {50 - rank} t\n"
-        for q, found in hits.items()
-        for rank, d in enumerate(found, start=1)
-    )
+    ranked = ((q, rank, d) for q, found in hits.items() for rank, d in enumerate(found, start=1))
+    ranking = "".join(f"{q} Q0 {d} {rank} {50 - rank} t\n" for q, rank, d in ranked)
     run = make_finished_run(tmp_path / "run", recipe, {"test": ""}, {"run.test.trec": ranking})
     output = tmp_path / "out"
     flags = f"--model {tiny_cross_encoder} --first 20 5 --output {output} --device cpu".split()
@@ -37,10 +34,8 @@ def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encode
 
     @torch.no_grad()
     def score(query: str, document: str) -> float:
-        texts = (
-            ranked.queries[ranked.queries.rows[query]]["text"],
-            ranked.collection.documents[ranked.collection.documents.rows[document]]["text"],
-        )
+        asked, documents = ranked.queries, ranked.collection.documents
+        texts = asked[asked.rows[query]]["text"], documents[documents.rows[document]]["text"]
         return round(model(**tokenizer(*texts, return_tensors="pt")).logits.item(), 4)
 
     for depth in (5, 20):
@@ -61,9 +56,7 @@ def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encode
         (["--time-first-stage", "2"], ValueError, "can be timed; remove --time-first-stage"),
     ],
 )
-def test_what_it_is_asked_to_tell_is_checked_before_a_model_is_loaded(
-    small_recipe, tmp_path, flags, error, message
-):
+def test_what_is_asked_is_checked_before_a_model_is_loaded(small_recipe, tmp_path, flags, error, message):
     recipe = small_recipe({"only": ONE_STEP}, cache=str(tmp_path / "cache"))
     ranking = {"run.test.trec": "test-0 Q0 red-apple 1 1 t\n"}
     run = make_finished_run(tmp_path / "run", recipe, {"test": ""}, ranking)

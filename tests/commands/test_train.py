@@ -56,9 +56,8 @@ def test_dry_steps_measure_and_leave_nothing(recipe, capsys, tmp_path):
 
 
 def test_two_processes_measure_together(run_processes, recipe):
-    first, second = run_processes.ends(
-        2, "helpers/process_functions.py:train_together", [recipe, "--dry-steps", "2"], join=False
-    )
+    train_two = "helpers/process_functions.py:train_together"
+    first, second = run_processes.ends(2, train_two, [recipe, "--dry-steps", "2"], join=False)
     assert (first["code"], second["code"]) == (0, 0), first["output"] + second["output"]
     assert "measured over 2 steps" in first["output"] and second["output"] == ""
 

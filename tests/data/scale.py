@@ -86,10 +86,8 @@ def _texts(words: np.ndarray, chances: np.ndarray, rng: np.random.Generator, cou
 def recipe_of(folder: Path) -> Any:
     from pyserini_ance.recipe.models import Recipe
 
-    splits = {
-        name: {"topics": str(folder / f"queries.{name}.tsv"), "qrels": str(folder / f"qrels.{name}.tsv")}
-        for name in QUERIES
-    }
+    files = {"topics": "queries", "qrels": "qrels"}
+    splits = {of: {key: f"{folder}/{name}.{of}.tsv" for key, name in files.items()} for of in QUERIES}
     terms = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll"}}}
     stage = {"steps": 1, "batch_queries": 32, "optimizer": {"learning_rate": 1e-5}, "terms": terms}
     settings = {
@@ -139,9 +137,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--passages", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="in this order")
-    parser.add_argument(
-        "--part", choices=PARTS, help="run only this part, in this process, on FOLDER's files"
-    )
+    parser.add_argument("--part", choices=PARTS, help="run this part, in this process, on FOLDER's files")
     args = parser.parse_args()
     if args.part:
         return clock(work_of(args.part, args.folder))

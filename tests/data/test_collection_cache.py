@@ -1,6 +1,4 @@
-"""A stored collection equals the collection that was stored, and is read again if a file or a setting of the
-reader has changed.
-"""
+"""A stored collection equals what was stored, and is read again where a file or a setting has changed."""
 
 import os
 import pickle
@@ -17,17 +15,13 @@ from pyserini_ance.pipeline import preparation as prepare
 from pyserini_ance.pipeline.preparation import stored_collection
 from pyserini_ance.storage.files import beside
 
-DOCUMENTS = Texts(
-    ["007", "7", "D-é", "日本"],
-    {"title": ["", "Ti\ttle", "", "🙂"], "te/xt": ["a\r\nb\n\n", "", " \u2028 ", "naïve e\u0301"]},
-)
-TRAIN = Split(
-    "train",
-    Texts(["01", "1"], {"text": ["which?", ""]}),
-    Qrels.of([1, 0, 1], [3, 2, 0], [0, 2, 1], 2, threshold=1),
-)
+COLUMNS = {"title": ["", "Ti\ttle", "", "🙂"], "te/xt": ["a\r\nb\n\n", "", " \u2028 ", "naïve e\u0301"]}
+DOCUMENTS = Texts(["007", "7", "D-é", "日本"], COLUMNS)
+JUDGED = Qrels.of([1, 0, 1], [3, 2, 0], [0, 2, 1], 2, threshold=1)
+TRAIN = Split("train", Texts(["01", "1"], {"text": ["which?", ""]}), JUDGED)
 GRADED = Split("../dev 1", Texts(["q"], {"text": ["é"]}), Qrels.of([0, 0], [1, 2], [1, 2], 1, threshold=2))
 EMPTY = Split("empty", Texts([], {"text": []}), Qrels.of([], [], [], 0))
+FILES = ("corpus.jsonl", "train.tsv", "train.qrels", "dev.tsv", "dev.qrels", "test.tsv", "test.qrels")
 
 
 @pytest.fixture
@@ -89,9 +83,6 @@ def test_a_missing_or_truncated_file_is_an_error(collection, opened, tmp_path):
     (folder / "documents.arrow").write_bytes((folder / "documents.arrow").read_bytes()[:-1])
     with pytest.raises(RuntimeError, match=r"documents\.arrow is not what"):
         open_collection(tmp_path, collection.digest)
-
-
-FILES = ("corpus.jsonl", "train.tsv", "train.qrels", "dev.tsv", "dev.qrels", "test.tsv", "test.qrels")
 
 
 @pytest.fixture

@@ -13,15 +13,15 @@ from pyserini_ance.data.formats.beir import Beir
 from pyserini_ance.data.formats.training_files import Tevatron
 from pyserini_ance.data.given_collection import make_collection, qrels_of, run_of
 
-RECORDS = [
-    {"_id": "007", "title": "One", "text": "first"},
-    {"_id": "7", "title": None, "text": "second", "url": 3},
-    {"_id": "d3", "title": "", "text": "third  "},
-]
+RECORDS = [{"_id": "007", "title": "One", "text": "first"}, {"_id": "d3", "title": "", "text": "third  "}]
+RECORDS.insert(1, {"_id": "7", "title": None, "text": "second", "url": 3})
 DOCUMENTS = {record["_id"]: {"title": record["title"], "text": record["text"]} for record in RECORDS}
 QUERIES = {"train": {"q1": "which  one", "q2": "which two"}, "test": {"q3": "which three"}}
 JUDGMENTS = {"train": {"q2": {"7": 1, "007": 0}, "q1": {"007": 2}}, "test": {"q3": {"d3": 1}}}
 ONE = {"train": {"q1": {"d1": 1}}}
+FLOAT = pandas.DataFrame({"_id": [0.0, 1.0], "text": ["a", "b"]})
+DOCUMENT, QUERY = {"d1": "a"}, {"train": {"q1": "q"}}
+REPEATED = [{"id": id, "text": "a"} for id in ("d1", "d2", "d1")]
 
 
 def rows(texts: dict[str, str]) -> list[dict]:
@@ -83,13 +83,6 @@ def test_ids_may_be_whole_numbers(caplog):
     assert made.skipped == {"train queries without judgments": 1} and "train queries" in caplog.text
 
 
-FLOAT = pandas.DataFrame({"_id": [0.0, 1.0], "text": ["a", "b"]})
-
-
-DOCUMENT, QUERY = {"d1": "a"}, {"train": {"q1": "q"}}
-REPEATED = [{"id": id, "text": "a"} for id in ("d1", "d2", "d1")]
-
-
 @pytest.mark.parametrize(
     ("documents", "queries", "judgments", "message"),
     [
@@ -98,12 +91,7 @@ REPEATED = [{"id": id, "text": "a"} for id in ("d1", "d2", "d1")]
         ([{"docno": "d1", "body": "a"}], QUERY, ONE, r"^documents\[0\]: id None; .* 'docno, body'"),
         ("corpus.jsonl", QUERY, ONE, r"^documents is 'corpus.jsonl'; expected a mapping from ids to texts"),
         (DOCUMENT, [{"id": "q1", "text": "q"}], ONE, r"^queries is \[.*; expected a mapping from the names"),
-        (
-            DOCUMENT,
-            QUERY,
-            {"train": {"q1": {"d1": 1.5}}},
-            r"^judgments\['train'\]\['q1'\]\['d1'\]: .* got 1.5",
-        ),
+        (DOCUMENT, QUERY, {"train": {"q1": {"d1": 1.5}}}, r"^judgments\['train'\]\['q1'\]\['d1'\]: .* 1.5"),
         (DOCUMENT, QUERY, {"train": {"q1": ["d1"]}}, r"^judgments\['train'\]\['q1'\]: .*, got \['d1'\]"),
         (DOCUMENT, {"a/b": {}}, {"a/b": {}}, "split .a/b.: files are named after splits"),
     ],

@@ -4,6 +4,9 @@ import pytest
 from pyserini_ance.data.passages import Passages, pad_passages, split_passages
 from pyserini_ance.data.token_store import Specials, TokenStore
 
+SPECIALS = Specials((1,), (2,), 0)
+TEXTS = [list(range(10, 10 + length)) for length in (7, 0, 3, 6, 1, 20)]
+
 
 def test_filled_rows_skip_empty_passages():
     passages = Passages(np.array([0, 3, 6, 9]), np.array([2, 3, 1]))
@@ -19,16 +22,13 @@ def test_the_best_documents_agree_with_a_slow_maximum():
     counts = rng.integers(1, 5, 60)
     passages = Passages(np.concatenate([[0], np.cumsum(counts)]))
     scores = rng.integers(0, 40, (20, counts.sum())).astype(np.float32)  # many tie
-    order = np.lexsort((np.broadcast_to(np.arange(scores.shape[1]), scores.shape), -scores), axis=-1)[
-        :, : 7 * passages.max_passages
-    ]
+    ties = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
+    order = np.lexsort((ties, -scores), axis=-1)[:, : 7 * passages.max_passages]
     result, documents = passages.best(np.take_along_axis(scores, order, 1), order, 7)
     for query, own in enumerate(scores):
         ranges = zip(passages.offsets, passages.offsets[1:], strict=False)
         # by the first of a document's best passages, where documents tie
-        best = sorted(
-            (-own[a:b].max(), a + own[a:b].argmax(), document) for document, (a, b) in enumerate(ranges)
-        )
+        best = sorted((-own[a:b].max(), a + own[a:b].argmax(), row) for row, (a, b) in enumerate(ranges))
         assert documents[query].tolist() == [document for _, _, document in best[:7]]
         assert result[query].tolist() == [-score for score, _, _ in best[:7]]
 
@@ -56,10 +56,6 @@ def test_a_ranking_that_ends_early_gives_fewer_documents():
     assert result.tolist() == [[9, 7, -np.inf], [9, 6, -np.inf]] and result.dtype == np.float32
 
 
-SPECIALS = Specials((1,), (2,), 0)
-TEXTS = [list(range(10, 10 + length)) for length in (7, 0, 3, 6, 1, 20)]
-
-
 def read(store: TokenStore, passages: Passages, length: int) -> list[list[list[int]]]:
     """The tokens of each passage of each document."""
     result = []
@@ -76,9 +72,8 @@ def read(store: TokenStore, passages: Passages, length: int) -> list[list[list[i
     mixed = np.random.default_rng(0).permutation(len(store))
     ids, mask = store.batch(mixed, length)
     flat = [passage for document in result for passage in document]
-    assert [row[is_token == 1].tolist() for row, is_token in zip(ids, mask, strict=True)] == [
-        flat[row] for row in mixed
-    ]
+    found = [row[is_token == 1].tolist() for row, is_token in zip(ids, mask, strict=True)]
+    assert found == [flat[row] for row in mixed]
     return result
 
 

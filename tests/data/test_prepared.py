@@ -12,6 +12,9 @@ JUDGED = {
     "trivia": {"0": [(8, 2)], "5": [(3, 1), (2, 2)]},
     "web": {"w": [(7, 2)]},
 }
+QUERIES = ["a", "b", "a", "c", "a", "b"]
+COPIES = ["x", "y", "x", "z", "z", "w", "x", "v"]
+RELEVANT = [[0], [3, 5], [1], [], [7], [2]]
 
 
 def split(name: str, threshold: int = 1, **columns) -> Split:
@@ -56,25 +59,15 @@ def test_unknown_splits_and_taken_names_are_errors():
 
 POSITIVES = [[0, 7], [2], [7, 5], [3]]
 PAIRS = [(query, document) for query, rows in enumerate(POSITIVES) for document in rows]
-TRAIN_SPLIT = Split(
-    "train",
-    Texts([f"q{i}" for i in range(4)], {"text": ["?"] * 4}),
-    Qrels.of(*zip(*PAIRS, strict=True), [1] * len(PAIRS), 4),
-)
+TRAIN_QRELS = Qrels.of(*zip(*PAIRS, strict=True), [1] * len(PAIRS), 4)
+TRAIN_SPLIT = Split("train", Texts([f"q{i}" for i in range(4)], {"text": ["?"] * 4}), TRAIN_QRELS)
 
 
-@pytest.mark.parametrize(
-    ("side", "chunk", "expected"),
-    [
-        ("query", None, [0, 1, 2, 3]),
-        ("document", None, [0, 2, 3, 5, 7]),
-        ("query", [1, 2], [1, 2]),
-        ("document", [1, 2], [2, 5, 7]),
-    ],
-)
-def test_anchors_are_those_of_all_queries_or_of_a_chunk(side, chunk, expected):
-    anchors = AnchorSet(TRAIN_SPLIT, side, 10, chunk and np.array(chunk)).anchors
-    assert anchors.tolist() == expected and anchors.dtype == np.int32
+@pytest.mark.parametrize("chunk, documents", [([0, 1, 2, 3], [0, 2, 3, 5, 7]), ([1, 2], [2, 5, 7])])
+def test_anchors_are_those_of_all_queries_or_of_a_chunk(chunk, documents):
+    for side, expected in (("query", chunk), ("document", documents)):
+        anchors = AnchorSet(TRAIN_SPLIT, side, 10, None if len(chunk) == 4 else np.array(chunk)).anchors
+        assert anchors.tolist() == expected and anchors.dtype == np.int32
 
 
 @pytest.mark.parametrize("threshold", [1, 2])
@@ -115,15 +108,9 @@ def test_the_last_positive_alone_is_known_on_both_sides():
     whole = Collection(Texts([*"01234"], {"text": [""] * 5}), {"train": split})
     data = PreparedData(whole, None, {}, "train", "", last_positive_alone=True)
     of_documents = data.anchor_sets["document"].known_positives
-    assert {document: of_documents.of(document).tolist() for document in of_documents.anchors} == {
-        d: [q] for q, d in slowly.items()
-    }
+    found = {document: of_documents.of(document).tolist() for document in of_documents.anchors}
+    assert found == {document: [query] for query, document in slowly.items()}
     assert data.collection.split("train").known_positives("query").counts.tolist() == [2, 2, 1]
-
-
-QUERIES = ["a", "b", "a", "c", "a", "b"]
-COPIES = ["x", "y", "x", "z", "z", "w", "x", "v"]
-RELEVANT = [[0], [3, 5], [1], [], [7], [2]]
 
 
 def texts_of(texts: list[str]) -> Texts:
@@ -153,6 +140,5 @@ def test_what_is_never_negative_agrees_with_a_slow_loop(side, queries, documents
     assert most - without.max() in ([0, 1] if ignored else [0])
     assert ignored or most == slowly[row].sum()
     known = np.zeros(found.shape, bool)
-    assert (anchor_set.never_negative(anchors, candidates, known) is known) == (
-        queries == [*"abcdef"] and documents == [*"abcdefgh"] and not ignored
-    )
+    plain = queries == [*"abcdef"] and documents == [*"abcdefgh"] and not ignored
+    assert (anchor_set.never_negative(anchors, candidates, known) is known) == plain

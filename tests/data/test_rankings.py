@@ -21,6 +21,8 @@ TOP = "1\t9\twhich year\tin 1985\n2\t8\twho\tAaron did.\n3\t7\tother\tx\n1\t7\tw
 TRIPLES = "1\t8\t9\n2\t7\t8\n1\t8\t7\n1\t7\t9\n3\t7\t1\n"
 TEXTS = "which  year\tx\tin 1985\nwho\tx\tAaron did.\nother\tx\tunknown\nwhich year\tx\tIt was 1984.\n"
 RANKS = "2\t8\t1\n1\t7\t2\n1\t9\t1\n"
+THREE = "1 Q0 9 1 3 t\n1 Q0 7 2 2 t\n1 Q0 8 3 1 t\n"
+LISTED_POSITIVES = [("run", THREE, [2.0, np.nan]), ("top1000", TOP, [-2.0, -1.0])]
 
 
 @pytest.fixture
@@ -42,10 +44,9 @@ def listed(**negatives: list) -> str:
     }
     positives, passage, question = shapes[key]
     rest = {"answers": ["a"], positives: []}
-    return "\n".join(
-        json.dumps({"query_id": n, question: "q", key: [passage(id) for id in ids], **rest})
-        for n, ids in enumerate(values, 1)
-    )
+    lists = [[passage(id) for id in ids] for ids in values]
+    records = ({"query_id": n, question: "q", key: listed, **rest} for n, listed in enumerate(lists, 1))
+    return "\n".join(map(json.dumps, records))
 
 
 @pytest.mark.parametrize(
@@ -89,10 +90,7 @@ def test_malformed_input_is_an_error(read, name, text, message):
         read(name, text)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "positives"),
-    [("run", "1 Q0 9 1 3 t\n1 Q0 7 2 2 t\n1 Q0 8 3 1 t\n", [2.0, np.nan]), ("top1000", TOP, [-2.0, -1.0])],
-)
+@pytest.mark.parametrize("name, text, positives", LISTED_POSITIVES)
 def test_scores_of_positives_are_known_beyond_the_top_k(tmp_path, name, text, positives):
     """Document 7 is relevant to query 1, and document 8 to query 2."""
     (tmp_path / name).write_text(text)
@@ -135,10 +133,8 @@ def all_forms(rng: np.random.Generator) -> dict[str, str]:
     chosen = rng.permutation(len(pairs))[:90]
     pairs = [pairs[i] for i in (np.sort(chosen) if rng.random() < 0.5 else chosen)]
     ranks = [sum(q == query for q, _ in pairs[: n + 1]) for n, (query, _) in enumerate(pairs)]
-    records = [
-        {"query_id": q, "query": q, "positive_passages": [], "negative_passages": [{"docid": f"d{d}"}]}
-        for q, d in pairs
-    ]
+    rest = {"query": "q", "positive_passages": []}
+    records = [{"query_id": q, "negative_passages": [{"docid": f"d{d}"}], **rest} for q, d in pairs]
     ranked = list(zip(pairs, ranks, strict=True))
     return {
         "run.trec": "".join(f"{q} Q0 d{d} {rank} {rng.integers(3)} t\n" for (q, d), rank in ranked),

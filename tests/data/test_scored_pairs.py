@@ -28,9 +28,8 @@ def scores_of(path, made: Collection) -> dict[tuple[int, int], float]:
 
 def test_a_run_in_any_order(tmp_path):
     path = tmp_path / "run.trec"
-    path.write_text(
-        "q1 Q0 d2 1 5 t\nq0 Q0 d0 1 -2.5 t\nq1 Q0 d0 2 4 t\nq9 Q0 n 1 4 t\nq1 Q0 d2 3 5 t\nq0 Q0 void 1 5 t\n"
-    )
+    lines = ("q1 Q0 d2 1 5", "q0 Q0 d0 1 -2.5", "q1 Q0 d0 2 4", "q9 Q0 n 1 4", "q1 Q0 d2 3 5")
+    path.write_text("".join(f"{line} t\n" for line in (*lines, "q0 Q0 void 1 5")))
     expected = {(0, 0): -2.5, (1, 0): 4.0, (1, 2): 5.0}
     assert scores_of(path, collection("q0", "q1")) == expected
 

@@ -7,6 +7,8 @@ import pytest
 from pyserini_ance.data.trec import best_first, read_hits, read_qrels, read_run, write_run
 
 WHOLE = "expected a whole number of at most nine digits"
+NO_SCORES, NO_GRADES = ("nan", "inf", "1e999", "1_0", "\u0661"), ("1.0", "1_0", "99999999999")
+RUN, QRELS, BEIR = b"q1 Q0 d1 1 2.5 t\n", b"q1 0 d1 1\n", b"q1\td1\t1\n"
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -54,24 +56,15 @@ def test_real_qrels_agree_with_splitting_each_line(shared_data):
         assert {(query, *judged) for query, grades in read.items() for judged in grades.items()} == rows
 
 
-RUN, QRELS, BEIR = b"q1 Q0 d1 1 2.5 t\n", b"q1 0 d1 1\n", b"q1\td1\t1\n"
-
-
 @pytest.mark.parametrize(
     ("read", "text", "fragments"),
     [
         (read_run, RUN + b"q1 Q0 d2 2 1.5", ["line 2: 5 columns", "6 columns separated by blanks or tabs"]),
-        *(
-            (read_run, RUN + f"q1 Q0 d2 2 {text} t".encode(), [f"line 2: score {text!r}"])
-            for text in ("nan", "inf", "1e999", "1_0", "\u0661")
-        ),
+        *((read_run, RUN + f"q1 Q0 d2 2 {one} t".encode(), [f"line 2: score {one!r}"]) for one in NO_SCORES),
         (read_run, RUN + b"q1 Q0 d1 2 1.5 t", ["line 2: document 'd1' again for query 'q1'"]),
         (read_run, b"q1 d1 1\nq2 d1 1\nq1 d2 1\n", ["line 3: rank 1 again for query 'q1'"]),
         (read_run, b"", ["has no lines; expected lines of 6 columns: query, Q0, document, rank, score, tag"]),
-        *(
-            (read_qrels, QRELS + f"q1 0 d2 {text}".encode(), [f"line 2: grade {text!r}", WHOLE])
-            for text in ("1.0", "1_0", "99999999999")
-        ),
+        *((read_qrels, QRELS + f"q1 0 d2 {one}".encode(), [f"2: grade {one!r}", WHOLE]) for one in NO_GRADES),
         (read_qrels, QRELS + b"q1 0 d1 2", ["line 2: grade 2 for query 'q1' and document 'd1'", "1 gave 1"]),
         *(
             (read_qrels, header + b"\n" + BEIR, ["is a header; expected the names query-id, corpus-id and"])

@@ -32,9 +32,7 @@ def summed_gradients(world, bucket_bytes):
 
 
 @pytest.mark.parametrize(("bucket_bytes", "collectives"), [(2**20, 3), (60, 4), (1, 5)])
-def test_gradients_are_summed_and_a_parameter_without_any_keeps_none(
-    run_processes, bucket_bytes, collectives
-):
+def test_gradients_are_summed_and_parameters_without_one_keep_none(run_processes, bucket_bytes, collectives):
     ranks = run_processes(3, summed_gradients, bucket_bytes)
     assert [calls for _, calls in ranks] == [collectives] * 3
     for i, summed in enumerate(zip(*(grads for grads, _ in ranks), strict=True)):

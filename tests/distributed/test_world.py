@@ -11,21 +11,16 @@ from pyserini_ance.distributed.failures import uninterrupted
 from pyserini_ance.distributed.process_group import device_of
 from pyserini_ance.distributed.world import World
 
+F32 = torch.float32
+PARTS = [((2, 2, 2), F32), ((3, 0, 1), torch.int64), ((0, 0, 5), torch.bfloat16), ((0, 0, 0), F32)]
+
 
 def gather_rows(world, rows, dtype):
     part = torch.arange(rows[world.rank] * 2).reshape(-1, 2).add(100 * world.rank).to(dtype)
     return world.gather(part.requires_grad_(dtype.is_floating_point))
 
 
-@pytest.mark.parametrize(
-    ("rows", "dtype"),
-    [
-        ((2, 2, 2), torch.float32),
-        ((3, 0, 1), torch.int64),
-        ((0, 0, 5), torch.bfloat16),
-        ((0, 0, 0), torch.float32),
-    ],
-)
+@pytest.mark.parametrize("rows, dtype", PARTS)
 def test_gather_gives_every_process_all_parts_in_rank_order(run_processes, rows, dtype):
     expected = [torch.arange(n * 2).reshape(-1, 2).add(100 * rank).to(dtype) for rank, n in enumerate(rows)]
     for parts in run_processes(3, gather_rows, rows, dtype):
@@ -83,10 +78,7 @@ def compared(world):
 
 def test_different_values_of_one_number_end_all_processes(run_processes):
     for end in run_processes.ends(2, compared):
-        message = (
-            "RuntimeError: the norm of the weights must be the same on all processes, "
-            "but is 0.5 on process 0, 1.5 on process 1"
-        )
+        message = "the norm of the weights must be the same on all processes, but is 0.5 on process 0, 1.5 on"
         assert message in end["error"]
 
 
@@ -177,18 +169,13 @@ def test_device_of(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device_of("cpu") == "cpu" and device_of("auto") == device_of("cuda") == "cuda:1"
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
-    expected = (
-        "3 processes of this host, the first on GPU 0, do not have a GPU each: torch sees 2; "
-        "use fewer --nproc-per-node"
-    )
+    expected = "3 processes of this host, the first on GPU 0, do not have a GPU each: torch sees 2; use"
     with pytest.raises(ValueError, match=expected):  # on all processes, so that all end together
         device_of("auto")
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     assert device_of("cuda:1") == "cuda:1" and device_of("cuda:0") == "cuda:0"
-    with pytest.raises(
-        ValueError, match="1 processes of this host, the first on GPU 2, do not have a GPU each: torch sees 2"
-    ):
+    with pytest.raises(ValueError, match="1 processes .* on GPU 2, do not have a GPU each: torch sees 2"):
         device_of("cuda:2")
     monkeypatch.delenv("LOCAL_RANK")
     assert device_of("auto") == device_of("cuda") == "cuda" and device_of("cuda:1") == "cuda:1"

@@ -1,6 +1,4 @@
-"""The table in docs/guides/checkpoints.md has what releases are recognised by, and its examples set how each
-was trained.
-"""
+"""The table of docs/guides/checkpoints.md is what the code recognises; its examples set how each was made."""
 
 import re
 

@@ -59,9 +59,7 @@ def test_distillation_its_terms_make_a_stage_and_its_recipe_loads(tmp_path):
     (override,) = re.findall(r'stages\.distilled\.terms\.distil\.teacher="(.*?)"', page)
     recipe = load("demo/distilled", f"stages.distilled.terms.distil.teacher={override}").recipe
     assert recipe.stages["distilled"].teachers["distil"].model == "runs/demo-ance/teachers/teacher"
-    losses = {
-        kind for kind in kinds("loss") if getattr(component_class("loss", kind), "needs_teacher", False)
-    }
+    losses = {one for one in kinds("loss") if getattr(component_class("loss", one), "needs_teacher", False)}
     assert first_cells(page) == {*kinds("teacher"), *losses}
 
 

@@ -36,9 +36,7 @@ def blocks(page: Path) -> list[re.Match[str]]:
     """The blocks that run: Python and bash without a comment, and files."""
     found = BLOCK.finditer(page.read_text(encoding="utf-8"))
     languages = ("python", "bash")
-    return [
-        each for each in found if not each["comment"] and (each["language"] in languages or each["title"])
-    ]
+    return [one for one in found if not one["comment"] and (one["language"] in languages or one["title"])]
 
 
 def place(page: Path, block: re.Match[str]) -> str:
@@ -56,9 +54,8 @@ def test_python_compiles_and_the_text_names_the_file_of_a_block(page):
         if match["language"] == "python":
             compile(match["code"], place(page, match), "exec")
         before = text[: match.start()].rpartition("```")[2]
-        assert not match["title"] or f"`{match['title']}`" in before, (
-            f"{place(page, match)}: name {match['title']}"
-        )
+        title = match["title"]
+        assert not title or f"`{title}`" in before, f"{place(page, match)}: name {title}"
 
 
 def test_every_page_with_unmarked_blocks_is_run():

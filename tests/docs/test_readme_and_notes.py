@@ -62,8 +62,6 @@ def test_every_key_has_a_description_and_every_link_a_heading(page):
     rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \| (.*) \|$", page, re.MULTILINE)
     assert len(rows) == len(re.findall(r"^\| `", page, re.MULTILINE)) > 150
     assert [key for key, *_, meaning in rows if not meaning.strip()] == []
-    headings = {
-        re.sub(r"[^\w -]", "", text).replace(" ", "-").lower()
-        for text in re.findall(r"^#+ (.+)$", page, re.M)
-    }
+    texts = re.findall(r"^#+ (.+)$", page, re.M)
+    headings = {re.sub(r"[^\w -]", "", text).replace(" ", "-").lower() for text in texts}
     assert set(re.findall(r"\]\(#([\w-]+)\)", page)) <= headings

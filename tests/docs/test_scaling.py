@@ -1,5 +1,4 @@
-"""docs/guides/scaling.md: its overrides fit the recipe that it shows them for, and its files run, with the
-variables that a scheduler would set."""
+"""docs/guides/scaling.md: its overrides fit their recipe, and its files run with a scheduler's variables."""
 
 import json
 import re

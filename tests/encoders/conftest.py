@@ -16,13 +16,9 @@ LENGTHS = {"query": {"length_tokens": 24}, "document": {"length_tokens": 48}}
 
 @pytest.fixture(scope="session")
 def config():
-    """The settings of an encoder over a model folder; lengths fit the tiny models unless `tokenization` is
-    given."""
-
-    def make(model, **settings) -> EncoderConfig:
-        return EncoderConfig.model_validate({"model": str(model), "tokenization": LENGTHS, **settings})
-
-    return make
+    """Settings over a model folder; lengths fit the tiny models unless `tokenization` is given."""
+    given = {"tokenization": LENGTHS}
+    return lambda model, **more: EncoderConfig.model_validate({"model": str(model), **given, **more})
 
 
 @pytest.fixture(scope="session")
@@ -55,9 +51,7 @@ def records() -> list[dict[str, str]]:
 @pytest.fixture(scope="session")
 def ance(config, tiny_roberta):
     """An encoder with a head that is not the identity anywhere."""
-    encoder = initial_encoder(
-        config(tiny_roberta, projection=16, layer_norm=True, tokenization=LOWER), seed=1
-    )
+    encoder = initial_encoder(config(tiny_roberta, projection=16, layer_norm=True, tokenization=LOWER), 1)
     with torch.no_grad():
         for layer in head_of(encoder).values():
             layer.weight.normal_(), layer.bias.normal_()

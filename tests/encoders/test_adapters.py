@@ -1,5 +1,4 @@
-"""Adapters of LoRA: new ones change nothing, saved ones are all that is trained, merged ones are added to the
-weights by the formula."""
+"""LoRA: new adapters change nothing, saved ones are all that is trained, merged ones follow the formula."""
 
 import json
 import os
@@ -29,9 +28,8 @@ from pyserini_ance.runs.rundir import RunDir
 @pytest.fixture
 def published(tmp_path):
     """Publish an encoder as the checkpoint of a step."""
-    return lambda encoder, name: publish_checkpoint(
-        RunDir(tmp_path / "run"), encoder, None, TrainingProgress(name, 0)
-    )
+    run = RunDir(tmp_path / "run")
+    return lambda encoder, name: publish_checkpoint(run, encoder, None, TrainingProgress(name, 0))
 
 
 @pytest.fixture
@@ -57,9 +55,7 @@ def changed_by_training(encoder):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_merged_adapters_of_a_family_give_the_vectors_of_training(
-    tmp_path, start, based, published, saved, name
-):
+def test_merged_adapters_of_a_family_give_vectors_as_trained(tmp_path, start, based, published, saved, name):
     (source := tmp_path / name).mkdir()
     base = based(make_family(source, name), pooling=FAMILIES[name][2], tokenization=LENGTHS)
     encoder = adapted(base)

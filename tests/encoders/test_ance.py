@@ -13,6 +13,7 @@ from pyserini_ance.encoders.load_save import load_encoder
 
 HEAD = ["embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias"]
 DIMENSIONS = [16, 768]
+LOST = {"linear.bias": "2_Dense", "norm.weight": "3_LayerNorm", "encoder.layer.0.output.dense.bias": "."}
 
 
 @pytest.fixture(params=DIMENSIONS)
@@ -45,9 +46,8 @@ def test_the_file_for_pyserini_has_the_names_and_weights_of_a_release(encoder, s
 def test_each_tower_of_a_pair_has_its_file(start, tiny_roberta, saved):
     folder = saved(start(tiny_roberta, projection=16, layer_norm="document", tied=False))
     for side, name in TOWERS.items():
-        assert (
-            write_ance(folder / name, side) == (folder / name / STOCK_FILE).exists() == (side == "document")
-        )
+        written = write_ance(folder / name, side)
+        assert written == (folder / name / STOCK_FILE).exists() == (side == "document")
 
 
 def test_what_has_no_head_of_ance_has_no_such_file(start, tiny_bert, tiny_roberta, saved):
@@ -57,28 +57,19 @@ def test_what_has_no_head_of_ance_has_no_such_file(start, tiny_bert, tiny_robert
         assert not write_ance(folder, "query") and not (folder / STOCK_FILE).exists()
 
 
-@pytest.mark.parametrize(
-    ("lost", "file"),
-    [
-        ("linear.bias", "2_Dense/model.safetensors"),
-        ("norm.weight", "3_LayerNorm/model.safetensors"),
-        ("encoder.layer.0.output.dense.bias", "model.safetensors"),
-    ],
-)
-def test_a_checkpoint_that_lost_a_weight_is_refused(encoder, saved, start, lost, file):
+@pytest.mark.parametrize("lost, module", LOST.items())
+def test_a_checkpoint_that_lost_a_weight_is_refused(encoder, saved, start, lost, module):
     folder = saved(encoder)
-    save_file(
-        {k: v for k, v in load_file(folder / file).items() if k != lost}, folder / file, {"format": "pt"}
-    )
+    file = folder / module / "model.safetensors"
+    save_file({k: v for k, v in load_file(file).items() if k != lost}, file, {"format": "pt"})
     for load in (load_encoder, start):
         with pytest.raises(RuntimeError, match=lost):
             load(folder)
 
 
 def test_a_new_head_is_drawn_from_the_seed(start, tiny_roberta):
-    first, again, other = (
-        weights_of(start(tiny_roberta, projection=768, layer_norm=True, seed=seed)) for seed in (1, 1, 2)
-    )
+    settings = {"projection": 768, "layer_norm": True}
+    first, again, other = (weights_of(start(tiny_roberta, **settings, seed=seed)) for seed in (1, 1, 2))
     torch.testing.assert_close(first, again, rtol=0, atol=0)
     drawn = first["embeddingHead.weight"]
     assert not torch.equal(drawn, other["embeddingHead.weight"])

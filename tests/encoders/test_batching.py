@@ -10,6 +10,8 @@ from pyserini_ance.encoders.batching import (
 )
 
 LENGTHS = np.random.default_rng(0).integers(0, 60, 200)
+# Of 54 tokens in one batch, 27 + 9 are left after a cut before the first 3.
+SHORT = [3, 9, 3, 8, 2, 9]
 
 
 def as_lists(batches: list[np.ndarray]) -> list[list[int]]:
@@ -24,10 +26,6 @@ def test_each_text_is_in_one_batch_within_the_budget(budget):
         assert len(batch) == 1 or len(batch) * LENGTHS[batch].max() <= budget
 
 
-# Of 54 tokens in one batch, 27 + 9 are left after a cut before the first 3.
-SHORT = [3, 9, 3, 8, 2, 9]
-
-
 @pytest.mark.parametrize(
     ("lengths", "budget", "cost", "expected"),
     [
@@ -40,9 +38,7 @@ SHORT = [3, 9, 3, 8, 2, 9]
         (SHORT, 100, 0, [[1, 5], [3], [0, 2], [4]]),
     ],
 )
-def test_batches_go_from_long_to_short_and_are_split_where_that_saves_padding(
-    lengths, budget, cost, expected
-):
+def test_batches_go_from_long_to_short_and_are_split_where_it_saves_padding(lengths, budget, cost, expected):
     batches = length_sorted_batches(np.array(lengths, int), budget, batch_cost_tokens=cost)
     assert as_lists(batches) == expected
 

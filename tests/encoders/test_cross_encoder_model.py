@@ -3,19 +3,15 @@
 import numpy as np
 import pytest
 import torch
+from helpers.families import make_family
 from helpers.small_set import TINY_SHAPE, make_tiny_cross_encoder
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel, record_text
 from pyserini_ance.encoders.hardware import DTYPES
 
-PAIRS = [
-    ("query of a", "the title of it"),
-    ("a", "x"),
-    ("query", "document " * 60),
-    ("title and text", "the"),
-    ("", "of"),
-]
+PAIRS = [("query of a", "the title of it"), ("a", "x"), ("query", "document " * 60)]
+PAIRS += [("title and text", "the"), ("", "of")]
 LENGTH = 24
 
 
@@ -36,10 +32,25 @@ def test_pairs_in_batches_score_as_one_by_one(tiny_cross_encoder):
     assert model.logits([]).shape == (0,)
 
 
+def test_a_causal_reranker_scores_by_the_logits_of_yes_and_no(tmp_path):
+    folder = make_family(tmp_path / "model", "Qwen3")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["yes", "no"])
+    config = AutoConfig.from_pretrained(folder, vocab_size=len(tokenizer))
+    torch.manual_seed(3)
+    reranker = AutoModelForCausalLM.from_config(config).eval()
+    for part in (tokenizer, reranker):
+        part.save_pretrained(tmp_path / "reranker")
+    pairs = [pair for pair in PAIRS if len("".join(pair)) < config.max_position_embeddings]
+    with torch.no_grad():
+        last = [reranker(**tokenizer(*pair, return_tensors="pt")).logits[0, -1] for pair in pairs]
+    yes, no = tokenizer.convert_tokens_to_ids(["yes", "no"])
+    model = CrossEncoderModel(str(tmp_path / "reranker"), "cpu", batch_pairs=2)
+    np.testing.assert_allclose(model.logits(pairs), [one[yes] - one[no] for one in last], atol=1e-5)
+
+
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_weights_are_read_in_float32_unless_asked_otherwise_and_the_head_always(
-    tiny_cross_encoder, precision
-):
+def test_weights_are_read_in_float32_unless_asked_otherwise_the_head_always(tiny_cross_encoder, precision):
     """transformers would take the precision of the file."""
     whole = CrossEncoderModel(str(tiny_cross_encoder), "cpu")
     half = CrossEncoderModel(str(tiny_cross_encoder), "cpu", precision=precision)
@@ -62,10 +73,8 @@ def test_heads_of_other_models_stay_in_fp32(tiny_bert, tmp_path, kind):
     model = AutoModelForSequenceClassification.from_config(AutoConfig.for_model(kind, **shape))
     model.save_pretrained(tmp_path / kind)
     tokenizer.save_pretrained(tmp_path / kind)
-    exact, half = (
-        CrossEncoderModel(str(tmp_path / kind), "cpu", length_tokens=20, precision=precision)
-        for precision in ("fp32", "bf16")
-    )
+    settings = {"model": str(tmp_path / kind), "device": "cpu", "length_tokens": 20}
+    exact, half = (CrossEncoderModel(**settings, precision=one) for one in ("fp32", "bf16"))
     pairs = [pair for pair in PAIRS if len(pair[1]) < 30]
     np.testing.assert_allclose(half.logits(pairs), exact.logits(pairs), rtol=0, atol=0.05)
     outer = [weight for layer in half._layers_of_head() for weight in layer.parameters()]
@@ -81,9 +90,7 @@ def test_a_classifier_scores_by_the_difference_of_its_classes(tiny_bert, tmp_pat
         model.logits(PAIRS)
 
 
-def test_a_length_beyond_the_positions_and_an_encoder_without_a_head_are_refused(
-    tiny_cross_encoder, tiny_bert
-):
+def test_a_length_beyond_the_positions_and_a_model_without_a_head_are_refused(tiny_cross_encoder, tiny_bert):
     model = CrossEncoderModel(str(tiny_cross_encoder), "cpu", length_tokens=128)
     assert np.isfinite(model.logits([("query", "document " * 200)])).all()
     with pytest.raises(ValueError, match="length_tokens is 129, but .* reads at most 128; lower it"):

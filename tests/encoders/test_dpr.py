@@ -12,10 +12,10 @@ from pyserini_ance.encoders.load_save import continue_encoder, load_encoder, loa
 from pyserini_ance.encoders.sentence_transformers_files import MODULES
 from pyserini_ance.runs.checkpoint import weights_of
 
-AS_OPENQA = {
-    "query": {"length_tokens": 24},
-    "document": {"length_tokens": 48, "template": "{title} [SEP] {text}"},
-}
+DOCUMENT = {"length_tokens": 48, "template": "{title} [SEP] {text}"}
+AS_OPENQA = {"query": {"length_tokens": 24}, "document": DOCUMENT}
+# which `auto` writes, and `dpr` does not
+OTHER_DOCUMENTS = {**AS_OPENQA, "document": {"length_tokens": 48, "template": "{title} {text}"}}
 
 
 @pytest.fixture
@@ -64,19 +64,14 @@ def test_a_run_starts_from_it(pair, exported, openqa, records, caplog):
     assert_equal_vectors(initial_encoder(openqa(exported), seed=2), pair, records)
     assert_equal_vectors(continue_encoder(openqa("elsewhere"), exported), pair, records)
     for side, name in TOWERS.items():
-        np.testing.assert_array_equal(
-            load_tower(exported / name, side).encode(records, side), pair.encode(records, side)
-        )
+        found = load_tower(exported / name, side).encode(records, side)
+        np.testing.assert_array_equal(found, pair.encode(records, side))
         one = initial_encoder(openqa(exported / name, tied=True), seed=2)
         np.testing.assert_array_equal(one.encode(records, side), pair.encode(records, side))
     assert caplog.messages == []  # of how DPR's own releases read texts
     assert torch.equal(torch.get_rng_state(), state)
     with pytest.raises(ValueError, match=r"has two towers; set encoder.tied=false, or start from .*/queries"):
         initial_encoder(openqa(exported, tied=True), seed=2)
-
-
-# which `auto` writes, and `dpr` does not
-OTHER_DOCUMENTS = {**AS_OPENQA, "document": {"length_tokens": 48, "template": "{title} {text}"}}
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,6 @@ from pyserini_ance.encoders.hardware import DTYPES
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.encoders.towers import MASKED_ALONE, attention_mask
 
-SEED = 1
-
 
 @pytest.fixture(params=["plain", "ance"])
 def encoder(request, start, tiny_bert, tiny_roberta) -> Encoder:
@@ -119,13 +117,8 @@ def test_a_length_beyond_the_position_embeddings_is_refused(start, request, kind
         reading(2)
 
 
-ARRAYS = [
-    np.array([[True, False, True]]),
-    np.arange(6, dtype=np.int32).reshape(2, 3)[:, ::-1],
-    np.empty((0, 4), np.int64),
-    np.array([[0.5, np.nan]], np.float32),
-    np.arange(3),
-]
+ARRAYS = [np.array([[True, False, True]]), np.arange(6, dtype=np.int32).reshape(2, 3)[:, ::-1]]
+ARRAYS += [np.empty((0, 4), np.int64), np.array([[0.5, np.nan]], np.float32), np.arange(3)]
 
 
 def test_arrays_go_over_together_and_come_out_alike(monkeypatch):
@@ -217,9 +210,7 @@ def test_a_mask_for_fused_attention_hides_the_padding_without_a_wait(model_type)
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize(("side", "precision"), [("query", "bf16"), ("document", "bf16"), ("query", "fp16")])
-def test_encoding_in_half_precision_is_that_of_a_copy_of_the_transformer_in_it(
-    start, tiny_bert, records, monkeypatch, tied, side, precision
-):
+def test_half_precision_is_a_copy_in_it(start, tiny_bert, records, monkeypatch, tied, side, precision):
     monkeypatch.setattr("pyserini_ance.encoders.inference_copy.packs_linears", lambda dtype: False)
     encoder = start(tiny_bert, tied=tied, projection=8, pooling="mean")
     before = {name: weight.clone() for name, weight in encoder.towers.named_parameters()}

@@ -1,5 +1,4 @@
-"""Families of models that people start from: sentence-transformers computes the same vectors from what is
-saved."""
+"""Families of models that people start from: sentence-transformers computes the same from what is saved."""
 
 import json
 import shutil

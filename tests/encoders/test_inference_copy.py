@@ -20,11 +20,14 @@ from pyserini_ance.encoders.inference_copy import (
 )
 
 IDS = torch.randint(5, 60, (6, 20), generator=torch.Generator().manual_seed(0))
-needs_packing = pytest.mark.skipif(
-    not packs_linears(torch.bfloat16), reason="this processor or torch does not pack"
-)
+needs_packing = pytest.mark.skipif(not packs_linears(torch.bfloat16), reason="nothing to pack with")
 # By how much a packed layer, and a model of them, may differ from nn.Linear's.
 TOLERANCE = {torch.bfloat16: (0.01, 0.1), torch.float32: (1e-5, 1e-4)}
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "feed_forward_proj": "gated-gelu"}
+T5["num_layers"] = 2
+DEBERTA = {**TINY_SHAPE, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
+DISTILBERT = {"dim": 32, "n_heads": 4}
+OTHER_MODELS = [("t5", T5), ("deberta", DEBERTA), ("albert", TINY_SHAPE), ("distilbert", DISTILBERT)]
 
 
 @pytest.fixture(params=TOLERANCE, ids=["bf16", "fp32"])
@@ -78,17 +81,6 @@ def test_the_tower_stays_and_shares_what_follows_its_transformer(encoder):
     assert dtypes == {(True, torch.float32), (False, torch.bfloat16)}
 
 
-T5 = {
-    "d_model": 32,
-    "d_kv": 8,
-    "d_ff": 64,
-    "num_layers": 2,
-    "num_heads": 4,
-    "feed_forward_proj": "gated-gelu",
-}
-DEBERTA = {**TINY_SHAPE, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
-
-
 class Whole(nn.Module):
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -99,10 +91,7 @@ class Whole(nn.Module):
 
 
 @needs_packing
-@pytest.mark.parametrize(
-    ("kind", "shape"),
-    [("t5", T5), ("deberta", DEBERTA), ("albert", TINY_SHAPE), ("distilbert", {"dim": 32, "n_heads": 4})],
-)
+@pytest.mark.parametrize("kind, shape", OTHER_MODELS)
 def test_other_models_compute_alike_with_packed_layers(monkeypatch, dtype, kind, shape):
     """T5 and DeBERTa read weights themselves, ALBERT has one layer at several depths."""
     config = AutoConfig.for_model(kind, vocab_size=64, **shape)
@@ -195,9 +184,8 @@ def test_without_the_operator_layers_stay_as_they_are(encoder, records, monkeypa
         monkeypatch.undo()
         module._operators_agree.cache_clear()
     assert "linear layers in bf16" in caplog.text
-    assert len(linears(inference_copy(encoder.towers.queries, torch.float16))) == len(
-        linears(encoder.towers.queries)
-    )
+    tower = encoder.towers.queries
+    assert len(linears(inference_copy(tower, torch.float16))) == len(linears(tower))
     np.testing.assert_allclose(packed, plain, atol=0.03)
 
 

@@ -5,33 +5,27 @@ import shutil
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch import nn
-from transformers import (
-    AlbertConfig,
-    AlbertModel,
-    AutoModel,
-    AutoTokenizer,
-    BertConfig,
-    DistilBertConfig,
-    ModernBertConfig,
-    MPNetConfig,
-    RobertaConfig,
-)
 
 from pyserini_ance.encoders.config import config_of, read_side_file
 from pyserini_ance.encoders.load_save import continue_encoder, load_encoder
 
-COUNT, LAYERS, SEED = 5, [0, 2, 4], 1
+COUNT, LAYERS = 5, [0, 2, 4]
 SHAPE = {"num_hidden_layers": COUNT, "max_position_embeddings": 130, "initializer_range": 0.5}
 WIDTH = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
 MODERN = {"sep_token_id": 3, "cls_token_id": 2, "bos_token_id": 2, "eos_token_id": 3, "pad_token_id": 0}
 MODELS = {
-    "bert": (BertConfig, WIDTH, "encoder.layer"),
-    "roberta": (RobertaConfig, {**WIDTH, "pad_token_id": 0}, "encoder.layer"),
-    "mpnet": (MPNetConfig, {**WIDTH, "pad_token_id": 0}, "encoder.layer"),
-    "distilbert": (DistilBertConfig, {"dim": 32, "n_heads": 2, "hidden_dim": 64}, "transformer.layer"),
+    "bert": (transformers.BertConfig, WIDTH, "encoder.layer"),
+    "roberta": (transformers.RobertaConfig, {**WIDTH, "pad_token_id": 0}, "encoder.layer"),
+    "mpnet": (transformers.MPNetConfig, {**WIDTH, "pad_token_id": 0}, "encoder.layer"),
+    "distilbert": (
+        transformers.DistilBertConfig,
+        {"dim": 32, "n_heads": 2, "hidden_dim": 64},
+        "transformer.layer",
+    ),
     # Layers 0 and 3 attend to the whole text, the others to a window.
-    "modernbert": (ModernBertConfig, {**WIDTH, **MODERN, "local_attention": 4}, "layers"),
+    "modernbert": (transformers.ModernBertConfig, {**WIDTH, **MODERN, "local_attention": 4}, "layers"),
 }
 
 
@@ -42,11 +36,11 @@ def model(tiny_bert, tmp_path_factory):
     def make(name):
         config_class, settings, _ = MODELS[name]
         folder = tmp_path_factory.mktemp(name)
-        tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_bert)
         tokenizer.save_pretrained(folder)
         torch.manual_seed(0)
         config = config_class(vocab_size=len(tokenizer), **SHAPE, **settings)
-        AutoModel.from_config(config).save_pretrained(folder)
+        transformers.AutoModel.from_config(config).save_pretrained(folder)
         return folder
 
     return make
@@ -54,7 +48,7 @@ def model(tiny_bert, tmp_path_factory):
 
 def cut_by_hand(folder, name, layers, target):
     """The model whose list of layers was shortened in place, saved as transformers saves it."""
-    theirs = AutoModel.from_pretrained(folder)
+    theirs = transformers.AutoModel.from_pretrained(folder)
     path = MODELS[name][2]
     every = theirs.get_submodule(path)
     theirs.set_submodule(path, nn.ModuleList([every[number] for number in layers]))
@@ -62,7 +56,7 @@ def cut_by_hand(folder, name, layers, target):
     if name == "modernbert":
         theirs.config.layer_types = [theirs.config.layer_types[number] for number in layers]
     theirs.save_pretrained(target)
-    AutoTokenizer.from_pretrained(folder).save_pretrained(target)
+    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(target)
     return theirs.eval()
 
 
@@ -81,15 +75,13 @@ def test_vectors_are_those_of_a_model_cut_by_hand(start, model, records, saved, 
 
     checkpoint = saved(encoder)
     np.testing.assert_array_equal(load_encoder(checkpoint).encode(records, "document"), vectors)
-    theirs = AutoModel.from_pretrained(checkpoint)
+    theirs = transformers.AutoModel.from_pretrained(checkpoint)
     assert theirs.config.num_hidden_layers == len(LAYERS) == len(theirs.get_submodule(MODELS[name][2]))
     torch.testing.assert_close(theirs.state_dict(), cut.state_dict(), rtol=0, atol=0)
     assert read_side_file(checkpoint)["layers"] == LAYERS
 
 
-def test_training_continues_from_a_saved_encoder_whole_and_as_a_model_it_may_be_cut_further(
-    config, model, records, saved, start
-):
+def test_training_goes_on_from_a_saved_encoder_and_a_model_can_be_cut(config, model, records, saved, start):
     whole = model("bert")
     checkpoint = saved(start(whole, layers=LAYERS))
     expected = load_encoder(checkpoint)
@@ -113,9 +105,9 @@ def test_training_continues_from_a_saved_encoder_whole_and_as_a_model_it_may_be_
 def test_layers_that_a_model_cannot_be_made_of_are_refused(start, model, tiny_bert, tmp_path):
     """It lacks them; its layers are one layer; they do not fit into other places."""
     shutil.copytree(tiny_bert, tmp_path, dirs_exist_ok=True)
-    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
-    config = AlbertConfig(vocab_size=len(tokenizer), embedding_size=16, **SHAPE, **WIDTH)
-    AlbertModel(config).save_pretrained(tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_bert)
+    config = transformers.AlbertConfig(vocab_size=len(tokenizer), embedding_size=16, **SHAPE, **WIDTH)
+    transformers.AlbertModel(config).save_pretrained(tmp_path)
     for folder, layers, message in (
         (model("distilbert"), [0, 5], r"layers is \[0, 5\], but .* has 5 layers, 0 to 4"),
         (tmp_path, [0], r"\(AlbertModel\) has none of 5 layers; remove encoder.layers"),

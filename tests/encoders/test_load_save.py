@@ -12,11 +12,8 @@ from pyserini_ance.encoders.initial import initial_encoder, initial_tokenizer
 from pyserini_ance.encoders.load_save import continue_encoder, load_encoder, load_tower
 from pyserini_ance.encoders.sentence_transformers_files import MODEL, MODULES
 
-TOKENIZATION = {
-    "lowercase": True,
-    "query": {"length_tokens": 24},
-    "document": {"length_tokens": 48, "template": "{title}: {text}"},
-}
+DOCUMENT = {"length_tokens": 48, "template": "{title}: {text}"}
+TOKENIZATION = {"lowercase": True, "query": {"length_tokens": 24}, "document": DOCUMENT}
 
 
 @pytest.fixture
@@ -63,11 +60,7 @@ def test_modules_that_are_not_those_that_were_saved_are_refused(start, saved, ti
     for name, change, message in (
         (MODULES, None, "its modules is"),
         (MODULES, lambda listed: listed[:2], "its modules is {'query': 'Transformer Pooling'"),
-        (
-            "1_Pooling/config.json",
-            lambda of: {**of, "pooling_mode": "mean"},
-            "its pooling is 'mean', by .* 'cls'",
-        ),
+        ("1_Pooling/config.json", lambda of: {**of, "pooling_mode": "mean"}, "its pooling is 'mean'"),
     ):
         folder = saved(start(tiny_bert, projection=8, normalize=True))
         content = json.loads((folder / name).read_text())
@@ -183,8 +176,7 @@ def test_a_pair_can_be_started_from(pair, start, saved, records):
     assert_equal_vectors(start(folder, tied=False, **settings, seed=2), pair, records)
     two = {"tied": False, "document_model": str(folder / "queries"), **settings}
     crossed = start(folder / "documents", **two, seed=2)
-    np.testing.assert_array_equal(
-        crossed.encode(records, "query"), load_tower(folder, "document").encode(records, "query")
-    )
+    alone = load_tower(folder, "document").encode(records, "query")
+    np.testing.assert_array_equal(crossed.encode(records, "query"), alone)
     with pytest.raises(ValueError, match=r"has two towers; set encoder.tied=false, or start from .*/queries"):
         start(folder, tied=True, **settings, seed=2)

@@ -1,6 +1,4 @@
-"""Tiny checkpoints with the files, names and shapes of ANCE, STAR, ADORE and DANCE; vectors against the model
-they were made from.
-"""
+"""Tiny checkpoints of ANCE, STAR, ADORE and DANCE; vectors against the model they were made from."""
 
 import argparse
 import logging
@@ -19,6 +17,7 @@ from pyserini_ance.encoders.towers import Tower, TwoTower
 SEED = 1
 FIRSTP, MULTI_CHUNK = "RobertaDot_NLL_LN", "RobertaDot_CLF_ANN_NLL_MultiChunk"
 LIKE_DANCE = {"normalize": True, "layer_norm": "query"}
+UNIT = {"representation_l2_normalization": True}
 
 
 @pytest.mark.parametrize(
@@ -26,12 +25,8 @@ LIKE_DANCE = {"normalize": True, "layer_norm": "query"}
     [(FIRSTP, ""), (MULTI_CHUNK, ""), ("AnceEncoder", ""), ("AnceEncoder", "ance_encoder.")],
     ids=["firstp", "maxp", "castorini", "castorini, prefixed"],
 )
-def test_ance_with_a_classifier_and_a_pooler_beside(
-    ance, release, start, saved, records, architecture, prefix
-):
-    """microsoft/ANCE's config.json names no model_type; castorini's class has a prefix, which Pyserini knows,
-    too.
-    """
+def test_ance_beside_a_classifier_and_a_pooler(ance, release, start, saved, records, architecture, prefix):
+    """microsoft/ANCE's config.json names no model_type; castorini's class has a prefix, as Pyserini knows."""
     beside = {prefix + name: torch.randn(shape) for name, shape in BESIDE_ANCE.items()}
     # a buffer of older releases
     beside[prefix + "roberta.embeddings.position_ids"] = torch.arange(514)[None]
@@ -55,11 +50,8 @@ def test_star_and_adore_have_a_size_of_their_own(ance, release, start, records, 
 
 def test_dance_is_ances_weights_and_other_vectors(ance, release, start, records, caplog):
     """As thunlp/DANCE computes `query_emb` and `body_emb`."""
-    documents = {"length_tokens": 48, "template": "{url}<sep>{title}<sep>{text}"}
-    settings = {
-        "tokenization": {**LOWER, **LIMIT, "prefix_space": False, "document": documents},
-        **LIKE_DANCE,
-    }
+    document = {"length_tokens": 48, "template": "{url}<sep>{title}<sep>{text}"}
+    settings = {"tokenization": {**LOWER, **LIMIT, "prefix_space": False, "document": document}, **LIKE_DANCE}
     folder = release(ance_weights(ance), "DANCE", architectures=[FIRSTP])
     started = start(folder, projection=16, **settings)
     assert caplog.messages == []
@@ -92,19 +84,14 @@ def test_a_weight_that_vectors_may_pass_through_is_refused(ance, release, start,
         start(folder, projection=16)
 
 
-LIKE_ANCE, LIKE_STAR = (
-    {"lowercase": True, "prefix_space": blank, "query": {"length_tokens": 64}} for blank in (False, True)
-)
+LIKE_ANCE = {"lowercase": True, "prefix_space": False, "query": {"length_tokens": 64}}
+LIKE_STAR = {**LIKE_ANCE, "prefix_space": True}
 LITERAL = {"template": "{url}<sep>{title}<sep>{text}"}
 LIMIT = {"max_characters": 10_000}
 IN_FULL = {**LIKE_ANCE, **LIMIT, "document": LITERAL}
 NO_SEP = re.escape("document.template is '{title} {text}', and") + ".* with '{url}<sep>{title}<sep>{text}'"
 NO_PASSAGES = ["passages is 1, .* with 4", "special_tokens is 'per_passage', .* with 'per_document'"]
-MAXP = {"passages": 4, "special_tokens": "per_document"}
-NOT_UNIT = [
-    "encoder.normalize is False, and .* was trained with True",
-    r"encoder.layer_norm is True, .* with 'query'",
-]
+NOT_UNIT = ["encoder.normalize is False, .* trained with True", "encoder.layer_norm is True, .* with 'query'"]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +107,7 @@ NOT_UNIT = [
         ("any", FIRSTP, {**LIKE_ANCE, "pooling": "mean"}, ["encoder.pooling is 'mean', .* with 'cls'"]),
     ],
 )
-def test_settings_that_a_release_was_not_trained_under_are_told(
+def test_settings_trained_otherwise_are_told(
     ance, release, start, caplog, called, architecture, settings, said
 ):
     folder = release(ance_weights(ance), called, architectures=[architecture], output_embedding_size=16)
@@ -134,9 +121,6 @@ def assert_told(caplog, said: list[str]):
     assert len(caplog.messages) == len(said), caplog.messages
     for words, message in zip(said, caplog.messages, strict=True):
         assert re.search(words, message)
-
-
-UNIT = {"representation_l2_normalization": True}
 
 
 @pytest.mark.parametrize(

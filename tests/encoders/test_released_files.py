@@ -1,6 +1,4 @@
-"""Tiny checkpoints with the files, names and shapes of DPR, ANCE-Tele and Tevatron; vectors against plain
-BERTs of the same weights.
-"""
+"""Tiny checkpoints of DPR, ANCE-Tele and Tevatron; vectors against plain BERTs of the same weights."""
 
 import argparse
 import collections
@@ -22,6 +20,8 @@ from pyserini_ance.encoders.load_save import load_encoder
 SEED = 1
 PAIR = {"query": {"length_tokens": 24}, "document": {"length_tokens": 48, "template": "{title} [SEP] {text}"}}
 POOLER = {"pooler.dense.weight": (32, 32), "pooler.dense.bias": (32,)}
+QUESTION, CONTEXT = "question_encoder.bert_model.", "ctx_encoder.bert_model."
+LACKED = "encoder.layer.1.output.dense.weight"
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +59,8 @@ def pair(tmp_path_factory, towers, bert_folder):
 @pytest.fixture(scope="module")
 def start(config):
     """Start an encoder."""
-
-    def make(model, **settings):
-        return initial_encoder(config(model, **{"tokenization": PAIR, **settings}), SEED)
-
-    return make
+    given = {"tokenization": PAIR}
+    return lambda model, **more: initial_encoder(config(model, **{**given, **more}), SEED)
 
 
 @pytest.fixture
@@ -71,25 +68,18 @@ def expected(start, pair):
     return start(pair / "queries", tied=False, document_model=str(pair / "documents"))
 
 
-QUESTION, CONTEXT = "question_encoder.bert_model.", "ctx_encoder.bert_model."
-
-
 @pytest.fixture
 def dpr_folders(towers, bert_folder, tmp_path):
-    """As castorini/ance-dpr-question-multi and -context-multi: Hugging Face's DPR classes, whose poolers
-    nothing uses. Write without some.
-    """
+    """As castorini/ance-dpr-*-multi: Hugging Face's DPR classes, with unused poolers. Write without some."""
 
     def write(missing: tuple[str, ...] = (), **more: torch.Tensor):
-        for side, name, prefix, architecture in (
-            ("queries", "question", QUESTION, "DPRQuestionEncoder"),
-            ("documents", "context", CONTEXT, "DPRContextEncoder"),
-        ):
+        for side, name, prefix in (("queries", "question", QUESTION), ("documents", "context", CONTEXT)):
             weights = {prefix + key: value for key, value in towers[side].items()}
             weights |= {prefix + key: torch.zeros(shape) for key, shape in POOLER.items()} | more
             weights[prefix + "embeddings.position_ids"] = torch.arange(128)[None]
             kept = {key: value for key, value in weights.items() if key not in missing}
-            config = {"model_type": "dpr", "architectures": [architecture], "projection_dim": 0}
+            config = {"model_type": "dpr", "projection_dim": 0}
+            config["architectures"] = [f"DPR{name.title()}Encoder"]
             bert_folder(tmp_path / f"ance-dpr-{name}-multi", kept, **config)
         return tmp_path / "ance-dpr-question-multi", tmp_path / "ance-dpr-context-multi"
 
@@ -106,9 +96,6 @@ def test_dpr_folders(dpr_folders, expected, start, saved, records, caplog):
     assert caplog.messages == []
     with pytest.raises(ValueError, match="is a DPR encoder of the document side; set encoder.tied=false"):
         start(context)
-
-
-LACKED = "encoder.layer.1.output.dense.weight"
 
 
 @pytest.mark.parametrize(("tower", "prefix"), [("question", QUESTION), ("context", CONTEXT)])
@@ -160,9 +147,7 @@ class Touches:
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_what_stands_next_to_the_weights_of_a_dpr_file_is_not_read(
-    towers, expected, start_file, records, tmp_path, zipped
-):
+def test_what_is_beside_weights_of_dpr_is_not_read(towers, expected, start_file, records, tmp_path, zipped):
     """As saved by facebookresearch/DPR with other versions of its libraries; also in torch's older format."""
     file = dpr_file(towers, tmp_path / "multi.cp")
     content = torch.load(file, weights_only=True)
@@ -197,9 +182,7 @@ def with_pooler(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {**weights, **{name: torch.ones(shape) for name, shape in POOLER.items()}}
 
 
-def test_ance_tele_of_one_tower_is_a_plain_bert(
-    towers, bert_folder, expected, start, saved, records, tmp_path, caplog
-):
+def test_ance_tele_of_a_tower_is_bert(towers, bert_folder, expected, start, saved, records, tmp_path, caplog):
     folder = tmp_path / "OpenMatch" / "ance-tele_msmarco_qry-psg-encoder"
     bert_folder(folder, with_pooler(towers["queries"]), architectures=["BertModel"])
     started = start(folder)

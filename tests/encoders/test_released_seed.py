@@ -1,6 +1,4 @@
-"""SEED-Encoder's checkpoints, pretrained or as ANCE, written under fairseq's names, and its vocabulary
-without capitals.
-"""
+"""SEED-Encoder's checkpoints, pretrained or as ANCE, under fairseq's names; a vocabulary without capitals."""
 
 import pytest
 import torch
@@ -29,15 +27,12 @@ def seed_release(ance, release):
     """A folder of SEED-Encoder with these weights beside the encoder's, and its tokenizer's file."""
 
     def write(weights: dict[str, torch.Tensor], called: str = "SEED-Encoder-pass-440000", **more):
-        config = {
-            theirs: getattr(ance.towers.queries.transformer.config, ours)
-            for ours, theirs in SEED_SHAPE.items()
-        }
+        made = ance.towers.queries.transformer.config
+        config = {theirs: getattr(made, ours) for ours, theirs in SEED_SHAPE.items()}
         dropout = {"dropout": 0.1, "attention_dropout": 0.1}
         others = {"max_positions": 512, "pad_token_id": 1, "activation_fn": "gelu", **dropout, **more}
-        folder = release(
-            weights, called, without=("architectures", "model_type", *SEED_SHAPE), **config, **others
-        )
+        without = ("architectures", "model_type", *SEED_SHAPE)
+        folder = release(weights, called, without=without, **config, **others)
         for name in ("vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json"):
             (folder / name).unlink()
         (folder / "vocab.txt").write_text("\n".join(PIECES))
@@ -68,12 +63,9 @@ def test_seed_encoder_under_fairseqs_names(ance, seed_ance, start, saved, record
 
 
 def test_its_vocabulary_has_no_capitals(ance, seed_release, start, caplog):
-    """So texts are lower-cased first, as its code does (`do_lower_case=True`), all but the separator;
-    whoever does not is told, since capitals are unknown.
-    """
-    folder = seed_release(
-        seed_weights(ance), "SEED-Encoder-doc-800000", architectures=["SEEDEncoderDot_NLL_LN"]
-    )
+    """So texts are lower-cased, as in its code, but for the separator; whoever does not is told."""
+    names = ["SEEDEncoderDot_NLL_LN"]
+    folder = seed_release(seed_weights(ance), "SEED-Encoder-doc-800000", architectures=names)
     documents = {"length_tokens": 48, "template": "{url} [SEP] {title} [SEP] {text}"}
 
     def tokenizer(**settings):
@@ -118,24 +110,18 @@ def pretraining(hidden: int = 32) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    "known",
-    [{"architectures": ["SEEDEncoderForMaskedLM"]}, {"model_type": "seed_encoder"}],
-    ids=["class", "type"],
+    "known", [{"architectures": ["SEEDEncoderForMaskedLM"]}, {"model_type": "seed_encoder"}], ids=str
 )
 def test_a_pretrained_seed_encoder_gets_a_new_head(ance, seed_release, start, saved, records, caplog, known):
     """Its config.json, as microsoft/ANCE has it (config_decoder_3_attn_2.json), names no model_type."""
-    folder = seed_release(
-        {**seed_weights(ance, head=False), **pretraining()}, "SEED-Encoder-3-decoder-layers", **known
-    )
+    weights = {**seed_weights(ance, head=False), **pretraining()}
+    folder = seed_release(weights, "SEED-Encoder-3-decoder-layers", **known)
     longer = {**UNCASED, "query": {"length_tokens": 128}}
     started = start(folder, projection=16, layer_norm=True, tokenization=longer)
     assert started.tokenizer.ids("query", [{"text": "The"}]) == ids("the")
     found, weights = weights_of(started), weights_of(ance)
-    assert all(
-        torch.equal(found[name], value)
-        for name, value in weights.items()
-        if name not in HEAD and "token_type" not in name
-    )
+    same = [name for name in weights if name not in HEAD and "token_type" not in name]
+    assert all(torch.equal(found[name], weights[name]) for name in same)
     assert found[HEAD[0]].shape == (16, 32) and found[HEAD[0]].std() > 0 and caplog.messages == []
     assert_same_vectors(load_encoder(saved(started)), started, records)
     assert start(folder, tokenization=UNCASED).dimension == 32

@@ -19,6 +19,8 @@ from pyserini_ance.runs.any_encoder import load_any_encoder
 
 TEXTS = ["the quick brown fox " * 30, "A lazy Dog"]
 PROMPTS = {"query": "query: ", "document": "title: "}
+TEXT = "sentence_bert_config.json"
+ROUTES = {"routes": lambda m, layers: [m.Router({name: layers() for name in ("query", "doc")})]}
 
 
 @pytest.fixture(scope="module")
@@ -227,9 +229,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_whatever_its_modules_are_vectors_are_its_own_also_when_saved(
-    modules, transformer, save, saved, name
-):
+def test_whatever_the_modules_vectors_are_its_own_also_when_saved(modules, transformer, save, saved, name):
     def layers(pooling="mean"):
         return [transformer(), modules.Pooling(32, pooling)]
 
@@ -271,10 +271,6 @@ def test_more_numbers_than_a_vector_has_are_refused(modules, transformer, save):
     folder = save(transformer(), modules.Pooling(32, "mean"), truncate_dim=33)
     with pytest.raises(ValueError, match="encoder.truncate_dim is 33, vectors have 32 numbers; set"):
         load_any_encoder(folder)
-
-
-TEXT = "sentence_bert_config.json"
-ROUTES = {"routes": lambda m, layers: [m.Router({name: layers() for name in ("query", "doc")})]}
 
 
 @pytest.mark.parametrize(

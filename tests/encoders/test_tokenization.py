@@ -18,6 +18,12 @@ from pyserini_ance.encoders.tokenization import (
     token_store,
 )
 
+ONE_PASSAGE = "special_tokens is per_document, but documents have one passage; set passages, or remove"
+SPECIALS = Specials((1,), (2, 3), 0)
+LENGTHS = [0, 1, 7, 8, 9, 10, 14, 15, 16, 17, 18, 27, 28, 40]
+PASSAGES = [{}, {"passages": 2}, {"passages": 2, "special_tokens": "per_document"}]
+POST = [(None, (), ()), ("$A </s>", (), (3,)), ("<s> $A", (2,), ()), ("<s> <s> $A </s> </s>", (2, 2), (3, 3))]
+
 
 def tokenization(**settings) -> Tokenization:
     return Tokenization.model_validate(settings)
@@ -65,9 +71,7 @@ def test_ids_are_the_tokenizers_without_special_tokens(tiny_bert):
 
 
 def test_a_separator_in_a_template_is_the_tokenizers_own(tiny_bert, tiny_roberta):
-    """DPR's title and passage are a pair with `[SEP]` between; `<sep>` is text to RoBERTa, as in
-    microsoft/ANCE, and `</s>` a token.
-    """
+    """DPR's title and passage are a pair; to RoBERTa `<sep>` is text, as in microsoft/ANCE; `</s>` is not."""
     record = {"title": "The title", "text": "a text"}
 
     def ids(folder, template: str, lowercase: bool = False) -> tuple[list[int], PreTrainedTokenizerFast]:
@@ -113,21 +117,14 @@ def word_level(post: str | None) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "a": 1, "<s>": 2, "</s>": 3}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     if post:
-        tokenizer.post_processor = TemplateProcessing(
-            single=post, special_tokens=[("a", 1), ("<s>", 2), ("</s>", 3)]
-        )
+        special = [("a", 1), ("<s>", 2), ("</s>", 3)]
+        tokenizer.post_processor = TemplateProcessing(single=post, special_tokens=special)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]")
 
 
-@pytest.mark.parametrize(
-    ("post", "before", "after"),
-    [(None, (), ()), ("$A </s>", (), (3,)), ("<s> $A", (2,), ()), ("<s> <s> $A </s> </s>", (2, 2), (3, 3))],
-)
+@pytest.mark.parametrize("post, before, after", POST)
 def test_special_tokens_are_found_whatever_they_are(post, before, after):
     assert TextTokenizer(word_level(post), Tokenization()).specials == (before, after, 0)
-
-
-ONE_PASSAGE = "special_tokens is per_document, but documents have one passage; set passages, or remove"
 
 
 @pytest.mark.parametrize(
@@ -147,10 +144,6 @@ def test_what_cannot_be_is_refused(tiny_bert, make, message):
         make(tiny_bert)
 
 
-SPECIALS = Specials((1,), (2, 3), 0)
-LENGTHS = [0, 1, 7, 8, 9, 10, 14, 15, 16, 17, 18, 27, 28, 40]
-
-
 def encoded_tokens(store: TokenStore, settings: Tokenization) -> list[int]:
     """The number of text tokens that are encoded of each document."""
     rows, passages = split_into_passages(store, settings)
@@ -162,9 +155,7 @@ def encoded_tokens(store: TokenStore, settings: Tokenization) -> list[int]:
 
 
 @pytest.mark.parametrize("length", [8, 11, 30])
-@pytest.mark.parametrize(
-    "passages", [{}, {"passages": 2}, {"passages": 2, "special_tokens": "per_document"}], ids=str
-)
+@pytest.mark.parametrize("passages", PASSAGES, ids=str)
 def test_a_text_counts_as_cut_if_some_of_its_tokens_are_not_encoded(length, passages):
     store = TokenStore.of_lists([range(100, 100 + n) for n in LENGTHS], SPECIALS)
     document = DocumentTokenization(length_tokens=length, template="{text}", **passages)

@@ -1,37 +1,22 @@
 import pytest
 import torch
+import transformers
 from torch import nn
-from transformers import (
-    BertConfig,
-    BertModel,
-    ElectraConfig,
-    ElectraModel,
-    MPNetConfig,
-    MPNetModel,
-    RobertaConfig,
-    RobertaModel,
-)
 
 from pyserini_ance.encoders.hub import resolve_model
 from pyserini_ance.encoders.towers import TwoTower, longest_input
 
-TINY = dict(
-    vocab_size=9,
-    hidden_size=4,
-    num_hidden_layers=1,
-    num_attention_heads=1,
-    intermediate_size=4,
-    max_position_embeddings=20,
-)
+TINY = dict(vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1)
+TINY |= dict(intermediate_size=4, max_position_embeddings=20)
 
 
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        (lambda: BertModel(BertConfig(**TINY)), 20),
-        (lambda: RobertaModel(RobertaConfig(**TINY)), 18),
-        (lambda: MPNetModel(MPNetConfig(**TINY)), 18),
-        (lambda: ElectraModel(ElectraConfig(**TINY, embedding_size=4)), 20),
+        (lambda: transformers.BertModel(transformers.BertConfig(**TINY)), 20),
+        (lambda: transformers.RobertaModel(transformers.RobertaConfig(**TINY)), 18),
+        (lambda: transformers.MPNetModel(transformers.MPNetConfig(**TINY)), 18),
+        (lambda: transformers.ElectraModel(transformers.ElectraConfig(**TINY, embedding_size=4)), 20),
     ],
 )
 def test_the_longest_input_works_and_one_more_does_not(model, expected):
@@ -49,10 +34,7 @@ def test_the_longest_input_works_and_one_more_does_not(model, expected):
         *((name, f"encoder.model '{name}': no such folder") for name in ("./nowhere", "~/nowhere-at-all")),
         *((name, f"encoder.model '{name}': no such folder") for name in ("/nowhere/at/all", "runs/a/modell")),
         ("python:no_such_package/model", "'no_such_package' is installed; try `pip install no-such-package`"),
-        (
-            "python:pytset/model",
-            r"'pytset' is installed \(did you mean 'pytest'\?\); try `pip install pytset`",
-        ),
+        ("python:pytset/model", r"'pytset' is installed \(did you mean 'pytest'\?\); try `pip install"),
     ],
 )
 def test_a_model_that_is_missing_is_named(name, message, tmp_path, monkeypatch):

@@ -13,6 +13,10 @@ from pyserini_ance.encoders.weights import ADAPTER
 from pyserini_ance.negatives.teachers.cross_encoder import config_file
 from pyserini_ance.pipeline.teacher_training import check_start
 
+SIZES = r": \d+ weights do not have the sizes of config.json, first .*bias: \(32,\), expected \(16,\)"
+MERGED = " has an adapter .*, which is not loaded here; merge it into its base model first"
+IDS = r"the tokenizer of .* has ids up to (\d+), but the model has embeddings for \1 ids; .*resize_token_"
+
 
 def config(folder: str, **settings):
     return EncoderConfig(model=folder, tokenization={"document": {"length_tokens": 48}}, **settings)
@@ -45,11 +49,6 @@ def with_new_word(folder) -> None:
     extended = AutoTokenizer.from_pretrained(folder)
     extended.add_tokens(["newword"])
     extended.save_pretrained(folder)
-
-
-SIZES = r": \d+ weights do not have the sizes of config.json, first .*bias: \(32,\), expected \(16,\)"
-MERGED = " has an adapter .*, which is not loaded here; merge it into its base model first"
-IDS = r"the tokenizer of .* has ids up to (\d+), but the model has embeddings for \1 ids; .*resize_token_"
 
 
 @pytest.mark.parametrize(

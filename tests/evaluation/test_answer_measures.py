@@ -19,31 +19,22 @@ RUN = {
 
 
 def questions(*answers: list[str]) -> Texts:
-    return Texts(
-        [f"q{i}" for i in range(len(answers))],
-        {"text": ["?"] * len(answers), "answers": [json.dumps(one) for one in answers]},
-    )
+    columns = {"text": ["?"] * len(answers), "answers": [json.dumps(one) for one in answers]}
+    return Texts([f"q{i}" for i in range(len(answers))], columns)
 
 
 def test_documents_are_judged_by_their_text_without_titles():
     asked = questions(["Linda Davis", "Reba"], ["1993"], [], ["1993"])
-    assert judge_by_answers(RUN, asked, DOCUMENTS, 4) == {
-        "q0": {"d2": 0, "d1": 0, "d3": 1, "d4": 0},
-        "q1": {"d1": 1, "d0": 0, "d2": 0},
-        "q2": {"d0": 0, "d1": 0},
-        "q3": {},
-    }
+    found = judge_by_answers(RUN, asked, DOCUMENTS, 4)
+    assert found["q0"] == {"d2": 0, "d1": 0, "d3": 1, "d4": 0} and found["q1"] == {"d1": 1, "d0": 0, "d2": 0}
+    assert found["q2"] == {"d0": 0, "d1": 0} and found["q3"] == {} and len(found) == 4
 
 
 def test_coverage_counts_every_question():
     """q0 has its answer at rank 3, q1 at rank 1, q2 nowhere, q3 has no hits."""
     asked = questions(["Linda Davis"], ["1993"], ["nowhere"], ["1993"])
-    assert coverage(RUN, asked, DOCUMENTS, [1, 2, 3, 5]) == {
-        "Success@1": 0.25,
-        "Success@2": 0.25,
-        "Success@3": 0.5,
-        "Success@5": 0.5,
-    }
+    shares = {1: 0.25, 2: 0.25, 3: 0.5, 5: 0.5}
+    assert coverage(RUN, asked, DOCUMENTS, [*shares]) == {f"Success@{k}": of for k, of in shares.items()}
 
 
 def test_malformed_regular_expressions_are_passed_over_and_named(caplog):

@@ -59,30 +59,23 @@ def test_ids_are_only_names(document):
     (2^1 - 1)/16 at rank 2, and (2^2 - 1)/16 at rank 1."""
     qrels = {"PLAIN-2": {document: 1}, "MED-2": {document: 2}}
     run = {"PLAIN-2": {document: 1.0, "d2": 2.0}, "MED-2": {document: 1.0}}
-    assert per_query(qrels, run, parse_measures(["ERR@20"])) == {
-        "PLAIN-2": {"ERR@20": 1 / 32},
-        "MED-2": {"ERR@20": 3 / 16},
-    }
+    found = per_query(qrels, run, parse_measures(["ERR@20"]))
+    assert found == {"PLAIN-2": {"ERR@20": 1 / 32}, "MED-2": {"ERR@20": 3 / 16}}
 
 
 @pytest.mark.parametrize("name", ["ERR@10", "nDCG(dcg='exp-log2')@10"])
 def test_a_grade_that_a_measure_does_not_take_is_named_with_the_measure(name):
-    with pytest.raises(
-        ValueError, match=r"@10 takes grades up to 4, but query 'q1' has grade 5; choose another"
-    ):
+    with pytest.raises(ValueError, match=r"@10 takes grades up to 4, but query 'q1' has grade 5"):
         evaluate({"q0": {"d1": 4}, "q1": {"d1": 5}}, RUN, parse_measures(["RR@10", name]))
 
 
 def test_counting_measures_are_summed():
     qrels = {"q1": {"d1": 1}, "q2": {"d2": 1}}
-    assert evaluate(qrels, {"q1": {"d1": 2.0, "d2": 1.0}, "q2": {"d1": 1.0}}, parse_measures(["NumRet"])) == {
-        "NumRet": 3.0
-    }
+    run = {"q1": {"d1": 2.0, "d2": 1.0}, "q2": {"d1": 1.0}}
+    assert evaluate(qrels, run, parse_measures(["NumRet"])) == {"NumRet": 3.0}
 
 
-@pytest.mark.parametrize(
-    "scores", [{"d1": 2.0, "d2": 2.0}, {"d2": 2.0, "d1": 2.0}, {"d1": 300.00001, "d2": 300.0}]
-)
+@pytest.mark.parametrize("scores", [{"d1": 2, "d2": 2}, {"d2": 2, "d1": 2}, {"d1": 300.00001, "d2": 300.0}])
 def test_ties_break_alike_for_every_measure(scores):
     """trec_eval compares float32 scores and puts the larger id first: d2, d1, in any order of the file."""
     measures = parse_measures(["RR", "RR@10", "nDCG@10", "AP"])
@@ -103,16 +96,9 @@ def test_a_run_of_other_queries_is_refused_and_one_without_hits_scores_zero():
 
 def test_a_grade_of_0_is_judged_and_short_rankings_count_all_hits():
     qrels = {"q1": {"d1": 2, "d2": 0}, "q2": {"d1": 1}, "q3": {"d1": 1}}
-    run = {
-        "q1": {"d1": 4.0, "d9": 3.0, "d2": 2.0, "d8": 1.0},
-        "q2": {"d9": 1.0},
-        "q3": {},
-        "unjudged": {"d1": 1.0},
-    }
-    assert holes(qrels, run, [1, 3, 10]) == {
-        "q1": {"Hole@1": 0.0, "Hole@3": pytest.approx(1 / 3), "Hole@10": 0.5},
-        "q2": {"Hole@1": 1.0, "Hole@3": 1.0, "Hole@10": 1.0},
-    }
+    run = {"q1": {"d1": 4.0, "d9": 3.0, "d2": 2.0, "d8": 1.0}, "q2": {"d9": 1.0}, "q3": {}, "x": {"d1": 1.0}}
+    found = {query: [*of.values()] for query, of in holes(qrels, run, [1, 3, 10]).items()}
+    assert found == {"q1": [0.0, pytest.approx(1 / 3), 0.5], "q2": [1.0, 1.0, 1.0]}
 
 
 def ranking_of(path: Path) -> dict[str, list[str]]:
@@ -133,9 +119,8 @@ def test_the_holes_of_real_runs_against_a_loop(shared_data):
     for path in sorted((folder / "runs").iterdir()):
         ranking, expected = ranking_of(path), {}
         for cutoff in (10, 100):
-            unjudged = [
-                (query, document) not in judged for query in ranking for document in ranking[query][:cutoff]
-            ]
+            pairs = [(query, document) for query in ranking for document in ranking[query][:cutoff]]
+            unjudged = [pair not in judged for pair in pairs]
             assert len(unjudged) == 43 * cutoff
             expected[f"Hole@{cutoff}"] = pytest.approx(sum(unjudged) / len(unjudged), abs=1e-12)
         assert means(holes(qrels, read_run(path), [10, 100])) == expected, path.name
@@ -150,16 +135,10 @@ def test_by_hand():
 def test_overlap_of_the_first_k():
     run = {"q1": {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}, "q2": {"a": 1.0}, "q3": {"a": 1.0}, "q4": {}}
     other = {"q1": {"d": 9.0, "b": 8.0, "a": 7.0}, "q2": {"b": 2.0, "a": 1.0}, "q4": {"a": 1.0}}
-    assert overlap(run, other, ["q1", "q2", "q3", "q4"], 2) == {
-        "q1": {"Overlap@2": 0.5},
-        "q2": {"Overlap@2": 1.0},
-        "q3": {"Overlap@2": 0.0},
-    }
+    found = overlap(run, other, ["q1", "q2", "q3", "q4"], 2)
+    assert found == {query: {"Overlap@2": n} for query, n in {"q1": 0.5, "q2": 1.0, "q3": 0.0}.items()}
     assert overlap(run, other, ["q1"], 4) == {"q1": {"Overlap@4": 0.75}}
     assert overlap(run, run, ["q1"]) == {"q1": {"Overlap@100": 1.0}}
-
-
-def test_ties_go_as_in_all_measures():
     assert overlap({"q": {"a": 1.0, "b": 1.0}}, {"q": {"b": 5.0}}, ["q"], 1) == {"q": {"Overlap@1": 1.0}}
 
 
@@ -170,9 +149,7 @@ def test_the_overlap_of_real_runs_against_a_loop(shared_data):
     for path in sorted(folder.iterdir()):
         run, ours = read_run(path), ranking_of(path)
         for cutoff in (10, 100):
-            expected = sum(
-                document in theirs[query][:cutoff] for query in ours for document in ours[query][:cutoff]
-            ) / (43 * cutoff)
-            assert means(overlap(run, other, run, cutoff)) == {
-                f"Overlap@{cutoff}": pytest.approx(expected, abs=1e-12)
-            }, path.name
+            common = (set(theirs[query][:cutoff]) & set(ours[query][:cutoff]) for query in ours)
+            expected = sum(map(len, common)) / (43 * cutoff)
+            found = means(overlap(run, other, run, cutoff))
+            assert found == {f"Overlap@{cutoff}": pytest.approx(expected, abs=1e-12)}, path.name

@@ -32,9 +32,7 @@ def test_an_unfinished_run_is_named(tmp_path):
 def test_commits_are_recorded_at_start_and_at_each_resume(tmp_path):
     (tmp_path / "measures.json").write_text(json.dumps({"rows": []}))
     assert read_results(tmp_path) == {"run": str(tmp_path), "rows": [], "commits": []}
-    first, second = (
-        {"commit": {"hash": digit * 40, "changed": changed}} for digit, changed in (("1", False), ("2", True))
-    )
+    first, second = ({"commit": {"hash": digit * 40, "changed": digit == "2"}} for digit in "12")
     (tmp_path / "environment.json").write_text(json.dumps(first))
     resumed = [
         {"event": "resume", "environment": made} for made in (first, second, {"commit": None}, {})
@@ -57,13 +55,9 @@ def test_a_table_has_the_lines_of_its_columns_and_further_ones():
 
 def test_columns_of_a_plan_do_not_take_the_lines_of_others():
     own = ["drawn queries", "dev evaluations", "documents to encode"]
-    assert legend(["stage", "steps", "epochs", "refreshes", *own]).splitlines() == [
-        f"- {LEGENDS[column]}" for column in own
-    ]
+    columns = ["stage", "steps", "epochs", "refreshes", *own]
+    assert legend(columns).splitlines() == [f"- {LEGENDS[column]}" for column in own]
     assert legend(COLUMNS) == f"- {LEGENDS['median tokens']}"
-
-
-def test_several_runs_need_a_line_and_measures_do_not():
     assert table_with_legend([{"RR@10": 0.5}], ["RR@10"]).count("\n") == 2
     assert "lowest-highest" in table_with_legend([{"runs": 2}], ["runs"])
 

@@ -8,10 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def elsewhere(imports: str, block: str, *arguments: object) -> Iterator[subprocess.Popen]:
-    """Yield a process that is inside `with block:`, where `sys.argv[1:]` are `arguments`.
-
-    It leaves the block when its input ends, or is killed.
-    """
+    """Yield a process inside `with block:`, `arguments` in sys.argv; it ends with its input, or is killed."""
     inside = "    print(flush=True)\n    sys.stdin.read()"
     program = f"import sys\nfrom pathlib import Path\n{imports}\nwith {block}:\n{inside}"
     command = [sys.executable, "-c", program, *map(str, arguments)]

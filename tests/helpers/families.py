@@ -1,5 +1,4 @@
-"""Families of models that people start from, with random weights of two layers and their tokenizers' real
-classes."""
+"""Families of models that people start from: random weights of two layers, their real tokenizer classes."""
 
 import string
 from pathlib import Path
@@ -80,9 +79,8 @@ def make_family(folder: Path, name: str) -> Path:
     made = tokenizer()
     made.save_pretrained(folder)
     special = {f"{kind}_token_id": getattr(made, f"{kind}_token_id") for kind in ("pad", "bos", "eos")}
-    config = getattr(transformers, f"{name}Config")(
-        vocab_size=max(made.get_vocab().values()) + 1, **SHAPE, **settings, **special
-    )
+    entries = max(made.get_vocab().values()) + 1
+    config = getattr(transformers, f"{name}Config")(vocab_size=entries, **SHAPE, **settings, **special)
     torch.manual_seed(0)
     getattr(transformers, f"{name}Model")(config).save_pretrained(folder)
     return folder

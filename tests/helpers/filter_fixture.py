@@ -19,19 +19,17 @@ class Given(Snapshot):
 
 
 def candidates_of(
-    positives: Sequence[list[int]],
+    positives,
     rows,
     scores=None,
-    documents: Sequence[str] = (),
-    queries: Sequence[str] = (),
-    answers: Sequence[list[str]] = (),
+    documents=(),
+    queries=(),
+    answers=(),
     positive_scores=None,
-    anchor: str = "query",
-    world: World | None = None,
+    anchor="query",
+    world=None,
 ) -> Candidates:
-    """Query q0, q1, ... has the document rows given as `positives`; scores fall from 0 where none are
-    given.
-    """
+    """Query q0, q1, ... has the document rows of `positives`; scores fall from 0 unless given."""
     pairs = [(query, document) for query, known in enumerate(positives) for document in known]
     columns = {"text": list(queries) or [f"query {i}" for i in range(len(positives))]}
     if answers:
@@ -39,19 +37,10 @@ def candidates_of(
     qrels = Qrels.of(*zip(*pairs, strict=True), [1] * len(pairs), len(positives))
     split = Split("train", Texts([f"q{i}" for i in range(len(positives))], columns), qrels)
     texts = list(documents) or [f"document {i}" for i in range(50)]
-    collection = Collection(
-        Texts([f"d{i}" for i in range(len(texts))], {"title": [""] * len(texts), "text": texts}),
-        {"train": split},
-    )
-    snapshot = Given(
-        None,
-        "weights",
-        PreparedData(collection, None, {}, "train", ""),
-        Encoding(),
-        None,
-        "cpu",
-        world or World(),
-    )
+    columns = {"title": [""] * len(texts), "text": texts}
+    collection = Collection(Texts([f"d{i}" for i in range(len(texts))], columns), {"train": split})
+    data = PreparedData(collection, None, {}, "train", "")
+    snapshot = Given(None, "weights", data, Encoding(), None, "cpu", world or World())
     rows = np.asarray(rows, np.int32)
     scores = np.broadcast_to(-np.arange(rows.shape[1]), rows.shape) if scores is None else np.asarray(scores)
     given = None if positive_scores is None else lambda: np.asarray(positive_scores, np.float32)

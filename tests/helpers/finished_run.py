@@ -17,10 +17,7 @@ def finished(
     beside: Mapping[str, float] | None = None,
     name: str = "set/ance",
 ) -> Path:
-    """A run whose rows have that RR@10 on each test split.
-
-    All rows but `bm25` and `untrained` are stages; `beside` holds further columns of the last one.
-    """
+    """Rows but `bm25` and `untrained` are stages, with that RR@10 each; `beside` adds columns to the last."""
     loaded = load(recipe, f"name={name}", "final_evaluation.measures=[RR@10]", *overrides).recipe
     run = RunDir(folder)
     run.create(dump(loaded))

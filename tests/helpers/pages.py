@@ -33,9 +33,7 @@ def first_cells(text: str) -> set[str]:
 
 
 def environment(folder: Path, python: list[str], before: str = "") -> dict[str, str]:
-    """`python` and `pyserini-ance` are those of this interpreter, whether or not the package is installed;
-    `before` is code that `pyserini-ance` runs first.
-    """
+    """`python` and `pyserini-ance` are this interpreter's; `before` is what `pyserini-ance` runs first."""
     run = "import runpy; runpy.run_module('pyserini_ance', run_name='__main__', alter_sys=True)"
     programs = folder / "bin"
     programs.mkdir()

@@ -21,21 +21,13 @@ def run(command: str, arguments: list[str], fault: str | None = None, stage: str
     console.run(lambda: COMMANDS[command](arguments))
 
 
-def train_together(
-    arguments: list[str], fault: tuple[str, str, int] = (), ranks: tuple[int, ...] = (0, 1)
-) -> None:
-    """In each process of a world (fixture `run_processes`, join=False); `fault` (function, stage, step)
-    befalls `ranks`.
-    """
+def train_together(arguments: list[str], fault: tuple[str, str, int] = (), ranks=(0, 1)) -> None:
+    """In each process of `run_processes(..., join=False)`; `fault` (function, stage, step) is for `ranks`."""
     run("train", arguments, *(fault if int(os.environ["RANK"]) in ranks else ()))
 
 
-def train_and_refresh(
-    train: list[str], refresh: list[str], fault: tuple[str, str, int] = (), ranks: tuple[int, ...] = ()
-) -> None:
-    """The first half of the processes are a trainer's world, the others a refresher's; `ranks` are those of
-    all together.
-    """
+def train_and_refresh(train: list[str], refresh: list[str], fault=(), ranks=()) -> None:
+    """The first half of the processes train, the others refresh; `ranks` are those of all together."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) // 2
     here = {"RANK": rank % size, "LOCAL_RANK": rank % size, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
     here["MASTER_PORT"] = int(os.environ["MASTER_PORT"]) + rank // size
@@ -45,9 +37,7 @@ def train_and_refresh(
 
 
 def written_by_others(folder: str, arguments: list[str]) -> list[str]:
-    """Train; what each process that is not the first has opened for writing, made, renamed or removed in
-    `folder`.
-    """
+    """Train; what each process but the first has written, made, renamed or removed in `folder`."""
     written: list[str] = []
     acts = ["mkdir", "rename", "remove", "rmdir", "link", "symlink", "truncate", "utime"]
     changing = {f"os.{act}" for act in acts}

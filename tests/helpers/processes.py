@@ -78,25 +78,16 @@ class Processes:
     function of a file beside the tests that imports what pytest's own process must not (faiss).
     """
 
-    def __call__(
-        self, size: int, function: Callable | str, *arguments, join: bool = True, seconds: float = 300
-    ) -> list:
+    def __call__(self, size: int, function: Callable | str, *arguments, join=True, seconds=300.0) -> list:
         """The value of `function(world, *arguments)` on each rank; fails with the tracebacks."""
         ends = self.ends(size, function, *arguments, join=join, seconds=seconds)
-        bad = [
-            f"rank {rank} ended with {end['code']}\n{end['error']}\n{end['output']}"
-            for rank, end in enumerate(ends)
-            if end["code"]
-        ]
-        assert not bad, "\n".join(bad)
+        bad = [(rank, end) for rank, end in enumerate(ends) if end["code"]]
+        said = (f"rank {rank} ended with {end['code']}\n{end['error']}\n{end['output']}" for rank, end in bad)
+        assert not bad, "\n".join(said)
         return [end["value"] for end in ends]
 
-    def ends(
-        self, size: int, function: Callable | str, *arguments, join: bool = True, seconds: float = 300
-    ) -> list[dict]:
-        """How each rank ended: value, error (traceback), code (minus the signal that killed it), output, and
-        seconds from the start. A process that is left after `seconds` is killed.
-        """
+    def ends(self, size: int, function: Callable | str, *arguments, join=True, seconds=300.0) -> list[dict]:
+        """Each rank's value, error, code (minus its signal), output, seconds; killed after `seconds`."""
         if isinstance(function, str):
             file, _, name = function.partition(":")
             where = (str(Path(__file__).parents[1] / file), f"of {file}", name)
@@ -124,13 +115,11 @@ class Processes:
             return [_end(folder, process.exitcode, passed) for folder, process, passed in ends]
 
 
-def _rank(
-    folder: Path, file: str, module: str, name: str, arguments: bytes, join: bool, variables: dict
-) -> None:
+def _rank(folder: Path, file: str, module: str, name: str, arguments: bytes, join: bool, named: dict) -> None:
     """The process of one rank; what it returns or raises goes into a file."""
     from pyserini_ance.distributed.world import World
 
-    os.environ.update({key: str(value) for key, value in variables.items()})
+    os.environ.update({key: str(value) for key, value in named.items()})
     os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
     answer = {}
     try:
@@ -189,12 +178,8 @@ class CommandServer:
             process.kill()
         self._folder.cleanup()
 
-    def start(
-        self, command: str, arguments: Sequence[str], fault: str | None = None, stage: str = "", step: int = 0
-    ) -> int:
-        """The process id of `python -m pyserini_ance.<command> <arguments>`; `fault` is a function of
-        run_failures.py.
-        """
+    def start(self, command: str, arguments: Sequence[str], fault=None, stage="", step=0) -> int:
+        """The process id of a `pyserini-ance` command; `fault` is a function of run_failures.py."""
         folder = Path(tempfile.mkdtemp(dir=self._folder.name))
         process = start(folder, _command, command, list(arguments), fault, stage, step)
         self._processes[process.pid] = process, folder

@@ -19,16 +19,12 @@ class AnyTexts(Texts):
         return np.array([rows[id] for id in ids], np.int64)
 
 
-def read(
-    path: Path, queries: Texts, documents: Texts | None = None, depth: int = 1000
-) -> dict[str, dict[str, float]]:
+def read(path: Path, queries: Texts, documents: Texts | None = None, depth: int = 1000) -> dict[str, dict]:
     """Without `documents` those that the file names are all there. No document is relevant to any query."""
     known = documents or AnyTexts([], {"text": []})
     split, collection = Split("train", queries, Qrels.of([], [], [], len(queries))), Collection(known, {})
     ranking = read_ranking(path, split, collection, depth)
     return {
-        query: {
-            known.ids[row]: float(score) for row, score in zip(rows, scores, strict=True) if row != PADDING
-        }
+        query: {known.ids[row]: float(one) for row, one in zip(rows, scores, strict=True) if row != PADDING}
         for query, rows, scores in zip(queries.ids, ranking.rows.tolist(), ranking.scores, strict=True)
     }

@@ -1,22 +1,14 @@
-"""What tests of released checkpoints share: the names that weights have there, by hand, and vectors that are
-the same.
-"""
+"""What tests of released checkpoints share: the weights' names there, by hand, and equal vectors."""
 
 import numpy as np
 import torch
 
-LOWER = {
-    "lowercase": True,
-    "query": {"length_tokens": 24},
-    "document": {"length_tokens": 48, "template": "{text}"},
-}
+DOCUMENT = {"length_tokens": 48, "template": "{text}"}
+LOWER = {"lowercase": True, "query": {"length_tokens": 24}, "document": DOCUMENT}
 
 HEAD = ["embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias"]
-EMBEDDINGS = [
-    *(f"embeddings.{name}_embeddings.weight" for name in ("word", "position", "token_type")),
-    "embeddings.LayerNorm.weight",
-    "embeddings.LayerNorm.bias",
-]
+EMBEDDINGS = [f"embeddings.{name}_embeddings.weight" for name in ("word", "position", "token_type")]
+EMBEDDINGS += ["embeddings.LayerNorm.weight", "embeddings.LayerNorm.bias"]
 # The parts of a layer here, and what fairseq calls them.
 LAYER_PARTS = {
     "attention.self.query": "self_attn.q_proj",
@@ -49,16 +41,13 @@ SEED_EMBEDDINGS = {
     "emb_layer_norm.weight": "LayerNorm.weight",
     "emb_layer_norm.bias": "LayerNorm.bias",
 }
-SEED_LAYER = {
-    f"{theirs}.{end}": f"{ours}.{end}" for ours, theirs in LAYER_PARTS.items() for end in ("weight", "bias")
-}
+ENDS = [(*names, end) for names in LAYER_PARTS.items() for end in ("weight", "bias")]
+SEED_LAYER = {f"{theirs}.{end}": f"{ours}.{end}" for ours, theirs, end in ENDS}
 SEED_BEFORE = "seed_encoder.encoder.sentence_encoder"
 SEED = {f"{SEED_BEFORE}.{theirs}": f"roberta.embeddings.{ours}" for theirs, ours in SEED_EMBEDDINGS.items()}
-SEED |= {
-    f"{SEED_BEFORE}.layers.{i}.{theirs}": f"roberta.encoder.layer.{i}.{ours}"
-    for i in (0, 1)
-    for theirs, ours in SEED_LAYER.items()
-}
+for i in (0, 1):
+    layer, before = f"roberta.encoder.layer.{i}", f"{SEED_BEFORE}.layers.{i}"
+    SEED |= {f"{before}.{theirs}": f"{layer}.{ours}" for theirs, ours in SEED_LAYER.items()}
 
 
 def head_of(encoder) -> dict[str, torch.nn.Module]:
@@ -70,9 +59,7 @@ def head_of(encoder) -> dict[str, torch.nn.Module]:
 def weights_of(encoder) -> dict[str, torch.Tensor]:
     """Under the names of microsoft/ANCE, which has no pooler."""
     parts = {"roberta": encoder.towers.queries.transformer, **head_of(encoder)}
-    weights = {
-        f"{part}.{name}": value for part, of in parts.items() for name, value in of.state_dict().items()
-    }
+    weights = {f"{part}.{name}": one for part, of in parts.items() for name, one in of.state_dict().items()}
     return {name: value for name, value in weights.items() if ".pooler." not in name}
 
 
@@ -85,9 +72,7 @@ def ance_weights(encoder, prefix: str = "") -> dict[str, torch.Tensor]:
 def seed_weights(encoder, head: bool = True) -> dict[str, torch.Tensor]:
     """Under fairseq's names, which have no token types."""
     weights = weights_of(encoder)
-    return {
-        theirs: weights[ours] for theirs, ours in {**SEED, **{name: name for name in HEAD if head}}.items()
-    }
+    return {theirs: weights[ours] for theirs, ours in {**SEED, **{one: one for one in HEAD if head}}.items()}
 
 
 def assert_same_vectors(encoder, expected, records, sides=("query", "document")):

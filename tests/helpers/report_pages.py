@@ -10,13 +10,11 @@ def _inside(tag: str, page: str) -> list[str]:
 
 def tables(page: str) -> list[list[list[str]]]:
     """The texts of the cells of each table, header first."""
-    return [
-        [
-            [html.unescape(re.sub("<[^>]+>", "", cell)) for cell in _inside("t[dh]", row)]
-            for row in _inside("tr", table)
-        ]
-        for table in _inside("table", page)
-    ]
+
+    def cells(row: str) -> list[str]:
+        return [html.unescape(re.sub("<[^>]+>", "", cell)) for cell in _inside("t[dh]", row)]
+
+    return [[cells(row) for row in _inside("tr", table)] for table in _inside("table", page)]
 
 
 def plot(page: str, title: str) -> str:
@@ -38,11 +36,9 @@ def points(svg: str, colour: str) -> list[tuple[float, float]]:
 
 def _axis(svg: str, axis: str) -> tuple[float, float]:
     """Scale and zero of an axis, from its first and last tick."""
-    ticks = re.findall(
-        rf'id="{axis}tick_\d+".*?<use xlink:href[^>]* {axis}="([^"]+)".*?>([^<]+)</text>', svg, re.DOTALL
-    )
-    (first, last) = [
-        (float(at), float(label.replace("\N{MINUS SIGN}", "-"))) for at, label in (ticks[0], ticks[-1])
-    ]
+    tick = rf'(?s)id="{axis}tick_\d+".*?<use xlink:href[^>]* {axis}="([^"]+)".*?>([^<]+)</text>'
+    ticks = re.findall(tick, svg)
+    ends = [(at, label.replace("\N{MINUS SIGN}", "-")) for at, label in (ticks[0], ticks[-1])]
+    first, last = ((float(at), float(label)) for at, label in ends)
     scale = (last[1] - first[1]) / (last[0] - first[0])
     return scale, first[1] - first[0] * scale

@@ -60,9 +60,7 @@ def kill() -> None:
 
 
 def large_eps(stage: str, step: int) -> None:
-    """Where the true gradient is 0 (the bias of attention's keys), Adam would make steps of what rounding
-    leaves.
-    """
+    """Where the true gradient is 0 (the bias of attention's keys), Adam would make steps of rounding."""
     build_optimizer = trainer.build_optimizer
 
     def built(*arguments):

@@ -1,6 +1,4 @@
-"""What a run leaves that must not depend on how it came about: not on times, interruptions, or who made
-what.
-"""
+"""What of a run must not depend on how it came about: on times, interruptions, or who made what."""
 
 import json
 from pathlib import Path

@@ -15,18 +15,12 @@ PASSAGE_WORDS = ["the", "of", "and", "title", "text", "river"]
 PASSAGE_WORDS += ["Stone", "apple,", "tiger", "cloud", "U.S.", "1984", "horse"]
 
 # The shortest stage of a recipe, for tests that train nothing or do not look at it.
-ONE_STEP = {
-    "steps": 1,
-    "batch_queries": 1,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "random"}]}},
-}
+ONE_STEP = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-3}}
+ONE_STEP["terms"] = {"query": {"negatives": [{"kind": "random"}]}}
 
 
 def make_tiny_bert(folder: Path) -> Path:
-    """A random BERT of 32 dimensions, 128 positions, with a lower-casing WordPiece tokenizer of letters and a
-    few words.
-    """
+    """A random BERT of 32 dimensions, 128 positions; a lower-casing WordPiece of letters and a few words."""
     import torch
     from transformers import BertConfig, BertModel, BertTokenizer
 
@@ -83,9 +77,7 @@ def _with_head(name: str, folder: Path, bert: Path, seed: int, **settings: int) 
 
 
 def make_finished_run(folder: Path, recipe, qrels: dict[str, str], rankings: dict[str, str]):
-    """A run directory as training leaves it, with judgments by split, and rankings by name: `run.test.trec`
-    is the final one.
-    """
+    """A run directory as training leaves it: judgments by split, rankings by name (final: run.test.trec)."""
     from pyserini_ance.pipeline.preparation import read_collection
     from pyserini_ance.recipe.load import dump
     from pyserini_ance.runs.rundir import RunDir
@@ -108,14 +100,10 @@ def make_small_collection(folder: Path, others: int = 0, longest: int = 5) -> Pa
     """
     colours = ["red", "green", "blue", "gray", "pink"]
     things = ["apple", "stone", "river", "cloud", "horse", "tiger"]
-    documents = [
-        (f"{c}-{t}", f"the {t} is {c} {'very ' * (i % 7)}")
-        for i, (c, t) in enumerate(itertools.product(colours, things))
-    ]
-    documents += [
-        (f"other-{i}", f"{'very ' * (i % longest)}different from document {i} of {others}")
-        for i in range(others)
-    ]
+    both = enumerate(itertools.product(colours, things))
+    documents = [(f"{c}-{t}", f"the {t} is {c} {'very ' * (i % 7)}") for i, (c, t) in both]
+    texts = [f"{'very ' * (i % longest)}different from document {i} of {others}" for i in range(others)]
+    documents += [(f"other-{i}", text) for i, text in enumerate(texts)]
     lines = [json.dumps({"id": id, "contents": text}) + "\n" for id, text in documents]
     (folder / "corpus.jsonl").write_text("".join(lines))
     for split, asked in {"train": things[:3], "dev": things[3:4], "test": things[4:5]}.items():
@@ -148,10 +136,8 @@ def make_small_beir(folder: Path) -> Path:
 def small_settings(collection: Path, model: Path, stages: dict) -> dict:
     """A recipe's, over `make_small_collection` with `make_tiny_bert`; no BM25."""
     lengths = {"query": {"length_tokens": 24}, "document": {"length_tokens": 32, "template": "{text}"}}
-    files = {
-        split: {"topics": str(collection / f"{split}.tsv"), "qrels": str(collection / f"{split}.qrels")}
-        for split in ("train", "dev", "test")
-    }
+    paths = {split: str(collection / split) for split in ("train", "dev", "test")}
+    files = {split: {"topics": f"{path}.tsv", "qrels": f"{path}.qrels"} for split, path in paths.items()}
     return {
         "name": "small",
         "data": {"kind": "pyserini_jsonl", "corpus": str(collection / "corpus.jsonl"), "splits": files},

@@ -10,29 +10,47 @@ from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines
+from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.executors import SyncExecutor
 from pyserini_ance.trainer.trainer import StageTrainer
 
-MIXED = {
-    "query": {"negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 2}], "loss": LOSS},
-    "batch": {"in_batch_negatives": True, "loss": LOSS, "weight": 0.5},
-}
+MIXED = {"query": {"negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 2}], "loss": LOSS}}
+MIXED["batch"] = {"in_batch_negatives": True, "loss": LOSS, "weight": 0.5}
+
+
+class StopAt(TrainerCallback):
+    """Interrupts training at the end of a step."""
+
+    def __init__(self, step: int):
+        self.step = step
+
+    def on_step_end(self, stage, step, losses, metrics):
+        if step == self.step:
+            raise KeyboardInterrupt
+
+
+class Losses(TrainerCallback):
+    """Keeps the losses of each step, by term and together."""
+
+    def __init__(self):
+        self.terms, self.totals = [], []
+
+    def on_step_end(self, stage, step, losses, metrics):
+        self.terms.append(dict(losses))
+        self.totals.append(metrics["loss"])
 
 
 class Training:
     """A stage over the small collection in a run directory of its own."""
 
-    def __init__(
-        self, small_recipe, folder, terms: dict, device: str = "cpu", encoder: dict | None = None, **stage
-    ):
+    def __init__(self, small_recipe, folder, terms: dict, device: str = "cpu", encoder=None, **stage):
         settings = make_stage(**{"steps": 10, "terms": terms, **stage})
         more = {"device": torch.device(device).type, **({"encoder": encoder} if encoder else {})}
         self.recipe, self.run = small_recipe({"a": settings}, **more), RunDir(folder)
         self.world = World(device=device)
         self.data = tokenize(self.recipe, read_collection(self.recipe))
-        self.start = publish_checkpoint(
-            self.run, initial_encoder(self.recipe.encoder, 0), None, TrainingProgress("initial", 0)
-        )
+        encoder = initial_encoder(self.recipe.encoder, 0)
+        self.start = publish_checkpoint(self.run, encoder, None, TrainingProgress("initial", 0))
 
     @property
     def make(self):

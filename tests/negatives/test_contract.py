@@ -23,10 +23,9 @@ def excluded(request):
 @pytest.fixture
 def snapshot(excluded, split_of, snapshot_of, tmp_path):
     """They are at the top of each ranking, both by vectors and in the BM25 file."""
-    queries, texts = (
-        ["copy" if excluded is WITH_COPIES and row in copies else f"text {row}" for row in range(count)]
-        for copies, count in (((3, 4), QUERIES), ((1, 5), DOCUMENTS))
-    )
+    queries, texts = ([f"text {row}" for row in range(count)] for count in (QUERIES, DOCUMENTS))
+    if excluded is WITH_COPIES:
+        queries[3] = queries[4] = texts[1] = texts[5] = "copy"
     vectors = np.eye(QUERIES, dtype=np.float32)
     documents = np.random.default_rng(0).random((DOCUMENTS, QUERIES), np.float32)
     for query, rows in enumerate(excluded):

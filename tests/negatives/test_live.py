@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from pyserini_ance.data.collection import Qrels
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.live import Live
 from pyserini_ance.negatives.table import PADDING
@@ -29,10 +28,3 @@ def anchor_set(split_of):
 def test_without_a_positive_the_drawn_one_takes_the_last_rank(anchor_set, found, rows, positives, expected):
     taken = Live().candidates(found, rows, np.array(positives), anchor_set.known_positives)
     assert taken.tolist() == expected
-
-
-def test_grades_below_the_threshold_are_not_positives(anchor_set):
-    qrels = Qrels.of([0, 0], [1, 3], [1, 2], 1, threshold=2)
-    known_positives = AnchorSet(type(anchor_set.split)("train", None, qrels), "query", 10).known_positives
-    found = Live().candidates(FOUND[:1], ROWS[:1], np.array([[3]]), known_positives)
-    assert found.tolist() == [[1, 2, 3]]

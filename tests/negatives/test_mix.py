@@ -14,6 +14,7 @@ from pyserini_ance.negatives.table import PADDING, NegativeTable
 
 ANN, AHEAD, MOMENTUM = {"kind": "ann", "top_k": 12}, {"kind": "lookahead", "top_k": 9}, {"kind": "momentum"}
 NEW = {"kind": "mix", "sources": [ANN, AHEAD]}
+SIZES = {(0.5, 0.5): [16, 15], (0.3, 0.7): [3, 7], (1, 1, 1): [67, 67, 66], (1e-9, 1): [0, 5]}
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +42,8 @@ def test_without_weights_all_candidates_are_concatenated(snapshot, context):
     mixed = Mix.model_validate({"sources": [NEW, MOMENTUM]}).mine(snapshot, anchor_set, context)
     assert found(mixed) == [(a + b) * 2 for a, b in zip(found(ann), found(ahead), strict=True)]
     total = {"ann": int(ann.counts.sum()), "lookahead": int(ahead.counts.sum())}
-    assert mixed.origin_counts() == {
-        f"{source} of {name}": total[source] for name in ("b-00000000", "a-00000000") for source in total
-    }
+    of_both = {f"{source} of {stage}-00000000": total[source] for stage in "ba" for source in total}
+    assert mixed.origin_counts() == of_both
     dropped = ann.dropped["known positives"] + ahead.dropped["known positives"]
     assert (mixed.source, mixed.dropped) == ("mix", {"known positives": dropped})
 
@@ -77,18 +77,9 @@ def test_duplicates_are_dropped_on_request(snapshot, context):
     assert once.dropped["duplicates"] == int(kept.counts.sum() - once.counts.sum()) > 0
 
 
-@pytest.mark.parametrize(
-    ("weights", "total", "sizes"),
-    [
-        ((1, 1), 60, [30, 30]),
-        ((0.5, 0.5), 31, [16, 15]),
-        ((0.3, 0.7), 10, [3, 7]),
-        ((1, 1, 1), 200, [67, 67, 66]),
-        ((1e-9, 1), 5, [0, 5]),
-    ],
-)
-def test_shares_add_up(weights, total, sizes):
-    assert shares(weights, total) == sizes
+@pytest.mark.parametrize("weights, sizes", SIZES.items())
+def test_shares_add_up(weights, sizes):
+    assert shares(weights, sum(sizes)) == sizes
 
 
 def table(source: str, *candidates: list[int], generation: str = "a-00000000") -> NegativeTable:
@@ -127,13 +118,10 @@ def small(split_of, snapshot_of):
 
 
 def test_all_previous_tables_are_concatenated(small):
-    previous_stage = [
-        Ann(top_k=top_k).mine(small, small.anchor_set("query")).of_generation(name)
-        for top_k, name in ((2, "a-00000000"), (1, "a-00000004"))
-    ]
-    table = Momentum().mine(
-        small, small.anchor_set("query"), MiningContext("b-00000000", tuple(previous_stage))
-    )
+    mined = {n: Ann(top_k=n).mine(small, small.anchor_set("query")) for n in (2, 1)}
+    previous_stage = [mined[2].of_generation("a-00000000"), mined[1].of_generation("a-00000004")]
+    context = MiningContext("b-00000000", tuple(previous_stage))
+    table = Momentum().mine(small, small.anchor_set("query"), context)
     assert table.candidates.tolist() == [[0, 2, 0], [3, 2, 3]]
     assert table.origin_counts() == {"ann of a-00000000": 4, "ann of a-00000004": 2}
     assert (table.source, table.dropped) == ("momentum", {})
@@ -141,9 +129,8 @@ def test_all_previous_tables_are_concatenated(small):
 
 def test_promotions_end_with_their_stage_and_those_of_a_mix_are_those_of_its_tables(small):
     table = Ann(top_k=2).mine(small, small.anchor_set("query")).of_generation("a-00000000")
-    first, second = (
-        replace(table, promoted=np.array(pairs, np.int32)) for pairs in ([[0, 4]], [[0, 3], [0, 4]])
-    )
+    promoted = (np.array(pairs, np.int32) for pairs in ([[0, 4]], [[0, 3], [0, 4]]))
+    first, second = (replace(table, promoted=pairs) for pairs in promoted)
     both = concatenate([first, table, second], "mix", {}, World())
     assert both.promoted.tolist() == [[0, 3], [0, 4]]
     assert concatenate([table], "mix", {}, World()).promoted is None

@@ -20,12 +20,8 @@ COLOURS, THINGS = ["red", "green", "blue", "gray", "pink"], ["apple", "stone", "
 ASKED = [(colour, thing) for colour in COLOURS for thing in THINGS]
 JUDGED = list(range(0, 15, 4))
 TOP_K = 6
-NEW = {
-    "kind": "mix",
-    "weights": [1, 1],
-    "top_k": 6,
-    "sources": [{"kind": kind, "top_k": 5, "filters": ["answers"]} for kind in ("ann", "lookahead")],
-}
+BOTH = [{"kind": kind, "top_k": 5, "filters": ["answers"]} for kind in ("ann", "lookahead")]
+NEW = {"kind": "mix", "weights": [1, 1], "top_k": 6, "sources": BOTH}
 POOLS = {"epi-1": NEW, "epi-2": {"kind": "mix", "sources": [NEW, {"kind": "momentum"}]}}
 
 
@@ -44,20 +40,16 @@ def answered(small_recipe, tmp_path):
     fourth is judged, and no document has the answer to the last."""
     settings = small_recipe(stages()).data.model_dump(mode="json")
     answers = [colour for colour, _ in ASKED[:-1]] + ["nowhere"]
-    lines = [
-        {"id": f"train-{row}", "title": f"query of {colour} {thing}", "answers": [answer]}
-        for row, ((colour, thing), answer) in enumerate(zip(ASKED, answers, strict=True))
-    ]
+    asked = [{"title": f"query of {colour} {thing}"} for colour, thing in ASKED]
+    given = enumerate(zip(asked, answers, strict=True))
+    lines = [{"id": f"train-{row}", **query, "answers": [answer]} for row, (query, answer) in given]
     (tmp_path / "train.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     qrels = [f"train-{row} 0 {ASKED[row][0]}-{ASKED[row][1]} 1\n" for row in JUDGED]
     (tmp_path / "train.qrels").write_text("".join(qrels))
     train = {"topics": str(tmp_path / "train.jsonl"), "qrels": str(tmp_path / "train.qrels")}
     data = {**settings, "splits": {**settings["splits"], "train": train}}
-
-    def make(refresh=None, **more) -> Recipe:
-        return small_recipe(stages(**refresh or {"positives_top_k": TOP_K}), **{"data": data, **more})
-
-    return make
+    every = {"positives_top_k": TOP_K}
+    return lambda refresh=every, **more: small_recipe(stages(**refresh), **{"data": data, **more})
 
 
 def slow_positives(folder: Path, collection, top_k: int) -> dict[int, int]:

@@ -35,14 +35,6 @@ def test_a_run_is_read_by_score_without_positives_and_other_queries(tmp_path, sn
     assert table.dropped == {"known positives": 3}
 
 
-def test_triples_give_the_negatives_in_their_order(tmp_path, snapshot):
-    path = tmp_path / "qidpidtriples.tsv"
-    path.write_text("q0\td1\td4\nq1\td2\td0\nq0\td3\td2\nq0\td1\td2\nq0\td1\td3\n")
-    table = Ranking(file=path, top_k=2).mine(snapshot, snapshot.anchor_set("query"))
-    assert table.candidates.tolist() == [[4, 2], [0, PADDING], [PADDING, PADDING]]
-    assert table.dropped == {"known positives": 1}
-
-
 def test_bm25_reads_the_ranking_of_the_run(tmp_path, split_of, snapshot_of):
     snapshot = snapshot_of(split_of([1, 3], [2]), [[0]] * 2, [[0]] * 5, bm25=written(tmp_path, RANKED))
     assert Bm25(top_k=2).mine(snapshot, snapshot.anchor_set("query")).candidates.tolist() == [[2, 0], [4, 0]]
@@ -52,7 +44,6 @@ def test_bm25_reads_the_ranking_of_the_run(tmp_path, split_of, snapshot_of):
 def test_margins_remove_nothing_if_the_positive_is_not_ranked(tmp_path, split_of, snapshot_of):
     snapshot = snapshot_of(split_of([3], [1]), [[0]] * 2, [[0]] * 5)
     path = written(tmp_path, "q0 Q0 d1 1 9 t\nq0 Q0 d2 2 8 t\nq1 Q0 d1 1 9 t\nq1 Q0 d2 2 8.8 t\n")
-    table = Ranking(file=path, top_k=2, filters=[{"kind": "relative_margin", "margin": 0.1}]).mine(
-        snapshot, snapshot.anchor_set("query")
-    )
+    margin = {"kind": "relative_margin", "margin": 0.1}
+    table = Ranking(file=path, top_k=2, filters=[margin]).mine(snapshot, snapshot.anchor_set("query"))
     assert table.candidates.tolist() == [[1, 2], [PADDING, PADDING]]

@@ -15,9 +15,7 @@ ROWS = [4, 7, 5, 6, 9]
 SEEDS, DRAWS = 40, 500
 
 
-def table(
-    *lines: list[int], scores: list[list[float]], positives: list[float] | None = None
-) -> NegativeTable:
+def table(*lines: list[int], scores: list, positives: list[float] | None = None) -> NegativeTable:
     found = None if positives is None else np.array(positives, np.float32)
     anchors = np.arange(len(lines), dtype=np.int32)
     arrays = np.array(lines, np.int32), np.array(scores, np.float32)
@@ -81,9 +79,8 @@ def test_ambiguous_draws_choose_the_nearest_score_where_all_weights_are_below_th
 
 @pytest.mark.parametrize("strategy", ["random", "ambiguous"])
 def test_short_anchors_give_all_their_candidates_and_then_random_ones(split_of, strategy):
-    made = table(
-        [4, 7, PADDING], [PADDING] * 3, scores=[[0.9, 0.7, -np.inf], [-np.inf] * 3], positives=[1, 1]
-    )
+    scores = [[0.9, 0.7, -np.inf], [-np.inf] * 3]
+    made = table([4, 7, PADDING], [PADDING] * 3, scores=scores, positives=[1, 1])
     source = Ann(num_negatives=4, sampling_strategy=strategy)
     rng, anchor_set = np.random.default_rng(0), AnchorSet(split_of([0], [0]), "query", 9)
     for _ in range(50):

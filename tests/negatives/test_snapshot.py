@@ -17,6 +17,7 @@ from pyserini_ance.pipeline.preparation import tokenize
 
 DOCUMENT = "encoder.tokenization.document"
 ENCODING = {"precision": "fp32", "tokens_per_batch": 64}
+CHOICES = [(around, empty) for around in ("per_passage", "per_document") for empty in (False, True)]
 
 
 @pytest.fixture
@@ -45,15 +46,9 @@ def test_rankings_are_those_of_the_checkpoint(snapshot):
     assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
 
 
-CHOICES = [(around, empty) for around in ("per_passage", "per_document") for empty in (False, True)]
-
-
 @pytest.fixture(scope="module", params=CHOICES, ids=str)
 def in_passages(small_recipe, tmp_path_factory, request) -> tuple[Snapshot, np.ndarray, np.ndarray]:
-    """A snapshot of documents in up to three passages of 10 tokens.
-
-    Returns also the document of each passage, and the passages' scores (15, passages) for the queries.
-    """
+    """Documents in up to three passages of 10 tokens; each passage's document, its scores (15, passages)."""
     around, empty = request.param
     plain, folder = small_recipe({"a": ONE_STEP}), tmp_path_factory.mktemp("in_passages")
     settings = f"length_tokens: 10, passages: 3, special_tokens: {around}, pad_passages: {str(empty).lower()}"
@@ -83,10 +78,8 @@ def test_a_document_scores_as_its_best_passage_in_both_directions(in_passages):
     snapshot, of, each = in_passages
     expected = np.stack([each[:, of == document].max(1) for document in range(30)], axis=1)
     anchors = snapshot.anchor_set("document").anchors
-    for arguments, scores_of in (
-        (("query", np.arange(15), "document"), expected),
-        (("document", anchors, "query"), expected.T[anchors]),
-    ):
+    by_query, by_document = ("query", np.arange(15), "document"), ("document", anchors, "query")
+    for arguments, scores_of in ((by_query, expected), (by_document, expected.T[anchors])):
         for k in (4, 30, 1000):
             scores, rows = snapshot.search(*arguments, k)
             assert rows.shape == (len(scores_of), min(k, scores_of.shape[1]))

@@ -21,16 +21,14 @@ from pyserini_ance.recipe.components import SettingError, component_class
 
 def table(*candidates: list[int]) -> NegativeTable:
     candidates = np.array(candidates, np.int32)
-    return NegativeTable(
-        "query", "document", np.arange(len(candidates)), candidates, candidates.astype(np.float32), "ann"
-    )
+    anchors, scores = np.arange(len(candidates)), candidates.astype(np.float32)
+    return NegativeTable("query", "document", anchors, candidates, scores, "ann")
 
 
 def test_random_draws_are_uniform_over_non_positives(split_of):
     split = split_of([2], [0, 1, 3])
-    drawn = Random(num_negatives=2).draw(
-        np.zeros(6000, np.int32), None, AnchorSet(split, "query", 5), np.random.default_rng(0)
-    )
+    anchor_set, rng = AnchorSet(split, "query", 5), np.random.default_rng(0)
+    drawn = Random(num_negatives=2).draw(np.zeros(6000, np.int32), None, anchor_set, rng)
     pairs = Counter(map(tuple, drawn.tolist()))
     assert set(pairs) == set(permutations([0, 1, 3, 4], 2))
     expected = 6000 / 12
@@ -41,9 +39,7 @@ def test_random_draws_are_uniform_over_non_positives(split_of):
 
 @pytest.mark.parametrize("source", [Random(num_negatives=3), Ann(num_negatives=3)])
 def test_too_few_documents_are_rejected_before_training(split_of, source):
-    with pytest.raises(
-        ValueError, match="num_negatives=3 negatives, but query q1 has only 2: 3 of the 5 documents"
-    ):
+    with pytest.raises(ValueError, match="num_negatives=3 negatives, but query q1 has only 2: 3 of"):
         source.check_data(AnchorSet(split_of([2], [0, 1, 3]), "query", 5))
     source.check_data(AnchorSet(split_of([2], [0, 1, 3]), "query", 6))
 
@@ -53,9 +49,7 @@ def test_queries_with_too_few_candidates_are_counted():
     assert Ann(num_negatives=2).num_short(table([1, 2])) == 0
 
 
-@pytest.mark.parametrize(
-    ("num_short", "said"), [(0, None), (1, None), (2, "2 of 10 queries (20%) have too few")]
-)
+@pytest.mark.parametrize(("num_short", "said"), [(0, None), (1, None), (2, "2 of 10 queries (20%) have too")])
 def test_more_than_a_tenth_of_random_negatives_is_told_with_what_dropped_most(num_short, said):
     mined = replace(table(*[[1, 2]] * 10), dropped={"known positives": 0, "relative_margin": 1234})
     warning = warning_of_random_negatives(mined, num_short)

@@ -47,13 +47,10 @@ def test_equal_tables_have_equal_bytes(tmp_path):
         one = table([4, 5, PADDING], [1, 2, 3])
         fortran = np.asfortranarray(one.candidates.astype(kind))
         dropped = dict(sorted({"a": 1, "b": 2}.items(), reverse=bool(number)))
-        replace(one, anchors=one.anchors.astype(kind), candidates=fortran, dropped=dropped).save(
-            tmp_path / str(number)
-        )
-    written = [
-        {path.name: path.read_bytes() for path in (tmp_path / str(number)).iterdir()}
-        for number in range(len(kinds))
-    ]
+        one = replace(one, anchors=one.anchors.astype(kind), candidates=fortran, dropped=dropped)
+        one.save(tmp_path / str(number))
+    folders = [tmp_path / str(number) for number in range(len(kinds))]
+    written = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders]
     assert written[0] == written[1] == written[2] and len(written[0]) == 4
 
 
@@ -78,10 +75,8 @@ def test_rows_in_their_line_agree_with_a_slow_loop(block, monkeypatch):
     rng = np.random.default_rng(0)
     rows, among = rng.integers(-1, 9, (20, 5), np.int32), rng.integers(-1, 9, (20, 4), np.int32)
     among[4:6] = PADDING
-    expected = [
-        [row != PADDING and row in line for row in of_line]
-        for of_line, line in zip(rows.tolist(), among.tolist(), strict=True)
-    ]
+    lines = zip(rows.tolist(), among.tolist(), strict=True)
+    expected = [[row != PADDING and row in line for row in of_line] for of_line, line in lines]
     assert is_in_line(rows, among).tolist() == expected
     assert is_in_line(rows, among[:, :0]).sum() == 0
     last = np.array([[2**31 - 2, 0]], np.int32)
@@ -97,10 +92,7 @@ def test_excluded_pairs_leave_the_others_in_rank_order():
     assert left.anchors.tolist() == [0, 2] and left.origin_counts() == {}
     assert left.candidates.tolist() == [[5, 6, PADDING, PADDING], [8, PADDING, PADDING, PADDING]]
     scores, infinite = made.scores.tolist(), -np.inf
-    assert left.scores.tolist() == [
-        [*scores[0][1:3], infinite, infinite],
-        [scores[2][0], infinite, infinite, infinite],
-    ]
+    assert left.scores.tolist() == [[*scores[0][1:3], *[infinite] * 2], [scores[2][0], *[infinite] * 3]]
     np.testing.assert_array_equal(left.positive_scores, made.positive_scores[[0, 2]])
     drawn = left.draw(np.tile([2, 0], 1000), 2, np.random.default_rng(0))
     assert Counter(map(tuple, drawn[1::2].tolist())).keys() == {(5, 6), (6, 5)}

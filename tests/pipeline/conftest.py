@@ -23,14 +23,9 @@ def asked_recipe(small_recipe, tmp_path) -> Callable[..., Recipe]:
 
 @pytest.fixture(scope="module")
 def train(recipe, server) -> Callable[..., dict]:
-    """Run `train RECIPE --output FOLDER ...` with the module's `recipe` in a process; returns its exit code
-    and stderr.
-    """
-
-    def run(folder: Path, *flags: str, **fault) -> dict:
-        return server.run("train", [str(recipe), "--output", str(folder), *flags], **fault)
-
-    return run
+    """Run `train RECIPE --output FOLDER ...` in a process; returns its exit code and stderr."""
+    given = (str(recipe), "--output")
+    return lambda folder, *flags, **fault: server.run("train", [*given, str(folder), *flags], **fault)
 
 
 @pytest.fixture(scope="module")

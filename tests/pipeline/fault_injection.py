@@ -108,15 +108,13 @@ class Faults:
 
     def _start_what_is_missing(self) -> None:
         if "refresher" not in self.living and self.has_refresher:
-            self.living["refresher"] = self.server.start(
-                "refresh", [str(self.recipe), "--output", str(self.run)], fault=self.windows
-            )
+            given = [str(self.recipe), "--output", str(self.run)]
+            self.living["refresher"] = self.server.start("refresh", given, fault=self.windows)
         if "trainer" not in self.living:
             begun = (self.run / "environment.json").exists()
             resume = ["--resume"] if begun else ["--overwrite"] if (self.run / "state.json").exists() else []
-            self.living["trainer"] = self.server.start(
-                "train", [str(self.recipe), "--output", str(self.run), *resume], fault=self.windows
-            )
+            given = [str(self.recipe), "--output", str(self.run), *resume]
+            self.living["trainer"] = self.server.start("train", given, fault=self.windows)
 
     def _has_finished(self) -> bool:
         """Whether the run's trainer has come to its end; an end other than success is an error."""
@@ -187,9 +185,8 @@ def strike(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    shown = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=shown)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pause", type=float, default=2.5, help="the longest, in seconds; drawn evenly")

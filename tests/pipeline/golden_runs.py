@@ -29,69 +29,47 @@ SMALL = "data.max_documents=300 encoder.layers=[0,1]"
 DEMO = f"{SMALL} {FP32}"
 # So few steps may not improve on the start, which would be the result then.
 LAST = "stage_defaults.evaluate.keep_best=false"
-SHORT_ANCE = "stages.bm25-neg.steps=6 stages.ance.steps=12 stages.ance.refresh.every_steps=6 "
-SHORT_LTRE = "stages.bm25-neg.steps=6 stages.ltre.steps=12 stages.ltre.evaluate.every_steps=6"
+
+
+def short(recipe: str, steps: str, every: str = "", more: str = "", start: str = f"{DEMO} {LAST}"):
+    """A recipe and its overrides: `stage=steps` each, and `stage.refresh=steps` or `stage.evaluate=steps`."""
+    words = [f"stages.{word.replace('=', '.steps=')}" for word in steps.split()]
+    words += [f"stages.{word.replace('=', '.every_steps=')}" for word in every.split()]
+    return recipe, " ".join([start, *words, more])
+
+
+SHORT_ANCE = ("bm25-neg=6 ance=12", "ance.refresh=6")
+SHORT_LTRE = ("bm25-neg=6 ltre=12", "ltre.evaluate=6")
+OF_ANSWERS = "'stages.dpr.terms.query.negatives=[{{kind: ann, top_k: 100, filters: [answers]}}]'"
 RUNS = {
-    "ance": (
-        "demo/ance",
-        f"{DEMO} {LAST} stages.bm25-neg.steps=6 stages.ance.steps=18 stages.ance.refresh.every_steps=6 "
-        "stages.ance.evaluate.every_steps=9",
-    ),
-    "ance-async": (
-        "demo/ance-background",
-        f"{DEMO} {LAST} stages.bm25-neg.steps=6 stages.ance.steps=24 stages.ance.refresh.every_steps=8 "
-        "stages.ance.evaluate.every_steps=12",
-    ),
-    "ltre": ("demo/ltre-bm25", f"{DEMO} {LAST} {SHORT_LTRE}"),
-    "dance": (
-        "demo/dance",
-        f"{DEMO} {LAST} stages.bm25-neg.steps=6 stages.ance.steps=6 stages.norm.steps=6 stages.dual.steps=12 "
-        "stages.dual.refresh.every_steps=6",
-    ),
-    "ance-tele": (
-        "demo/ance-tele",
-        f"{DEMO} stages.epi-1.steps=6 stages.epi-2.steps=6 stages.epi-3.steps=12",
-    ),
-    "maxp": (
-        "samples/msmarco-doc",
-        f"{FP32} {LAST} stages.bm25-neg.steps=4 stages.ance.steps=8 stages.ance.refresh.every_steps=4",
-    ),
-    "two-towers": (
-        "samples/nq",
-        f"{FP32} {LAST} encoder.tied=false stages.dpr.steps=8 stages.dpr.evaluate.every_steps=4",
-    ),
-    "distilled": (
-        "demo/distilled",
-        f"{DEMO} {LAST} stages.distilled.steps=12 stages.distilled.refresh.every_steps=6",
-    ),
-    "recommended": (
-        "demo/recommended",
-        f"{DEMO} {LAST} stages.recommended.steps=12 stages.recommended.refresh.every_steps=6",
-    ),
-    "ar2": (
+    "ance": short("demo/ance", "bm25-neg=6 ance=18", "ance.refresh=6 ance.evaluate=9"),
+    "ance-async": short("demo/ance-background", "bm25-neg=6 ance=24", "ance.refresh=8 ance.evaluate=12"),
+    "ltre": short("demo/ltre-bm25", *SHORT_LTRE),
+    "dance": short("demo/dance", "bm25-neg=6 ance=6 norm=6 dual=12", "dual.refresh=6"),
+    "ance-tele": short("demo/ance-tele", "epi-1=6 epi-2=6 epi-3=12", start=DEMO),
+    "maxp": short("samples/msmarco-doc", "bm25-neg=4 ance=8", "ance.refresh=4", start=f"{FP32} {LAST}"),
+    "two-towers": short("samples/nq", "dpr=8", "dpr.evaluate=4", "encoder.tied=false", f"{FP32} {LAST}"),
+    "distilled": short("demo/distilled", "distilled=12", "distilled.refresh=6"),
+    "recommended": short("demo/recommended", "recommended=12", "recommended.refresh=6"),
+    "ar2": short(
         "demo/ar2",
-        f"{DEMO} {LAST} teachers.ranker-1.steps=4 teachers.ranker-2.steps=4 stages.warm-up.steps=4 "
-        "stages.iteration-1.steps=4 stages.iteration-1.refresh.every_steps=4 "
-        "stages.iteration-2.steps=4 stages.iteration-2.refresh.every_steps=4",
+        "warm-up=4 iteration-1=4 iteration-2=4",
+        "iteration-1.refresh=4 iteration-2.refresh=4",
+        "teachers.ranker-1.steps=4 teachers.ranker-2.steps=4",
     ),
-    "ltre-lambdarank": ("demo/ltre-lambdarank", f"{DEMO} {LAST} {SHORT_LTRE}"),
-    "ltre-opq12": ("demo/ltre-opq12", f"{DEMO} {LAST} {SHORT_LTRE} data.max_documents=500"),
-    "simans": ("demo/simans", f"{DEMO} {LAST} {SHORT_ANCE}"),
-    "roberta-ance": (
+    "ltre-lambdarank": short("demo/ltre-lambdarank", *SHORT_LTRE),
+    "ltre-opq12": short("demo/ltre-opq12", *SHORT_LTRE, "data.max_documents=500"),
+    "simans": short("demo/simans", *SHORT_ANCE),
+    "roberta-ance": short(
         "demo/ance",
-        f"{DEMO} {LAST} {SHORT_ANCE} encoder.model={{roberta}} encoder.projection=768 "
-        "encoder.layer_norm=true encoder.pooling=cls encoder.normalize=false encoder.layers=null "
-        "encoder.tokenization.query.length_tokens=64 "
+        *SHORT_ANCE,
+        "encoder.model={roberta} encoder.projection=768 encoder.layer_norm=true encoder.pooling=cls "
+        "encoder.normalize=false encoder.layers=null encoder.tokenization.query.length_tokens=64 "
         "'encoder.tokenization.document={{length_tokens: 256, template: \"{{title}} {{text}}\"}}'",
     ),
-    "answers": (
-        "samples/nq",
-        f"{FP32} {LAST} stages.dpr.steps=8 stages.dpr.evaluate.every_steps=4 "
-        "stages.dpr.refresh.every_steps=4 "
-        "'stages.dpr.terms.query.negatives=[{{kind: ann, top_k: 100, filters: [answers]}}]'",
-    ),
-    "bf16": ("demo/ance", f"{SMALL} {BF16} {LAST} {SHORT_ANCE}"),
-    "two-ranks": ("demo/ance", f"{DEMO} {LAST} {SHORT_ANCE}"),
+    "answers": short("samples/nq", "dpr=8", "dpr.evaluate=4 dpr.refresh=4", OF_ANSWERS, f"{FP32} {LAST}"),
+    "bf16": short("demo/ance", *SHORT_ANCE, start=f"{SMALL} {BF16} {LAST}"),
+    "two-ranks": short("demo/ance", *SHORT_ANCE),
 }
 RANKS = {"two-ranks": 2}
 
@@ -147,9 +125,8 @@ def without_new_rows(measures: dict[str, dict], expected: dict[str, dict]) -> di
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    shown = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=shown)
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", nargs="+", choices=RUNS, default=list(RUNS))
     args = parser.parse_args()
@@ -160,12 +137,8 @@ def main() -> int:
     expected = json.loads(args.file.read_text())
     for name in results:
         results[name]["measures"] = without_new_rows(results[name]["measures"], expected[name]["measures"])
-    differences = [
-        (name, part)
-        for name in results
-        for part in results[name]
-        if results[name][part] != expected[name][part]
-    ]
+    parts = [(name, part) for name in results for part in results[name]]
+    differences = [(name, part) for name, part in parts if results[name][part] != expected[name][part]]
     for name, part in differences:
         print(f"{name}: {part} differ\n  expected {expected[name][part]}\n  found    {results[name][part]}")
     print(f"{len(results)} golden runs, {len(differences)} differences")

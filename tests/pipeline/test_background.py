@@ -57,17 +57,14 @@ def records(run: Path, event: str, file: str = "metrics.jsonl") -> list[dict]:
 def test_adoptions_are_exactly_so_many_steps_late(undisturbed):
     adopted = [(r["step"], r["checkpoint_step"]) for r in records(undisturbed, "adopt", "decisions.jsonl")]
     assert adopted == [(0, 0), (10, 6), (16, 12), (22, 18), (28, 24)]
-    assert [
-        (r["step"], r["checkpoint_step"]) for r in records(undisturbed, "evaluate", "decisions.jsonl")
-    ] == [(0, 0), (14, 10), (24, 20), (30, 30)]
+    evaluated = records(undisturbed, "evaluate", "decisions.jsonl")
+    assert [(r["step"], r["checkpoint_step"]) for r in evaluated] == [(0, 0), (14, 10), (24, 20), (30, 30)]
     generations = records(undisturbed, "generation")
     assert [r["age_steps"] for r in generations] == [0, 4, 4, 4, 4]
     assert all(r["waited_seconds"] >= 0 for r in generations)
 
 
-def test_a_run_that_depends_on_time_is_resumed_with_what_it_had_taken_and_repeated_by_a_replay(
-    runs, tmp_path
-):
+def test_a_run_that_depends_on_time_resumes_with_what_it_had_taken_and_a_replay_repeats_it(runs, tmp_path):
     recipe, run = runs.recipe(refresh=READY, save_every_steps=50), tmp_path / "run"
     refresher = runs.start("refresh", recipe, run, fault="slow_refresher")
     trainer = runs.start("train", recipe, run)
@@ -100,17 +97,13 @@ def test_a_run_that_depends_on_time_is_resumed_with_what_it_had_taken_and_repeat
 def test_a_stage_that_mines_nothing_is_measured_in_the_background(runs, tmp_path):
     terms = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
     evaluate = {"every_steps": 3, "mode": "async", "adopt": 2}
-    trainer, refresher = runs.both(
-        runs.recipe(terms=terms, refresh=None, evaluate=evaluate, steps=18), tmp_path / "run"
-    )
+    recipe = runs.recipe(terms=terms, refresh=None, evaluate=evaluate, steps=18)
+    trainer, refresher = runs.both(recipe, tmp_path / "run")
     assert trainer["code"] == 0, trainer["stderr"]
     taken = records(tmp_path / "run", "evaluate", "decisions.jsonl")
     at_the_end = (18, 18)
-    assert [(r["step"], r["checkpoint_step"]) for r in taken] == [
-        (0, 0),
-        *((of + 2, of) for of in range(3, 18, 3)),
-        at_the_end,
-    ]
+    lagged = [(of + 2, of) for of in range(3, 18, 3)]
+    assert [(r["step"], r["checkpoint_step"]) for r in taken] == [(0, 0), *lagged, at_the_end]
     scores = {r["checkpoint_step"]: r["value"] for r in taken}
     best = max(scores, key=lambda step: (scores[step], -step))
     assert records(tmp_path / "run", "best", "decisions.jsonl")[-1]["checkpoint_step"] == best

@@ -1,6 +1,4 @@
-"""BM25's rankings are made once. Pyserini itself is played here; tests/pyserini_bridge/test_bm25.py asks
-it.
-"""
+"""BM25's rankings are made once, by a stand-in; tests/pyserini_bridge/test_bm25.py asks Pyserini."""
 
 from pathlib import Path
 
@@ -52,22 +50,12 @@ def ranked(recipe, *given) -> list[Path]:
 
 
 def test_what_a_recipe_wants(small_recipe):
-    settings = {
-        "bm25": {"hits": 107},
-        "final_evaluation": {
-            "split": ["test", "dev"],
-            "measures": {"test": ["RR@10"], "dev": ["R@120"]},
-            "rows": ["bm25", "bm25+rm3"],
-        },
-    }
+    test = {"split": ["test", "dev"], "measures": {"test": ["RR@10"], "dev": ["R@120"]}}
+    settings = {"bm25": {"hits": 107}, "final_evaluation": {**test, "rows": ["bm25", "bm25+rm3"]}}
     recipe = small_recipe(RUN, **settings)
     assert bm25_for_training(recipe) == Bm25Request("train", 107)
-    assert bm25_for_evaluation(recipe) == [
-        Bm25Request("test", 120),
-        Bm25Request("dev", 120),
-        Bm25Request("test", 120, True),
-        Bm25Request("dev", 120, True),
-    ]
+    expected = [Bm25Request(split, 120, rm3) for rm3 in (False, True) for split in ("test", "dev")]
+    assert bm25_for_evaluation(recipe) == expected
     ltre = make_stage({"kind": "live"}, trainable="query_tower")
     ltre["terms"]["query"]["loss"] = {"kind": "ranknet"}
     # What is found is compared with it.
@@ -94,9 +82,7 @@ def test_another_run_finds_them_and_has_files_of_its_own(recipe, asked, tmp_path
     assert bm25_index(recipe.bm25, recipe.cache, collection).name == collection.documents.digest
 
 
-@pytest.mark.parametrize(
-    "change", [{"k1": 0.8}, {"b": 0.5}, {"index": "msmarco-v1-passage"}, {"index": "lucene"}]
-)
+@pytest.mark.parametrize("change", [{"k1": 0.8}, {"b": 0.5}, {"index": "beir"}, {"index": "lucene"}])
 def test_other_settings_are_other_rankings(recipe, asked, change, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("lucene").mkdir()

@@ -42,9 +42,7 @@ def corpus(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def encode(corpus, tmp_path):
-    def run(
-        encoder: Path, name: str, shard: Shard | None = None, tokens=TOKENS_PER_BATCH, corpus=corpus
-    ) -> int:
+    def run(encoder: Path, name: str, shard=None, tokens=TOKENS_PER_BATCH, corpus=corpus) -> int:
         scratch, output = tmp_path / f"scratch-{name}-{len(list(tmp_path.iterdir()))}", tmp_path / name
         return encode_corpus(corpus, encoder, output, VectorFormat(), "fp32", tokens, scratch, World(), shard)
 
@@ -57,9 +55,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("document", [{}, {"length_tokens": 12, "passages": 3}], ids=["whole", "passages"])
 @pytest.mark.parametrize("shard", [None, Shard(2, 2)])
-def test_a_vector_that_is_not_finite_is_an_error_with_its_document(
-    make_encoder, encode, tmp_path, document, shard
-):
+def test_a_vector_that_is_not_finite_names_its_document(make_encoder, encode, tmp_path, document, shard):
     encoder = make_encoder(shift=float("nan"), **document)
     with pytest.raises(ValueError, match=r"the vector of text 'd\d+' is nan in dimension 0; expected finite"):
         encode(encoder, "out", shard)
@@ -73,9 +69,7 @@ def test_shards_merge_into_the_bytes_of_the_whole(make_encoder, encode, tmp_path
     encoder = make_encoder(**document)
     assert encode(encoder, "whole") == DOCUMENTS
     folders = [tmp_path / f"{number}" for number in (1, 2, 3)]
-    counts = [
-        encode(encoder, folder.name, Shard(number, 3)) for number, folder in enumerate(folders, start=1)
-    ]
+    counts = [encode(encoder, folder.name, Shard(number, 3)) for number, folder in enumerate(folders, 1)]
     assert sum(counts) == DOCUMENTS and max(counts) - min(counts) <= 5
     rows = merge_folders(folders[::-1], tmp_path / "merged")
     whole = files_of(tmp_path / "whole")

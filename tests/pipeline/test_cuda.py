@@ -1,7 +1,4 @@
-"""A GPU computes what the CPU computes: steps, vectors, searches, whole runs.
-
-Nothing here is equal to the bit: a GPU adds in another order.
-"""
+"""A GPU computes what the CPU does: steps, vectors, searches, runs; it adds in another order."""
 
 import json
 
@@ -41,6 +38,9 @@ STEPS = {
     "LambdaRank": ({"query": {**OWN["query"], "loss": {"kind": "lambdarank"}}}, {"positives": "all"}, {}),
     "hardest": (HARDEST, {}, {}),
 }
+STAGE = {"steps": 24, "batch_queries": 4, "optimizer": {"learning_rate": 1e-5}, "terms": MINED}
+REFRESH = {"every_steps": 8}
+BACKGROUND = {**REFRESH, "mode": "async", "adopt": 8}
 
 
 def settings_of(model, tied: bool = True, document: dict | None = None) -> dict:
@@ -78,10 +78,8 @@ def trained(small_recipe, folder, model, device: str, terms: dict, **stage) -> t
 
 def test_live_candidates_and_losses_are_those_of_the_cpu(device, small_recipe, tiny_bert, tmp_path):
     stage = {"trainable": "query_tower", "positives": "all"}
-    cpu, other = (
-        trained(small_recipe, tmp_path / name, tiny_bert, each, LIVE, **stage)
-        for name, each in (("cpu", "cpu"), ("other", device))
-    )
+    places = (tmp_path / "cpu", "cpu"), (tmp_path / "other", device)
+    cpu, other = (trained(small_recipe, path, tiny_bert, on, LIVE, **stage) for path, on in places)
     assert [r["loss"] for r in other[1]] == pytest.approx([r["loss"] for r in cpu[1]], rel=1e-2)
     found = [[r["found"]["query.0"]["R@6"] for r in records] for _, records in (cpu, other)]
     assert found[1] == pytest.approx(found[0], abs=0.05)
@@ -116,11 +114,6 @@ def test_vectors_are_those_of_the_cpu(device, tiny_bert, precision, lowest):
         np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
 
 
-STAGE = {"steps": 24, "batch_queries": 4, "optimizer": {"learning_rate": 1e-5}, "terms": MINED}
-REFRESH = {"every_steps": 8}
-BACKGROUND = {**REFRESH, "mode": "async", "adopt": 8}
-
-
 def recipe_file(small_recipe, folder, device: str, **stage):
     path = folder / "recipe.yaml"
     path.write_text(dump(small_recipe({"ance": {**STAGE, **stage}}, device=device)))
@@ -150,10 +143,8 @@ def test_a_killed_run_goes_on_to_the_weights_of_an_undisturbed_one(device, serve
     assert adopted(killed) == adopted(whole) == [(0, 0), (8, 8), (16, 16)]
     if device == "cpu":
         assert outcome(killed) == outcome(whole)
-    ours, theirs = (
-        torch.cat([p.detach().reshape(-1) for p in load_encoder(run / "model").towers.parameters()])
-        for run in (killed, whole)
-    )
+    towers = (load_encoder(run / "model").towers for run in (killed, whole))
+    ours, theirs = (torch.cat([p.detach().reshape(-1) for p in each.parameters()]) for each in towers)
     assert (ours - theirs).norm() < 1e-3 * theirs.norm()
 
 

@@ -12,12 +12,8 @@ from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.storage.publish import read_manifest
 
-NEW = {
-    "kind": "mix",
-    "weights": [1, 1],
-    "top_k": 6,
-    "sources": [{"kind": "ann", "top_k": 10}, {"kind": "lookahead", "top_k": 10}],
-}
+BOTH = [{"kind": "ann", "top_k": 10}, {"kind": "lookahead", "top_k": 10}]
+NEW = {"kind": "mix", "weights": [1, 1], "top_k": 6, "sources": BOTH}
 POOLS = {"epi-1": NEW, "epi-2": {"kind": "mix", "sources": [NEW, {"kind": "momentum"}]}}
 
 
@@ -58,9 +54,8 @@ def test_its_pool_is_a_new_one_and_the_former_one_whole_with_its_origins(undistu
     former, pool = map(NegativeTable.load, tables)
     for own, taken in zip(former.candidates.tolist(), pool.candidates.tolist(), strict=True):
         assert taken[6:] == own and PADDING not in taken and len(taken) == 12
-    new, old = (
-        {f"{kind} of {name}-00000000": 15 * 3 for kind in ("ann", "lookahead")} for name in reversed(POOLS)
-    )
+    kinds = ("ann", "lookahead")
+    new, old = ({f"{kind} of {name}-00000000": 15 * 3 for kind in kinds} for name in reversed(POOLS))
     assert pool.origin_counts() == {**new, **old} and former.origin_counts() == old
 
 
@@ -71,15 +66,13 @@ def test_at_the_end_the_training_queries_are_ranked_with_the_result(undisturbed,
     assert (record["stage"], record["step"], record["weights"]) == ("epi-2", 7, result)
     encoder, collection = load_encoder(undisturbed / "model"), read_collection(load(recipe).recipe)
     queries, documents = collection.split("train").queries, collection.documents
-    scores = (
-        encoder.encode(queries.take(range(15)), "query")
-        @ encoder.encode(documents.take(range(len(documents))), "document").T
-    )
+    vectors = encoder.encode(documents.take(range(len(documents))), "document")
+    scores = encoder.encode(queries.take(range(15)), "query") @ vectors.T
     places = (-scores).argsort(1).argsort(1) + 1
     ranks = np.load(undisturbed / "training-queries.positive_ranks.npy")
-    assert "positive_ranks" not in record and ranks.tolist() == [
-        places[query, collection.split("train").qrels.relevant(query)].min() for query in range(15)
-    ]
+    known = [collection.split("train").qrels.relevant(query) for query in range(15)]
+    assert ranks.tolist() == [places[query, own].min() for query, own in enumerate(known)]
+    assert "positive_ranks" not in record
 
 
 def test_killed_at_its_turns_it_comes_to_the_same_bit_by_bit(train, undisturbed, tmp_path):

@@ -20,10 +20,8 @@ from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer.step_report import LossNotFinite
 
 DEV = {"every_steps": 5, "keep_best": False}
-STAGES = {
-    "warm": make_stage(RANDOM),
-    "ance": make_stage(ANN, steps=10, refresh={"every_steps": 4}, evaluate=DEV, save_every_steps=3),
-}
+ANCE = make_stage(ANN, steps=10, refresh={"every_steps": 4}, evaluate=DEV, save_every_steps=3)
+STAGES = {"warm": make_stage(RANDOM), "ance": ANCE}
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +46,14 @@ def test_a_run_leaves_what_it_promises(undisturbed):
     generations = folders(found, "negatives")
     assert generations == ["ance-00000000", "ance-00000004", "ance-00000008"]
     assert not any(name.startswith("scratch/") for name in found["files"])
-    assert [(r["stage"], r["step"]) for r in found["metrics"] if r["event"] == "step"] == [
-        *(("warm", step) for step in range(4)),
-        *(("ance", step) for step in range(10)),
-    ]
+    steps = [(r["stage"], r["step"]) for r in found["metrics"] if r["event"] == "step"]
+    assert steps == [*(("warm", step) for step in range(4)), *(("ance", step) for step in range(10))]
     assert [
         (r["event"], r["step"]) for r in found["decisions"] if r["stage"] == "ance" and r["event"] != "best"
     ] == [("adopt", 0), ("adopt", 4), ("evaluate", 5), ("adopt", 8), ("evaluate", 10), ("stage_end", 10)]
     ance = load(undisturbed / "recipe.yaml").recipe.stages["ance"]
-    happened = {
-        event: {r["step"] for r in found["metrics"] if r["event"] == event} for event in ("generation", "dev")
-    }
+    metrics = found["metrics"]
+    happened = {of: {r["step"] for r in metrics if r["event"] == of} for of in ("generation", "dev")}
     assert happened == {"generation": refresh_steps(ance), "dev": evaluation_steps(ance)}
     assert state(undisturbed)["status"] == "finished"
     assert not list(undisturbed.glob("checkpoints/*/training.safetensors"))
@@ -92,9 +87,7 @@ def test_training_warns_of_what_is_hardly_meant_as_the_plan_does(small_recipe, t
     assert "stages.warm.batch_queries is 16, but there are 15 training queries" in caplog.text
 
 
-def test_an_encoder_that_could_not_be_exported_is_refused_before_training(
-    small_recipe, tmp_path, monkeypatch
-):
+def test_an_encoder_that_cannot_be_exported_is_refused_before_training(small_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(model_export, "BOUND", -1.0)
     with pytest.raises(SettingError, match="wrong: sentence-transformers, from .*/initial-00000000/enc"):
         experiment.train(small_recipe({"warm": make_stage(RANDOM, steps=1)}), tmp_path / "run")
@@ -134,11 +127,8 @@ def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
         ("running", "the final evaluation of stage ance"),
     ]
     refused = train(folder)
-    assert (
-        refused["code"] == 1
-        and "holds a run that died at the final evaluation of stage ance. Continue it, or repeat"
-        in refused["stderr"]
-    )
+    assert refused["code"] == 1
+    assert "holds a run that died at the final evaluation of stage ance. Continue it, or" in refused["stderr"]
     done = train(folder, "--resume")
     assert done["code"] == 0, done["stderr"]
     assert outcome(folder) == outcome(undisturbed)
@@ -163,16 +153,13 @@ def test_a_full_disk_is_an_error_not_a_traceback_and_the_run_resumes(train, undi
     assert outcome(folder) == outcome(undisturbed)
 
 
-def test_a_signal_saves_the_step_reached_and_the_printed_command_continues_there(
-    server, recipe, undisturbed, tmp_path
-):
+def test_a_signal_saves_the_step_and_the_printed_command_continues(server, recipe, undisturbed, tmp_path):
     """Step 7 is neither saved nor refreshed nor evaluated otherwise; it waits for the signal."""
     folder = tmp_path / "a run"
     arguments = [str(recipe), "--output", str(folder)]
     pid = server.start("train", arguments, fault="wait_in_step", stage="10", step=7)
-    until(
-        lambda: any(r["step"] == 6 for r in read_json_lines(folder / "metrics.jsonl") if r["event"] == "step")
-    )
+    log = folder / "metrics.jsonl"
+    until(lambda: any(r["step"] == 6 for r in read_json_lines(log) if r["event"] == "step"))
     os.kill(pid, signal.SIGINT)
     done = server.wait(pid)
     assert done["code"] == 130 and state(folder)["where"] == "stage ance, step 7"

@@ -25,6 +25,8 @@ from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_
 from pyserini_ance.runs.rundir import RunDir
 
 STAGES = {"a": ONE_STEP}
+TITLED = "{title} [SEP] {text}"
+FORMS = [(24, TITLED, "dpr", "dpr"), (4, TITLED, "bert", "auto"), (24, "{text}", "bert", "auto")]
 
 
 @pytest.fixture(params=["torch", "faiss"])
@@ -34,11 +36,8 @@ def recipe(request, small_recipe, tmp_path) -> Recipe:
     (tmp_path / "first.trec").write_text("".join(lines))
     rerank = {"test": str(tmp_path / "first.trec")}
     test = {"measures": ["RR@10", "R@20", "nDCG@3"], "rerank": rerank}
-    return small_recipe(
-        STAGES,
-        final_evaluation=test,
-        encoding={"precision": "fp32", "tokens_per_batch": 64, "search": request.param},
-    )
+    encoding = {"precision": "fp32", "tokens_per_batch": 64, "search": request.param}
+    return small_recipe(STAGES, final_evaluation=test, encoding=encoding)
 
 
 def start(recipe: Recipe, folder: Path) -> None:
@@ -83,15 +82,12 @@ def test_processes_close_a_run_as_one_does(run_processes, recipe, tmp_path):
         measured = [*recipe.final_evaluation.measures, "test-rerank nDCG@3"]
         assert [row[name] for name in measured] == [expected[name] for name in measured]
         assert 0 < row["test-rerank nDCG@3"] < 1
-        assert [record[name] for name in recipe.final_evaluation.measures] == [
-            row[name] for name in recipe.final_evaluation.measures
-        ]
+        measures = recipe.final_evaluation.measures
+        assert [record[name] for name in measures] == [row[name] for name in measures]
         assert how == ends[0][2][1] and "pyserini" in how["command"]
         np.testing.assert_allclose(index, vectors, atol=1e-5)
     alone, together = (read_run(folder / "run.test.trec") for folder in folders)
-    assert {query: list(hits) for query, hits in together.items()} == {
-        query: list(hits) for query, hits in alone.items()
-    }
+    assert {q: list(hits) for q, hits in together.items()} == {q: list(hits) for q, hits in alone.items()}
     assert json.loads((folders[1] / "runs" / "untrained.json").read_text()) == ends[0][0]
 
 
@@ -102,15 +98,8 @@ def export_a_pair(world: World, recipe: Recipe, folder: Path) -> tuple[str, dict
     return json.loads((evaluator.run.model / "queries" / "config.json").read_text())["model_type"], exported
 
 
-@pytest.mark.parametrize(
-    "length, template, form, stock",
-    [
-        (24, "{title} [SEP] {text}", "dpr", "dpr"),
-        (4, "{title} [SEP] {text}", "bert", "auto"),
-        (24, "{text}", "bert", "auto"),
-    ],
-)
-def test_a_pair_has_dprs_form_where_stock_dpr_encodes_the_test_queries(
+@pytest.mark.parametrize("length, template, form, stock", FORMS)
+def test_a_pair_has_dprs_form_if_it_fits(
     run_processes, small_recipe, tmp_path, length, template, form, stock
 ):
     """Which it does not cut; stock `auto` does, where BERT's form says. A pair that sentence-transformers can
@@ -121,9 +110,8 @@ def test_a_pair_has_dprs_form_where_stock_dpr_encodes_the_test_queries(
     recipe = changed(recipe, tokenization, "encoder.tied=false", "encoder.pooling=cls")
     start(recipe, tmp_path)
     ((found, exported),) = run_processes(1, export_a_pair, recipe, tmp_path)
-    assert (found, exported["queries"][3]) == (form, stock) and f"--encoder-class {stock}" in exported[
-        "command"
-    ]
+    assert (found, exported["queries"][3]) == (form, stock)
+    assert f"--encoder-class {stock}" in exported["command"]
     folders = tmp_path / "model", tmp_path / "checkpoints" / "initial-00000000" / "encoder"
     ours, theirs = (load_encoder(folder).encode(["the red apple"], "query") for folder in folders)
     assert np.array_equal(ours, theirs)  # either form can be trained further
@@ -146,10 +134,8 @@ def test_documents_rank_the_queries_that_they_answer(small_recipe, tmp_path, pas
     for document, hits in asked.items():
         assert hits == pytest.approx({query: found[query][document] for query in hits}, abs=1e-4)
     judged = read_qrels(evaluator.run.qrels("test"))
-    ranks = [
-        1 + [*hits].index(next(query for query, grades in judged.items() if document in grades))
-        for document, hits in asked.items()
-    ]
+    asking = {document: query for query, grades in reversed(judged.items()) for document in grades}
+    ranks = [1 + [*hits].index(asking[document]) for document, hits in asked.items()]
     assert row["queries RR@10"] == pytest.approx(sum(1 / rank for rank in ranks) / 5)
     assert row["queries Success@1"] == pytest.approx(sum(rank == 1 for rank in ranks) / 5)
     assert len(set(ranks)) > 1
@@ -157,30 +143,20 @@ def test_documents_rank_the_queries_that_they_answer(small_recipe, tmp_path, pas
 
 @pytest.mark.parametrize("passages", [1, 3])
 def test_candidates_are_reranked_by_the_same_scores(small_recipe, tmp_path, passages):
-    candidates = {
-        f"test-{n}": [
-            f"{colour}-{thing}" for thing in ("cloud", "horse", "apple") for colour in ("gray", "red", "pink")
-        ]
-        for n in range(4)
-    }
-    lines = (
-        f"{query} Q0 {document} 1 {9 - place} t\n"
-        for query, documents in candidates.items()
-        for place, document in enumerate(documents)
-    )
+    found = [f"{c}-{t}" for t in ("cloud", "horse", "apple") for c in ("gray", "red", "pink")]
+    candidates = {f"test-{n}": found for n in range(4)}
+    ranked = ((query, *each) for query, documents in candidates.items() for each in enumerate(documents))
+    lines = (f"{query} Q0 {document} 1 {9 - place} t\n" for query, place, document in ranked)
     (tmp_path / "first.trec").write_text("".join(lines))
     test = {"measures": ["nDCG@5", "R@7"], "rerank": {"test": str(tmp_path / "first.trec")}}
     recipe = in_passages(small_recipe, passages, test)
     start(recipe, tmp_path)
     evaluator, checkpoint = opened(recipe, tmp_path)
     run, row = evaluator.run, evaluator.evaluate_row("untrained", checkpoint)
-    found, whole = (
-        read_run(path)
-        for path in (evaluator.reranked_file("untrained", "test"), run.ranking("untrained", "test"))
-    )
-    assert {query: sorted(hits) for query, hits in found.items()} == {
-        query: sorted(documents) for query, documents in candidates.items()
-    }
+    reranked = evaluator.reranked_file("untrained", "test")
+    found, whole = read_run(reranked), read_run(run.ranking("untrained", "test"))
+    reranked, given = ({query: sorted(of) for query, of in by.items()} for by in (found, candidates))
+    assert reranked == given
     for query, hits in found.items():
         assert list(hits.values()) == sorted(hits.values(), reverse=True)
         assert hits == pytest.approx({document: whole[query][document] for document in hits}, abs=1e-4)
@@ -232,9 +208,8 @@ def test_a_row_comes_again_for_each_index(run_processes, small_recipe, tmp_path)
         assert flat == own
         run = RunDir(tmp_path).run_files
         rankings = [read_run(run / f"{record['row']}.test.trec") for record in records]
-        assert {query: list(hits) for query, hits in rankings[0].items()} == {
-            query: list(hits) for query, hits in rankings[2].items()
-        }
+        first, third = ([(query, list(hits)) for query, hits in sorted(rankings[i].items())] for i in (0, 2))
+        assert first == third
         assert rankings[1] != rankings[2] and all(len(hits) == 30 for hits in rankings[1].values())
 
 
@@ -262,11 +237,8 @@ DENSE = {
 
 
 def lines(run: dict[str, dict[str, float]]) -> str:
-    return "".join(
-        f"{query} Q0 {document} {rank} {score} t\n"
-        for query, hits in run.items()
-        for rank, (document, score) in enumerate(hits.items(), start=1)
-    )
+    hits = ((query, rank, *hit) for query, own in run.items() for rank, hit in enumerate(own.items(), 1))
+    return "".join(f"{query} Q0 {document} {rank} {score} t\n" for query, rank, document, score in hits)
 
 
 @pytest.fixture
@@ -303,9 +275,8 @@ def test_scaled_scores_are_summed_and_measured_once_as_the_printed_command_does(
     command = fusion_command(run, ["test"], HITS)
     subprocess.run(shlex.split(command), check=True, capture_output=True)
     peer = read_run(run.folder / "run.hybrid.txt")
-    assert {query: pytest.approx(hits, rel=1e-7) for query, hits in peer.items()} == read_run(
-        run.ranking("hybrid", "test")
-    )
+    expected = {query: pytest.approx(hits, rel=1e-7) for query, hits in peer.items()}
+    assert read_run(run.ranking("hybrid", "test")) == expected
     measures = with_bm25.final_evaluation.measures_of("test")
     measured = evaluate(read_qrels(run.qrels("test")), peer, measures)
     assert measured == {str(name): row[str(name)] for name in measures}
@@ -339,10 +310,8 @@ def test_rows_that_the_recipe_does_not_want_are_not_ranked(with_bm25, run_proces
 
 def test_a_run_with_bm25_ends_with_the_row(with_bm25, run_processes, tmp_path):
     """RM3, which has a row of its own, is not fused."""
-    run, recipe = (
-        RunDir(tmp_path / "run"),
-        changed(with_bm25, "final_evaluation.rows=[bm25, bm25+rm3, untrained, hybrid]"),
-    )
+    run, rows = RunDir(tmp_path / "run"), "bm25, bm25+rm3, untrained, hybrid"
+    recipe = changed(with_bm25, f"final_evaluation.rows=[{rows}]")
     run_processes(1, train, recipe, run.folder, join=False)
     rows, written = table(run), run.ranking("hybrid", "test").stat().st_mtime_ns
     assert [row["row"] for row in rows] == ["bm25", "bm25+rm3", "untrained", "a", "hybrid"]

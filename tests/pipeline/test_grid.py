@@ -38,9 +38,7 @@ def stopped(run: Path) -> bool:
 
 
 def test_a_grid_continues_after_kills_of_itself_and_of_its_runs(server, recipe, tmp_path):
-    """The grid is killed and terminated in its second run, then that run is killed; the third never
-    succeeds.
-    """
+    """The grid is killed and terminated in its second run, then that run is; the third always fails."""
     (tmp_path / "grid.yaml").write_text(FILE)
     folder = tmp_path / "runs"
     given = [str(recipe), "threads=1", "--grid", str(tmp_path / "grid.yaml"), "--output", str(folder)]
@@ -89,15 +87,12 @@ def test_recipes_of_a_grid_start_from_runs_of_the_grid(server, small_recipe, tmp
     assert f"stages.b starts from {warm}, which comes later in the grid; list it first" in refused["stderr"]
     done = server.run("train", [*given, f"recipe={warm},{cold}"])
     assert done["code"] == 0, done["stderr"]
-    runs = {
-        (run["seed"], run["recipe"]): tmp_path / "runs" / run["run"]
-        for run in json.loads((tmp_path / "runs" / "grid.json").read_text())["runs"]
-    }
+    made = json.loads((tmp_path / "runs" / "grid.json").read_text())["runs"]
+    runs = {(run["seed"], run["recipe"]): tmp_path / "runs" / run["run"] for run in made}
     assert list(runs) == [(seed, str(recipe)) for seed in "12" for recipe in (warm, cold)]
     weights = [weights_of(runs[seed, str(warm)] / "model") for seed in "12"]
-    assert weights == [
-        weights_of(runs[seed, str(cold)] / "checkpoints" / "start-b-00000000" / "encoder") for seed in "12"
-    ]
+    folders = [runs[seed, str(cold)] / "checkpoints/start-b-00000000/encoder" for seed in "12"]
+    assert weights == [weights_of(folder) for folder in folders]
     assert weights[0] != weights[1]
 
 
@@ -165,9 +160,7 @@ def test_a_grid_that_has_grown_continues_its_folder(recipe, tmp_path, trained):
     assert train_grid(runs_of(recipe, str(file)))[3:] == trained()[3:] == ["seed=1,steps=3"]
 
 
-def test_runs_of_other_settings_and_combinations_that_do_not_fit_are_refused_before_any_work(
-    recipe, small_recipe, tmp_path, trained
-):
+def test_other_settings_and_unfit_combinations_are_refused_at_once(recipe, small_recipe, tmp_path, trained):
     train_grid(runs_of(recipe, "seed=1,2"))
     before = (tmp_path / "runs" / "grid.json").read_bytes()
     other = tmp_path / "other.yaml"

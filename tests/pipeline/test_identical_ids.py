@@ -31,25 +31,15 @@ def run(small_recipe, tmp_path_factory):
     dev = {"every_steps": 1, "split": "test", "keep_best": False}
     filled = {"top_k": 3}
     sources = [{"kind": kind, **filled} for kind in ("ann", "lookahead")] + [{**ranking, **filled}]
-    stages = {
-        "mined": make_stage(*sources, steps=1, evaluate=dev, refresh={"every_steps": 1}),
-        "live": make_stage({"kind": "live", "top_k": 4}, steps=1, trainable="query_tower"),
-    }
+    stages = {"mined": make_stage(*sources, steps=1, evaluate=dev, refresh={"every_steps": 1})}
+    stages["live"] = make_stage({"kind": "live", "top_k": 4}, steps=1, trainable="query_tower")
     stages["mined"]["terms"]["document"] = {"anchor": "document", "negatives": sources[:1]}
+    splits = {name: f"qrels/{name}.tsv" for name in ("train", "test")}
+    measured = {"measures": ["RR@10"], "query_measures": ["RR@10"], "indexes": ["Flat"]}
     recipe = small_recipe(
         stages,
-        data={
-            "kind": "beir",
-            "folder": str(folder),
-            "splits": {"train": "qrels/train.tsv", "test": "qrels/test.tsv"},
-            "ignore_identical_ids": True,
-        },
-        final_evaluation={
-            "measures": ["RR@10"],
-            "query_measures": ["RR@10"],
-            "indexes": ["Flat"],
-            "rerank": {"test": str(folder / "all.trec")},
-        },
+        data={"kind": "beir", "folder": str(folder), "splits": splits, "ignore_identical_ids": True},
+        final_evaluation={**measured, "rerank": {"test": str(folder / "all.trec")}},
     )
     train(recipe, folder / "run")
     return folder / "run"

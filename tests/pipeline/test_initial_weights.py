@@ -8,14 +8,8 @@ from helpers.stages import RANDOM, changed, make_stage
 from safetensors.torch import load_file, save_file
 
 from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.pipeline import initial_weights
 from pyserini_ance.pipeline.experiment import train
-from pyserini_ance.pipeline.initial_weights import (
-    describe_initial_weights,
-    find_origins,
-    find_weights,
-    open_origin,
-    publish_initial_weights,
-)
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
@@ -45,8 +39,9 @@ def recipe_from(small_recipe, init_from: dict, **more) -> Recipe:
 def read(recipe: Recipe, folder: Path, resume: bool = False) -> tuple[dict, dict]:
     """Origins and encoders."""
     run, untrained = RunDir(folder), initial_encoder(recipe.encoder, 0)
-    origins = find_origins(recipe, run, resume)
-    return origins, {name: open_origin(recipe, run, name, one, untrained) for name, one in origins.items()}
+    origins = initial_weights.find_origins(recipe, run, resume)
+    opened = {n: initial_weights.open_origin(recipe, run, n, one, untrained) for n, one in origins.items()}
+    return origins, opened
 
 
 def test_a_missing_start_stops_a_run_before_the_data_is_read(small_recipe, tmp_path, monkeypatch):
@@ -61,15 +56,15 @@ def test_a_missing_start_stops_a_run_before_the_data_is_read(small_recipe, tmp_p
 def test_weights_are_found_by_run_and_stage_by_folder_and_by_recipe(made, monkeypatch):
     encoder = made.checkpoint("warm", 2) / "encoder"
     weights = sha256_file(encoder / "model.safetensors")
-    found = find_weights(InitFrom(folder=made.folder, stage="warm"))
+    found = initial_weights.find_weights(InitFrom(folder=made.folder, stage="warm"))
     assert (found.encoder, found.weights, found.stage) == (encoder, weights, "warm")
     shutil.copytree(encoder, made.model)  # without a manifest
     for folder in (encoder, made.model):
-        assert find_weights(InitFrom(folder=folder)).weights == weights
+        assert initial_weights.find_weights(InitFrom(folder=folder)).weights == weights
     monkeypatch.chdir(made.folder.parent)
     Path("small.yaml").write_text(made.recipe.read_text())  # its name is `small`
     shutil.copytree(made.folder, "runs/small")
-    found = find_weights(InitFrom(recipe="small.yaml", stage="warm")).encoder
+    found = initial_weights.find_weights(InitFrom(recipe="small.yaml", stage="warm")).encoder
     assert found == Path("runs/small/checkpoints/warm-00000002/encoder")
 
 
@@ -82,10 +77,7 @@ def test_weights_are_found_by_run_and_stage_by_folder_and_by_recipe(made, monkey
             r"pyserini-ance train RECIPE --output runs/demo-bm25$",
         ),
         ({"recipe": "small.yaml"}, r"runs/small holds no run; make it with: pyserini-ance train small.yaml$"),
-        (
-            {"folder": "made", "stage": "wram"},
-            r"no stage 'wram' \(did you mean 'warm'\?\); stages: warm, more",
-        ),
+        ({"folder": "made", "stage": "wram"}, r"no stage 'wram' \(did you mean 'warm'\?\); stages: warm"),
         (
             {"folder": "made"},
             r"a run that stopped at stage more, step 0: stage more has not ended. Continue it with: "
@@ -94,9 +86,7 @@ def test_weights_are_found_by_run_and_stage_by_folder_and_by_recipe(made, monkey
         ({"folder": "damaged", "stage": "warm"}, "is not what .*manifest.json says was written"),
     ],
 )
-def test_missing_and_damaged_weights_are_reported_with_the_command_that_makes_them(
-    made, small_recipe, monkeypatch, start, message
-):
+def test_missing_or_damaged_weights_are_told_with_a_command(made, small_recipe, monkeypatch, start, message):
     monkeypatch.chdir(made.folder.parent)
     Path("small.yaml").write_text(made.recipe.read_text())
     shutil.copytree("made", "damaged")
@@ -105,7 +95,7 @@ def test_missing_and_damaged_weights_are_reported_with_the_command_that_makes_th
     recipe = recipe_from(small_recipe, start)
     with pytest.raises(RuntimeError, match=message):
         read(recipe, Path("run"))
-    (line,) = describe_initial_weights(recipe)
+    (line,) = initial_weights.describe_initial_weights(recipe)
     assert line.startswith("stages.b.init_from: missing: ") and not Path("run").exists()
 
 
@@ -138,9 +128,7 @@ def test_another_tokenizer_is_refused(made, small_recipe, tiny_bert, tmp_path):
     vocab = tokens["model"]["vocab"]
     vocab["the"], vocab["of"] = vocab["of"], vocab["the"]
     (other / "tokenizer.json").write_text(json.dumps(tokens))
-    with pytest.raises(
-        ValueError, match=r"has another tokenizer or dimension \(32\) than encoder.model, .*other"
-    ):
+    with pytest.raises(ValueError, match=r"has another tokenizer or dimension \(32\) than encoder.model"):
         read(changed(recipe, f"encoder.model={other}"), tmp_path / "run")
     with pytest.raises(ValueError, match="is inside .*made, the directory of this run; pass another"):
         read(recipe, made.folder)
@@ -150,8 +138,8 @@ def test_a_run_goes_on_with_its_copy_of_the_weights(made, small_recipe, tmp_path
     recipe = recipe_from(small_recipe, {"folder": str(made.folder), "stage": "warm"})
     run = RunDir(tmp_path / "run")
     origins, encoders = read(recipe, run.folder)
-    weights = publish_initial_weights(recipe, run, encoders)
+    weights = initial_weights.publish_initial_weights(recipe, run, encoders)
     assert weights.keys() == {"start-b"} and set(weights["start-b"]) == {origins["start-b"].weights}
     made.folder.rename(tmp_path / "moved")
     assert read(recipe, run.folder, resume=True) == ({}, {})
-    assert publish_initial_weights(recipe, run, {}) == weights
+    assert initial_weights.publish_initial_weights(recipe, run, {}) == weights

@@ -41,21 +41,12 @@ def recipe(small_recipe, tmp_path_factory) -> Path:
         topics.write_text("".join(f"{n}\twhich {id.replace('-', ' ')}\n" for n, id in asked))
         qrels.write_text("".join(f"{n} 0 {id} 1\n" for n, id in asked))
         files[split] = {"topics": str(topics), "qrels": str(qrels)}
-    (folder / "ranked.trec").write_text(
-        "".join(
-            f"{split}:{n} Q0 {ids[place - d]} 1 1 t\n"
-            for split in ("few", "many")
-            for n, place in enumerate(ASKED[split])
-            for d in (1, 2)
-        )
-    )
+    asked = ((f"{split}:{n}", at) for split in ("few", "many") for n, at in enumerate(ASKED[split]))
+    lines = [f"{query} Q0 {ids[place - d]} 1 1 t\n" for query, place in asked for d in (1, 2)]
+    (folder / "ranked.trec").write_text("".join(lines))
     data = {"kind": "pyserini_jsonl", "corpus": str(corpus), "splits": files}
-    test = {
-        "split": ["few-test", "many-test"],
-        "measures": list(MEASURES),
-        "query_measures": ["R@5"],
-        "indexes": ["Flat"],
-    }
+    test = {"split": ["few-test", "many-test"], "measures": list(MEASURES)}
+    test |= {"query_measures": ["R@5"], "indexes": ["Flat"]}
     settings = {"data": data, "final_evaluation": test, "train_split": ["few", "many"]}
     (folder / "joint.yaml").write_text(dump(small_recipe(stages(folder / "ranked.trec"), **settings)))
     return folder / "joint.yaml"
@@ -63,27 +54,22 @@ def recipe(small_recipe, tmp_path_factory) -> Path:
 
 def test_each_test_split_has_its_files_and_columns(undisturbed):
     found = read_json(undisturbed / "measures.json")
-    assert found["measures"] == [
-        f"{split} {measure}" for split in ("few-test", "many-test") for measure in MEASURES
-    ]
+    assert found["measures"] == [f"{split} {one}" for split in ("few-test", "many-test") for one in MEASURES]
     rows = {row["row"]: row for row in found["rows"]}
     assert list(rows) == ["untrained", "untrained+Flat", "ance", "ance+Flat"]
     for split in ("few-test", "many-test"):
         qrels = list(ir_measures.read_trec_qrels(str(undisturbed / f"qrels.{split}.txt")))
         assert len(qrels) == len(ASKED[split]) == len(read_json(undisturbed / f"topics.{split}.json"))
-        assert (undisturbed / f"run.{split}.trec").read_bytes() == (
-            undisturbed / "runs" / f"ance.{split}.trec"
-        ).read_bytes()
+        final, row = (undisturbed / f"{name}.{split}.trec" for name in ("run", "runs/ance"))
+        assert final.read_bytes() == row.read_bytes()
         for row, values in rows.items():
             run = list(ir_measures.read_trec_run(str(undisturbed / "runs" / f"{row}.{split}.trec")))
             expected = ir_measures.calc_aggregate(MEASURES.values(), qrels, run)
-            assert {name: values[f"{split} {name}"] for name in MEASURES} == pytest.approx(
-                {str(m): v for m, v in expected.items()}
-            )
+            expected = {f"{split} {measure}": value for measure, value in expected.items()}
+            assert {name: values[name] for name in expected} == pytest.approx(expected)
             assert (f"{split} queries R@5" in values) == ("+" not in row)
-        command = next(
-            line for line in found["export"]["command"].splitlines() if f"topics.{split}.json" in line
-        )
+        lines = found["export"]["command"].splitlines()
+        command = next(line for line in lines if f"topics.{split}.json" in line)
         assert f"--output {undisturbed}/run.pyserini.{split}.txt" in command
     assert len(found["export"]["command"].splitlines()) == 2
 
@@ -96,9 +82,8 @@ def test_the_best_checkpoint_has_the_best_mean(undisturbed):
         assert set(record["splits"]) == {"few-test", "many-test"}
         assert record["value"] == fmean(record["splits"].values())
     best = max(evaluated, key=lambda record: record["value"])
-    assert [record["result"] for record in decisions if record["event"] == "stage_end"] == [
-        f"ance-{best['checkpoint_step']:08d}"
-    ]
+    ends = [record["result"] for record in decisions if record["event"] == "stage_end"]
+    assert ends == [f"ance-{best['checkpoint_step']:08d}"]
 
 
 def test_negatives_are_mined_for_a_share_of_each_split(undisturbed):
@@ -108,6 +93,5 @@ def test_negatives_are_mined_for_a_share_of_each_split(undisturbed):
     static = NegativeTable.load(undisturbed / "negatives" / "ance-00000000" / "query.1")
     ids = read_collection(load(undisturbed / "recipe.yaml").recipe).documents.ids
     asked = [*ASKED["few"], *ASKED["many"]]
-    assert [{ids[row] for row in line if row >= 0} for line in static.candidates] == [
-        {ids[place - d] for d in (1, 2)} for place in asked
-    ]
+    of_lines = [{ids[row] for row in line if row >= 0} for line in static.candidates]
+    assert of_lines == [{ids[place - d] for d in (1, 2)} for place in asked]

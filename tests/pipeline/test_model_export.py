@@ -18,12 +18,10 @@ from pyserini_ance.pipeline.model_export import BOUND, TEXTS, Proof, some_record
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.pipeline.results import Run
 from pyserini_ance.recipe.components import SettingError
-from pyserini_ance.storage.files import read_json
+from pyserini_ance.storage.files import read_json, read_json_object, write_json
 
-TOKENIZATION = {
-    "query": {"length_tokens": 16, "template": "query: {text}"},
-    "document": {"length_tokens": 32, "template": "passage: {title} {text}"},
-}
+DOCUMENT = {"length_tokens": 32, "template": "passage: {title} {text}"}
+TOKENIZATION = {"query": {"length_tokens": 16, "template": "query: {text}"}, "document": DOCUMENT}
 RECORDS = {
     "query": [{"text": "which apple"}, {"text": "the river of many words " * 4}],
     "document": [{"title": "Stone", "text": "a red apple"}, {"title": "", "text": "the text " * 30}],
@@ -81,8 +79,8 @@ def test_cut_vectors_are_compared_as_they_are_used(encoder, tmp_path):
     assert Proof(tmp_path, RECORDS).by_sentence_transformers(tmp_path).is_small
 
 
-def with_values(file, change):
-    file.write_text(json.dumps(change(json.loads(file.read_text()))))
+def with_values(name, **values):
+    return lambda folder: write_json(folder / name, {**read_json_object(folder / name), **values})
 
 
 def with_weights(file):
@@ -94,28 +92,26 @@ def with_nan(file):
 
 
 def without(name):
-    return lambda modules: [module for module in modules if not module["type"].endswith(name)]
+    def change(folder):
+        modules = json.loads((folder / "modules.json").read_text())
+        kept = [module for module in modules if not module["type"].endswith(name)]
+        (folder / "modules.json").write_text(json.dumps(kept))
+
+    return change
 
 
+OWN = "config_sentence_transformers.json"
 DAMAGE = {
-    "pooling": lambda f: with_values(f / "1_Pooling/config.json", lambda old: {**old, "pooling_mode": "cls"}),
-    "prompt": lambda f: with_values(
-        f / "config_sentence_transformers.json", lambda old: {**old, "prompts": {"query": "", "document": ""}}
-    ),
-    "query length": lambda f: with_values(
-        f / "sentence_bert_config.json", lambda old: {**old, "query_length": 8}
-    ),
+    "pooling": with_values("1_Pooling/config.json", pooling_mode="cls"),
+    "prompt": with_values(OWN, prompts={"query": "", "document": ""}),
+    "query length": with_values("sentence_bert_config.json", query_length=8),
     "a matrix": lambda f: with_weights(f / "2_Dense/model.safetensors"),
-    "padding side": lambda f: with_values(
-        f / "tokenizer_config.json", lambda old: {**old, "padding_side": "left"}
-    ),
+    "padding side": with_values("tokenizer_config.json", padding_side="left"),
     "the Transformer": lambda f: with_weights(f / "model.safetensors"),
     "not a number": lambda f: with_nan(f / "2_Dense/model.safetensors"),
-    "a module": lambda f: with_values(f / "modules.json", without("Normalize")),
-    "the size": lambda f: with_values(f / "modules.json", without("Dense")),
-    "the numbers kept": lambda f: with_values(
-        f / "config_sentence_transformers.json", lambda old: {**old, "truncate_dim": 4}
-    ),
+    "a module": without("Normalize"),
+    "the size": without("Dense"),
+    "the numbers kept": with_values(OWN, truncate_dim=4),
     "all": lambda f: (f / "modules.json").write_text("{"),
 }
 
@@ -123,9 +119,7 @@ DAMAGE = {
 @pytest.mark.parametrize("damaged", DAMAGE)
 def test_a_damaged_file_is_told(proof, folders, damaged):
     DAMAGE[damaged](folders[1])
-    with pytest.raises(
-        SettingError, match=f"the export is wrong: sentence-transformers, from {folders[1]}: "
-    ):
+    with pytest.raises(SettingError, match=f"export is wrong: sentence-transformers, from {folders[1]}: "):
         proof.by_sentence_transformers(folders[1]).check(folders[1])
 
 

@@ -13,6 +13,8 @@ from pyserini_ance.runs.run_log import RunLog
 
 STAGE = make_stage({"kind": "ann", "top_k": 5}, steps=20, batch_queries=2)
 STATIC = make_stage(RANDOM, steps=20, batch_queries=2)
+OFTEN = {"refresh": {"every_steps": 3}, "evaluate": {"every_steps": 2}}
+MEASURED = make_stage({"kind": "ann", "top_k": 5}, steps=6, batch_queries=2, **OFTEN)
 
 
 def test_what_has_no_effect_or_repeats_queries_is_warned_of(small_recipe):
@@ -92,15 +94,6 @@ def test_documents_that_a_stage_encodes(stage, encoded):
     assert documents_encoded(stage_of(**stage), 100) == encoded
 
 
-MEASURED = make_stage(
-    {"kind": "ann", "top_k": 5},
-    steps=6,
-    batch_queries=2,
-    refresh={"every_steps": 3},
-    evaluate={"every_steps": 2},
-)
-
-
 @pytest.mark.parametrize(
     ("trainable", "expected"),
     [
@@ -110,11 +103,8 @@ MEASURED = make_stage(
 )
 def test_frozen_documents_are_encoded_once(small_recipe, tmp_path, monkeypatch, trainable, expected):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(
-        RunLog,
-        "seconds_spent",
-        lambda log, stage: {"step": 4.0, "refresh": 3.0, "documents": 10.0 * (trainable == "query_tower")},
-    )
+    spent = {"step": 4.0, "refresh": 3.0, "documents": 10.0 * (trainable == "query_tower")}
+    monkeypatch.setattr(RunLog, "seconds_spent", lambda log, stage: spent)
     monkeypatch.setattr(plan_module, "_seconds_to_encode", lambda *given: 100.0)
     recipe = small_recipe({"only": {**MEASURED, "trainable": trainable}}, cache=str(tmp_path / "cache"))
     report = plan_module.dry_run(recipe, prepare(recipe, World()), 2, World())

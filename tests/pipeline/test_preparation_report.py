@@ -23,12 +23,8 @@ def official(counts: dict) -> str:
 
 
 def cells(report: str, part: str) -> list[str]:
-    return [
-        cell.strip()
-        for line in report.splitlines()
-        if line.startswith(f"| {part} ")
-        for cell in line.split("|")[1:-1]
-    ]
+    lines = [line for line in report.splitlines() if line.startswith(f"| {part} ")]
+    return [cell.strip() for line in lines for cell in line.split("|")[1:-1]]
 
 
 def test_the_table_shows_what_was_read(recipe):
@@ -61,9 +57,8 @@ def test_skipped_data_counts_as_read_and_is_reported_again(recipe, tmp_path, cap
     topics, qrels, corpus = (tmp_path / name for name in ("train.tsv", "train.qrels", "corpus.jsonl"))
     corpus.write_text(recipe.data.corpus.read_text() + '{"id": "empty", "contents": " "}\n')
     topics.write_text(recipe.data.splits["train"].topics.read_text() + "extra\tnothing is relevant to it\n")
-    qrels.write_text(
-        recipe.data.splits["train"].qrels.read_text() + "train-0 0 nowhere 1\nextra 0 red-apple 0\n"
-    )
+    judged = recipe.data.splits["train"].qrels.read_text()
+    qrels.write_text(f"{judged}train-0 0 nowhere 1\nextra 0 red-apple 0\n")
     files = [f"data.corpus={corpus}", f"data.splits.train={{topics: {topics}, qrels: {qrels}}}"]
     skip = "data.skip=[unknown_ids, empty_documents]"
     skipping = changed(recipe, official({"documents": 31}), skip, *files)
@@ -74,10 +69,8 @@ def test_skipped_data_counts_as_read_and_is_reported_again(recipe, tmp_path, cap
     assert cells(report, "documents")[-2:] == ["1 documents without text", "31 documents"]
     caplog.clear()
     stored_collection(skipping)
-    assert sorted(caplog.messages) == sorted(
-        ["skipped: 1 documents without text"]
-        + [f"skipped: 1 train {what.removeprefix('1 ')}" for what in left.split(", ")]
-    )
+    of_train = [f"skipped: 1 train {what.removeprefix('1 ')}" for what in left.split(", ")]
+    assert sorted(caplog.messages) == sorted(["skipped: 1 documents without text", *of_train])
 
 
 def test_documents_that_the_template_leaves_blank_are_warned_of(recipe, tmp_path):
@@ -99,10 +92,8 @@ def test_all_missing_files_are_reported_at_once_with_their_origins(recipe, tmp_p
     lines = str(error.value).splitlines()
     assert lines[0].startswith("2 of 5 files of the recipe do not exist")
     assert lines[1] == f"  data.corpus: {tmp_path}/nowhere"
-    assert lines[2:4] == [
-        f"  data.splits.train.topics: {tmp_path}/gone.tsv",
-        "    https://example.org/gone.tsv.gz (training queries)",
-    ]
+    assert lines[2] == f"  data.splits.train.topics: {tmp_path}/gone.tsv"
+    assert lines[3] == "    https://example.org/gone.tsv.gz (training queries)"
     assert not recipe.cache.exists()
 
 

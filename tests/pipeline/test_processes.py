@@ -17,10 +17,8 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.storage.files import read_json_lines
 
 pytestmark = pytest.mark.long
-TRAIN, BOTH, WRITTEN = (
-    f"helpers/process_functions.py:{name}"
-    for name in ("train_together", "train_and_refresh", "written_by_others")
-)
+NAMES = ("train_together", "train_and_refresh", "written_by_others")
+TRAIN, BOTH, WRITTEN = (f"helpers/process_functions.py:{name}" for name in NAMES)
 # Seconds in which a process must have heard of another's end, on a machine of any load.
 # A quiet one needs one.
 SOON = 20
@@ -28,25 +26,12 @@ OPTIMIZER = {"learning_rate": 1e-3}
 LARGE_EPS = ("large_eps", "", 0)
 OWN = {"query": {"negatives": [{"kind": "ann", "top_k": 8}], "loss": {"kind": "nll", "scale": 0.1}}}
 STEP = {"query": {**OWN["query"], "in_batch_negatives": True, "num_hardest": 3}}
-STAGE = {
-    "steps": 9,
-    "batch_queries": 5,
-    "chunk_queries": 2,
-    "optimizer": OPTIMIZER,
-    "refresh": {"every_steps": 5},
-}
-INLINE = {
-    "own": {**STAGE, "terms": OWN, "save_every_steps": 3},
-    "step": {**STAGE, "terms": STEP, "evaluate": {"every_steps": 3, "sample_documents": 20}},
-}
-BACKGROUND = {
-    "ance": {
-        **STAGE,
-        "terms": OWN,
-        "refresh": {"every_steps": 3, "mode": "async", "adopt": 2},
-        "evaluate": {"every_steps": 4, "keep_best": False},
-    }
-}
+STAGE = {"steps": 9, "batch_queries": 5, "chunk_queries": 2, "optimizer": OPTIMIZER}
+STAGE["refresh"] = {"every_steps": 5}
+INLINE = {"own": {**STAGE, "terms": OWN, "save_every_steps": 3}}
+INLINE["step"] = {**STAGE, "terms": STEP, "evaluate": {"every_steps": 3, "sample_documents": 20}}
+BACKGROUND = {"ance": {**STAGE, "terms": OWN, "evaluate": {"every_steps": 4, "keep_best": False}}}
+BACKGROUND["ance"]["refresh"] = {"every_steps": 3, "mode": "async", "adopt": 2}
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +64,8 @@ def both(run_processes):
 
     def run(size: int, recipe: Path, folder: Path, *flags: str, **fault) -> list[dict]:
         arguments = [str(recipe), "--output", str(folder)]
-        return run_processes.ends(
-            2 * size, BOTH, [*arguments, *flags], arguments, *fault.values(), join=False
-        )
+        given = [*arguments, *flags], arguments, *fault.values()
+        return run_processes.ends(2 * size, BOTH, *given, join=False)
 
     return run
 
@@ -101,11 +85,8 @@ def state(folder: Path, post: str = "state") -> tuple[str, str]:
 
 def decisions(folder: Path) -> list[dict]:
     """Without what rounding changes: the hashes of weights, and the last digits of values."""
-    records = [
-        {k: v for k, v in r.items() if k != "weights"}
-        for r in read_json_lines(folder / "decisions.jsonl")
-        if r["event"] != "resume"
-    ]
+    taken = [r for r in read_json_lines(folder / "decisions.jsonl") if r["event"] != "resume"]
+    records = [{k: v for k, v in r.items() if k != "weights"} for r in taken]
     return [{**r, "value": pytest.approx(r["value"], rel=1e-5)} if "value" in r else r for r in records]
 
 
@@ -126,15 +107,11 @@ def same_but_for_rounding(one: Path, two: Path) -> None:
     for folder in (one / "negatives").iterdir():
         tables = [NegativeTable.load(run / "negatives" / folder.name / "query.0") for run in (one, two)]
         assert np.array_equal(tables[0].candidates, tables[1].candidates)
-    rows = [
-        [without_times(row) for row in json.loads((run / "measures.json").read_text())["rows"]]
-        for run in (one, two)
-    ]
+    written = [json.loads((run / "measures.json").read_text())["rows"] for run in (one, two)]
+    rows = [[without_times(row) for row in of_run] for of_run in written]
     assert rows[0] == rows[1]
-    weights, others, before = (
-        all_weights(run)
-        for run in (one / "model", two / "model", one / "checkpoints" / "initial-00000000" / "encoder")
-    )
+    folders = one / "model", two / "model", one / "checkpoints" / "initial-00000000" / "encoder"
+    weights, others, before = map(all_weights, folders)
     difference = np.linalg.norm(weights - others)
     assert difference < 1e-6 * np.linalg.norm(weights)
     assert difference < 1e-4 * np.linalg.norm(weights - before)
@@ -151,9 +128,8 @@ def test_two_processes_do_what_one_does(train, recipe, tmp_path):
         succeeded(train(size, still, tmp_path / str(size), fault=LARGE_EPS, ranks=(0, 1)))
     same_but_for_rounding(tmp_path / "1", tmp_path / "2")
     # One may hear of the other's death before it comes to its own.
-    assert sorted(
-        codes(train(2, still, tmp_path / "both", fault=("kill_in_step_with_large_eps", "9", 5), ranks=(0, 1)))
-    ) in ([-9, -9], [-9, 1])
+    killed = train(2, still, tmp_path / "both", fault=("kill_in_step_with_large_eps", "9", 5), ranks=(0, 1))
+    assert sorted(codes(killed)) in ([-9, -9], [-9, 1])
     succeeded(train(1, still, tmp_path / "both", "--resume", fault=LARGE_EPS, ranks=(0,)))
     same_but_for_rounding(tmp_path / "1", tmp_path / "both")
 
@@ -253,9 +229,7 @@ def test_under_torchrun_one_process_speaks(under_torchrun):
     assert json.loads((run / "environment.json").read_text())["machine"]["processes"] == 2
 
 
-def test_a_refresher_that_loses_a_process_says_so_and_goes_on_when_started_again(
-    both, recipe, under_torchrun, tmp_path
-):
+def test_a_refresher_that_loses_a_process_says_so_and_can_start_again(both, recipe, under_torchrun, tmp_path):
     background, run = recipe(BACKGROUND, refresher="external"), tmp_path / "run"
     ends = both(2, background, run, fault=("kill_in_mining", "ance", 3), ranks=(3,))
     assert codes(ends) == [1, 1, 1, -9]

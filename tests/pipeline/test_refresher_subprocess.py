@@ -24,21 +24,17 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.executors import AsyncExecutor
 
 STAGE = make_stage({"kind": "ann"}, steps=20, refresh={"every_steps": 5})
+WITH_DEV = {**STAGE, "evaluate": {"every_steps": 5}}
 ASYNC = {**STAGE, "refresh": {"every_steps": 5, "mode": "async"}}
-SAYS = (
-    "import os, sys; print(os.getsid(0) == os.getpid(), repr(sys.stdin.read()), *sys.argv[1:], flush=True); "
-)
+SAYS = "import os, sys; own = os.getsid(0) == os.getpid()\n"
+SAYS += "print(own, repr(sys.stdin.read()), *sys.argv[1:], flush=True); "
+NOT_NEEDED = [(STAGE, "subprocess"), (WITH_DEV, "subprocess"), (ASYNC, "external")]
 
 
 def recipe(*stages: dict, refresher: str = "subprocess") -> Recipe:
     """The stages `s0`, `s1`, ... over data that nobody reads."""
-    settings = {
-        "name": "r",
-        "data": {"kind": "docstrings"},
-        "encoder": {"model": "m"},
-        "bm25": None,
-        "stages": {f"s{i}": made for i, made in enumerate(stages)},
-    }
+    settings = {"name": "r", "data": {"kind": "docstrings"}, "encoder": {"model": "m"}, "bm25": None}
+    settings["stages"] = {f"s{i}": made for i, made in enumerate(stages)}
     return Recipe.model_validate({**settings, "refresher": refresher})
 
 
@@ -52,11 +48,9 @@ def run(tmp_path) -> RunDir:
 @pytest.fixture
 def program(monkeypatch):
     """Let a program be the subprocess."""
-    return lambda text: monkeypatch.setattr(
-        refresher_process,
-        "refresher_command",
-        lambda recipe, run: [sys.executable, "-c", SAYS + text, "a", "b"],
-    )
+    changed = (refresher_process, "refresher_command")
+    command = [sys.executable, "-c"]
+    return lambda text: monkeypatch.setattr(*changed, lambda *_: [*command, SAYS + text, "a", "b"])
 
 
 @pytest.mark.parametrize(
@@ -70,9 +64,7 @@ def program(monkeypatch):
         ("cpu", 4, 8, "cpu"),
     ],
 )
-def test_the_refresher_takes_a_gpu_that_training_leaves_free(
-    monkeypatch, of_training, local_processes, gpus, device
-):
+def test_the_refresher_takes_a_gpu_left_free(monkeypatch, of_training, local_processes, gpus, device):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(local_processes))
     assert refresher_device(recipe(ASYNC).model_copy(update={"device": of_training}), gpus) == device
 
@@ -88,9 +80,8 @@ def test_the_command_has_the_recipe_of_the_run_and_the_changed_settings(run):
 
 
 def test_the_subprocess_does_not_inherit_the_world_of_torchrun(monkeypatch):
-    world = (
-        "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT GROUP_RANK ROLE_RANK ROLE_NAME"
-    )
+    world = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT"
+    world += " GROUP_RANK ROLE_RANK ROLE_NAME"
     names = [*world.split(), "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"]
     for name in (*names, "OMP_NUM_THREADS", "PYTHONPATH"):
         monkeypatch.setenv(name, "1")
@@ -101,10 +92,7 @@ def test_the_subprocess_does_not_inherit_the_world_of_torchrun(monkeypatch):
     assert subprocess_environment(None)["PYTHONPATH"].split(os.pathsep) == [os.getcwd(), "/"]
 
 
-@pytest.mark.parametrize(
-    ("stage", "refresher"),
-    [(STAGE, "subprocess"), ({**STAGE, "evaluate": {"every_steps": 5}}, "subprocess"), (ASYNC, "external")],
-)
+@pytest.mark.parametrize("stage, refresher", NOT_NEEDED)
 def test_no_subprocess_is_started_if_none_is_needed(run, program, stage, refresher):
     program("")
     with refresher_subprocess(recipe(stage, refresher=refresher), run):
@@ -125,9 +113,7 @@ def test_the_subprocess_has_a_session_of_its_own_and_exits_with_the_run(run, pro
 
 
 @pytest.mark.parametrize(("on_sigterm", "error"), [("SIG_IGN", True), ("SIG_IGN", False), ("SIG_DFL", True)])
-def test_a_subprocess_that_does_not_exit_is_told_to_and_killed(
-    run, program, monkeypatch, caplog, on_sigterm, error
-):
+def test_a_subprocess_that_does_not_exit_is_killed(run, program, monkeypatch, caplog, on_sigterm, error):
     """At the end of the run, and after an error in training; neither end is reported."""
     monkeypatch.setattr(refresher_process, "EXIT_SECONDS", 0.3)
     program(
@@ -147,10 +133,8 @@ def test_a_subprocess_that_does_not_exit_is_told_to_and_killed(
 
 def test_a_subprocess_that_ends_with_an_error_ends_the_waiting_with_its_last_words(run, program):
     run.refresher_log.write_text("error: of an earlier one\n")
-    program(
-        "print('error: kind cannot be imported\\nType it elsewhere', file=sys.stderr, flush=True); "
-        "sys.exit(1)"
-    )
+    said = "error: kind cannot be imported\\nType it elsewhere"
+    program(f"print('{said}', file=sys.stderr, flush=True); sys.exit(1)")
     request = RefreshRequest("tables", "s0", 0, "w")
     with refresher_subprocess(recipe(ASYNC), run) as failure:
         executor = AsyncExecutor(run, 600, "refresh", World(), subprocess_failure=failure)

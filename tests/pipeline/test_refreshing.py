@@ -71,10 +71,7 @@ def test_a_run_that_has_not_started_is_waited_for(recipe, tmp_path, clock):
 
 def test_the_run_of_another_recipe_is_refused(recipe, run):
     command = f"pyserini-ance refresh {run.recipe} .*--output {run.folder}"
-    with pytest.raises(
-        ValueError,
-        match=rf"recipe.yaml differs from the recipe given \(seed: 42 in the run, 7 given\)\. .*: {command}$",
-    ):
+    with pytest.raises(ValueError, match=rf"differs .* \(seed: 42 in the run, 7 given\)\. .*: {command}$"):
         refresh(recipe.model_copy(update={"seed": 7}), run.folder)
     assert not run.refresher.path.exists()
 
@@ -88,10 +85,7 @@ def dev(step: int, is_awaited: bool = True) -> RefreshRequest:
 
 
 class StubRefresher:
-    """A refresher that publishes an empty product for each request.
-
-    `before` is called first, and may raise.
-    """
+    """Publishes an empty product for each request; `before` is called first, and may raise."""
 
     def __init__(self, run: RunDir, before=lambda request: None):
         self.run, self.before, self.made = run, before, []
@@ -100,9 +94,8 @@ class StubRefresher:
         self.before(request)
         self.made.append(request)
         if request.kind == "dev":
-            publish_evaluation(
-                self.run.evaluation(request.stage, request.step), {"dev": 0.5}, request.weights, {}
-            )
+            path = self.run.evaluation(request.stage, request.step)
+            publish_evaluation(path, {"dev": 0.5}, request.weights, {})
             return
         with publishing(self.run.generation(request.stage, request.step), {}):
             pass
@@ -118,9 +111,7 @@ def served(tmp_path) -> RunDir:
     return made
 
 
-def watch(
-    run: RunDir, refresher: StubRefresher, timeout_seconds: float = 5, world: World | None = None
-) -> str:
+def watch(run: RunDir, refresher: StubRefresher, timeout_seconds: float = 5, world=None) -> str:
     return serve_requests(run, refresher, timeout_seconds, world or World())
 
 
@@ -171,6 +162,5 @@ def test_processes_make_the_same_and_leave_together(run_processes, served):
     served.mark("stopped", "stage a, step 5")
     write_requests(served, [tables(4), dev(4), dev(8, False)])
     first, second = run_processes(2, works, served.folder)
-    assert (
-        first == second and first[1] == [tables(4), dev(4), dev(8, False)] and "no training for" in first[0]
-    )
+    assert first == second and "no training for" in first[0]
+    assert first[1] == [tables(4), dev(4), dev(8, False)]

@@ -10,10 +10,8 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 
-ROWS = [
-    {"row": "bm25", "RR@10": 0.5, "test seconds": 2.04},
-    {"row": "ance", "RR@10": 0.625, "train seconds": 10.0, "refresh seconds": 3.0},
-]
+ROWS = [{"row": "bm25", "RR@10": 0.5, "test seconds": 2.04}]
+ROWS.append({"row": "ance", "RR@10": 0.625, "train seconds": 10.0, "refresh seconds": 3.0})
 EXPORTED = {"notes": ["queries: as here"], "command": "search --index i"}
 
 
@@ -33,23 +31,11 @@ def judged_by(judgments: dict[str, dict[str, int]], threshold: int = 1) -> Colle
 def written(tmp_path):
     """Write the results of a run of `demo/ance`; returns its text and its `measures.json`."""
 
-    def write(
-        *overrides: str,
-        rows: list[dict] = ROWS,
-        exported: dict = EXPORTED,
-        collection: Collection | None = None,
-    ) -> tuple[str, dict]:
+    def write(*overrides: str, rows=ROWS, exported=EXPORTED, collection=None) -> tuple[str, dict]:
         run, recipe = RunDir(tmp_path / "run"), demo(*overrides)
         run.create(dump(recipe), overwrite=True)
-        record = results_record(
-            recipe,
-            collection or judged_by({"q1": {"d0": 1}}),
-            RunLog(run),
-            rows,
-            {"everything": 12.5},
-            {"process": 7},
-            exported,
-        )
+        read, seconds = collection or judged_by({"q1": {"d0": 1}}), {"everything": 12.5}
+        record = results_record(recipe, read, RunLog(run), rows, seconds, {"process": 7}, exported)
         run.measures.write_text(json.dumps(record))
         return Run(run.folder).as_text(), record
 

@@ -27,9 +27,7 @@ def derived(shared_data, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(derived, tiny_bert, server, tmp_path_factory):
-    """The run directory of a recipe of the set, of two steps a stage with a random encoder, and negatives
-    without Java.
-    """
+    """The run directory of a recipe of the set: two steps a stage, a random encoder, no Java."""
 
     def run(name: str, negatives: dict) -> Path:
         folder = tmp_path_factory.mktemp(name)
@@ -38,9 +36,8 @@ def run(derived, tiny_bert, server, tmp_path_factory):
         for stage in made["stages"].values():
             stage.update(FEW)
             term = stage["terms"]["query"]
-            term["negatives"] = [
-                negatives if source["kind"] == "bm25" else source for source in term["negatives"]
-            ]
+            sources = term["negatives"]
+            term["negatives"] = [negatives if one["kind"] == "bm25" else one for one in sources]
         text = json.dumps(made).replace("data/samples", str(derived))
         (folder / "recipe.yaml").write_text(text)
         done = server.run("train", [str(folder / "recipe.yaml"), "--output", str(folder / "run")])

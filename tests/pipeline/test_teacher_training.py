@@ -31,13 +31,8 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import beside, read_json, read_json_lines
 from pyserini_ance.storage.locks import is_held
 
-FEW = {
-    "negatives": [{"kind": "ann", "top_k": 8}],
-    "batch_queries": 2,
-    "num_negatives": 3,
-    "steps": 3,
-    "learning_rate": 1e-3,
-}
+FEW = {"negatives": [{"kind": "ann", "top_k": 8}], "num_negatives": 3}
+FEW |= {"batch_queries": 2, "steps": 3, "learning_rate": 1e-3}
 TEACHERS = {"first": {"after": "warm", **FEW}, "second": {"after": "taught", **FEW}}
 TEACHERS["second"]["init_from"] = "teachers.first"
 WARM = make_stage(steps=3, terms={"query": {"in_batch_negatives": True}})
@@ -226,12 +221,9 @@ def test_weights_of_another_model_are_refused(run, run_processes, tmp_path, tiny
                if "layer.1." not in name}  # fmt: skip
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
     settings = settings_of(1, 2, 1e-3)
-    (end,) = run_processes.ends(
-        1, train_by, run.folder, tmp_path / "out", settings, str(tmp_path), join=False
-    )
-    assert (
-        "lacks 16 weights of a BertForSequenceClassification, such as bert.encoder.layer.1." in end["error"]
-    )
+    given = run.folder, tmp_path / "out", settings, str(tmp_path)
+    (end,) = run_processes.ends(1, train_by, *given, join=False)
+    assert "lacks 16 weights of a BertForSequenceClassification, such as bert.encoder" in end["error"]
 
 
 def test_a_model_that_is_no_cross_encoder_is_refused_before_the_data_is_read(tmp_path, tiny_bert):
@@ -270,9 +262,7 @@ def test_retriever_and_cross_encoder_take_turns(run, tmp_path):
     assert Checkpoint.open(run.checkpoints / ends["again"]["result"]).weights != ends["taught"]["weights"]
 
 
-def killed_while_a_teacher_trains(
-    recipe: Recipe, folder: Path, name: str, resume: bool, python: Sequence[str]
-) -> None:
+def killed_while_a_teacher_trains(recipe: Recipe, folder: Path, name: str, resume: bool, python) -> None:
     def kill() -> None:
         unfinished = beside(folder / "teachers" / name, "unfinished")
         while not (RunDir(folder).generation(name, 0).exists() and unfinished.exists()):
@@ -283,14 +273,11 @@ def killed_while_a_teacher_trains(
     run_of(recipe, folder, resume, python)
 
 
-def test_a_run_that_is_killed_while_a_teacher_trains_resumes_to_the_same(
-    run, recipe, run_processes, forked_python, tmp_path
-):
+def test_a_run_killed_while_a_teacher_trains_resumes(run, recipe, run_processes, forked_python, tmp_path):
     folder = tmp_path / "run"
     for name, resume in (("first", False), ("second", True)):
-        (end,) = run_processes.ends(
-            1, killed_while_a_teacher_trains, recipe, folder, name, resume, forked_python, join=False
-        )
+        given = (recipe, folder, name, resume, forked_python)
+        (end,) = run_processes.ends(1, killed_while_a_teacher_trains, *given, join=False)
         assert end["code"] == -signal.SIGKILL
         lock = beside(folder / "teachers" / name, "writing")
         assert lock.exists()
@@ -316,9 +303,6 @@ def test_a_teacher_that_cannot_be_trained_ends_the_run(small_recipe, run_process
     wild = {"first": {"after": "warm", **FEW, "learning_rate": 1e38}}
     recipe = small_recipe({"warm": WARM}, teachers=wild)
     (end,) = run_processes.ends(1, run_of, recipe, tmp_path / "run", False, forked_python, join=False)
-    assert (
-        "teachers.first could not be trained: the teacher's mean loss is nan; lower its learning"
-        in end["error"]
-    )
+    assert "teachers.first could not be trained: the teacher's mean loss is nan" in end["error"]
     assert "lower its learning rate" in (tmp_path / "run" / "error.txt").read_text()
     assert not any((tmp_path / "run" / "teachers").iterdir())

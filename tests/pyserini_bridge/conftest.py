@@ -1,7 +1,4 @@
-"""Small random checkpoints made on the spot, and a way to run code in a process of its own.
-
-The rest of the suite asserts that Pyserini, Java and faiss stay out of its process.
-"""
+"""Small random checkpoints, and a process of its own for code: Pyserini, Java and faiss stay out of ours."""
 
 import json
 import shutil
@@ -47,16 +44,9 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="session")
 def in_java():
-    """Run Python source with arguments in one process for all, which imports Pyserini once: that takes 10
-    seconds. Returns what it prints.
-    """
-    process = subprocess.Popen(
-        [sys.executable, "-c", ONE_PROCESS],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    """Run Python source in one process for all, which imports Pyserini once (10 s); returns its output."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen([sys.executable, "-c", ONE_PROCESS], text=True, **pipes)
 
     def run(source: str, *arguments) -> str:
         process.stdin.write(json.dumps([source, *map(str, arguments)]) + "\n")
@@ -106,9 +96,7 @@ def bert(bert_tokenizer, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def checkpoint(roberta, tmp_path_factory):
-    """Save an encoder of ours, made from `roberta` unless the given settings name another model; returns its
-    folder.
-    """
+    """Save an encoder, made from `roberta` unless the settings name another model; returns its folder."""
     from pyserini_ance.encoders.ance import write_ance
     from pyserini_ance.encoders.config import EncoderConfig
     from pyserini_ance.encoders.initial import initial_encoder

@@ -9,12 +9,8 @@ from pyserini_ance.pyserini_bridge.bm25 import Bm25Job, retrieve
 
 pytestmark = pytest.mark.long
 
-DOCUMENTS = [
-    ("007", "a spy likes cats"),
-    ("7", "cats chase mice, and cats sleep"),
-    ("é", "the the"),
-    ("9", "dogs 😀 bark"),
-]
+CATS = "cats chase mice, and cats sleep"
+DOCUMENTS = [("007", "a spy likes cats"), ("7", CATS), ("é", "the the"), ("9", "dogs 😀 bark")]
 # `kitten` is only where `feline` is too, in the two that BM25 finds first; Anserini passes over words of
 # more than a tenth of the documents.
 KITTENS = [("both-1", "a kitten is a feline"), ("both-2", "feline or kitten"), ("third", "a feline sleeps")]
@@ -32,21 +28,15 @@ def found(tmp_path_factory):
         Bm25Job([("7", "CATS"), ("01", "CATS")], 1, folder / "out/others.trec", False, True),
     ]
     expanded = [("q", "kitten"), ("none", "absent")]
-    rankings += [
-        Bm25Job(expanded, 10, folder / "out" / name, rm3)
-        for name, rm3 in (("before", False), ("expanded", True), ("after", False))
-    ]
+    names = ("before", "expanded", "after")
+    rankings += [Bm25Job(expanded, 10, folder / "out" / name, name == "expanded") for name in names]
     retrieve(iter(DOCUMENTS + FILLING + KITTENS), rankings, BUILD, folder / "cache/index")
     return folder
 
 
 def test_ids_stay_and_the_better_hit_is_first(found):
     lines = [line.split() for line in (found / "out/run.trec").read_text(encoding="utf-8").splitlines()]
-    assert [line[:4] for line in lines] == [
-        ["01", "Q0", "7", "1"],
-        ["01", "Q0", "007", "2"],
-        ["x", "Q0", "9", "1"],
-    ]
+    assert [" ".join(line[:4]) for line in lines] == ["01 Q0 7 1", "01 Q0 007 2", "x Q0 9 1"]
     assert float(lines[0][4]) > float(lines[1][4]) > 0 and lines[0][5] == "bm25"
 
 
@@ -79,9 +69,7 @@ def unreadable():
         (None, "no-such-index", RuntimeError, "no-such-index"),
     ],
 )
-def test_an_index_that_is_missing_or_cannot_be_made_leaves_nothing(
-    tmp_path, documents, index, error, message
-):
+def test_an_index_that_is_missing_or_fails_leaves_nothing(tmp_path, documents, index, error, message):
     settings = SimpleNamespace(**{**vars(BUILD), "index": index})
     with pytest.raises(error, match=message):
         retrieve(documents, [Bm25Job(QUERIES, 1, tmp_path / "run")], settings, tmp_path / "index")
@@ -89,14 +77,11 @@ def test_an_index_that_is_missing_or_cannot_be_made_leaves_nothing(
 
 
 def test_rm3_finds_by_the_words_of_the_first_documents_and_bm25_stays_as_it_is(found):
-    before, expanded, after = (
-        [line.split() for line in (found / "out" / name).read_text().splitlines()]
-        for name in ("before", "expanded", "after")
-    )
+    texts = [(found / "out" / name).read_text() for name in ("before", "expanded", "after")]
+    before, expanded, after = ([line.split() for line in text.splitlines()] for text in texts)
     assert [line[2] for line in before] == ["both-1", "both-2"] and before == after and before[0][5] == "bm25"
-    assert [line[:4] for line in expanded] == [
-        ["q", "Q0", id, str(rank)] for rank, id in enumerate(["both-1", "both-2", "third"], start=1)
-    ]
+    ranked = zip(["both-1", "both-2", "third"], "123", strict=True)
+    assert [line[:4] for line in expanded] == [["q", "Q0", id, rank] for id, rank in ranked]
     assert expanded[0][5] == "bm25+rm3"
 
 

@@ -1,6 +1,4 @@
-"""Answer coverage equals what Pyserini's `evaluate_dpr_retrieval` prints of the same rankings, in a process
-of its own.
-"""
+"""Answer coverage equals what Pyserini's `evaluate_dpr_retrieval` prints of the same rankings."""
 
 import gzip
 import json
@@ -50,10 +48,8 @@ def write_for_pyserini(path, run, questions: Texts, documents: Texts) -> None:
     """As `convert_trec_run_to_dpr_retrieval_run --store-raw` leaves it, without its own judgments."""
     contents = {id: "\n".join(documents[row].values()) for id, row in documents.rows.items()}
     asked = {id: json.loads(questions.columns["answers"][row]) for id, row in questions.rows.items()}
-    found = {
-        id: {"answers": asked[id], "contexts": [{"text": contents[hit]} for hit in hits]}
-        for id, hits in run.items()
-    }
+    texts = {id: [{"text": contents[hit]} for hit in hits] for id, hits in run.items()}
+    found = {id: {"answers": asked[id], "contexts": texts[id]} for id in run}
     path.write_text(json.dumps(found))
 
 

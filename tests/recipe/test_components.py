@@ -5,14 +5,7 @@ from pathlib import Path
 import pytest
 from helpers.stages import make_stage
 
-from pyserini_ance.recipe.components import (
-    COMPONENT_GROUPS,
-    Component,
-    absolute,
-    check_base,
-    component_class,
-    kinds,
-)
+from pyserini_ance.recipe import components
 from pyserini_ance.recipe.load import dump, load, read_component
 from pyserini_ance.recipe.models import Recipe
 
@@ -56,14 +49,14 @@ KINDS = {
 
 
 def test_every_kind_is_registered_as_a_component_with_its_name_and_base_class():
-    assert set(KINDS) == set(COMPONENT_GROUPS)
-    missing = {group: set(names.split()) - set(kinds(group)) for group, names in KINDS.items()}
+    assert set(KINDS) == set(components.COMPONENT_GROUPS)
+    missing = {group: set(names.split()) - set(components.kinds(group)) for group, names in KINDS.items()}
     assert not any(missing.values()), f"kinds that recipes may name are gone: {missing}"
-    for group in COMPONENT_GROUPS:
-        for kind in kinds(group):
-            found = component_class(group, kind)
-            assert issubclass(found, Component) and found.model_fields["kind"].default == kind
-            check_base(group, found, kind)
+    for group in components.COMPONENT_GROUPS:
+        for kind in components.kinds(group):
+            found = components.component_class(group, kind)
+            assert issubclass(found, components.Component) and found.model_fields["kind"].default == kind
+            components.check_base(group, found, kind)
 
 
 def test_a_recipe_is_loaded_without_torch():
@@ -81,7 +74,7 @@ def test_an_external_class_is_a_kind(base, write, own_classes):
     kind = "own_classes:Triplet"
     recipe = load(base, f"stages.only.terms.query.loss={{kind: '{kind}', margin: 2}}").recipe
     loss = recipe.stages["only"].terms["query"].loss
-    assert isinstance(loss, Component) and (loss.kind, loss.margin) == (kind, 2.0)
+    assert isinstance(loss, components.Component) and (loss.kind, loss.margin) == (kind, 2.0)
     assert load(write("dumped", dump(recipe))).recipe == recipe
 
 
@@ -100,46 +93,43 @@ def test_a_class_that_is_no_loss_is_rejected_as_one(base, own_classes, kind, mes
     assert f"kind {kind!r}" in said and message in said
 
 
-@pytest.mark.parametrize("room", COMPONENT_GROUPS)
+@pytest.mark.parametrize("room", components.COMPONENT_GROUPS)
 def test_a_class_of_another_group_is_rejected_in_every_group(own_classes, room):
     kind = "own_classes:Triplet" if room == "filters" else "own_classes:Short"
     with pytest.raises(ValueError, match=f"kind '{kind}' cannot be a `{room}`: it is not a subclass"):
-        component_class(room, kind)
-    own = component_class("loss" if room == "filters" else "filters", kind)(kind=kind)
+        components.component_class(room, kind)
+    own = components.component_class("loss" if room == "filters" else "filters", kind)(kind=kind)
     with pytest.raises(ValueError, match=f"{kind.partition(':')[2]} cannot be a `{room}`"):
         read_component(room, own, "here")
 
 
+RANKING = {"kind": "ranking", "file": "runs/bm25.trec"}
 RECIPE = Recipe.model_validate(
     {
         "name": "r",
         "data": {"kind": "beir", "folder": "data/mine"},
         "encoder": {"model": "bert"},
         "cache": "cache",
-        "stages": {
-            "a": {
-                **make_stage({"kind": "ranking", "file": "runs/bm25.trec"}, {"kind": "random"}),
-                "init_from": {"folder": "start"},
-            }
-        },
+        "stages": {"a": make_stage(RANKING, {"kind": "random"}, init_from={"folder": "start"})},
     }
 )
 
 
 def test_paths_start_at_the_root_wherever_the_recipe_is_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    made = absolute(RECIPE)
+    made = components.absolute(RECIPE)
     assert made.cache == tmp_path / "cache" and made.data.folder == tmp_path / "data" / "mine"
     assert made.stages["a"].init_from.folder == tmp_path / "start"
     assert made.sources[0].file == tmp_path / "runs" / "bm25.trec"
     assert made.data.splits["dev"] == Path("qrels/dev.tsv")  # relative to the folder
-    assert Recipe.model_validate(made.model_dump(mode="json")) == made == absolute(made)
+    assert Recipe.model_validate(made.model_dump(mode="json")) == made == components.absolute(made)
     assert made.name == "r" and made.stages["a"].steps == 4
 
 
 def test_a_name_is_a_path_where_there_is_such_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "build").mkdir()  # by chance: `bm25.index: build` is no folder
-    assert absolute(RECIPE).encoder.model == "bert" and absolute(RECIPE).bm25.index == "build"
+    made = components.absolute(RECIPE)
+    assert made.encoder.model == "bert" and made.bm25.index == "build"
     (tmp_path / "bert").mkdir()
-    assert absolute(RECIPE).encoder.model == str(tmp_path / "bert")
+    assert components.absolute(RECIPE).encoder.model == str(tmp_path / "bert")

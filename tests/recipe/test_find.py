@@ -26,19 +26,15 @@ def test_a_recipe_is_found_by_shipped_name_or_path(three_recipes, tmp_path, monk
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("demo/anec", " (did you mean 'demo/ance'?)"),
-        ("folder/oen.yaml", " (did you mean 'own.yaml'?)"),
-        ("zzzz", ""),
-    ],
+    "name, near", [("demo/anec", "demo/ance"), ("folder/oen.yaml", "own.yaml"), ("zzzz", "")]
 )
-def test_an_unknown_recipe_is_answered_by_a_similar_one(three_recipes, tmp_path, monkeypatch, name, hint):
+def test_an_unknown_recipe_is_answered_by_a_similar_one(three_recipes, tmp_path, monkeypatch, name, near):
     monkeypatch.chdir(tmp_path)
     for file in ("own.yaml", "folder/own.yaml"):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).touch()
     with pytest.raises(FileNotFoundError) as error:
         find_recipe(name)
+    hint = near and f" (did you mean {near!r}?)"
     expected = f"no recipe {name!r}: neither a file nor a recipe in {three_recipes}{hint}; expected a file"
     assert str(error.value).startswith(expected)

@@ -9,12 +9,8 @@ from pyserini_ance.recipe.load import GRIDS, SHIPPED, dump, load
 
 def test_a_grid_is_the_product_of_its_arguments_in_order():
     grid = Grid.parse(["stages.a.optimizer.learning_rate=1e-6,0.5", "seed=42,43"])
-    assert list(grid.points) == [
-        "learning_rate=1e-6,seed=42",
-        "learning_rate=1e-6,seed=43",
-        "learning_rate=0.5,seed=42",
-        "learning_rate=0.5,seed=43",
-    ]
+    both = [(rate, seed) for rate in ("1e-6", "0.5") for seed in (42, 43)]
+    assert list(grid.points) == [f"learning_rate={rate},seed={seed}" for rate, seed in both]
     overrides = ['stages.a.optimizer.learning_rate="1e-6"', "seed=43"]
     assert grid.overrides("learning_rate=1e-6,seed=43") == overrides
 
@@ -62,11 +58,8 @@ def test_a_file_is_a_mapping_or_a_list_of_them_and_later_arguments_win(write):
     assert list(Grid.parse([str(one)]).points) == ["seed=1,name=x", "seed=2,name=x"]
     assert list(Grid.parse([str(one), "seed=7"]).points) == ["seed=7,name=x"]
     two = write("two", "- {seed: 1}\n- {seed: [2, 3], name: y}\n")
-    assert list(Grid.parse([str(two), "threads=1,2"]).points)[::2] == [
-        "seed=1,threads=1",
-        "seed=2,name=y,threads=1",
-        "seed=3,name=y,threads=1",
-    ]
+    found = list(Grid.parse([str(two), "threads=1,2"]).points)[::2]
+    assert found == ["seed=1,threads=1", "seed=2,name=y,threads=1", "seed=3,name=y,threads=1"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
-"""The recipes of the papers' own sets: what the papers say, written down once more, and what hangs together
-in them."""
+"""The recipes of the papers' sets: what the papers say, once more, and what hangs together in them."""
 
 import json
 import math
@@ -115,12 +114,8 @@ TELE = every(
     of("epi-3", OF_31, LAST, "evaluate=null"),
     lengths(32, 128),
 )
-OPENQA_TELE = every(
-    of("epi-1", OF_MIX, OF_11, "steps=2000 batch_queries=128", TELE_RATE),
-    of("epi-3", OF_11, LAST, "evaluate=null"),
-    lengths(32, 156),
-    "encoder.tied=false",
-)
+OPENQA_TELE = every(of("epi-1", OF_MIX, OF_11, "steps=2000 batch_queries=128", TELE_RATE), lengths(32, 156))
+OPENQA_TELE = every(OPENQA_TELE, of("epi-3", OF_11, LAST, "evaluate=null"), "encoder.tied=false")
 OF_15, WITHOUT_REPEATS = drawn("num_negatives=15 sources.0.top_k=60"), drawn("duplicates=drop")
 COCONDENSER = every("encoder.model=Luyu/co-condenser-marco", lengths(32, 128))
 FROM_COCONDENSER = every(COCONDENSER, of("epi-3", f"steps={3 * 502_939 // 8}"))
@@ -164,20 +159,11 @@ ROCKETQA = every(
     f"lr_schedule.total_steps={epochs(3, 96)}",
     FOLLOWS,
 )
-NV_RETRIEVER = drawn(
-    "kind=ranking top_k=4 num_negatives=4 filters.0.kind=relative_margin filters.0.margin=0.05"
-)
+NV_MARGIN = "filters.0.kind=relative_margin filters.0.margin=0.05"
+NV_RETRIEVER = drawn(f"kind=ranking top_k=4 num_negatives=4 {NV_MARGIN}")
 # texttron/tevatron, examples/coCondenser-marco and coCondenser-nq.
-SELF_NEGATIVES = of(
-    "self-neg",
-    drawn("sources.0.kind=bm25 sources.1.kind=ann sources.1.top_k=200"),
-    HALVES,
-    ANEW,
-    IN_BATCH,
-    PREVIOUS,
-    TELE_RATE,
-    "lr_schedule.warmup_steps=0",
-)
+SELF = every(ANEW, IN_BATCH, PREVIOUS, TELE_RATE, "lr_schedule.warmup_steps=0", HALVES)
+SELF_NEGATIVES = of("self-neg", drawn("sources.0.kind=bm25 sources.1.kind=ann sources.1.top_k=200"), SELF)
 
 
 def ar2(number: int) -> str:
@@ -188,9 +174,7 @@ def ar2(number: int) -> str:
     trained = {"steps": 500, "batch_queries": 64, "num_negatives": 15, "learning_rate": 5e-7}
     if number == 1:
         trained |= {"steps": 4000, "batch_queries": 256, "learning_rate": 1e-5}
-    return every(
-        of(f"iteration-{number}", stage), *(f"{teacher}.{key}={value}" for key, value in trained.items())
-    )
+    return every(of(f"iteration-{number}", stage), *(f"{teacher}.{key}={n}" for key, n in trained.items()))
 
 
 def rocketqa(number: int, first: int, last: int) -> str:
@@ -335,17 +319,10 @@ TRIVIAQA = {
     "ance-tele-reference": [OPENQA_TELE_CODE, of("epi-3", f"steps={40 * 78_785 // 128}")],
     "cocondenser": [openqa_cocondenser(18_880)],
 }
-OPENQA_MULTI = {
-    "dpr": [DPR, of("dpr", f"steps={epochs(40, 128, 58_880 + 60_413)}")],
-    "ance": [OPENQA_ANCE, of("ance", "steps=300000")],
-}
-SETS = {
-    "msmarco-passage": MSMARCO_PASSAGE,
-    "msmarco-doc": MSMARCO_DOC,
-    "nq": NQ,
-    "triviaqa": TRIVIAQA,
-    "openqa-multi": OPENQA_MULTI,
-}
+OPENQA_DPR = [DPR, of("dpr", f"steps={epochs(40, 128, 58_880 + 60_413)}")]
+OPENQA_MULTI = {"dpr": OPENQA_DPR, "ance": [OPENQA_ANCE, of("ance", "steps=300000")]}
+SETS = {"msmarco-passage": MSMARCO_PASSAGE, "msmarco-doc": MSMARCO_DOC}
+SETS |= {"nq": NQ, "triviaqa": TRIVIAQA, "openqa-multi": OPENQA_MULTI}
 SAID = {f"{of_set}/{name}": said for of_set, recipes in SETS.items() for name, said in recipes.items()}
 
 
@@ -363,9 +340,8 @@ def test_every_paper_recipe_has_expected_values():
 @pytest.mark.parametrize("name", SAID)
 def test_a_recipe_says_what_its_paper_says(name):
     settings = recipe(name).model_dump(mode="json")
-    said = {
-        key: value_of(text) for key, _, text in (each.partition("=") for each in every(*SAID[name]).split())
-    }
+    parts = (each.partition("=") for each in every(*SAID[name]).split())
+    said = {key: value_of(text) for key, _, text in parts}
     assert {key: at(settings, key) for key in said} == said
 
 
@@ -390,15 +366,10 @@ def test_a_recipe_expects_what_is_published_of_its_method(name):
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_run_measures_all_that_is_published_of_its_set(name):
     """But for `eval`, whose judgments nobody else has, and for what other commands measure."""
-    places = {
-        (split, measure)
-        for row in PUBLISHED[name.split("/")[0]]
-        for split, figures in row.figures.items()
-        for measure in figures
-    }
-    assert {
-        (split, measure) for split, measure in places if split != "eval" and not section_of(measure)
-    } <= recipe(name).final_evaluation.columns.keys()
+    figures = [each for row in PUBLISHED[name.split("/")[0]] for each in row.figures.items()]
+    places = {(split, measure) for split, measures in figures for measure in measures}
+    columns = recipe(name).final_evaluation.columns.keys()
+    assert {place for place in places if place[0] != "eval" and not section_of(place[1])} <= columns
 
 
 # --- what comments offer
@@ -416,26 +387,14 @@ OFFERED = [
 ]
 
 
-@pytest.mark.parametrize(
-    "path, settings",
-    OFFERED,
-    ids=[f"{path.parent.name}/{path.stem}: {settings}" for path, settings in OFFERED],
-)
+@pytest.mark.parametrize("path, settings", OFFERED, ids=[f"{path.stem}: {given}" for path, given in OFFERED])
 def test_overrides_in_comments_load_and_change_the_recipe(path, settings):
-    """In the recipe itself, or in the first that extends the file.
-
-    Training begins with another encoder, then, not with a run of the usual one.
-    """
+    """In the recipe, or the first that extends the file; with another encoder it starts from no run."""
     name = f"{path.parent.name}/{path.stem}"
     if name not in RECIPES:
         names = (other for other in RECIPES if other.startswith(path.parent.name))
-        name = next(
-            other
-            for other in names
-            if re.search(
-                rf"^extends:.*\b{path.stem}\b", (SHIPPED / f"{other}.yaml").read_text(), re.MULTILINE
-            )
-        )
+        texts = {other: (SHIPPED / f"{other}.yaml").read_text() for other in names}
+        name = next(one for one in texts if re.search(rf"(?m)^extends:.*\b{path.stem}\b", texts[one]))
     changed = load(name, *shlex.split(settings)).recipe
     assert dump(changed) != dump(recipe(name))
     assert "encoder.model=" not in settings or not changed.external_starts
@@ -486,17 +445,14 @@ def test_rocketqas_thresholds_are_logits_of_the_class_weighted_cross_encoder(tau
 # --- what hangs together
 
 
-@pytest.mark.parametrize(
-    "name, sizes",
-    [("msmarco-passage", [60, 120, 180]), ("nq", [160, 320, 480]), ("triviaqa", [160, 320, 480])],
-)
-def test_the_pools_of_anceteles_code_grow_by_all_previous_tables(name, sizes):
+@pytest.mark.parametrize("name, first", [("msmarco-passage", 60), ("nq", 160), ("triviaqa", 160)])
+def test_the_pools_of_anceteles_code_grow_by_all_previous_tables(name, first):
     former, found = 0, []
     for stage in recipe(f"{name}/ance-tele-reference").stages.values():
         (source,) = stage.terms["query"].negatives
         former = source.max_candidates(former)
         found.append(former)
-    assert found == sizes
+    assert found == [first, 2 * first, 3 * first]
 
 
 @pytest.mark.parametrize("name", EPISODES)
@@ -513,15 +469,9 @@ def test_standard_and_cyclic_ance_differ_in_the_rate_alone():
     standard, cyclic = (recipe(f"msmarco-passage/ance-{name}").stages for name in ("standard", "cyclic"))
     offsets = [stage.lr_schedule.offset_steps for stage in standard.values()]
     assert offsets == [10_000 * context for context in range(5)]
-    alike = {
-        name: stage.model_copy(
-            update={
-                "lr_schedule": stage.lr_schedule.model_copy(update={"offset_steps": 0, "total_steps": 10_000})
-            }
-        )
-        for name, stage in standard.items()
-    }
-    assert alike == cyclic
+    anew = {"offset_steps": 0, "total_steps": 10_000}
+    rates = {name: stage.lr_schedule.model_copy(update=anew) for name, stage in standard.items()}
+    assert cyclic == {name: standard[name].model_copy(update={"lr_schedule": rates[name]}) for name in rates}
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -8,12 +8,8 @@ BACKGROUND, READY = {"mode": "async"}, {"mode": "async", "adopt": "when_ready"}
 
 def stage(refresh: dict | None = None, evaluate: dict | None = None, steps: int = 20) -> Stage:
     negatives = [{"kind": "ann" if refresh else "random"}]
-    settings = {
-        "steps": steps,
-        "batch_queries": 1,
-        "optimizer": {"learning_rate": 1.0},
-        "terms": {"query": {"negatives": negatives}},
-    }
+    settings = {"steps": steps, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}}
+    settings["terms"] = {"query": {"negatives": negatives}}
     return Stage.model_validate({**settings, "refresh": refresh, "evaluate": evaluate})
 
 

@@ -5,11 +5,8 @@ import yaml
 
 from pyserini_ance.recipe.load import SHIPPED, dump, load
 
-SHOWN = re.search(
-    r"^```yaml\n# mine.yaml\n(.*?)^```$",
-    (SHIPPED / "README.md").read_text(encoding="utf-8"),
-    re.MULTILINE | re.DOTALL,
-)[1]
+README = (SHIPPED / "README.md").read_text(encoding="utf-8")
+SHOWN = re.search(r"(?ms)^```yaml\n# mine.yaml\n(.*?)^```$", README)[1]
 JOINT = "train_split=[nq, trivia]"
 
 

@@ -21,9 +21,8 @@ class GivenScores(Snapshot):
     """A snapshot in which query q scores document d by `scores[q, d]`."""
 
     document_vectors = passages = None
-    collection = Collection(
-        Texts([f"d{i:03}" for i in range(DOCUMENTS)], {"text": ["!"] * DOCUMENTS}), {"dev": SPLIT}
-    )
+    documents = Texts([f"d{i:03}" for i in range(DOCUMENTS)], {"text": ["!"] * DOCUMENTS})
+    collection = Collection(documents, {"dev": SPLIT})
 
     def __init__(self, scores: np.ndarray):
         super().__init__(None, "weights", None, Encoding(), None, "cpu", World())
@@ -41,8 +40,7 @@ class GivenScores(Snapshot):
 
 @pytest.fixture
 def snapshot() -> GivenScores:
-    """Ranks of the relevant documents: query 0: 3 and 5; query 1: 2 (1 is the one judged not relevant); query
-    2: 151."""
+    """Relevant ranks: query 0: 3 and 5; query 1: 2 (its 1 is judged not relevant); query 2: 151."""
     scores = np.tile(-np.arange(DOCUMENTS, dtype=float), (3, 1))
     scores[0, [10, 11, 12]], scores[0, 301], scores[0, 300] = [9, 8, 6], 5, 7  # 10, 11, 300, 12, 301
     scores[1, 303], scores[1, 302] = 9, 8
@@ -97,14 +95,10 @@ class TwoSplits(GivenScores):
 def test_the_document_with_the_id_of_a_query_is_left_out(snapshot, sample):
     """Query 0 is document 10, its first hit, and query 1 document 303, its first."""
     ids = ["d010", "d303", "d398"]
-    snapshot.collection = Collection(
-        GivenScores.collection.documents,
-        {"dev": Split("dev", Texts(ids, {"text": ["?"] * 3}), QRELS)},
-        ignore_identical_ids=True,
-    )
-    values = evaluate_on_dev(
-        snapshot, Evaluate(every_steps=1, measure="RR@3", sample_documents=sample), seed=0
-    )
+    splits = {"dev": Split("dev", Texts(ids, {"text": ["?"] * 3}), QRELS)}
+    documents = GivenScores.collection.documents
+    snapshot.collection = Collection(documents, splits, ignore_identical_ids=True)
+    values = evaluate_on_dev(snapshot, Evaluate(every_steps=1, measure="RR@3", sample_documents=sample), 0)
     assert values["dev"] >= (1 / 2 + 1) / 3
     assert sample or values == {"dev": pytest.approx((1 / 2 + 1) / 3)}
 

@@ -4,16 +4,10 @@ from helpers.small_set import ONE_STEP, make_finished_run
 from pyserini_ance.reports.ranking_inputs import RankingInput, open_ranking
 
 QRELS = {"test": "test-0 0 red-horse 1\ntest-1 0 green-horse 1\n"}
-HITS = {
-    "test-0": ["red-apple", "pink-river", "red-horse", "blue-cloud"],
-    "test-1": ["green-apple"],
-    "elsewhere": ["red-apple"],
-}
-RANKING = "".join(
-    f"{query} Q0 {document} {rank} {9 - rank} t\n"
-    for query, documents in HITS.items()
-    for rank, document in enumerate(documents, start=1)
-)
+HITS = {"test-0": ["red-apple", "pink-river", "red-horse", "blue-cloud"]}
+HITS |= {"test-1": ["green-apple"], "elsewhere": ["red-apple"]}
+RANKED = [(query, *each) for query, documents in HITS.items() for each in enumerate(documents, start=1)]
+RANKING = "".join(f"{query} Q0 {document} {rank} {9 - rank} t\n" for query, rank, document in RANKED)
 
 
 @pytest.fixture

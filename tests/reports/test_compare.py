@@ -5,6 +5,8 @@ from helpers.finished_run import finished
 
 from pyserini_ance.reports.compare import compare, read_distinct, runs_in, variant_legend
 
+AGAIN = [(0.4, ["threads=1"], 0), (0.41, [], 1), (0.4, ["seed=43"], 1), (0.4, ["bm25.k1=0.5"], 1)]
+
 
 def result(recipe: str, value: float, config_hash: str = "a1b2c3d4", bm25: float = 0.4, **more) -> dict:
     """A run of 21 seconds; `more` are further rows by name: their RR@10."""
@@ -40,11 +42,7 @@ def result(recipe: str, value: float, config_hash: str = "a1b2c3d4", bm25: float
         ),
         # Recipes, or a grid, may start from several encoders.
         (
-            [
-                result("a", 0.5, untrained=0.1),
-                result("a", 0.5, untrained=0.1),
-                result("a", 0.6, "ffffffff", untrained=0.2),
-            ],
+            [*[result("a", 0.5, untrained=0.1)] * 2, result("a", 0.6, "ffffffff", untrained=0.2)],
             [
                 ("untrained of a [a1b2c3]", None, "0.100"),
                 ("untrained of a [ffffff]", None, "0.200"),
@@ -80,21 +78,14 @@ def test_recorded_commits_are_shown():
 
 @pytest.fixture
 def make_run(base, tmp_path):
-
-    def make(name: str, value: float, *overrides: str):
-        return finished(tmp_path / name, base, {"bm25": 0.5, "only": value}, overrides)
-
-    return make
+    return lambda name, value, *more: finished(tmp_path / name, base, {"bm25": 0.5, "only": value}, more)
 
 
 def names(results: list) -> list[str]:
     return [result["run"] for result in results]
 
 
-@pytest.mark.parametrize(
-    ("value", "overrides", "counts"),
-    [(0.4, ["threads=1"], False), (0.41, [], True), (0.4, ["seed=43"], True), (0.4, ["bm25.k1=0.5"], True)],
-)
+@pytest.mark.parametrize("value, overrides, counts", AGAIN)
 def test_a_repeated_seed_counts_once(make_run, caplog, value, overrides, counts):
     runs = [make_run("first", 0.4), make_run("again", value, *overrides)]
     assert names(read_distinct(runs)) == [str(run) for run in runs[: 1 + counts]]

@@ -29,10 +29,7 @@ def killed(small_recipe, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "resume",
-    [
-        pa.resume,
-        lambda folder: train.main([str(folder / "recipe.yaml"), "--output", str(folder), "--resume"]),
-    ],
+    [pa.resume, lambda run: train.main([f"{run}/recipe.yaml", "--output", str(run), "--resume"])],
     ids=["python", "command"],
 )
 def test_resuming_writes_the_missing_card_and_report(killed, resume):

@@ -10,6 +10,9 @@ from pyserini_ance.reports.forgetting import RefreshInterval, forgetting, refres
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import publishing
 
+NEGATIVES = "stages.ance.terms.query.negatives="
+OTHER_QUERIES = r"stage ance has refresh\.query_chunks, .* or min_candidates, .* different training queries"
+
 
 def as_array(ranks: list[int | None]) -> np.ndarray:
     return np.array([rank or 0 for rank in ranks], np.int32)
@@ -52,13 +55,8 @@ def add_result(run, precision: str = "fp32") -> None:
 
 def test_forgotten_and_learnt_queries(make_run):
     """Four queries: worse, better, unchanged, and from rank 120 to none, which RR@100 ignores."""
-    run = make_run(
-        "1",
-        ("bm25-neg", 0, None),
-        ("ance", 0, [1, 4, 7, 120]),
-        ("ance", 40, [2, 1, 7, None]),
-        ("ance", 80, [101, 1, 7, 100]),
-    )
+    ance = (0, [1, 4, 7, 120]), (40, [2, 1, 7, None]), (80, [101, 1, 7, 100])
+    run = make_run("1", ("bm25-neg", 0, None), *(("ance", *each) for each in ance))
     means = (1 / 2 + 1 + 1 / 7) / 4, (0 + 1 + 1 / 7 + 1 / 100) / 4
     assert refresh_intervals(run) == [
         RefreshInterval("ance-0", "ance-40", 0.25, 0.25, pytest.approx(means[0])),
@@ -88,10 +86,8 @@ def test_the_result_in_another_precision_is_named_as_missing(make_run, caplog):
 
 
 def test_a_table_of_means_over_seeds(make_run, capsys):
-    runs = [
-        make_run(seed, ("ance", 0, [2, 2]), ("ance", 40, ranks), overrides=(f"seed={seed}",))
-        for seed, ranks in (("1", [3, 3]), ("2", [3, 1]))
-    ]
+    seeds, start = {"1": [3, 3], "2": [3, 1]}.items(), ("ance", 0, [2, 2])
+    runs = [make_run(n, start, ("ance", 40, ranks), overrides=(f"seed={n}",)) for n, ranks in seeds]
     compare.main([*map(str, runs), "--forgetting"])
     row = "| demo/ance | ance-0 | ance-40 |    2 |    0.7500 | 0.2500 |       0.5000 |"
     assert capsys.readouterr().out.splitlines()[2] == row
@@ -103,10 +99,6 @@ def test_runs_without_two_generations_have_no_row(make_run):
     assert [row["recipe"] for row in forgetting([("once", once), ("twice", twice)])[0]] == ["twice"]
     with pytest.raises(ValueError, match="none of these runs has mined with its own model twice"):
         forgetting([("once", once)])
-
-
-NEGATIVES = "stages.ance.terms.query.negatives="
-OTHER_QUERIES = r"stage ance has refresh\.query_chunks, .* or min_candidates, .* different training queries"
 
 
 @pytest.mark.parametrize(

@@ -31,11 +31,9 @@ def run(base, tmp_path) -> RunDir:
     run = RunDir(ranked(folder, base, "set/ance", {"a": 1, "b": 1, "c": 3}, *overrides))
     run.model.mkdir()
     (run.model / "pyserini_ance.json").write_text(json.dumps(SIDE))
-    command = (
-        "/usr/bin/python -m pyserini.search.faiss "
-        f"--encoder {folder}/model --topics {folder}/topics.test.json "
-        f"--index {folder}/index --output {folder}/run.txt"
-    )
+    given = {"encoder": "model", "topics": "topics.test.json", "index": "index", "output": "run.txt"}
+    command = "/usr/bin/python -m pyserini.search.faiss"
+    command += "".join(f" --{name} {folder}/{file}" for name, file in given.items())
     results = json.loads(run.measures.read_text())
     results["export"] = {"command": command, "differences": DIFFERENCES}
     run.measures.write_text(json.dumps(results))
@@ -65,10 +63,8 @@ def test_the_text_has_measures_commands_and_the_recipe_and_no_path_of_the_machin
 
 
 def test_the_use_in_sentence_transformers_says_what_its_files_do_not(run):
-    tokenization = {
-        "query": {"length_tokens": 24, "template": "{text}"},
-        "document": {"length_tokens": 48, "template": "passage: {title} {text}"},
-    }
+    document = {"length_tokens": 48, "template": "passage: {title} {text}"}
+    tokenization = {"query": {"length_tokens": 24, "template": "{text}"}, "document": document}
     (run.model / "pyserini_ance.json").write_text(json.dumps({**SIDE, "tokenization": tokenization}))
     text = write_model_card(run).read_text()
     assert 'model.encode_document(["A title a text"])' in text

@@ -17,14 +17,10 @@ NASTY = "<script>alert('&')</script>"
 
 
 def steps(count: int, loss: float = 1.0) -> str:
-    return "".join(
-        json.dumps(
-            {"event": "step", "stage": "only", "step": step, "loss": loss / (step + 1), "grad_norm": 2.0}
-            | {"terms": {"query": loss / (step + 1)}, "seconds": 1.0}
-        )
-        + "\n"
-        for step in range(count)
-    )
+    one = {"event": "step", "stage": "only", "grad_norm": 2.0, "seconds": 1.0}
+    losses = {step: loss / (step + 1) for step in range(count)}
+    made = [{**one, "step": n, "loss": of, "terms": {"query": of}} for n, of in losses.items()]
+    return "".join(f"{json.dumps(line)}\n" for line in made)
 
 
 def page_of(folder) -> str:
@@ -45,9 +41,7 @@ def finished_run(base, tmp_path):
 def test_the_result_is_tested_against_each_other_row(finished_run):
     shown = page_of(finished_run("run", "set/ance", {"a": 1, "b": 1, "c": 3}))
     # 1 - 1/2 twice, and 1/3 - 1/2: by hand +0.278, two won, one lost.
-    tested = next(
-        rows for rows in report_pages.tables(shown) if rows[0] == ["row", "RR@10"] and len(rows) == 2
-    )
+    tested = next(one for one in report_pages.tables(shown) if one[0] == ["row", "RR@10"] and len(one) == 2)
     assert re.fullmatch(r"\+0\.278, p 0\.\d{3} \(2/0/1\)", tested[1][1])
     assert "No negatives were mined." in shown and "Memory was not recorded." in shown
     assert "The dev measure was not evaluated during training." in shown
@@ -116,10 +110,8 @@ def test_a_long_line_is_interrupted_between_stages():
 def test_the_first_of_equal_dev_measures_is_the_best(finished_run):
     folder = finished_run("run", "set/ance", {"a": 1, "b": 1, "c": 3})
     dev = {"event": "dev", "stage": "only", "measure": "RR@10", "seconds": 1.0}
-    records = [
-        {**dev, "checkpoint_step": step, "step": step, "value": value}
-        for step, value in ((1, 0.2), (2, 0.5), (3, 0.5))
-    ]
+    values = {1: 0.2, 2: 0.5, 3: 0.5}
+    records = [{**dev, "checkpoint_step": step, "step": step, "value": values[step]} for step in values]
     (folder / "metrics.jsonl").write_text(steps(3) + "".join(json.dumps(one) + "\n" for one in records))
     assert "Best dev measure: 0.5000 at only, step 2." in page_of(folder)
 

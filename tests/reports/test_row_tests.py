@@ -14,9 +14,7 @@ from pyserini_ance.runs.rundir import RunDir
 @pytest.fixture
 def ranked_run(base, tmp_path):
     """A finished run that ranks the relevant document at the given place for each of four queries."""
-    return lambda name, recipe, ranks: ranked(
-        tmp_path / name, base, recipe, dict(zip("abcd", ranks, strict=True))
-    )
+    return lambda name, recipe, of: ranked(tmp_path / name, base, recipe, dict(zip("abcd", of, strict=True)))
 
 
 def differ_from(runs: list, baseline: str) -> dict[str, dict[str, str]]:
@@ -30,11 +28,8 @@ def lines_of_table(capsys) -> list[str]:
 
 
 def test_seeds_are_one_system_and_queries_are_pairs(ranked_run):
-    runs = [
-        ranked_run("1", "good", [1, 1, 1, 2]),
-        ranked_run("2", "good", [1, 1, 2, 4]),
-        ranked_run("3", "bad", [4, 4, 4, 3]),
-    ]
+    ranks = [("1", "good", [1, 1, 1, 2]), ("2", "good", [1, 1, 2, 4]), ("3", "bad", [4, 4, 4, 3])]
+    runs = [ranked_run(*of) for of in ranks]
     found = differ_from(runs, "bm25")
     # good: (0.5 + 0.5 + 0.25 - 0.125) / 4; bad: (3 x -0.25 + 1/3 - 0.5) / 4
     assert list(found) == ["bad", "good"]
@@ -63,9 +58,8 @@ def test_a_split_judged_by_answers_is_skipped(ranked_run, capsys, caplog):
     rows = [{**row, "test RR@10": row["RR@10"], "asked RR@10": 0.5} for row in results["rows"]]
     run.measures.write_text(json.dumps({**results, "measures": ["test RR@10", "asked RR@10"], "rows": rows}))
     command.main([str(folder), "--significance", "bm25"])
-    assert [cell.strip() for cell in capsys.readouterr().out.split("\n\n")[0].splitlines()[-1].split("|")][
-        -3:-1
-    ] == ["+0.375, p 0.058 (3/1/0)", "-"]
+    last = capsys.readouterr().out.split("\n\n")[0].splitlines()[-1]
+    assert [cell.strip() for cell in last.split("|")][-3:-1] == ["+0.375, p 0.058 (3/1/0)", "-"]
     assert set(caplog.messages) == {f"{folder} has no judgments of asked: --significance skips it"}
 
 

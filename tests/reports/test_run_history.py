@@ -61,11 +61,8 @@ def history(tmp_path) -> RunHistory:
         "warm": {**stage, "steps": 3, "terms": {"query": {"negatives": [{"kind": "bm25"}], "loss": loss}}},
         "ance": {**stage, "steps": 9, "terms": ance, "refresh": {"every_steps": 2}},
     }
-    recipe = {
-        "data": {"kind": "beir", "folder": "some/where"},
-        "encoder": {"model": "some-model"},
-        "stages": stages,
-    }
+    data = {"kind": "beir", "folder": "some/where"}
+    recipe = {"data": data, "encoder": {"model": "some-model"}, "stages": stages}
     path = tmp_path / "two.yaml"
     path.write_text(json.dumps(recipe))
     run = RunDir(tmp_path / "run")
@@ -76,10 +73,8 @@ def history(tmp_path) -> RunHistory:
 
 def values(lines: dict[str, Series]) -> dict[str, list[tuple]]:
     """The points of lines, with None where one is interrupted."""
-    return {
-        name: [(x, None if math.isnan(y) else y) for x, y in zip(line.x, line.y, strict=True)]
-        for name, line in lines.items()
-    }
+    points = {name: zip(line.x, line.y, strict=True) for name, line in lines.items()}
+    return {name: [(x, None if math.isnan(y) else y) for x, y in of] for name, of in points.items()}
 
 
 @pytest.mark.parametrize(

@@ -67,9 +67,8 @@ def test_weights_and_moments_come_back_bitwise(encoder, run, kind):
 def test_a_finished_stage_keeps_weights_alone(encoder, run):
     optimizer = optimizer_of(encoder)
     walk(encoder, optimizer, 1, seed=0)
-    before = [
-        publish_checkpoint(run, encoder, optimizer, TrainingProgress(s, 1)).weights for s in ("a", "a-b")
-    ]
+    made = [publish_checkpoint(run, encoder, optimizer, TrainingProgress(s, 1)) for s in ("a", "a-b")]
+    before = [one.weights for one in made]
     going_on = SimpleNamespace(keep_optimizer=True, init_from="previous")
     recipe = SimpleNamespace(stages={"c": going_on}, stage_before={"c": "a-b"}.get)
     drop_moments(run, recipe, ["a", "a-b"])

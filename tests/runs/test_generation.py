@@ -23,28 +23,28 @@ from pyserini_ance.trainer.products import Refreshes
 MADE_FROM = {"weights": "a" * 64, "collection": "b" * 64}
 ABOUT = {"stage": "ance", "step": 10, **MADE_FROM}
 REPORTS = {"query.0": {"candidates": 6, "new_share": None, "dropped": {}}}
+IDENTITY = {"collection": "c" * 64, "tokenization": "t" * 64}
+SETTINGS = {"steps": 20, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}}
+RUN, ANN, MOMENTUM = {"kind": "ranking", "file": "a.trec"}, {"kind": "ann"}, {"kind": "momentum"}
 
 
 def table(first: int) -> NegativeTable:
     candidates = np.arange(first, first + 6, dtype=np.int32).reshape(2, 3)
-    return NegativeTable(
-        "query", "document", np.arange(2, dtype=np.int32), candidates, candidates.astype(np.float32), "ann"
-    )
+    anchors, scores = np.arange(2, dtype=np.int32), candidates.astype(np.float32)
+    return NegativeTable("query", "document", anchors, candidates, scores, "ann")
 
 
 def publish(folder, tables=None, **about) -> None:
-    publish_generation(
-        folder, tables or {("query", 0): table(0)}, REPORTS, {"search": 1.23456}, {**ABOUT, **about}
-    )
+    tables = tables or {("query", 0): table(0)}
+    publish_generation(folder, tables, REPORTS, {"search": 1.23456}, {**ABOUT, **about})
 
 
 def test_tables_come_back_under_their_keys(tmp_path):
     tables = {("query", 0): table(0), ("query", 10): table(10), ("other.term", 1): table(20)}
     publish(tmp_path / "g", tables)
     opened = open_generation(tmp_path / "g", MADE_FROM)
-    assert {key: t.candidates.tolist() for key, t in opened.tables.items()} == {
-        key: t.candidates.tolist() for key, t in tables.items()
-    }
+    read, written = ({key: t.candidates.tolist() for key, t in ts.items()} for ts in (opened.tables, tables))
+    assert read == written
     assert (opened.folder, opened.step, opened.weights) == (tmp_path / "g", 10, "a" * 64)
     assert opened.report["tables"] == REPORTS
     assert opened.report["seconds"]["search"] == 1.235 and "write" in opened.report["seconds"]
@@ -92,10 +92,8 @@ def run(tmp_path) -> RunDir:
 def test_tables_come_first_oldest_awaited_or_newest_then_dev_evaluations(run, requests, made, expected):
     def parsed(text: str) -> list[RefreshRequest]:
         kinds = {"t": "tables", "d": "dev"}
-        return [
-            RefreshRequest(kinds[one[0]], "ance", int(one[1:].rstrip("?")), "w", one[-1] != "?")
-            for one in text.split()
-        ]
+        words = text.split()
+        return [RefreshRequest(kinds[w[0]], "ance", int(w[1:].rstrip("?")), "w", w[-1] != "?") for w in words]
 
     for request in parsed(made):
         with publishing(run.generation(request.stage, request.step), {}):
@@ -108,11 +106,6 @@ def test_an_evaluation_of_other_weights_is_an_error(run):
     assert open_evaluation(run.evaluation("ance", 40), "w")["value"] == 0.5
     with pytest.raises(RuntimeError, match=r"ance-00000040.json was measured with weights w, expected other"):
         open_evaluation(run.evaluation("ance", 40), "other")
-
-
-IDENTITY = {"collection": "c" * 64, "tokenization": "t" * 64}
-SETTINGS = {"steps": 20, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}}
-RUN, ANN, MOMENTUM = {"kind": "ranking", "file": "a.trec"}, {"kind": "ann"}, {"kind": "momentum"}
 
 
 @pytest.fixture

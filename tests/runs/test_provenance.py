@@ -12,6 +12,7 @@ CHANCE_OR_MACHINE += ["device=cpu", "cache=/elsewhere", "encoding={search: torch
 CHANCE_OR_MACHINE += ["expect={dev: {RR@10: 0.5}}"]
 SETTINGS = ["stages.ance.steps=121", "stages.ance.refresh.mode=async", "precision=fp32", "name=other"]
 SETTINGS += ["encoding.precision=fp32", "final_evaluation.measures=[R@200]"]
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
 
 
 @pytest.mark.parametrize("override", [*CHANCE_OR_MACHINE, *SETTINGS])
@@ -31,9 +32,6 @@ def test_runs_that_start_from_seeds_of_one_recipe_share_a_hash(tmp_path):
     assert len({started("demo/warmup"), started("demo/bm25"), of_recipe}) == 3
 
 
-needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
-
-
 @pytest.fixture
 def package(tmp_path):
     """A package's folder in a repository without commits."""
@@ -47,9 +45,8 @@ def package(tmp_path):
 
 def git(folder, *arguments: str) -> str:
     identity = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-    return subprocess.run(
-        ["git", *identity, "-C", str(folder), *arguments], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    command = ["git", *identity, "-C", str(folder), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 @needs_git

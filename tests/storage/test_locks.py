@@ -35,6 +35,7 @@ with locked(Path(sys.argv[1])):
     print(child, flush=True)
     sleep()
 """
+NAMESPACES = {"pid": ("unshare", "--pid", "--fork", "--kill-child"), "uts": ("unshare", "--uts")}
 
 
 @pytest.fixture
@@ -160,9 +161,6 @@ def test_a_forked_child_that_leaves_the_block_leaves_the_lock_to_its_parent(path
         if os.getpid() != parent:
             os._exit(0)
     assert not path.exists()
-
-
-NAMESPACES = {"pid": ("unshare", "--pid", "--fork", "--kill-child"), "uts": ("unshare", "--uts")}
 
 
 @pytest.mark.parametrize("kind", NAMESPACES)

@@ -9,19 +9,9 @@ import pytest
 from helpers.elsewhere import elsewhere
 from safetensors import SafetensorError
 
-from pyserini_ance.storage import files
+from pyserini_ance.storage import files, publish
 from pyserini_ance.storage.files import beside, remove_leftovers, write_json
 from pyserini_ance.storage.locks import is_held
-from pyserini_ance.storage.publish import (
-    MANIFEST,
-    is_complete,
-    leased,
-    publish_once,
-    publishing,
-    read_manifest,
-    remove_unless_leased,
-    whole_folder,
-)
 
 
 @pytest.fixture
@@ -32,7 +22,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def published(folder):
-    with publishing(folder, {"step": 7}) as temporary:
+    with publish.publishing(folder, {"step": 7}) as temporary:
         (temporary / "inner").mkdir()
         (temporary / "inner" / "a").write_text("abc")
         (temporary / "b").touch(mode=0o600)  # as safetensors makes files
@@ -54,27 +44,27 @@ def fill(temporary):
 def test_a_link_to_a_folder_is_followed(tmp_path, folder):
     link = tmp_path / "link"
     link.symlink_to("parent/published")
-    with whole_folder(link) as temporary:
+    with publish.whole_folder(link) as temporary:
         (temporary / "a").touch()
     assert link.is_symlink() and os.listdir(folder) == ["a"] and os.listdir(folder.parent) == ["published"]
 
 
 def test_the_manifest_tells_what_was_written(published):
-    manifest = read_manifest(published)
+    manifest = publish.read_manifest(published)
     assert manifest["step"] == 7
     assert {name: part["bytes"] for name, part in manifest["parts"].items()} == {"inner/a": 3, "b": 0}
     sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert manifest["parts"]["inner/a"]["sha256"] == sha256
-    assert sorted(os.listdir(published)) == ["b", "inner", MANIFEST]
+    assert sorted(os.listdir(published)) == ["b", "inner", publish.MANIFEST]
     assert os.listdir(published.parent) == ["published"]
-    modes = {(published / name).stat().st_mode for name in ("b", MANIFEST)}
+    modes = {(published / name).stat().st_mode for name in ("b", publish.MANIFEST)}
     assert modes == {(published / "inner" / "a").stat().st_mode}
 
 
 def test_everything_is_on_disk_before_the_folder_has_its_name(folder, monkeypatch):
     synced = []
     monkeypatch.setattr(files, "sync", lambda path: synced.append((path.name, folder.exists())))
-    with whole_folder(folder) as temporary:
+    with publish.whole_folder(folder) as temporary:
         (temporary / "inner").mkdir()
         (temporary / "inner" / "part").write_text("whole")
         assert not folder.exists()
@@ -84,33 +74,33 @@ def test_everything_is_on_disk_before_the_folder_has_its_name(folder, monkeypatc
 @pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt(), SafetensorError("disk full")])
 def test_an_error_leaves_nothing(folder, error):
     kind = OSError if isinstance(error, SafetensorError) else type(error)
-    with pytest.raises(kind), publishing(folder, {}) as temporary:
+    with pytest.raises(kind), publish.publishing(folder, {}) as temporary:
         fill(temporary)
         raise error
     assert os.listdir(folder.parent) == []
-    publish_once(folder, {}, fill)
-    assert list(read_manifest(folder)["parts"]) == ["part"]
+    publish.publish_once(folder, {}, fill)
+    assert list(publish.read_manifest(folder)["parts"]) == ["part"]
 
 
 def test_other_files_are_not_replaced(folder, published):
-    with pytest.raises(FileExistsError, match="exists and is not empty"), publishing(published, {}):
+    with pytest.raises(FileExistsError, match="exists and is not empty"), publish.publishing(published, {}):
         pytest.fail("made again")
     other = folder.with_name("thesis")
     other.mkdir()
-    publish_once(other, {}, fill)  # an empty folder is free
-    (other / MANIFEST).unlink()
+    publish.publish_once(other, {}, fill)  # an empty folder is free
+    (other / publish.MANIFEST).unlink()
     with pytest.raises(FileExistsError, match="thesis exists and is not empty"):
-        publish_once(other, {}, fill)
+        publish.publish_once(other, {}, fill)
     assert os.listdir(other) == ["part"]
 
 
 def test_a_folder_that_another_process_makes_is_waited_for(folder, writer):
     with ThreadPoolExecutor() as threads:
-        here = threads.submit(publish_once, folder, {}, lambda _: pytest.fail("filled twice"))
+        here = threads.submit(publish.publish_once, folder, {}, lambda _: pytest.fail("filled twice"))
         assert not folder.exists() and is_held(beside(folder, "writing"))
         writer.stdin.close()
         here.result(60)
-    assert read_manifest(folder)["parts"] == {} and writer.wait() == 0
+    assert publish.read_manifest(folder)["parts"] == {} and writer.wait() == 0
     assert os.listdir(folder.parent) == ["published"]
 
 
@@ -159,19 +149,19 @@ def test_a_kill_anywhere_leaves_nothing_that_stays(folder, calls):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == -9 or done.stdout == "done\n", done.stderr
     if folder.exists():
-        assert read_manifest(folder)
+        assert publish.read_manifest(folder)
     remove_leftovers(folder.parent)
-    publish_once(folder, {}, fill)
-    assert read_manifest(folder) and os.listdir(folder.parent) == ["published"]
+    publish.publish_once(folder, {}, fill)
+    assert publish.read_manifest(folder) and os.listdir(folder.parent) == ["published"]
 
 
 def test_a_folder_stays_while_it_is_read(published):
-    with leased(published), leased(published):
-        assert not remove_unless_leased(published) and read_manifest(published)
-    assert remove_unless_leased(published) and os.listdir(published.parent) == []
-    assert remove_unless_leased(published)
-    with leased(published):  # need not exist
-        assert not is_complete(published)
+    with publish.leased(published), publish.leased(published):
+        assert not publish.remove_unless_leased(published) and publish.read_manifest(published)
+    assert publish.remove_unless_leased(published) and os.listdir(published.parent) == []
+    assert publish.remove_unless_leased(published)
+    with publish.leased(published):  # need not exist
+        assert not publish.is_complete(published)
 
 
 @pytest.mark.parametrize(
@@ -180,11 +170,11 @@ def test_a_folder_stays_while_it_is_read(published):
         (lambda folder: (folder / "inner" / "a").write_text("abd"), "inner/a is not what", False),
         (lambda folder: (folder / "inner" / "a").write_text("ab"), "inner/a is not what", True),
         (lambda folder: (folder / "inner" / "a").unlink(), "inner/a is not what", True),
-        (lambda folder: write_json(folder / MANIFEST, {"format": 99}), "has format 99, this version", True),
-        (lambda folder: (folder / MANIFEST).unlink(), "is not complete", True),
+        (lambda folder: write_json(folder / publish.MANIFEST, {"format": 99}), "has format 99", True),
+        (lambda folder: (folder / publish.MANIFEST).unlink(), "is not complete", True),
     ],
 )
 def test_damage_is_an_error(published, damage, message, is_seen_by_size):
     damage(published)
     with pytest.raises((RuntimeError, FileNotFoundError), match=message):
-        read_manifest(published, verify=not is_seen_by_size)
+        publish.read_manifest(published, verify=not is_seen_by_size)

@@ -9,6 +9,8 @@ from helpers.elsewhere import elsewhere
 from pyserini_ance.storage.locks import LockHeld
 from pyserini_ance.storage.role import Role
 
+WHO = {"status": "running", "where": "x", "pid": 1, "host": "h"}
+
 
 @pytest.fixture
 def role(tmp_path) -> Role:
@@ -77,9 +79,6 @@ def test_an_end_that_the_block_records_stays_and_without_work_nothing_is_recorde
         role.mark("failed", "step 1", reason="first")
         raise ValueError("later")
     assert role.read()["reason"] == "first" and role.describe().endswith(", failed at step 1")
-
-
-WHO = {"status": "running", "where": "x", "pid": 1, "host": "h"}
 
 
 @pytest.mark.parametrize(

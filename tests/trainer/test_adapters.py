@@ -72,9 +72,7 @@ def test_layers_computed_again_repeat_the_dropout_of_adapters(small_recipe, tmp_
     assert any(not torch.equal(one[name], without[name]) for name in one)
 
 
-def test_frozen_layers_are_kept_in_the_precision_of_training_with_the_same_result(
-    small_recipe, tmp_path, monkeypatch
-):
+def test_frozen_layers_in_the_precision_of_training_give_the_same_bits(small_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "resolve_precision", lambda *_: "bf16")
     training = Training(small_recipe, tmp_path / "kept", OWN, lora=LORA)
     stage = training.stage()
@@ -88,9 +86,7 @@ def test_frozen_layers_are_kept_in_the_precision_of_training_with_the_same_resul
 
 
 @pytest.mark.parametrize("trainable", ["both", "query_tower"])
-def test_tables_are_mined_with_the_merged_weights_and_named_by_their_hashes(
-    small_recipe, tmp_path, trainable
-):
+def test_tables_are_mined_with_merged_weights_and_named_by_their_hashes(small_recipe, tmp_path, trainable):
     terms = MIXED if trainable == "both" else {"query": {"negatives": [ANN], "loss": LOSS}}
     more = {"refresh": {"every_steps": 4}, "save_every_steps": 3, "trainable": trainable}
     training = Training(small_recipe, tmp_path, terms, lora=LORA, **more)
@@ -108,11 +104,8 @@ def test_tables_are_mined_with_the_merged_weights_and_named_by_their_hashes(
     assert are_equal == (trainable == "query_tower")
     assert not np.array_equal(start.encode(["a text"]), end.encode(["a text"]))
     adopted = [record["weights"] for record in training.decisions("adopt")]
-    assert (
-        adopted == [request.weights for request in mined]
-        and adopted[0] == training.start.weights
-        and len(set(adopted)) == 3
-    )
+    assert adopted == [request.weights for request in mined] and len(set(adopted)) == 3
+    assert adopted[0] == training.start.weights
     assert Checkpoint.open(training.run.checkpoint("a", 10)).hashes == result.hashes
     assert checkpoint.weights_of(result.encoder) == result.weights
     assert checkpoint.document_weights_of(result.encoder) == result.document_weights
@@ -146,17 +139,14 @@ def trained_in_world(world, recipe, folder) -> tuple[dict[str, torch.Tensor], di
     """The adapters after the stage, and the shapes of frozen weights: whole, and on this process."""
     run, data = RunDir(folder), tokenize(recipe, read_collection(recipe))
     encoder = initial_encoder(recipe.encoder, 0)
-    hashes = world.on_main(
-        lambda: publish_checkpoint(run, encoder, None, TrainingProgress("initial", 0)).hashes
-    )
+    progress = TrainingProgress("initial", 0)
+    hashes = world.on_main(lambda: publish_checkpoint(run, encoder, None, progress).hashes)
     start = Checkpoint(run.checkpoint("initial", 0), *hashes)
     make = Refresher(recipe, data, run, world).make
     stage = StageTrainer(recipe, "a", data, run, world, lambda product: SyncExecutor(make), start)
-    frozen = {
-        name: (tuple(each.shape), tuple(each.to_local().shape))
-        for name, each in stage.encoder.towers.named_parameters()
-        if isinstance(each, DTensor)
-    }
+    parameters = dict(stage.encoder.towers.named_parameters())
+    split = {name: each for name, each in parameters.items() if isinstance(each, DTensor)}
+    frozen = {name: (tuple(each.shape), tuple(each.to_local().shape)) for name, each in split.items()}
     trained = [each for each in stage.encoder.towers.parameters() if each.requires_grad]
     assert not any(isinstance(each, DTensor) for each in trained)
     result = stage.train()
@@ -172,16 +162,13 @@ def trained_in_world(world, recipe, folder) -> tuple[dict[str, torch.Tensor], di
         ("bf16", MIXED, {"refresh": {"every_steps": 2}}),
     ],
 )
-def test_a_base_in_parts_gives_the_adapters_of_a_whole_one(
-    still, run_processes, tmp_path, precision, terms, settings
-):
+def test_a_base_in_parts_trains_as_a_whole_one(still, run_processes, tmp_path, precision, terms, settings):
     found = []
     for name, shard_base in (("whole", False), ("parts", True)):
         lora = {"r": 2, "shard_base": shard_base}
         stage = make_stage(**{"steps": 3, "terms": terms, "lora": lora, **settings})
-        found.append(
-            run_processes(2, trained_in_world, still({"a": stage}, precision=precision), tmp_path / name)
-        )
+        recipe = still({"a": stage}, precision=precision)
+        found.append(run_processes(2, trained_in_world, recipe, tmp_path / name))
     (whole, nothing), _ = found[0]
     (parts, frozen), (same, _) = found[1]
     assert not nothing and all(torch.equal(parts[name], same[name]) for name in parts)

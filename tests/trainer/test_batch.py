@@ -15,11 +15,11 @@ from pyserini_ance.trainer.batch import Batch, TermRows, anchor_sets_of, plan_ba
 
 POSITIVES = [[0], [1, 2], [3], [4, 5, 6], [7], [8], [9]]
 DOCUMENTS = 50
-TABLES = {
-    ("query", 1): NegativeTable(
-        "query", "document", np.arange(7), np.arange(20, 48).reshape(7, 4), np.zeros((7, 4)), "ann"
-    )
-}
+ROWS = np.arange(20, 48).reshape(7, 4)
+TABLES = {("query", 1): NegativeTable("query", "document", np.arange(7), ROWS, np.zeros((7, 4)), "ann")}
+DUAL = {"anchor": "document", "negatives": ["random"]}
+PROMOTE = {"kind": "teacher", "teacher": "student", "margin": 0, "then": "promote"}
+ANN = {"negatives": [{"kind": "ann", "filters": [PROMOTE]}]}
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +42,8 @@ def plan(split: Split, step: int, seed: int = 7, number: int = 0, tables=TABLES,
 
 
 def anchor_sets(split: Split, tables) -> dict:
-    judged = {
-        "query": AnchorSet(split, "query", DOCUMENTS),
-        "document": AnchorSet(split, "document", len(split.queries)),
-    }
+    counts = {"query": DOCUMENTS, "document": len(split.queries)}
+    judged = {side: AnchorSet(split, side, count) for side, count in counts.items()}
     return anchor_sets_of(judged, tables.values())
 
 
@@ -115,15 +113,6 @@ def test_tables_without_a_common_query_are_an_error(split):
         plan(split, 0, tables=tables)
 
 
-def endless(rows: list[int], length: int, purpose: str, *key: int) -> list[int]:
-    """Epoch after epoch of `rows`, each in the order of the stream of seed 7, stage 0, `key` and epoch."""
-    order: list[int] = []
-    while len(order) < length:
-        stream = random_stream(purpose, 7, 0, *key, len(order) // len(rows))
-        order += [rows[place] for place in stream.permutation(len(rows))]
-    return order[:length]
-
-
 def test_each_source_draws_from_its_own_table(split):
     batch = plan(split, 3)
     random, mined = batch.terms["query"].negatives[:, :3], batch.terms["query"].negatives[:, 3:]
@@ -145,10 +134,8 @@ def test_each_text_is_encoded_once_and_found_again():
 
 
 def test_a_term_with_document_anchors_takes_the_positives_drawn_and_other_queries(split):
-    terms = {
-        "query": {"negatives": ["random"]},
-        "dual": {"anchor": "document", "negatives": [{"kind": "random", "num_negatives": 3}]},
-    }
+    dual = {"anchor": "document", "negatives": [{"kind": "random", "num_negatives": 3}]}
+    terms = {"query": {"negatives": ["random"]}, "dual": dual}
     for step in range(20):
         batch = plan(split, step, terms=terms, refresh=None, batch_queries=7)
         dual = batch.terms["dual"]
@@ -156,11 +143,6 @@ def test_a_term_with_document_anchors_takes_the_positives_drawn_and_other_querie
         assert dual.positives[:, 0].tolist() == batch.queries.tolist()
         assert not (dual.negatives == batch.queries[:, None]).any()
         assert (dual.negatives < 7).all() and (dual.negatives >= 0).all()
-
-
-DUAL = {"anchor": "document", "negatives": ["random"]}
-PROMOTE = {"kind": "teacher", "teacher": "student", "margin": 0, "then": "promote"}
-ANN = {"negatives": [{"kind": "ann", "filters": [PROMOTE]}]}
 
 
 @pytest.mark.parametrize(
@@ -206,10 +188,8 @@ def test_promoted_documents_are_positives_in_every_draw(split):
 
 
 def test_promoted_documents_are_anchors_with_the_queries_that_they_are_relevant_to(split):
-    terms = {
-        "query": {"negatives": [{"kind": "ann"}]},
-        "dual": {"anchor": "document", "negatives": [{"kind": "random", "num_negatives": 5}]},
-    }
+    dual = {"anchor": "document", "negatives": [{"kind": "random", "num_negatives": 5}]}
+    terms = {"query": {"negatives": [{"kind": "ann"}]}, "dual": dual}
     table = next(iter(TABLES.values()))
     tables, seen = promoting([[1, 40], [5, 40]], {("query", 0): table}), 0
     for step in range(40):
@@ -225,15 +205,10 @@ def test_queries_are_drawn_from_those_of_every_table_even_if_all_have_equally_ma
     the newest one another."""
     split = Split("train", Texts(list("abcd"), {"text": ["?"] * 4}), Qrels.of([0, 1], [0, 1], [1, 1], 4))
     rows = np.arange(20, 29).reshape(3, 3)
-    tables = {
-        ("query", number): replace(
-            NegativeTable("query", "document", np.array([0, 1, query]), rows, np.zeros((3, 3)), source),
-            promoted=promoted,
-        )
-        for number, (query, source, promoted) in enumerate(
-            [(2, "bm25", None), (3, "ann", np.array([[3, 40]], np.int32))]
-        )
-    }
+    given = {"bm25": np.array([0, 1, 2]), "ann": np.array([0, 1, 3])}.items()
+    bm25, ann = (NegativeTable("query", "document", own, rows, np.zeros((3, 3)), kind) for kind, own in given)
+    ann = replace(ann, promoted=np.array([[3, 40]], np.int32))
+    tables = {("query", 0): bm25, ("query", 1): ann}
     sources = [{"kind": "bm25"}, {"kind": "ann"}]
     sets = anchor_sets(split, tables)
     assert sets["query"].drawn.tolist() == [0, 1]

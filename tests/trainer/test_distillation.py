@@ -7,8 +7,8 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
-from helpers.language_model import language_model
-from helpers.stage_fixture import Training
+from helpers.small_set import ONE_STEP
+from helpers.stage_fixture import Losses, Training
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel, record_text
@@ -18,26 +18,12 @@ from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.negatives.teachers import cross_encoder
 from pyserini_ance.negatives.teachers.encoder import weights_digest
-from pyserini_ance.negatives.teachers.llm import PROMPT
 from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.trainer.batch import plan_batch
-from pyserini_ance.trainer.callbacks import TrainerCallback
 
 DRAW = {"negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 3}], "loss": {"kind": "nll", "scale": 0.1}}
-DISTIL = {
-    "negatives_from": "query",
-    "teacher": {"kind": "student"},
-    "loss": {"kind": "kl", "scale": 0.5, "teacher_temperature": 3.0},
-    "weight": 0.5,
-}
-
-
-class Losses(TrainerCallback):
-    def __init__(self):
-        self.terms = []
-
-    def on_step_end(self, stage, step, losses, metrics):
-        self.terms.append((dict(losses), metrics["loss"]))
+KL = {"kind": "kl", "scale": 0.5, "teacher_temperature": 3.0}
+DISTIL = {"negatives_from": "query", "teacher": {"kind": "student"}, "loss": KL, "weight": 0.5}
 
 
 @pytest.fixture
@@ -82,7 +68,7 @@ def test_the_loss_is_that_of_a_slow_loop(without_dropout, tmp_path):
         np.testing.assert_allclose(taught.teacher[line][: len(rows)], scores, rtol=1e-4)
         target, student = (scores / 3).log_softmax(0), (scores / 2).log_softmax(0)
         expected.append(float((target.exp() * (target - student)).sum()))
-    terms, total = losses.terms[0]
+    terms, total = losses.terms[0], losses.totals[0]
     assert terms["distil"] == pytest.approx(np.mean(expected), rel=1e-3)
     assert total == pytest.approx(terms["query"] + 0.5 * terms["distil"], rel=1e-6)
 
@@ -95,12 +81,8 @@ def test_scores_are_published_with_the_tables_and_follow_the_student(training):
     values = [one["distil"].scores[np.searchsorted(one["distil"].keys, keys)] for one in scores]
     assert len(keys) > 20 and (values[0] != values[1]).any()
     reports = [metric["teachers"]["distil"] for metric in training.metrics("generation")]
-    assert reports[0] == {
-        "kind": "student",
-        "pairs": len(scores[0]["distil"].keys),
-        "unscored_pairs": 0,
-        "origins": {"student": training.start.weights},
-    }
+    origins, pairs = {"student": training.start.weights}, len(scores[0]["distil"].keys)
+    assert reports[0] == {"kind": "student", "pairs": pairs, "unscored_pairs": 0, "origins": origins}
     mined_with = [adoption["weights"] for adoption in training.decisions("adopt")]
     assert [report["origins"]["student"] for report in reports] == mined_with
 
@@ -154,17 +136,14 @@ def test_another_encoder_scores_with_its_own_settings(small_recipe, tmp_path, sa
     assert origins_of(training) == [{name: digest}] * 2
 
 
-def test_a_teacher_that_is_missing_or_misspelt_is_found_before_the_data_is_read(
-    small_recipe, tmp_path, monkeypatch
-):
+def test_a_missing_or_misspelt_teacher_is_found_before_the_data_is_read(small_recipe, tmp_path, monkeypatch):
     def absent(*_):
         raise LocalEntryNotFoundError("no connection")
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", absent)
     Path("runs/empty").mkdir(parents=True)
-    config = small_recipe({"a": {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1}, "terms": {
-        "query": DRAW | {"negatives": [{"kind": "random"}]}}}}).encoder.model_dump(mode="json")  # fmt: skip
+    config = small_recipe({"a": ONE_STEP}).encoder.model_dump(mode="json")
     cure = "a run with `teachers` trains cross-encoders"
     for teacher, message in (
         ({"kind": "encoder", "encoder": ["a"]}, "expected a folder, or the keys of `encoder:`"),
@@ -223,22 +202,3 @@ def test_a_cross_encoder_scores_in_the_precision_of_encoding(small_recipe, tmp_p
         np.testing.assert_allclose(found[precision], expected, rtol=0, atol=1e-5)
     # Neither has found the other's scores in the cache.
     assert not np.intersect1d(found["fp32"], found["bf16"]).size
-
-
-def test_a_judge_grades_each_pair_once_through_all_refreshes(small_recipe, tmp_path):
-    with language_model(lambda text, count: str(len(text) % 4)) as model:
-        teacher = {"kind": "llm", "url": model.url, "model": "judge"}
-        training = training_with(small_recipe, tmp_path / "run", teacher)
-        training.train()
-    pairs = set()
-    for step in (0, 2):
-        rows, others, scores = pairs_of(training, step)
-        for (query, document), score in zip(texts_of(training, rows, others), scores, strict=True):
-            filled = PROMPT.replace("{query}", query).replace("{document}", " ".join(document.split()))
-            assert score == len(filled) % 4
-            pairs.add(filled)
-    assert set(model.asked) == pairs and set(model.asked.values()) == {1}
-    reports = [metric["teachers"]["distil"] for metric in training.metrics("generation")]
-    assert [report["kind"] for report in reports] == ["llm", "llm"] and reports[1]["new_pairs"] > 0
-    assert sum(report["new_pairs"] for report in reports) == len(pairs)
-    assert [list(report["origins"]) for report in reports] == [["llm judge"]] * 2

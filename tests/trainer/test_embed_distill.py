@@ -3,25 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from helpers.stage_fixture import Training
+from helpers.stage_fixture import Losses, StopAt, Training
 from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss, MSELoss
 
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.recipe.components import SettingError
-from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.losses.embed_distill import EmbedDistill
 
 LIVE = {"negatives": [{"kind": "live", "top_k": 4}], "loss": {"kind": "nll", "scale": 0.1}}
 RANDOM = {"negatives": [{"kind": "random", "num_negatives": 3}]}
-
-
-class Losses(TrainerCallback):
-    def __init__(self):
-        self.terms = []
-
-    def on_step_end(self, stage, step, losses, metrics):
-        self.terms.append(losses)
+OTHERS = {"accumulated": {"own": RANDOM}, "GradCache": {"batch": {"in_batch_negatives": True}}}
+TERMS = [({}, "query"), ({"texts": "candidates", **RANDOM}, "document"), ({"anchor": "document"}, "document")]
 
 
 @pytest.fixture
@@ -46,10 +39,7 @@ def test_the_loss_is_that_of_sentence_transformers(distance_metric):
     torch.testing.assert_close(found.mean(), expected)
 
 
-@pytest.mark.parametrize(
-    ("term", "side"),
-    [({}, "query"), ({"texts": "candidates", **RANDOM}, "document"), ({"anchor": "document"}, "document")],
-)
+@pytest.mark.parametrize("term, side", TERMS)
 def test_an_encoder_learns_the_teachers_vectors(small_recipe, tmp_path, teacher, term, side):
     """From the first loss, which is that of a slow loop where all texts are drawn."""
     settings = {"steps": 24, "batch_queries": 15, "optimizer": {"learning_rate": 3e-3}}
@@ -65,18 +55,15 @@ def test_an_encoder_learns_the_teachers_vectors(small_recipe, tmp_path, teacher,
     texts, distances = [texts[row] for row in range(len(texts))], []
     target = initial_encoder(training.recipe.stages["a"].terms["only"].teacher.encoder, 0)
     for checkpoint in (training.start, result):
-        pairs = (
-            torch.from_numpy(one.encode(texts, side)) for one in (load_encoder(checkpoint.encoder), target)
-        )
+        both = load_encoder(checkpoint.encoder), target
+        pairs = (torch.from_numpy(one.encode(texts, side)) for one in both)
         distances.append(float(EmbedDistill()(*pairs).mean()))
     assert distances[1] < distances[0] / 2
     if side == "query":
         assert values[0] == pytest.approx(distances[0], rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    "others", [{"own": RANDOM}, {"batch": {"in_batch_negatives": True}}], ids=["accumulated", "GradCache"]
-)
+@pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
 def test_chunks_give_the_weights_of_whole_batches(small_recipe, tmp_path, teacher, others):
     terms = {**others, "both": follows(teacher, "mse", "candidates", **RANDOM), "one": follows(teacher)}
     optimizer, encoders = {"kind": "lamb", "learning_rate": 1e-2}, []
@@ -102,13 +89,8 @@ def test_a_query_tower_follows_the_teacher_over_documents_that_never_change(smal
     assert alone.document_weights == expected.document_weights != alone.query_weights
     stopped = Training(small_recipe, tmp_path / "stopped", terms, **settings)
 
-    class Stop(TrainerCallback):
-        def on_step_end(self, stage, step, losses, metrics):
-            if step == 4:
-                raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        stopped.train(callbacks=[Stop()])
+        stopped.train(callbacks=[StopAt(4)])
     assert stopped.train(resume=True).hashes == expected.hashes
 
 

@@ -4,18 +4,15 @@ from functools import partial
 
 import pytest
 import torch
-from helpers.stage_fixture import Training
+from helpers.stage_fixture import StopAt, Training
+from helpers.stages import LOSS
 
 from pyserini_ance.pipeline.experiment import check_device
 from pyserini_ance.recipe.term import Term
-from pyserini_ance.storage.files import read_json_lines
-from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.objective import Counts
 from pyserini_ance.trainer.step_report import LossNotFinite, StepReport
 
-TERMS = {
-    "query": {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll", "scale": 0.1}}
-}
+TERMS = {"query": {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": LOSS}}
 
 
 @pytest.fixture
@@ -30,10 +27,6 @@ def in_fp16(monkeypatch):
     return begin
 
 
-def steps_of(training: Training) -> list[dict]:
-    return [record for record in read_json_lines(training.run.metrics) if record["event"] == "step"]
-
-
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])
 def test_steps_in_fp16_are_near_those_in_fp32(small_recipe, tmp_path, in_fp16, kind):
     optimizer = {"kind": kind, "learning_rate": 1e-3}
@@ -42,44 +35,37 @@ def test_steps_in_fp16_are_near_those_in_fp32(small_recipe, tmp_path, in_fp16, k
     in_fp16(64.0)
     half = Training(small_recipe, tmp_path / "fp16", TERMS, optimizer=optimizer)
     half.train()
-    assert [r["loss_scale"] for r in steps_of(half)] == [64.0] * 3 + [128.0] * 3 + [256.0] * 3 + [512.0]
-    for ours, theirs in zip(steps_of(half), steps_of(full), strict=True):
+    assert [r["loss_scale"] for r in half.metrics("step")] == [64.0] * 3 + [128.0] * 3 + [256.0] * 3 + [512.0]
+    for ours, theirs in zip(half.metrics("step"), full.metrics("step"), strict=True):
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=0.01) and ours["loss"] != theirs["loss"]
         assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=0.05)
         assert "loss_scale" not in theirs
 
 
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])
-def test_a_step_whose_gradients_overflow_is_skipped_and_halves_the_scale(
-    small_recipe, tmp_path, in_fp16, kind
-):
+def test_a_step_of_infinite_gradients_is_skipped_and_halves_the_scale(small_recipe, tmp_path, in_fp16, kind):
     in_fp16(2.0**40)
-    training = Training(
-        small_recipe, tmp_path, TERMS, steps=4, optimizer={"kind": kind, "learning_rate": 1e-3}
-    )
+    optimizer = {"kind": kind, "learning_rate": 1e-3}
+    training = Training(small_recipe, tmp_path, TERMS, steps=4, optimizer=optimizer)
     stage = training.stage()
     before = [p.detach().clone() for p in stage.encoder.towers.parameters()]
     stage.train()
-    assert [r["loss_scale"] for r in steps_of(training)] == [2.0**40, 2.0**39, 2.0**38, 2.0**37]
-    assert all(r["skipped"] and "grad_norm" not in r for r in steps_of(training))
+    assert [r["loss_scale"] for r in training.metrics("step")] == [2.0**40, 2.0**39, 2.0**38, 2.0**37]
+    assert all(r["skipped"] and "grad_norm" not in r for r in training.metrics("step"))
     assert all(torch.equal(p, old) for p, old in zip(stage.encoder.towers.parameters(), before, strict=True))
     assert not any(state["exp_avg"].any() for state in stage.optimizer.state.values())
 
 
 def test_a_resumed_stage_goes_on_with_the_scale(small_recipe, tmp_path, in_fp16):
-    class Interrupting(TrainerCallback):
-        def on_step_end(self, stage, step, losses, metrics):
-            if step == 4:
-                raise KeyboardInterrupt
-
     in_fp16(64.0)
     whole = Training(small_recipe, tmp_path / "whole", TERMS).train()
     training = Training(small_recipe, tmp_path / "run", TERMS)
     with pytest.raises(KeyboardInterrupt):
-        training.train(callbacks=[Interrupting()])
+        training.train(callbacks=[StopAt(4)])
     in_fp16(1.0)  # not used: the checkpoint has a scale
     assert training.train(resume=True).weights == whole.weights
-    assert [r["loss_scale"] for r in steps_of(training)] == [64.0] * 3 + [128.0] * 3 + [256.0] * 3 + [512.0]
+    scales = [record["loss_scale"] for record in training.metrics("step")]
+    assert scales == [64.0] * 3 + [128.0] * 3 + [256.0] * 3 + [512.0]
 
 
 def report(loss: float, grad_norm: float, scale: float | None) -> StepReport:

@@ -1,5 +1,4 @@
-"""A live step against its definition: every text alone through the plain model, numpy search, labels and loss
-by loops."""
+"""A live step against its definition: each text alone, numpy search, labels and loss by loops."""
 
 from contextlib import nullcontext
 
@@ -21,12 +20,10 @@ from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.step import BatchEncoder
 
 LOSS = {"kind": "nll", "scale": 0.2}
+TWO_RANDOM = {"kind": "random", "num_negatives": 2}
 TERMS = {
     "replaced": {"negatives": [{"kind": "live", "top_k": 4}], "loss": LOSS},
-    "mixed": {
-        "negatives": [{"kind": "random", "num_negatives": 2}, {"kind": "live", "top_k": 3}],
-        "loss": LOSS,
-    },
+    "mixed": {"negatives": [TWO_RANDOM, {"kind": "live", "top_k": 3}], "loss": LOSS},
     "step": {"in_batch_negatives": True, "negatives": [{"kind": "live", "top_k": 3}], "loss": LOSS},
     "looked up": {"negatives": [{"kind": "random", "num_negatives": 3}], "loss": LOSS},
 }
@@ -58,8 +55,7 @@ def fixed(recipe, data, start: Checkpoint, scratch, world: World = World()) -> F
 
 
 def step(world, recipe, folder, scratch, tokens: int = 128) -> tuple[dict, dict, dict, dict]:
-    """Losses, the query tower's gradients by name, those of the document tower, and what was found; without
-    dropout."""
+    """Losses, the query tower's gradients by name, the document tower's, and the hits; without dropout."""
     stage, data = recipe.stages["a"], tokenize(recipe, read_collection(recipe))
     start = Checkpoint.open(folder)
     encoder = load_encoder(start.encoder)
@@ -69,9 +65,7 @@ def step(world, recipe, folder, scratch, tokens: int = 128) -> tuple[dict, dict,
     documents = fixed(recipe, data, start, scratch, world)
     runner = BatchEncoder(stage, data, encoder, nullcontext, tokens, (3, 0), world, documents)
     losses = compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
-    gradients = [
-        gradients_of(tower) for tower in (encoder.towers.queries.transformer, encoder.towers.documents)
-    ]
+    gradients = [gradients_of(one) for one in (encoder.towers.queries.transformer, encoder.towers.documents)]
     return losses, *gradients, documents.pop_metrics().get("found")
 
 
@@ -135,9 +129,7 @@ def test_two_processes_agree_with_one(recipe, start, tmp_path, run_processes, ch
         torch.testing.assert_close(gradients, of_one, rtol=1e-3, atol=1e-5)
 
 
-def test_vectors_that_a_gpu_has_no_room_for_are_searched_block_by_block(
-    recipe, start, tmp_path, monkeypatch, caplog
-):
+def test_vectors_without_room_on_a_gpu_are_searched_in_blocks(recipe, start, tmp_path, monkeypatch, caplog):
     recipe = with_terms(recipe, "replaced")
     recipe = changed(recipe, "encoding.search=torch")
     data = tokenize(recipe, read_collection(recipe))
@@ -163,8 +155,7 @@ def test_the_overlap_with_bm25_is_recorded_where_bm25_has_ranked(recipe, start, 
 
 
 def compressed(world, recipe, folder, scratch) -> tuple:
-    """What a live step retrieves with a compressed index, what faiss finds in the index's file, and the
-    vectors it is scored with."""
+    """A live step's hits with a compressed index, what faiss finds in its file, the vectors scored."""
     import faiss
 
     data = tokenize(recipe, read_collection(recipe))

@@ -13,6 +13,8 @@ from pyserini_ance.trainer.step import ChunkedEncoder, GradCache, PlainPass, Tex
 
 TEXTS = [list(range(5, 5 + length)) for length in (3, 9, 1, 6, 9, 2, 4, 7)]
 TOKENS = TokenStore.of_lists(TEXTS, Specials((1,), (2,), 0))
+ROWS = {"query": np.array([4, 0, 2]), "document": np.array([7, 1, 0, 3, 5, 6])}
+SIDES = [TextBatch(side, TOKENS, ROWS[side], length) for side, length in (("query", 8), ("document", 10))]
 
 
 class Mean(nn.Module):
@@ -27,9 +29,7 @@ class Mean(nn.Module):
         return hidden.sum(1) / mask.sum(1, keepdim=True)
 
 
-def forward(
-    towers: TwoTower, tokens_per_batch: int, key: tuple = (1, 2), world: World | None = None
-) -> ChunkedEncoder:
+def forward(towers: TwoTower, tokens_per_batch: int, key: tuple = (1, 2), world=None) -> ChunkedEncoder:
     return ChunkedEncoder(towers, nullcontext, tokens_per_batch, torch.device("cpu"), key, world or World())
 
 
@@ -42,12 +42,6 @@ def gradients(module: nn.Module, backward) -> list[torch.Tensor]:
     module.zero_grad()
     backward()
     return [None if p.grad is None else p.grad.clone() for p in module.parameters()]
-
-
-SIDES = [
-    TextBatch("query", TOKENS, np.array([4, 0, 2]), 8),
-    TextBatch("document", TOKENS, np.array([7, 1, 0, 3, 5, 6]), 10),
-]
 
 
 def backward(make_pass, encoder: ChunkedEncoder, texts: list[TextBatch], loss_of) -> None:
@@ -113,11 +107,8 @@ def test_the_cache_repeats_each_processs_dropout(run_processes):
 @pytest.mark.parametrize("make_pass", [PlainPass, GradCache])
 def test_a_side_without_a_part_in_the_loss_gets_no_gradient(make_pass):
     module = towers(dropout=0.0, tied=False)
-
-    def loss_of(queries, documents):
-        return queries.pow(3).sum()
-
-    found = gradients(module, lambda: backward(make_pass, forward(module, 20), SIDES, loss_of))
+    given = (SIDES, lambda queries, documents: queries.pow(3).sum())
+    found = gradients(module, lambda: backward(make_pass, forward(module, 20), *given))
     expected = gradients(module, lambda: forward(module, 20).forward(SIDES[0]).pow(3).sum().backward())
     assert [g is None for g in found] == [False] * 3 + [True] * 3
     assert_close(found[:3], expected[:3])
@@ -144,13 +135,11 @@ def test_chunks_and_sides_have_dropout_of_their_own():
 
 def test_a_frozen_tower_gives_vectors_and_takes_no_gradients():
     module = towers(dropout=0.0, tied=False)
-    expected = gradients(module, lambda: backward(PlainPass, forward(module, 20), SIDES, coupled_loss))[
-        : len(list(module.queries.parameters()))
-    ]
+    whole = gradients(module, lambda: backward(PlainPass, forward(module, 20), SIDES, coupled_loss))
+    expected = whole[: len(list(module.queries.parameters()))]
     module.freeze("document")
     for make_pass in (PlainPass, GradCache):
-        found = gradients(
-            module, lambda made=make_pass: backward(made, forward(module, 20), SIDES, coupled_loss)
-        )
+        given = make_pass, forward(module, 20), SIDES, coupled_loss
+        found = gradients(module, lambda given=given: backward(*given))
         assert_close(found[: len(expected)], expected)
         assert found[len(expected) :] == [None] * len(expected)

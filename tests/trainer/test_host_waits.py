@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers.device_counts import META, DeviceCounts
 from helpers.run_outcome import without_times
-from helpers.stage_fixture import Training
+from helpers.stage_fixture import StopAt, Training
 from tqdm import tqdm
 
 from pyserini_ance.runs.checkpoint import newest_progress
@@ -46,9 +46,8 @@ def to_meta(stage: StageTrainer) -> None:
     if stage.documents is not None:
         stage.documents.device = META
         held = stage.documents.whole = stage.documents.whole.to(META)
-        stage.documents.searches = {
-            index: searcher(held, "torch", "meta", stage.world) for index in stage.documents.searches
-        }
+        searches = dict.fromkeys(stage.documents.searches, searcher(held, "torch", "meta", stage.world))
+        stage.documents.searches = searches
     # torch's fused AdamW knows no meta device.
     settings = stage.stage.optimizer.model_copy(update={"kind": "lamb"})
     stage.optimizer = stage.checkpoints.optimizer = build_optimizer(towers, settings)
@@ -134,13 +133,8 @@ def test_a_stage_that_reads_its_numbers_late_is_the_same(small_recipe, tmp_path,
 
 
 def test_an_interrupted_stage_that_reads_its_numbers_late_logs_every_step(small_recipe, tmp_path):
-    class Interrupting(TrainerCallback):
-        def on_step_end(self, stage, step, losses, metrics):
-            if step == 4:
-                raise KeyboardInterrupt
-
     training = Training(small_recipe, tmp_path / "run", TWO_TERMS)
-    stage = training.stage(callbacks=[Interrupting()])
+    stage = training.stage(callbacks=[StopAt(4)])
     stage.runs_ahead = True
     with pytest.raises(KeyboardInterrupt):
         stage.train()

@@ -22,6 +22,9 @@ from pyserini_ance.trainer.regularizers.alignment_and_uniformity import Uniformi
 
 NONE = PADDING
 RANDOM = {"kind": "random"}
+NAN = math.nan
+GRADED = Qrels.of([0, 0, 1], [0, 1, 3], [2, 1, 1], 2)
+GOT = {"mean": r"\(\)", "scores": r"\(2, 2\)", "number": "float", "x": None}
 
 
 def qrels_of(*positives: list[int]) -> Qrels:
@@ -44,9 +47,7 @@ def loss_of(term: dict, batch: Batch, qrels: Qrels, queries=None, documents=None
     return term_losses(terms, batch, anchor_sets, vectors, towers=towers)["query"].item()
 
 
-def slow_loss(
-    term: dict, batch: Batch, qrels: Qrels, queries: torch.Tensor, documents: torch.Tensor
-) -> float:
+def slow_loss(term: dict, batch: Batch, qrels: Qrels, queries, documents) -> float:
     query_vectors = dict(zip(batch.unique("query").tolist(), queries.tolist(), strict=True))
     vectors = dict(zip(batch.unique("document").tolist(), documents.tolist(), strict=True))
     losses = []
@@ -56,27 +57,23 @@ def slow_loss(
             return sum(a * b for a, b in zip(query_vectors[query], vectors[row], strict=True))
 
         known = set(qrels.relevant(query).tolist())
-        rows = (
-            [*batch.terms["query"].positives.ravel(), *batch.terms["query"].negatives.ravel()]
-            if term.get("in_batch_negatives")
-            else batch.terms["query"].negatives[i]
-        )
+        own = batch.terms["query"]
+        rows = own.negatives[i]
+        if term.get("in_batch_negatives"):
+            rows = [*own.positives.ravel(), *own.negatives.ravel()]
         positives = [score(int(row)) for row in batch.terms["query"].positives[i] if row != NONE]
-        negatives = sorted(
-            (score(int(row)) for row in rows if row != NONE and int(row) not in known), reverse=True
-        )
+        others = [row for row in map(int, rows) if row != NONE and row not in known]
+        negatives = sorted(map(score, others), reverse=True)
         if (margin := term.get("false_negative_margin")) is not None:
             negatives = [s for s in negatives if s <= max(positives) + margin]
         competing = sum(math.exp(s) for s in negatives[: term.get("num_hardest")])
-        losses.append(
-            sum(-math.log(math.exp(s) / (math.exp(s) + competing)) for s in positives) / len(positives)
-        )
+        each = [-math.log(math.exp(s) / (math.exp(s) + competing)) for s in positives]
+        losses.append(sum(each) / len(each))
     return sum(losses) / len(losses)
 
 
 def random_case(seed: int):
-    """8 places in the batch for 7 queries (one comes twice), 1-4 positives each, several queries sharing
-    documents."""
+    """8 places for 7 queries (one twice), 1-4 positives each, several queries sharing documents."""
     rng = np.random.default_rng(seed)
     known = [rng.choice(25, rng.integers(1, 5), replace=False).tolist() for _ in range(7)]
     queries = [*rng.permutation(7), 3]
@@ -118,9 +115,6 @@ def test_false_negatives_are_counted_positives_are_not_among_them():
     assert losses["query"].item() == pytest.approx(first / 2, rel=1e-5)  # query 1 has no negative left
     (gradient,) = torch.autograd.grad(losses["query"], vectors["query"])
     assert gradient.isfinite().all() and gradient[1] == 0
-
-
-NAN = math.nan
 
 
 @pytest.mark.parametrize(
@@ -175,10 +169,8 @@ def test_false_negatives_among_live_candidates_are_ignored():
 )
 def test_copies_of_a_query_or_of_its_positive_do_not_compete(term, side, competing):
     """Queries 0 and 1 have one text, and so have documents 6 and 7; scores are equal."""
-    same = {
-        "query": SameTexts(np.array([0, 1]), np.array([0, 0])),
-        "document": SameTexts(np.array([6, 7]), np.array([6, 6])),
-    }
+    firsts = {"query": 0, "document": 6}
+    same = {side: SameTexts(np.array([n, n + 1]), np.array([n, n])) for side, n in firsts.items()}
     split, others = Split("train", None, qrels_of([5], [6], [8])), {"query": 100, "document": 3}
     anchors, positives = np.arange(3), np.array([[5], [6], [8]])
     if side == "document":
@@ -194,19 +186,14 @@ def test_copies_of_a_query_or_of_its_positive_do_not_compete(term, side, competi
     assert found == pytest.approx(sum(map(math.log, competing)) / 3)
 
 
-GRADED = Qrels.of([0, 0, 1], [0, 1, 3], [2, 1, 1], 2)
-
-
 def test_ndcg_has_the_grades_of_the_judgments_as_gains():
-    """Scores are equal, so that the less relevant ranks higher: the negatives, then document 1 (grade 1),
-    then 0 (grade 2)."""
+    """Scores are equal, so the less relevant rank higher: negatives, document 1 (grade 1), 0 (grade 2)."""
     loss, third = {"kind": "lambdarank", "measure": "nDCG"}, 1 / math.log2(3)
     # Of pairs (0, 1), (0, 2) and (1, 2): gains and discounts swapped.
     own = [1 * abs(third - 1 / 2), 2 * (1 - 1 / 2), 1 * (1 - third)]
     one = batch_of([0], [[0, 1]], [[2]])
-    assert loss_of({"negatives": [RANDOM], "loss": loss}, one, GRADED) == pytest.approx(
-        sum(own) / 3 * math.log(2) / (2 + third)
-    )
+    expected = sum(own) / 3 * math.log(2) / (2 + third)
+    assert loss_of({"negatives": [RANDOM], "loss": loss}, one, GRADED) == pytest.approx(expected)
     step = batch_of([0, 1], [[0, 1], [3, NONE]], [[2], [4]])
     places = {row: 1 / math.log2(1 + rank) for rank, row in enumerate((2, 3, 4, 1, 0), start=1)}
     gains = {0: 2, 1: 1, 2: 0, 3: 0, 4: 0}
@@ -220,16 +207,13 @@ def test_ndcg_has_the_grades_of_the_judgments_as_gains():
 
 def test_the_dual_term_is_the_nll_of_each_positive_over_queries():
     queries, positives = np.array([0, 2]), np.array([[4], [1]])
-    rows = {
-        "query": TermRows("query", queries, positives, np.array([[5], [5]])),
-        "document": TermRows("document", positives[:, 0], queries[:, None], np.array([[1], [3]])),
-    }
+    rows = {"query": TermRows("query", queries, positives, np.array([[5], [5]]))}
+    rows["document"] = TermRows("document", positives[:, 0], queries[:, None], np.array([[1], [3]]))
     batch = Batch(queries, rows)
     generator = torch.Generator().manual_seed(0)
-    vectors = {
-        side: torch.randn(len(batch.unique(side)), 4, generator=generator).double().requires_grad_()
-        for side in ("query", "document")
-    }
+    shapes = {side: (len(batch.unique(side)), 4) for side in ("query", "document")}
+    drawn = {side: torch.randn(shape, generator=generator) for side, shape in shapes.items()}
+    vectors = {side: each.double().requires_grad_() for side, each in drawn.items()}
     assert batch.unique("query").tolist() == [0, 1, 2, 3] and batch.unique("document").tolist() == [1, 4, 5]
     nll = {"negatives": [RANDOM], "loss": {"kind": "nll", "scale": 2.0}}
     terms = {side: Term.model_validate({"anchor": side, **nll}) for side in rows}
@@ -241,10 +225,8 @@ def test_the_dual_term_is_the_nll_of_each_positive_over_queries():
     def nll_of(own: dict, others: dict, anchor: int, positive: int, negative: int) -> torch.Tensor:
         return torch.log1p(torch.exp(2 * own[anchor] @ (others[negative] - others[positive])))
 
-    expected = {
-        "query": [nll_of(q, d, 0, 4, 5), nll_of(q, d, 2, 1, 5)],
-        "document": [nll_of(d, q, 4, 0, 1), nll_of(d, q, 1, 2, 3)],
-    }
+    expected = {"query": [nll_of(q, d, 0, 4, 5), nll_of(q, d, 2, 1, 5)]}
+    expected["document"] = [nll_of(d, q, 4, 0, 1), nll_of(d, q, 1, 2, 3)]
     for side, each in expected.items():
         torch.testing.assert_close(found[side], sum(each) / 2)
     torch.testing.assert_close(weighted_sum(terms, found), sum(map(sum, expected.values())) / 2)
@@ -345,9 +327,8 @@ def test_dimensions_agree_with_the_matryoshka_loss_of_sentence_transformers(dime
     found = term_losses({"query": term}, batch, anchor_sets, whole, towers=towers)
     torch.testing.assert_close(found["query"], expected)
     for tensor in whole.values():
-        gradients = [
-            torch.autograd.grad(one, tensor, retain_graph=True)[0] for one in (found["query"], expected)
-        ]
+        losses = found["query"], expected
+        gradients = [torch.autograd.grad(loss, tensor, retain_graph=True)[0] for loss in losses]
         torch.testing.assert_close(*gradients)
     assert Term.model_validate(term.model_dump(mode="json")) == term
 
@@ -370,13 +351,6 @@ def test_negatives_of_the_same_side_and_weights_agree_with_sentence_transformers
     term = {"in_batch_negatives": True, "loss": loss, **settings}
     found = loss_of(term, batch, qrels_of(*([row] for row in range(4))), queries, documents)
     assert found == pytest.approx(expected.item(), rel=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["hinge", "ranknet", "lambdarank", "lse_pair"])
-def test_every_loss_takes_negatives_of_the_same_side(kind):
-    batch = batch_of(range(4), [[row] for row in range(4)], np.empty((4, 0)))
-    term = {"in_batch_negatives": True, "same_side_negatives": True, "loss": {"kind": kind}}
-    assert math.isfinite(loss_of(term, batch, qrels_of(*([row] for row in range(4)))))
 
 
 def test_other_queries_with_the_same_document_are_no_negatives_of_the_same_side():
@@ -403,9 +377,7 @@ class Own(Loss):
         return {"mean": scores.mean(), "scores": scores, "number": 1.0}[self.returned]
 
 
-@pytest.mark.parametrize(
-    ("returned", "got"), [("mean", r"\(\)"), ("scores", r"\(2, 2\)"), ("number", "float"), ("x", None)]
-)
+@pytest.mark.parametrize("returned, got", GOT.items())
 def test_a_loss_that_is_no_value_per_anchor_or_fails_is_named(returned, got):
     batch = batch_of([0, 1], [[0], [1]], [[2], [3]])
     term = {"negatives": [RANDOM], "loss": Own(returned=returned)}

@@ -7,10 +7,10 @@ from torch import nn
 from pyserini_ance.recipe.stage import Optimizer, Stage
 from pyserini_ance.trainer.optim import AdamW, Lamb, build_optimizer, learning_rate
 
+BETAS, EPS = (0.9, 0.99), 1e-3
 
-def stage(
-    steps: int, warmup_steps: int = 0, decay: str = "linear", horizon: int | None = None, **schedule
-) -> Stage:
+
+def stage(steps: int, warmup_steps=0, decay="linear", horizon: int | None = None, **schedule) -> Stage:
     """`schedule`: further keys of `lr_schedule`."""
     settings = {"steps": steps, "batch_queries": 2, "terms": {"query": {"in_batch_negatives": True}}}
     lr_schedule = {"kind": decay, "warmup_steps": warmup_steps, "total_steps": horizon, **schedule}
@@ -50,9 +50,6 @@ def test_biases_and_norms_are_not_decayed_and_frozen_weights_left_out(kind, cls)
     assert (decayed["betas"], decayed["eps"]) == ((0.9, 0.999), 1e-8)
 
 
-BETAS, EPS = (0.9, 0.99), 1e-3
-
-
 class Slow:
     """The formulas for one tensor, in doubles."""
 
@@ -73,8 +70,7 @@ def lamb(*groups: dict) -> Lamb:
 
 
 def test_ten_steps_equal_a_written_out_reference():
-    """A matrix, one whose norm is cut, one of zeros, a vector without decay; the rate changes from step to
-    step."""
+    """A matrix, one with its norm cut, one of zeros, a vector without decay; the rate changes each step."""
     generator = torch.Generator().manual_seed(0)
     drawn = [torch.randn(shape, generator=generator) for shape in ((3, 4), (5, 4), (4,))]
     parameters = [nn.Parameter(p) for p in (drawn[0], 9 * drawn[1], torch.zeros(2, 2), drawn[2])]

@@ -35,16 +35,13 @@ READY = {"mode": "async", "adopt": "when_ready"}
 
 
 class Stopped:
-    """What a killed process leaves of a stage of 20 steps: checkpoints, what was made of them, its
-    records.
-    """
+    """What a killed process leaves of a stage of 20 steps: checkpoints, their products, its records."""
 
     def __init__(self, run: RunDir, refresh: dict, evaluate: dict | None):
         terms = {"query": {"negatives": SOURCES}}
         settings = {"steps": 20, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}, "terms": terms}
-        self.stage = Stage.model_validate(
-            {**settings, "refresh": {"every_steps": 4, **refresh}, "evaluate": evaluate}
-        )
+        products = {"refresh": {"every_steps": 4, **refresh}, "evaluate": evaluate}
+        self.stage = Stage.model_validate({**settings, **products})
         self.run, self.log, self.weights = run, RunLog(run), {}
 
     def checkpoints(self, *steps: int, **place) -> None:
@@ -58,10 +55,8 @@ class Stopped:
     def mined(self, *steps: int) -> None:
         for step in steps:
             arrays, report = (np.arange(2), np.full((2, 1), step), np.ones((2, 1))), {"candidates": 2}
-            tables = {
-                key: NegativeTable("query", "document", *arrays, source.kind)
-                for key, source in mined_sources(self.stage, dynamic_only=step > 0).items()
-            }
+            mined = mined_sources(self.stage, dynamic_only=step > 0)
+            tables = {key: NegativeTable("query", "document", *arrays, mined[key].kind) for key in mined}
             report |= {"short_queries": 0, "new_share": None, "dropped": {}}
             reports = {table_name(key): report for key in tables}
             about = {"stage": "a", "step": step, "weights": self.weights[step], **IDENTITY}
@@ -151,8 +146,7 @@ def test_tables_that_another_process_cannot_open_are_not_adopted(stopped):
 
 @pytest.mark.parametrize(("mode", "newest", "recorded"), [("resumed", 9, [9]), ("replay", 4, [5])])
 def test_adoptions_in_the_runs_own_log_are_not_decided_twice(stopped, mode, newest, recorded):
-    """A resumed run repeats its own decisions up to step 5; a replay those of another run, and writes them
-    down itself."""
+    """A resumed run repeats its own decisions up to step 5; a replay another run's, and writes them down."""
     made = stopped(READY)
     made.checkpoints(4, 9)
     made.mined(4, 9)
@@ -184,10 +178,8 @@ def test_orders_that_were_open_are_open_again(stopped):
     _, adoption = made.resume()
     assert (opened(adoption), opened(adoption, "dev")) == ([4, 8], [6])
     assert {request.step for queue in adoption.queues for request in queue.pending} == {4, 6, 8}
-    assert all(
-        request.weights == made.weights[request.step] and request.is_awaited
-        for request in adoption.negatives.pending
-    )
+    pending = adoption.negatives.pending
+    assert all(one.weights == made.weights[one.step] and one.is_awaited for one in pending)
 
 
 def test_what_was_made_of_a_checkpoint_serves_when_the_checkpoint_has_been_removed(stopped):
@@ -281,21 +273,17 @@ def test_a_run_that_has_not_finished_or_is_missing_is_refused(decisions, tmp_pat
 
 
 def test_the_logs_of_a_stage_hold_its_adoptions(decisions):
-    assert replay_logs(decisions(), "ance") == {
-        "tables": AdoptionLog({0: [0], 47: [40]}, {0: "v", 40: "w"}, "replay"),
-        "dev": AdoptionLog({51: [40]}, {40: "w"}, "replay"),
-    }
-    assert replay_logs(decisions(), "bm25-neg") == {
-        "tables": AdoptionLog({0: [0]}, {0: "u"}, "replay"),
-        "dev": AdoptionLog({}, {}, "replay"),
-    }
+    tables = AdoptionLog({0: [0], 47: [40]}, {0: "v", 40: "w"}, "replay")
+    dev = AdoptionLog({51: [40]}, {40: "w"}, "replay")
+    assert replay_logs(decisions(), "ance") == {"tables": tables, "dev": dev}
+    tables = AdoptionLog({0: [0]}, {0: "u"}, "replay")
+    assert replay_logs(decisions(), "bm25-neg") == {"tables": tables, "dev": AdoptionLog({}, {}, "replay")}
 
 
 def collection(text: str) -> Collection:
     queries = Texts(["q"], {"text": ["a"]})
-    return Collection(
-        Texts(["d"], {"text": [text]}), {"train": Split("train", queries, Qrels.of([0], [0], [1], queries=1))}
-    )
+    split = Split("train", queries, Qrels.of([0], [0], [1], queries=1))
+    return Collection(Texts(["d"], {"text": [text]}), {"train": split})
 
 
 @pytest.fixture

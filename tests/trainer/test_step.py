@@ -1,5 +1,4 @@
-"""A step against its definition: every text alone through the plain model, losses by loops, clipping and
-AdamW by formula."""
+"""A step against its definition: each text alone, losses by loops, clipping and AdamW by formula."""
 
 import json
 import math
@@ -28,15 +27,12 @@ from pyserini_ance.trainer.trainer import StageTrainer
 
 RATE, EPS, DECAY, BETAS, LARGEST_NORM = 0.01, 1e-3, 0.1, (0.9, 0.999), 0.5
 OPTIMIZER = {"learning_rate": RATE, "weight_decay": DECAY, "max_grad_norm": LARGEST_NORM}
+LOSS = {"kind": "nll", "scale": 0.2}
 TERMS = {
     "own": {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll", "scale": 0.5}},
-    "step": {
-        "in_batch_negatives": True,
-        "negatives": [{"kind": "random"}],
-        "loss": {"kind": "nll", "scale": 0.2},
-        "weight": 0.5,
-    },
+    "step": {"in_batch_negatives": True, "negatives": [{"kind": "random"}], "loss": LOSS, "weight": 0.5},
 }
+AT_ONCE = [("own", [2, 2, 2], [2, 1]), ("step", [2, 2, 2] * 2, [2, 1] * 2)]
 
 
 @pytest.fixture(autouse=True)
@@ -69,9 +65,8 @@ def reference_step(model, moments: dict, number: int, batch, data) -> tuple[dict
     """Change `model` and `moments` by one step; the loss of each term and the norm before clipping."""
     qrels, rate = data.split.qrels, RATE * (3 - number) / 2  # linear decay over two steps
     query = {int(row): vector_alone(model, data.queries["train"], row, 24) for row in batch.queries}
-    document = {
-        row: vector_alone(model, data.documents, row, 32) for row in batch.unique("document").tolist()
-    }
+    rows = batch.unique("document").tolist()
+    document = {row: vector_alone(model, data.documents, row, 32) for row in rows}
     losses = {}
     for name, term in TERMS.items():
         scale, each = term["loss"]["scale"], []
@@ -116,9 +111,8 @@ def test_two_steps_equal_a_written_out_reference(made, tmp_path, chunk_queries):
         assert logged[step]["terms"] == pytest.approx(losses, rel=1e-4)
         assert logged[step]["loss"] == pytest.approx(losses["own"] + 0.5 * losses["step"], rel=1e-4)
         assert logged[step]["grad_norm"] == pytest.approx(norm, rel=1e-4) and norm > LARGEST_NORM
-    trained, before = (
-        load_encoder(one.encoder).towers.queries.transformer.state_dict() for one in (result, start)
-    )
+    towers = (load_encoder(one.encoder).towers for one in (result, start))
+    trained, before = (one.queries.transformer.state_dict() for one in towers)
     torch.testing.assert_close(trained, model.state_dict(), rtol=1e-4, atol=2e-5)  # far below a step
     assert max(float((trained[name] - before[name]).abs().max()) for name in before) > RATE
 
@@ -127,9 +121,7 @@ def step_in_world(world, recipe, changes: dict, tokens: int = 128) -> tuple[dict
     """Losses and gradients of the first step, without dropout, and the queries that were encoded at once."""
     stage, data = recipe.stages["a"].model_copy(update=changes), tokenize(recipe, read_collection(recipe))
     encoder, seen = initial_encoder(recipe.encoder, 0), []
-    encoder.towers.register_forward_hook(
-        lambda towers, arguments, vectors: seen.append((arguments[0], len(vectors)))
-    )
+    encoder.towers.register_forward_hook(lambda towers, given, vectors: seen.append((given[0], len(vectors))))
     runner = BatchEncoder(stage, data, encoder, nullcontext, tokens, (3, 0), world)
     losses = compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
     gradients = gradients_of(encoder.towers.queries.transformer)
@@ -158,9 +150,7 @@ def test_one_query_and_three_documents_on_five_processes_add_up_too(made, run_pr
         assert_whole(step, recipe, changes)
 
 
-@pytest.mark.parametrize(
-    ("pool", "once", "twice"), [("own", [2, 2, 2], [2, 1]), ("step", [2, 2, 2] * 2, [2, 1] * 2)]
-)
+@pytest.mark.parametrize("pool, once, twice", AT_ONCE)
 def test_chunk_queries_bounds_what_each_process_encodes_at_once(made, run_processes, pool, once, twice):
     recipe = made[0]
     changes = {"chunk_queries": 2, "terms": {pool: recipe.stages["a"].terms[pool]}}
@@ -170,9 +160,7 @@ def test_chunk_queries_bounds_what_each_process_encodes_at_once(made, run_proces
 
 @pytest.mark.parametrize("around", ["per_passage", "per_document"])
 @pytest.mark.parametrize("empty", [False, True])
-def test_a_step_scores_documents_as_a_search_does_but_without_empty_passages(
-    small_recipe, still_bert, tmp_path, around, empty
-):
+def test_a_step_scores_as_a_search_without_empty_passages(small_recipe, still_bert, tmp_path, around, empty):
     """In both directions. Where empty passages are indexed, the two differ, and by nothing else."""
     document = {"length_tokens": 10, "passages": 3, "template": "{text}"}
     document |= {"special_tokens": around, "pad_passages": empty}

@@ -125,9 +125,7 @@ def test_a_tracker_that_fails_does_not_end_the_run(recorder, tmp_path, monkeypat
     assert [step for step, _ in recorder.made[0].points] == [0, 0, 0]
 
 
-def test_a_tracker_that_is_missing_or_cannot_be_started_ends_the_run_before_training(
-    recorder, tmp_path, monkeypatch
-):
+def test_a_tracker_that_is_missing_or_fails_ends_the_run_before_training(recorder, tmp_path, monkeypatch):
     def refuse(tracker):
         raise OSError("no network")
 

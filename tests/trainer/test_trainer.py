@@ -89,9 +89,8 @@ def test_refreshed_negatives_are_adopted_at_their_steps(training, monkeypatch):
     assert [record["step"] for record in made.metrics("generation")] == [0, 4, 8]
     assert reports[0]["new_share"] is None and all(0 < report["new_share"] < 1 for report in reports[1:])
     assert [record["step"] for record in made.metrics("refresh")] == [0, 4, 8]
-    assert made.decisions("stage_end") == [
-        {"event": "stage_end", "stage": "a", "step": 10, "result": "a-00000010", "weights": result.weights}
-    ]
+    ended = {"event": "stage_end", "stage": "a", "step": 10, "result": "a-00000010"}
+    assert made.decisions("stage_end") == [{**ended, "weights": result.weights}]
 
 
 @pytest.mark.parametrize(
@@ -120,9 +119,7 @@ def test_dev_scores_decide_on_the_result(training, caplog, every, values, result
 
 
 @pytest.mark.parametrize(("loss", "norm"), [(math.nan, 1.0), (math.inf, 1.0), (0.5, math.nan)])
-def test_a_loss_that_is_no_number_stops_the_run_before_it_reaches_the_weights(
-    training, monkeypatch, loss, norm
-):
+def test_a_loss_that_is_no_number_stops_the_run_before_the_weights_change(training, monkeypatch, loss, norm):
     made = training(RANDOM, save_every_steps=3)
     stage = made.stage()
     towers, before = stage.encoder.towers, []
@@ -181,12 +178,11 @@ def promoting(folder: Path) -> dict:
     return {"query": {"negatives": [first, {"kind": "ann", "top_k": 20}], **loss}, "batch": batch}
 
 
-@pytest.mark.parametrize(
-    "settings", [{"refresh": EVERY, **LAMB}, AS_THE_CODE_DRAWS, {"refresh": EVERY, "terms": promoting}]
-)
-def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(
-    training, monkeypatch, tmp_path, settings
-):
+PROMOTING = {"refresh": EVERY, "terms": promoting}
+
+
+@pytest.mark.parametrize("settings", [{"refresh": EVERY, **LAMB}, AS_THE_CODE_DRAWS, PROMOTING])
+def test_a_stage_interrupted_anywhere_ends_with_the_same_weights(training, monkeypatch, tmp_path, settings):
     settings = {"terms": lambda folder: MIXED, **settings}
     settings["terms"] = settings["terms"](tmp_path)
     made = training(evaluate={"every_steps": 5}, save_every_steps=3, positives="random", **settings)

@@ -14,25 +14,17 @@ from pyserini_ance.vectors.bf16_scan import CpuScan, DeviceScan
 from pyserini_ance.vectors.search import searcher
 
 KINDS = {"device": DeviceScan, "cpu": CpuScan}
-LIMITS = {
-    bf16_scan: {
-        "FEWEST_QUERIES": 8,
-        "FEWEST_NUMBERS": 8 * 48,
-        "FEWEST_DIMENSIONS": 4,
-        "FEWEST_DOCUMENTS": 100,
-        "FEWEST_PER_RESULT": 1.2,
-    },
-    search: {"QUERIES_PER_BLOCK": 7, "SCORES_IN_CACHE": 7 * 640},
-}
+FEWEST = dict(QUERIES=8, NUMBERS=8 * 48, DIMENSIONS=4, DOCUMENTS=100, PER_RESULT=1.2)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch):
     """Let small searches pay, in several blocks."""
-    for module, limits in LIMITS.items():
-        for name, few in limits.items():
-            monkeypatch.setattr(module, name, few)
+    for name, few in FEWEST.items():
+        monkeypatch.setattr(bf16_scan, f"FEWEST_{name}", few)
+    for name, few in {"QUERIES_PER_BLOCK": 7, "SCORES_IN_CACHE": 7 * 640}.items():
+        monkeypatch.setattr(search, name, few)
 
 
 def drawn(queries: int, documents: int, mean: float, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -78,9 +70,8 @@ def test_ties_rank_as_in_the_search_by_fp32(monkeypatch, k, candidates, kind):
     """Whole numbers, exact in fp32; ties that leave the candidates have no proof."""
     monkeypatch.setattr(bf16_scan, "candidates_of", lambda k: k + candidates)
     rng = np.random.default_rng(k)
-    queries, documents = (
-        torch.from_numpy(rng.integers(-3, 4, (count, 4)).astype(np.float32) + 1000) for count in (20, 400)
-    )
+    made = rng.integers(-3, 4, (420, 4)).astype(np.float32) + 1000
+    queries, documents = torch.from_numpy(made).split([20, 400])
     found = by_bf16(documents, kind)(queries, k)
     for one, other in zip(found, searcher(documents, "torch", "cpu", World())(queries, k), strict=True):
         assert torch.equal(one, other)

@@ -63,10 +63,9 @@ def test_codes_of_8_bits_use_matrix_products_and_rank_as_plain_faiss_does(tmp_pa
 
 
 def test_an_index_depends_on_vectors_and_seed_and_is_made_once(tmp_path):
-    made_with = {
-        name: sha256_file(made(tmp_path / name, FACTORIES[0], seed) / "index")
-        for name, seed in {"one": 1, "same": 1, "other": 2}.items()
-    }
+    seeds = {"one": 1, "same": 1, "other": 2}
+    folders = {name: made(tmp_path / name, FACTORIES[0], seed) for name, seed in seeds.items()}
+    made_with = {name: sha256_file(folder / "index") for name, folder in folders.items()}
     assert made_with["one"] == made_with["same"] != made_with["other"]
     before = (tmp_path / "one" / FACTORIES[0] / "index").stat().st_mtime_ns
     assert (made(tmp_path / "one", FACTORIES[0], 1) / "index").stat().st_mtime_ns == before
@@ -138,12 +137,9 @@ def test_indexes_with_lists_are_trained_and_searched_on_a_gpu_with_room(tmp_path
         calls.append(("to CPU", index.ntotal))
         return faiss.clone_index(index)
 
-    for name, played in {
-        "index_cpu_to_gpu": move,
-        "index_gpu_to_cpu": back,
-        "StandardGpuResources": SimpleNamespace,
-        "GpuClonerOptions": SimpleNamespace,
-    }.items():
+    parts = {"index_cpu_to_gpu": move, "index_gpu_to_cpu": back}
+    parts |= dict.fromkeys(("StandardGpuResources", "GpuClonerOptions"), SimpleNamespace)
+    for name, played in parts.items():
         monkeypatch.setattr(faiss, name, played, raising=False)
     found = {}
     for gpu in (None, 3):

@@ -1,7 +1,4 @@
-"""Exact search against numpy.
-
-Whole numbers make every score exact, so that ties are ties on every backend.
-"""
+"""Exact search against numpy; whole numbers make scores exact, so that ties are ties on every backend."""
 
 import numpy as np
 import pytest
@@ -9,10 +6,9 @@ import torch
 from helpers.device_counts import META, DeviceCounts
 from helpers.stable_sort import best_by_stable_sort
 
-import pyserini_ance as pa
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors import search
-from pyserini_ance.vectors.search import exact_search, resolve_backend
+from pyserini_ance.vectors.search import exact_search, resolve_backend, search_given
 
 CASES = {  # queries, documents, k
     "few": (3, 50, 10),
@@ -28,6 +24,7 @@ CASES = {  # queries, documents, k
     "exactly a block": (5, 7, 3),
     "one more than a block": (6, 8, 3),
 }
+QUERIES, DOCUMENTS = np.ones((2, 4), np.float32), np.eye(6, 4, dtype=np.float32)
 
 
 def vectors(queries: int, documents: int) -> tuple[np.ndarray, np.ndarray]:
@@ -124,9 +121,6 @@ def test_the_backend_is_faiss_on_a_cpu_where_it_is_installed(monkeypatch):
     assert resolve_backend("auto", "cpu") == "torch"
 
 
-QUERIES, DOCUMENTS = np.ones((2, 4), np.float32), np.eye(6, 4, dtype=np.float32)
-
-
 def with_value(vectors: np.ndarray, row: int, column: int, value: float) -> np.ndarray:
     changed = vectors.copy()
     changed[row, column] = value
@@ -146,14 +140,14 @@ def with_value(vectors: np.ndarray, row: int, column: int, value: float) -> np.n
 )
 def test_what_cannot_be_searched_is_named(queries, documents, k, message):
     with pytest.raises(ValueError, match=message):
-        pa.search(queries, documents, k)
+        search_given(queries, documents, k, "cpu")
 
 
 def test_large_finite_values_and_other_arrays_are_searched():
     """Sums over dimensions may overflow; the values themselves are finite."""
     large = np.full((3, 4), 2e38, np.float32)
     expected = [[0, 1, 2]] * 2
-    assert pa.search(QUERIES * 0, large, 3)[1].tolist() == expected
-    assert pa.search(torch.zeros(2, 4), large[:, ::-1], 5)[1].tolist() == expected
-    scores, rows = pa.search(np.empty((0, 4)), DOCUMENTS.astype(np.float64), 3)
+    assert search_given(QUERIES * 0, large, 3, "cpu")[1].tolist() == expected
+    assert search_given(torch.zeros(2, 4), large[:, ::-1], 5, "cpu")[1].tolist() == expected
+    scores, rows = search_given(np.empty((0, 4)), DOCUMENTS.astype(np.float64), 3, "cpu")
     assert scores.shape == rows.shape == (0, 3)

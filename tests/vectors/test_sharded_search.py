@@ -26,9 +26,7 @@ def drawn(seed: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int
     return queries, documents, np.sort(rng.integers(0, count + 1, size - 1)), int(rng.integers(1, 70))
 
 
-def search_together(
-    world: World, queries, documents, cuts, k, backend="torch"
-) -> tuple[np.ndarray, np.ndarray]:
+def search_together(world: World, queries, documents, cuts, k, backend="torch") -> tuple:
     shards = ShardedVectors(np.split(documents, cuts), world.rank)
     own = search.searcher(shards.own, backend, "cpu", world)
     return search.search_arrays(partial(search_shards, own, shards, world), queries, k)
@@ -91,9 +89,8 @@ def test_each_process_gets_the_results_of_its_own_queries(run_processes, size):
 
 def minus_infinity(world: World):
     """The first shard is too small and is filled up; a real -inf of the last one comes before the filling."""
-    return search_together(
-        world, np.ones((1, 1), np.float32), np.array([[1], [-np.inf], [2], [-np.inf]], np.float32), [1], 4
-    )
+    rows = np.array([[1], [-np.inf], [2], [-np.inf]], np.float32)
+    return search_together(world, np.ones((1, 1), np.float32), rows, [1], 4)
 
 
 def test_the_worst_score_is_a_score(run_processes):

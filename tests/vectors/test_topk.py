@@ -13,11 +13,11 @@ ORDERS = {
     "falling: nothing enters after the first": lambda scores: np.sort(scores, axis=1)[:, ::-1],
     "all equal": np.zeros_like,
 }
+EXTREMES = [-np.inf, -3e38, -1.0, -1e-45, -0.0, 0.0, 1e-45, 1.0, 3e38, np.inf]
+SIZES = [(7, 1000, 20, 64), (3, 333, 50, 33), (1, 100, 1, 7), (4, 40, 40, 16), (5, 90, 17, 5)]
 
 
-def top_k(
-    scores: np.ndarray, k: int, block: int, max_pending: int | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def top_k(scores: np.ndarray, k: int, block: int, max_pending: int | None = None) -> tuple:
     """By blocks of scores, or with `max_pending` by pairs."""
     best = TopK(len(scores), k, max_pending=max_pending or 0)
     for start in range(0, scores.shape[1], block):
@@ -35,10 +35,7 @@ def top_k(
 @pytest.mark.parametrize("max_pending", [None, 0, 32, 1000])
 @pytest.mark.parametrize("distinct", [3, 100_000])
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize(
-    ("queries", "documents", "k", "block"),
-    [(7, 1000, 20, 64), (3, 333, 50, 33), (1, 100, 1, 7), (4, 40, 40, 16), (5, 90, 17, 5)],
-)
+@pytest.mark.parametrize("queries, documents, k, block", SIZES)
 def test_equals_a_stable_sort(order, queries, documents, k, block, distinct, max_pending):
     drawn = np.random.default_rng(documents).integers(-1, distinct, (queries, documents)).astype(np.float32)
     scores = ORDERS[order](drawn)
@@ -63,9 +60,6 @@ def test_a_nan_does_not_hide_its_neighbours():
     scores[:, [211, 301, 402]] = np.nan  # each in the group of 16 of one of the best
     for values, rows in zip(*top_k(scores, 6, 160), strict=True):
         assert rows[~np.isnan(values)].tolist()[:3] == [210, 300, 401]
-
-
-EXTREMES = [-np.inf, -3e38, -1.0, -1e-45, -0.0, 0.0, 1e-45, 1.0, 3e38, np.inf]
 
 
 def test_extreme_scores_are_in_order_and_zeros_tie():

@@ -12,22 +12,16 @@ SETTINGS = StudySettings(queries=10, top_k=5)
 
 def stage(kind: str, steps: int, **more) -> dict:
     negatives = [{"kind": kind, "num_negatives": 1, **({"top_k": 8} if kind == "ann" else {})}]
-    return {
-        "steps": steps,
-        "batch_queries": 4,
-        "optimizer": {"learning_rate": 1e-3},
-        "terms": {"query": {"negatives": negatives, "loss": {"kind": "nll", "scale": 0.1}}},
-        **more,
-    }
+    terms = {"query": {"negatives": negatives, "loss": {"kind": "nll", "scale": 0.1}}}
+    made = {"steps": steps, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, "terms": terms}
+    return {**made, **more}
 
 
 @pytest.fixture(scope="session")
 def small_run(small_recipe, tmp_path_factory) -> Path:
     """A run with a warm-up and an ANCE stage with three refreshes, over the small collection."""
-    stages = {
-        "warm": stage("random", 4),
-        "ance": stage("ann", 6, refresh={"every_steps": 2}, evaluate={"every_steps": 2}),
-    }
+    every = {"every_steps": 2}
+    stages = {"warm": stage("random", 4), "ance": stage("ann", 6, refresh=every, evaluate=every)}
     folder = tmp_path_factory.mktemp("studied") / "run"
     final = {"measures": ["RR@10", "R@20"], "query_measures": ["RR@10"]}
     recipe = small_recipe(stages, final_evaluation=final, save_total_limit=9)

@@ -63,11 +63,8 @@ def test_several_runs_write_beside_them(runs, study, tmp_path, monkeypatch):
 
 PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "monitoring.md").read_text(encoding="utf-8")
 TABLE = PAGE.partition("## The files that readers use")[2].partition("\n## ")[0]
-ROWS = [
-    [cell.split("`")[1::2] for cell in line.split("|")[1:4]]
-    for line in TABLE.splitlines()
-    if line.startswith("| `")
-]
+LINES = [line for line in TABLE.splitlines() if line.startswith("| `")]
+ROWS = [[cell.split("`")[1::2] for cell in line.split("|")[1:4]] for line in LINES]
 
 
 def _records(file: Path) -> list[dict]:

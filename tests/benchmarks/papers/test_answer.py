@@ -1,6 +1,4 @@
-"""The command on a run directory with passages of SQuAD's kind, with a random reader; its table and
-predictions by hand and by a slow pass.
-"""
+"""The command over passages of SQuAD's kind, with a random reader; its table by hand and by a slow pass."""
 
 import json
 
@@ -21,10 +19,8 @@ SETTINGS = ["length_tokens=40", "overlap_tokens=4", "question_tokens=12", "answe
 @pytest.fixture
 def run(small_recipe, tmp_path):
     (tmp_path / "psgs.tsv").write_text(PASSAGES)
-    records = [
-        {"question": q, "answers": a, "positive_ctxs": [{"passage_id": p}], "hard_negative_ctxs": []}
-        for q, a, p in QUESTIONS
-    ]
+    asked = [{"question": q, "answers": a, "positive_ctxs": [{"passage_id": p}]} for q, a, p in QUESTIONS]
+    records = [{**one, "hard_negative_ctxs": []} for one in asked]
     (tmp_path / "dev.json").write_text(json.dumps(records))
     splits = {name: {"questions": str(tmp_path / "dev.json")} for name in ("train", "dev")}
     data = {"kind": "dpr", "passages": str(tmp_path / "psgs.tsv"), "splits": splits}
@@ -45,10 +41,8 @@ class FirstWords:
             raise KeyboardInterrupt
         self.asked.append((question, [passage.score for passage in passages]))
         texts = [passages[:cutoff][-1].record["text"] for cutoff in cutoffs]
-        return [
-            Answer(" ".join(text.split()[-2:]), 1.0, min(cutoff, len(passages)) - 1)
-            for text, cutoff in zip(texts, cutoffs, strict=True)
-        ]
+        asked, most = zip(texts, cutoffs, strict=True), len(passages)
+        return [Answer(" ".join(text.split()[-2:]), 1.0, min(cutoff, most) - 1) for text, cutoff in asked]
 
 
 def answered(run, folder):

@@ -10,19 +10,13 @@ from benchmarks.papers.published import PublishedRow, read_published
 from pyserini_ance.recipe.load import SHIPPED
 
 SETS = ("msmarco-passage", "msmarco-doc", "nq", "triviaqa")  # openqa-multi has rows of the last two again
-TEXTS = {
-    "ance": "ance-2020-v2-iclr2021",
-    "ance-v1": "ance-2020-v1",
-    "ltre": "ltre-2020",
-    "dance": "dance-2021",
-    "tele": "ance-tele-2022",
-}
+TEXTS = {"ance": "ance-2020-v2-iclr2021", "ance-v1": "ance-2020-v1", "ltre": "ltre-2020"}
+TEXTS |= {"dance": "dance-2021", "tele": "ance-tele-2022"}
 SHARE, PERCENT, EITHER = r"\b0\.\d+", r"\b\d+\.\d\d?\b", r"\b\d+\.\d%|100%|\b0\.\d+"
 
 
 class Table(NamedTuple):
-    """From a line of the text that begins with `first` to one that begins with `last`; `beside` looks like
-    figures and is none."""
+    """From a line that begins with `first` to one with `last`; `beside` looks like figures and is none."""
 
     first: str
     last: str
@@ -38,10 +32,8 @@ class Table(NamedTuple):
     def figures(self, line: str) -> list[float]:
         """The figures of a line, as shares."""
         found = re.findall(self.figure, re.sub(self.beside, "", line))
-        return [
-            round(float(figure.rstrip("%")) / (100 if self.figure == PERCENT or "%" in figure else 1), 4)
-            for figure in found
-        ]
+        hundred = {one: 100 if self.figure == PERCENT or "%" in one else 1 for one in found}
+        return [round(float(one.rstrip("%")) / hundred[one], 4) for one in found]
 
 
 # Not among them, for no table of a set can hold them: gains of ANCE in production, times, distances between
@@ -68,10 +60,8 @@ TABLES = {
 
 @pytest.fixture(scope="module")
 def texts(shared_papers) -> dict[str, str]:
-    return {
-        source: (shared_papers / f"{name}.txt").read_text().replace("\xa0", " ")
-        for source, name in TEXTS.items()
-    }
+    found = {source: (shared_papers / f"{name}.txt").read_text() for source, name in TEXTS.items()}
+    return {source: text.replace("\xa0", " ") for source, text in found.items()}
 
 
 def values(row: PublishedRow) -> Counter[float]:

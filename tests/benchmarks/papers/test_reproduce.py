@@ -20,9 +20,8 @@ from .conftest import stage
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "guides" / "reproduce.md").read_text(encoding="utf-8")
-ROWS = [
-    line.split(" | ") for line in PAGE.splitlines() if re.match(r"\| (ANCE|LTRe|DANCE|ANCE-Tele) \|", line)
-]
+ROWS = re.findall(r"^\| (?:ANCE|LTRe|DANCE|ANCE-Tele) \|.*", PAGE, re.MULTILINE)
+ROWS = [row.split(" | ") for row in ROWS]
 COMMANDS = dict.fromkeys(command for row in ROWS for command in re.findall(r"`([^`]+)`", row[2]))
 TRAINED = [command for command in COMMANDS if command.startswith("train ")]
 OF_RUNS = [command for command in COMMANDS if not command.startswith("train ")]

@@ -1,6 +1,4 @@
-"""The papers' tables of a set: recipes, what is published of them, run directories, and folders of `rerank`
-and `answer`.
-"""
+"""The papers' tables of a set: recipes, published rows, run directories, folders of `rerank` and `answer`."""
 
 import csv
 import json
@@ -69,9 +67,8 @@ def tables(folder: Path) -> dict[str, list[list[str]]]:
     for heading, text in zip(["", *texts], texts):
         if text.startswith("|"):
             lines = text.splitlines()[2:]
-            found[heading.partition(" (")[0]] = [
-                [cell.strip() for cell in line.split("|")[1:-1]] for line in lines
-            ]
+            rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+            found[heading.partition(" (")[0]] = rows
     return found | {"notes": texts[-1].splitlines()}
 
 
@@ -189,11 +186,8 @@ def run(folder) -> RunDir:
     made.qrels("dev").write_text(QRELS)
     made.run_files.mkdir()
     for row, ranking in RANKINGS.items():
-        lines = [
-            f"{query} Q0 {document} {rank} {9 - rank} t\n"
-            for query, documents in ranking.items()
-            for rank, document in enumerate(documents, start=1)
-        ]
+        ranked = [(query, *each) for query, documents in ranking.items() for each in enumerate(documents, 1)]
+        lines = [f"{query} Q0 {document} {rank} {9 - rank} t\n" for query, rank, document in ranked]
         made.ranking(row, "dev").write_text("".join(lines))
     made.final_run("dev").write_text(made.ranking("only", "dev").read_text())
     return made
@@ -221,10 +215,8 @@ def folder_about(ranking: Path, made: Path, about: dict, rows: list[dict]) -> No
 
 def test_two_stages_with_the_latency_of_both(folder, run):
     for ranking, timed in {run.final_run("dev"): {"mean ms": 40.2}, run.ranking("bm25", "dev"): {}}.items():
-        rows = [
-            {"ranking": "first stage", "RR@10": 0.3, **timed},
-            {"ranking": "first 3", "RR@10": 0.35, "mean ms": 30.4, "50% ms": 30.0},
-        ]
+        rows = [{"ranking": "first stage", "RR@10": 0.3, **timed}]
+        rows.append({"ranking": "first 3", "RR@10": 0.35, "mean ms": 30.4, "50% ms": 30.0})
         folder_about(ranking, run.folder / f"reranked-{len(timed)}", {"model": "hub/BERT"}, rows)
     assert tables(folder)["Reranked"] == [
         ["bm25-search", "-", "measured", "a", "1", "0.300", "search not timed"],

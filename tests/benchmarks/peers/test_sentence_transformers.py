@@ -26,10 +26,8 @@ STAGE = {
 def recipe(small_recipe):
     """A recipe whose lengths cut texts of both sides, at different lengths."""
     made = small_recipe({"rand-batch": STAGE}, name="small/rand-batch")
-    lengths = {
-        "query": {"length_tokens": 12, "template": "query: {text}"},
-        "document": {"length_tokens": 18, "template": "document: {text}"},
-    }
+    lengths = {"query": 12, "document": 18}
+    lengths = {side: {"length_tokens": n, "template": f"{side}: {{text}}"} for side, n in lengths.items()}
     encoder = {**made.encoder.model_dump(), "normalize": True, "tokenization": lengths}
     test = {"measures": ["nDCG@10", "RR@10"], "precision": "fp32"}
     return pa.Recipe.model_validate({**made.model_dump(), "encoder": encoder, "final_evaluation": test})
@@ -85,9 +83,8 @@ def test_all_methods_train_and_stand_in_one_table_with_our_run(recipe, recipe_fi
     trained = [read_json(tmp_path / name / "measures.json")["rows"][-1] for name in command.METHODS]
     assert [row["row"] for row in trained] == ["sentence-transformers"] * 3
     assert all("refresh seconds" in row for row in trained)
-    vectors = [
-        pa.load_encoder(tmp_path / name / "model").encode(["query of red apple"]) for name in command.METHODS
-    ]
+    encoders = [pa.load_encoder(tmp_path / name / "model") for name in command.METHODS]
+    vectors = [encoder.encode(["query of red apple"]) for encoder in encoders]
     for one, other in ((0, 1), (0, 2), (1, 2)):
         assert not np.allclose(vectors[one], vectors[other], atol=1e-3)
 
@@ -148,11 +145,9 @@ def test_mined_negatives_are_those_of_a_slow_reference(recipe, tmp_path, mining)
     positives = ranked[[0, 3, 9]]
     below = [row for row in ranked if row not in positives and scores[row] < 0.999 * scores[positives].min()]
     judged = [{"anchor": "query: red apple", "positive": documents[row]} for row in positives]
-    kept = training.with_mined_negatives(
-        Dataset.from_list(judged[1:2]), Dataset.from_list(judged), documents, model
-    )
+    one, whole = Dataset.from_list(judged[1:2]), Dataset.from_list(judged)
+    kept = training.with_mined_negatives(one, whole, documents, model)
     assert list(kept) == [{**judged[1], "negative": documents[below[2]]}]
     with pytest.raises(ValueError, match="no training query has a candidate within"):
-        training.with_mined_negatives(
-            Dataset.from_list(judged), Dataset.from_list(judged), documents[:1], model
-        )
+        given = Dataset.from_list(judged)
+        training.with_mined_negatives(given, given, documents[:1], model)

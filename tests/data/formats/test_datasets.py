@@ -9,17 +9,10 @@ from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.datasets import Datasets
 
 DOCUMENTS = [{"_id": "d1", "title": "One", "text": "first"}, {"_id": "d2", "title": None, "text": "second"}]
-QUERIES = [
-    {"_id": "q1", "text": "which  one", "answers": ["1"]},
-    {"_id": "q2", "text": "which two", "answers": []},
-]
-QRELS = {
-    "train": [
-        {"query-id": "q1", "corpus-id": "d1", "score": 2.0},
-        {"query-id": "q1", "corpus-id": "d2", "score": 0.0},
-    ],
-    "test": [{"query-id": "q2", "corpus-id": "d2", "score": 1.0}],
-}
+QUERIES = [{"_id": "q1", "text": "which  one", "answers": ["1"]}, {"_id": "q2", "text": "two", "answers": []}]
+JUDGED = {"train": [("q1", "d1", 2.0), ("q1", "d2", 0.0)], "test": [("q2", "d2", 1.0)]}
+COLUMNS = ("query-id", "corpus-id", "score")
+QRELS = {name: [dict(zip(COLUMNS, row, strict=True)) for row in rows] for name, rows in JUDGED.items()}
 
 
 @pytest.fixture(autouse=True)
@@ -39,16 +32,13 @@ def recipe(tmp_path):
     """Documents as .jsonl, queries as .parquet, and judgments as a folder written by save_to_disk."""
     (tmp_path / "corpus.jsonl").write_text(lines(DOCUMENTS))
     datasets.Dataset.from_list(QUERIES).to_parquet(tmp_path / "queries.parquet")
-    datasets.DatasetDict(
-        {name: datasets.Dataset.from_list(rows) for name, rows in QRELS.items()}
-    ).save_to_disk(tmp_path / "qrels")
+    tables = {name: datasets.Dataset.from_list(rows) for name, rows in QRELS.items()}
+    datasets.DatasetDict(tables).save_to_disk(tmp_path / "qrels")
+    judgments = {"path": str(tmp_path / "qrels")}
     return {
         "documents": {"path": str(tmp_path / "corpus.jsonl")},
         "queries": {"path": str(tmp_path / "queries.parquet"), "columns": {"answers": "answers"}},
-        "splits": {
-            "train": {"path": str(tmp_path / "qrels")},
-            "dev": {"path": str(tmp_path / "qrels"), "split": "test"},
-        },
+        "splits": {"train": judgments, "dev": {**judgments, "split": "test"}},
     }
 
 
@@ -77,10 +67,8 @@ def test_local_files_are_known_and_hub_names_are_not(recipe, tmp_path):
     recipe["splits"]["test"] = {"path": "BeIR/nfcorpus-qrels"}
     data = Datasets(**recipe)
     listed = data.files()
-    assert listed[:2] == [
-        ("data.documents.path", tmp_path / "corpus.jsonl"),
-        ("data.queries.path", tmp_path / "queries.parquet"),
-    ]
+    files = {"documents": "corpus.jsonl", "queries": "queries.parquet"}
+    assert dict(listed[:2]) == {f"data.{part}.path": tmp_path / name for part, name in files.items()}
     files = {str(file.relative_to(tmp_path)) for file in data.input_files()}
     assert {"corpus.jsonl", "queries.parquet", "qrels/dataset_dict.json", "qrels/test/state.json"} <= files
     assert {key for key, _ in listed[2:]} == {"data.splits.train.path", "data.splits.dev.path"}

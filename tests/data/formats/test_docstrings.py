@@ -7,12 +7,9 @@ REST = "Some twenty words must stand behind the first sentence, or it is no text
 
 def module(name: str) -> str:
     """Source code of two documents, and of two more that repeat a sentence or a rest."""
-    functions = {"a": ("first", "one"), "b": ("first", "two"), "c": ("second", "one")}
-    functions["d"] = ("fourth", "four")
-    return "\n".join(
-        f'def {function}(): "Solve the {sentence} system of {name}. {REST} {name} {rest}"'
-        for function, (sentence, rest) in functions.items()
-    )
+    functions = dict(a=("first", "one"), b=("first", "two"), c=("second", "one"), d=("fourth", "four"))
+    form = f'def {{}}(): "Solve the {{}} system of {name}. {REST} {name} {{}}"'
+    return "\n".join(form.format(function, *own) for function, own in functions.items())
 
 
 @pytest.fixture

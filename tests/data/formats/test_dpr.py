@@ -28,10 +28,8 @@ def recipe(tmp_path):
     (tmp_path / "train.json").write_text(json.dumps(records))
     (tmp_path / "test.qa.csv").write_text(TEST)
     (tmp_path / "test.qrels").write_text("1 0 1 1\n0 0 2 1\n")
-    splits = {
-        "train": {"questions": tmp_path / "train.json"},
-        "test": {"questions": tmp_path / "test.qa.csv", "qrels": tmp_path / "test.qrels"},
-    }
+    test = {"questions": tmp_path / "test.qa.csv", "qrels": tmp_path / "test.qrels"}
+    splits = {"train": {"questions": tmp_path / "train.json"}, "test": test}
     return {"passages": tmp_path / "psgs_w100.tsv", "splits": splits}
 
 
@@ -108,9 +106,8 @@ def test_qrels_replace_the_positives_of_the_file(recipe, tmp_path):
 
 def test_real_questions(shared_data):
     """tests/pyserini_bridge/test_readers.py compares their texts and answers with Pyserini's readers."""
-    topics = {"nq": 3610, "trivia": 11313, "curated": 694}
-    files = {f"openqa-topics/topics.dpr.{name}.test.txt.gz": count for name, count in topics.items()}
-    for name, count in {**files, "dpr/nq_1000_dev_dpr.csv.gz": 1000}.items():
+    files = {"openqa-topics/topics.dpr.curated.test.txt.gz": 694, "dpr/nq_1000_dev_dpr.csv.gz": 1000}
+    for name, count in files.items():
         questions = read_questions(shared_data / name)
         assert questions.ids == [str(number) for number in range(count)]
         assert all(read_answers(questions, row) for row in range(count))

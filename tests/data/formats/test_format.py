@@ -13,14 +13,14 @@ from pyserini_ance.data.formats.lines import Line
 from pyserini_ance.data.formats.records import Entry
 from pyserini_ance.data.trec import Judgment
 
+WITHOUT_POSITIVES = ("dev queries without positives", "dev judgments of queries without positives")
+
 
 def entries(name: str, *rows: tuple[str, ...]) -> list[Entry]:
     """One entry for each row of an id, a text and optionally a title, one per line."""
     fields = ("text", "title")
-    return [
-        Entry(Line(Path(name), number, ""), id, dict(zip(fields, texts, strict=False)))
-        for number, (id, *texts) in enumerate(rows, start=1)
-    ]
+    lines = [Line(Path(name), number, "") for number in range(1, len(rows) + 1)]
+    return [Entry(at, id, dict(zip(fields, texts))) for at, (id, *texts) in zip(lines, rows)]
 
 
 def judgments(*rows: tuple[str, str, int]) -> list[Judgment]:
@@ -57,9 +57,8 @@ def test_a_field_of_documents_may_be_called_answers():
 
 def test_some_splits_are_selected():
     data = Splits(kind="any", splits={"train": "a", "dev": "b", "dl20": "c"}, relevance_threshold=2)
-    assert data.of_splits({"dl20", "train"}) == Splits(
-        kind="any", splits={"train": "a", "dl20": "c"}, relevance_threshold=2
-    )
+    expected = Splits(kind="any", splits={"train": "a", "dl20": "c"}, relevance_threshold=2)
+    assert data.of_splits({"dl20", "train"}) == expected
     with pytest.raises(ValueError, match="no split 'dl19'; splits: train, dev, dl20; use one of them"):
         data.of_splits(["dl19"])
     assert Format(kind="any").of_splits(["made-elsewhere"]) == Format(kind="any")
@@ -76,9 +75,6 @@ def test_a_split_without_judgments_keeps_all_its_queries():
     object.__setattr__(data, "given", RawData(DOCUMENTS, {"test": (QUERIES, None)}))
     with pytest.raises(ValueError, match="split 'test' has neither `qrels` nor questions with answers; exp"):
         data.read()
-
-
-WITHOUT_POSITIVES = ("dev queries without positives", "dev judgments of queries without positives")
 
 
 @pytest.mark.parametrize(
@@ -108,10 +104,7 @@ def test_rows_follow_the_files_and_a_pair_has_one_grade():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            {"relevance_threshold": 2},
-            r"^split 'dev' has no query .*: 3 queries and 1 judgments .* grade is 1; .* grade of at least 2 ",
-        ),
+        ({"relevance_threshold": 2}, r"^split 'dev' has no query .*: 3 queries and 1 judgments .* grade"),
         ({"documents": entries("c", ("e1", "")), "skip": ["empty_documents"]}, "no document was read; expec"),
         ({"rows": [("q1", "d1", 1), ("q1", "d1", 2)]}, "line 2: grade 2 for .*'d1', which line 1 gave 1"),
         (

@@ -35,23 +35,17 @@ class Topic(NamedTuple):
 
 
 def dataset(**parts):
-    return SimpleNamespace(
-        **{f"{name}_iter": lambda records=records: iter(records) for name, records in parts.items()}
-    )
+    return SimpleNamespace(**{f"{name}_iter": lambda rows=rows: iter(rows) for name, rows in parts.items()})
 
 
 QRELS = [Judged("q1", "d2", 2, "0"), Judged("q1", "d1", 0, "0")]
+TITLED = [Document("d1", "One.", "1", {"url": "u"}), Document("d2", "Two.", "", {})]
+MARKED_UP = [MarkedUp("d1", "A", "one"), MarkedUp("d2", "B", "two")]
 DATASETS = {
-    "beir/few": dataset(
-        docs=[Document("d1", "One.", "1", {"url": "u"}), Document("d2", "Two.", "", {})], queries=[]
-    ),
+    "beir/few": dataset(docs=TITLED, queries=[]),
     "beir/few/train": dataset(queries=[Query("q1", "which  one"), Query("q2", "nobody judged")], qrels=QRELS),
     "few/asked": dataset(queries=[Asked("q1", "which", ("Two",))], qrels=QRELS),
-    "trec/few": dataset(
-        docs=[MarkedUp("d1", "A", "one"), MarkedUp("d2", "B", "two")],
-        queries=[Topic("q1", "a topic")],
-        qrels=QRELS,
-    ),
+    "trec/few": dataset(docs=MARKED_UP, queries=[Topic("q1", "a topic")], qrels=QRELS),
     "old/few": dataset(docs=[Old("d1", "one")]),
 }
 
@@ -65,9 +59,8 @@ def package(monkeypatch) -> dict:
 
 
 def test_documents_and_splits_come_from_the_named_data_sets(package):
-    collection = IrDatasets(
-        documents="beir/few", splits={"train": "beir/few/train", "asked": "few/asked"}
-    ).read(trained_on={"train"})
+    splits = {"train": "beir/few/train", "asked": "few/asked"}
+    collection = IrDatasets(documents="beir/few", splits=splits).read(trained_on={"train"})
     train, asked = collection.split("train"), collection.split("asked")
     assert collection.documents.ids == ["d1", "d2"]
     assert collection.documents.columns == {"text": ["One.", "Two."], "title": ["1", ""]}

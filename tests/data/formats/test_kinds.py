@@ -30,40 +30,28 @@ READ = {  # text, answers, grades
     "asked": {"0": ("who", ["Bond"], {}), "1": ("when", [], {})},
 }
 SKIPPED = {"train queries without positives": 1, "train judgments of queries without positives": 1}
-BEIR_CORPUS = lines(
-    {"_id": "007", "title": "Bond", "text": "é", "metadata": {}}, {"_id": "7", "title": None, "text": "two"}
-)
-BEIR_QUERIES = lines(
-    {"_id": "01", "text": "which  é\n", "answers": []},
-    {"_id": 1, "text": "who", "answers": ["7", "seven  é"]},
-    {"_id": "q3", "text": "in another split"},
-)
+BOND = {"007": {"title": "Bond", "text": "é"}, "7": {"title": "", "text": "two"}}
+BEIR_CORPUS = lines({"_id": "007", **BOND["007"], "metadata": {}}, {"_id": "7", "title": None, "text": "two"})
+SEVEN_TOO = {"_id": 1, "text": "who", "answers": ["7", "seven  é"]}
+WHICH = {"_id": "01", "text": "which  é\n", "answers": []}
+BEIR_QUERIES = lines(WHICH, SEVEN_TOO, {"_id": "q3", "text": "else"})
 BEIR_QRELS = "query-id\tcorpus-id\tscore\n01\t007\t2\n1\t7\t1\n1\t007\t0\n"
 BEIR_READ = {
     "train": {"01": ("which é", [], {"007": 2}), "1": ("who", ["7", "seven  é"], {"7": 1, "007": 0})},
-    "dev": {"q3": ("in another split", None, {"7": 1})},
+    "dev": {"q3": ("else", None, {"7": 1})},
 }
-BOND = {"007": {"title": "Bond", "text": "é"}, "7": {"title": "", "text": "two"}}
-ONE_TWO_THREE = [text_id(text) for text in ("é", "two", "three")]
-TEVATRON = lines(
-    {
-        "query_id": "q7",
-        "query": "which  year",
-        "answers": ["1984"],
-        "positive_passages": [passage("d2", "é"), passage("d1")],
-        "negative_passages": [passage("d3"), passage("d2", "é")],
-    },
-    {"query_id": "q8", "query": "x", "positive_passages": [], "negative_passages": [passage("d4")]},
-)
-DPR = [
-    {
-        "question": "which  year",
-        "answers": ["1984"],
-        "positive_ctxs": [passage(id, key=key) for id in ids],
-        "hard_negative_ctxs": [],
-    }
-    for ids, key in ((["2", "1"], "passage_id"), ([], "passage_id"), (["1"], "psg_id"))
-]
+SEVEN = {"title": "Seven", "text": "two"}
+ONE, TWO, THREE = [text_id(text) for text in ("é", "two", "three")]
+JUDGED = {"positive_passages": [passage("d2", "é"), passage("d1")]}
+JUDGED["negative_passages"] = [passage("d3"), passage("d2", "é")]
+UNJUDGED = {"query_id": "q8", "query": "x", "positive_passages": [], "negative_passages": [passage("d4")]}
+TEVATRON = lines({"query_id": "q7", "query": "which  year", "answers": ["1984"], **JUDGED}, UNJUDGED)
+RELEVANT = [passage("2", key="passage_id"), passage("1", key="passage_id")], [], [passage("1", key="psg_id")]
+DPR = [{"question": "which  year", "answers": ["1984"], "positive_ctxs": each} for each in RELEVANT]
+DPR = [{**each, "hard_negative_ctxs": []} for each in DPR]
+TEST_CSV = {"questions": "test.csv", "qrels": "test.qrels"}
+UNTITLED = {"title": "", "text": "No title."}
+YEAR = ("which year", ["1984"], {"2": 1, "1": 1})
 # By kind: the settings, the files, and the documents, splits and counts of what is skipped.
 KINDS = {
     "beir": (
@@ -82,17 +70,11 @@ KINDS = {
         ({"007": {"text": "é"}, "7": {"text": "NA"}}, {"train": BEIR_READ["train"]}, {}),
     ),
     "dpr": (
-        {
-            "passages": "psgs.tsv",
-            "splits": {
-                "train": {"questions": "train.json"},
-                "test": {"questions": "test.csv", "qrels": "test.qrels"},
-            },
-        },
+        {"passages": "psgs.tsv", "splits": {"train": {"questions": "train.json"}, "test": TEST_CSV}},
         {
             "psgs.tsv": 'id\ttext\ttitle\n1\t"é"\tAaron\n2\tThe "year"\t"""1984"""\n3\tNo title.\t\n',
             "train.json": json.dumps(DPR, indent=4),
-            "test.csv": 'which year\t[\'1984\', "it\'s"]\r\n"who ""?"\t"[\'Aaron\', ""Moses\' x""]"\r\n'
+            "test.csv": 'which year\t[\'1984\', "it\'s"]\r\n"who ""?"\t"[\'Aaron\', ""x\'""]"\r\n'
             "x\t['x']\n",
             "test.qrels": "1 0 1 1\n0 0 2 1\n",
         },
@@ -100,16 +82,13 @@ KINDS = {
             {
                 "1": {"title": "Aaron", "text": "é"},
                 "2": {"title": '"1984"', "text": 'The "year"'},
-                "3": {"title": "", "text": "No title."},
+                "3": UNTITLED,
             },
             {
-                "train": {
-                    "0": ("which year", ["1984"], {"2": 1, "1": 1}),
-                    "2": ("which year", ["1984"], {"1": 1}),
-                },
+                "train": {"0": YEAR, "2": (*YEAR[:2], {"1": 1})},
                 "test": {
-                    "0": ("which year", ["1984", "it's"], {"2": 1}),
-                    "1": ('who "?', ["Aaron", "Moses' x"], {"1": 1}),
+                    "0": (YEAR[0], ["1984", "it's"], {"2": 1}),
+                    "1": ('who "?', ["Aaron", "x'"], {"1": 1}),
                 },
             },
             {"train queries without positives": 1, "test queries without judgments": 1},
@@ -124,24 +103,16 @@ KINDS = {
             )
         },
         (
-            {id: {"text": text} for id, text in zip(ONE_TWO_THREE, ("é", "two", "three"), strict=True)},
-            {
-                "train": {
-                    "0": ("which year", None, dict.fromkeys(ONE_TWO_THREE[:2], 1)),
-                    "1": ("no negatives", None, {ONE_TWO_THREE[2]: 1}),
-                }
-            },
+            {ONE: {"text": "é"}, TWO: {"text": "two"}, THREE: {"text": "three"}},
+            {"train": {"0": ("which year", None, {ONE: 1, TWO: 1}), "1": ("no negatives", None, {THREE: 1})}},
             {},
         ),
     ),
     "msmarco_doc": (
         {"corpus": "docs.tsv", "splits": SPLITS},
-        {"docs.tsv": '007\tu\t\té\n7\t\tA "title"\t\n', **TOPICS},
+        {"docs.tsv": '007\tu\t\té\n7\t\t"title"\t\n', **TOPICS},
         (
-            {
-                "007": {"url": "u", "title": "", "text": "é"},
-                "7": {"url": "", "title": 'A "title"', "text": ""},
-            },
+            {"007": {"url": "u", "title": "", "text": "é"}, "7": {"url": "", "title": '"title"', "text": ""}},
             READ,
             SKIPPED,
         ),
@@ -153,22 +124,15 @@ KINDS = {
     ),
     "pyserini_jsonl": (
         {"corpus": "corpus.jsonl", "splits": SPLITS},
-        {
-            "corpus.jsonl": lines(
-                {"id": "007", "contents": "é"}, {"docid": 7, "title": "Seven", "text": "two"}
-            ),
-            **TOPICS,
-        },
-        ({"007": {"title": "", "text": "é"}, "7": {"title": "Seven", "text": "two"}}, READ, SKIPPED),
+        {"corpus.jsonl": lines({"id": "007", "contents": "é"}, {"docid": 7, **SEVEN}), **TOPICS},
+        ({"007": {"title": "", "text": "é"}, "7": SEVEN}, READ, SKIPPED),
     ),
     "tevatron": (
         {"splits": {"train": "train.jsonl"}},
         {"train.jsonl": TEVATRON},
         (
-            {
-                id: {"title": "", "text": "é" if id == "d2" else f"text of {id}"}
-                for id in ("d2", "d1", "d3", "d4")
-            },
+            {"d2": {"title": "", "text": "é"}}
+            | {id: {"title": "", "text": f"text of {id}"} for id in ("d1", "d3", "d4")},
             {"train": {"q7": ("which year", ["1984"], {"d2": 1, "d1": 1})}},
             {"train queries without positives": 1},
         ),
@@ -190,14 +154,9 @@ def as_read(collection) -> tuple:
     documents, splits = collection.documents, {}
     for name, split in collection.splits.items():
         queries, judged = split.queries, collection.judgments(name)
-        splits[name] = {
-            id: (
-                queries.columns["text"][row],
-                read_answers(queries, row) if ANSWERS in queries.columns else None,
-                judged[id],
-            )
-            for row, id in enumerate(queries.ids)
-        }
+        has_answers, texts = ANSWERS in queries.columns, queries.columns["text"]
+        answers = [read_answers(queries, row) if has_answers else None for row in range(len(queries))]
+        splits[name] = {id: (texts[row], answers[row], judged[id]) for row, id in enumerate(queries.ids)}
     texts = dict(zip(documents.ids, documents.take(range(len(documents))), strict=True))
     return texts, splits, collection.skipped
 
@@ -265,9 +224,7 @@ MALFORMED = {  # by kind and file: a line, and what is said of it
     ],
     ("beir", "queries.jsonl"): [('{"_id": "q4", "query": "x"}', NO_TEXT.format("_id, query"))],
     ("datasets", "queries.jsonl"): [('{"_id": "1", "contents": "x"}', NO_TEXT.format("_id, contents"))],
-    ("dpr", "psgs.tsv"): [
-        ("4\tno title", "line 5: 2 columns in .*; expected 3 columns separated by one tab")
-    ],
+    ("dpr", "psgs.tsv"): [("4\tno title", "line 5: 2 columns in .*; expected 3 columns")],
     ("dpr", "test.csv"): [
         *((f"q\t{one}", "line 4: answers .*; expected a Python list of") for one in LISTS),
         ('{"question": "q", "answer": "a"}', "line 4: answer 'a'; expected a list of str"),
@@ -289,23 +246,19 @@ MALFORMED = {  # by kind and file: a line, and what is said of it
         ('{"id": "1", "title": "x"}', KEYS),
         ('{"id": "1"}', KEYS),
     ],
-    ("pyserini_jsonl", "topics.jsonl"): [
-        ('{"id": "1", "text": "x"}', "'id, text'; .* under `title`; rename")
-    ],
+    ("pyserini_jsonl", "topics.jsonl"): [('{"id": "1", "text": "x"}', "'id, text'; .* under `title`")],
     ("tevatron", "train.jsonl"): [
         (tevatron(positive_passages=[CONTENTS]), NO_TEXT.format("docid, contents")),
         (tevatron(answers="1984"), "line 3: answers '1984'; expected a list"),
-        (
-            tevatron(negative_passages=[PASSAGE]),
-            "line 3: passage 'd1' is .*other.*it has another text in .*line 1",
-        ),
+        (tevatron(negative_passages=[PASSAGE]), "line 3: passage 'd1' is .*other.*it has another text"),
     ],
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "line", "message"), [(*of, *each) for of, lines in MALFORMED.items() for each in lines]
-)
+LINES = [(*of, *each) for of, lines in MALFORMED.items() for each in lines]
+
+
+@pytest.mark.parametrize("name, file, line, message", LINES)
 def test_a_line_that_is_malformed_is_named(tmp_path, monkeypatch, name, file, line, message):
     monkeypatch.chdir(tmp_path)
     settings, files, _ = KINDS[name]
@@ -344,11 +297,8 @@ def test_a_folder_is_read_in_the_order_of_its_paths_and_fields_are_lines_or_keys
     documents = component_class("data", "pyserini_jsonl").model_validate(settings).read().documents
     assert documents.ids == ["0", "1", "2", "3", "4", "5", "6"]
     assert ["1 files are left out, such as README.txt" in text for text in caplog.messages] == [True]
-    assert [list(documents[row].values()) for row in (1, 2, 3)] == [
-        ["http://b.org/", "", ""],
-        ["http://a.org/", "A title", "Body\nof A"],
-        ["u", "", "C"],
-    ]
+    found = [list(documents[row].values()) for row in (1, 2, 3)]
+    assert found == [["http://b.org/", "", ""], ["http://a.org/", "A title", "Body\nof A"], ["u", "", "C"]]
     settings["fields"] = ["url", "a", "b", "c", "text"]
     message = "contents of 3 lines: .*; expected a line each for url, a, b, c, text"
     with pytest.raises(ValueError, match=message):

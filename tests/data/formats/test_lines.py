@@ -8,6 +8,8 @@ import pytest
 from pyserini_ance.data.formats.lines import Line, find_file, grade_of, read_lines
 from pyserini_ance.data.formats.records import read_named_rows, read_records
 
+IDS = ['{"id": "007", "text": "a"}\n{"id": 7}\n', '[{"id": "007", "text": "a"},\n{"id": 7}]']
+
 
 def write(path, content: bytes):
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
@@ -162,9 +164,7 @@ def test_cells_are_not_converted(tmp_path, name, separator):
     assert read(tmp_path / name) == read(tmp_path / f"{name}.gz") == expected
 
 
-@pytest.mark.parametrize(
-    "text", ['{"id": "007", "text": "a"}\n{"id": 7}\n', '[{"id": "007", "text": "a"},\n{"id": 7}]']
-)
+@pytest.mark.parametrize("text", IDS)
 def test_objects_one_per_line_or_in_one_list(tmp_path, text):
     (tmp_path / "t.json").write_text(text)
     assert read(tmp_path / "t.json") == [(1, {"id": "007", "text": "a"}), (2, {"id": 7})]

@@ -94,27 +94,19 @@ def test_beir(shared_data, local):
     corpus = BeirDocs("x", local(folder / "corpus.jsonl"), BeirTitleDoc)._docs_iter()
     documents = [(one.doc_id, {"title": one.title, "text": one.text}) for one in corpus]
     assert documents == list(zip(own.documents.ids, own.documents.take(range(240)), strict=True))
-    texts = {
-        one.query_id: " ".join(one.text.split())
-        for one in BeirQueries("x", local(folder / "queries.jsonl"), GenericQuery).queries_iter()
-    }
+    asked = BeirQueries("x", local(folder / "queries.jsonl"), GenericQuery).queries_iter()
+    texts = {one.query_id: " ".join(one.text.split()) for one in asked}
     for name in own.splits:
-        reference = [
-            (one.query_id, one.doc_id, one.relevance)
-            for one in BeirQrels(local(folder / "qrels" / f"{name}.tsv"), {}).qrels_iter()
-        ]
+        graded = BeirQrels(local(folder / "qrels" / f"{name}.tsv"), {}).qrels_iter()
+        reference = [(one.query_id, one.doc_id, one.relevance) for one in graded]
         assert sorted(reference) == sorted(judged(own, name))
         queries = own.split(name).queries
-        assert {id: queries.columns["text"][row] for id, row in queries.rows.items()} == {
-            id: texts[id] for id, _, _ in reference
-        }
+        read = {id: queries.columns["text"][row] for id, row in queries.rows.items()}
+        assert read == {id: texts[id] for id, _, _ in reference}
 
 
 def test_passages_of_wikipedia(shared_data, tmp_path, local):
-    """ir_datasets splits at tabs and keeps the quotes of the CSV writer.
-
-    DPR's code and this package remove them.
-    """
+    """ir_datasets keeps the quotes of the CSV writer; DPR's code and this package remove them."""
     from ir_datasets.datasets.dpr_w100 import DprW100Doc
     from ir_datasets.formats import TsvDocs
 
@@ -131,10 +123,7 @@ def test_passages_of_wikipedia(shared_data, tmp_path, local):
 
 
 def test_questions_of_dpr(shared_data, tmp_path, local):
-    """Grades 1 and 2 of ir_datasets are relevant.
-
-    Its grades 0 and -1, hard and other negatives, are unjudged here.
-    """
+    """Grades 1 and 2 of ir_datasets are relevant; its 0 and -1 (hard, other negatives) are unjudged here."""
     from ir_datasets.datasets.dpr_w100 import DprW100Manager, DprW100Queries
     from ir_datasets.formats import TrecQrels
 
@@ -148,8 +137,7 @@ def test_questions_of_dpr(shared_data, tmp_path, local):
     queries = own.split("dev").queries
     asked = islice(DprW100Queries(manager.file_ref("queries.tsv")).queries_iter(), 9)
     reference = [(one.query_id, one.text, list(one.answers)) for one in asked]
-    assert reference == [
-        (id, queries.columns["text"][row], read_answers(queries, row)) for row, id in enumerate(queries.ids)
-    ]
+    texts = queries.columns["text"]
+    assert reference == [(id, texts[row], read_answers(queries, row)) for row, id in enumerate(queries.ids)]
     assert len(reference) == 5 and len(qrels) > 5
     assert [(query, document, 1) for query, document in qrels] == judged(own, "dev")

@@ -21,9 +21,7 @@ class ExpensiveMultiples(Multiples):
     expensive: ClassVar[bool] = True
 
 
-def filtered_slowly(
-    found: Candidates, positives: list[list[int]], cheap: list[int], expensive: list[int], width: int
-):
+def filtered_slowly(found: Candidates, positives: list, cheap: list[int], expensive: list[int], width: int):
     rows, dropped = [], {"known positives": 0, "multiples": 0, "expensive_multiples": 0}
     for known, line in zip(positives, found.rows.tolist(), strict=True):
         kept = []

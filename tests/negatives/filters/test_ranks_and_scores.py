@@ -39,9 +39,8 @@ def test_a_margin_is_below_the_positive_and_nothing_without_its_score(rule, firs
 @pytest.mark.parametrize("offset", [0, 0.9, 700, -3])
 def test_a_margin_from_the_lowest_score_does_not_depend_on_the_origin_of_the_scores(offset):
     """Of a positive that ranks behind all candidates it removes none; scores of padding do not count."""
-    scores = (
-        np.array([[0.5, 0.375, 0.25, 0.0], [0.5, 0.375, 0.25, -np.inf], [0.5, 0.375, 0.25, 0.0]]) + offset
-    )
+    scores = np.tile([0.5, 0.375, 0.25, 0.0], (3, 1)) + offset
+    scores[1, 3] = -np.inf
     found = candidates_of([[0]] * 3, ROWS, scores, positive_scores=np.array([0.5, 0.5, -0.125]) + offset)
     mask = RelativeMargin(margin=0.3, origin="lowest").mask(found)
     assert mask.tolist() == [[True, True, False, False], [True, False, False, False], NONE]

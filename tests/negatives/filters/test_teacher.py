@@ -31,9 +31,8 @@ class Case:
             anchors, others = len({row for known in self.positives for row in known}), QUERIES
         rows = np.stack([rng.permutation(others)[:20] for _ in range(anchors)])
         rows[0, 3:], rows[1] = PADDING, PADDING
-        self.candidates = candidates_of(
-            self.positives, rows, anchor=anchor, documents=list(map(str, range(DOCUMENTS)))
-        )
+        texts = list(map(str, range(DOCUMENTS)))
+        self.candidates = candidates_of(self.positives, rows, anchor=anchor, documents=texts)
         self.candidates.snapshot.recipe = SimpleNamespace(cache=folder)
 
     def score(self, anchor: int, candidate: int) -> float | None:
@@ -59,10 +58,8 @@ def test_it_agrees_with_a_slow_loop(tmp_path, anchor, settings, seed):
     found = TeacherFilter(teacher={"kind": "ranking", "file": case.file}, **settings).mask(case.candidates)
     anchors, rows = case.candidates.anchor_set.anchors.tolist(), case.candidates.rows.tolist()
     limit = settings.get("max_score"), settings.get("margin", 0.0)
-    expected = [
-        [row != PADDING and case.is_relevant(anchor, row, *limit) for row in line]
-        for anchor, line in zip(anchors, rows, strict=True)
-    ]
+    lines = zip(anchors, rows, strict=True)
+    expected = [[row != PADDING and case.is_relevant(of, row, *limit) for row in line] for of, line in lines]
     assert found.tolist() == expected and found.any()
 
 

@@ -108,8 +108,7 @@ def test_a_score_that_is_no_finite_number_is_an_error_and_not_kept(context, valu
 
 
 def scored_by_all(world: World, folder, counts: list[int]) -> tuple[list[list[float]], list[int]]:
-    """The scores of the first so many of all pairs, call after call, and the pairs that this process
-    scored."""
+    """Scores of the first so many pairs, call after call, and the pairs that this process scored."""
     found = candidates_of([[0], [2]], [[1, 2], [0, 1]], world=world)
     context, asked = TeacherContext(SimpleNamespace(cache=folder), found.snapshot), []
 

@@ -10,6 +10,11 @@ from pyserini_ance.negatives.teachers.hybrid import Hybrid, min_max
 from pyserini_ance.negatives.teachers.rankings import RankingTeacher
 from pyserini_ance.storage.files import sha256_file
 
+ROWS = np.array([0, 0, 1])
+PAIRS = Pairs(ROWS, np.array([0, 1, 1]), ROWS)
+SCORES = np.array([-1.25, 3.5, np.nan], np.float32)
+NAN = np.nan
+
 
 @pytest.fixture
 def path(tmp_path):
@@ -22,11 +27,6 @@ def path(tmp_path):
 def context(split_of, snapshot_of, tmp_path):
     snapshot = snapshot_of(split_of([0], [1]), np.zeros((2, 1)), np.zeros((2, 1)))
     return TeacherContext(SimpleNamespace(cache=tmp_path / "cache"), snapshot)
-
-
-ROWS = np.array([0, 0, 1])
-PAIRS = Pairs(ROWS, np.array([0, 1, 1]), ROWS)
-SCORES = np.array([-1.25, 3.5, np.nan], np.float32)
 
 
 def test_the_lines_of_a_file_are_read_once(path, context, monkeypatch):
@@ -49,9 +49,6 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(path, context, monkeyp
     with pytest.raises(RuntimeError, match=f"{path} has changed while its scores were read; start again"):
         RankingTeacher(file=path).score(PAIRS, context)
     assert not [*context.recipe.cache.rglob("*.npy")]
-
-
-NAN = np.nan
 
 
 def test_scores_are_scaled_within_each_group():

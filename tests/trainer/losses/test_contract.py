@@ -30,9 +30,7 @@ def loss(kind):
 
 @pytest.fixture(scope="module")
 def case() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Anchors with one to several positives; the first has no negative, the second everything, the third
-    only what is masked beside a pair.
-    """
+    """One to several positives; the first has no negative, the third only what is masked beside a pair."""
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(ANCHORS, COLUMNS, generator=generator)
     labels = (torch.rand(ANCHORS, COLUMNS, generator=generator) < 0.3).float()
@@ -65,11 +63,8 @@ def test_the_order_of_columns_does_not_matter(loss, case):
 
 def test_documents_that_come_twice_may_stand_anywhere(loss):
     """Their scores are equal to the last bit."""
-    scores, labels, mask = (
-        torch.tensor([[0.5, 0.5, 0.5, 0.2, 0.2, 0.7]]),
-        torch.tensor([[1.0, 0, 0, 1, 0, 0]]),
-        torch.ones(1, 6, dtype=torch.bool),
-    )
+    scores, mask = torch.tensor([[0.5, 0.5, 0.5, 0.2, 0.2, 0.7]]), torch.ones(1, 6, dtype=torch.bool)
+    labels = torch.tensor([[1.0, 0, 0, 1, 0, 0]])
     expected = loss(scores, labels, mask)
     for order in (torch.randperm(6, generator=torch.Generator().manual_seed(seed)) for seed in range(8)):
         torch.testing.assert_close(loss(scores[:, order], labels[:, order], mask[:, order]), expected)
@@ -94,8 +89,7 @@ CASES = [
 
 
 def value_and_gradient(settings: dict, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of the same float32 scores around 700, as dot products of RoBERTa vectors are, and a teacher's, read in
-    that precision."""
+    """Of the same float32 scores around 700, as of RoBERTa's dot products, and a teacher's, so read."""
     generator = torch.Generator().manual_seed(0)
     scores, teacher = (700 + 40 * torch.rand(64, 9, generator=generator) - 20 for _ in range(2))
     labels = (torch.rand(64, 9, generator=generator) < 0.3).float()

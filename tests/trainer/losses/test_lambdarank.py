@@ -20,13 +20,10 @@ def ndcg(ranked: list[float], cutoff: int) -> float:
 MEASURES = {"RR": rr, "nDCG": ndcg}
 
 
-def slow_lambdarank(
-    measure: str, cutoff: int | None, scores: list[float], labels: list[float], mask: list[bool]
-) -> float:
+def slow_lambdarank(measure: str, cutoff: int | None, scores, labels, mask) -> float:
     """Rank, and for each pair of which one is more relevant: swap, measure again."""
-    ranking = sorted(
-        ((s, label) for s, label, there in zip(scores, labels, mask, strict=True) if there), reverse=True
-    )
+    lines = zip(scores, labels, mask, strict=True)
+    ranking = sorted(((s, label) for s, label, there in lines if there), reverse=True)
     ranked, values = [label for _, label in ranking], []
     of = MEASURES[measure]
     for i, (s, of_s) in enumerate(ranking):

@@ -11,6 +11,8 @@ from pyserini_ance.trainer.losses.kl import Kl
 from pyserini_ance.trainer.losses.nll import LsePair, Nll
 from pyserini_ance.trainer.losses.pairwise import Hinge, MarginMse, RankNet
 
+CLASSES = [component_class("loss", kind) for kind in kinds("loss")]
+
 
 def loss_of(loss, scores, labels, mask) -> list[float]:
     parts = torch.tensor([scores]).float(), torch.tensor([labels]).float(), torch.tensor([mask]).bool()
@@ -105,16 +107,11 @@ def test_values_agree_with_a_slow_loop_and_gradients_are_finite(loss, grades, sl
     teacher = (3 * torch.randn(20, 9, generator=generator)).masked_fill(~mask, torch.nan)
     found = loss(scores, labels, mask, *([teacher] if loss.needs_teacher else []))
     parts = (part.tolist() for part in (scores, labels, teacher, mask))
-    expected = [
-        slow([(s, label, t) for s, label, t, there in zip(*line, strict=True) if there])
-        for line in zip(*parts, strict=True)
-    ]
+    lines = [[*zip(*line, strict=True)] for line in zip(*parts, strict=True)]
+    expected = [slow([(s, label, t) for s, label, t, there in line if there]) for line in lines]
     assert found.tolist() == pytest.approx(expected, rel=1e-5)
     found.sum().backward()
     assert torch.isfinite(scores.grad).all() and (scores.grad[~mask] == 0).all()
-
-
-CLASSES = [component_class("loss", kind) for kind in kinds("loss")]
 
 
 @pytest.mark.parametrize("loss", [cls for cls in CLASSES if issubclass(cls, Scaled)])

@@ -12,9 +12,7 @@ from benchmarks.papers.readers.base import Passage
 def passages() -> list[Passage]:
     """Seven, from one word to some 150 tokens; the fourth has no title."""
     chosen = random.Random(5)
-    records = [
-        {"title": " ".join(chosen.choices(WORDS, k=2)), "text": " ".join(chosen.choices(WORDS, k=k))}
-        for k in (6, 1, 40, 9, 22, 3, 14)
-    ]
+    drawn = [(chosen.choices(WORDS, k=2), chosen.choices(WORDS, k=k)) for k in (6, 1, 40, 9, 22, 3, 14)]
+    records = [{"title": " ".join(title), "text": " ".join(text)} for title, text in drawn]
     records[3]["title"] = ""
     return [Passage(record, 9.0 - place / 4) for place, record in enumerate(records)]

@@ -19,9 +19,8 @@ def model(tiny_bert, tmp_path_factory) -> str:
     """As hubs have it: a vocabulary, and settings that say lower case."""
     folder, tokenizer = tmp_path_factory.mktemp("dpr"), AutoTokenizer.from_pretrained(tiny_bert)
     torch.manual_seed(4)
-    DPRReader(
-        DPRConfig(vocab_size=len(tokenizer), max_position_embeddings=128, projection_dim=0, **TINY_SHAPE)
-    ).save_pretrained(folder)
+    config = DPRConfig(**TINY_SHAPE, max_position_embeddings=128, vocab_size=len(tokenizer))
+    DPRReader(config).save_pretrained(folder)
     (folder / "vocab.txt").write_text((tiny_bert / "vocab.txt").read_text())
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "model_max_length": 128}')
     return str(folder)
@@ -36,13 +35,8 @@ def loaded(folder: str):
 def slowly(folder: str, question: str, passage: Passage) -> tuple[float, str]:
     """Relevance, and the words that the best span of the text lies in, in lower case, without blanks."""
     tokenizer, model = loaded(folder)
-    how = {
-        "titles": [passage.record["title"]],
-        "texts": [passage.record["text"]],
-        "max_length": LENGTH,
-        "truncation": True,
-        "return_tensors": "pt",
-    }
+    text = {"titles": [passage.record["title"]], "texts": [passage.record["text"]]}
+    how = {**text, "max_length": LENGTH, "truncation": True, "return_tensors": "pt"}
     encoded = tokenizer(questions=question, **how)
     found, tokens = model(**encoded), tokenizer.convert_ids_to_tokens(encoded["input_ids"][0])
     text = [place for place, token in enumerate(tokens) if token == "[SEP]"][1] + 1

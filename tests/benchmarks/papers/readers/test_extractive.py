@@ -11,13 +11,7 @@ from benchmarks.papers.readers.base import NO_ANSWER, Passage
 from benchmarks.papers.readers.extractive import Extractive, best_span
 
 QUESTIONS = ["which river of the title", "who and the horse of apple and stone", "?"]
-SETTINGS = {
-    "length_tokens": 60,
-    "overlap_tokens": 12,
-    "question_tokens": 16,
-    "answer_tokens": 7,
-    "batch_windows": 3,
-}
+SETTINGS = dict(length_tokens=60, overlap_tokens=12, question_tokens=16, answer_tokens=7, batch_windows=3)
 
 
 @lru_cache
@@ -39,9 +33,7 @@ def slowly(folder: str, question: str, text: str) -> tuple[str, float] | None:
         row = [tokenizer.cls_token_id, *asked, tokenizer.sep_token_id, *part, tokenizer.sep_token_id]
         types = [0] * (len(asked) + 2) + [1] * (len(part) + 1)
         found = model(torch.tensor([row]), token_type_ids=torch.tensor([types]))
-        starts, ends = (
-            logits[0, len(asked) + 2 :].tolist() for logits in (found.start_logits, found.end_logits)
-        )
+        starts, ends = (one[0, len(asked) + 2 :].tolist() for one in (found.start_logits, found.end_logits))
         for i in range(len(part)):
             for j in range(i, min(i + SETTINGS["answer_tokens"], len(part))):
                 if best is None or starts[i] + ends[j] > best[1] + 1e-5:

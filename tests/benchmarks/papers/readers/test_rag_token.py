@@ -1,6 +1,4 @@
-"""RAG-Token with random weights against probabilities mixed by hand, token by token; its inputs against
-RagRetriever's own.
-"""
+"""RAG-Token against probabilities mixed by hand, token by token; its inputs against RagRetriever's own."""
 
 import json
 from functools import lru_cache
@@ -8,18 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import transformers
 from helpers.small_set import PASSAGE_WORDS
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import (
-    BartConfig,
-    DPRConfig,
-    DPRQuestionEncoderTokenizer,
-    PreTrainedTokenizerFast,
-    RagConfig,
-    RagRetriever,
-    RagTokenForGeneration,
-    RagTokenizer,
-)
 
 from benchmarks.papers.readers.base import NO_ANSWER
 from benchmarks.papers.readers.rag_token import RagToken
@@ -29,42 +18,31 @@ QUESTION = "Which River of the title"
 
 @pytest.fixture(scope="module")
 def model(tiny_bert, tmp_path_factory) -> str:
-    """A random BART generator that reads words, its special tokens told by the generator's configuration
-    alone, as in facebook/rag-token-nq.
-    """
+    """A random BART that reads words; its configuration tells its special tokens, as in rag-token-nq."""
     folder = tmp_path_factory.mktemp("rag")
     words = ["<s>", "<pad>", "</s>", "<unk>", "/", "//", *PASSAGE_WORDS, "which"]
     vocabulary = {word: place for place, word in enumerate(words)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
-    )
-    generator = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
-    )
-    question_encoder = DPRQuestionEncoderTokenizer.from_pretrained(str(tiny_bert), do_lower_case=True)
+    special = [("<s>", 0), ("</s>", 2)]
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=special)
+    marks = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    generator = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **marks)
+    cls = transformers.DPRQuestionEncoderTokenizer
+    question_encoder = cls.from_pretrained(str(tiny_bert), do_lower_case=True)
     sizes = {"layers": 2, "attention_heads": 2, "ffn_dim": 32}
     shape = {f"{side}_{key}": size for side in ("encoder", "decoder") for key, size in sizes.items()}
-    special = dict(
-        pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, forced_eos_token_id=2
-    )
-    bart = BartConfig(
-        vocab_size=len(words), d_model=16, max_position_embeddings=64, init_std=0.4, **shape, **special
-    )
-    dpr = DPRConfig(
-        vocab_size=len(question_encoder),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-    )
+    special = dict(pad_token_id=1, bos_token_id=0, eos_token_id=2)
+    special |= dict(decoder_start_token_id=2, forced_eos_token_id=2)
+    shape |= {"vocab_size": len(words), "d_model": 16, "max_position_embeddings": 64, "init_std": 0.4}
+    bart = transformers.BartConfig(**shape, **special)
+    tiny = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    dpr = transformers.DPRConfig(vocab_size=len(question_encoder), **tiny)
     torch.manual_seed(6)
-    config = RagConfig.from_question_encoder_generator_configs(
-        dpr, bart, n_docs=5, max_combined_length=24, is_encoder_decoder=True, **special
-    )
-    RagTokenForGeneration(config=config).save_pretrained(folder)
-    RagTokenizer(question_encoder, generator).save_pretrained(folder)
+    settings = {**special, "n_docs": 5, "max_combined_length": 24, "is_encoder_decoder": True}
+    config = transformers.RagConfig.from_question_encoder_generator_configs(dpr, bart, **settings)
+    transformers.RagTokenForGeneration(config=config).save_pretrained(folder)
+    transformers.RagTokenizer(question_encoder, generator).save_pretrained(folder)
     (folder / "generation_config.json").unlink()
     told = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**told, **dict.fromkeys(special)}))
@@ -73,9 +51,9 @@ def model(tiny_bert, tmp_path_factory) -> str:
 
 @lru_cache
 def loaded(folder: str):
-    config = RagConfig.from_pretrained(folder)
-    tokenizer = RagTokenizer.from_pretrained(folder, config=config)
-    return RagTokenForGeneration.from_pretrained(folder).eval(), tokenizer
+    config = transformers.RagConfig.from_pretrained(folder)
+    tokenizer = transformers.RagTokenizer.from_pretrained(folder, config=config)
+    return transformers.RagTokenForGeneration.from_pretrained(folder).eval(), tokenizer
 
 
 @torch.inference_mode()
@@ -86,9 +64,8 @@ def next_tokens(folder: str, contexts: list[str], scores: list[float], prefix: l
     for context, weight in zip(contexts, torch.tensor(scores).softmax(0), strict=True):
         inputs = tokenizer.generator([context], max_length=24, truncation=True, return_tensors="pt")
         mask = {"attention_mask": inputs["attention_mask"]}
-        logits = model.generator(
-            input_ids=inputs["input_ids"], decoder_input_ids=torch.tensor([prefix]), **mask
-        ).logits[0, -1]
+        read, written = inputs["input_ids"], torch.tensor([prefix])
+        logits = model.generator(input_ids=read, decoder_input_ids=written, **mask).logits[0, -1]
         mixed = mixed + weight * logits.softmax(0)
     return mixed
 
@@ -125,14 +102,13 @@ def test_what_a_passage_becomes_is_what_rag_retriever_makes_of_it(model, passage
     config, tokenizer = reader.model.config, reader.tokenizer
     records = [passage.record for passage in passages[:5]] + [{"title": '"Quoted"', "text": "two  blanks"}]
     docs = [{key: [record[key] for record in records] for key in ("title", "text")}]
-    asked = tokenizer.question_encoder.decode(
-        tokenizer.question_encoder(QUESTION)["input_ids"], skip_special_tokens=True
-    )
+    encoder = tokenizer.question_encoder
+    asked = encoder.decode(encoder(QUESTION)["input_ids"], skip_special_tokens=True)
     given = []
     stand_in = SimpleNamespace(
         config=config,
         generator_tokenizer=lambda texts, **how: given.extend(texts) or {"input_ids": 0, "attention_mask": 0},
     )
-    RagRetriever.postprocess_docs(stand_in, docs, [asked], None, len(records))
+    transformers.RagRetriever.postprocess_docs(stand_in, docs, [asked], None, len(records))
     assert [reader.context(QUESTION, record) for record in records] == given
     assert given[-1] == "Quoted / two blanks // which river of the title"

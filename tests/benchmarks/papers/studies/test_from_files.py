@@ -23,6 +23,8 @@ from pyserini_ance.negatives.table import NegativeTable, Origin
 from pyserini_ance.pyserini_bridge.vector_files import write_index
 
 EMPTY = -1
+LAST = {"row": "only", "RR@10": 0.5, "train seconds": 10.0, "refresh seconds": 5.0, "test seconds": 99.0}
+MINED = ("stages.only.terms.query.negatives=[{kind: ann}]", "stages.only.refresh={every_steps: 4}")
 
 
 @pytest.fixture
@@ -52,17 +54,9 @@ def generation(checkpoint: int, adopted: int, new_share: float | None, **seconds
             "tables": {"query.0": table}, "seconds": seconds}  # fmt: skip
 
 
-LAST = {"row": "only", "RR@10": 0.5, "train seconds": 10.0, "refresh seconds": 5.0, "test seconds": 99.0}
-MINED = ("stages.only.terms.query.negatives=[{kind: ann}]", "stages.only.refresh={every_steps: 4}")
-
-
 def test_async_gap_reads_the_overlap_from_the_share_of_new_negatives(make_run):
-    records = [
-        generation(0, 0, None),
-        *(step(number, 1.0) for number in range(4)),
-        generation(4, 6, 0.4),
-        *(step(number, 1.0) for number in range(4, 10)),
-    ]
+    steps = [step(number, 1.0) for number in range(10)]
+    records = [generation(0, 0, None), *steps[:4], generation(4, 6, 0.4), *steps[4:]]
     [row] = async_gap.study([make_run("one", [LAST], records, MINED)]).rows
     expected = {"run": "one", "table": "only query: ann", "mined_at": 0, "next_mined_at": 4, "age": 4}
     assert row == {**expected, "lag": 2, "overlap": pytest.approx(0.6)}
@@ -72,12 +66,8 @@ def test_timing_divides_by_documents_queries_and_batches(make_run, monkeypatch):
     monkeypatch.setattr(timing, "bm25_seconds", lambda run: ([3.0], [0.1]))
     seconds = {"encode_documents": 4.0, "encode_queries": 0.4, "search": 0.8, "filter": 0.2, "build": 0.1}
     again = {**seconds, "encode_documents": 0.001}  # the dev evaluation has encoded them
-    records = [
-        generation(0, 0, None, **seconds),
-        step(0, 1.0, 0.25),
-        step(1, 1.0, 0.75),
-        generation(2, 2, 0.5, **again),
-    ]
+    first, last = generation(0, 0, None, **seconds), generation(2, 2, 0.5, **again)
+    records = [first, step(0, 1.0, 0.25), step(1, 1.0, 0.75), last]
     bm25 = {"row": "bm25", "RR@10": 0.4, "test seconds": 7.0}
     found = {row["operation"]: row for row in timing.study([make_run("one", [bm25, LAST], records)]).rows}
     milliseconds = {
@@ -145,9 +135,8 @@ def counted(*generations: dict) -> tuple[list[dict], composition.Counts, list[di
 def test_composition_by_first_encounter_and_swing():
     """Query 2 has 1, 2, then 3, 4, then 1, 3; query 5 has 1, 6, then 1, 7, then 6, 7."""
     key = ("query", 0)
-    composed, found, (first, second, third) = counted(
-        {key: table([[1, 2], [1, 6]])}, {key: table([[3, 4], [1, 7]])}, {key: table([[1, 3], [6, 7]])}
-    )
+    tables = ([[1, 2], [1, 6]], [[3, 4], [1, 7]], [[1, 3], [6, 7]])
+    composed, found, (first, second, third) = counted(*({key: table(rows)} for rows in tables))
     later = [{"ann of g-0": 1, "ann of g-1": 3}, {"ann of g-0": 2, "ann of g-1": 2}]
     assert composed == [{"ann of g-0": 4}, *later]
     # Of the four pairs of g-0, three are gone in g-1 ((2,1), (2,2), (5,6)); two of these are back in g-2.

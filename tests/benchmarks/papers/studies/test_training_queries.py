@@ -10,14 +10,16 @@ from benchmarks.papers.studies.negative_swing import Case, case_of, swinging
 from benchmarks.papers.studies.studied_run import StudiedRun
 from pyserini_ance.negatives.table import NegativeTable
 
+# As in the paper's Table 10: 1 and 2 are in generations 0, 2 and 4; 3 in 1 and 3; 4 stays, 5 is seen before.
+GENERATIONS = [[1, 2, 4, 5], [3, 4], [2, 1, 4, 6], [5, 4, 3], [4, 1]]
+
 
 def test_each_checkpoint_ranks_as_its_own_vectors_do_one_by_one(studied, tmp_path):
     """RR@10, R@5 and overlaps, worked out from the scores of each checkpoint; BM25 ranks 0 to 4 for all."""
     documents, queries = studied.data.collection.documents, studied.data.split.queries
     run_file = tmp_path / "bm25.trec"
-    run_file.write_text(
-        "".join(f"{q} Q0 {documents.ids[d]} {d + 1} {9 - d} t\n" for q in queries.ids for d in range(5))
-    )
+    lines = (f"{q} Q0 {documents.ids[d]} {d + 1} {9 - d} t\n" for q in queries.ids for d in range(5))
+    run_file.write_text("".join(lines))
     vars(studied)["training_queries"] = studied.training_queries._replace(bm25=run_file)
     rows = training_retrieval.study([studied]).rows
     # The stages' first checkpoints equal those before them, and are counted once.
@@ -32,26 +34,18 @@ def test_each_checkpoint_ranks_as_its_own_vectors_do_one_by_one(studied, tmp_pat
         vectors = encoder.encode([documents[d] for d in range(30)], side="document")
         of_queries = encoder.encode([queries[anchor] for anchor in anchors])
         top = [np.argsort(-(vectors @ query), kind="stable")[:5].tolist() for query in of_queries]
-        ranks = [
-            [place + 1 for place, d in enumerate(own) if d in known.of(anchor)]
-            for own, anchor in zip(top, anchors, strict=True)
-        ]
+        pairs = zip(top, anchors, strict=True)
+        ranks = [[place + 1 for place, d in enumerate(own) if d in known.of(anchor)] for own, anchor in pairs]
         assert row["RR@10"] == pytest.approx(np.mean([1 / own[0] if own else 0.0 for own in ranks]))
         shares = [len(own) / len(known.of(anchor)) for own, anchor in zip(ranks, anchors, strict=True)]
         assert row["R@5"] == pytest.approx(np.mean(shares))
         assert row["BM25 overlap@5"] == pytest.approx(np.mean([sum(d < 5 for d in own) / 5 for own in top]))
-        last = (
-            [len(now & then) / 5 for now, then in zip(map(set, top), before, strict=True)] if before else None
-        )
+        last = [len(now & then) / 5 for now, then in zip(map(set, top), before or [], strict=bool(before))]
         found = row["overlap@5 with the checkpoint before"]
-        assert found == (last and pytest.approx(np.mean(last)))
+        assert found == (pytest.approx(np.mean(last)) if before else None)
         before = [set(own) for own in top]
     del vars(studied)["training_queries"]
     assert "BM25 overlap@5" not in training_retrieval.study([studied]).rows[0]
-
-
-# As in the paper's Table 10: 1 and 2 are in generations 0, 2 and 4; 3 in 1 and 3; 4 stays, 5 is seen before.
-GENERATIONS = [[1, 2, 4, 5], [3, 4], [2, 1, 4, 6], [5, 4, 3], [4, 1]]
 
 
 def test_negatives_swing_if_one_generation_lacks_them_and_the_next_has_them_again():
@@ -74,9 +68,8 @@ def swinging_run(studied, monkeypatch) -> StudiedRun:
     anchors = studied.data.anchor_sets["query"].known_positives.anchors
 
     def in_use(run):
-        for (_, generation), documents in zip(
-            studied.generations, [[21, 22], [23, 27], [21, 23]], strict=True
-        ):
+        swing = [[21, 22], [23, 27], [21, 23]]
+        for (_, generation), documents in zip(studied.generations, swing, strict=True):
             rows = np.tile(np.array(documents, np.int32), (len(anchors), 1))
             table = NegativeTable("query", "document", anchors, rows, np.zeros(rows.shape, np.float32), "ann")
             yield f"ance-{generation.step}", 4 + generation.step, {("query", 0): table}

@@ -88,20 +88,17 @@ def test_overlaps_with_the_model_in_training_against_rankings_made_one_by_one(st
     names = ["initial-00000000", "warm-00000004", "ance-00000002", "ance-00000004", "ance-00000006"]
     tops = dict(zip((0, 4, 6, 8, 10), (ranked_one_by_one(studied, name) for name in names), strict=True))
     mined = {6: 4, 8: 6, 10: 8}
-    assert found.keys() == {
-        *((step, source) for step in tops for source in ("random", "in-batch", "BM25")),
-        *((step, "ANN") for step in mined),
-    }
+    drawn = {(step, source) for step in tops for source in ("random", "in-batch", "BM25")}
+    assert found.keys() == {*drawn, *((step, "ANN") for step in mined)}
     known = test.known_positives("query")
     own = [known.of(anchor).tolist() for anchor in range(5)]
+    firsts = [positives[0] for positives in own]
     of_bm25 = [[row for row in range(9) if row not in relevant][:5] for relevant in own]
     for step, top in tops.items():
         expected = {
             "random": np.mean([5 / (30 - len(relevant)) for relevant in own]),
             "BM25": np.mean([len({*a} & {*b}) / 5 for a, b in zip(of_bm25, top, strict=True)]),
-            "in-batch": np.mean(
-                [np.mean([own[b][0] in top[a] for b in range(5) if own[b][0] != own[a][0]]) for a in range(5)]
-            ),
+            "in-batch": np.mean([np.mean([b in top[a] for b in firsts if b != firsts[a]]) for a in range(5)]),
         }
         if step in mined:
             pairs = zip(tops[mined[step]], top, strict=True)
@@ -109,9 +106,7 @@ def test_overlaps_with_the_model_in_training_against_rankings_made_one_by_one(st
         assert {source: found[step, source] for source in expected} == pytest.approx(expected)
 
 
-def test_runs_with_the_same_documents_share_a_picture_and_queries_are_those_that_the_document_ranks(
-    studied, small_run, monkeypatch
-):
+def test_runs_of_the_same_documents_share_a_picture_with_queries_that_rank(studied, small_run, monkeypatch):
     """The same run twice: its documents once, its query twice; then its queries, in the order of scores."""
     monkeypatch.setattr(t_sne, "QUERIES", 3)
     twin = StudiedRun("twin", small_run, studied.settings)
