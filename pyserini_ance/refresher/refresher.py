@@ -171,8 +171,7 @@ class Refresher:
                 **({"new_pairs": context.new_pairs.total()} if context.new_pairs else {}),
                 "origins": context.origins,
             }
-            seconds = snapshot.seconds.get("teacher", 0.0) + time.perf_counter() - start
-            snapshot.seconds["teacher"] = seconds
+            snapshot.seconds["teacher"] = snapshot.seconds.get("teacher", 0.0) + time.perf_counter() - start
         return all_scores, reports
 
     def _evaluate(self, request: RefreshRequest, snapshot: Snapshot) -> None:
