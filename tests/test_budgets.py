@@ -9,16 +9,16 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_491,
-    "commands": 1_357,
-    "data": 4_690,
-    "distributed": 382,
-    "encoders": 3_391,
-    "evaluation": 526,
-    "negatives": 2_723,
-    "pipeline": 3_827,
-    "pyserini_bridge": 1_145,
-    "recipe": 2_172,
+    "adapt": 1_492,
+    "commands": 1_369,
+    "data": 4_726,
+    "distributed": 389,
+    "encoders": 3_445,
+    "evaluation": 543,
+    "negatives": 2_759,
+    "pipeline": 3_907,
+    "pyserini_bridge": 1_166,
+    "recipe": 2_214,
     "refresher": 367,
     "reports": 1_500,
     "runs": 1_063,
@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_444,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_500,
-    "lines of tests": 31_088,
+    "lines of tests": 31_110,
 }
 
 

@@ -36,7 +36,7 @@ from pyserini_ance.encoders.sentence_transformers_files import (
 )
 from pyserini_ance.encoders.tokenization import TextTokenizer, end_with_eos, have_equal_ids
 from pyserini_ance.encoders.towers import reduce_layers
-from pyserini_ance.encoders.weights import adapter_base, check_weight_files, config_dict
+from pyserini_ance.encoders.weights import adapter_base, check_weight_files, config_dict, found_base
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -83,7 +83,7 @@ def _source(config: EncoderConfig, side: Side) -> str:
     """The folder or hub name from which a side's tower is built.
 
     Raises ValueError for a saved encoder with settings other than those of `config`, and for two towers if
-    `config` is tied; also what `check_weight_files` raises.
+    `config` is tied; also what `check_weight_files` and `found_base` raise.
     """
     model = find_model(config.model_of(side))
     if is_saved(model):
@@ -101,7 +101,7 @@ def _source(config: EncoderConfig, side: Side) -> str:
         if config.tied and (is_pair or first != other):
             raise ValueError(f"{model} has two towers; set encoder.tied=false")
     check_weight_files(tower, takes_adapters=True)
-    if adapter_base(tower):
+    if found_base(tower):
         require_peft(f"encoder.model {tower}")
     return tower
 

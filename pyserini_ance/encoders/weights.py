@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from pyserini_ance.encoders.hub import model_file
+from pyserini_ance.encoders.hub import find_model, model_file
 from pyserini_ance.storage.files import read_json
 
 if TYPE_CHECKING:
@@ -31,11 +31,17 @@ def adapter_base(source: str) -> str | None:
     return None if file is None else str(read_json(file)["base_model_name_or_path"])
 
 
+def found_base(source: str) -> str | None:
+    """The `adapter_base`, which is looked for: raises as `find_model`."""
+    base = adapter_base(source)
+    return base and find_model(base, f"{source}: {ADAPTER}: base_model_name_or_path")
+
+
 def config_dict(source: str) -> dict[str, Any]:
     """The configuration of a model of transformers, or of the base of peft's adapter."""
     from transformers import PreTrainedConfig
 
-    written: dict[str, Any] = PreTrainedConfig.get_config_dict(adapter_base(source) or source)[0]
+    written: dict[str, Any] = PreTrainedConfig.get_config_dict(found_base(source) or source)[0]
     return written
 
 

@@ -29,7 +29,7 @@ from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
 from pyserini_ance.pyserini_bridge.export import encode_by_stock, search_command, stock_class, write_topics
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.runs.checkpoint import Checkpoint, document_weights_of
-from pyserini_ance.storage.files import copy_whole, write_whole
+from pyserini_ance.storage.files import copy_whole, utf8_path, write_whole
 from pyserini_ance.storage.publish import whole_folder
 
 TEXTS = 32  # of each side
@@ -132,7 +132,11 @@ class Proof:
         settings = self.config.tokenization
         if self.config.unread_by_sentence_transformers:
             return None
-        model = cache(lambda: SentenceTransformer(str(folder), device="cpu"))
+
+        @cache
+        def model() -> SentenceTransformer:
+            with utf8_path(folder) as path:
+                return SentenceTransformer(str(path), device="cpu")
 
         def encode(side: Side, records: list[Record]) -> Any:
             template = settings.side(side).template.removeprefix(settings.prompts()[side])
@@ -155,7 +159,11 @@ class Proof:
         more = config.projection or config.layer_norm or config.truncate_dim
         if pool is None or more or is_dpr(tower_folder(folder, "query")):
             return None
-        load = cache(lambda tower: [each.from_pretrained(tower) for each in (AutoTokenizer, AutoModel)])
+
+        @cache
+        def load(tower: Path) -> list[Any]:
+            with utf8_path(tower) as path:
+                return [each.from_pretrained(path) for each in (AutoTokenizer, AutoModel)]
 
         def encode(side: Side, records: list[Record]) -> np.ndarray:
             tokenizer, model = load(tower_folder(folder, side))

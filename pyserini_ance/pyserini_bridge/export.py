@@ -19,7 +19,7 @@ from pyserini_ance.encoders.config import at, config_of, read_side_file, tower_f
 from pyserini_ance.encoders.dpr import is_dpr
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
 from pyserini_ance.pyserini_bridge.java import choose_java, import_encoders
-from pyserini_ance.storage.files import read_json, write_whole
+from pyserini_ance.storage.files import read_json, utf8_path, write_whole
 
 
 class StockClass(NamedTuple):
@@ -67,12 +67,13 @@ def encode_by_stock(stock: StockClass, side: Side, records: Sequence[Mapping[str
     """Encode records into (N, D) float32 as Pyserini's commands do; they start no Java here."""
     init_query_encoder, init_encoder = import_encoders()
     given = {"pooling": "cls", "l2_norm": False, "prefix": None, **stock.settings}
-    given |= {"encoder": str(stock.folder), "encoder_class": stock.name, "device": "cpu"}
-    if side == "query":
-        given |= dict.fromkeys(("tokenizer_name", "topics_name", "encoded_queries"))
-        queries = init_query_encoder(**{"max_length": 256, **given})
-        return np.stack([queries.encode(record["text"]) for record in records])
-    documents = init_encoder(**given, multimodal=False, explicit_truncate=False)
+    given |= {"encoder_class": stock.name, "device": "cpu"}
+    with utf8_path(stock.folder) as folder:
+        if side == "query":
+            given |= dict.fromkeys(("tokenizer_name", "topics_name", "encoded_queries"))
+            queries = init_query_encoder(**{"max_length": 256, **given}, encoder=str(folder))
+            return np.stack([queries.encode(record["text"]) for record in records])
+        documents = init_encoder(**given, encoder=str(folder), multimodal=False, explicit_truncate=False)
     settings = config_of(stock.folder).tokenization.document
     fields = dict.fromkeys(["text", *re.findall(r"\{(\w+)\}", settings.template)])
     columns = {f"{name}s": [record.get(name, "") for record in records] for name in fields}

@@ -6,14 +6,17 @@ import shutil
 import pytest
 from transformers import AutoTokenizer
 
+from pyserini_ance.encoders import hub
 from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
 from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.released import foreign_settings
 from pyserini_ance.encoders.weights import ADAPTER
 from pyserini_ance.negatives.teachers.cross_encoder import config_file
 from pyserini_ance.pipeline.teacher_training import check_start
 
 SIZES = r": \d+ weights do not have the sizes of config.json, first .*bias: \(32,\), expected \(16,\)"
+BASE = r"model: adapter_config.json: base_model_name_or_path 'some/base' is no folder here, .* .no route"
 MERGED = " has an adapter .*, which is not loaded here; merge it into its base model first"
 IDS = r"the tokenizer of .* has ids up to (\d+), but the model has embeddings for \1 ids; .*resize_token_"
 
@@ -28,6 +31,10 @@ def encoder(folder: str):
 
 def ance_encoder(folder: str):
     return initial_encoder(config(folder, projection=768, layer_norm=True), 0)
+
+
+def settings_of(folder: str):
+    return foreign_settings(folder, {"pooling": "mean"})
 
 
 def narrow(folder) -> None:
@@ -57,6 +64,9 @@ def with_new_word(folder) -> None:
         ("bert", encoder, narrow, RuntimeError, SIZES),
         ("cross_encoder", CrossEncoderModel, narrow, RuntimeError, SIZES),
         ("bert", check_start, adapter_alone, ValueError, MERGED),
+        ("bert", encoder, with_adapter, ConnectionError, BASE),
+        ("bert", encoder, adapter_alone, ConnectionError, BASE),
+        ("bert", settings_of, adapter_alone, ConnectionError, BASE),
         ("cross_encoder", CrossEncoderModel, with_adapter, ValueError, MERGED),
         ("cross_encoder", config_file, adapter_alone, ValueError, MERGED),
         ("bert", encoder, with_new_word, ValueError, IDS),
@@ -64,7 +74,10 @@ def with_new_word(folder) -> None:
         ("cross_encoder", CrossEncoderModel, with_new_word, ValueError, IDS),
     ],
 )
-def test_files_that_do_not_fit_are_refused_by_name(tmp_path, request, start, load, change, error, message):
+def test_files_that_do_not_fit_are_refused_by_name(
+    tmp_path, request, monkeypatch, start, load, change, error, message
+):
+    monkeypatch.setattr(hub, "_unreachable", lambda model, name: OSError("no route"))
     folder = shutil.copytree(request.getfixturevalue(f"tiny_{start}"), tmp_path / "model")
     load(str(folder))
     change(folder)

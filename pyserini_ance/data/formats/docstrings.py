@@ -163,6 +163,11 @@ class Docstrings(Format):
         selected = {
             module for module, total in zip(order, totals, strict=True) if total <= self.max_documents
         }
+        if order and not selected:
+            raise ValueError(
+                f"data.max_documents is {self.max_documents}, but whole modules are taken, and the first, "
+                f"{order[0]}, has {sizes[order[0]]} docstrings; give at least as many"
+            )
         return [docstring for docstring in docstrings if docstring.module in selected]
 
 

@@ -177,7 +177,8 @@ class Format(Component):
             documents = _with_text(documents, left_out)
         corpus = build_texts(documents, "document", path)
         if not len(corpus):
-            read = ", ".join(str(file) for _, file in self.files()) or f"data of kind {self.kind}"
+            files = [str(file) for _, file in self.files()] or [f"data of kind {self.kind}"]
+            read = ", ".join(files[:3]) + f" and {len(files) - 3:,} more" * (len(files) > 3)
             expected = "expected at least one with a text; add documents, or pass other data"
             raise ValueError(f"{read}: no document was read; {expected}")
         skipped = Counter({DOCUMENTS: len(left_out)})

@@ -117,3 +117,11 @@ def test_files_that_cannot_be_parsed_and_missing_packages_are_errors(package):
         package({"__init__": "", "b": "a = 1\ndef f(:\n"})
     with pytest.raises(ValueError, match="no installed package 'no_such'; .* pip install no_such$"):
         package({}, "no_such")
+
+
+def test_no_document_says_why_in_a_line(toolbox, package):
+    with pytest.raises(ValueError, match=r"max_documents is 1, but .* toolbox\.\w, has 2 docstrings; "):
+        toolbox(max_documents=1).read()
+    package(dict.fromkeys(["__init__", "a", "b", "c", "d"], ""), "bare")
+    with pytest.raises(ValueError, match=r"bare/b\.py and 2 more: no document was read; "):
+        Docstrings(packages=["bare"]).read()
