@@ -61,10 +61,8 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
     # The cache keeps the order in which some recipe stored the splits; here training comes first.
     names = sorted(data.queries, key=lambda name: (name != recipe.train_name, name))
     splits = ", ".join(f"{name} {len(data.queries[name]):,}" for name in names)
-    documents, length = (
-        f"{len(data.collection.documents):,}",
-        recipe.encoder.tokenization.document.length_tokens,
-    )
+    documents = f"{len(data.collection.documents):,}"
+    length = recipe.encoder.tokenization.document.length_tokens
     if data.passages is not None:
         empty = f", {data.passages.empty:,} of them empty," if data.passages.empty else ""
         documents += f" in {len(data.documents):,} passages{empty}"
