@@ -22,12 +22,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parents[1]
 # DESIGN's path, each file calling the next.
-PATH = [
-    "recipes/_methods/ance.yaml",
-    *(f"pyserini_ance/trainer/{name}.py" for name in ("trainer", "batch", "step", "objective", "refresh")),
-    "pyserini_ance/refresher/refresher.py",
-    "pyserini_ance/negatives/ann.py",
-]
+STEPS = ("trainer", "batch", "step", "objective", "refresh")
+PATH = ["recipes/_methods/ance.yaml", *(f"pyserini_ance/trainer/{name}.py" for name in STEPS)]
+PATH += ["pyserini_ance/refresher/refresher.py", "pyserini_ance/negatives/ann.py"]
 SHORT_BODY = 3  # lines
 NOT_BY_HAND = ("recipe-reference.md", "recipes.md")
 

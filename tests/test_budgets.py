@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_444,
     "modules that trainer/batch.py imports": 12,
     "lines of benchmarks": 5_500,
-    "lines of tests": 31_110,
+    "lines of tests": 30_917,
 }
 
 

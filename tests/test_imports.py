@@ -39,15 +39,8 @@ ORDER = [
     "__main__",
 ]
 # Not even downwards: trainer, refresher and the bridge do not import one another; tables read only files.
-FORBIDDEN = {
-    ("recipe", "distributed"),
-    ("data", "distributed"),
-    ("encoders", "distributed"),
-    ("evaluation", "distributed"),
-    ("refresher", "trainer"),
-    ("pyserini_bridge", "trainer"),
-    ("pyserini_bridge", "refresher"),
-}
+FORBIDDEN = {(room, "distributed") for room in ("recipe", "data", "encoders", "evaluation")}
+FORBIDDEN |= {("refresher", "trainer"), ("pyserini_bridge", "trainer"), ("pyserini_bridge", "refresher")}
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys

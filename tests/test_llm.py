@@ -200,8 +200,7 @@ def test_the_key_stays_in_the_environment(journal, caplog, capfd):
     caplog.set_level(logging.DEBUG)
     with language_model(lambda text, count: KEY if text != TEXTS[2] else 400) as model:
         server = Server(model.url, "small")
-        answers = ask(server, TEXTS[:3], journal)
-        assert answers.texts == ["[key]", "[key]", None]
+        assert ask(server, TEXTS[:3], journal).texts == ["[key]", "[key]", None]
         model.reply = lambda text, count: 401
         with pytest.raises(ConnectionError) as error:
             ask(server, TEXTS, journal)

@@ -29,6 +29,7 @@ case "$*" in
   *pytest* | *pyserini_ance*) : > "$TMPDIR/left" ;;
 esac
 """
+LAST = {"test": f"{PYTEST} -m not long", "test-fast": f"{PYTEST} -m fast", "lint": "-m mypy", "demo": DEMO}
 
 
 @pytest.fixture
@@ -58,15 +59,7 @@ def make(tmp_path):
     return run
 
 
-@pytest.mark.parametrize(
-    ("target", "last"),
-    [
-        ("test", f"{PYTEST} -m not long"),
-        ("test-fast", f"{PYTEST} -m fast"),
-        ("lint", "-m mypy"),
-        ("demo", DEMO),
-    ],
-)
+@pytest.mark.parametrize("target, last", LAST.items())
 def test_installs_once_and_then_works_at_once(make, tmp_path, target, last):
     done, log = make(target)
     assert done.returncode == 0, done.stderr

@@ -48,13 +48,9 @@ def test_no_two_keys_are_the_same():
 
 def test_every_purpose_in_the_package_is_drawn_above():
     package = Path(pyserini_ance.__file__).parent
-    calls = {
-        purpose
-        for path in [*package.rglob("*.py"), *(package.parent / "benchmarks").rglob("*.py")]
-        for purpose in re.findall(
-            r'(?:random_stream|sampled_anchors|run\.sample)\(\s*"([^"]+)"', path.read_text()
-        )
-    }
+    paths = [*package.rglob("*.py"), *(package.parent / "benchmarks").rglob("*.py")]
+    call = re.compile(r'(?:random_stream|sampled_anchors|run\.sample)\(\s*"([^"]+)"')
+    calls = {purpose for path in paths for purpose in call.findall(path.read_text())}
     orders = re.findall(r'"(queries[^"]*)"', (package / "trainer" / "batch.py").read_text())
     assert {*calls, *orders} == NUMBERS.keys()
 

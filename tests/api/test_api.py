@@ -172,8 +172,7 @@ def test_settings_of_a_plain_hugging_face_folder(tiny_bert):
     np.testing.assert_allclose(np.linalg.norm(encoder.encode(["red apple"])), 1, atol=1e-6)
     assert pa.load_encoder(tiny_bert, length_tokens=12).length_tokens("document") == 12
     lengths = {"document": {"length_tokens": 99}}
-    settings = {"model": str(tiny_bert), "tokenization": lengths}
-    assert pa.load_encoder(settings).length_tokens("document") == 99
+    assert pa.load_encoder({"model": str(tiny_bert), "tokenization": lengths}).length_tokens("document") == 99
 
 
 @pytest.mark.parametrize("lengths", [0, -1, 9.5, {"doc": 5}, {"query": 0}, {"document": None}])

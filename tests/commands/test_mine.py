@@ -43,8 +43,7 @@ def test_the_command_writes_what_the_function_mines(files, tiny_bert, tmp_path):
     encoder = api.load_encoder(tiny_bert, device="cpu", length_tokens={"document": 20})
     source = {"kind": "ann", "top_k": 10}
     more = {"num_negatives": 2, "seed": 3, "encoding": {"precision": "fp32"}, "cache": files[7]}
-    mined = api.mine(encoder, collection, source, **more)
-    assert lines(tmp_path) == mined.to_dataset().to_list()
+    assert lines(tmp_path) == api.mine(encoder, collection, source, **more).to_dataset().to_list()
 
 
 @pytest.mark.parametrize(

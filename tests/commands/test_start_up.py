@@ -35,5 +35,5 @@ def test_help_imports_no_heavy_library():
 
 
 def test_a_plan_and_doctor_import_neither_java_nor_faiss(tmp_path):
-    plan = ["train", "demo/ance", "--print", f"cache={tmp_path}", "data.packages=[numpy]"]
+    plan = ["train", "demo/ance", "--print", f"cache={tmp_path}", "data.packages=[peft]"]
     assert imported(plan, ["doctor"], names=("faiss", "jnius", "pyserini")) == [[], []]

@@ -46,8 +46,7 @@ def generate(folder: Path, passages: int) -> None:
     A query is the first words of a passage, its only relevant one.
     """
     folder.mkdir(parents=True)
-    vocabulary = json.loads((model_folder() / "tokenizer.json").read_text(encoding="utf-8"))
-    ranks = vocabulary["model"]["vocab"]
+    ranks = json.loads((model_folder() / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
     in_order = sorted(ranks, key=ranks.get)
     words = np.array([word for word in in_order if word.isascii() and word.isalpha() and len(word) > 1])
     chances = np.cumsum(1 / np.arange(1, len(words) + 1))

@@ -78,8 +78,7 @@ def test_texts_with_equal_title_and_text_have_the_first_row_of_it(hashes, column
     firsts = np.array([fields.index(one) for one in fields])
     assert same.rows.tolist() == [row for row in range(7) if fields.count(fields[row]) > 1]
     assert same.firsts.tolist() == firsts[same.rows].tolist()
-    rows = np.array([[6, -1], [0, 3]])
-    assert same.first_of(rows).tolist() == [[firsts[6], -1], [0, 3]]
+    assert same.first_of(np.array([[6, -1], [0, 3]])).tolist() == [[firsts[6], -1], [0, 3]]
     assert same.counts(firsts).tolist() == [fields.count(one) for one in fields]
 
 

@@ -103,11 +103,9 @@ def test_scripts_without_blanks_have_a_word_in_each_character(text, words, sente
 
 def test_titles_end_after_the_most_words_and_sentences_with_the_marks_of_other_scripts():
     found, skipped = made(queries("titles", words=(4, 6)))
-    assert [(id, text) for id, text, _ in found] == [
-        ("titles-d1-0", "A title of five words"),
-        ("titles-d-1-0", "The same four words"),
-        ("titles-long-0", "Long Long Long Long Long Long"),
-    ]
+    expected = {"titles-d1-0": "A title of five words", "titles-d-1-0": "The same four words"}
+    expected["titles-long-0"] = "Long Long Long Long Long Long"
+    assert [(id, text) for id, text, _ in found] == [*expected.items()]
     assert skipped["train documents with fewer than 4 words in title"] == 2
     first = ["यह पहला छोटा वाक्य है।", "ما هو هذا السؤال القصير؟"]
     texts = Texts(["d", "e"], {"text": [f"{first[0]} यह दूसरा वाक्य है।", f"{first[1]} هذا جواب طويل."]})

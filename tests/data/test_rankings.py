@@ -49,18 +49,12 @@ def listed(**negatives: list) -> str:
     return "\n".join(map(json.dumps, records))
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("run.trec", TREC),
-        ("run.tsv", RANKS),
-        ("run.txt", RANKS.replace("\t", " ")),
-        ("top1000.dev", TOP),
-        ("qidpidtriples.tsv", TRIPLES),
-        ("triples.train.small.tsv", TEXTS),
-        ("train.jsonl", listed(negative_passages=[["9", "7", "9"], ["8"]])),
-    ],
-)
+ORDERED = {"run.trec": TREC, "run.tsv": RANKS, "run.txt": RANKS.replace("\t", " "), "top1000.dev": TOP}
+ORDERED |= {"qidpidtriples.tsv": TRIPLES, "triples.train.small.tsv": TEXTS}
+ORDERED |= {"train.jsonl": listed(negative_passages=[["9", "7", "9"], ["8"]])}
+
+
+@pytest.mark.parametrize("name, text", ORDERED.items())
 def test_every_form_gives_the_same_order(read, name, text):
     assert read(name, text) == {"1": ["9", "7"], "2": ["8"]}
 
@@ -112,8 +106,7 @@ def test_documents_without_text_that_were_left_out_are_dropped(tmp_path, caplog,
     """They take no place among the top k; other unknown documents are named with their line."""
     split, path = Split("train", QUERIES, Qrels.of([0, 1], [0, 1], [1, 1], 2)), tmp_path / name
     path.write_text(text)
-    ranking = read_ranking(path, split, COLLECTION, 3)
-    assert ranking.rows.tolist() == [[2, 0, PADDING], [1, PADDING, PADDING]]
+    assert read_ranking(path, split, COLLECTION, 3).rows.tolist() == [[2, 0, PADDING], [1, PADDING, PADDING]]
     assert caplog.messages == [f"skipped: 1 hits of documents without text in {path}"]
     ids = Texts([COLLECTION.documents.ids[2], QUERIES.ids[1]], QUERIES.columns)
     itself = replace(COLLECTION, splits={"train": replace(split, queries=ids)}, ignore_identical_ids=True)

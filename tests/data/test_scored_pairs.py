@@ -30,8 +30,7 @@ def test_a_run_in_any_order(tmp_path):
     path = tmp_path / "run.trec"
     lines = ("q1 Q0 d2 1 5", "q0 Q0 d0 1 -2.5", "q1 Q0 d0 2 4", "q9 Q0 n 1 4", "q1 Q0 d2 3 5")
     path.write_text("".join(f"{line} t\n" for line in (*lines, "q0 Q0 void 1 5")))
-    expected = {(0, 0): -2.5, (1, 0): 4.0, (1, 2): 5.0}
-    assert scores_of(path, collection("q0", "q1")) == expected
+    assert scores_of(path, collection("q0", "q1")) == {(0, 0): -2.5, (1, 0): 4.0, (1, 2): 5.0}
 
 
 def test_tevatron_lists_a_score_with_each_passage(tmp_path):
@@ -41,8 +40,7 @@ def test_tevatron_lists_a_score_with_each_passage(tmp_path):
     record = {"query_id": "q0", "query": "?", "positive_passages": [passage("d1", 9)]}
     record["negative_passages"] = [passage("d0", -1.5), passage("d2", 0)]
     (tmp_path / "train.jsonl").write_text(json.dumps(record) + "\n")
-    found = scores_of(tmp_path / "train.jsonl", collection("q0"))
-    assert found == {(0, 0): -1.5, (0, 1): 9.0, (0, 2): 0.0}
+    assert scores_of(tmp_path / "train.jsonl", collection("q0")) == {(0, 0): -1.5, (0, 1): 9.0, (0, 2): 0.0}
 
 
 def test_flagembedding_lists_scores_beside_the_texts(tmp_path):

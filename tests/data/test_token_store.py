@@ -8,14 +8,8 @@ from pyserini_ance.data.token_store import Specials, TokenStore, open_or_build
 from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 
 WORDS = ["neural", "networks", "learn", "##ing", "rank", "document", "s", "of", "the"]
-TEXTS = [
-    "Neural networks learning the rank of documents",
-    "",
-    "learn",
-    "of of of of of of of of of of of of of of of of of of of of",
-    "Ranks, documents; unknown words!",
-    "the document",
-]
+TEXTS = ["Neural networks learning the rank of documents", "", "learn", "of " * 19 + "of"]
+TEXTS += ["Ranks, documents; unknown words!", "the document"]
 
 
 def wordpiece(*more: str) -> BertTokenizerFast:
@@ -108,13 +102,9 @@ def key(tokenizer, **settings) -> str:
 
 
 def test_the_key_depends_on_what_determines_ids_and_not_on_the_length_or_on_use():
-    keys = [
-        key(wordpiece()),
-        key(wordpiece(), lowercase=True),
-        key(wordpiece(), max_characters=5),
-        key(wordpiece(), query={"length_tokens": 64, "template": "query: {text}"}),
-        key(wordpiece("more")),
-    ]
+    longer = {"length_tokens": 64, "template": "query: {text}"}
+    others = [{}, {"lowercase": True}, {"max_characters": 5}, {"query": longer}]
+    keys = [*(key(wordpiece(), **settings) for settings in others), key(wordpiece("more"))]
     assert len(set(keys)) == len(keys)
     assert key(wordpiece(), query={"length_tokens": 8}, document={"length_tokens": 8}) == keys[0]
     used = TextTokenizer(wordpiece(), Tokenization())

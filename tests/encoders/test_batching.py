@@ -39,8 +39,7 @@ def test_each_text_is_in_one_batch_within_the_budget(budget):
     ],
 )
 def test_batches_go_from_long_to_short_and_are_split_where_it_saves_padding(lengths, budget, cost, expected):
-    batches = length_sorted_batches(np.array(lengths, int), budget, batch_cost_tokens=cost)
-    assert as_lists(batches) == expected
+    assert as_lists(length_sorted_batches(np.array(lengths, int), budget, batch_cost_tokens=cost)) == expected
 
 
 @pytest.mark.parametrize("cost", [0, 20, 128])

@@ -74,15 +74,11 @@ def test_a_run_starts_from_it(pair, exported, openqa, records, caplog):
         initial_encoder(openqa(exported, tied=True), seed=2)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"normalize": "query"},
-        {"projection": 8},
-        {"tokenization": OTHER_DOCUMENTS},
-        {"model": "tiny_roberta", "projection": 16, "layer_norm": True},
-    ],
-)
+OTHER_FORMS = [{"normalize": "query"}, {"projection": 8}, {"tokenization": OTHER_DOCUMENTS}]
+OTHER_FORMS += [{"model": "tiny_roberta", "projection": 16, "layer_norm": True}]
+
+
+@pytest.mark.parametrize("settings", OTHER_FORMS)
 def test_what_has_no_such_form_is_left_as_it_is(config, saved, settings, request):
     settings = {"tied": False, "tokenization": AS_OPENQA, **settings}
     model = request.getfixturevalue(settings.pop("model", "tiny_bert"))

@@ -106,8 +106,7 @@ def test_a_length_beyond_the_position_embeddings_is_refused(start, request, kind
     model, other = request.getfixturevalue(f"tiny_{kind}"), {"length_tokens": 16}
 
     def reading(length):
-        settings = {"query": other, "document": {"length_tokens": length}}
-        return start(model, tokenization=settings)
+        return start(model, tokenization={"query": other, "document": {"length_tokens": length}})
 
     assert reading(longest).encode([{"text": "a " * 600}], "document").shape == (1, 32)
     where = "encoder.tokenization.document.length_tokens is"
@@ -160,8 +159,7 @@ def test_attention_is_fused_on_a_gpu(encoder, saved):
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_no_mask_where_all_texts_are_equally_long(encoder, device):
-    lists = [[7, 8, 9], [9, 8, 7], [7]]
-    tokens = TokenStore.of_lists(lists, encoder.tokenizer.specials)
+    tokens = TokenStore.of_lists([[7, 8, 9], [9, 8, 7], [7]], encoder.tokenizer.specials)
     ids, mask = padded_batch(tokens, np.array([0, 1]), 24, torch.device(device))
     assert mask is None and ids.device.type == device and ids.shape[0] == 2
     with DeviceCounts() as counts:
@@ -199,8 +197,7 @@ def test_a_mask_for_fused_attention_hides_the_padding_without_a_wait(model_type)
     ours = model(input_ids=ids, attention_mask=attention_mask(model, mask)).last_hidden_state
     theirs = model(input_ids=ids, attention_mask=mask).last_hidden_state
     torch.testing.assert_close(ours[mask.bool()], theirs[mask.bool()])
-    without = model(input_ids=ids).last_hidden_state
-    assert (without - theirs)[1, :2].abs().max() > 1e-3
+    assert (model(input_ids=ids).last_hidden_state - theirs)[1, :2].abs().max() > 1e-3
     model, ids, mask = model.to(META), ids.to(META), mask.to(META)
     for given, waits in ((mask, 1), (attention_mask(model, mask), 0), (None, 0)):
         with DeviceCounts() as counts:

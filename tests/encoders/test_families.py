@@ -75,8 +75,7 @@ def test_a_static_embedding_is_the_mean_of_its_tokens(tmp_path, saved):
 
 def test_dropout_is_that_of_attention_too(family, start):
     towers = start(family("Qwen3"), pooling="lasttoken", tokenization=LENGTHS, dropout=0.3).towers
-    found = {getattr(module, "attention_dropout", None) for module in towers.modules()}
-    assert found == {None, 0.3}
+    assert {getattr(module, "attention_dropout", None) for module in towers.modules()} == {None, 0.3}
 
 
 def test_a_tokenizer_that_pads_with_nothing_pads_with_the_end(family, start):

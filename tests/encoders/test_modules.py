@@ -44,8 +44,7 @@ def test_two_towers_are_routes(exported, pooling, normalize, projection, tiny_be
     model.save(str(tmp_path / "again"), create_model_card=False)
     assert_the_same(SentenceTransformer(str(tmp_path / "again"), device="cpu"), encoder)
     # A run may start from the exported folder.
-    started = start(folder, **settings, tokenization=lengths, seed=2)
-    assert_equal_vectors(started, encoder, DOCUMENTS)
+    assert_equal_vectors(start(folder, **settings, tokenization=lengths, seed=2), encoder, DOCUMENTS)
 
 
 SIDED = [

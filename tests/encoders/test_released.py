@@ -52,8 +52,7 @@ def test_dance_is_ances_weights_and_other_vectors(ance, release, start, records,
     """As thunlp/DANCE computes `query_emb` and `body_emb`."""
     document = {"length_tokens": 48, "template": "{url}<sep>{title}<sep>{text}"}
     settings = {"tokenization": {**LOWER, **LIMIT, "prefix_space": False, "document": document}, **LIKE_DANCE}
-    folder = release(ance_weights(ance), "DANCE", architectures=[FIRSTP])
-    started = start(folder, projection=16, **settings)
+    started = start(release(ance_weights(ance), "DANCE", architectures=[FIRSTP]), projection=16, **settings)
     assert caplog.messages == []
     assert (started.config.layer_norm, started.config.normalize) == ("query", True)
     whole, norm = ance.towers.queries.layers, Normalize()

@@ -105,8 +105,7 @@ def test_the_transformer_in_a_folder_of_its_own(dense, modules, transformer, sav
     listed[0]["path"] = "0_Transformer"
     (folder / "modules.json").write_text(json.dumps(listed))
     change(folder, "0_Transformer/sentence_bert_config.json", max_seq_length=12)
-    config = assert_its_vectors(folder).config
-    assert config.tokenization.document.length_tokens == 12
+    assert assert_its_vectors(folder).config.tokenization.document.length_tokens == 12
 
 
 def test_texts_are_lowered_for_a_tokenizer_that_keeps_capitals(modules, transformer, save, tiny_bert):
@@ -233,13 +232,11 @@ def test_whatever_the_modules_vectors_are_its_own_also_when_saved(modules, trans
     def layers(pooling="mean"):
         return [transformer(), modules.Pooling(32, pooling)]
 
-    folder = save(*MODELS[name](modules, layers), prompts=PROMPTS)
-    encoder = assert_its_vectors(folder)
+    encoder = assert_its_vectors(save(*MODELS[name](modules, layers), prompts=PROMPTS))
     again = saved(encoder)
     assert_its_vectors(again, encoder)
     assert_equal_vectors(load_encoder(again), encoder, TEXTS)
-    continued = continue_encoder(config_of(again), again)
-    assert_equal_vectors(continued, encoder, TEXTS)
+    assert_equal_vectors(continue_encoder(config_of(again), again), encoder, TEXTS)
 
 
 @pytest.mark.parametrize("tied", [True, False])

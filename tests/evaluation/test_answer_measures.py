@@ -47,8 +47,7 @@ def test_malformed_regular_expressions_are_passed_over_and_named(caplog):
 def test_patterns_that_do_not_end_match_nothing_and_are_named(caplog, monkeypatch):
     """The pattern matches d0 at once, and never ends on the others."""
     monkeypatch.setattr(answer_matching, "SECONDS", 0.01)
-    texts = ["aabb", "a" * 5000 + "c", "a" * 6000 + "c"]
-    documents = Texts(["d0", "d1", "d2"], {"text": texts})
+    documents = Texts(["d0", "d1", "d2"], {"text": ["aabb", "a" * 5000 + "c", "a" * 6000 + "c"]})
     run = {"q0": {"d0": 3.0, "d1": 2.0, "d2": 1.0}}
     grades = judge_by_answers(run, questions([r"(a|a|b)+\1$", "a{6000}"]), documents, 3, True)
     assert grades == {"q0": {"d0": 0, "d1": 0, "d2": 1}}

@@ -16,25 +16,13 @@ DCG = 2 / math.log2(3) + 1 / math.log2(4)
 IDEAL = 2 / math.log2(2) + 1 / math.log2(3) + 1 / math.log2(4)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("nDCG@10", DCG / IDEAL),
-        ("nDCG@2", (2 / math.log2(3)) / (2 + 1 / math.log2(3))),
-        ("RR", 1 / 2),
-        ("RR@10", 1 / 2),
-        ("RR@1", 0.0),
-        ("MRR@10", 1 / 2),
-        ("R@2", 1 / 3),
-        ("R@100", 2 / 3),
-        ("P@4", 2 / 4),
-        ("P(rel=2)@4", 1 / 4),
-        ("AP", (1 / 2 + 2 / 3) / 3),
-        ("Success@1", 0.0),
-        ("Judged@4", 3 / 4),
-        ("IPrec@0.0", 2 / 3),
-    ],
-)
+VALUES = {"nDCG@10": DCG / IDEAL, "nDCG@2": (2 / math.log2(3)) / (2 + 1 / math.log2(3))}
+VALUES |= {"RR": 1 / 2, "RR@10": 1 / 2, "RR@1": 0.0, "MRR@10": 1 / 2, "R@2": 1 / 3, "R@100": 2 / 3}
+VALUES |= {"P@4": 2 / 4, "P(rel=2)@4": 1 / 4, "AP": (1 / 2 + 2 / 3) / 3, "Success@1": 0.0}
+VALUES |= {"Judged@4": 3 / 4, "IPrec@0.0": 2 / 3}
+
+
+@pytest.mark.parametrize("name, value", VALUES.items())
 def test_measure_equals_the_hand_computed_value(name, value):
     assert list(evaluate(QRELS, RUN, parse_measures([name])).values()) == [pytest.approx(value, abs=1e-12)]
 
@@ -78,8 +66,7 @@ def test_counting_measures_are_summed():
 @pytest.mark.parametrize("scores", [{"d1": 2, "d2": 2}, {"d2": 2, "d1": 2}, {"d1": 300.00001, "d2": 300.0}])
 def test_ties_break_alike_for_every_measure(scores):
     """trec_eval compares float32 scores and puts the larger id first: d2, d1, in any order of the file."""
-    measures = parse_measures(["RR", "RR@10", "nDCG@10", "AP"])
-    values = evaluate({"q1": {"d1": 1}}, {"q1": scores}, measures)
+    values = evaluate({"q1": {"d1": 1}}, {"q1": scores}, parse_measures(["RR", "RR@10", "nDCG@10", "AP"]))
     assert values == {"RR": 0.5, "RR@10": 0.5, "nDCG@10": pytest.approx(1 / math.log2(3)), "AP": 0.5}
 
 

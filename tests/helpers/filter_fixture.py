@@ -49,5 +49,4 @@ def candidates_of(
 
 def apply_filters(candidates: Candidates, filters: Sequence[Filter], width: int) -> tuple:
     """The first `width` candidates of each anchor that are not known positives and pass all filters."""
-    masks = filter_masks(candidates, filters, width)
-    return apply_masks(candidates.rows, candidates.scores, masks, width)
+    return apply_masks(candidates.rows, candidates.scores, filter_masks(candidates, filters, width), width)

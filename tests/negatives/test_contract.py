@@ -32,8 +32,7 @@ def snapshot(excluded, split_of, snapshot_of, tmp_path):
         documents[rows, query] += 2
     ranked = [(q, int(d), documents[d, q]) for q in range(QUERIES) for d in np.argsort(-documents[:, q])]
     (tmp_path / "bm25").write_text("".join(f"q{q} Q0 d{d} 1 {score:.4f} t\n" for q, d, score in ranked))
-    split = split_of(*POSITIVES, texts=queries)
-    return snapshot_of(split, vectors, documents, texts, bm25=tmp_path / "bm25")
+    return snapshot_of(split_of(*POSITIVES, texts=queries), vectors, documents, texts, bm25=tmp_path / "bm25")
 
 
 def source_of(kind: str, top_k: int, snapshot):

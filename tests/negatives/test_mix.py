@@ -92,8 +92,7 @@ def table(source: str, *candidates: list[int], generation: str = "a-00000000") -
 
 
 def test_a_sample_is_uniform_and_in_rank_order():
-    whole = table("ann", *[[4, 5, 6, 7]] * 6000)
-    drawn = sample(whole, 2, np.random.default_rng(0))
+    drawn = sample(table("ann", *[[4, 5, 6, 7]] * 6000), 2, np.random.default_rng(0))
     counts = Counter(tuple(candidate for candidate, *_ in row) for row in entries(drawn))
     assert set(counts) == set(combinations([4, 5, 6, 7], 2))
     # 5 degrees of freedom, p = 0.001

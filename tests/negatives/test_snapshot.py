@@ -88,8 +88,7 @@ def test_a_document_scores_as_its_best_passage_in_both_directions(in_passages):
             assert np.allclose(np.take_along_axis(scores_of, rows, 1), scores, atol=1e-4)
         known = snapshot.split.known_positives(arguments[0])
         positives = [max(scores_of[place, known.of(row)]) for place, row in enumerate(arguments[1])]
-        found = snapshot.positive_scores(snapshot.anchor_set(arguments[0]))
-        assert np.allclose(found, positives, atol=1e-4)
+        assert np.allclose(snapshot.positive_scores(snapshot.anchor_set(arguments[0])), positives, atol=1e-4)
     some, passages = snapshot.encode_documents(np.array([4, 29, 0]))
     best = snapshot.rank(snapshot.query_vectors, some, 3, passages)[0].max(1)
     assert np.allclose(best, expected[:, [4, 29, 0]].max(1), atol=1e-4)

@@ -26,8 +26,7 @@ def table(*candidates: list[int]) -> NegativeTable:
 
 
 def test_random_draws_are_uniform_over_non_positives(split_of):
-    split = split_of([2], [0, 1, 3])
-    anchor_set, rng = AnchorSet(split, "query", 5), np.random.default_rng(0)
+    anchor_set, rng = AnchorSet(split_of([2], [0, 1, 3]), "query", 5), np.random.default_rng(0)
     drawn = Random(num_negatives=2).draw(np.zeros(6000, np.int32), None, anchor_set, rng)
     pairs = Counter(map(tuple, drawn.tolist()))
     assert set(pairs) == set(permutations([0, 1, 3, 4], 2))

@@ -94,11 +94,9 @@ def golden(name: str) -> dict:
         weights = sorted((run / "model").rglob("*.safetensors"))
         tables = sorted((run / "negatives").glob("*"))
         rows = json.loads((run / "measures.json").read_text())["rows"]
-        return {
-            "weights": sorted(tensor_hash(load_file(path)) for path in weights),
-            "tables": {path.name: table_hash(path) for path in tables},
-            "measures": {row["row"]: without_seconds(row) for row in rows},
-        }
+        hashes = {"weights": sorted(tensor_hash(load_file(path)) for path in weights)}
+        hashes["tables"] = {path.name: table_hash(path) for path in tables}
+        return hashes | {"measures": {row["row"]: without_seconds(row) for row in rows}}
 
 
 def tensor_hash(tensors: dict[str, np.ndarray]) -> str:

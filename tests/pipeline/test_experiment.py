@@ -43,8 +43,7 @@ def test_a_run_leaves_what_it_promises(undisturbed):
     assert [row["row"] for row in found["rows"]] == ["untrained", "warm", "ance"]
     assert all(0 < row["R@20"] <= 1 for row in found["rows"])
     assert folders(found, "checkpoints") == ["ance-00000010", "initial-00000000", "warm-00000004"]
-    generations = folders(found, "negatives")
-    assert generations == ["ance-00000000", "ance-00000004", "ance-00000008"]
+    assert folders(found, "negatives") == ["ance-00000000", "ance-00000004", "ance-00000008"]
     assert not any(name.startswith("scratch/") for name in found["files"])
     steps = [(r["stage"], r["step"]) for r in found["metrics"] if r["event"] == "step"]
     assert steps == [*(("warm", step) for step in range(4)), *(("ance", step) for step in range(10))]
@@ -82,8 +81,7 @@ def test_device_cpu_leaves_a_gpu_alone(small_recipe, tmp_path, monkeypatch):
 
 
 def test_training_warns_of_what_is_hardly_meant_as_the_plan_does(small_recipe, tmp_path, caplog):
-    stage = make_stage(RANDOM, steps=1, batch_queries=16)
-    experiment.train(small_recipe({"warm": stage}), tmp_path / "run")
+    experiment.train(small_recipe({"warm": make_stage(RANDOM, steps=1, batch_queries=16)}), tmp_path / "run")
     assert "stages.warm.batch_queries is 16, but there are 15 training queries" in caplog.text
 
 
@@ -119,13 +117,9 @@ def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
         done = train(folder, *["--resume"] * (number > 0), fault=fault, stage=stage, step=step)
         assert done["code"] == -9, (fault, done)
         died.append((state(folder)["status"], state(folder)["where"]))
-    assert died == [
-        ("running", "stage warm, step 0"),
-        ("running", "stage ance, step 4"),
-        ("running", "stage ance, step 6"),
-        ("running", "stage ance, step 6"),
-        ("running", "the final evaluation of stage ance"),
-    ]
+    places = ["stage warm, step 0", *(f"stage ance, step {step}" for step in (4, 6, 6))]
+    places.append("the final evaluation of stage ance")
+    assert died == [("running", place) for place in places]
     refused = train(folder)
     assert refused["code"] == 1
     assert "holds a run that died at the final evaluation of stage ance. Continue it, or" in refused["stderr"]

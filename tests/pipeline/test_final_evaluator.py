@@ -34,8 +34,7 @@ def recipe(request, small_recipe, tmp_path) -> Recipe:
     ranked = [(n, colour) for n in range(5) for colour in ("gray", "red", "pink")]
     lines = (f"test-{n} Q0 {colour}-horse 1 1.0 t\n" for n, colour in ranked)
     (tmp_path / "first.trec").write_text("".join(lines))
-    rerank = {"test": str(tmp_path / "first.trec")}
-    test = {"measures": ["RR@10", "R@20", "nDCG@3"], "rerank": rerank}
+    test = {"measures": ["RR@10", "R@20", "nDCG@3"], "rerank": {"test": str(tmp_path / "first.trec")}}
     encoding = {"precision": "fp32", "tokens_per_batch": 64, "search": request.param}
     return small_recipe(STAGES, final_evaluation=test, encoding=encoding)
 
@@ -50,8 +49,7 @@ def start(recipe: Recipe, folder: Path) -> None:
 def opened(recipe: Recipe, folder: Path, world: World | None = None) -> tuple[FinalEvaluator, Checkpoint]:
     """The evaluator of the run, and the untrained encoder."""
     run, data = RunDir(folder), tokenize(recipe, read_collection(recipe))
-    evaluator = FinalEvaluator(recipe, data, run, world or World())
-    return evaluator, Checkpoint.open(run.checkpoint("initial", 0))
+    return FinalEvaluator(recipe, data, run, world or World()), Checkpoint.open(run.checkpoint("initial", 0))
 
 
 def in_passages(small_recipe, passages: int, test: dict) -> Recipe:
@@ -248,8 +246,7 @@ def with_bm25(small_recipe) -> Recipe:
 
 def fuse_twice(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict]:
     final_evaluator.QUERIES_PER_BLOCK = 1  # two blocks are without a hit of BM25
-    run = RunDir(folder)
-    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, world)
+    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), RunDir(folder), world)
     return evaluator.hybrid_row("a"), evaluator.hybrid_row("a")
 
 
@@ -272,8 +269,7 @@ def test_scaled_scores_are_summed_and_measured_once_as_the_printed_command_does(
     assert row["row"] == "hybrid" and "train seconds" not in row
     # by hand, the rank of the right document: 1 (0.54 + 1), 1 (1 + 0), 2, 1 (1 + 0.5), and 3
     assert row["RR@3"] == pytest.approx((1 + 1 / 2 + 1 / 2 + 1 + 1 / 3) / 5)
-    command = fusion_command(run, ["test"], HITS)
-    subprocess.run(shlex.split(command), check=True, capture_output=True)
+    subprocess.run(shlex.split(fusion_command(run, ["test"], HITS)), check=True, capture_output=True)
     peer = read_run(run.folder / "run.hybrid.txt")
     expected = {query: pytest.approx(hits, rel=1e-7) for query, hits in peer.items()}
     assert read_run(run.ranking("hybrid", "test")) == expected
@@ -316,7 +312,6 @@ def test_a_run_with_bm25_ends_with_the_row(with_bm25, run_processes, tmp_path):
     rows, written = table(run), run.ranking("hybrid", "test").stat().st_mtime_ns
     assert [row["row"] for row in rows] == ["bm25", "bm25+rm3", "untrained", "a", "hybrid"]
     assert last_stage(rows)["row"] == "a"
-    exported = json.loads(run.measures.read_text())["export"]
-    assert exported["hybrid"] == fusion_command(run, ["test"], HITS)
+    assert json.loads(run.measures.read_text())["export"]["hybrid"] == fusion_command(run, ["test"], HITS)
     run_processes(1, train, recipe, run.folder, True, join=False)
     assert table(run)[-1] == rows[-1] and run.ranking("hybrid", "test").stat().st_mtime_ns == written

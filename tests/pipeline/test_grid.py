@@ -43,8 +43,7 @@ def test_a_grid_continues_after_kills_of_itself_and_of_its_runs(server, recipe, 
     folder = tmp_path / "runs"
     given = [str(recipe), "threads=1", "--grid", str(tmp_path / "grid.yaml"), "--output", str(folder)]
 
-    killed = server.run("train", given, fault="kill_parent_in_step", stage="3", step=1)
-    assert killed["code"] == -9
+    assert server.run("train", given, fault="kill_parent_in_step", stage="3", step=1)["code"] == -9
     until(lambda: stopped(folder / LONG), 60)
     assert status(folder) == {SHORT: "finished", LONG: "running", DIVERGING: "waiting"}
     first = (folder / SHORT / "measures.json").stat().st_mtime_ns

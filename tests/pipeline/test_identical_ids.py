@@ -36,11 +36,9 @@ def run(small_recipe, tmp_path_factory):
     stages["mined"]["terms"]["document"] = {"anchor": "document", "negatives": sources[:1]}
     splits = {name: f"qrels/{name}.tsv" for name in ("train", "test")}
     measured = {"measures": ["RR@10"], "query_measures": ["RR@10"], "indexes": ["Flat"]}
-    recipe = small_recipe(
-        stages,
-        data={"kind": "beir", "folder": str(folder), "splits": splits, "ignore_identical_ids": True},
-        final_evaluation={**measured, "rerank": {"test": str(folder / "all.trec")}},
-    )
+    data = {"kind": "beir", "folder": str(folder), "splits": splits, "ignore_identical_ids": True}
+    reranked = {**measured, "rerank": {"test": str(folder / "all.trec")}}
+    recipe = small_recipe(stages, data=data, final_evaluation=reranked)
     train(recipe, folder / "run")
     return folder / "run"
 

@@ -75,8 +75,7 @@ def test_plain_transformers_computes_the_vectors_of_a_pooled_transformer(tiny_be
 
 
 def test_cut_vectors_are_compared_as_they_are_used(encoder, tmp_path):
-    config = encoder.config.model_copy(update={"truncate_dim": 4})
-    save_encoder(initial_encoder(config, 1), tmp_path)
+    save_encoder(initial_encoder(encoder.config.model_copy(update={"truncate_dim": 4}), 1), tmp_path)
     assert Proof(tmp_path, RECORDS).by_sentence_transformers(tmp_path).is_small
 
 

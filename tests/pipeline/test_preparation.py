@@ -190,10 +190,8 @@ def test_a_dev_split_of_the_data_that_hold_out_replaces_is_named(tmp_path, setti
     (tmp_path / "qrels" / file).touch()
     data = f"data={{kind: beir, folder: {tmp_path}, hold_out: 5, splits: {{train: t, dev: qrels/dev.tsv}}}}"
     recipe = load("demo/rand", ONE_QUERY, data, f"data.splits={settings}").recipe
-    collection = make_collection(
-        {"d": "x"},
-        {"train": {"q": "y"}, "dev": {"r": "z"}, "test": {"s": "u"}},
-        {name: {id: {"d": 1}} for name, id in (("train", "q"), ("dev", "r"), ("test", "s"))},
-    )
+    ids = {"train": "q", "dev": "r", "test": "s"}
+    qrels = {name: {id: {"d": 1}} for name, id in ids.items()}
+    collection = make_collection({"d": "x"}, {name: {id: f"text of {id}"} for name, id in ids.items()}, qrels)
     lines = data_warnings(recipe, collection)
     assert len(lines) == is_said and all("data.hold_out makes split 'dev'" in line for line in lines)

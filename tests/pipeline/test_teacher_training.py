@@ -110,8 +110,7 @@ def test_positives_of_all_kinds_are_no_negatives(lists):
         scores = np.zeros(rows.shape, np.float32)
         return NegativeTable("query", "document", anchors, rows, scores, "ann", promoted=pairs)
 
-    texts = Texts(["a", "b"], {"text": ["?", "!"]})
-    split = Split("train", texts, Qrels.of([0, 0], [3, 5], [1, 1], 2))
+    split = Split("train", Texts(["a", "b"], {"text": ["?", "!"]}), Qrels.of([0, 0], [3, 5], [1, 1], 2))
     tables = (table([[3, 7, 8], [7, 8, 9]]), table([[6, PADDING], [8, 4]], [[0, 5], [0, 8], [1, 9]]))
     left = MinedLists(lists.collection, split, [table([[3, 7], [9, PADDING]], [[1, 9]])], {})
     assert left.queries.tolist() == [0]  # a query without a candidate has no list
@@ -220,8 +219,7 @@ def test_weights_of_another_model_are_refused(run, run_processes, tmp_path, tiny
     weights = {name: weight for name, weight in load_file(tiny_bert / "model.safetensors").items()
                if "layer.1." not in name}  # fmt: skip
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
-    settings = settings_of(1, 2, 1e-3)
-    given = run.folder, tmp_path / "out", settings, str(tmp_path)
+    given = run.folder, tmp_path / "out", settings_of(1, 2, 1e-3), str(tmp_path)
     (end,) = run_processes.ends(1, train_by, *given, join=False)
     assert "lacks 16 weights of a BertForSequenceClassification, such as bert.encoder" in end["error"]
 
@@ -300,8 +298,7 @@ def test_two_processes_train_a_teacher_once(small_recipe, run_processes, tmp_pat
 
 
 def test_a_teacher_that_cannot_be_trained_ends_the_run(small_recipe, run_processes, forked_python, tmp_path):
-    wild = {"first": {"after": "warm", **FEW, "learning_rate": 1e38}}
-    recipe = small_recipe({"warm": WARM}, teachers=wild)
+    recipe = small_recipe({"warm": WARM}, teachers={"first": {"after": "warm", **FEW, "learning_rate": 1e38}})
     (end,) = run_processes.ends(1, run_of, recipe, tmp_path / "run", False, forked_python, join=False)
     assert "teachers.first could not be trained: the teacher's mean loss is nan" in end["error"]
     assert "lower its learning rate" in (tmp_path / "run" / "error.txt").read_text()

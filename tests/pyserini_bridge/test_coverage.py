@@ -49,8 +49,7 @@ def write_for_pyserini(path, run, questions: Texts, documents: Texts) -> None:
     contents = {id: "\n".join(documents[row].values()) for id, row in documents.rows.items()}
     asked = {id: json.loads(questions.columns["answers"][row]) for id, row in questions.rows.items()}
     texts = {id: [{"text": contents[hit]} for hit in hits] for id, hits in run.items()}
-    found = {id: {"answers": asked[id], "contexts": texts[id]} for id in run}
-    path.write_text(json.dumps(found))
+    path.write_text(json.dumps({id: {"answers": asked[id], "contexts": texts[id]} for id in run}))
 
 
 def told_by_pyserini(*files) -> list[str]:

@@ -46,13 +46,10 @@ def folder(in_java, tmp_path_factory):
 
 def test_an_index_with_its_raw_documents_and_names(folder, monkeypatch):
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Duser.home={folder / 'home'}")
-    splits = {
-        "own": {"topics": str(folder / "topics.tsv"), "qrels": str(folder / "qrels.txt")},
-        "asked": {"topics": "dpr-curated-test"},
-        "dl19": {"topics": "dl19-passage", "qrels": "dl19-passage"},
-    }
-    data = PyseriniIndex(index=str(folder / "raw"), splits=splits)
-    collection = data.read(folder / "documents")
+    own = {"topics": str(folder / "topics.tsv"), "qrels": str(folder / "qrels.txt")}
+    dl19 = {"topics": "dl19-passage", "qrels": "dl19-passage"}
+    splits = {"own": own, "asked": {"topics": "dpr-curated-test"}, "dl19": dl19}
+    collection = PyseriniIndex(index=str(folder / "raw"), splits=splits).read(folder / "documents")
     assert dict(zip(collection.documents.ids, collection.documents.take([0, 1]), strict=True)) == {
         "007": {"title": "", "text": "A spy.\nIn two lines 😀"}, "7": {"title": "Seven", "text": "A number"},
     }  # fmt: skip

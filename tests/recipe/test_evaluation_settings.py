@@ -26,8 +26,7 @@ def test_measures_are_of_all_splits_or_of_each(base, write):
 
 def test_columns_are_of_the_splits_that_are_evaluated_and_of_reranked_ones(base):
     test = load(base, "final_evaluation.split=dev", GRADED, "final_evaluation.rerank={test: bm25}")
-    columns = test.recipe.final_evaluation.columns
-    assert columns == {("dev", "RR@10"): "RR@10", ("dev", "RR@5"): "RR@5"}
+    assert test.recipe.final_evaluation.columns == {("dev", "RR@10"): "RR@10", ("dev", "RR@5"): "RR@5"}
     test = evaluation(base, "measures=[AP, nDCG@5, R@1000]", "rerank={test: bm25}")
     assert list(test.columns.values()) == ["AP", "nDCG@5", "R@1000", "test-rerank nDCG@5"]
     assert (test.hits, evaluation(base, "measures=[RR@10]").hits) == (1000, 100)

@@ -138,8 +138,7 @@ def test_a_family_is_recipes_of_one_set_with_three_seeds_and_one_budget(family):
     """Steps x queries of a run, with those of the warm-up that it starts from."""
     grid, budgets = Grid.parse([family]), {}
     for name, point in grid.points.items():
-        recipe = load(point["recipe"], *grid.overrides(name)).recipe
-        stages = list(recipe.stages.values())
+        stages = list(load(point["recipe"], *grid.overrides(name)).recipe.stages.values())
         starts = [stage.init_from.recipe for stage in stages if stage.starts_from_checkpoint]
         stages += [stage for start in starts for stage in load(start).recipe.stages.values()]
         budgets[point["recipe"]] = sum(stage.steps * stage.batch_queries for stage in stages)

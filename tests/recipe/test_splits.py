@@ -30,8 +30,7 @@ def test_a_list_of_one_is_that_one(base):
 @pytest.mark.parametrize("name", ["msmarco-passage/bm25", "msmarco-passage/ltre-bm25"])
 def test_replaced_data_need_not_have_the_other_splits_of_a_set(write, name):
     """As recipes/README.md shows it."""
-    path = write("mine", SHOWN.replace("msmarco-passage/bm25", name))
-    recipe = load(path).recipe
+    recipe = load(write("mine", SHOWN.replace("msmarco-passage/bm25", name))).recipe
     evaluation = recipe.final_evaluation
     assert (recipe.data.kind, evaluation.split, evaluation.reranked) == ("pyserini_index", ("dev",), {})
     assert list(map(str, evaluation.measures_of("dev"))) == ["RR@10", "R@100", "R@1000", "AP"]

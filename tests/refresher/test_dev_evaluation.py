@@ -94,10 +94,8 @@ class TwoSplits(GivenScores):
 @pytest.mark.parametrize("sample", [None, 50])
 def test_the_document_with_the_id_of_a_query_is_left_out(snapshot, sample):
     """Query 0 is document 10, its first hit, and query 1 document 303, its first."""
-    ids = ["d010", "d303", "d398"]
-    splits = {"dev": Split("dev", Texts(ids, {"text": ["?"] * 3}), QRELS)}
-    documents = GivenScores.collection.documents
-    snapshot.collection = Collection(documents, splits, ignore_identical_ids=True)
+    splits = {"dev": Split("dev", Texts(["d010", "d303", "d398"], {"text": ["?"] * 3}), QRELS)}
+    snapshot.collection = Collection(GivenScores.collection.documents, splits, ignore_identical_ids=True)
     values = evaluate_on_dev(snapshot, Evaluate(every_steps=1, measure="RR@3", sample_documents=sample), 0)
     assert values["dev"] >= (1 / 2 + 1) / 3
     assert sample or values == {"dev": pytest.approx((1 / 2 + 1) / 3)}

@@ -21,8 +21,7 @@ def make_grid(folder, runs: dict[tuple[str, str, str], dict[str, float]]) -> Non
         settings = {"recipe": recipe, "projection": projection, "indexes": "[HNSW8]", "seed": seed}
         told.append({"run": str(number), **settings, "status": "finished"})
     waiting = {**told[0], "run": "later", "status": "waiting"}
-    record = {"recipe": None, "keys": KEYS, "runs": [*told, waiting]}
-    (folder / "grid.json").write_text(json.dumps(record))
+    (folder / "grid.json").write_text(json.dumps({"recipe": None, "keys": KEYS, "runs": [*told, waiting]}))
 
 
 @pytest.fixture

@@ -18,8 +18,7 @@ def test_the_collection_is_mapped_or_read_again_and_other_data_is_refused(small_
     with pytest.raises(ValueError, match="the data .* is not that which"):
         collection_of(run)
     write_json(run.environment, {"data": {"digest": collection.digest}})
-    again = collection_of(run)
-    assert again.digest == collection.digest
+    assert collection_of(run).digest == collection.digest
     rmtree(tmp_path / "cache")
     read = collection_of(run)
     assert read.digest == collection.digest and [*read.documents.ids] == collection.documents.ids

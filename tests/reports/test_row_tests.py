@@ -29,8 +29,7 @@ def lines_of_table(capsys) -> list[str]:
 
 def test_seeds_are_one_system_and_queries_are_pairs(ranked_run):
     ranks = [("1", "good", [1, 1, 1, 2]), ("2", "good", [1, 1, 2, 4]), ("3", "bad", [4, 4, 4, 3])]
-    runs = [ranked_run(*of) for of in ranks]
-    found = differ_from(runs, "bm25")
+    found = differ_from([ranked_run(*of) for of in ranks], "bm25")
     # good: (0.5 + 0.5 + 0.25 - 0.125) / 4; bad: (3 x -0.25 + 1/3 - 0.5) / 4
     assert list(found) == ["bad", "good"]
     assert found["good"]["RR@10 against bm25"].startswith("+0.281, p 0.")

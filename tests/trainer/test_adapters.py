@@ -41,8 +41,7 @@ def still(small_recipe):
 
 def adapters_after(recipe, folder, terms, **stage) -> dict[str, torch.Tensor]:
     stage = {"steps": 3, "batch_queries": 6, "lora": LORA, "optimizer": {"learning_rate": 1e-3}, **stage}
-    training = Training(recipe, folder, terms, **stage)
-    return load_file(training.train().encoder / FILE)
+    return load_file(Training(recipe, folder, terms, **stage).train().encoder / FILE)
 
 
 @pytest.mark.parametrize(
@@ -74,8 +73,7 @@ def test_layers_computed_again_repeat_the_dropout_of_adapters(small_recipe, tmp_
 
 def test_frozen_layers_in_the_precision_of_training_give_the_same_bits(small_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "resolve_precision", lambda *_: "bf16")
-    training = Training(small_recipe, tmp_path / "kept", OWN, lora=LORA)
-    stage = training.stage()
+    stage = Training(small_recipe, tmp_path / "kept", OWN, lora=LORA).stage()
     linears = [each for each in stage.encoder.towers.modules() if type(each) is torch.nn.Linear]
     assert {each.weight.dtype for each in linears if not each.weight.requires_grad} == {torch.bfloat16}
     assert {each.dtype for each in stage.encoder.towers.parameters() if each.requires_grad} == {torch.float32}

@@ -37,8 +37,7 @@ def stage(**settings) -> Stage:
 
 
 def plan(split: Split, step: int, seed: int = 7, number: int = 0, tables=TABLES, **settings) -> Batch:
-    sets = anchor_sets(split, tables)
-    return plan_batch(stage(**settings), number, step, seed, sets, tables)
+    return plan_batch(stage(**settings), number, step, seed, anchor_sets(split, tables), tables)
 
 
 def anchor_sets(split: Split, tables) -> dict:
@@ -212,8 +211,7 @@ def test_queries_are_drawn_from_those_of_every_table_even_if_all_have_equally_ma
     sources = [{"kind": "bm25"}, {"kind": "ann"}]
     sets = anchor_sets(split, tables)
     assert sets["query"].drawn.tolist() == [0, 1]
-    terms = {"query": {"negatives": sources}}
-    whole = plan_batch(stage(terms=terms), 0, 0, 7, sets, tables)
+    whole = plan_batch(stage(terms={"query": {"negatives": sources}}), 0, 0, 7, sets, tables)
     assert set(whole.queries.tolist()) == {0, 1}
 
 
@@ -245,8 +243,7 @@ def test_rolling_draws_take_each_candidate_once_before_one_comes_again(split, re
     for step in range(12):
         batch = plan(split, step, tables=tables, terms=terms, repeats_per_query=repeats)
         for query, negatives in zip(batch.queries.tolist(), batch.terms["query"].negatives, strict=True):
-            expected = [shuffled[query][(taken[query] + i) % 4] for i in range(3)]
-            assert negatives.tolist() == expected
+            assert negatives.tolist() == [shuffled[query][(taken[query] + i) % 4] for i in range(3)]
             taken[query] += 3
 
 

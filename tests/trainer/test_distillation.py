@@ -174,8 +174,7 @@ def test_a_cross_encoder_scores_each_pair_once(small_recipe, tmp_path, tiny_cros
     scored = set()
     for step in (0, 2):
         rows, others, scores = pairs_of(training, step)
-        expected = model.logits(texts_of(training, rows, others))
-        np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(scores, model.logits(texts_of(training, rows, others)), rtol=0, atol=1e-5)
         scored |= set(zip(rows.tolist(), others.tolist(), strict=True))
     assert len(asked) == len(scored)
     new = [metric["teachers"]["distil"]["new_pairs"] for metric in training.metrics("generation")]

@@ -11,12 +11,8 @@ from pyserini_ance.trainer.dropout import LEVELS, CpuDropout, recomputes, reprod
 SEED = 7
 attention = functional.scaled_dot_product_attention
 PADDING = torch.tensor([[True, True, True, False], [True, False, False, False]])[:, None, None]
-MASKS = {
-    "none": None,
-    "booleans": PADDING,
-    "numbers": torch.zeros(PADDING.shape).masked_fill(~PADDING, torch.finfo(torch.float32).min),
-    "of each query": torch.ones(4, 4, dtype=torch.bool).tril(),
-}
+MASKS = {"none": None, "booleans": PADDING, "of each query": torch.ones(4, 4, dtype=torch.bool).tril()}
+MASKS["numbers"] = torch.zeros(PADDING.shape).masked_fill(~PADDING, torch.finfo(torch.float32).min)
 PRECISIONS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.04}
 
 

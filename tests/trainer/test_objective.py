@@ -286,8 +286,7 @@ def test_a_document_scores_as_its_best_passage_for_each_query(anchor, in_batch_n
     settings = {"anchor": anchor, "negatives": [RANDOM], "in_batch_negatives": in_batch_negatives}
     terms = {"query": Term.model_validate(settings)}
     anchor_sets = {anchor: AnchorSet(Split("train", None, qrels), anchor, 100)}
-    vectors = {"query": asked, "document": pieces}
-    found = term_losses(terms, batch, anchor_sets, vectors, passages)["query"]
+    found = term_losses(terms, batch, anchor_sets, {"query": asked, "document": pieces}, passages)["query"]
     spans = zip(passages.offsets, passages.offsets[1:])
     best = torch.stack([(asked @ pieces[a:b].T).max(1).values for a, b in spans], 1)
     # One-hot documents over a query's row of `best` have exactly these scores.

@@ -281,8 +281,7 @@ def test_the_logs_of_a_stage_hold_its_adoptions(decisions):
 
 
 def collection(text: str) -> Collection:
-    queries = Texts(["q"], {"text": ["a"]})
-    split = Split("train", queries, Qrels.of([0], [0], [1], queries=1))
+    split = Split("train", Texts(["q"], {"text": ["a"]}), Qrels.of([0], [0], [1], queries=1))
     return Collection(Texts(["d"], {"text": [text]}), {"train": split})
 
 

@@ -153,11 +153,9 @@ def everything(made: Training) -> list[dict]:
 
 EVERY = {"every_steps": 4}
 # As the code of ANCE and ANCE-Tele draws.
-AS_THE_CODE_DRAWS = {
-    "refresh": {**EVERY, "restart_queries": True, "query_chunks": 2},
-    "repeats_per_query": 2,
-    "terms": lambda folder: {"query": {"negatives": [{"kind": "ann", "top_k": 6, "rolling": True}]}},
-}
+AS_THE_CODE_DRAWS = {"refresh": {**EVERY, "restart_queries": True, "query_chunks": 2}, "repeats_per_query": 2}
+ROLLING = {"query": {"negatives": [{"kind": "ann", "top_k": 6, "rolling": True}]}}
+AS_THE_CODE_DRAWS["terms"] = lambda folder: ROLLING
 LAMB = {"optimizer": {"kind": "lamb", "learning_rate": 1e-3}, "lr_schedule": {"warmup_steps": 2}}
 
 

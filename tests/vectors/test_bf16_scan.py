@@ -115,14 +115,9 @@ def test_a_search_waits_once(caplog):
 def test_bf16_is_for_many_queries_by_auto_in_documents_that_a_gpu_holds(caplog, monkeypatch):
     monkeypatch.setattr(search, "resolve_precision", lambda *_: "bf16")
     queries, documents = drawn(8, 300, 0)
-    by_auto, by_torch = (
-        [
-            searcher(documents, "auto", "cuda", World()),
-            searcher(documents.numpy(), "auto", "cuda", World()),
-            searcher(documents, "torch", "cuda", World()),
-        ],
-        searcher(documents, "torch", "cpu", World()),
-    )
+    ways = [(documents, "auto"), (documents.numpy(), "auto"), (documents, "torch")]
+    by_auto = [searcher(vectors, way, "cuda", World()) for vectors, way in ways]
+    by_torch = searcher(documents, "torch", "cpu", World())
     by_blocks = [search._search_blocks] * 2
     assert [find.func for find in by_auto] == [search._search_by_bf16, *by_blocks]
     caplog.set_level("INFO")
@@ -182,8 +177,7 @@ def test_on_a_cpu_bf16_is_for_its_instructions(processor):
 def test_searches_rank_alike_on_every_processor(processor):
     queries, documents = drawn(30, 20_000, 10)
     expected = (queries.double() @ documents.double().T).topk(20).indices
-    found = searcher(documents.numpy(), "auto", "cpu", World())(queries, 20)[1]
-    assert torch.equal(found.long(), expected)
+    assert torch.equal(searcher(documents.numpy(), "auto", "cpu", World())(queries, 20)[1].long(), expected)
 
 
 def test_few_queries_or_documents_are_not_worth_rounding_the_documents():

@@ -88,8 +88,7 @@ def test_candidates_by_the_first_numbers_are_ranked_by_all(backend):
     queries, documents = (rng.normal(size=(count, 16)).astype(np.float32) for count in (12, 400))
     scores = queries.astype(np.float64) @ documents.T.astype(np.float64)
     first = queries[:, :backend].astype(np.float64) @ documents[:, :backend].T.astype(np.float64)
-    left_out = np.argsort(-first, axis=1)[:, 40:]
-    np.put_along_axis(scores, left_out, -np.inf, 1)
+    np.put_along_axis(scores, np.argsort(-first, axis=1)[:, 40:], -np.inf, 1)
     expected_scores, expected_rows = best_by_stable_sort(scores, 10)
     for given in (documents, torch.from_numpy(documents)):
         found = search.search_arrays(search.searcher(given, backend, "cpu", World()), queries, 10)

@@ -80,8 +80,7 @@ def test_each_process_gets_the_results_of_its_own_queries(run_processes, size):
     ends = run_processes(size, search_own, range(80))
     for seed, results in enumerate(zip(*ends, strict=True)):
         queries, documents, _, k = drawn(seed, size)
-        shares = shares_of(seed, len(queries), size)
-        assert [len(scores) for scores, _ in results] == shares
+        assert [len(scores) for scores, _ in results] == shares_of(seed, len(queries), size)
         best = best_by_stable_sort(queries @ documents.T, k)
         for found, expected in zip(zip(*results, strict=True), best, strict=True):
             np.testing.assert_array_equal(np.concatenate(found), expected, err_msg=f"seed {seed}")

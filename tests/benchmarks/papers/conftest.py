@@ -24,8 +24,7 @@ def small_run(small_recipe, tmp_path_factory) -> Path:
     stages = {"warm": stage("random", 4), "ance": stage("ann", 6, refresh=every, evaluate=every)}
     folder = tmp_path_factory.mktemp("studied") / "run"
     final = {"measures": ["RR@10", "R@20"], "query_measures": ["RR@10"]}
-    recipe = small_recipe(stages, final_evaluation=final, save_total_limit=9)
-    experiment.train(recipe, folder)
+    experiment.train(small_recipe(stages, final_evaluation=final, save_total_limit=9), folder)
     return folder
 
 

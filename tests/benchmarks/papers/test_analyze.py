@@ -33,8 +33,7 @@ def test_a_study_writes_its_numbers_and_its_picture(runs, study, tmp_path, capsy
     assert written["runs"] == {"one": runs[0], "two": runs[1]}
     assert (written["queries"], written["top_k"], written["notes"]) == (7, 100, ["a note"])
     assert (output / "negative-overlap.png").read_bytes().startswith(b"\x89PNG")
-    svg = (output / "negative-overlap.svg").read_text()
-    assert ElementTree.fromstring(svg).tag.endswith("svg")
+    assert ElementTree.fromstring((output / "negative-overlap.svg").read_text()).tag.endswith("svg")
     printed = capsys.readouterr().out
     assert "| two | 0.5000 |" in printed and "- a note" in printed
     assert f"written: {output}/negative-overlap.json, {output}/negative-overlap.png" in printed

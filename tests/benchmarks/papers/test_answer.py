@@ -20,8 +20,7 @@ SETTINGS = ["length_tokens=40", "overlap_tokens=4", "question_tokens=12", "answe
 def run(small_recipe, tmp_path):
     (tmp_path / "psgs.tsv").write_text(PASSAGES)
     asked = [{"question": q, "answers": a, "positive_ctxs": [{"passage_id": p}]} for q, a, p in QUESTIONS]
-    records = [{**one, "hard_negative_ctxs": []} for one in asked]
-    (tmp_path / "dev.json").write_text(json.dumps(records))
+    (tmp_path / "dev.json").write_text(json.dumps([{**one, "hard_negative_ctxs": []} for one in asked]))
     splits = {name: {"questions": str(tmp_path / "dev.json")} for name in ("train", "dev")}
     data = {"kind": "dpr", "passages": str(tmp_path / "psgs.tsv"), "splits": splits}
     final = {"split": "dev", "measures": ["Success@2"]}

@@ -82,8 +82,7 @@ def test_the_figures_of_a_table_are_those_of_its_rows(texts, source, number):
 
 def test_all_rows_of_papers_are_of_these_tables():
     rows = [row for name in (*SETS, "openqa-multi") for row in read_published(SHIPPED / name).rows]
-    tables = {(row.source, row.table) for row in rows if row.source in TEXTS}
-    assert tables == {*TABLES, ("ance-v1", 1)}
+    assert {(row.source, row.table) for row in rows if row.source in TEXTS} == {*TABLES, ("ance-v1", 1)}
 
 
 def test_the_first_version_of_ance_has_a_row_of_its_own(texts):

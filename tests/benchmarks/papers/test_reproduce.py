@@ -38,8 +38,7 @@ FILLED = {"index-costs": ("RR@10 before", "index GB", "hours"), "stage-hours": (
 def test_the_page_has_a_row_for_each_table_and_figure_with_a_command():
     assert Counter(row[0][2:] for row in ROWS) == {"ANCE": 12, "LTRe": 6, "DANCE": 6, "ANCE-Tele": 9}
     assert all("`" in row[2] for row in ROWS)
-    partly = [(row[0][2:], row[1].partition(":")[0]) for row in ROWS if row[3].strip(" |")]
-    assert partly == PARTLY
+    assert [(row[0][2:], row[1].partition(":")[0]) for row in ROWS if row[3].strip(" |")] == PARTLY
 
 
 @pytest.mark.parametrize("command", TRAINED)

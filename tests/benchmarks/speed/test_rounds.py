@@ -64,12 +64,9 @@ def test_a_row_has_ratios_rates_and_agreement():
         measured = [Measurement(each, each, 50.0 + 100 * each) for each in seconds]
         return Entry(Contender(name, run, **settings), measured, np.array(output))
 
-    entries = [
-        made("ours", [1.0, 1.0, 2.0], [[1, 2]]),
-        made("half", [0.5, 0.5, 0.5], [[1, 3]]),
-        made("peer", [2.0, 3.0, 2.0], [[2, 1]], against=True),
-        Entry(Contender("absent", run, against=True), missing="not installed: x"),
-    ]
+    entries = [made("ours", [1.0, 1.0, 2.0], [[1, 2]]), made("half", [0.5, 0.5, 0.5], [[1, 3]])]
+    entries.append(made("peer", [2.0, 3.0, 2.0], [[2, 1]], against=True))
+    entries.append(Entry(Contender("absent", run, against=True), missing="not installed: x"))
     ours, half, peer = table_rows(Contest("mine", "title", [], 40e9, recall), entries)
     assert ours["x peer"] == "2.00 (1.00-3.00)" and peer["x peer"] == "1"
     assert ours["GFLOP/s"] == "40" and ours["MiB"] == "250" and "x absent" not in ours

@@ -200,8 +200,7 @@ def read(folder: Path) -> dict:
     texts = {id: list(documents[row].values()) for row, id in enumerate(documents.ids)}
     listed = list(map(json.loads, answers)) if answers else [[]] * len(queries)
     rows = zip(queries.ids, queries.columns["text"], listed, strict=True)
-    asked = {id: ([text], given, judged[id]) for id, text, given in rows}
-    return {"documents": texts, "queries": asked}
+    return {"documents": texts, "queries": {id: ([text], given, judged[id]) for id, text, given in rows}}
 
 
 @pytest.mark.parametrize(("seed", "copies"), [*((seed, 200) for seed in range(8)), *MANY])

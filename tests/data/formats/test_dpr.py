@@ -13,6 +13,8 @@ PASSAGES = (
     'id\ttext\ttitle\n1\t"Aaron ( or ; ""Ahärôn"") is\ta prophet."\tAaron\n2\tThe year 1984.\t"""1984"""\n'
     "3\tNo title.\t\n"
 )
+LISTS = {"[]": [], " [ 'a' ,u\"b\", ] ": ["a", "b"], "['a, \"b', '] [']": ['a, "b', "] ["]}
+LISTS[r"""['it\'s', '\u00e9\\', ""]"""] = ["it's", "é\\", ""]
 
 
 def record(question: str, positives: list[str], key: str = "passage_id") -> dict:
@@ -84,15 +86,7 @@ def test_question_marks_at_the_end_are_kept_or_removed_as_in_the_codes_of_dpr_an
     assert list(removed.split("test").queries.columns["text"])[1] == 'who is "Ahärôn"'
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("[]", []),
-        (" [ 'a' ,u\"b\", ] ", ["a", "b"]),
-        (r"""['it\'s', '\u00e9\\', ""]""", ["it's", "é\\", ""]),
-        ("['a, \"b', '] [']", ['a, "b', "] ["]),
-    ],
-)
+@pytest.mark.parametrize("text, expected", LISTS.items())
 def test_lists_of_answers(tmp_path, text, expected):
     (tmp_path / "test.txt").write_text(f"q\t{text}\n")
     assert [entry.answers for entry in _questions(tmp_path / "test.txt")] == [expected]

@@ -130,8 +130,7 @@ def test_a_source_keeps_what_was_promoted_apart(split_of, snapshot_of, tmp_path)
     """Both filters see what the one before keeps; a removal counts for one of them."""
     scores = tmp_path / "scores.trec"
     scores.write_text("q0 Q0 d2 1 5 t\nq0 Q0 d0 1 9 t\nq1 Q0 d0 1 3 t\nq1 Q0 d4 1 7 t\nq1 Q0 d2 1 4 t\n")
-    documents = [[4, 0], [3, 1], [2, 2], [1, 3], [0, 4]]
-    snapshot = snapshot_of(split_of([1], [4]), [[1, 0], [0, 1]], documents)
+    snapshot = snapshot_of(split_of([1], [4]), [[1, 0], [0, 1]], [[4, 0], [3, 1], [2, 2], [1, 3], [0, 4]])
     snapshot.recipe = SimpleNamespace(cache=tmp_path)
     asks = {"kind": "teacher", "teacher": {"kind": "ranking", "file": scores}}
     rules = [{**asks, "max_score": 8}, {**asks, "max_score": 3, "then": "promote"}]

@@ -29,8 +29,7 @@ def context(split_of, snapshot_of, tmp_path):
     order = {0: range(5), 1: (0, 3, 2, 1, 4)}
     run = "".join(f"q{q} Q0 d{d} 1 {9 - rank} t\n" for q in order for rank, d in enumerate(order[q]))
     (tmp_path / "bm25.trec").write_text(run)
-    split = split_of([0], [1])
-    snapshot = snapshot_of(split, np.eye(2), SCORES.T, bm25=tmp_path / "bm25.trec")
+    snapshot = snapshot_of(split_of([0], [1]), np.eye(2), SCORES.T, bm25=tmp_path / "bm25.trec")
     snapshot.recipe = SimpleNamespace(cache=tmp_path / "cache", bm25=SimpleNamespace(hits=5))
     return TeacherContext(snapshot.recipe, snapshot)
 
@@ -139,27 +138,14 @@ def test_documents_are_cut_to_the_words_that_the_judge_reads(split_of, snapshot_
     assert "Query: q0?\n\nDocument: one two three\n\nReply with the grade alone" in text
 
 
-@pytest.mark.parametrize(
-    ("answer", "grade"),
-    [
-        ("2", 2),
-        ("**3**", 3),
-        ("Grade: 1.", 1),
-        ("2/3", 2),
-        ("I give 2 out of 3", 2),
-        ("On a scale from 0 to 3 or 0-3: 1", 1),
-        ('{"grade": 0}', 0),
-        ("4", None),
-        ("13", None),
-        ("2.5", None),
-        ("-1", None),
-        ("1 or 2", None),
-        ("relevant", None),
-        ("", None),
-    ],
-)
+GRADES = {"2": 2, "**3**": 3, "Grade: 1.": 1, "2/3": 2, "I give 2 out of 3": 2, '{"grade": 0}': 0}
+GRADES |= {"On a scale from 0 to 3 or 0-3: 1": 1}
+GRADES |= dict.fromkeys(("4", "13", "2.5", "-1", "1 or 2", "relevant", ""), np.nan)
+
+
+@pytest.mark.parametrize("answer, grade", GRADES.items())
 def test_the_grade_in_an_answer(answer, grade):
-    np.testing.assert_equal(read_grade(answer), np.nan if grade is None else grade)
+    np.testing.assert_equal(read_grade(answer), grade)
 
 
 def test_an_address_or_prompt_that_cannot_be_is_found_before_training(tmp_path, prompt, context):
