@@ -67,7 +67,7 @@ def test_wheel_holds_the_code_and_the_recipes(wheel):
 
 def test_recipe_is_found_in_an_installed_wheel(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
-    program = "from pyserini_ance.recipe.find import find_recipe; print(find_recipe('demo/ance'))"
+    program = "from pyserini_ance.recipe.load import find_recipe; print(find_recipe('demo/ance'))"
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)

@@ -68,7 +68,7 @@ def analyze(
 def _make(name: str, runs: list[Any], folder: Path) -> None:
     """Make one study, print its table and write its files."""
     from benchmarks.papers.studies.figures import save
-    from pyserini_ance.evaluation.legends import table_with_legend
+    from pyserini_ance.evaluation.tables import table_with_legend
     from pyserini_ance.storage.files import write_json
 
     module = importlib.import_module(f"benchmarks.papers.studies.{name.replace('-', '_')}")
@@ -125,7 +125,7 @@ def answer(
     from benchmarks.papers.question_answering import Answering, make_reader
     from pyserini_ance.distributed.process_group import device_of
     from pyserini_ance.encoders.hub import find_model
-    from pyserini_ance.evaluation.legends import table_with_legend
+    from pyserini_ance.evaluation.tables import table_with_legend
     from pyserini_ance.reports.ranking_inputs import open_ranking
 
     if questions and (split or not run):

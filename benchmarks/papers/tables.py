@@ -12,8 +12,7 @@ from benchmarks.papers.measured import METHODS, read_measured
 from benchmarks.papers.published import FILE, MILLISECONDS, PARTS, Published, Section, read_published
 from pyserini_ance.evaluation.tables import mean_range, table
 from pyserini_ance.recipe.components import did_you_mean
-from pyserini_ance.recipe.find import SHIPPED, shipped
-from pyserini_ance.recipe.load import load
+from pyserini_ance.recipe.load import SHIPPED, load, shipped
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import write_json, write_whole
 

@@ -1,14 +1,19 @@
-"""The course of an adaptation: data, recipe, run, verdict. Each stays in the folder, and goes on there."""
+"""The course of an adaptation: data, recipe, run, verdict, report. Each stays in the folder, and goes on
+there."""
 
 import json
 from collections.abc import Sequence
 from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from pyserini_ance.adapt import verdict
 from pyserini_ance.adapt.data import OnlyAnnounced, Request, prepare
-from pyserini_ance.adapt.page import write_page
 from pyserini_ance.adapt.recipe_file import COMPARED
+from pyserini_ance.data.trec import best_first
+from pyserini_ance.evaluation.tables import cell_text
 from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index
 from pyserini_ance.pipeline.plan import measured_plan
 from pyserini_ance.pyserini_bridge.export import python_program
@@ -16,7 +21,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.yaml_text import to_yaml
 from pyserini_ance.reports import finish
 from pyserini_ance.reports.ranking_inputs import collection_of
-from pyserini_ance.reports.report import REPORT
+from pyserini_ance.reports.report import REPORT, render
 from pyserini_ance.runs.provenance import config_hash
 from pyserini_ance.runs.rundir import RECIPE, RunDir, load_recipe
 from pyserini_ance.storage.files import copy_whole, read_json, write_json, write_whole
@@ -55,9 +60,7 @@ def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) 
         if not parquet.exists():
             convert_index(run.folder, parquet, VectorFormat("parquet"))
         commands = commands_of(run, found.chosen if found.better else verdict.BASE)
-        collection = collection_of(run)
-        split = "test" if is_judged else COMPARED
-        write_page(output / REPORT, found, text, commands, run, collection, split)
+        write_page(output / REPORT, found, text, commands, run, "test" if is_judged else COMPARED)
     use = ["use it:", *(f"  {command}" for command in commands)] if commands else []
     return "\n".join([text, "", found.as_text(), "", f"report: {output / REPORT}", *use])
 
@@ -99,3 +102,52 @@ def _train(recipe: Recipe, run: RunDir) -> RunDir:
         )
     finish.write_card_and_report(run.folder, only_missing=True)
     return run
+
+
+MOST_QUERIES, HITS, PAIRS = 500, 5, 20
+SHOWN_CHARACTERS = 240
+
+
+def write_page(
+    path: Path, found: verdict.Verdict, said: str, commands: Sequence[str], run: RunDir, split: str
+) -> None:
+    """Write the page: the verdict, and a search box over what the held-out queries find.
+
+    `said` is what was read, `split` the one that the verdict is about.
+    """
+    collection, by_name = collection_of(run), verdict.rankings(run, split)
+    of_split, judged = collection.split(split), collection.judgments(split)
+    first, other = verdict.BASE, found.chosen if found.chosen != verdict.BASE else verdict.ADAPTED
+    texts = dict(zip(of_split.queries.ids, of_split.queries.columns["text"], strict=True))
+    shown: list[dict[str, Any]] = [
+        {
+            "query": text,
+            "lists": {name: best_first(by_name[name].get(id, {}))[:HITS] for name in (first, other)},
+            "relevant": [d for d, grade in judged.get(id, {}).items() if grade > 0],
+        }
+        for id, text in islice(texts.items(), MOST_QUERIES)
+    ]
+    # Queries whose first document differs: what a person who compares both would look at first.
+    shown.sort(key=lambda one: len({str(hits[:1]) for hits in one["lists"].values()}) == 1)
+    found_ids = sorted({id for one in shown for hits in one["lists"].values() for id in hits})
+    found_texts = collection.documents.take(collection.documents.rows_of(found_ids).tolist())
+    documents = {
+        id: " ".join(filter(None, one.values()))[:SHOWN_CHARACTERS]
+        for id, one in zip(found_ids, found_texts, strict=True)
+    }
+    cells = [[cell_text(value, name) for name, value in row.items()] for row in found.rows]
+    write_whole(
+        path,
+        render(
+            "adapt.html.j2",
+            sentence=found.sentence,
+            columns=list(found.rows[0]),
+            rows=cells,
+            said=said.splitlines(),
+            commands=commands,
+            names=[first, other],
+            queries=shown,
+            documents=documents,
+            first=PAIRS,
+        ),
+    )

@@ -10,8 +10,7 @@ import numpy as np
 from pyserini_ance.adapt.queries import LEAST_TEST
 from pyserini_ance.adapt.ranking import first_document
 from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run
-from pyserini_ance.evaluation.metrics import overlap, per_query
-from pyserini_ance.evaluation.significance import Difference, differences, holm
+from pyserini_ance.evaluation.metrics import Difference, differences, holm, overlap, per_query
 from pyserini_ance.evaluation.tables import BM25, HYBRID, UNTRAINED, last_stage, read_results, table
 from pyserini_ance.pyserini_bridge.searchers import fuse
 from pyserini_ance.recipe.evaluation_settings import parse_measures

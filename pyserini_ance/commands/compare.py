@@ -37,7 +37,7 @@ def main(
         parsing.refuse_options("--rows chooses rows of the table of measures", rows=rows)
     if improvement_over and len(runs) > 1:
         parsing.refuse("--improvement-over reads one grid: pass its folder alone")
-    from pyserini_ance.evaluation.legends import table_with_legend
+    from pyserini_ance.evaluation.tables import table_with_legend
     from pyserini_ance.reports import compare, row_tests
     from pyserini_ance.reports.forgetting import forgetting as forgotten
 

@@ -66,10 +66,10 @@ def main(
     from pyserini_ance.data.formats.lines import names_of_file
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index, encode_corpus
-    from pyserini_ance.pyserini_bridge.shards import merge_folders
+    from pyserini_ance.pyserini_bridge.vector_files import merge_folders
     from pyserini_ance.storage.files import remove_leftovers, unfinished
+    from pyserini_ance.vectors.encoding import Shard
     from pyserini_ance.vectors.faiss_index import FLAT
-    from pyserini_ance.vectors.shards import Shard
 
     written = VectorFormat(format, index_factory or FLAT, number_type or "fp32")
     if merge:

@@ -64,8 +64,8 @@ def _measure_files(
     runs: Sequence[Path], qrels_file: Path, names: Sequence[str], overlap: Path | None, output: Path | None
 ) -> None:
     from pyserini_ance.data.trec import read_qrels, read_run
-    from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.evaluation.metrics import report_on
+    from pyserini_ance.evaluation.tables import table_with_legend
     from pyserini_ance.recipe.evaluation_settings import parse_measures
     from pyserini_ance.storage.files import check_not_input, write_json
 
@@ -126,8 +126,7 @@ def _measure_answers(
         parsing.refuse(f"--answers measures Success@k, not {' '.join(others)}")
     logging.basicConfig(format="%(message)s")
     from pyserini_ance.evaluation.answer_measures import CUTOFFS, coverage
-    from pyserini_ance.evaluation.legends import table_with_legend
-    from pyserini_ance.evaluation.tables import read_results
+    from pyserini_ance.evaluation.tables import read_results, table_with_legend
     from pyserini_ance.reports.ranking_inputs import open_ranking
     from pyserini_ance.runs.rundir import RunDir
 

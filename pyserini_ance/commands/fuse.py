@@ -37,7 +37,7 @@ def main(
     if (method == WEIGHTED) != ((weight is None) != (choose_on is None)):
         parsing.refuse(f"pass --weight W or --choose-on SPLIT for --method {WEIGHTED}, and for it alone")
     from pyserini_ance.data.trec import read_qrels
-    from pyserini_ance.evaluation.legends import table_with_legend
+    from pyserini_ance.evaluation.tables import table_with_legend
     from pyserini_ance.reports.fusion import fuse_rankings
     from pyserini_ance.storage.files import check_not_input
 

@@ -40,7 +40,7 @@ def main(
     from pyserini_ance.data.trec import read_qrels
     from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
     from pyserini_ance.encoders.hardware import resolve_precision
-    from pyserini_ance.evaluation.legends import table_with_legend
+    from pyserini_ance.evaluation.tables import table_with_legend
     from pyserini_ance.recipe.evaluation_settings import parse_measures
     from pyserini_ance.reports.ranking_inputs import open_ranking
     from pyserini_ance.reports.reranking import rerank, search_timer
@@ -52,13 +52,8 @@ def main(
     timer = search_timer(source, ranked, time_first_stage) if time_first_stage else list[float]
     used = resolve_precision(precision, device)
     scorer = CrossEncoderModel(model, None if device == "auto" else device, BATCH_PAIRS, length_tokens, used)
-    settings = {
-        "model": model,
-        "length_tokens": length_tokens,
-        "precision": used,
-        "batch_pairs": BATCH_PAIRS,
-        "device": scorer.device,
-    }
+    settings = {"model": model, "length_tokens": length_tokens, "precision": used}
+    settings |= {"batch_pairs": BATCH_PAIRS, "device": scorer.device}
     cutoffs = sorted(set(first or [FIRST]))
     rows = rerank(ranked, scorer.logits, cutoffs, output, chosen, settings, judgments, timer)
     queries = len(ranked.ranked_queries)

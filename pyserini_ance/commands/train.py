@@ -11,7 +11,6 @@ from pyserini_ance.distributed.failures import FAILED, interrupt_on_termination
 
 if TYPE_CHECKING:
     from pyserini_ance.pipeline.grid import GridRuns
-    from pyserini_ance.recipe.models import Recipe
 
 EXAMPLE = """pyserini-ance train demo/ance seed=7 --output runs/demo-ance-7
   pyserini-ance train demo/ance --grid seed=1,2,3
@@ -80,8 +79,15 @@ def main(
         parsing.refuse("pass a recipe, such as demo/ance, or a --grid with the key `recipe`")
     loaded = load_recipe(recipe, *given).recipe
     if show or plan:
-        if console.is_main():
-            _print_plan(loaded, show)
+        if console.is_main():  # the recipe, which needs no data, then the plan, which does
+            from pyserini_ance.pipeline.initial_weights import describe_initial_weights
+            from pyserini_ance.pipeline.plan import plan as planned
+            from pyserini_ance.recipe.load import dump
+
+            lines = [dump(loaded).rstrip()] if show else []
+            if lines := [*lines, *describe_initial_weights(loaded)]:
+                print(*lines, sep="\n", flush=True)
+            print(planned(loaded))
     elif dry_steps:
         from pyserini_ance.pipeline.plan import measured_plan
 
@@ -99,25 +105,13 @@ def main(
     return None
 
 
-def _print_plan(recipe: "Recipe", show: bool) -> None:
-    """Print the recipe, which needs no data, then the plan, which does."""
-    from pyserini_ance.pipeline.initial_weights import describe_initial_weights
-    from pyserini_ance.pipeline.plan import plan
-    from pyserini_ance.recipe.load import dump
-
-    lines = [dump(recipe).rstrip()] if show else []
-    if lines := [*lines, *describe_initial_weights(recipe)]:
-        print(*lines, sep="\n", flush=True)
-    print(plan(recipe))
-
-
 def _train_grid(runs: "GridRuns", overwrite: bool, shows_plans: bool, jobs: int, only: str | None) -> int:
     """Train the runs of a grid; exit code 0 if all have finished."""
     from pyserini_ance.pipeline.initial_weights import describe_initial_weights
     from pyserini_ance.pipeline.plan import plan
     from pyserini_ance.reports.finish import write_card_and_report
     from pyserini_ance.runs.rundir import RunDir
-    from pyserini_ance.vectors.shards import Shard
+    from pyserini_ance.vectors.encoding import Shard
 
     part = Shard.parse(only, "--only") if only else None
     recipes = runs.check(overwrite)

@@ -51,7 +51,10 @@ class Tokens:
         self.answers = [(answer, max(answer.split(), key=len)) for answer in spaced if answer.strip()]
 
     def match(self, text: "Text") -> bool:
-        return any(text.may_have(longest) and answer in text.tokens for answer, longest in self.answers)
+        lower = text.lower  # most texts contain no answer, and of ASCII text this tells so fast
+        return any(
+            (lower is None or longest in lower) and answer in text.tokens for answer, longest in self.answers
+        )
 
 
 class Patterns:
@@ -93,14 +96,7 @@ class Text:
 
     def __init__(self, text: str):
         self.plain = decomposed(text)
-        self._lower = self.plain.lower() if text.isascii() else None
-
-    def may_have(self, token: str) -> bool:
-        """False only if no token of the text is `token`.
-
-        Fast for ASCII text, since most texts contain no answer.
-        """
-        return self._lower is None or token in self._lower
+        self.lower = self.plain.lower() if text.isascii() else None
 
     @cached_property
     def tokens(self) -> str:

@@ -53,21 +53,13 @@ def cached_collection(
         with documents_file(cache) as path:
             read_here.append(collection := read(path))
             store_collection(collection, cache)
-        return {
-            "collection": collection.digest,
-            "splits": list(collection.splits),
-            "skipped": collection.skipped,
-        }
+        about = {"splits": list(collection.splits), "skipped": collection.skipped}
+        return {"collection": collection.digest, **about}
 
     what = {"data": data.model_dump(mode="json", exclude={"official", "instruction"}), **settings}
     files = data.input_files()
-    about = recorded(
-        cache,
-        what,
-        files if files or data.by_name else None,
-        make,
-        lambda about: open_collection(cache, about["collection"]),
-    )
+    known = files if files or data.by_name else None
+    about = recorded(cache, what, known, make, lambda about: open_collection(cache, about["collection"]))
     stored = open_collection(cache, about["collection"])
     assert stored is not None
     # Another recipe may have stored it, with the splits in another order and other skipped lines.

@@ -110,16 +110,11 @@ def open_or_build(
 
     def build(claimed: Path) -> None:
         lengths = [np.empty(0, np.uint32)]
+        shown = {"total": len(texts), "desc": f"tokenise {label}", "unit": " texts", "leave": False}
         with (
             path_in_errors(claimed),
             open(claimed / f"ids.{np.dtype(kind).name}", "wb") as file,
-            progress_bar(
-                total=len(texts),
-                desc=f"tokenise {label}",
-                unit=" texts",
-                delay=BAR_DELAY_SECONDS,
-                leave=False,
-            ) as bar,
+            progress_bar(**shown, delay=BAR_DELAY_SECONDS) as bar,
         ):
             for records in _calls(texts):
                 lists = tokenize(records)

@@ -16,8 +16,7 @@ from torch import nn
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.config import SIDE_FILE, TOWERS
-from pyserini_ance.encoders.layer_reduction import find_layers
-from pyserini_ance.encoders.towers import TwoTower
+from pyserini_ance.encoders.towers import TwoTower, find_layers
 from pyserini_ance.recipe.components import SettingError, did_you_mean
 from pyserini_ance.recipe.stage import Lora
 from pyserini_ance.storage.files import read_json_object, sha256_json
@@ -48,11 +47,6 @@ class Adapters(NamedTuple):
     def sides(self) -> tuple[Side, ...]:
         """The towers that have adapters."""
         return sides_of(self.trainable)
-
-    def is_trained_as(self, stage: "Stage") -> bool:
-        """Whether `stage` goes on with these adapters; its dropout may be another."""
-        given = stage.trainable, stage.lora and stage.lora.shape
-        return (self.trainable, self.lora.shape) == given
 
 
 def sides_of(trainable: str) -> tuple[Side, ...]:

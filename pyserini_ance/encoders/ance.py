@@ -88,7 +88,22 @@ def _config(source: str, form: released.Form, projection: int | None) -> "Robert
     written = RobertaConfig.get_config_dict(source)[0]
     model_type = written.get("model_type", "roberta")  # the first ANCE checkpoints have none
     if form is released.SEED:
-        config = RobertaConfig(**_seed_shape(written))
+        padding = written["pad_token_id"]
+        config = RobertaConfig(
+            vocab_size=written["vocab_size"],
+            hidden_size=written["encoder_embed_dim"],
+            num_hidden_layers=written["encoder_layers"],
+            num_attention_heads=written["encoder_attention_heads"],
+            intermediate_size=written["encoder_ffn_embed_dim"],
+            hidden_act=written["activation_fn"],
+            hidden_dropout_prob=written["dropout"],
+            attention_probs_dropout_prob=written["attention_dropout"],
+            # fairseq counts positions from the first token.
+            max_position_embeddings=written["max_positions"] + padding + 1,
+            pad_token_id=padding,
+            type_vocab_size=1,
+            layer_norm_eps=1e-5,
+        )
     elif "roberta" in model_type:
         config = RobertaConfig.from_pretrained(source)
     else:
@@ -122,22 +137,3 @@ def _model_class() -> "type[PreTrainedModel]":
             self.post_init()
 
     return AnceModel
-
-
-def _seed_shape(written: dict[str, Any]) -> dict[str, Any]:
-    """SEED-Encoder's configuration as a RoBERTa's; fairseq counts positions from the first token."""
-    padding = written["pad_token_id"]
-    return {
-        "vocab_size": written["vocab_size"],
-        "hidden_size": written["encoder_embed_dim"],
-        "num_hidden_layers": written["encoder_layers"],
-        "num_attention_heads": written["encoder_attention_heads"],
-        "intermediate_size": written["encoder_ffn_embed_dim"],
-        "hidden_act": written["activation_fn"],
-        "hidden_dropout_prob": written["dropout"],
-        "attention_probs_dropout_prob": written["attention_dropout"],
-        "max_position_embeddings": written["max_positions"] + padding + 1,
-        "pad_token_id": padding,
-        "type_vocab_size": 1,
-        "layer_norm_eps": 1e-5,
-    }

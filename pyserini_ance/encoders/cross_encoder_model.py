@@ -9,7 +9,6 @@ import torch
 from pyserini_ance.encoders.hardware import DTYPES, Precision
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.encoders.inference_copy import transformers_in
-from pyserini_ance.encoders.tokenization import fill_template
 from pyserini_ance.encoders.towers import longest_input
 from pyserini_ance.encoders.weights import (
     check_vocabulary,
@@ -119,8 +118,6 @@ def _in_fp32(layer: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-def record_text(record: Mapping[str, str], template: str | None = None) -> str:
-    """The text of a record: `template` with its fields filled in (default: all fields, joined by blanks)."""
-    if template is None:
-        return " ".join(filter(None, record.values()))
-    return fill_template(template, record)
+def record_text(record: Mapping[str, str]) -> str:
+    """The text of a record: all fields, joined by blanks."""
+    return " ".join(filter(None, record.values()))

@@ -133,7 +133,14 @@ def to_dpr(folder: Path) -> None:
     if _can_convert(folder):
         (folder / MODULES).unlink()
         for side, name in TOWERS.items():
-            _rename(folder / name, side)
+            tower = folder / name
+            (tower / MODULES).unlink()
+            [architecture] = [name for name, of in DPR_FOLDER.items() if of == side]
+            tensors, about = _read(tower / WEIGHTS)
+            named = {DPR_PREFIX[side] + name: tensor for name, tensor in tensors.items()}
+            save_file(named, tower / WEIGHTS, about)
+            config = {**files.read_json(tower / CONFIG), "model_type": "dpr", "architectures": [architecture]}
+            files.write_json(tower / CONFIG, config)
 
 
 def is_dpr(tower: Path) -> bool:
@@ -165,12 +172,3 @@ def _can_convert(folder: Path) -> bool:
     towers = [folder / name for name in TOWERS.values()]
     are_berts = all(files.read_json(tower / CONFIG)["model_type"] == "bert" for tower in towers)
     return are_berts and all((tower / WEIGHTS).exists() for tower in towers)
-
-
-def _rename(tower: Path, side: Side) -> None:
-    (tower / MODULES).unlink()
-    [architecture] = [name for name, of in DPR_FOLDER.items() if of == side]
-    tensors, about = _read(tower / WEIGHTS)
-    save_file({DPR_PREFIX[side] + name: tensor for name, tensor in tensors.items()}, tower / WEIGHTS, about)
-    config = files.read_json(tower / CONFIG)
-    files.write_json(tower / CONFIG, {**config, "model_type": "dpr", "architectures": [architecture]})

@@ -208,11 +208,9 @@ class Encoder:
         records = [self._fields(position, text, side) for position, text in enumerate(texts)]
         tokens = TokenStore.of_lists(self.tokenizer.ids(side, records), self.tokenizer.specials)
         vectors, rows = np.empty((len(records), self.dimension), np.float32), np.arange(len(records))
-        if (copy := self._kept_copy(side, DTYPES[precision])) is None:
-            batches = self.encode_rows(tokens, rows, side, precision, tokens_per_batch)
-        else:
-            batches = to_host(self._encoded(copy, tokens, rows, side, precision, tokens_per_batch), tokens)
-        for batch_rows, block in batches:
+        copy = self._kept_copy(side, DTYPES[precision])
+        batches = self.encode_on_device(tokens, rows, side, precision, tokens_per_batch, copy)
+        for batch_rows, block in to_host(batches, tokens):
             vectors[batch_rows] = block
         return vectors
 
@@ -271,33 +269,25 @@ class Encoder:
         side: Side,
         precision: Precision,
         tokens_per_batch: int | None = None,
+        copy: Tower | None = None,
     ) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """As `encode_rows`, with the vectors where the encoder is; nothing waits for them."""
-        training = self.towers.training
+        """As `encode_rows`, with the vectors where the encoder is; nothing waits for them.
+
+        copy: of the side's tower, which encodes; default: one that is made where that pays.
+        """
+        training, length = self.towers.training, self.length_tokens(side)
         if any(module.training for module in self.towers.modules()):
             self.towers.eval()
         try:
-            count = int(tokens.lengths(self.length_tokens(side), rows).sum())
+            lengths, dtype = tokens.lengths(length, rows), DTYPES[precision]
             # Training changes the weights between two calls, so a copy ends with this one.
-            tower = encoding_tower(self.towers.tower(side), DTYPES[precision], count, self.device)
-            yield from self._encoded(tower, tokens, rows, side, precision, tokens_per_batch)
+            tower = copy or encoding_tower(self.towers.tower(side), dtype, int(lengths.sum()), self.device)
+            towers = TwoTower(tower)
+            for batch in encoding_batches(lengths, tokens_per_batch, self.device, precision):
+                ids, mask = padded_batch(tokens, rows[batch], length, self.device)
+                with torch.inference_mode():
+                    vectors = towers(side, ids, mask)
+                yield rows[batch], vectors
         finally:
             if training:
                 self.towers.train()
-
-    def _encoded(
-        self,
-        tower: Tower,
-        tokens: TokenStore,
-        rows: np.ndarray,
-        side: Side,
-        precision: Precision,
-        tokens_per_batch: int | None,
-    ) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        towers, length = TwoTower(tower), self.length_tokens(side)
-        lengths = tokens.lengths(length, rows)
-        for batch in encoding_batches(lengths, tokens_per_batch, self.device, precision):
-            ids, mask = padded_batch(tokens, rows[batch], length, self.device)
-            with torch.inference_mode():
-                vectors = towers(side, ids, mask)
-            yield rows[batch], vectors

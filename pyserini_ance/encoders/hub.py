@@ -32,10 +32,8 @@ def resolve_model(model: str, key: str = "encoder.model") -> str:
         return model
     path = Path(model).expanduser()
     if not path.exists():
-        raise FileNotFoundError(
-            f"{key} {model!r}: no such folder{similar_name(path)}; the working directory is {Path.cwd()}; "
-            "expected a model folder or a hub name"
-        )
+        cure = f"the working directory is {Path.cwd()}; expected a model folder or a hub name"
+        raise FileNotFoundError(f"{key} {model!r}: no such folder{similar_name(path)}; {cure}")
     return str(path)
 
 
@@ -53,27 +51,25 @@ def is_local(model: str) -> bool:
 
 
 def find_model(model: str, key: str = "encoder.model") -> str:
-    """The folder or hub name of `model`, as `resolve_model` gives it, after `check_hub` of a hub name."""
-    name = resolve_model(model, key)
-    if not is_local(name):
-        check_hub(name, key)
-    return name
+    """The folder or hub name of `model`, as `resolve_model` gives it.
 
-
-def check_hub(model: str, key: str = "encoder.model") -> None:
-    """Raise ConnectionError, naming `key`, if the hub's `model` is neither in the local cache nor can the hub
-    be reached. An answer of any status will do, because transformers explains the others well."""
+    Raises ConnectionError, naming `key`, if the hub's `model` is neither in the local cache nor can the hub
+    be reached. An answer of any status will do, because transformers explains the others well.
+    """
+    if is_local(name := resolve_model(model, key)):
+        return name
     from huggingface_hub import constants, try_to_load_from_cache
 
     # A model of sentence-transformers may have its configuration in a folder.
-    if any(isinstance(try_to_load_from_cache(model, name), str) for name in ("config.json", "modules.json")):
-        return
-    if error := _unreachable(model, "config.json"):
+    if any(isinstance(try_to_load_from_cache(name, file), str) for file in ("config.json", "modules.json")):
+        return name
+    if error := _unreachable(name, "config.json"):
         raise ConnectionError(
             f"{key} {model!r} is no folder here, it is not in the cache {constants.HF_HUB_CACHE}, "
             f"and {constants.ENDPOINT} cannot be reached ({error}). Connect this machine to a network, or "
             "download the model elsewhere and pass its folder"
         ) from error
+    return name
 
 
 def _unreachable(model: str, name: str) -> Exception | None:

@@ -17,7 +17,6 @@ from pyserini_ance.encoders.config import START_SETTINGS, EncoderConfig, is_save
 from pyserini_ance.encoders.dpr import read_dpr
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hub import find_model, resolve_model
-from pyserini_ance.encoders.layer_reduction import reduce_layers
 from pyserini_ance.encoders.load_save import check_settings, load_tokenizer, saved_layers, towers_of
 from pyserini_ance.encoders.modules import (
     Layers,
@@ -36,6 +35,7 @@ from pyserini_ance.encoders.sentence_transformers_files import (
     tower_source,
 )
 from pyserini_ance.encoders.tokenization import TextTokenizer, end_with_eos, have_equal_ids
+from pyserini_ance.encoders.towers import reduce_layers
 from pyserini_ance.encoders.weights import adapter_base, check_weight_files, config_dict, found_base
 
 if TYPE_CHECKING:
@@ -52,10 +52,8 @@ def initial_encoder(config: EncoderConfig, seed: int, device: str = "cpu") -> En
         _tokenizer(config, source, sides[0]) for source, sides in zip(sources, of_towers, strict=True)
     ]
     if not have_equal_ids(*tokenizers):
-        raise ValueError(
-            f"{config.model} and {config.document_model} have different tokenizers; two towers need one "
-            "vocabulary"
-        )
+        cure = "two towers need one vocabulary"
+        raise ValueError(f"{config.model} and {config.document_model} have different tokenizers; {cure}")
     layers: Layers = {}
     for source, sides in zip(sources, of_towers, strict=True):
         # One seed for both towers: with equal weights, the drawn layers are equal, too.
@@ -125,10 +123,8 @@ def _tokenizer_source(config: EncoderConfig, source: str, side: Side) -> str:
             return str(folder)
     if base := adapter_base(source):
         return base
-    raise FileNotFoundError(
-        f"{source} has no tokenizer; pass a folder or hub model that has it: encoder.base=NAME "
-        "(for BERT releases: bert-base-uncased)"
-    )
+    cure = "pass a folder or hub model that has it: encoder.base=NAME (for BERT releases: bert-base-uncased)"
+    raise FileNotFoundError(f"{source} has no tokenizer; {cure}")
 
 
 def _layers(

@@ -123,14 +123,12 @@ def encoder_to_train(
     With `lora` it has adapters: those of the checkpoint if it was trained in the same way, else new ones on
     all its weights, drawn from `seed`. Otherwise, a checkpoint's adapters are merged.
     """
-    made = adapters_of(source) if stage.lora else None
-    is_same = made is not None and made.is_trained_as(stage)
+    made, is_same = None, False
     if stage.lora is not None:
-        made = (
-            made._replace(lora=stage.lora)
-            if made and is_same
-            else Adapters(stage.lora, stage.trainable, source, hashes)
-        )
+        saved, shape = adapters_of(source), (stage.trainable, stage.lora.shape)  # dropout may be another
+        is_same = saved is not None and (saved.trainable, saved.lora.shape) == shape
+        new = Adapters(stage.lora, stage.trainable, source, hashes)
+        made = saved._replace(lora=stage.lora) if saved and is_same else new
     encoder = load_encoder(made.base if made else source, device)
     encoder.adapters = made
     prepare_to_train(encoder, stage, seed, source if is_same else None)

@@ -152,7 +152,11 @@ def complete(layers: Layers, given: Mapping[str, Any], generator: torch.Generato
             )
         if projection is not None and "Dense" not in modules:
             if "Dense" not in new:
-                new["Dense"] = _drawn(Dense(hidden, projection, activation_function=None), generator)
+                dense: Any = Dense(hidden, projection, activation_function=None)
+                with torch.no_grad():  # as BERT and microsoft/ANCE draw their layers
+                    dense.linear.weight.normal_(0.0, 0.02, generator=generator)
+                    dense.linear.bias.zero_()
+                new["Dense"] = dense
             modules["Dense"], size = new["Dense"], projection
         for name, switch in switches.items():
             if switch is None:
@@ -189,15 +193,6 @@ def described(layers: Layers) -> dict[str, Any]:
         having = [side for side, own in layers.items() if name in names_of(own).split()]
         settings[key] = having[0] if len(having) == 1 else bool(having)
     return settings
-
-
-def _drawn(dense: Any, generator: torch.Generator) -> nn.Module:
-    """Weights from N(0, 0.02) and a bias of zero, as BERT and microsoft/ANCE draw their layers."""
-    with torch.no_grad():
-        dense.linear.weight.normal_(0.0, 0.02, generator=generator)
-        dense.linear.bias.zero_()
-    module: nn.Module = dense
-    return module
 
 
 def dense_of(weight: torch.Tensor, bias: torch.Tensor) -> nn.Module:

@@ -96,12 +96,8 @@ class Tokenization(Settings):
     def without_lengths(self) -> dict[str, Any]:
         """All settings but lengths and passages, which may change between stages."""
         document_keys = {"length_tokens", "passages", "special_tokens", "pad_passages"}
-        excluded: dict[str, Any] = {
-            "max_characters": True,
-            "query": {"length_tokens"},
-            "document": document_keys,
-        }
-        return self.model_dump(exclude=excluded)
+        excluded: dict[str, Any] = {"query": {"length_tokens"}, "document": document_keys}
+        return self.model_dump(exclude={"max_characters": True, **excluded})
 
     def text(self, side: Side, record: Mapping[str, str]) -> str:
         template = self.side(side).template
@@ -138,8 +134,17 @@ class TextTokenizer:
     """A Hugging Face fast tokenizer with the settings of a checkpoint; ids exclude special tokens."""
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase", settings: Tokenization):
-        if settings.prefix_space is not None:
-            _set_prefix_space(tokenizer, settings.prefix_space)
+        if (value := settings.prefix_space) is not None:
+            from tokenizers.pre_tokenizers import ByteLevel
+
+            splitter = tokenizer.backend_tokenizer.pre_tokenizer
+            if not isinstance(splitter, ByteLevel):
+                cure = "set it to null for this one"
+                raise ValueError(
+                    f"tokenization.prefix_space is for byte-level tokenizers (RoBERTa, GPT-2); {cure}"
+                )
+            splitter.add_prefix_space = tokenizer.add_prefix_space = value
+            tokenizer.backend_tokenizer.pre_tokenizer = splitter
         self.tokenizer, self.settings = tokenizer, settings
         self.specials = _specials(tokenizer)
 
@@ -171,20 +176,6 @@ def have_equal_ids(*tokenizers: "PreTrainedTokenizerBase") -> bool:
     written = [json.loads(tokenizer.backend_tokenizer.to_str()) for tokenizer in tokenizers]
     compared = [{**one, "truncation": None, "padding": None} for one in written]
     return all(one == compared[0] for one in compared)
-
-
-def _set_prefix_space(tokenizer: "PreTrainedTokenizerBase", value: bool) -> None:
-    from tokenizers.pre_tokenizers import ByteLevel
-
-    splitter = tokenizer.backend_tokenizer.pre_tokenizer
-    if not isinstance(splitter, ByteLevel):
-        raise ValueError(
-            "tokenization.prefix_space is for byte-level tokenizers (RoBERTa, GPT-2); set it to null for "
-            "this one"
-        )
-    splitter.add_prefix_space = value
-    tokenizer.backend_tokenizer.pre_tokenizer = splitter
-    tokenizer.add_prefix_space = value
 
 
 def _specials(tokenizer: "PreTrainedTokenizerBase") -> Specials:

@@ -3,11 +3,13 @@ trec_eval.
 
 Also what else a report on one run file has. Hole rate: the share of unjudged documents at the top of a
 ranking; measures count them as irrelevant. Overlap: the share of a ranking's top that is also in the top of
-another ranking. Latency: milliseconds per query, with high percentiles.
+another ranking. Latency: milliseconds per query, with high percentiles. Paired tests: do two
+systems differ on the same queries by more than chance?
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
 import ir_measures
@@ -90,10 +92,8 @@ def row_of(documents: Texts, document: str) -> int:
     """The row of a document in the collection. Raises ValueError if the collection lacks it."""
     row = documents.rows.get(document)
     if row is None:
-        raise ValueError(
-            f"the run has document {document!r}, which the collection lacks; pass a run over this "
-            "collection's documents"
-        )
+        cure = "pass a run over this collection's documents"
+        raise ValueError(f"the run has document {document!r}, which the collection lacks; {cure}")
     return row
 
 
@@ -121,10 +121,8 @@ def overlap(run: Run, other: Run, queries: Iterable[str], cutoff: int = 100) -> 
     """
     with_hits = [query for query in queries if run.get(query)]
     if with_hits and not any(other.get(query) for query in with_hits):
-        raise ValueError(
-            f"the other run has none of these queries ({with_hits[0]!r}, ...); pass a run over the "
-            "same queries"
-        )
+        cure = "pass a run over the same queries"
+        raise ValueError(f"the other run has none of these queries ({with_hits[0]!r}, ...); {cure}")
     shared = {}
     for query in with_hits:
         top, of_other = (best_first(one.get(query, {}))[:cutoff] for one in (run, other))
@@ -158,3 +156,70 @@ def report_on(
     return totals, {
         query: values | unjudged.get(query, {}) | shared.get(query, {}) for query, values in measured.items()
     }
+
+
+# Smaller differences are rounding errors, as between means of equal values over 3 and over 24 runs.
+TIE = 1e-12
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A comparison of one system with a baseline over the same queries.
+
+    `mean` is the mean difference, `p` the probability of it, or of a larger one of either sign, if the
+    systems were equal. `wins`, `ties` and `losses` count queries.
+    """
+
+    mean: float
+    p: float
+    wins: int
+    ties: int
+    losses: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.3f}, p {self.p:.3f}" if self.p >= 0.001 else f"{self.mean:+.3f}, p <0.001"
+
+
+def t_test(differences: np.ndarray) -> float:
+    """The p value of Student's t test of the queries' differences (Q,).
+
+    Equal differences (or a single one) have no variance; their p value is the share of sign changes whose
+    mean is as large.
+    """
+    if not differences.any():
+        return 1.0
+    if np.ptp(differences) < TIE:
+        return 2.0 ** (1 - len(differences))
+    from scipy import stats
+
+    return float(stats.ttest_1samp(differences, 0.0).pvalue)
+
+
+def differences(systems: Mapping[str, np.ndarray], baseline: np.ndarray) -> dict[str, Difference]:
+    """Compare each system's values (Q,) with the baseline's values of the same queries.
+
+    p values are corrected for the number of systems (Holm).
+    """
+    by_system = {
+        name: np.where(np.abs(values - baseline) < TIE, 0.0, values - baseline)
+        for name, values in systems.items()
+    }
+    corrected = holm([t_test(values) for values in by_system.values()])
+    result = {}
+    for (name, values), p in zip(by_system.items(), corrected, strict=True):
+        wins, losses = int((values > 0).sum()), int((values < 0).sum())
+        result[name] = Difference(float(values.mean()), p, wins, len(values) - wins - losses, losses)
+    return result
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """p values corrected for their number: at any level, the chance of one false positive or more is at most
+    the level.
+
+    Source: Holm 1979, A simple sequentially rejective multiple test procedure.
+    """
+    order = np.argsort(ps, kind="stable")
+    steps = np.minimum(np.sort(ps) * np.arange(len(ps), 0, -1), 1.0)
+    corrected = np.empty(len(ps))
+    corrected[order] = np.maximum.accumulate(steps)
+    return corrected.tolist()

@@ -1,6 +1,8 @@
-"""Results tables: what finished runs recorded in `measures.json`, and tables as Markdown."""
+"""Results tables: what finished runs recorded in `measures.json`, and tables as Markdown with a
+legend: a line for each column whose name does not explain itself."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,15 +67,11 @@ def read_results(run: Path) -> dict[str, Any]:
     """
     path = RunDir(run).measures
     if not run.is_dir():
-        raise FileNotFoundError(
-            f"{run}: no such folder{similar_name(run)}; pass a run directory, as `train` writes it to "
-            "runs/NAME"
-        )
+        cure = "pass a run directory, as `train` writes it to runs/NAME"
+        raise FileNotFoundError(f"{run}: no such folder{similar_name(run)}; {cure}")
     if not path.exists():
-        raise FileNotFoundError(
-            f"{path} is missing: {run} is not a finished run. Continue it with --resume, or remove it from "
-            "the command."
-        )
+        cure = "Continue it with --resume, or remove it from the command."
+        raise FileNotFoundError(f"{path} is missing: {run} is not a finished run. {cure}")
     RunDir(run).trainer.read()
     return {"run": str(run), **read_json(path), "commits": _commits(RunDir(run))}
 
@@ -122,3 +120,54 @@ def mean_range(values: Sequence[float]) -> str:
     """`mean (lowest-highest)`; the mean alone if all values are equal."""
     mean = f"{sum(values) / len(values):.3f}"
     return mean if min(values) == max(values) else f"{mean} ({min(values):.3f}-{max(values):.3f})"
+
+
+# By the columns' pattern. A pattern has one meaning in all tables. Measures have the names of ir-measures and
+# no line, unless they are our own.
+LEGENDS = {
+    "bytes a document": "bytes a document: of its vectors, as the index of the row stores them",
+    "train seconds": "train seconds: optimizer steps",
+    "refresh seconds": "refresh seconds: checkpoints, encoding, mining, dev evaluation",
+    "test seconds": "test seconds: encoding and ranking for the final evaluation",
+    "seconds": "seconds: steps, refreshes, dev and final evaluation of all stages",
+    "runs": "runs: more than one are the seeds of a row, as mean (lowest-highest)",
+    "dev best": "dev best: the best dev measure during training",
+    r".* gain": "gain: of the mean over the baseline's mean, in percent",
+    "forgotten": "forgotten, learnt: shares of the training queries whose RR@100 is lower, higher at `until` "
+    "than at `since`",
+    r"train RR@\d+": "train RR@100: mean over the training queries at `until`",
+    r"(.* )?Hole@\d+": "Hole@k: share of the first k documents that are not judged",
+    r"(.* )?Overlap@\d+": "Overlap@k: share of the first k documents that the other run has in its first k",
+    r"(.* )?queries .*": "queries ...: each relevant document searches the queries (query retrieval)",
+    r"(.*)-rerank .*": "SPLIT-rerank: a given ranking of the split, in the order of the model's scores",
+    r"(.* )?mean ms": "ms: milliseconds per query, mean and percentiles",
+    "candidates per query": "candidates per query: found and not filtered out, mean (lowest-highest)",
+    "negatives per query": "negatives per query: drawn from the candidates, mean (lowest-highest)",
+    "filled at random": "filled at random: queries with fewer candidates than negatives",
+    "candidates removed": "candidates removed: counted for the first filter that removes them; promoted ones "
+    "become positives",
+    "median tokens": "tokens: of all texts together, and the median of a text, before cutting",
+    "drawn queries": "drawn queries: in all steps; repeats in a row (`repeats_per_query`) count once",
+    "dev evaluations": "refreshes, dev evaluations: how many; a refresh encodes and mines",
+    "documents to encode": "documents to encode: their passages, for all refreshes and dev evaluations",
+    r"(.* )?EM": "EM, F1: answers that match a gold answer exactly; overlap of their words with it",
+}
+
+
+def legend(columns: Iterable[str], *more: str) -> str:
+    """The lines of the columns and `more`; "" if there are none."""
+    columns = list(columns)
+    lines = [
+        text for pattern, text in LEGENDS.items() if any(re.fullmatch(pattern, column) for column in columns)
+    ]
+    return "\n".join(f"- {line}" for line in [*lines, *more])
+
+
+def table_with_legend(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *more: str) -> str:
+    """A Markdown table and, below it, the legend of its columns and the lines `more`."""
+    shown = [
+        column
+        for column in columns
+        if any(row.get(column) not in ((None, 1) if column == "runs" else (None,)) for row in rows)
+    ]
+    return "\n\n".join(filter(None, [table(rows, columns), legend(shown, *more)]))

@@ -35,10 +35,8 @@ class Live(Source):
 
     def check_data(self, anchor_set: AnchorSet) -> None:
         if anchor_set.anchor != "query":
-            raise ValueError(
-                "a `live` source searches documents for queries; it cannot serve a term with `anchor: "
-                "document`"
-            )
+            cure = "it cannot serve a term with `anchor: document`"
+            raise ValueError(f"a `live` source searches documents for queries; {cure}")
 
     def draw(
         self, rows: np.ndarray, table: NegativeTable | None, anchor_set: AnchorSet, rng: np.random.Generator

@@ -1,17 +1,19 @@
-"""Sources that filter ranked candidates; those that search with the model, and the rule of `top_k: auto`."""
+"""Sources that filter ranked candidates: mining, the rule of `top_k: auto`, and where positives rank."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from pyserini_ance.data.answer_matching import FIELD, Tokens, contain_answers, read_answers
 from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.data.trec import PADDING
 from pyserini_ance.negatives.filters import base as filtering
 from pyserini_ance.negatives.filters.base import KNOWN_POSITIVES, PROMOTED, Candidates, Filter
-from pyserini_ance.negatives.positives import margins, positive_ranks
+from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import TableSource
 from pyserini_ance.negatives.table import NegativeTable
-from pyserini_ance.recipe.components import component_of
+from pyserini_ance.recipe.components import component_of, expected
 
 AUTO = "auto"
 LEAST, MOST = 20, 200
@@ -122,17 +124,10 @@ def auto_top_k(candidates: int) -> int:
     return min(MOST, max(LEAST, round(MOST * (candidates / PAPERS_CANDIDATES) ** (1 / 3))))
 
 
-def _read_top_k(value: Any) -> Any:
-    """Report one error at the key instead of one per union member."""
-    if value != AUTO and (not isinstance(value, int) or value < 1):
-        raise ValueError("expected `auto` or a number from 1")
-    return value
-
-
 class SearchedSource(MinedSource):
     """A source that retrieves the `top_k` nearest candidates of each anchor, by the model in training."""
 
-    top_k: Annotated[PositiveInt | Literal["auto"], BeforeValidator(_read_top_k)] = 200
+    top_k: Annotated[PositiveInt | Literal["auto"], expected("`auto` or a number from 1")] = 200
     """The number of candidates per anchor, after known positives and filtered candidates are removed; `auto`
     follows the number of candidates that are searched, from 20 to 200."""
 
@@ -147,3 +142,46 @@ def resolved_top_k(sources: tuple[Any, ...], anchor_set: AnchorSet) -> int | Non
     """The number behind `top_k: auto` in any of the sources over one anchor set; None if none has it."""
     automatic = (one for one in sources if isinstance(one, SearchedSource) and one.top_k == AUTO)
     return next((one.top_k_of(anchor_set) for one in automatic), None)
+
+
+def positive_ranks(is_positive: np.ndarray) -> np.ndarray:
+    """(A,) int32: the rank, from 1, of the first positive of each ranking (A, k) bool; 0 if it has none."""
+    return np.where(is_positive.any(1), is_positive.argmax(1) + 1, 0).astype(np.int32)
+
+
+def margins(positive_scores: np.ndarray, candidates: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """(A,) float32: the score of each anchor's best positive minus the mean score of its candidates.
+
+    candidates, scores: (A, n), PADDING at missing candidates. NaN without candidates, or without a score of a
+    positive.
+    """
+    present = candidates != PADDING
+    counts = present.sum(1)
+    means = np.where(present, scores, 0.0).sum(1) / np.maximum(counts, 1)
+    return np.where(counts > 0, positive_scores - means, np.nan).astype(np.float32)
+
+
+def find_positives(snapshot: Snapshot, top_k: int | None) -> np.ndarray:
+    """(P, 2) int32, ascending: training queries without a positive, each with a document that answers it.
+
+    The document is the first of the `top_k` retrieved that contains one of the query's answers. A query
+    without one is left out, as is every query if `top_k` is None. All processes make the call, and each
+    searches for a share of the queries.
+    Source: the code of ANCE-Tele for OpenQA (OpenMatch/ANCE-Tele, preprocess/build_train_em_hn.py).
+    """
+    split, world = snapshot.split, snapshot.world
+    unjudged = np.flatnonzero(split.known_positives("query").counts == 0).astype(np.int32)
+    if top_k is None or not len(unjudged):
+        return np.empty((0, 2), np.int32)
+    texts = snapshot.collection.documents.columns[FIELD]
+    own = np.array_split(unjudged, world.size)[world.rank]
+    ranked = snapshot.search("query", own, "document", top_k)[1]
+    answers = {row: Tokens(read_answers(split.queries, row)) for row in own.tolist()}
+    first = np.full(len(own), PADDING, np.int32)
+    for documents in ranked.T:
+        missing = np.flatnonzero(first == PADDING)
+        missing = missing[np.argsort(documents[missing], kind="stable")]
+        found = missing[contain_answers(answers, texts.__getitem__, own[missing], documents[missing])]
+        first[found] = documents[found]
+    pairs = np.stack([own, first], axis=1)
+    return world.gather_rows(pairs[first != PADDING])

@@ -51,10 +51,8 @@ def concatenate(
     first = tables[0]
     origins = tuple(dict.fromkeys(origin for table in tables for origin in table.origins))
     if len(origins) > MAX_ORIGINS:
-        raise ValueError(
-            f"candidates of {len(origins)} origins in one table; at most {MAX_ORIGINS}. Start a stage "
-            "without momentum."
-        )
+        cure = "Start a stage without momentum."
+        raise ValueError(f"candidates of {len(origins)} origins in one table; at most {MAX_ORIGINS}. {cure}")
     # Each table's `origin` points into `origins`.
     numbers = [np.array([origins.index(one) for one in table.origins], np.uint8) for table in tables]
     renumbered = [number[table.origin] for number, table in zip(numbers, tables, strict=True)]

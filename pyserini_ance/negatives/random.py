@@ -5,9 +5,8 @@ from typing import Literal
 import numpy as np
 
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.negatives.random_filling import fill_random
 from pyserini_ance.negatives.source import Source
-from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.negatives.table import PADDING, NegativeTable, fill_random
 
 
 class Random(Source):

@@ -34,10 +34,8 @@ class RankedSource(MinedSource):
     def check_data(self, anchor_set: AnchorSet) -> None:
         super().check_data(anchor_set)
         if anchor_set.anchor != "query":
-            raise ValueError(
-                f"a `{self.kind}` source ranks documents for queries; it cannot serve a term with `anchor: "
-                "document`"
-            )
+            cure = "it cannot serve a term with `anchor: document`"
+            raise ValueError(f"a `{self.kind}` source ranks documents for queries; {cure}")
 
     def mine(
         self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()

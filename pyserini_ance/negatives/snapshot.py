@@ -93,7 +93,7 @@ class Snapshot:
 
     def __post_init__(self) -> None:
         self.document_weights = self.document_weights or self.weights
-        self._rankings: dict[tuple[Side, Searched, bytes], Ranking] = {}  # what was searched before
+        self.rankings: dict[tuple[Side, Searched, bytes], Ranking] = {}  # what was searched before
         self._on_cpu = torch.device(self.device).type == "cpu"
         self._by_torch = exact.resolve_backend(self.encoding.search, self.device) == "torch"
 
@@ -168,11 +168,6 @@ class Snapshot:
         """(Q, D) float32 of the training queries."""
         return self.encode_queries(self.data.train_split, np.arange(len(self.data.split.queries)))
 
-    def forget_training_queries(self) -> None:
-        """Free the vectors and rankings of the training queries, which only mining needs."""
-        self._rankings.clear()
-        vars(self).pop("query_vectors", None)
-
     def encode_all(
         self,
         encoder: Encoder,
@@ -244,17 +239,17 @@ class Snapshot:
         others = self.query_vectors if over == "query" else self.document_vectors
         k = min(k, len(self.collection.documents) if over == "document" else len(others))
         self.world.barrier()  # the work before may take longer on one process than on another
-        if not self.world.all_agree(key in self._rankings and self._rankings[key][0].shape[1] >= k):
+        if not self.world.all_agree(key in self.rankings and self.rankings[key][0].shape[1] >= k):
             # This process's part of the search for the rows of all processes.
             parts = [part.numpy() for part in self.world.gather(torch.from_numpy(rows.astype(np.int32)))]
             every, shares = np.concatenate(parts), [len(part) for part in parts]
             passages = self.passages if over == "document" else None
             if side == "document":
-                self._rankings[key] = self.rank_for_documents(every, others, k, passages, shares)
+                self.rankings[key] = self.rank_for_documents(every, others, k, passages, shares)
             else:
                 own = self.collection.own_documents(self.split, rows) if over == "document" else None
-                self._rankings[key] = self.rank(self.query_vectors[every], others, k, passages, shares, own)
-        scores, hits = self._rankings[key]
+                self.rankings[key] = self.rank(self.query_vectors[every], others, k, passages, shares, own)
+        scores, hits = self.rankings[key]
         return scores[:, :k], hits[:, :k]
 
     def search_passages(self, rows: np.ndarray, k: int) -> Ranking:

@@ -10,9 +10,14 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from pyserini_ance.data.collection import PLURALS, Collection
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.negatives.random_filling import check_enough_candidates, fill_random
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.table import PADDING, PER_ANCHOR, NegativeTable
+from pyserini_ance.negatives.table import (
+    PADDING,
+    PER_ANCHOR,
+    NegativeTable,
+    check_enough_candidates,
+    fill_random,
+)
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import Component, SettingError
 from pyserini_ance.storage.error_text import naming_own

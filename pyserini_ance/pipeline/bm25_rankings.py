@@ -127,15 +127,9 @@ def _path(bm25: Bm25, cache: Path, collection: Collection, request: Bm25Request)
     elif folder.is_dir():
         files = ([file.name, *file_state(file)] for file in folder.iterdir())
         index = [str(folder.absolute()), *sorted(files)]
-    key = {
-        "index": index,
-        "queries": collection.split(request.split).queries.digest,
-        "k1": bm25.k1,
-        "b": bm25.b,
-        "hits": request.hits,
-        "rm3": request.rm3,
-        "pyserini": version("pyserini"),
-    }
+    queries = collection.split(request.split).queries.digest
+    key: dict[str, Any] = {"index": index, "queries": queries, "pyserini": version("pyserini")}
+    key |= {"k1": bm25.k1, "b": bm25.b, "hits": request.hits, "rm3": request.rm3}
     if collection.ignore_identical_ids:
         key["ignore_identical_ids"] = True
     return cache / BM25 / RANKINGS / f"{sha256_json(key)[:32]}.trec"

@@ -10,7 +10,7 @@ from pyserini_ance.data.formats.topics import PyseriniJsonl
 from pyserini_ance.data.passages import check_delimiter, passage_ids
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.batching import tokens_at_once
-from pyserini_ance.encoders.config import SIDE_FILE, EncoderConfig, is_saved
+from pyserini_ance.encoders.config import SIDE_FILE, is_saved
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.tokenization import (
     count_cut_characters,
@@ -20,15 +20,14 @@ from pyserini_ance.encoders.tokenization import (
 )
 from pyserini_ance.pipeline.mining import encoder_digest
 from pyserini_ance.pyserini_bridge import vector_files
-from pyserini_ance.pyserini_bridge.shards import SHARD, documents_in_shard
+from pyserini_ance.pyserini_bridge.vector_files import SHARD, documents_in_shard
 from pyserini_ance.runs.any_encoder import encoder_source, load_any_encoder
 from pyserini_ance.runs.checkpoint import document_weights_of
 from pyserini_ance.runs.rundir import RECIPE, RunDir
 from pyserini_ance.storage.files import read_json_object, sha256_file, sha256_json
-from pyserini_ance.vectors.encoding import encode_shards
+from pyserini_ance.vectors.encoding import Shard, encode_shards, text_windows
 from pyserini_ance.vectors.faiss_index import FLAT, check_index
 from pyserini_ance.vectors.faiss_library import require_faiss
-from pyserini_ance.vectors.shards import Shard, text_windows
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +90,14 @@ def encode_corpus(
     format.check(model.dimension)
     resolved = world.on_main(lambda: resolve_precision(precision, world.device))
     budget = tokens_at_once(tokens_per_batch, world.device)
-    provenance = {**_about(encoder_source(encoder), model.config), "precision": resolved}
+    source = encoder_source(encoder)
+    name = str(Path(source).absolute()) if Path(source).exists() else source
+    if is_saved(source):
+        weights = document_weights_of(Path(source))
+        about = {"side_file_sha256": sha256_file(Path(source) / SIDE_FILE), "document_weights": weights}
+    else:  # with its settings
+        about = model.config.model_dump(mode="json", exclude={"model"})
+    provenance: dict[str, Any] = {"encoder": name, **about, "precision": resolved}
     skipped = ("empty_documents",) if empty_documents == "skip" else ()
     reader = PyseriniJsonl(corpus=corpus, skip=skipped)
     if shard:
@@ -137,18 +143,6 @@ def encode_corpus(
     ids = passage_ids(documents.ids, passages)
     world.on_main(lambda: format.write(vectors, ids, output, provenance))
     return len(documents)
-
-
-def _about(source: str, config: EncoderConfig) -> dict[str, Any]:
-    """Which encoder made the vectors; of one that this package has not saved, with its settings."""
-    name = str(Path(source).absolute()) if Path(source).exists() else source
-    if is_saved(source):
-        return {
-            "encoder": name,
-            "side_file_sha256": sha256_file(Path(source) / SIDE_FILE),
-            "document_weights": document_weights_of(Path(source)),
-        }
-    return {"encoder": name, **config.model_dump(mode="json", exclude={"model"})}
 
 
 def convert_index(index: Path, output: Path, format: VectorFormat) -> int:

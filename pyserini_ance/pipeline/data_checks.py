@@ -33,7 +33,13 @@ def check_before_reading(recipe: Recipe) -> None:
     Raises ValueError for measures that would be wrong, FileNotFoundError if a file is missing that negatives
     are drawn from, that a teacher reads or starts from, or whose documents are reranked.
     """
-    _check_measures(recipe)
+    threshold = recipe.data.relevance_threshold
+    for _, measure in _measures(recipe):  # must not count other grades as relevant than training does
+        if threshold > 1 and "rel" in measure.SUPPORTED_PARAMS and measure.params.get("rel", 1) != threshold:
+            raise ValueError(
+                f"data.relevance_threshold is {threshold}, but measure {measure} counts grade 1 as relevant; "
+                f"write it with (rel={threshold}), as in RR(rel={threshold})@10"
+            )
     for component in [part for source in recipe.sources for part in source.components]:
         _ = component.files  # looks for them
     for teacher in [one for stage in recipe.stages.values() for one in stage.teachers.values()]:
@@ -47,20 +53,6 @@ def check_before_reading(recipe: Recipe) -> None:
     for split, ranking in recipe.final_evaluation.reranked.items():
         if isinstance(ranking, Path):
             find_file(ranking, f"final_evaluation.rerank.{split}")
-
-
-def _check_measures(recipe: Recipe) -> None:
-    """Raise ValueError for measures that would be wrong.
-
-    A measure must not count other grades as relevant than training does.
-    """
-    threshold = recipe.data.relevance_threshold
-    for _, measure in _measures(recipe):
-        if threshold > 1 and "rel" in measure.SUPPORTED_PARAMS and measure.params.get("rel", 1) != threshold:
-            raise ValueError(
-                f"data.relevance_threshold is {threshold}, but measure {measure} counts grade 1 as relevant; "
-                f"write it with (rel={threshold}), as in RR(rel={threshold})@10"
-            )
 
 
 def _measures(recipe: Recipe) -> Iterator[tuple[str, Measure]]:
@@ -166,10 +158,8 @@ def check_template(key: str, template: str, side: Side, fields: Iterable[str]) -
             f"{did_you_mean(unknown[0], fields)}; fields: {', '.join(fields)}"
         )
     if not named:
-        raise ValueError(
-            f"{key} is {template!r}, which names no field; write fields in braces, such as '{{text}}'; "
-            f"fields: {', '.join(fields)}"
-        )
+        cure = f"write fields in braces, such as '{{text}}'; fields: {', '.join(fields)}"
+        raise ValueError(f"{key} is {template!r}, which names no field; {cure}")
 
 
 def data_warnings(recipe: Recipe, collection: Collection) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,14 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.refresher.refresher import Refresher
-from pyserini_ance.runs.checkpoint import Checkpoint, drop_moments, publish_checkpoint
+from pyserini_ance.runs.checkpoint import (
+    Checkpoint,
+    clean_up,
+    clean_up_finished,
+    drop_moments,
+    publish_checkpoint,
+)
 from pyserini_ance.runs.provenance import environment, highest_peak_bytes
-from pyserini_ance.runs.retention import clean_up, clean_up_finished
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json, write_whole
@@ -268,7 +273,7 @@ class Experiment:
             results[name] = self.train_stage(name, data, checkpoint, resume)
             self.train_teachers_after(name, data, results[name])
             self.world.barrier()  # another process may still compare the result's moments with their hash
-            self.world.on_main(lambda: self._drop_moments(results.keys()))
+            self.world.on_main(lambda: drop_moments(self.run_dir, self.recipe, results))
             if name != last and "stages" in wanted:
                 self._mark(f"the final evaluation of stage {name}")
                 add(name, results[name], **seconds_of(name))
@@ -285,16 +290,6 @@ class Experiment:
             exported["hybrid"] = fusion_command(self.run_dir, test.split, test.hits)
         self.world.on_main(lambda: clean_up(self.run_dir, self.recipe))
         return rows, exported
-
-    def _drop_moments(self, finished: Set[str]) -> None:
-        """Remove the optimizer moments of finished stages, unless a stage to come goes on with them.
-
-        They are twice the size of the weights.
-        """
-        to_come = [name for name in self.recipe.stages if name not in finished]
-        needed = {self.recipe.moments_source(name) for name in to_come}
-        for name in finished - needed:
-            drop_moments(self.run_dir, name)
 
     def _mark(self, where: str) -> None:
         if self.world.is_main:
@@ -365,10 +360,8 @@ class Experiment:
 def check_device(recipe: Recipe) -> None:
     """Raise ValueError if torch finds no GPU for `device: cuda`, or for `precision: fp16`."""
     if recipe.device.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(
-            f"device is {recipe.device}, but torch finds no GPU. Run `pyserini-ance doctor` for the cause, "
-            "or use device: auto"
-        )
+        cure = "Run `pyserini-ance doctor` for the cause, or use device: auto"
+        raise ValueError(f"device is {recipe.device}, but torch finds no GPU. {cure}")
     if recipe.precision == "fp16" and (recipe.device == "cpu" or not torch.cuda.is_available()):
         raise ValueError(
             "precision is fp16, but training is on the CPU, where fp16 is slower than fp32; use precision: "

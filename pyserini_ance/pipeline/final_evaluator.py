@@ -20,7 +20,7 @@ from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import BM25, BYTES, HYBRID
-from pyserini_ance.negatives.positives import positive_ranks
+from pyserini_ance.negatives.mined import positive_ranks
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.bm25_rankings import read_candidates
 from pyserini_ance.pyserini_bridge.export import python_program
@@ -94,10 +94,14 @@ class FinalEvaluator:
                 self._rerank(row, split, snapshot, of_split)
             if test.query_measures_of(split.name):  # rank the queries for each relevant document
                 answers = split.known_positives("document").anchors
-                scores, rows = self._rank_queries(snapshot, answers, split, of_split)
+                own = self.data.collection.own_documents(split)
+                found = snapshot.rank_for_documents(answers, of_split, test.hits + (own is not None))
+                if own is not None:  # the query that a document's id names, as it is the other way round
+                    query_of = np.full(len(ids), PADDING)
+                    query_of[own[own != PADDING]] = np.flatnonzero(own != PADDING)
+                    found = leave_out(query_of[answers], *found, test.hits)
                 path, documents = self.query_ranking(row, split.name), [ids[answer] for answer in answers]
-                found = path, row, documents, split.queries.ids, scores, rows
-                self.world.on_main(partial(write_ranking, *found))
+                self.world.on_main(partial(write_ranking, path, row, documents, split.queries.ids, *found))
         return snapshot
 
     def _rerank(self, row: str, split: Split, snapshot: Snapshot, queries: np.ndarray) -> None:
@@ -165,13 +169,9 @@ class FinalEvaluator:
                     np.save(file, ranks)
 
             self.world.on_main(write)
-        RunLog(self.run, self.world.is_main).metric(
-            "training_queries",
-            stage=stage,
-            step=self.recipe.stages[stage].steps,
-            weights=checkpoint.weights,
-            precisions={"mined": mined, "evaluated": snapshot.precision},
-        )
+        about = {"stage": stage, "step": self.recipe.stages[stage].steps, "weights": checkpoint.weights}
+        precisions = {"mined": mined, "evaluated": snapshot.precision}
+        RunLog(self.run, self.world.is_main).metric("training_queries", **about, precisions=precisions)
 
     def measure(self, row: str, seconds: float | None, **more: Any) -> dict[str, Any]:
         """Measure the rankings of `row` and record the result; their files suffice to repeat it.
@@ -261,21 +261,6 @@ class FinalEvaluator:
         """(Q,) the document that the ranking of each test query leaves out; None: none does."""
         own = [self.data.collection.own_documents(split) for split in self._splits]
         return np.concatenate([one for one in own if one is not None]) if own[0] is not None else None
-
-    def _rank_queries(
-        self, snapshot: Snapshot, documents: np.ndarray, split: Split, queries: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The scores and rows of a split's queries that each of `documents` (A,) finds.
-
-        queries: their vectors. A query that a document's id names is left out, as it is the other way round.
-        """
-        hits, own = self.recipe.final_evaluation.hits, self.data.collection.own_documents(split)
-        if own is None:
-            return snapshot.rank_for_documents(documents, queries, hits)
-        query_of = np.full(len(self.data.collection.documents), PADDING)
-        query_of[own[own != PADDING]] = np.flatnonzero(own != PADDING)
-        found = snapshot.rank_for_documents(documents, queries, hits + 1)
-        return leave_out(query_of[documents], *found, hits)
 
     def _by_split(self, of_queries: np.ndarray) -> list[np.ndarray]:
         return np.split(of_queries, np.cumsum([len(split.queries) for split in self._splits])[:-1])

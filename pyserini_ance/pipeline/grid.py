@@ -20,8 +20,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from pyserini_ance.distributed.failures import FAILED, INTERRUPTED, interrupt_on_termination
 from pyserini_ance.encoders.hardware import usable_cores
-from pyserini_ance.evaluation.legends import table_with_legend
-from pyserini_ance.evaluation.tables import last_stage, read_results, seconds_of
+from pyserini_ance.evaluation.tables import last_stage, read_results, seconds_of, table_with_legend
 from pyserini_ance.pipeline.experiment import train
 from pyserini_ance.recipe.grid_spec import GRID_FILE, RECIPE, Grid
 from pyserini_ance.recipe.init_from import InitFrom
@@ -32,7 +31,7 @@ from pyserini_ance.storage.error_text import text_of
 from pyserini_ance.storage.files import write_json, write_whole
 from pyserini_ance.storage.progress import label_lines
 from pyserini_ance.trainer.resume import differing_settings
-from pyserini_ance.vectors.shards import Shard
+from pyserini_ance.vectors.encoding import Shard
 
 POLL_SECONDS = 0.5
 log = logging.getLogger(__name__)
@@ -61,15 +60,11 @@ class GridRuns:
         the grid, and, without `overwrite`, for a run of other settings.
         """
         if "RANK" in os.environ:
-            raise ValueError(
-                "--grid starts each run itself, on one process. Start it without torchrun: "
-                "pyserini-ance train ... --grid ..."
-            )
+            cure = "Start it without torchrun: pyserini-ance train ... --grid ..."
+            raise ValueError(f"--grid starts each run itself, on one process. {cure}")
         if RunDir(self.folder).state.exists():
-            raise FileExistsError(
-                f"{self.folder} holds a run; pass another --output, which holds nothing but the "
-                "runs of the grid"
-            )
+            cure = "pass another --output, which holds nothing but the runs of the grid"
+            raise FileExistsError(f"{self.folder} holds a run; {cure}")
         if both := self.grid.labels.keys() & {override.partition("=")[0] for override in self.overrides}:
             raise ValueError(
                 f"{', '.join(sorted(both))}: both a key of the --grid, whose values count, and an override; "
@@ -82,10 +77,8 @@ class GridRuns:
             # A run that died in its preparation is replaced.
             begun = not overwrite and (run.can_resume or _is_finished(run))
             if begun and (differing := differing_settings(run, recipes[name])):
-                raise ValueError(
-                    f"{run.folder} holds a run with other settings ({differing}); use "
-                    "--overwrite to replace the runs there, or pass another --output"
-                )
+                cure = "use --overwrite to replace the runs there, or pass another --output"
+                raise ValueError(f"{run.folder} holds a run with other settings ({differing}); {cure}")
         return recipes
 
     def run(

@@ -68,10 +68,8 @@ def find_weights(init_from: InitFrom) -> WeightsOrigin:
         )
     ended = RunLog(run, writes=False).decisions("stage_end", stage)
     if not ended:
-        raise RuntimeError(
-            f"{run.folder} holds {run.describe()}: stage {stage} has not ended. Continue it with: "
-            f"{run.resume_command()}"
-        )
+        cure = f"Continue it with: {run.resume_command()}"
+        raise RuntimeError(f"{run.folder} holds {run.describe()}: stage {stage} has not ended. {cure}")
     result = Checkpoint.open(run.checkpoints / ended[-1]["result"])
     if result.weights != ended[-1]["weights"]:
         raise RuntimeError(f"{result.folder} does not hold the weights that {run.decisions} recorded")
@@ -151,10 +149,8 @@ def open_origin(recipe: Recipe, run: RunDir, name: str, origin: WeightsOrigin, u
     init_from = recipe.external_starts[name]
     key = key_of(recipe, init_from)
     if origin.encoder.resolve().is_relative_to(run.folder.resolve()):
-        raise ValueError(
-            f"{key}: {origin.encoder} is inside {run.folder}, the directory of this run; pass "
-            "another --output"
-        )
+        cure = "pass another --output"
+        raise ValueError(f"{key}: {origin.encoder} is inside {run.folder}, the directory of this run; {cure}")
     try:
         encoder = continue_encoder(recipe.encoder, origin.encoder, init_from.allow_changes)
     except ValueError as error:

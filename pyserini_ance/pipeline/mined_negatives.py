@@ -11,7 +11,7 @@ import numpy as np
 from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.data.collection_files import tevatron_records
 from pyserini_ance.encoders.cross_encoder_model import record_text
-from pyserini_ance.evaluation.legends import table_with_legend
+from pyserini_ance.evaluation.tables import table_with_legend
 from pyserini_ance.negatives.filters.base import PROMOTED
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.storage.files import whole_file

@@ -4,7 +4,8 @@ import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 
@@ -137,23 +138,12 @@ def _settings_of(source: Any) -> dict[str, Any]:
 
 def _check_needs_no_run(source: Source | type[Source], name: str) -> None:
     if source.live or source.uses_previous_tables:
-        raise ValueError(
-            f"source {name!r} needs a training run; use ann, lookahead, bm25, ranking or random, or a mix of "
-            "them"
-        )
+        cure = "use ann, lookahead, bm25, ranking or random, or a mix of them"
+        raise ValueError(f"source {name!r} needs a training run; {cure}")
     needs = source.needs if isinstance(source, Source) else ()
     if trained := [need.removeprefix(TRAINED) for need in needs if need.startswith(TRAINED)]:
-        raise ValueError(
-            f"source {name!r} asks the cross-encoder {trained[0]!r} of a training run; pass its folder "
-            f"instead of its name: model: RUN/teachers/{trained[0]}"
-        )
-
-
-class ScoringSettings(NamedTuple):
-    """All that the teachers of filters read of a recipe: where they keep scores, and how BM25 ranks."""
-
-    cache: Path
-    bm25: Bm25
+        cure = f"pass its folder instead of its name: model: RUN/teachers/{trained[0]}"
+        raise ValueError(f"source {name!r} asks the cross-encoder {trained[0]!r} of a training run; {cure}")
 
 
 def mine_negatives(
@@ -213,7 +203,8 @@ def mine_negatives(
     model, digest = Path(encoder.config.model), encoder_digest(encoder)
     scratch = cache / "mining" / sha256_json([digest, data.identity])[:32]
     snapshot = Snapshot(model, digest, data, encoding, scratch, str(encoder.device), world)
-    snapshot.recipe = cast(Any, ScoringSettings(cache, bm25))
+    # All that the teachers of filters read of a recipe: where they keep scores, and how BM25 ranks.
+    snapshot.recipe = cast(Any, SimpleNamespace(cache=cache, bm25=bm25))
     snapshot.encoder = encoder  # which need not have a folder
     snapshot.tokenization = encoder.config.tokenization
     check_cache(scratch)

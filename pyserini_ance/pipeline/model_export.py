@@ -239,13 +239,9 @@ def export(
             copy_whole(run.ranking(row, split), run.final_run(split))
             pairs = list(zip(queries.ids, queries.columns["text"], strict=True))
             topics = write_topics(pairs, run.folder, split)
-            output = run.folder / (
-                "run.pyserini.txt" if len(test.split) == 1 else f"run.pyserini.{split}.txt"
-            )
-            files = topics, run.index, output
-            commands.append(
-                search_command(*files, exported["queries"], test.hits, max_passages, without_query)
-            )
+            name = "run.pyserini.txt" if len(test.split) == 1 else f"run.pyserini.{split}.txt"
+            searched = topics, run.index, run.folder / name, exported["queries"]
+            commands.append(search_command(*searched, test.hits, max_passages, without_query))
         return {**exported, "command": "\n".join(commands)}
 
     return record, evaluator.world.on_main(write)
@@ -254,8 +250,8 @@ def export(
 def _write_model(encoder: Path, folder: Path, proof: Proof) -> dict[str, Any]:
     """Copy an encoder; return what `Proof.of_export` does.
 
-    A pair of towers whose texts
-    sentence-transformers does not make has DPR's form if stock `dpr` then gives the queries' vectors.
+    A pair of towers whose texts sentence-transformers does not make has DPR's form if stock `dpr` then gives
+    the queries' vectors.
     """
     for has_dpr_form in (True, False):
         shutil.rmtree(folder, ignore_errors=True)

@@ -20,8 +20,7 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import Precision, resolve_precision
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder, prepare_to_train
-from pyserini_ance.evaluation.legends import table_with_legend
-from pyserini_ance.evaluation.tables import table
+from pyserini_ance.evaluation.tables import table, table_with_legend
 from pyserini_ance.pipeline.data_checks import data_warnings
 from pyserini_ance.pipeline.initial_weights import INITIAL, describe_initial_weights
 from pyserini_ance.pipeline.preparation import check_encoder, prepare, stored_collection, tokenize
@@ -31,6 +30,7 @@ from pyserini_ance.recipe.refresh_settings import Refresh
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.provenance import highest_peak_bytes
+from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.vectors.encoding import encode_some
 
 SAMPLED_DOCUMENTS = 256
@@ -61,10 +61,8 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
     # The cache keeps the order in which some recipe stored the splits; here training comes first.
     names = sorted(data.queries, key=lambda name: (name != recipe.train_name, name))
     splits = ", ".join(f"{name} {len(data.queries[name]):,}" for name in names)
-    documents, length = (
-        f"{len(data.collection.documents):,}",
-        recipe.encoder.tokenization.document.length_tokens,
-    )
+    documents = f"{len(data.collection.documents):,}"
+    length = recipe.encoder.tokenization.document.length_tokens
     if data.passages is not None:
         empty = f", {data.passages.empty:,} of them empty," if data.passages.empty else ""
         documents += f" in {len(data.documents):,} passages{empty}"
@@ -197,7 +195,8 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
             experiment.train_teachers_after(name, data, experiment.train_stage(name, data, untrained))
         spent = experiment.log.seconds_spent
         seconds = world.on_main(lambda: {name: spent(name) for name in recipe.stages})
-        of_teachers = world.on_main(experiment.log.teacher_seconds)
+        metrics = world.on_main(lambda: read_json_lines(experiment.run_dir.metrics))
+        of_teachers = {one["teacher"]: one["seconds"] for one in metrics if one["event"] == "teacher"}
         encoder = load_encoder(untrained.encoder, world.device)
         world.barrier()  # the main process then removes the folder
     mining, final = (

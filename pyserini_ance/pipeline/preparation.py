@@ -93,13 +93,8 @@ def stored_collection(recipe: Recipe) -> Collection:
         "only trained on": sorted(data_checks.only_trained_on(recipe)),
         "keep unjudged": recipe.finds_positives,
     }
-    return cached_collection(
-        recipe.cache,
-        recipe_data(recipe),
-        settings,
-        partial(read_collection, recipe),
-        partial(data_checks.check_collection, recipe),
-    )
+    read, check = partial(read_collection, recipe), partial(data_checks.check_collection, recipe)
+    return cached_collection(recipe.cache, recipe_data(recipe), settings, read, check)
 
 
 def read_rankings(recipe: Recipe, collection: Collection) -> None:
@@ -186,16 +181,8 @@ def tokenize_for(
     )
     blank_documents = documents.rows_of(tokenizer.blank("document"))
     documents, passages = split_into_passages(documents, tokenization)
-    data = PreparedData(
-        collection,
-        documents,
-        queries,
-        merged_name(training),
-        key,
-        passages=passages,
-        source_splits=training,
-        blank_documents=blank_documents,
-    )
+    data = PreparedData(collection, documents, queries, merged_name(training), key, passages=passages)
+    data = replace(data, source_splits=training, blank_documents=blank_documents)
     if warn and (warning := blank_warning(encoder, data)):
         log.warning("%s", warning)
     return data

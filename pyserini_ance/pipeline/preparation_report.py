@@ -16,7 +16,7 @@ from pyserini_ance.encoders.tokenization import (
     count_cut_characters,
     token_folder,
 )
-from pyserini_ance.evaluation.legends import table_with_legend
+from pyserini_ance.evaluation.tables import table_with_legend
 from pyserini_ance.pipeline import bm25_rankings, preparation
 from pyserini_ance.pipeline.data_checks import data_warnings
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights

@@ -22,9 +22,9 @@ from pyserini_ance.pipeline.preparation import prepare
 from pyserini_ance.recipe.components import absolute
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.refresher import CheckpointRemoved, Refresher
+from pyserini_ance.runs.checkpoint import clean_up_finished
 from pyserini_ance.runs.generation import RefreshRequest, next_requests, read_requests
 from pyserini_ance.runs.provenance import RUNTIME_KEYS
-from pyserini_ance.runs.retention import clean_up_finished
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.executors import TIMEOUT_SECONDS
 from pyserini_ance.trainer.resume import check_same_data, check_same_recipe, data_digest
@@ -62,11 +62,6 @@ def _arguments(recipe: Recipe, run: RunDir) -> list[str]:
     return ["refresh", str(run.recipe.absolute()), *overrides, "--output", str(run.folder.absolute())]
 
 
-def needs_refresher(recipe: Recipe) -> bool:
-    products = (p for stage in recipe.stages.values() for p in (stage.refresh, stage.effective_evaluate))
-    return any(product is not None and product.mode == "async" for product in products)
-
-
 def refresher_device(recipe: Recipe, gpus: int) -> str:
     """The device of a refresher beside training, whose processes on this host have each a GPU of their own:
     the first that they leave free, or training's first if none is free."""
@@ -88,7 +83,8 @@ def refresher_subprocess(recipe: Recipe, run: RunDir) -> Iterator[Callable[[], s
     or was killed before it had taken the refresher's role. None while it runs, and if it was killed at work:
     another refresher may then take over.
     """
-    if not needs_refresher(recipe) or recipe.refresher == "external":
+    products = (p for stage in recipe.stages.values() for p in (stage.refresh, stage.effective_evaluate))
+    if recipe.refresher == "external" or not any(one and one.mode == "async" for one in products):
         yield lambda: None
         return
     if run.refresher.is_held:

@@ -6,8 +6,7 @@ from textwrap import indent
 from typing import Any
 
 from pyserini_ance.data.collection import Collection
-from pyserini_ance.evaluation.legends import table_with_legend
-from pyserini_ance.evaluation.tables import BM25, COSTS, HYBRID, UNTRAINED, expected_rows, last_stage, table
+from pyserini_ance.evaluation import tables
 from pyserini_ance.pipeline.data_checks import data_warnings
 from pyserini_ance.pipeline.final_evaluator import QUERIES
 from pyserini_ance.recipe.components import did_you_mean
@@ -72,18 +71,20 @@ def measure_columns(test: FinalEvaluation) -> list[str]:
 
 def low_results(test: FinalEvaluation, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A warning if the result is below the untrained encoder, and one if BM25 is above all."""
-    measure, final = measure_columns(test)[0], last_stage(rows)
+    measure, final = measure_columns(test)[0], tables.last_stage(rows)
     warnings = []
     by_name = {row["row"]: row[measure] for row in rows}
-    if by_name.get(UNTRAINED, 0) > final[measure]:
+    if by_name.get(tables.UNTRAINED, 0) > final[measure]:
         warnings.append(
             f"{final['row']} is below the untrained encoder: {measure} {final[measure]:.4f} instead of "
-            f"{by_name[UNTRAINED]:.4f}. See docs/guides/choosing-a-method.md, It got worse"
+            f"{by_name[tables.UNTRAINED]:.4f}. See docs/guides/choosing-a-method.md, It got worse"
         )
-    others = {row["row"]: row[measure] for row in rows if row["row"] == HYBRID or row is final}
-    if by_name.get(BM25, 0) > max(others.values()):
+    others = {row["row"]: row[measure] for row in rows if row["row"] == tables.HYBRID or row is final}
+    if by_name.get(tables.BM25, 0) > max(others.values()):
         beaten = ", ".join(f"{name} {value:.4f}" for name, value in others.items())
-        warnings.append(f"{BM25} alone is the best row: {measure} {by_name[BM25]:.4f}, {beaten}")
+        warnings.append(
+            f"{tables.BM25} alone is the best row: {measure} {by_name[tables.BM25]:.4f}, {beaten}"
+        )
     return warnings
 
 
@@ -145,14 +146,14 @@ class Run:
         reranked = [column for column in test.columns.values() if column not in documents]
         of_queries = [(split, m) for split in test.split for m in test.query_measures_of(split)]
         columns = [*documents, *reranked, *(test.column(split, f"{QUERIES}{m}") for split, m in of_queries)]
-        columns += [name for name in COSTS if any(row.get(name) is not None for row in rows)]
+        columns += [name for name in tables.COSTS if any(row.get(name) is not None for row in rows)]
         try:
-            figures = expected_rows(run.read_recipe(), last_stage(rows))
-            expected = table(figures, list(figures[0])) if figures else ""
+            figures = tables.expected_rows(run.read_recipe(), tables.last_stage(rows))
+            expected = tables.table(figures, list(figures[0])) if figures else ""
         except ValueError as error:
             expected = f"without the figures that the recipe expects: {error}"
         paragraphs = [
-            table_with_legend(rows, ["row", *columns], *values.get("judged", ())),
+            tables.table_with_legend(rows, ["row", *columns], *values.get("judged", ())),
             "\n".join(f"WARNING: {warning}" for warning in values.get("warnings", ())),
             expected,
         ]

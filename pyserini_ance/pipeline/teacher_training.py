@@ -38,7 +38,7 @@ from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.encoders.towers import longest_input
 from pyserini_ance.encoders.weights import check_vocabulary, check_weight_files, load_weights
-from pyserini_ance.negatives.positives import find_positives
+from pyserini_ance.negatives.mined import find_positives
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext, TableSource
 from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in

@@ -19,8 +19,6 @@ from pyserini_ance.runs.any_encoder import load_any_encoder
 from pyserini_ance.runs.rundir import RECIPE
 
 log = logging.getLogger(__name__)
-
-
 ENCODER_CLASS = "pyserini_ance"
 
 
@@ -71,20 +69,17 @@ class DocumentEncoder:
             length = self.encoder.length_tokens("document")
             ignored = {"--fp16": fp16, f"--max-length {max_length}": max_length not in (None, length)}
             _check_flags(self.folder, {"--add-sep": add_sep}, ignored)
-            self._warn_of_lost_text(columns)
+            template = self.encoder.config.tokenization.document.template
+            if missing := [name for name in re.findall(r"\{(\w+)\}", template) if name not in columns]:
+                log.warning(
+                    f"{self.folder} reads documents as {template!r}, but {', '.join(missing)} is not "
+                    f"passed. If the corpus has it, pass {', '.join(f'{name}s=[...]' for name in missing)}; "
+                    "on the command line, add it to `--fields` of both `input` and `encoder`."
+                )
             self._is_checked = True
         rows = zip(*columns.values(), strict=True)
         records = [{name: value or "" for name, value in zip(columns, row, strict=True)} for row in rows]
         return self.encoder.encode(records, "document")
-
-    def _warn_of_lost_text(self, fields: Mapping[str, Any]) -> None:
-        template = self.encoder.config.tokenization.document.template
-        if missing := [name for name in re.findall(r"\{(\w+)\}", template) if name not in fields]:
-            log.warning(
-                f"{self.folder} reads documents as {template!r}, but {', '.join(missing)} is not "
-                f"passed. If the corpus has it, pass {', '.join(f'{name}s=[...]' for name in missing)}; on "
-                "the command line, add it to `--fields` of both `input` and `encoder`."
-            )
 
 
 def _check_flags(folder: str, refused: Mapping[str, object], ignored: Mapping[str, object]) -> None:

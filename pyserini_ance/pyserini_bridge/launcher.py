@@ -13,7 +13,7 @@ from pyserini_ance.encoders.config import is_saved
 from pyserini_ance.pyserini_bridge import encoder_classes
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
 from pyserini_ance.pyserini_bridge.java import import_pyserini, start_java
-from pyserini_ance.pyserini_bridge.shards import ABOUT
+from pyserini_ance.pyserini_bridge.vector_files import ABOUT
 from pyserini_ance.runs.any_encoder import encoder_source
 from pyserini_ance.runs.checkpoint import document_weights_of
 from pyserini_ance.runs.rundir import RECIPE

@@ -34,8 +34,7 @@ def check_consistency(recipe: "Recipe") -> None:
         _check_order,
         _check_optimizer_moments,
         _check_same_side,
-        _check_query_chunks,
-        _check_positives,
+        _check_trained_queries,
         _check_bm25,
         _check_trained_teachers,
         _check_previous_tables,
@@ -116,17 +115,12 @@ def _check_same_side(recipe: "Recipe") -> Iterator[Problem]:
             yield ("stages", stage, "terms", name, "loss"), text
 
 
-def _check_query_chunks(recipe: "Recipe") -> Iterator[Problem]:
-    """Chunks are of queries that all have positives."""
+def _check_trained_queries(recipe: "Recipe") -> Iterator[Problem]:
+    """Chunks are of queries that all have positives, and all stages train on the same judgments."""
     for name, stage in recipe.stages.items():
         if stage.effective_refresh.query_chunks > 1 and recipe.finds_positives:
             text = "queries without positives train (refresh.positives_top_k); remove one of the keys"
             yield ("stages", name, "refresh", "query_chunks"), text
-
-
-def _check_positives(recipe: "Recipe") -> Iterator[Problem]:
-    """All stages train on the same judgments."""
-    for name, stage in recipe.stages.items():
         if recipe.knows_last_positive_alone and stage.positives != "last":
             text = f"{stage.positives}, but with `last` in another stage training knows no other positives"
             yield ("stages", name, "positives"), f"{text}; set stage_defaults.positives=last"

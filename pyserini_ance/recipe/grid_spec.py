@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.recipe.find import find_grid
+from pyserini_ance.recipe.load import find_grid
 from pyserini_ance.recipe.yaml_text import read_argument, read_yaml
 
 Point = dict[str, Any]  # a value for each dotted key

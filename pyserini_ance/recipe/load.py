@@ -1,4 +1,4 @@
-"""Load recipes: files that extend one another, dotted overrides, and errors that name the key."""
+"""Find and load recipes: files that extend one another, dotted overrides, and errors that name the key."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -8,12 +8,75 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
 
-from pyserini_ance.recipe.components import Component, Settings, component_class, component_of, did_you_mean
-from pyserini_ance.recipe.find import find_recipe
+from pyserini_ance.recipe.components import (
+    Component,
+    Settings,
+    component_class,
+    component_of,
+    did_you_mean,
+    similar_name,
+)
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.yaml_text import copy_of, read_argument, read_yaml, to_yaml
+
+PACKAGE = Path(__file__).resolve().parents[1]
+# A wheel has the folder inside the package (setup.py: package_dir), a checkout next to it.
+SHIPPED = next(
+    (folder for folder in (PACKAGE / "recipes", PACKAGE.parent / "recipes") if folder.is_dir()),
+    PACKAGE / "recipes",
+)
+GRIDS = "_grids"
+EXAMPLE = "demo/ance"
+
+
+def find_recipe(name: str | Path) -> Path:
+    """The file of a recipe, given its path or a shipped name such as `demo/ance`.
+
+    Raises FileNotFoundError, with a similar name if there is one.
+    """
+    if Path(name).is_file():
+        return Path(name)
+    recipe = str(name).removesuffix(".yaml")
+    path = SHIPPED / f"{recipe}.yaml"
+    if not path.is_file():
+        near = did_you_mean(recipe, _files()) or similar_name(Path(name))
+        raise FileNotFoundError(
+            f"no recipe {str(name)!r}: neither a file nor a recipe in {SHIPPED}{near}; expected a file, or a "
+            f"name such as {EXAMPLE}"
+        )
+    return path
+
+
+def shipped() -> list[str]:
+    """The names of all shipped recipes, sorted.
+
+    Files and folders that begin with `_` only serve recipes to extend.
+    """
+    return [name for name in _files() if not any(word.startswith("_") for word in name.split("/"))]
+
+
+def _files() -> list[str]:
+    """The names of all files below SHIPPED but grids, sorted."""
+    names = (path.relative_to(SHIPPED).with_suffix("") for path in SHIPPED.rglob("*.yaml"))
+    return sorted(name.as_posix() for name in names if name.parts[0] != GRIDS)
+
+
+def find_grid(name: str) -> Path:
+    """The file of a grid, given its path or a shipped name such as `ance-passages`.
+
+    Raises FileNotFoundError.
+    """
+    if Path(name).is_file():
+        return Path(name)
+    grids = sorted(path.stem for path in (SHIPPED / GRIDS).glob("*.yaml"))
+    if name.removesuffix(".yaml") not in grids:
+        raise FileNotFoundError(
+            f"no grid {name!r}: neither key=value,value nor a file nor a shipped "
+            f"grid{did_you_mean(name, grids)}; grids: {', '.join(grids)}"
+        )
+    return SHIPPED / GRIDS / f"{name.removesuffix('.yaml')}.yaml"
+
 
 # Keys whose mappings merge even if their `kind` differs: it does not change the meaning of their other keys.
 SAME_KEYS = {"lr_schedule"}
@@ -220,18 +283,13 @@ def _explained(origin: str, merged: str = "") -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        problems = [_in_words(problem) for problem in error.errors()]
-        lines = [f"  {key or origin}: {message}" for key, message in problems]
-        raise ValueError("\n".join([f"{origin}{merged} is not valid:", *lines])) from None
-
-
-def _in_words(problem: ErrorDetails) -> tuple[str, str]:
-    """The key that one of pydantic's errors is about, and the problem with the value."""
-    # "[key]" is pydantic's mark of a mapping's key that is wrong itself
-    key = ".".join(str(word) for word in problem["loc"] if word != "[key]")
-    if isinstance(problem["input"], dict):
-        value = ""
-    else:  # on one line and cut, even if it is a DataFrame
-        text = " ".join(repr(problem["input"]).splitlines())
-        value = f", got {text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + '...'}"
-    return key, problem["msg"].removeprefix("Value error, ") + value
+        lines = [f"{origin}{merged} is not valid:"]
+        for problem in error.errors():
+            # "[key]" is pydantic's mark of a mapping's key that is wrong itself
+            key = ".".join(str(word) for word in problem["loc"] if word != "[key]")
+            line = f"  {key or origin}: {problem['msg'].removeprefix('Value error, ')}"
+            if not isinstance(problem["input"], dict):  # on one line and cut, even if it is a DataFrame
+                text = " ".join(repr(problem["input"]).splitlines())
+                line += f", got {text[:SHOWN_CHARACTERS]}{'...' * (len(text) > SHOWN_CHARACTERS)}"
+            lines.append(line)
+        raise ValueError("\n".join(lines)) from None

@@ -224,13 +224,6 @@ class Recipe(Settings):
     def key_hint(cls, key: str) -> str:
         return f" (a key of stages: stages.NAME.{key})" if key in keys_of(Stage) else ""
 
-    def moments_source(self, name: str) -> str | None:
-        """The stage whose optimizer moments stage `name` goes on with; None if it has none."""
-        stage = self.stages[name]
-        if not stage.keep_optimizer:
-            return None
-        return stage.init_from.stage if isinstance(stage.init_from, InitFrom) else self.stage_before(name)
-
     def teachers_after(self, stage: str) -> dict[str, TrainedTeacher]:
         """The cross-encoders that are trained when `stage` has ended, in their order."""
         return {name: teacher for name, teacher in self.teachers.items() if teacher.after == stage}

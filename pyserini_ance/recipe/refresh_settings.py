@@ -81,12 +81,6 @@ class Refresh(Product):
             return 2 * self.every_steps
         return self.every_steps + self.lag_steps - 1
 
-    @model_validator(mode="after")
-    def check_refresh(self) -> "Refresh":
-        if self.positives_top_k and self.query_chunks > 1:
-            raise ValueError("positives_top_k serves all questions, query_chunks some; remove one of them")
-        return self
-
 
 class Evaluate(Product):
     """When checkpoints are evaluated on the dev split during training, and what their scores decide.

@@ -265,16 +265,12 @@ class Stage(Settings):
                 "query_chunks, or list that source next to the mix"
             )
         if self.trainable != "query_tower" and any(source.live for source in self.sources):
-            raise ValueError(
-                "a `live` source searches document vectors that do not change; set trainable: query_tower, "
-                "or draw from `ann`"
-            )
+            cure = "set trainable: query_tower, or draw from `ann`"
+            raise ValueError(f"a `live` source searches document vectors that do not change; {cure}")
         of_documents = {name: term for name, term in self.terms.items() if term.anchor == "document"}
         if self.positives == "all" and of_documents:
-            raise ValueError(
-                "positives: all gives a term with document anchors no single anchor; "
-                "use positives: random or first"
-            )
+            cure = "use positives: random or first"
+            raise ValueError(f"positives: all gives a term with document anchors no single anchor; {cure}")
         mined = [name for name, term in of_documents.items() if any(one.is_mined for one in term.negatives)]
         if mined and any(source.promotes for source in self.sources):
             raise ValueError(
@@ -297,8 +293,6 @@ class Stage(Settings):
             raise ValueError("keep_optimizer: the initial weights have no moments; use init_from: previous")
         evaluate = self.effective_evaluate
         if evaluate and evaluate.mode == "sync" and evaluate.adopt:
-            raise ValueError(
-                "evaluate.adopt is set, but a sync evaluation is adopted at once; remove it, "
-                "or set evaluate.mode: async"
-            )
+            cure = "remove it, or set evaluate.mode: async"
+            raise ValueError(f"evaluate.adopt is set, but a sync evaluation is adopted at once; {cure}")
         return self

@@ -115,24 +115,18 @@ class Term(Settings):
                 else f"loss `{self.loss.kind}` uses no teacher; set loss: kl, margin_mse or soft_bce"
             )
         if self.distilled_side and not hasattr(self.teacher, "vectors"):
-            raise ValueError(
-                f"loss `{self.loss.kind}` follows a teacher's vectors; name an encoder: `teacher: {{kind: "
-                "encoder, encoder: RUN}`"
-            )
+            cure = "name an encoder: `teacher: {kind: encoder, encoder: RUN}`"
+            raise ValueError(f"loss `{self.loss.kind}` follows a teacher's vectors; {cure}")
         is_alone = self.distilled_side == self.anchor and (self.negatives or self.negatives_from)
         if self.distilled_side and (self.num_hardest or self.dimensions or is_alone):
-            raise ValueError(
-                f"loss `{self.loss.kind}` compares whole vectors of all its `texts`; remove num_hardest and "
-                "dimensions, and with texts: anchors the negatives"
-            )
+            cure = "remove num_hardest and dimensions, and with texts: anchors the negatives"
+            raise ValueError(f"loss `{self.loss.kind}` compares whole vectors of all its `texts`; {cure}")
         if needs_teacher and self.false_negative_margin is not None:
             raise ValueError(
                 f"false_negative_margin is {self.false_negative_margin}, but the teacher says how relevant "
                 "each candidate is: the margin would hide what the retriever has to learn; remove it"
             )
         if needs_teacher and self.in_batch_negatives:
-            raise ValueError(
-                "a teacher scores an anchor's own candidates alone; give the in-batch negatives a term of "
-                "their own, and this one `negatives_from: THAT_TERM`"
-            )
+            cure = "give the in-batch negatives a term of their own, and this one `negatives_from: THAT_TERM`"
+            raise ValueError(f"a teacher scores an anchor's own candidates alone; {cure}")
         return self

@@ -52,21 +52,14 @@ class TrainedTeacher(Settings):
         """The number of steps; without `steps`, those of one pass over so many queries."""
         return self.steps or math.ceil(queries / self.batch_queries)
 
-    @property
-    def components(self) -> "tuple[Source, ...]":
-        """All sources of negatives; a mix is replaced by the sources that it mixes."""
-        return tuple(leaf for source in self.negatives for leaf in source.components)
-
     @field_validator("negatives")
     @classmethod
     def check_negatives(cls, negatives: "tuple[Source, ...]") -> "tuple[Source, ...]":
         for source in negatives:
             uses_previous = any(leaf.uses_previous_tables for leaf in source.components)
             if source.live or not source.is_mined or uses_previous:
-                raise ValueError(
-                    f"`{source.kind}` is not mined from the result of a stage; use ann, lookahead, bm25, "
-                    "ranking or a mix of them"
-                )
+                cure = "use ann, lookahead, bm25, ranking or a mix of them"
+                raise ValueError(f"`{source.kind}` is not mined from the result of a stage; {cure}")
             if source.draw_settings:
                 raise ValueError(
                     f"{source.draw_settings[0]} of `{source.kind}` has no effect here: a list's negatives "

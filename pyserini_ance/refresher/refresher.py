@@ -14,7 +14,7 @@ import numpy as np
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.scored_pairs import ScoredPairs
 from pyserini_ance.distributed.world import World
-from pyserini_ance.negatives.positives import find_positives
+from pyserini_ance.negatives.mined import find_positives
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import NegativeTable, promoted_in
@@ -129,7 +129,8 @@ class Refresher:
             )
 
         self.world.on_main(publish)
-        snapshot.forget_training_queries()
+        snapshot.rankings.clear()  # of the training queries, as their vectors: only mining needs them
+        vars(snapshot).pop("query_vectors", None)
 
     def _teach(
         self,
@@ -170,8 +171,7 @@ class Refresher:
                 **({"new_pairs": context.new_pairs.total()} if context.new_pairs else {}),
                 "origins": context.origins,
             }
-            seconds = snapshot.seconds.get("teacher", 0.0) + time.perf_counter() - start
-            snapshot.seconds["teacher"] = seconds
+            snapshot.seconds["teacher"] = snapshot.seconds.get("teacher", 0.0) + time.perf_counter() - start
         return all_scores, reports
 
     def _evaluate(self, request: RefreshRequest, snapshot: Snapshot) -> None:

@@ -96,10 +96,8 @@ def forgetting(runs: Sequence[tuple[str, Path]]) -> tuple[list[dict[str, Any]], 
     """
     lines = [{"recipe": label, **one._asdict()} for label, run in runs for one in refresh_intervals(run)]
     if not lines:
-        raise ValueError(
-            "none of these runs has mined with its own model twice; forgetting is measured from one refresh "
-            "to the next, or to the run's result"
-        )
+        cure = "forgetting is measured from one refresh to the next, or to the run's result"
+        raise ValueError(f"none of these runs has mined with its own model twice; {cure}")
     groups = pd.DataFrame(lines).groupby(["recipe", "since", "until"], sort=False)
     table = groups.mean().rename(columns={"mean": f"train RR@{CUTOFF}"})
     table.insert(0, "runs", groups.size())

@@ -52,10 +52,8 @@ def fuse_rankings(
             names = [f"{run.folder}:{BM25}", name]
     if len(names) < 2 or (method == WEIGHTED and len(names) > 2):
         expected = "two rankings" if method == WEIGHTED else "two rankings or more"
-        raise ValueError(
-            f"{method} fuses {expected}, given: {', '.join(names)}; pass a run directory alone to fuse it "
-            "with its BM25"
-        )
+        cure = "pass a run directory alone to fuse it with its BM25"
+        raise ValueError(f"{method} fuses {expected}, given: {', '.join(names)}; {cure}")
     if split and not runs:
         raise ValueError(f"a file is a ranking of one split; remove --split {split}")
     tests = [run.read_final_evaluation() for run in runs.values()]

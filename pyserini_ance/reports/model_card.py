@@ -10,8 +10,7 @@ import yaml
 
 from pyserini_ance.encoders.config import SIDE_FILE
 from pyserini_ance.encoders.hub import is_local, model_file, resolve_model
-from pyserini_ance.evaluation.legends import table_with_legend
-from pyserini_ance.evaluation.tables import last_stage, read_results, table
+from pyserini_ance.evaluation.tables import last_stage, read_results, table, table_with_legend
 from pyserini_ance.pipeline.model_export import BOUND, SENTENCE_TRANSFORMERS
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.yaml_text import to_yaml

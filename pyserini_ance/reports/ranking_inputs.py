@@ -156,10 +156,8 @@ def open_ranking(
     run, row = parse_ranking_name(source)
     in_run = run.folder.is_dir()
     if file is None and not in_run:
-        raise FileNotFoundError(
-            f"{source} is not a run directory; pass one, or a recipe and a ranking of its queries: "
-            f"{source} --run FILE"
-        )
+        cure = f"pass one, or a recipe and a ranking of its queries: {source} --run FILE"
+        raise FileNotFoundError(f"{source} is not a run directory; {cure}")
     if file is not None and in_run and row:
         raise ValueError(f"{source} is one ranking and --run {file} another; remove one of them")
     of_run = collection_of(run) if in_run else None
@@ -168,10 +166,8 @@ def open_ranking(
     ranking = file or ranking_file(run, row, split)
     collection = of_run if of_run and split in of_run.splits else collection_with(recipe, split)
     if of_run and collection.documents.digest != of_run.documents.digest:
-        raise ValueError(
-            f"the documents are not those that {run.folder} was started with; restore the old data, "
-            "or train again"
-        )
+        cure = "restore the old data, or train again"
+        raise ValueError(f"the documents are not those that {run.folder} was started with; {cure}")
     queries = read_questions(questions) if questions else collection.split(split).queries
     return RankingInput(str(file or source), ranking, recipe, collection, str(questions or split), queries)
 

@@ -7,12 +7,10 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from pyserini_ance.evaluation.legends import legend
-from pyserini_ance.evaluation.tables import SECONDS, cell_text, expected_rows, last_stage
+from pyserini_ance.evaluation.tables import SECONDS, cell_text, expected_rows, last_stage, legend
 from pyserini_ance.recipe.load import dump
-from pyserini_ance.reports.plots import line_plot
 from pyserini_ance.reports.row_tests import significance_in_run
-from pyserini_ance.reports.run_history import RunHistory
+from pyserini_ance.reports.run_history import RunHistory, line_plot
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_object, write_whole

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.data.trec import Qrels, read_run
-from pyserini_ance.evaluation.metrics import per_query
-from pyserini_ance.evaluation.significance import differences
+from pyserini_ance.evaluation.metrics import differences, per_query
 from pyserini_ance.evaluation.tables import last_stage
 from pyserini_ance.reports.compare import Results, Table, measured_rows
 from pyserini_ance.reports.ranking_inputs import common_qrels

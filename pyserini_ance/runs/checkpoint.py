@@ -1,5 +1,10 @@
-"""Checkpoints: the encoder of a step, and for resuming optimizer moments and progress."""
+"""Checkpoints: the encoder of a step, and for resuming optimizer moments and progress; and retention: which
+checkpoints, vectors, tables and dev scores of a run stay.
 
+A folder that another process reads stays too; the last process that reads it removes it.
+"""
+
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -12,9 +17,13 @@ from pyserini_ance.encoders.config import TOWERS, read_side_file, tower_folder
 from pyserini_ance.encoders.dpr import weights_sha256
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import save_encoder
-from pyserini_ance.runs.rundir import RunDir, complete_steps
-from pyserini_ance.storage.files import read_json, sha256_json, write_json
-from pyserini_ance.storage.publish import is_complete, publishing, remove_parts
+from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
+from pyserini_ance.recipe.init_from import InitFrom
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir, complete_steps, step_of
+from pyserini_ance.storage.files import read_json, remove_leftovers, sha256_json, write_json
+from pyserini_ance.storage.publish import is_complete, publishing, remove_parts, remove_unless_leased
 
 ENCODER = "encoder"
 TRAINING, PROGRESS = "training.safetensors", "progress.json"
@@ -155,11 +164,63 @@ def restore_moments(
         optimizer.state[parameter] = {name: value.to(parameter.device) for name, value in state.items()}
 
 
-def drop_moments(run: RunDir, stage: str) -> None:
-    """Keep only the weights of a finished stage's checkpoints: no training continues from them."""
-    for folder in complete_steps(run.checkpoints, stage):
-        remove_parts(folder, (TRAINING, PROGRESS))
+def drop_moments(run: RunDir, recipe: Recipe, finished: Collection[str]) -> None:
+    """Keep only the weights of finished stages' checkpoints, but for the moments that a stage to come goes on
+    with: they are twice the size of the weights."""
+    needed = set()
+    for name, stage in recipe.stages.items():
+        if name not in finished and stage.keep_optimizer:
+            start = stage.init_from
+            needed.add(start.stage if isinstance(start, InitFrom) else recipe.stage_before(name))
+    for name in {*finished} - needed:
+        for folder in complete_steps(run.checkpoints, name):
+            remove_parts(folder, (TRAINING, PROGRESS))
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
     return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def prune_stage(
+    run: RunDir, stage: str, recipe: Recipe, checkpoints: Collection[int], vectors: Collection[int]
+) -> None:
+    """Remove checkpoints and vectors of `stage` that are neither needed, nor read, nor kept by the recipe.
+
+    `checkpoints` and `vectors` are the steps whose checkpoints and vectors training still needs.
+    """
+    complete = complete_steps(run.checkpoints, stage)
+    needed = {run.checkpoint(stage, step) for step in checkpoints} | set(complete[-recipe.save_total_limit :])
+    read = {run.checkpoint(stage, step) for step in vectors}
+    needed_vectors = {Checkpoint.open(f, verify=False).document_weights[:16] for f in complete if f in read}
+    if vectors:  # a teacher's vectors serve all refreshes
+        needed_vectors.add(TEACHER_VECTORS)
+    unneeded = [folder for folder in complete if folder not in needed]
+    unneeded += [
+        f for f in sorted(run.scratch.glob("[!.]*")) if f.name.partition("-")[0] not in needed_vectors
+    ]
+    for folder in unneeded:
+        remove_unless_leased(folder)
+
+
+def clean_up(run: RunDir, recipe: Recipe) -> None:
+    """Remove what the stages that have ended need no more: all vectors, checkpoints that the recipe does not
+    keep, products that were never adopted, and what dead processes left unfinished."""
+    log = RunLog(run, writes=False)
+    for ended in log.decisions("stage_end"):
+        name = ended["stage"]
+        adopted = {record["checkpoint_step"] for record in log.decisions("adopt", name)}
+        prune_stage(run, name, recipe, {step_of(ended["result"])}, set())
+        for folder in complete_steps(run.negatives, name):
+            if step_of(folder.name) not in adopted:
+                remove_unless_leased(folder)
+        keep = {record["checkpoint_step"] for record in log.decisions("evaluate", name)}
+        for path in sorted(run.evaluations.glob(f"{name}-????????.json")):
+            if step_of(path.stem) not in keep:
+                path.unlink(missing_ok=True)
+    remove_leftovers(run.folder)
+
+
+def clean_up_finished(run: RunDir, recipe: Recipe) -> None:
+    """`clean_up` by the last process that works on a run; nothing if the run has not finished."""
+    if run.read_state()["status"] == "finished":
+        clean_up(run, recipe)

@@ -24,16 +24,7 @@ if TYPE_CHECKING:
     from pyserini_ance.distributed.world import World
 
 PACKAGES = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "accelerate",
-    "pyserini",
-    "faiss-cpu",
-    "faiss-gpu",
-    "ir-measures",
-    "numpy",
-    "safetensors",
+    "torch transformers tokenizers accelerate pyserini faiss-cpu faiss-gpu ir-measures numpy safetensors"
 )
 MEMORY_KINDS = ("process", "GPU", "largest child")
 GIT_SECONDS = 5  # a run does not wait longer for its commit
@@ -49,19 +40,14 @@ def environment(device: str, processes: int, collection: "Collection") -> dict:
     import torch
 
     threads = torch.get_num_threads()
+    machine = {"cores": os.cpu_count(), "processor": platform.machine(), "threads": threads}
     return {
         "command": command_line(sys.argv),
         "pyserini_ance": pyserini_ance.__version__,
         "commit": commit_of(Path(pyserini_ance.__file__).parent),
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
-        "machine": {
-            "cores": os.cpu_count(),
-            "processor": platform.machine(),
-            "threads": threads,
-            "device": device,
-            "processes": processes,
-        },
+        "packages": {name: _version(name) for name in PACKAGES.split()},
+        "machine": {**machine, "device": device, "processes": processes},
         "data": {
             "digest": collection.digest,
             "documents": len(collection.documents),

@@ -62,11 +62,6 @@ class RunLog:
     def _metrics_of(self, stage: str) -> list[dict]:
         return [r for r in read_json_lines(self.run.metrics) if r.get("stage") == stage]
 
-    def teacher_seconds(self) -> dict[str, dict[str, float]]:
-        """Seconds that each cross-encoder of the run took, by part: mine and train."""
-        records = read_json_lines(self.run.metrics)
-        return {record["teacher"]: record["seconds"] for record in records if record["event"] == "teacher"}
-
     def forget_after(self, stage: str, step: int, keep: Collection[str] = ()) -> None:
         """Drop the records of `stage` from `step` on, which a resumed run makes again.
 

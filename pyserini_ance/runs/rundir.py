@@ -61,8 +61,13 @@ def check_start(overwrite: bool, resume: bool, replay: str | Path | None) -> Non
 def owner_of(path: Path) -> "RunDir | None":
     """The run directory that has `path` among its own files and folders; None if there is none."""
     path = path.resolve()
-    runs = (RunDir(folder) for folder in path.parents)
-    return next((run for run in runs if run.state.exists() and run.recipe.exists() and run.owns(path)), None)
+    for run in map(RunDir, path.parents):
+        name = path.relative_to(run.folder).parts[0]
+        names = {own.name for own in vars(run).values() if isinstance(own, Path) and own != run.folder}
+        is_own = name in names or any(fnmatch(name, pattern) for pattern in FILES_OF_SPLITS)
+        if is_own and run.state.exists() and run.recipe.exists():
+            return run
+    return None
 
 
 class RunDir:
@@ -105,16 +110,8 @@ class RunDir:
         if not self.folder.is_dir():
             missing = f": no such folder{similar_name(self.folder)}"
         if missing:
-            raise FileNotFoundError(
-                f"{self.folder} is not a run directory{missing}. Pass a directory written by `pyserini-ance "
-                "train`"
-            )
-
-    def owns(self, path: Path) -> bool:
-        """Whether a path below the directory is a name of what a run writes, or in a folder of it."""
-        name = path.relative_to(self.folder).parts[0]
-        own = {own.name for own in vars(self).values() if isinstance(own, Path) and own != self.folder}
-        return name in own or any(fnmatch(name, pattern) for pattern in FILES_OF_SPLITS)
+            cure = "Pass a directory written by `pyserini-ance train`"
+            raise FileNotFoundError(f"{self.folder} is not a run directory{missing}. {cure}")
 
     def checkpoint(self, stage: str, step: int) -> Path:
         """A published folder with `encoder/`.

@@ -261,13 +261,6 @@ def sha256_json(value: Any) -> str:
     return hashlib.sha256(_encoded(json.dumps(value, sort_keys=True, ensure_ascii=False))).hexdigest()
 
 
-def reset_mode(path: Path) -> None:
-    """Give a file the mode that new files have, for readers other than its owner: safetensors writes 0600."""
-    umask = os.umask(0o077)  # it can be read only by setting it
-    os.umask(umask)
-    path.chmod(0o666 & ~umask)
-
-
 def sync(path: Path) -> None:
     """Flush a file's content, or a directory's list of names, to disk."""
     handle = os.open(path, os.O_RDONLY)

@@ -39,9 +39,11 @@ def whole_folder(folder: Path) -> Iterator[Path]:
             yield temporary
         except SafetensorError as error:  # safetensors reports a full disk so
             raise OSError(f"{folder} could not be written: {error}") from error
+        umask = os.umask(0o077)  # it can be read only by setting it
+        os.umask(umask)
         for path in [*temporary.rglob("*"), temporary]:
-            if path.is_file():
-                files.reset_mode(path)
+            if path.is_file():  # for readers other than its owner: safetensors writes 0600
+                path.chmod(0o666 & ~umask)
             files.sync(path)
         os.rename(temporary, target)
         files.sync(target.parent)
@@ -60,14 +62,10 @@ def publishing(folder: Path, about: dict[str, Any]) -> Iterator[Path]:
     """
     with whole_folder(folder) as temporary:
         yield temporary
-        written = sorted(path for path in temporary.rglob("*") if path.is_file())
-        parts = {
-            str(path.relative_to(temporary)): {
-                "bytes": path.stat().st_size,
-                "sha256": files.sha256_file(path),
-            }
-            for path in written
-        }
+        parts = {}
+        for path in sorted(path for path in temporary.rglob("*") if path.is_file()):
+            entry = {"bytes": path.stat().st_size, "sha256": files.sha256_file(path)}
+            parts[str(path.relative_to(temporary))] = entry
         record = {"format": MANIFEST_FORMAT, "version": __version__, "time": time.time(), **about}
         files.write_json(temporary / MANIFEST, {**record, "parts": parts})
 

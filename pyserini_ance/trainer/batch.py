@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pyserini_ance.data.known_positives import SIDES, KnownPositives, Side
-from pyserini_ance.negatives.random_filling import fill_random
-from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in
+from pyserini_ance.negatives.table import PADDING, NegativeTable, fill_random, promoted_in
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.stage import Stage

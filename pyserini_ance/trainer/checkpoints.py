@@ -9,8 +9,7 @@ from torch.optim import Optimizer
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
-from pyserini_ance.runs.retention import prune_stage
+from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, prune_stage, publish_checkpoint
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.products import Refreshes

@@ -134,10 +134,8 @@ def _loss(
         of_anchors = loss(scores, targets, valid, *teachers)
     if not (isinstance(of_anchors, Tensor) and of_anchors.shape == scores.shape[:1]):
         got = tuple(of_anchors.shape) if isinstance(of_anchors, Tensor) else type(of_anchors).__name__
-        raise ValueError(
-            f"loss {term.loss.kind} of term {name} returned {got}; expected a tensor of one value per row of "
-            f"scores {tuple(scores.shape)}: {tuple(scores.shape[:1])}"
-        )
+        expected = f"a tensor of one value per row of scores {tuple(scores.shape)}: {tuple(scores.shape[:1])}"
+        raise ValueError(f"loss {term.loss.kind} of term {name} returned {got}; expected {expected}")
     return of_anchors.mean()
 
 

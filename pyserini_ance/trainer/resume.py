@@ -35,13 +35,22 @@ def resume_stage(
     ready = [queue for queue in refreshes.queues if queue.settings.lag_steps is None]
     repeated = [queue.event for queue in ready if queue.adoption_log.mode != "replay"]
 
+    def known_weights() -> Iterator[tuple[int, str]]:
+        """By step, of checkpoints and of products, which serve even if their checkpoint was removed since."""
+        for folder in complete_steps(run.checkpoints, name):
+            yield step_of(folder.name), Checkpoint.open(folder, verify=False).weights
+        for folder in complete_steps(run.negatives, name):
+            yield step_of(folder.name), read_manifest(folder, verify=False)["weights"]
+        for path in run.evaluations.glob(f"{name}-????????.json"):
+            yield step_of(path.stem), read_json(path)["weights"]
+
     def read_state() -> dict[str, Any]:
         progress = newest_progress(run, name)
         log.forget_after(name, progress.step if progress else 0, repeated)
         return {
             "progress": progress and asdict(progress),
             "decisions": [r for queue in QUEUES for r in log.decisions(queue.event) if r["stage"] == name],
-            "weights": list(_known_weights(run, name)),
+            "weights": list(known_weights()),
         }
 
     state = world.on_main(read_state)
@@ -62,26 +71,13 @@ def resume_stage(
     return progress, Checkpoint.open(run.checkpoint(name, progress.step))
 
 
-def _known_weights(run: RunDir, stage: str) -> Iterator[tuple[int, str]]:
-    """Yield (step, weights) of checkpoints and of products, which serve even if their checkpoint was removed
-    since."""
-    for folder in complete_steps(run.checkpoints, stage):
-        yield step_of(folder.name), Checkpoint.open(folder, verify=False).weights
-    for folder in complete_steps(run.negatives, stage):
-        yield step_of(folder.name), read_manifest(folder, verify=False)["weights"]
-    for path in run.evaluations.glob(f"{stage}-????????.json"):
-        yield step_of(path.stem), read_json(path)["weights"]
-
-
 def check_same_run(run: RunDir, recipe: Recipe, collection: Collection) -> None:
     """Raise FileNotFoundError if `run` holds no run, ValueError if its recipe or data differ from those
     given."""
     for path in (run.state, run.recipe, run.environment):
         if not path.exists():
-            raise FileNotFoundError(
-                f"{run.folder} holds no run to resume ({path.name} is missing). Start a new one without "
-                "resume (--resume)"
-            )
+            cure = "Start a new one without resume (--resume)"
+            raise FileNotFoundError(f"{run.folder} holds no run to resume ({path.name} is missing). {cure}")
     check_same_recipe(run, recipe, run.resume_command())
     check_same_data(run, collection)
 

@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.inference_copy import transformers_in
-from pyserini_ance.encoders.layer_reduction import find_layers
+from pyserini_ance.encoders.towers import find_layers
 
 
 def shard_frozen(encoder: Encoder, world: World) -> None:

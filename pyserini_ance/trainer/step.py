@@ -71,19 +71,13 @@ class ChunkedEncoder:
     def forward(self, texts: TextBatch) -> torch.Tensor:
         """Return vectors (U, D) float32 in the order of `texts.rows`, with a graph if gradients are enabled;
         U may be 0."""
-        encoded = list(self._encoded(texts))
+        encoded = list(self.encoded(texts))
         if not encoded:
             return torch.empty(0, self.towers.queries.dimension, device=self.device)
         chunks, vectors = zip(*encoded, strict=True)
         return torch.cat(vectors)[to_device(self.device, np.argsort(np.concatenate(chunks)))[0]]
 
-    def forward_backward(self, texts: TextBatch, gradients: torch.Tensor) -> None:
-        """Encode again, chunk by chunk with the same dropout, and pass `gradients` (U, D) back through each
-        chunk."""
-        for chunk, vectors in self._encoded(texts):
-            vectors.backward(gradients[to_device(self.device, chunk)[0]])
-
-    def _encoded(self, texts: TextBatch) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
+    def encoded(self, texts: TextBatch) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
         """Each chunk's positions and vectors; those of a filler are empty."""
         number = 0
         for number, chunk in enumerate(self.chunks(texts), start=1):
@@ -171,7 +165,8 @@ class GradCache(PlainPass):
     def backward(self, loss: torch.Tensor) -> None:
         for texts, gradients in zip(self.own, self._own_gradients(loss), strict=True):
             if gradients is not None and self.encoder.towers.trains(texts.side):
-                self.encoder.forward_backward(texts, gradients)
+                for chunk, vectors in self.encoder.encoded(texts):  # again, with the same dropout
+                    vectors.backward(gradients[to_device(vectors.device, chunk)[0]])
 
     def _forward(self) -> list[torch.Tensor]:
         with torch.no_grad():

@@ -14,8 +14,7 @@ from tqdm import tqdm
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.failures import PeerError, uninterrupted
-from pyserini_ance.distributed.gradient_sum import sum_gradients
-from pyserini_ance.distributed.world import World
+from pyserini_ance.distributed.world import World, sum_gradients
 from pyserini_ance.encoders.adapters import keep_frozen_in
 from pyserini_ance.encoders.hardware import DTYPES, resolve_precision
 from pyserini_ance.encoders.load_save import encoder_to_train

@@ -1,10 +1,12 @@
-"""Encode token stores into vectors: some rows in memory, or a whole collection in shards, one per process."""
+"""Encode token stores into vectors: some rows in memory, or a whole collection in shards, one per process;
+and how texts are cut into shards."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +20,51 @@ from pyserini_ance.encoders.hardware import Precision
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.vectors.search import has_room
 from pyserini_ance.vectors.vector_store import VectorStore, read_vectors, written_windows
+
+LEAST_WINDOWS = 16
+
+
+class Shard(NamedTuple):
+    """Part `number` of `of` contiguous parts of a corpus; the first has number 1."""
+
+    number: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str, option: str = "--shard") -> "Shard":
+        """Read `3/8`. Raises ValueError for anything else."""
+        number, _, of = text.partition("/")
+        if number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of):
+            return cls(int(number), int(of))
+        raise ValueError(f"{option} {text}: expected I/N, part I of N, from 1/N to N/N")
+
+    def cut(self, windows: np.ndarray) -> np.ndarray:
+        """The bounds (w + 1,) of the shard's windows, out of `windows` (W + 1,), those of the whole corpus.
+
+        Raises ValueError if there are fewer windows than shards.
+        """
+        count = len(windows) - 1
+        if self.of > count:
+            raise ValueError(
+                f"--shard {self}: a corpus of {windows[-1]:,} documents has {count} shards at most with this "
+                "--tokens-per-batch"
+            )
+        return windows[count * (self.number - 1) // self.of : count * self.number // self.of + 1]
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+
+def text_windows(texts: int, tokens_per_batch: int) -> np.ndarray:
+    """(W + 1,) rows: the bounds of windows of consecutive texts, which no batch and no shard divides.
+
+    They depend on the number of texts and the size of a batch alone, so that a text is in the same batch in
+    every shard, and its vector has the same bits. A window fills dozens of batches, sorted by length, except
+    in a corpus of fewer than `LEAST_WINDOWS` such windows.
+    """
+    size = max(1, min(tokens_per_batch // 2, -(-texts // LEAST_WINDOWS)))
+    return np.append(np.arange(0, texts, size), texts)
+
 
 ROWS_PER_GATHER = 4096
 # Encoded and written whole, and sorted by length into batches with little padding: a second or so of a GPU,

@@ -2,9 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from pyserini_ance.distributed import gradient_sum
-from pyserini_ance.distributed.gradient_sum import sum_gradients
-from pyserini_ance.distributed.world import World
+from pyserini_ance.distributed import world as worlds
+from pyserini_ance.distributed.world import World, sum_gradients
 
 SHAPES = [(3, 4), (5,), (2, 2), (1,), (6,), (3,)]
 # The ranks that have a gradient, for each parameter; the last is frozen.
@@ -20,7 +19,7 @@ def gradient(parameter: int, rank: int, dtype: torch.dtype = torch.float32) -> t
 
 def summed_gradients(world, bucket_bytes):
     """The gradients, and how many collectives summed them."""
-    gradient_sum.BUCKET_BYTES = bucket_bytes
+    worlds.BUCKET_BYTES = bucket_bytes
     parameters = [nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
     parameters[4] = nn.Parameter(torch.zeros(SHAPES[4], dtype=torch.float64))
     parameters[5].requires_grad = False

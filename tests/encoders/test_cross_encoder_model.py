@@ -102,4 +102,3 @@ def test_a_length_beyond_the_positions_and_a_model_without_a_head_are_refused(ti
 def test_the_text_of_a_record():
     assert record_text({"title": "A", "text": "b c"}) == "A b c"
     assert record_text({"title": "", "text": "b"}) == "b"
-    assert record_text({"title": "A", "text": "b"}, "{title}: {text} {url}") == "A: b"

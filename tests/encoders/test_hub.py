@@ -3,7 +3,7 @@
 import huggingface_hub
 import pytest
 
-from pyserini_ance.encoders.hub import check_hub, model_file
+from pyserini_ance.encoders.hub import find_model, model_file
 
 
 class LibraryError(Exception):
@@ -38,18 +38,18 @@ def hub(monkeypatch, tmp_path):
 def test_without_a_network_it_is_said_after_one_request(hub):
     session = hub(LibraryError("no route to host"))
     with pytest.raises(ConnectionError, match=r"'org/model' is no folder here.* cannot be reached .no route"):
-        check_hub("org/model")
+        find_model("org/model")
     assert len(session.asked) == 1 and session.asked[0].endswith("/org/model/resolve/main/config.json")
 
 
 def test_a_hub_that_answers_a_folder_or_the_cache_will_do(hub, monkeypatch, tmp_path):
     session = hub()
-    check_hub("org/model")
+    find_model("org/model")
     assert len(session.asked) == 1
     (tmp_path / "modules.json").touch()
     assert model_file(str(tmp_path), "modules.json", download=True) == tmp_path / "modules.json"
     assert model_file(str(tmp_path), "other.json", download=True) is None
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda model, file: f"/cache/{file}")
-    check_hub("org/model")
+    find_model("org/model")
     assert str(model_file("org/model", "modules.json")) == "/cache/modules.json"
     assert len(session.asked) == 1

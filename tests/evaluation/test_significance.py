@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pyserini_ance.evaluation.significance import Difference, differences, holm, t_test
+from pyserini_ance.evaluation.metrics import Difference, differences, holm, t_test
 
 
 def test_students_t_from_its_definition():

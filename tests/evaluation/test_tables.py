@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from pyserini_ance.evaluation.legends import LEGENDS, legend, table_with_legend
-from pyserini_ance.evaluation.tables import SECONDS, read_results, table
+from pyserini_ance.evaluation.tables import LEGENDS, SECONDS, legend, read_results, table, table_with_legend
 from pyserini_ance.pipeline.preparation_report import COLUMNS
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from pyserini_ance.distributed.gradient_sum import sum_gradients
+from pyserini_ance.distributed.world import sum_gradients
 from pyserini_ance.trainer.batch import Batch
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
 from pyserini_ance.trainer.step import BatchEncoder

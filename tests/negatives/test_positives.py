@@ -10,7 +10,7 @@ import pyserini_ance as pa
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.negatives.lookahead import Lookahead
-from pyserini_ance.negatives.positives import find_positives
+from pyserini_ance.negatives.mined import find_positives
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Recipe

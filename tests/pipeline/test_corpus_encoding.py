@@ -10,8 +10,8 @@ from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import save_encoder
 from pyserini_ance.pipeline.corpus_encoding import VectorFormat, encode_corpus
 from pyserini_ance.pyserini_bridge import vector_files
-from pyserini_ance.pyserini_bridge.shards import merge_folders
-from pyserini_ance.vectors.shards import Shard
+from pyserini_ance.pyserini_bridge.vector_files import merge_folders
+from pyserini_ance.vectors.encoding import Shard
 
 DOCUMENTS = 70
 TOKENS_PER_BATCH = 96  # windows of 5 documents, of several batches each

@@ -16,7 +16,7 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import weights_of
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.vectors.shards import Shard
+from pyserini_ance.vectors.encoding import Shard
 
 STAGE = make_stage(RANDOM, steps=2, evaluate={"every_steps": 2, "keep_best": False})
 FILE = "- stages.a.steps: [2, 3]\n- {stages.a.steps: 2, stages.a.optimizer.learning_rate: 1e+38}\n"

@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from pyserini_ance.data.trec import read_run
-from pyserini_ance.recipe.find import SHIPPED
-from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.load import SHIPPED, dump, load
 from pyserini_ance.storage.files import read_json
 
 FEW = {"steps": 2, "batch_queries": 4, "evaluate": None}

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyserini_ance.pyserini_bridge.shards import merge_folders
-from pyserini_ance.pyserini_bridge.vector_files import write_index
+from pyserini_ance.pyserini_bridge.vector_files import merge_folders, write_index
 
 MADE = {"encoder": "/a/model", "side_file_sha256": "5", "precision": "fp32"}
 SETTINGS = {"weights": "w", "corpus": "c", "tokens_per_batch": 8}

@@ -1,8 +1,7 @@
 import pytest
 
 from pyserini_ance.recipe.evaluation_settings import parse_measures
-from pyserini_ance.recipe.find import SHIPPED
-from pyserini_ance.recipe.load import load
+from pyserini_ance.recipe.load import SHIPPED, load
 
 from .conftest import refused
 
@@ -71,7 +70,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     ("encoder.tokenization.query={length_tokens: 5, template: none}", "a template needs at least one field"),
     (refresh("mode: async, adopt: soon"), ".adopt: expected `when_ready` or a number of steps from 1, got"),
     (refresh("adopt: when_ready"), "refresh: mode: sync adopts at once; remove `adopt`, or set mode: async"),
-    (refresh("query_chunks: 2, positives_top_k: 3"), "remove one of them"),
+    (refresh("query_chunks: 2, positives_top_k: 3"), "remove one of the keys"),
     ("stages.only.evaluate={every_steps: 4, adopt: when_ready}", "only: evaluate.adopt is set, but a sync "),
     (f"{NEXT.replace('queries: 2', 'queries: 1')}}}", "next: batch_queries is 1, but terms.q has no other"),
     (f"{DISTIL}.teacher=hybrid", "loss `nll` uses no teacher; set loss: kl, margin_mse or soft"),

@@ -2,9 +2,8 @@ import re
 
 import pytest
 
-from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.grid_spec import Grid
-from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.load import SHIPPED, dump, load, shipped
 
 SETS = sorted(path.parent.name for path in SHIPPED.glob("*/_published.yaml"))
 

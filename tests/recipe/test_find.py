@@ -1,7 +1,7 @@
 import pytest
 
-from pyserini_ance.recipe import find
-from pyserini_ance.recipe.find import find_recipe, shipped
+from pyserini_ance.recipe import load
+from pyserini_ance.recipe.load import find_recipe, shipped
 
 
 @pytest.fixture
@@ -10,7 +10,7 @@ def three_recipes(tmp_path, monkeypatch):
         path = tmp_path / "recipes" / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"name: {name}\n")
-    monkeypatch.setattr(find, "SHIPPED", tmp_path / "recipes")
+    monkeypatch.setattr(load, "SHIPPED", tmp_path / "recipes")
     return tmp_path / "recipes"
 
 

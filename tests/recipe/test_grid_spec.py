@@ -3,9 +3,8 @@ from collections import Counter
 import pytest
 
 from benchmarks.papers.published import read_published
-from pyserini_ance.recipe.find import GRIDS, SHIPPED
 from pyserini_ance.recipe.grid_spec import Grid
-from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.load import GRIDS, SHIPPED, dump, load
 
 
 def test_a_grid_is_the_product_of_its_arguments_in_order():

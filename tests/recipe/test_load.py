@@ -4,8 +4,7 @@ import pytest
 import yaml
 
 from pyserini_ance.recipe.evaluation_settings import parse_measures
-from pyserini_ance.recipe.find import SHIPPED, shipped
-from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.load import SHIPPED, dump, load, shipped
 from pyserini_ance.recipe.yaml_text import read_yaml
 
 # --- what ships

@@ -12,8 +12,7 @@ import pytest
 
 from benchmarks.papers.published import read_published, section_of
 from pyserini_ance.encoders.config import MAY_DIFFER
-from pyserini_ance.recipe.find import SHIPPED, shipped
-from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.load import SHIPPED, dump, load, shipped
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.trained_teacher import TRAINED
 

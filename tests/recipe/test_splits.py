@@ -3,8 +3,7 @@ import re
 import pytest
 import yaml
 
-from pyserini_ance.recipe.find import SHIPPED
-from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.load import SHIPPED, dump, load
 
 README = (SHIPPED / "README.md").read_text(encoding="utf-8")
 SHOWN = re.search(r"(?ms)^```yaml\n# mine.yaml\n(.*?)^```$", README)[1]

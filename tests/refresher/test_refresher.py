@@ -14,7 +14,7 @@ from pyserini_ance.negatives.table import PER_ANCHOR
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.refresher import CheckpointRemoved, Refresher
-from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
+from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, prune_stage, publish_checkpoint
 from pyserini_ance.runs.generation import (
     PRODUCT_NAMES,
     Generation,
@@ -25,7 +25,6 @@ from pyserini_ance.runs.generation import (
     read_positive_ranks,
     table_name,
 )
-from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import MANIFEST
 from pyserini_ance.trainer.batch import anchor_sets_of, plan_batch
@@ -279,7 +278,7 @@ def products(world: World, recipe: Recipe, folder: Path) -> dict:
         "dev": made.dev(checkpoint)["value"],
         "missed": str(missed.value),
         "filtered": set(filtered),
-        "held": (held._rankings, "query_vectors" in vars(held)),
+        "held": (held.rankings, "query_vectors" in vars(held)),
     }
 
 

@@ -9,9 +9,8 @@ from helpers.finished_run import ranked
 
 from pyserini_ance.commands import report
 from pyserini_ance.recipe.load import dump, load
-from pyserini_ance.reports.plots import COLOURS, line_plot, running_mean
 from pyserini_ance.reports.report import write_report
-from pyserini_ance.reports.run_history import Series
+from pyserini_ance.reports.run_history import COLOURS, Series, line_plot, running_mean
 from pyserini_ance.runs.rundir import RunDir
 
 NASTY = "<script>alert('&')</script>"

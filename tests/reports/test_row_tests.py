@@ -5,7 +5,7 @@ import pytest
 from helpers.finished_run import ranked
 
 from pyserini_ance.commands import compare as command
-from pyserini_ance.evaluation.significance import t_test
+from pyserini_ance.evaluation.metrics import t_test
 from pyserini_ance.evaluation.tables import read_results
 from pyserini_ance.reports.row_tests import significance
 from pyserini_ance.runs.rundir import RunDir

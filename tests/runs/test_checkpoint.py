@@ -1,4 +1,5 @@
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -68,7 +69,9 @@ def test_a_finished_stage_keeps_weights_alone(encoder, run):
     walk(encoder, optimizer, 1, seed=0)
     made = [publish_checkpoint(run, encoder, optimizer, TrainingProgress(s, 1)) for s in ("a", "a-b")]
     before = [one.weights for one in made]
-    drop_moments(run, "a")
+    going_on = SimpleNamespace(keep_optimizer=True, init_from="previous")
+    recipe = SimpleNamespace(stages={"c": going_on}, stage_before={"c": "a-b"}.get)
+    drop_moments(run, recipe, ["a", "a-b"])
     after = [Checkpoint.open(run.checkpoint(stage, 1)) for stage in ("a", "a-b")]
     assert [checkpoint.weights for checkpoint in after] == before
     assert [(checkpoint.folder / TRAINING).exists() for checkpoint in after] == [False, True]

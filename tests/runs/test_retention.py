@@ -5,9 +5,8 @@ from helpers.elsewhere import elsewhere
 from safetensors.numpy import save_file
 
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint
+from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint, clean_up, clean_up_finished, prune_stage
 from pyserini_ance.runs.generation import publish_evaluation
-from pyserini_ance.runs.retention import clean_up, clean_up_finished, prune_stage
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import MANIFEST, publishing

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from pyserini_ance.data.token_store import Specials, TokenStore
-from pyserini_ance.distributed.gradient_sum import sum_gradients
-from pyserini_ance.distributed.world import World
+from pyserini_ance.distributed.world import World, sum_gradients
 from pyserini_ance.encoders.towers import TwoTower
 from pyserini_ance.trainer.step import ChunkedEncoder, GradCache, PlainPass, TextBatch
 

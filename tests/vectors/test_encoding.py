@@ -16,8 +16,14 @@ from pyserini_ance.encoders.config import EncoderConfig
 from pyserini_ance.encoders.encoder import Encoder, to_host
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.vectors import encoding
-from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some, shard_bounds
-from pyserini_ance.vectors.shards import Shard, text_windows
+from pyserini_ance.vectors.encoding import (
+    Shard,
+    ShardedVectors,
+    encode_shards,
+    encode_some,
+    shard_bounds,
+    text_windows,
+)
 from pyserini_ance.vectors.vector_store import VectorStore
 
 RECORDS = [{"title": "", "text": "word " * (i * 7 % 12) + str(i)} for i in range(12)]

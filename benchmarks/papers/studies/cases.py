@@ -11,8 +11,7 @@ from benchmarks.papers.studies.figures import Line, Panel, lines
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.trec import best_first, read_run
-from pyserini_ance.evaluation.metrics import per_query, row_of
-from pyserini_ance.evaluation.significance import differences
+from pyserini_ance.evaluation.metrics import differences, per_query, row_of
 from pyserini_ance.evaluation.tables import BM25, UNTRAINED
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.reports.ranking_inputs import collection_of, common_qrels, ranking_file

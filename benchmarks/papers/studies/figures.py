@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pyserini_ance.reports.plots import COLOURS, LINES, SMOOTH_SHARE, STYLE, running_mean
-from pyserini_ance.reports.run_history import Series
+from pyserini_ance.reports.run_history import COLOURS, LINES, SMOOTH_SHARE, STYLE, Series, running_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

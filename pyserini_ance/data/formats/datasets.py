@@ -78,10 +78,8 @@ class Datasets(Format):
         for key, (table, known) in tables.items():
             for name, column in table.columns.items():
                 if name not in known or (column is None and name not in OPTIONAL):
-                    raise ValueError(
-                        f"{key}.columns: {name}: {column}; expected the names of columns for "
-                        f"{', '.join(known)}; correct it"
-                    )
+                    expected = f"the names of columns for {', '.join(known)}; correct it"
+                    raise ValueError(f"{key}.columns: {name}: {column}; expected {expected}")
         return self
 
     def files(self) -> list[tuple[str, Path]]:

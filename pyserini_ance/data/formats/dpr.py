@@ -80,13 +80,9 @@ class Dpr(Format):
         passages = find_file(self.passages, "data.passages")
         splits = {name: _judged(files, f"data.splits.{name}") for name, files in self.splits.items()}
         if self.question_marks == "remove":
-            splits = {
-                name: (
-                    [q._replace(fields={"text": q.fields["text"].strip().removesuffix("?")}) for q in asked],
-                    judged,
-                )
-                for name, (asked, judged) in splits.items()
-            }
+            for name, (asked, judged) in splits.items():
+                texts = ((one, one.fields["text"].strip().removesuffix("?")) for one in asked)
+                splits[name] = [one._replace(fields={"text": text}) for one, text in texts], judged
         return RawData(_passages(passages), splits)
 
 

@@ -102,10 +102,8 @@ class Format(Component):
             return self
         selected = set(names)
         if unknown := sorted(selected.difference(self.split_names)):
-            raise ValueError(
-                f"no split {unknown[0]!r}; splits: {', '.join(self.split_names)}; "
-                "use one of them, or add it under `data`"
-            )
+            cure = "use one of them, or add it under `data`"
+            raise ValueError(f"no split {unknown[0]!r}; splits: {', '.join(self.split_names)}; {cure}")
         is_cut = self.hold_out is not None and not selected.isdisjoint({"train", "dev"})
         if is_cut:
             selected.add("train")

@@ -137,13 +137,8 @@ class PyseriniJsonl(CorpusFormat):
                 f"no {', '.join(JSON)} file, plain or .gz, in {folder}; set `data.corpus` to another folder"
             )
         if others:
-            log.warning(
-                "%s: %d files are left out, such as %s; JSON files end in %s, plain or .gz",
-                folder,
-                len(others),
-                others[0].relative_to(folder),
-                ", ".join(JSON),
-            )
+            left_out = f"{len(others)} files are left out, such as {others[0].relative_to(folder)}"
+            log.warning(f"{folder}: {left_out}; JSON files end in {', '.join(JSON)}, plain or .gz")
         return files
 
 

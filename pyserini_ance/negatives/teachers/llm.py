@@ -16,6 +16,7 @@ from pyserini_ance.negatives.teachers.hybrid import Student, min_max
 from pyserini_ance.negatives.teachers.rankings import Bm25Teacher
 from pyserini_ance.storage.files import sha256_json
 
+LENGTH_WORDS = 400  # of a document, which the model reads
 KEY = "stages.<stage>.terms.<term>.teacher.prompt"
 # The grades of TREC's deep learning tracks, as Thomas et al. 2023, arXiv:2309.10621, have models give them.
 PROMPT = """Grade how well the document answers the query:
@@ -49,13 +50,9 @@ class LlmTeacher(Teacher):
     """The name of the model there."""
     prompt: Path | None = None
     """A text file with {query} and {document}; null: the grades of TREC's deep learning tracks."""
-    length_words: PositiveInt = 400
-    """The number of words of a document that the model reads."""
     max_requests: PositiveInt | None = None
     """The number of requests for each refresh; null: one for each pair that has no grade yet. A limit is
     spent on the pairs whose scores by BM25 and the student differ most."""
-    max_tokens: PositiveInt | None = None
-    """The same for tokens of prompts and answers."""
 
     @field_validator("url")
     @classmethod
@@ -64,12 +61,8 @@ class LlmTeacher(Teacher):
         return url
 
     @property
-    def is_limited(self) -> bool:
-        return self.max_requests is not None or self.max_tokens is not None
-
-    @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        return frozenset({"bm25"} if self.is_limited else ())
+        return frozenset({"bm25"} if self.max_requests else ())
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -77,7 +70,7 @@ class LlmTeacher(Teacher):
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         order = np.arange(len(pairs))
-        if self.is_limited:
+        if self.max_requests:
             bm25, student = (
                 min_max(teacher.score(pairs, context), pairs.groups) for teacher in (Bm25Teacher(), Student())
             )
@@ -95,9 +88,9 @@ class LlmTeacher(Teacher):
         queries, documents = snapshot.split.queries.columns["text"], snapshot.collection.documents
         texts = []
         for query, row in zip(pairs.queries[order].tolist(), pairs.documents[order].tolist(), strict=True):
-            words = record_text(documents[row]).split()[: self.length_words]
+            words = record_text(documents[row]).split()[:LENGTH_WORDS]
             texts.append(llm.filled(prompt, {"query": queries[query], "document": " ".join(words)}))
-        server = llm.Server(self.url, self.model, self.max_requests, self.max_tokens)
+        server = llm.Server(self.url, self.model, self.max_requests)
         # All calls of one refresh share its budget, as do those after a kill.
         refresh = sha256_json([snapshot.weights, str(snapshot.scratch)])
         journal = context.recipe.cache / "judged" / f"{judge[:32]}.jsonl"

@@ -3,8 +3,7 @@
 import pytest
 
 from benchmarks.papers.published import Published, Section, read_published, section_of
-from pyserini_ance.recipe.find import SHIPPED
-from pyserini_ance.recipe.load import load
+from pyserini_ance.recipe.load import SHIPPED, load
 
 SETS = sorted(path.parent.name for path in SHIPPED.glob("*/_published.yaml"))
 SPLITS = {"train", "dev", "test", "eval", "dl19", "dl19-rerank", "nq-test", "trivia-test"}

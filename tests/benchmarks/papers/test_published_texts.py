@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from benchmarks.papers.published import PublishedRow, read_published
-from pyserini_ance.recipe.find import SHIPPED
+from pyserini_ance.recipe.load import SHIPPED
 
 SETS = ("msmarco-passage", "msmarco-doc", "nq", "triviaqa")  # openqa-multi has rows of the last two again
 TEXTS = {"ance": "ance-2020-v2-iclr2021", "ance-v1": "ance-2020-v1", "ltre": "ltre-2020"}

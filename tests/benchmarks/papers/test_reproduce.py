@@ -13,9 +13,8 @@ from helpers.finished_run import finished
 
 from benchmarks.papers import __main__ as papers
 from pyserini_ance.pipeline import experiment
-from pyserini_ance.recipe.find import SHIPPED
 from pyserini_ance.recipe.grid_spec import Grid
-from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.load import SHIPPED, dump, load
 
 from .conftest import stage
 

@@ -83,7 +83,7 @@ def test_the_budget_of_a_refresh_goes_where_bm25_and_the_student_disagree(contex
         assert model.asked.total() == 2  # later calls of the refresh, and those after a kill, share it
         context.snapshot.weights = "later"
         assert np.isfinite(teacher.score(PAIRS, context)).sum() == 4
-        more = LlmTeacher(url=model.url, model="judge", prompt=prompt, max_tokens=10_000)
+        more = LlmTeacher(url=model.url, model="judge", prompt=prompt, max_requests=100)
         assert more.score(PAIRS, context).tolist() == LABELS.ravel().tolist()
         assert set(model.asked.values()) == {1}
 
@@ -127,12 +127,13 @@ def test_one_process_asks_for_all(run_processes, tmp_path):
     assert set(model.asked.values()) == {1} and len(model.asked) == 6
 
 
-def test_documents_are_cut_to_the_words_that_the_judge_reads(split_of, snapshot_of, tmp_path):
+def test_documents_are_cut_to_the_words_that_the_judge_reads(split_of, snapshot_of, tmp_path, monkeypatch):
+    monkeypatch.setattr("pyserini_ance.negatives.teachers.llm.LENGTH_WORDS", 3)
     snapshot = snapshot_of(split_of([0]), np.eye(1), np.eye(1), ["one two  three four"])
     context = TeacherContext(SimpleNamespace(cache=tmp_path), snapshot)
     one = Pairs(*np.zeros((3, 1), int))
     with language_model(lambda text, count: "2") as model:
-        assert LlmTeacher(url=model.url, model="judge", length_words=3).score(one, context).tolist() == [2]
+        assert LlmTeacher(url=model.url, model="judge").score(one, context).tolist() == [2]
     (text,) = model.asked
     assert "Query: q0?\n\nDocument: one two three\n\nReply with the grade alone" in text
 
