@@ -40,10 +40,9 @@ def own_cache(monkeypatch, tmp_path):
 def docs(tmp_path):
     folder = tmp_path / "docs"
     folder.mkdir()
-    for number, colour in enumerate(COLOURS):
+    for number, colour in enumerate(COLOURS, 1):
         for thing in THINGS:
-            very = "very " * (1 + number)
-            text = f"# The {colour} {thing}\n\nIt is {very}{colour}, and a {thing} of its own."
+            text = f"# The {colour} {thing}\n\nIt is {'very ' * number}{colour}, and a {thing} of its own."
             (folder / f"{colour}-{thing}.md").write_text(text + "<script>alert(1)</script>")
     return folder
 
@@ -81,8 +80,7 @@ def test_an_adaptation_says_if_it_pays(tmp_path, docs, asked, tiny_bert, files, 
     assert {path.stem for path in (output / "data" / "qrels").iterdir()} == splits
     recipe = (output / "recipe.yaml").read_text()
     assert len(recipe.splitlines()) < 25 and recipe.startswith("# Written by `pyserini-ance adapt`")
-    trained_on = load(output / "recipe.yaml").recipe.train_name
-    assert trained_on == ("train" if supervision == "judged" else supervision)
+    assert load(output / "recipe.yaml").recipe.train_name == {"judged": "train"}.get(supervision, supervision)
     record = json.loads((output / "verdict.json").read_text())
     assert [row[""] for row in record["rows"]] == ["base", "BM25", "base + BM25", "adapted", "adapted + BM25"]
     is_judged = "test" in splits
