@@ -197,8 +197,7 @@ def differences(systems: Mapping[str, np.ndarray], baseline: np.ndarray) -> dict
     p values are corrected for the number of systems (Holm).
     """
     by_system = {
-        name: np.where(np.abs(values - baseline) < TIE, 0.0, values - baseline)
-        for name, values in systems.items()
+        name: np.where(np.abs(own - baseline) < TIE, 0.0, own - baseline) for name, own in systems.items()
     }
     corrected = holm([t_test(values) for values in by_system.values()])
     result = {}
