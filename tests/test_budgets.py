@@ -34,8 +34,8 @@ WHOLE = {
     "lines of imports": 2_637,
     "lines of the reading path": 1_431,
     "modules that trainer/batch.py imports": 11,
-    "lines of benchmarks": 5_497,
-    "lines of tests": 30_910,
+    "lines of benchmarks": 5_500,
+    "lines of tests": 30_978,
 }
 
 
