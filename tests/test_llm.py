@@ -248,7 +248,9 @@ def test_the_announcement_names_host_texts_and_the_most_tokens():
     said += "no request has to be repeated"
     assert llm.announcement(server, TEXTS) == said
     limited = llm.announcement(server._replace(max_requests=7, max_tokens=1000), TEXTS, "passages")
-    assert limited.startswith("models.example gets 20 passages for small, in at most 7 requests: ")
+    assert limited.startswith(
+        "models.example gets 20 passages for small, in at most 7 requests: at most 1,000 "
+    )
 
 
 def test_fields_of_a_prompt(tmp_path):

@@ -1,6 +1,7 @@
 """Adapt the whole MiniLM to a set as its users might have it, and show what the test queries say of each:
 
 a: training queries with judgments, b: those queries without, c: no training query. Dev and test are judged.
+What a set's first run was given stays in the folder, for the next.
 
 python -m benchmarks.peers.adapting demo ab --output runs/adapting
 python -m benchmarks.peers.adapting nfcorpus abc data.folder=DATA/nfcorpus seed=43 --output runs/adapting
@@ -26,6 +27,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--model", default=MODEL)
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER")
     args = parser.parse_intermixed_args(arguments)
+    if unknown := set(args.modes) - set("abc"):
+        parser.error(f"modes are a, b and c, not {', '.join(sorted(unknown))}")
     console.log_to_stderr()
     from pyserini_ance.evaluation.tables import table
     from pyserini_ance.storage.files import read_json

@@ -132,7 +132,5 @@ def _values(run: RunDir, split: str) -> dict[str, dict[str, np.ndarray]]:
     values: dict[str, dict[str, np.ndarray]] = {}
     for name, ranking in rankings(run, split).items():
         of_queries = per_query(qrels, ranking, measures)
-        values[name] = {
-            str(one): np.array([of_queries[query][str(one)] for query in qrels]) for one in measures
-        }
+        values[name] = {str(one): np.array([of_queries[id][str(one)] for id in qrels]) for one in measures}
     return values

@@ -33,9 +33,7 @@ def main(
     llm_model: Annotated[str | None, parsing.option("NAME", "the model of that server")] = None,
     max_requests: Annotated[int | None, parsing.count("N", "ask that server at most N times")] = None,
     max_tokens: Annotated[int | None, parsing.count("N", "spend at most N tokens there")] = None,
-    plan: Annotated[
-        bool, parsing.flag("plan", "prepare the data, measure a few steps; train nothing")
-    ] = False,
+    plan: Annotated[bool, parsing.flag("plan", "prepare data, measure a few steps; train nothing")] = False,
 ) -> None:
     """Adapt an encoder to your documents, and show whether it is better than before.
 

@@ -74,9 +74,7 @@ def _measure_files(
     holes, overlaps = _cutoffs(names, "Hole@"), _cutoffs(names, "Overlap@")
     if (overlaps and not overlap) or len(overlaps) > 1:
         parsing.refuse("Overlap@k is measured once, against the run of --overlap FILE")
-    measures = parse_measures(
-        [name for name in names if not name.startswith(("Hole@", "Overlap@"))] or MEASURES
-    )
+    measures = parse_measures([one for one in names if not one.startswith(("Hole@", "Overlap@"))] or MEASURES)
     other = read_run(overlap) if overlap else None
     qrels = read_qrels(qrels_file)
     are_distinct = len({path.name for path in runs}) == len(runs)

@@ -140,9 +140,7 @@ EncoderSettings = Annotated[
 ]
 Split = Annotated[str | None, option("NAME", "the split of the queries (default: the first)")]
 QrelsFile = Annotated[Path | None, option("FILE", "judgments: TREC's or BEIR's, plain or .gz")]
-Measures = Annotated[
-    list[str] | None, option("MEASURE ...", "default: those of the recipe's final_evaluation")
-]
+Measures = Annotated[list[str] | None, option("MEASURE ...", "default: the recipe's final_evaluation")]
 
 
 def encoder_settings(texts: Sequence[str] | None) -> dict[str, Any]:

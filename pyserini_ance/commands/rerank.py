@@ -25,9 +25,7 @@ def main(
     first: Annotated[
         list[int] | None, parsing.count("K ...", f"first hits, a row for each K (default: {FIRST})")
     ] = None,
-    length_tokens: Annotated[
-        int | None, parsing.count("N", "tokens of a pair (default: the model's)")
-    ] = None,
+    length_tokens: Annotated[int | None, parsing.count("N", "a pair's tokens (default: the model's)")] = None,
     precision: parsing.PrecisionOption = "fp32",
     device: parsing.Device = "auto",
     measures: parsing.Measures = None,

@@ -28,17 +28,11 @@ def main(
     output: Annotated[Path | None, parsing.output_folder("RUN", "the run directory (see below)")] = None,
     overwrite: Annotated[bool, parsing.flag("overwrite", "overwrite existing runs")] = False,
     resume: Annotated[bool, parsing.flag("resume", "continue an existing run")] = False,
-    replay: Annotated[
-        Path | None, parsing.option("FILE", "repeat the adoptions of a decisions.jsonl")
-    ] = None,
+    replay: Annotated[Path | None, parsing.option("FILE", "repeat adoptions of a decisions.jsonl")] = None,
     show: Annotated[bool, parsing.flag("print", "show the recipe and the plan; train nothing")] = False,
     plan: Annotated[bool, parsing.flag("plan", "show the plan; train nothing")] = False,
-    dry_steps: Annotated[
-        int | None, parsing.count("N", "measure N steps of each stage; train no run")
-    ] = None,
-    grid: Annotated[
-        list[str] | None, parsing.option("KEY=A,B ...", "train all combinations of values")
-    ] = None,
+    dry_steps: Annotated[int | None, parsing.count("N", "measure N steps a stage; train no run")] = None,
+    grid: Annotated[list[str] | None, parsing.option("KEY=A,B ...", "train all these combinations")] = None,
     jobs: Annotated[int | None, parsing.count("N", "train N runs of a grid at once")] = None,
     only: Annotated[str | None, parsing.option("I/N", "train part I of N of a grid's runs")] = None,
 ) -> int | None:

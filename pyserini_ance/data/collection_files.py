@@ -77,14 +77,9 @@ def _queries(queries: Texts) -> Iterator[dict[str, Any]]:
 def _query_ids(splits: Sequence[Split]) -> dict[str, list[str]]:
     """The ids to write, by split, in the order of its queries."""
     first: dict[str, dict[str, Any]] = {}
-    pairs = (
-        pair for split in splits for pair in zip(split.queries.ids, _queries(split.queries), strict=True)
-    )
+    pairs = (pair for one in splits for pair in zip(one.queries.ids, _queries(one.queries), strict=True))
     has_clash = any(first.setdefault(id, query) != query for id, query in pairs)
-    return {
-        split.name: [f"{split.name}:{id}" if has_clash else id for id in split.queries.ids]
-        for split in splits
-    }
+    return {one.name: [f"{one.name}:{id}" if has_clash else id for id in one.queries.ids] for one in splits}
 
 
 def _write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:

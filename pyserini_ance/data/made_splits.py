@@ -193,9 +193,7 @@ def cut_dev(splits: dict[str, Split], count: int, documents: Texts) -> dict[str,
         )
     rows = {"train": np.setdiff1d(np.arange(len(whole.queries)), held_out), "dev": np.sort(held_out)}
     log.info("held out %d of %d queries of split train as dev", len(held_out), len(whole.queries))
-    cut = {
-        name: Split(name, whole.queries.subset(own), whole.qrels.subset(own)) for name, own in rows.items()
-    }
+    cut = {one: Split(one, whole.queries.subset(own), whole.qrels.subset(own)) for one, own in rows.items()}
     new: dict[str, Split] = {}
     for name, split in splits.items():
         new |= cut if name == "train" else {name: split}

@@ -166,9 +166,7 @@ def merged_split(name: str, splits: Sequence[Split]) -> Split:
         for column in splits[0].queries.columns
         if all(column in split.queries.columns for split in splits)
     ]
-    columns = {
-        column: [value for split in splits for value in split.queries.columns[column]] for column in shared
-    }
+    columns = {name: [one for split in splits for one in split.queries.columns[name]] for name in shared}
     qrels = [split.qrels for split in splits]
     counts = np.concatenate([np.diff(one.offsets) for one in qrels])
     rows = np.concatenate([one.rows for one in qrels])

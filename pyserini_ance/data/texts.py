@@ -185,9 +185,7 @@ class Texts:
 
     def between(self, first: int, stop: int) -> "Texts":
         """The texts from row `first` to row `stop`, not copied if they are in Arrow columns."""
-        ids, *columns = (
-            Strings.of(values).array[first:stop] for values in (self.ids, *self.columns.values())
-        )
+        ids, *columns = (Strings.of(each).array[first:stop] for each in (self.ids, *self.columns.values()))
         return Texts(Strings(ids), dict(zip(self.columns, map(Strings, columns), strict=True)))
 
     def columns_in_blocks(self, size: int) -> Iterator[list[Sequence[str]]]:

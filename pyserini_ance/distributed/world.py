@@ -225,9 +225,7 @@ def sum_gradients(parameters: Iterable[nn.Parameter], world: World) -> None:
         return
     has_gradient = torch.tensor([parameter.grad is not None for parameter in trained], dtype=torch.int32)
     world.wait([world.start(dist.all_reduce, has_gradient, dist.ReduceOp.MAX)])
-    summed = [
-        parameter for parameter, anywhere in zip(trained, has_gradient.tolist(), strict=True) if anywhere
-    ]
+    summed = [one for one, anywhere in zip(trained, has_gradient.tolist(), strict=True) if anywhere]
     for parameter in summed:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)

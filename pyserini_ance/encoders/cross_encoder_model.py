@@ -113,9 +113,7 @@ class CrossEncoderModel:
 
 
 def _in_fp32(layer: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(
-        each.float() if torch.is_tensor(each) and each.is_floating_point() else each for each in inputs
-    )
+    return tuple(one.float() if torch.is_tensor(one) and one.is_floating_point() else one for one in inputs)
 
 
 def record_text(record: Mapping[str, str]) -> str:

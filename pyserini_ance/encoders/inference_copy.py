@@ -57,9 +57,7 @@ def inference_copy(tower: Tower, dtype: torch.dtype) -> Tower:
     replaced: dict[int, Any] = {id(each): each for each in chain(tower.parameters(), tower.buffers())}
     replaced |= {id(model.config): model.config for model in models}
     # A module of sentence-transformers has its tokenizer, which is slow to copy.
-    parts = (
-        getattr(each, name, None) for each in tower.modules() for name in ("processor", "input_formatter")
-    )
+    parts = (getattr(one, name, None) for one in tower.modules() for name in ("processor", "input_formatter"))
     replaced |= {id(part): part for part in parts}
     # Tensors with a graph, which a module keeps from a step before, cannot be copied.
     kept = [each for module in tower.modules() for each in vars(module).values() if torch.is_tensor(each)]

@@ -48,9 +48,7 @@ def initial_encoder(config: EncoderConfig, seed: int, device: str = "cpu") -> En
     """The encoder that a recipe starts from. Layers that its weights lack by design are drawn from `seed`."""
     of_towers: list[Sequence[Side]] = [SIDES] if config.tied else [[side] for side in SIDES]
     sources = [_source(config, sides[0]) for sides in of_towers]
-    tokenizers = [
-        _tokenizer(config, source, sides[0]) for source, sides in zip(sources, of_towers, strict=True)
-    ]
+    tokenizers = [_tokenizer(config, one, sides[0]) for one, sides in zip(sources, of_towers, strict=True)]
     if not have_equal_ids(*tokenizers):
         cure = "two towers need one vocabulary"
         raise ValueError(f"{config.model} and {config.document_model} have different tokenizers; {cure}")

@@ -56,9 +56,7 @@ def per_query(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> dict[str, 
         if places:
             ranked[str(number)] = {place: float(len(places) - int(place)) for place in places.values()}
         judged = enumerate(qrels[query].items())
-        graded[str(number)] = {
-            places.get(document, f"x{place}"): grade for place, (document, grade) in judged
-        }
+        graded[str(number)] = {places.get(id, f"x{place}"): grade for place, (id, grade) in judged}
     if any(run.values()) and not ranked:
         raise ValueError(
             f"no query of the run is judged: the run has {_first(run)}, the qrels have {_first(qrels)}; "
@@ -107,9 +105,7 @@ def holes(qrels: Qrels, run: Run, cutoffs: Sequence[int]) -> dict[str, dict[str,
     with_hits = {query: judged for query, judged in qrels.items() if run.get(query)}
     measures = {f"Hole@{cutoff}": f"Judged@{cutoff}" for cutoff in cutoffs}
     judged = per_query(with_hits or qrels, run, parse_measures(measures.values()))
-    return {
-        query: {name: 1 - judged[query][measure] for name, measure in measures.items()} for query in with_hits
-    }
+    return {id: {name: 1 - judged[id][measure] for name, measure in measures.items()} for id in with_hits}
 
 
 def overlap(run: Run, other: Run, queries: Iterable[str], cutoff: int = 100) -> dict[str, dict[str, float]]:
@@ -201,8 +197,7 @@ def differences(systems: Mapping[str, np.ndarray], baseline: np.ndarray) -> dict
     p values are corrected for the number of systems (Holm).
     """
     by_system = {
-        name: np.where(np.abs(values - baseline) < TIE, 0.0, values - baseline)
-        for name, values in systems.items()
+        name: np.where(np.abs(own - baseline) < TIE, 0.0, own - baseline) for name, own in systems.items()
     }
     corrected = holm([t_test(values) for values in by_system.values()])
     result = {}

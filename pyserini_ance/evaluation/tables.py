@@ -39,9 +39,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     cells = [[cell_text(row.get(column), column).replace("|", "\\|") for column in columns] for row in rows]
     widths = [max(map(len, texts)) for texts in zip(columns, *cells, strict=True)]
     right = [any(isinstance(row.get(column), int | float) for row in rows) for column in columns]
-    rule = [
-        f"{'-' * (width - 1)}:" if flush else "-" * width for width, flush in zip(widths, right, strict=True)
-    ]
+    rule = [f"{'-' * (n - 1)}:" if flush else "-" * n for n, flush in zip(widths, right, strict=True)]
     lines = []
     for texts in (columns, rule, *cells):
         sides = zip(texts, widths, right, strict=True)
@@ -82,9 +80,7 @@ def _commits(run: RunDir) -> list[str]:
     environments = [read_json(run.environment)] if run.environment.exists() else []
     environments += [record["environment"] for record in RunLog(run, writes=False).decisions("resume")]
     commits = (environment.get("commit") for environment in environments)
-    return list(
-        dict.fromkeys(f"{commit['hash'][:7]}{'+' * commit['changed']}" for commit in commits if commit)
-    )
+    return list(dict.fromkeys(f"{one['hash'][:7]}{'+' * one['changed']}" for one in commits if one))
 
 
 def last_stage(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -157,9 +153,7 @@ LEGENDS = {
 def legend(columns: Iterable[str], *more: str) -> str:
     """The lines of the columns and `more`; "" if there are none."""
     columns = list(columns)
-    lines = [
-        text for pattern, text in LEGENDS.items() if any(re.fullmatch(pattern, column) for column in columns)
-    ]
+    lines = [text for pattern, text in LEGENDS.items() if any(re.fullmatch(pattern, one) for one in columns)]
     return "\n".join(f"- {line}" for line in [*lines, *more])
 
 

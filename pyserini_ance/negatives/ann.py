@@ -46,7 +46,5 @@ class Ann(SearchedSource):
             scores, rows = snapshot.search(anchor_set.anchor, anchor_set.anchors, anchor_set.candidate, k)
         # Differs from microsoft/ANCE: it removes only the last positive in the qrels, so other positives
         # are negatives; `positives: last` does the same.
-        candidates = Candidates(
-            snapshot, anchor_set, rows, scores, lambda: snapshot.positive_scores(anchor_set)
-        )
-        return self.table_of(candidates, top_k)
+        found = Candidates(snapshot, anchor_set, rows, scores, lambda: snapshot.positive_scores(anchor_set))
+        return self.table_of(found, top_k)

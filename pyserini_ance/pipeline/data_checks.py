@@ -168,9 +168,7 @@ def data_warnings(recipe: Recipe, collection: Collection) -> list[str]:
     lines = []
     training, tested = {*recipe.train_split}, {*recipe.final_evaluation.split}
     dev = dev_splits(recipe).intersection(collection.splits) - training
-    compared = [
-        (name, training, "training") for name in collection.splits if name in (tested | dev) - training
-    ]
+    compared = [(one, training, "training") for one in collection.splits if one in (tested | dev) - training]
     # A dev split that is tested on under one name is the recipe's own choice, as MS MARCO's.
     compared += [(name, dev, "dev") for name in collection.splits if name in tested - dev - training]
     for name, others, what in compared:

@@ -252,9 +252,7 @@ class FinalEvaluator:
     def _queries(self, snapshot: Snapshot) -> np.ndarray:
         """Vectors of all test queries, split after split: (Q, D) float32."""
         rows = ((split.name, np.arange(len(split.queries))) for split in self._splits)
-        return np.concatenate(
-            [snapshot.encode_queries(name, of_split, precision="fp32") for name, of_split in rows]
-        )
+        return np.concatenate([snapshot.encode_queries(name, own, precision="fp32") for name, own in rows])
 
     @property
     def _own_documents(self) -> np.ndarray | None:

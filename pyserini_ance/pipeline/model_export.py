@@ -293,9 +293,7 @@ def _write_adapter(
 
 def write_qrels(collection: Collection, split: str, path: Path) -> None:
     judged_split, ids = collection.split(split), collection.documents.ids
-    judgments = (
-        (query, *judged_split.qrels.judged(row)) for row, query in enumerate(judged_split.queries.ids)
-    )
+    judgments = ((id, *judged_split.qrels.judged(row)) for row, id in enumerate(judged_split.queries.ids))
     lines = (
         f"{query} 0 {ids[document]} {grade}\n"
         for query, documents, grades in judgments

@@ -70,18 +70,10 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
     rows = []
     for name, stage in recipe.stages.items():
         drawn = stage.steps * stage.batch_queries // stage.repeats_per_query
-        rows.append(
-            {
-                "stage": name,
-                "init_from": str(stage.init_from),
-                "steps": stage.steps,
-                "drawn queries": drawn,
-                "epochs": f"{drawn / len(data.split.queries):.1f}",
-                "refreshes": len(refresh_steps(stage)),
-                "dev evaluations": len(evaluation_steps(stage)),
-                "documents to encode": documents_encoded(stage, len(data.documents)),
-            }
-        )
+        row: dict[str, Any] = {"stage": name, "init_from": str(stage.init_from), "steps": stage.steps}
+        row |= {"drawn queries": drawn, "epochs": f"{drawn / len(data.split.queries):.1f}"}
+        row |= {"refreshes": len(refresh_steps(stage)), "dev evaluations": len(evaluation_steps(stage))}
+        rows.append({**row, "documents to encode": documents_encoded(stage, len(data.documents))})
     teachers = [
         f"teacher {name}, after {one.after}: {one.steps_over(len(data.split.queries)):,} steps of "
         f"{one.batch_queries} lists of a positive and {one.num_negatives} negatives"

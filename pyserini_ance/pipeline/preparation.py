@@ -176,9 +176,7 @@ def tokenize_for(
     documents = store("document", collection.documents, "documents")
     splits = collection.splits.items()
     queries = {name: store("query", split.queries, f"{name} queries") for name, split in splits}
-    key = sha256_json(
-        [tokenizer.key("query"), tokenizer.key("document"), tokenization.model_dump(mode="json")]
-    )
+    key = sha256_json([*map(tokenizer.key, SIDES), tokenization.model_dump(mode="json")])
     blank_documents = documents.rows_of(tokenizer.blank("document"))
     documents, passages = split_into_passages(documents, tokenization)
     data = PreparedData(collection, documents, queries, merged_name(training), key, passages=passages)

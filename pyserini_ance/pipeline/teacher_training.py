@@ -185,9 +185,7 @@ class MinedLists:
     def candidates(self, query: int) -> np.ndarray:
         """The different candidates of a query in all tables, ascending."""
         spans = [np.searchsorted(table.anchors, [query, query + 1]) for table in self.tables]
-        found = [
-            table.candidates[slice(*span)].ravel() for table, span in zip(self.tables, spans, strict=True)
-        ]
+        found = [one.candidates[slice(*span)].ravel() for one, span in zip(self.tables, spans, strict=True)]
         return np.setdiff1d(np.concatenate(found), [PADDING])
 
     def draw(self, count: int, num_negatives: int, seed: int) -> Iterator[tuple[int, np.ndarray]]:
@@ -208,9 +206,8 @@ class MinedLists:
     def texts(self, query: int, documents: np.ndarray) -> tuple[str, list[str]]:
         """A query's text and its documents' texts, as the teacher `cross_encoder` and `rerank` read them."""
         texts = self.collection.documents
-        return self.split.queries.columns["text"][query], [
-            record_text(texts[row]) for row in documents.tolist()
-        ]
+        asked = self.split.queries.columns["text"][query]
+        return asked, [record_text(texts[row]) for row in documents.tolist()]
 
 
 def train_teacher(

@@ -103,9 +103,7 @@ PER_SPLIT_KEYS = ("measures", "query_measures", "rerank")  # the keys with a val
 Row = Literal["bm25", "bm25+rm3", "untrained", "start", "stages", "hybrid"]
 ROWS: tuple[Row, ...] = ("bm25", "untrained", "start", "stages", "hybrid")
 # One row may be written without a list.
-Rows = Annotated[
-    tuple[Row, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
-]
+Rows = Annotated[tuple[Row, ...], BeforeValidator(lambda rows: (rows,) if isinstance(rows, str) else rows)]
 
 Measures = Annotated[
     dict[str, tuple[str, ...]] | tuple[str, ...],

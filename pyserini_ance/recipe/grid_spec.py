@@ -103,9 +103,7 @@ def labels_of(points: Iterable[Point]) -> dict[str, str]:
 
 
 def _settings(point: Point, labels: Mapping[str, str]) -> dict[str, str]:
-    return {
-        labels[key]: value if isinstance(value, str) else json.dumps(value) for key, value in point.items()
-    }
+    return {labels[key]: one if isinstance(one, str) else json.dumps(one) for key, one in point.items()}
 
 
 def _name(point: Point, labels: dict[str, str]) -> str:

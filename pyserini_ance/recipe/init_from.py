@@ -38,8 +38,7 @@ class InitFrom(Settings):
     def __str__(self) -> str:
         values = self.model_dump(mode="json")
         return ", ".join(
-            f"{key} {value if isinstance(value, str) else ' and '.join(value)}"
-            for key, value in values.items()
+            f"{key} {one if isinstance(one, str) else ' and '.join(one)}" for key, one in values.items()
         )
 
     @field_validator("folder")

@@ -256,9 +256,7 @@ class Stage(Settings):
             )
         if self.refresh is not None and not is_dynamic:
             raise ValueError("`refresh:` is set, but no source of negatives is mined with the model")
-        half_dynamic = any(
-            len({leaf.is_dynamic for leaf in source.components}) > 1 for source in self.sources
-        )
+        half_dynamic = any(len({one.is_dynamic for one in source.components}) > 1 for source in self.sources)
         if self.refresh and self.refresh.query_chunks > 1 and half_dynamic:
             raise ValueError(
                 "refresh.query_chunks: a mix holds a source that is mined once, for all queries; remove "

@@ -61,9 +61,7 @@ def fuse_rankings(
     if choose_on and (files or choose_on == measured):
         of_one = f"{', '.join(files)} is of one split" if files else f"{measured!r} is the measured split"
         raise ValueError(f"{of_one}; choose the weight on another split of run directories")
-    measures = measures or [
-        str(measure) for measure in next((t.measures_of(measured) for t in tests), MEASURES)
-    ]
+    measures = measures or [str(one) for one in next((t.measures_of(measured) for t in tests), MEASURES)]
     tried: dict[float, float] = {}
     if choose_on:
         rankings = _read(names, choose_on)

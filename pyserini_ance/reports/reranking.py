@@ -113,8 +113,7 @@ def rerank(
     for position, cutoff in enumerate(cutoffs, start=1):
         path = folder / f"first-{cutoff}.trec"
         reranked = {
-            query: merge_reranked(ranked.run[query], record["scores"][:cutoff])
-            for query, record in records.items()
+            id: merge_reranked(ranked.run[id], record["scores"][:cutoff]) for id, record in records.items()
         }
         hits = ((query, document, score) for query, of in reranked.items() for document, score in of.items())
         write_run(path, hits, "pyserini_ance")

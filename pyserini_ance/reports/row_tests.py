@@ -27,10 +27,8 @@ def significance(results: Sequence[Results], baseline: str, only: Sequence[str] 
     """
     measured_rows(results, [baseline])  # raises for a baseline that is not a row
     systems = {
-        str(label): [
-            (RunDir(Path(results[run]["run"])), row) for run, row in zip(of.run, of.row, strict=True)
-        ]
-        for label, of in measured_rows(results, only and [*only, baseline]).groupby("label", sort=False)
+        str(name): [(RunDir(Path(results[run]["run"])), row) for run, row in zip(of.run, of.row, strict=True)]
+        for name, of in measured_rows(results, only and [*only, baseline]).groupby("label", sort=False)
     }
     found = tested(systems, baseline)
     note = (

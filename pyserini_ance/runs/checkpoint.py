@@ -191,13 +191,11 @@ def prune_stage(
     complete = complete_steps(run.checkpoints, stage)
     needed = {run.checkpoint(stage, step) for step in checkpoints} | set(complete[-recipe.save_total_limit :])
     read = {run.checkpoint(stage, step) for step in vectors}
-    needed_vectors = {Checkpoint.open(f, verify=False).document_weights[:16] for f in complete if f in read}
+    in_use = {Checkpoint.open(f, verify=False).document_weights[:16] for f in complete if f in read}
     if vectors:  # a teacher's vectors serve all refreshes
-        needed_vectors.add(TEACHER_VECTORS)
+        in_use.add(TEACHER_VECTORS)
     unneeded = [folder for folder in complete if folder not in needed]
-    unneeded += [
-        f for f in sorted(run.scratch.glob("[!.]*")) if f.name.partition("-")[0] not in needed_vectors
-    ]
+    unneeded += [f for f in sorted(run.scratch.glob("[!.]*")) if f.name.partition("-")[0] not in in_use]
     for folder in unneeded:
         remove_unless_leased(folder)
 

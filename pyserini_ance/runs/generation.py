@@ -264,7 +264,5 @@ class PreviousStage:
         digests = {}
         for folder in self.generations:
             files = read_manifest(self.run.folder / folder, verify=False)["parts"]
-            digests[folder] = sha256_json(
-                {name: file["sha256"] for name, file in files.items() if "/" in name}
-            )
+            digests[folder] = sha256_json({name: one["sha256"] for name, one in files.items() if "/" in name})
         return sha256_json(digests)

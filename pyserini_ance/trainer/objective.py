@@ -147,10 +147,8 @@ def _distilled(
     if loss.texts == "candidates":
         side, texts = rows.candidate, np.concatenate([rows.positives, rows.negatives], axis=1)
     mask = texts != PADDING
-    targets_of_batch = targets[batch.unique(side)]
-    places, is_text, teacher = to_device(
-        vectors[side].device, batch.positions(side, texts), mask, targets_of_batch
-    )
+    of_batch = targets[batch.unique(side)]
+    places, is_text, teacher = to_device(vectors[side].device, batch.positions(side, texts), mask, of_batch)
     return mean_of(loss(vectors[side], teacher)[places], is_text).mean()
 
 

@@ -151,6 +151,5 @@ def replay_logs(decisions: Path, stage: str) -> dict[ProductKind, AdoptionLog]:
         return {}
     records = [record for record in read_json_lines(decisions) if record.get("stage") == stage]
     return {
-        queue.kind: AdoptionLog.of([r for r in records if r["event"] == queue.event], "replay")
-        for queue in QUEUES
+        one.kind: AdoptionLog.of([r for r in records if r["event"] == one.event], "replay") for one in QUEUES
     }

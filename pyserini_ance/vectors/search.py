@@ -217,9 +217,7 @@ def _search_by_faiss(documents: np.ndarray, world: World, queries: torch.Tensor,
     k, asked = min(k, len(documents)), np.ascontiguousarray(queries.cpu().numpy(), np.float32)
     starts = range(0, max(1, len(asked)), QUERIES_PER_BLOCK)
     query_blocks = [asked[start : start + QUERIES_PER_BLOCK] for start in starts]
-    best = [
-        (torch.empty(len(each), 0), torch.empty(len(each), 0, dtype=torch.int32)) for each in query_blocks
-    ]
+    best = [(torch.empty(len(one), 0), torch.empty(len(one), 0, dtype=torch.int32)) for one in query_blocks]
     for first in _firsts(len(documents), FAISS_DOCUMENTS_PER_BLOCK, world):
         part = documents[first : first + FAISS_DOCUMENTS_PER_BLOCK]
         for place, block in enumerate(query_blocks):

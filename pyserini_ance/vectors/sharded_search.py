@@ -43,9 +43,7 @@ def search_shards(
         block = slice(start, start + QUERIES_PER_BLOCK)
         # The best of each shard for this process's queries, in rank order.
         found = [_unpack(part) for part in world.exchange([of_rank[block] for of_rank in packed])]
-        best = best_of(
-            [shard_scores for shard_scores, _ in found], [shard_rows for _, shard_rows in found], k
-        )
+        best = best_of([scores for scores, _ in found], [rows for _, rows in found], k)
         own[block] = _pack(*best, k)
     return _unpack(own if shares is not None else torch.cat(world.gather(own, counts)))
 

@@ -42,6 +42,11 @@ def test_any_ranking_of_unjudged_questions(run, tmp_path, capsys):
     assert [cell.strip() for cell in last.split("|")[1:-1]] == [str(ranking), "2", "0.5000", "1.0000"]
 
 
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="is not a run directory"):
+        main(["--answers", str(tmp_path / "absent")])
+
+
 @pytest.mark.parametrize(
     ("flags", "error", "words"),
     [

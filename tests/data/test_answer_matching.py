@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 
@@ -83,5 +84,11 @@ def test_real_questions_agree_with_pyserini(shared_data):
     assert found == [tokens for tokens, _ in expected]
     assert 40 <= sum(tokens for tokens, _ in expected) < 200
     for (text, answer), (_, matches) in zip(pairs, expected, strict=True):
-        pattern = Patterns([answer])
-        assert pattern.skipped or pattern.match(Text(text)) == matches
+        assert not _compiles(answer) or Patterns([answer]).match(Text(text)) == matches
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        return bool(re.compile(pattern))
+    except re.error:
+        return False

@@ -79,7 +79,10 @@ def test_documents_of_several_fields(key):
 @pytest.mark.parametrize(
     ("read", "message"),
     [
-        (lambda: list(named_topics(Path("covid"), iter([{"id": "1", "query": "masks"}]))), "covid, line 1: "),
+        (
+            lambda: list(named_topics(Path("covid"), iter([{"id": "1", "query": "masks"}]))),
+            "covid, line 1: .*write the topics",
+        ),
         (
             lambda: list(stored_documents(Path("i"), [{"id": "d", "raw": None, "contents": None}])),
             r"i, line 1: document 'd' of this index has no text; expected .*--storeRaw",

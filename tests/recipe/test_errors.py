@@ -76,7 +76,7 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (f"{DISTIL}.teacher=hybrid", "loss `nll` uses no teacher; set loss: kl, margin_mse or soft"),
     (f"{DISTIL}.loss=kl", "loss `kl` follows a teacher's scores; name one: `teacher: {kind: hybrid}`"),
     (distil("negatives: [ann], same_side_negatives: true"), "without in_batch_negatives; set both, or none"),
-    ([f"stages.only.terms.b={{{OWN_SIDE}}}", SEVERAL], "same_side_negatives: documents of several passages"),
+    ([f"stages.only.terms.b={{{OWN_SIDE}}}", SEVERAL], "terms.b.same_side_negatives: documents of several"),
     (distil("in_batch_negatives: true"), "give the in-batch negatives a term of their own"),
     (distil("negatives_from: quary"), "terms.d.negatives_from is 'quary'; terms with negatives: query"),
     (distil("negatives_from: query, negatives: [random]"), "negatives of its own or those of another term"),
@@ -87,8 +87,11 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     ("stages.only.terms.d={loss: embed_distill, teacher: student}", "a teacher's vectors; name an encoder"),
     (f"{VECTORS}, dimensions: [8]}}", "compares whole vectors of all its `texts`; remove num_hardest"),
     (f"{VECTORS}, negatives: [random]}}", "and with texts: anchors the negatives"),
-    (["stages.only.trainable=query_tower", f"{VECTORS}, anchor: document}}"], "loss trains the vectors of"),
-    ([SEVERAL, f"{VECTORS}, anchor: document}}"], "of several passages have no vector"),
+    (
+        ["stages.only.trainable=query_tower", f"{VECTORS}, anchor: document}}"],
+        "terms.d.loss trains the vectors of",
+    ),
+    ([SEVERAL, f"{VECTORS}, anchor: document}}"], "terms.d.loss: documents of several passages have"),
     (distil("dimensions: 8"), "d.dimensions: expected numbers of dimensions, such as [384, 128], or a"),
     # sources, filters and teachers
     (source("{kind: ann, top_k: all}"), "expected `auto` or a number"),
@@ -107,7 +110,10 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (mix("ann", ", weights: [1]"), "set both `weights` and `top_k`"),
     (mix("ann", ", weights: [1, 2], top_k: 5"), "2 weights for 1 sources; pass one for"),
     (source("{kind: ann, filters: [{kind: teacher, teacher: student}]}"), "give one of `max_score` and"),
-    (source("{kind: ann, filters: [{kind: teacher, teacher: bm25, max_score: 1, margin: 0}]}"), "one of"),
+    (
+        source("{kind: ann, filters: [{kind: teacher, teacher: bm25, max_score: 1, margin: 0}]}"),
+        "list the filter twice",
+    ),
     # stages that follow one another
     ("stages.only.keep_optimizer=true", "stages.only.keep_optimizer: this is the first stage"),
     (f"{NEXT}, trainable: query_tower, keep_optimizer: true}}", "next.keep_optimizer: stages.only has anoth"),

@@ -15,6 +15,15 @@ def test_expected_scores_survive_a_dump(base, write):
     assert load(base).recipe.expect == {}
 
 
+def test_the_recipes_of_the_demo_expect_what_the_quick_start_shows():
+    page = SHIPPED.parent / "docs" / "guides" / "quick-start.md"
+    if not page.exists():
+        pytest.skip("an installed package has no docs beside it")
+    [row] = re.findall(r"^\| alone \|(.*)\|$", page.read_text(), re.MULTILINE)
+    recipes = [load(f"demo-small/{name}").recipe for name in ("rand-batch", "ance", "distilled")]
+    assert [one.expect["test"]["nDCG@10"] for one in recipes] == list(map(float, row.split("|")))[2:]
+
+
 CHANCE_MACHINE_PATHS_AND_NUMERICS = ["seed=7", "threads=1", "device=cpu", "encoding={precision: bf16}"]
 CHANCE_MACHINE_PATHS_AND_NUMERICS += ["cache=/elsewhere", "name=mine", "data.folder=/elsewhere"]
 CHANCE_MACHINE_PATHS_AND_NUMERICS += ["final_evaluation.split=dl19", "save_total_limit=2"]

@@ -7,6 +7,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
+from helpers.language_model import language_model
 from helpers.small_set import ONE_STEP
 from helpers.stage_fixture import Losses, Training
 from huggingface_hub.errors import LocalEntryNotFoundError
@@ -18,6 +19,7 @@ from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.negatives.teachers import cross_encoder
 from pyserini_ance.negatives.teachers.encoder import weights_digest
+from pyserini_ance.negatives.teachers.llm import PROMPT
 from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.trainer.batch import plan_batch
 
@@ -201,3 +203,22 @@ def test_a_cross_encoder_scores_in_the_precision_of_encoding(small_recipe, tmp_p
         np.testing.assert_allclose(found[precision], expected, rtol=0, atol=1e-5)
     # Neither has found the other's scores in the cache.
     assert not np.intersect1d(found["fp32"], found["bf16"]).size
+
+
+def test_a_judge_grades_each_pair_once_through_all_refreshes(small_recipe, tmp_path):
+    with language_model(lambda text, count: str(len(text) % 4)) as model:
+        teacher = {"kind": "llm", "url": model.url, "model": "judge"}
+        training = training_with(small_recipe, tmp_path / "run", teacher)
+        training.train()
+    pairs = set()
+    for step in (0, 2):
+        rows, others, scores = pairs_of(training, step)
+        for (query, document), score in zip(texts_of(training, rows, others), scores, strict=True):
+            filled = PROMPT.replace("{query}", query).replace("{document}", " ".join(document.split()))
+            assert score == len(filled) % 4
+            pairs.add(filled)
+    assert set(model.asked) == pairs and set(model.asked.values()) == {1}
+    reports = [metric["teachers"]["distil"] for metric in training.metrics("generation")]
+    assert [report["kind"] for report in reports] == ["llm", "llm"] and reports[1]["new_pairs"] > 0
+    assert sum(report["new_pairs"] for report in reports) == len(pairs)
+    assert [list(report["origins"]) for report in reports] == [["llm judge"]] * 2

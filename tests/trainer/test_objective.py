@@ -352,6 +352,13 @@ def test_negatives_of_the_same_side_and_weights_agree_with_sentence_transformers
     assert found == pytest.approx(expected.item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["hinge", "ranknet", "lambdarank", "lse_pair"])
+def test_every_loss_takes_negatives_of_the_same_side(kind):
+    batch = batch_of(range(4), [[row] for row in range(4)], np.empty((4, 0)))
+    term = {"in_batch_negatives": True, "same_side_negatives": True, "loss": {"kind": kind}}
+    assert math.isfinite(loss_of(term, batch, qrels_of(*([row] for row in range(4)))))
+
+
 def test_other_queries_with_the_same_document_are_no_negatives_of_the_same_side():
     batch = batch_of([0, 1, 2], [[0], [0], [1]], np.empty((3, 0)))
     term = {"in_batch_negatives": True, "same_side_negatives": True}

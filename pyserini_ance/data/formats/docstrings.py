@@ -160,9 +160,7 @@ class Docstrings(Format):
         sizes = Counter(docstring.module for docstring in docstrings)
         order = sorted(sizes, key=lambda module: _drawn("order", module))
         totals = accumulate(sizes[module] for module in order)
-        selected = {
-            module for module, total in zip(order, totals, strict=True) if total <= self.max_documents
-        }
+        selected = {name for name, total in zip(order, totals, strict=True) if total <= self.max_documents}
         if order and not selected:
             raise ValueError(
                 f"data.max_documents is {self.max_documents}, but whole modules are taken, and the first, "

@@ -184,10 +184,8 @@ class Format(Component):
         skipped = Counter({DOCUMENTS: len(left_out)})
         needed = dict.fromkeys(trained_on, None if keep_unjudged else "positives")
         checked = {
-            name: self._split(
-                name, corpus, entries, judgments, left_out, skipped, needed.get(name, "judgments")
-            )
-            for name, (entries, judgments) in splits.items()
+            name: self._split(name, corpus, entries, judged, left_out, skipped, needed.get(name, "judgments"))
+            for name, (entries, judged) in splits.items()
             if name not in self._made
         }
         if self.train_queries:

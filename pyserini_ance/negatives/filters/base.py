@@ -173,10 +173,8 @@ def apply_masks(
     for name, mask in masks.items():
         dropped[name] = int((remaining & mask).sum())
         remaining &= ~mask
-    rows, row_scores = select(
-        remaining, width, (candidates, np.int32(PADDING)), (scores, np.float32(-np.inf))
-    )
-    return rows, row_scores, dropped
+    rows, best = select(remaining, width, (candidates, np.int32(PADDING)), (scores, np.float32(-np.inf)))
+    return rows, best, dropped
 
 
 def select(mask: np.ndarray, width: int, *arrays: tuple[np.ndarray, np.generic]) -> list[np.ndarray]:

@@ -28,6 +28,8 @@ def test_each_mode_gives_what_it_says(tmp_path, monkeypatch, capsys):
     data = [f"data.folder={tmp_path}/set", "data.splits={train: qrels/train.tsv, test: qrels/test.tsv}"]
     data.append("data.hold_out=5")  # which are dev
     adapting.main(["nfcorpus", "abc", *data, "seed=7", "--output", str(tmp_path / "out")])
+    with pytest.raises(SystemExit):
+        adapting.main(["nfcorpus", "ad", "--output", str(tmp_path / "out")])
     judged, unjudged, none = (given[mode] for mode in "abc")
     assert judged[1].keys() == {"train", "dev", "test"} and all(judged[1].values())
     assert set(judged[0]) == {query for ids in judged[1].values() for query in ids}

@@ -100,8 +100,9 @@ def test_qrels_replace_the_positives_of_the_file(recipe, tmp_path):
 
 def test_real_questions(shared_data):
     """tests/pyserini_bridge/test_readers.py compares their texts and answers with Pyserini's readers."""
-    files = {"openqa-topics/topics.dpr.curated.test.txt.gz": 694, "dpr/nq_1000_dev_dpr.csv.gz": 1000}
-    for name, count in files.items():
+    topics = {"nq": 3610, "trivia": 11313, "curated": 694}
+    files = {f"openqa-topics/topics.dpr.{name}.test.txt.gz": count for name, count in topics.items()}
+    for name, count in {**files, "dpr/nq_1000_dev_dpr.csv.gz": 1000}.items():
         questions = read_questions(shared_data / name)
         assert questions.ids == [str(number) for number in range(count)]
         assert all(read_answers(questions, row) for row in range(count))

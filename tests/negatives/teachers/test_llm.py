@@ -66,6 +66,8 @@ def test_a_judge_grades_each_pair_once_and_its_grades_are_traced(context, prompt
         assert model.asked.total() == 30
     written = [path.read_bytes() for path in context.recipe.cache.rglob("*.jsonl")]
     assert len(written) == 3 and not [data for data in written if KEY.encode() in data]
+    with pytest.raises(ConnectionError):  # the server is gone
+        LlmTeacher(url=model.url, model="new", prompt=prompt).score(PAIRS, context)
 
 
 def test_the_budget_of_a_refresh_goes_where_bm25_and_the_student_disagree(context, prompt, caplog):
