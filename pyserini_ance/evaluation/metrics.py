@@ -3,8 +3,8 @@ trec_eval.
 
 Also what else a report on one run file has. Hole rate: the share of unjudged documents at the top of a
 ranking; measures count them as irrelevant. Overlap: the share of a ranking's top that is also in the top of
-another ranking. Latency: milliseconds per query, with high percentiles. Paired tests: do two
-systems differ on the same queries by more than chance?
+another ranking. Latency: milliseconds per query, with high percentiles. Paired tests: do two systems differ
+on the same queries by more than chance?
 """
 
 from collections import defaultdict

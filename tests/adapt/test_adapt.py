@@ -12,7 +12,7 @@ from helpers.processes import CommandServer
 from helpers.server import serving
 from helpers.waiting import until
 
-from pyserini_ance.adapt.adapt import adapt, commands_of
+from pyserini_ance.adapt.adapt import adapt, deliver
 from pyserini_ance.adapt.data import Request
 from pyserini_ance.adapt.verdict import BASE, FUSED
 from pyserini_ance.commands import adapt as command
@@ -103,7 +103,7 @@ def test_an_adaptation_says_if_it_pays(tmp_path, docs, asked, tiny_bert, files, 
 def test_the_commands_to_paste_load_search_fuse_and_serve(tmp_path, docs, asked, tiny_bert):
     adapt(request(tmp_path, docs, tiny_bert, "q.csv", "j.csv"), SHORT)
     run = RunDir(tmp_path / "out" / "run")
-    *others, serve = commands_of(run, FUSED)
+    *others, serve = deliver(run, FUSED)
     for other in others:
         subprocess.run(other, shell=True, check=True)
     query, wanted = next(iter(read_run(run.final_run("test")).items()))
@@ -113,7 +113,7 @@ def test_the_commands_to_paste_load_search_fuse_and_serve(tmp_path, docs, asked,
     assert found[0]["score"] == pytest.approx(wanted[found[0]["docid"]], abs=1e-4)
     assert found[0]["score"] == pytest.approx(max(wanted.values()), abs=1e-4)
     assert "of its own" in json.dumps(found[0]["doc"])
-    assert commands_of(run, BASE) == []
+    assert deliver(run, BASE) == []
 
 
 def test_an_adaptation_that_is_killed_at_any_phase_ends_the_same(tmp_path, docs, asked, tiny_bert):
