@@ -10,13 +10,13 @@ from measure_house import HERE, measured, rooms
 
 ROOMS = {
     "adapt": 1_476,
-    "commands": 1_343,
+    "commands": 1_349,
     "data": 4_681,
     "distributed": 380,
     "encoders": 3_379,
     "evaluation": 515,
     "negatives": 2_719,
-    "pipeline": 3_803,
+    "pipeline": 3_993,
     "pyserini_bridge": 1_146,
     "recipe": 2_165,
     "refresher": 367,
@@ -28,14 +28,14 @@ ROOMS = {
     "top": 743,
 }
 WHOLE = {
-    "files": 218,
-    "classes": 238,
+    "files": 219,
+    "classes": 240,
     "short private functions used once": 13,
-    "lines of imports": 2_637,
+    "lines of imports": 2_662,
     "lines of the reading path": 1_431,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_500,
-    "lines of tests": 30_978,
+    "lines of tests": 31_070,
 }
 
 
