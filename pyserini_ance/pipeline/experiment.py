@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -123,9 +124,9 @@ class Experiment:
         """
         start = time.perf_counter()
         with ExitStack() as stack:
-            self.world.on_main(lambda: self._check(resume))
+            origins = self.world.on_main(lambda: self._check(resume))
             data = preparation.prepare(self.recipe, self.world)
-            hashes = self.world.on_main(lambda: self._begin(data, stack, overwrite, resume, replay))
+            hashes = self.world.on_main(lambda: self._begin(data, origins, stack, overwrite, resume, replay))
             prepare_seconds = time.perf_counter() - start
             folders = {name: self.run_dir.checkpoint(name, 0) for name in hashes}
             initial = {name: Checkpoint(folders[name], *of_towers) for name, of_towers in hashes.items()}
@@ -137,7 +138,7 @@ class Experiment:
                     found.check(untrained)
 
             self.world.on_main(check_form)
-            rows, exported = self._rows(data, initial, resume)
+            rows, exported = self._train_and_evaluate(data, initial, resume)
             # An earlier, killed attempt has not recorded its duration.
             total = "everything since --resume" if resume else "everything"
             spent = {"data and tokens": prepare_seconds, total: time.perf_counter() - start}
@@ -156,9 +157,11 @@ class Experiment:
             self.world.on_main(write)
         return Run(self.run_dir.folder) if self.world.is_main else None
 
-    def _check(self, resume: bool) -> None:
+    def _check(self, resume: bool) -> dict[str, dict[str, Any]]:
         """Raise what would stop the run before anything is read: missing tools or initial weights, a file
-        system without locks, another process that trains the run."""
+        system without locks, another process that trains the run. Returns the origins of the external initial
+        weights (`WeightsOrigin`), by row of the results table.
+        """
         preparation.check_tools(self.recipe)
         check_file_system(self.run_dir.folder)
         cache = self.recipe.cache
@@ -167,10 +170,17 @@ class Experiment:
             check_file_system(cache)
         if resume:
             self.run_dir.trainer.check_free()
-        self.origins = initial_weights.find_origins(self.recipe, self.run_dir, resume)
+        origins = initial_weights.find_origins(self.recipe, self.run_dir, resume)
+        return {name: asdict(origin) for name, origin in origins.items()}
 
     def _begin(
-        self, data: PreparedData, stack: ExitStack, overwrite: bool, resume: bool, replay: Path | None
+        self,
+        data: PreparedData,
+        origins: Mapping[str, dict[str, Any]],
+        stack: ExitStack,
+        overwrite: bool,
+        resume: bool,
+        replay: Path | None,
     ) -> dict[str, tuple[str, str]]:
         """Open the run directory on the main process, and publish the initial checkpoints.
 
@@ -183,12 +193,13 @@ class Experiment:
             log.warning(text)
         untrained = initial_encoder(self.recipe.encoder, self.recipe.seed)
         preparation.check_encoder(self.recipe, untrained)
+        found = {name: initial_weights.WeightsOrigin(**origin) for name, origin in origins.items()}
         encoders = {
             name: initial_weights.open_origin(self.recipe, self.run_dir, name, origin, untrained)
-            for name, origin in self.origins.items()
+            for name, origin in found.items()
         }
         provenance = environment(self.world.device, self.world.size, data.collection)
-        provenance |= {"initial_weights": {name: origin.as_json() for name, origin in self.origins.items()}}
+        provenance |= {"initial_weights": origins}
         run = self.run_dir
         decisions = read_replay(replay, self.recipe) if replay else None
         if not resume:
@@ -239,33 +250,24 @@ class Experiment:
             log.error("%s at %s; %s", status, self.run_dir.trainer.where, cure)
             raise
 
-    def _rows(
+    def _train_and_evaluate(
         self, data: PreparedData, initial: dict[str, Checkpoint], resume: bool
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Train all stages; return the rows of the results table and how to search with the exported model.
+        """Train and evaluate all stages and export the last one's result; return the rows of the results
+        table and how to search with the exported model.
 
-        `initial` holds the untrained encoder and the external initial weights. Each has a row of its own, so
-        that the table shows the gain of training. With BM25, its hybrid with the last stage comes last.
-        `final_evaluation.rows` may leave out all rows but that of the last stage.
+        BM25 and the `initial` checkpoints have rows before the stages', so that the table shows the gain of
+        training; the hybrid of BM25 and the last stage comes last. `final_evaluation.rows` may leave out all
+        rows but that of the last stage.
         """
         wanted = self.recipe.final_evaluation.rows
-        external = self.recipe.external_starts
         evaluator = FinalEvaluator(self.recipe, data, self.run_dir, self.world)
         rows = self._bm25(data, evaluator) if self.recipe.bm25 else []
-
-        def add(name: str, checkpoint: Checkpoint, **more: Any) -> None:
-            rows.append(evaluator.evaluate_row(name, checkpoint, **more))
-            rows.extend(evaluator.index_rows(name))
+        rows += self._evaluate_starts(initial, evaluator)
 
         def seconds_of(stage: str) -> dict[str, Any]:
             return self.world.on_main(lambda: self.log.stage_seconds(stage))
 
-        for name, checkpoint in initial.items():
-            if ("start" if name in external else "untrained") in wanted:
-                row = name if name in external else UNTRAINED
-                more = {"init_from": str(external[name])} if name in external else {}
-                self._mark(f"the {row} encoder")
-                add(row, checkpoint, **more)
         results: dict[str, Checkpoint] = {}
         last = list(self.recipe.stages)[-1]
         for name, stage in self.recipe.stages.items():
@@ -276,7 +278,8 @@ class Experiment:
             self.world.on_main(lambda: drop_moments(self.run_dir, self.recipe, results))
             if name != last and "stages" in wanted:
                 self._mark(f"the final evaluation of stage {name}")
-                add(name, results[name], **seconds_of(name))
+                rows.append(evaluator.evaluate_row(name, results[name], **seconds_of(name)))
+                rows += evaluator.index_rows(name)
         self._mark(f"the final evaluation of stage {last}")
         record, exported = export(last, results[last], evaluator, seconds_of(last))
         if self.recipe.stages[last].ranks_training_queries:
@@ -291,6 +294,20 @@ class Experiment:
         self.world.on_main(lambda: clean_up(self.run_dir, self.recipe))
         return rows, exported
 
+    def _evaluate_starts(
+        self, initial: Mapping[str, Checkpoint], evaluator: FinalEvaluator
+    ) -> list[dict[str, Any]]:
+        """The rows of the untrained encoder and of the external initial weights, as far as wanted."""
+        wanted, external = self.recipe.final_evaluation.rows, self.recipe.external_starts
+        rows: list[dict[str, Any]] = []
+        for name, checkpoint in initial.items():
+            if ("start" if name in external else "untrained") in wanted:
+                row = name if name in external else UNTRAINED
+                more = {"init_from": str(external[name])} if name in external else {}
+                self._mark(f"the {row} encoder")
+                rows += [evaluator.evaluate_row(row, checkpoint, **more), *evaluator.index_rows(row)]
+        return rows
+
     def _mark(self, where: str) -> None:
         if self.world.is_main:
             self.run_dir.mark("running", where)
@@ -304,7 +321,7 @@ class Experiment:
         start = time.perf_counter()
         self._mark("BM25")
         requests = bm25_rankings.bm25_for_evaluation(self.recipe)
-        rows = [row for row in (BM25, BM25_RM3) if any(r.rm3 == (row == BM25_RM3) for r in requests)]
+        rows = [row for row in (BM25, BM25_RM3) if row in self.recipe.final_evaluation.rows]
         outputs = {self.run_dir.ranking(BM25_RM3 if r.rm3 else BM25, r.split): r for r in requests}
         self.rank_by_bm25(data, outputs)
         seconds = [time.perf_counter() - start, None]

@@ -27,16 +27,13 @@ class WeightsOrigin:
     """An existing encoder: its folder, the hash of its weights, and the stage whose result it is, if it is
     one."""
 
-    encoder: Path
+    encoder: str
+    stage: str | None
     weights: str
-    stage: str | None = None
 
     def describe(self) -> str:
         stage = f"the result of stage {self.stage}, " if self.stage else ""
         return f"{stage}{self.encoder}, weights {self.weights[:12]}"
-
-    def as_json(self) -> dict[str, str | None]:
-        return {"encoder": str(self.encoder), "stage": self.stage, "weights": self.weights}
 
 
 def find_weights(init_from: InitFrom) -> WeightsOrigin:
@@ -51,8 +48,8 @@ def find_weights(init_from: InitFrom) -> WeightsOrigin:
         if init_from.stage:
             raise ValueError(f"{folder} is a saved encoder, which has no stages; remove `stage`")
         if folder.name == checkpoint.ENCODER and is_complete(folder.parent):
-            return WeightsOrigin(folder, Checkpoint.open(folder.parent).weights)
-        return WeightsOrigin(folder, checkpoint.weights_of(folder))
+            return WeightsOrigin(str(folder), None, Checkpoint.open(folder.parent).weights)
+        return WeightsOrigin(str(folder), None, checkpoint.weights_of(folder))
     run = source_run(init_from)
     if not (run.state.exists() and run.recipe.exists()):
         recipe = init_from.recipe or f"RECIPE --output {folder}"
@@ -73,7 +70,7 @@ def find_weights(init_from: InitFrom) -> WeightsOrigin:
     result = Checkpoint.open(run.checkpoints / ended[-1]["result"])
     if result.weights != ended[-1]["weights"]:
         raise RuntimeError(f"{result.folder} does not hold the weights that {run.decisions} recorded")
-    return WeightsOrigin(result.encoder, result.weights, stage)
+    return WeightsOrigin(str(result.encoder), stage, result.weights)
 
 
 def describe_initial_weights(recipe: Recipe) -> list[str]:
@@ -147,12 +144,12 @@ def open_origin(recipe: Recipe, run: RunDir, name: str, origin: WeightsOrigin, u
     dimension.
     """
     init_from = recipe.external_starts[name]
-    key = key_of(recipe, init_from)
-    if origin.encoder.resolve().is_relative_to(run.folder.resolve()):
+    key, folder = key_of(recipe, init_from), Path(origin.encoder)
+    if folder.resolve().is_relative_to(run.folder.resolve()):
         cure = "pass another --output"
-        raise ValueError(f"{key}: {origin.encoder} is inside {run.folder}, the directory of this run; {cure}")
+        raise ValueError(f"{key}: {folder} is inside {run.folder}, the directory of this run; {cure}")
     try:
-        encoder = continue_encoder(recipe.encoder, origin.encoder, init_from.allow_changes)
+        encoder = continue_encoder(recipe.encoder, folder, init_from.allow_changes)
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from error
     found, expected = (
@@ -161,7 +158,7 @@ def open_origin(recipe: Recipe, run: RunDir, name: str, origin: WeightsOrigin, u
     )
     if found != expected:
         raise ValueError(
-            f"{key}: {origin.encoder} has another tokenizer or dimension ({found[0]}) than encoder.model, "
+            f"{key}: {folder} has another tokenizer or dimension ({found[0]}) than encoder.model, "
             f"{untrained.config.model} ({expected[0]}); set that to the model that it was trained from"
         )
     return encoder

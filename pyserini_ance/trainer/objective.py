@@ -94,10 +94,11 @@ def _loss(
     if term.regularizer is not None:
         return term.regularizer(*_regularized(batch, rows, vectors, passages))
     assert not isinstance(term.loss, EmbedDistill)  # which `term_losses` computes, of vectors
-    columns, labels, mask = _pool(rows, anchor_set, term.in_batch_negatives)
+    columns, labels_on_host, mask_on_host = _pool(rows, anchor_set, term.in_batch_negatives)
     if term.loss.graded:
-        known_positives, all_columns = anchor_set.known_positives, np.broadcast_to(columns, labels.shape)
-        labels = labels * grades_of(known_positives, rows.anchors, all_columns)
+        every_column = np.broadcast_to(columns, labels_on_host.shape)
+        grades = grades_of(anchor_set.known_positives, rows.anchors, every_column)
+        labels_on_host = labels_on_host * grades
     anchors = batch.positions(rows.anchor, rows.anchors)
     columns = batch.positions(rows.candidate, columns)
     if passages is None:
@@ -106,32 +107,33 @@ def _loss(
         scores = best_scores(vectors, rows.anchor, anchors, columns, passages)
     if term.same_side_negatives:
         others, may_be = same_side_scores(rows, anchor_set, vectors, batch)
-        scores, mask = torch.cat([scores, others], 1), np.concatenate([mask, may_be], 1)
-        labels = np.concatenate([labels, np.zeros_like(may_be)], 1)
+        scores, mask_on_host = torch.cat([scores, others], 1), np.concatenate([mask_on_host, may_be], 1)
+        labels_on_host = np.concatenate([labels_on_host, np.zeros_like(may_be)], 1)
     loss: Callable[..., Tensor] = term.loss
-    inputs = [labels, mask] if rows.teacher is None else [labels, mask, rows.teacher]
-    targets, valid, *teachers = to_device(scores.device, *inputs)
-    targets = targets.float()
+    on_host = [labels_on_host, mask_on_host]
+    if isinstance(loss, DistillationLoss):
+        assert rows.teacher is not None, "the refresher publishes a teacher's scores with the tables"
+        on_host.append(rows.teacher)
+        mask_on_host = mask_on_host & ~np.isnan(rows.teacher)
+    if isinstance(loss, Pairwise):  # nothing below ignores another positive
+        loss = partial(loss, max_positives=int(((labels_on_host > 0) & mask_on_host).sum(1).max()))
+    labels, mask, *teacher = to_device(scores.device, *on_host)
+    labels = labels.float()
     if term.false_negative_margin is not None:
-        likely_positive = _false_negatives(scores, targets, valid, term.false_negative_margin)
-        valid, counts.ignored[name] = valid & ~likely_positive, likely_positive.sum()
+        likely_positive = _false_negatives(scores, labels, mask, term.false_negative_margin)
+        mask, counts.ignored[name] = mask & ~likely_positive, likely_positive.sum()
     if term.num_hardest is not None:
-        negative = valid & (targets == 0)
+        negative = mask & (labels == 0)
         ranked = scores.detach().masked_fill(~negative, -torch.inf)
         top = ranked.topk(min(term.num_hardest, ranked.shape[1]), dim=1).indices
         hardest = torch.zeros_like(negative).scatter_(1, top, True) & negative
-        valid = valid & ((targets > 0) | hardest)
-    if isinstance(loss, DistillationLoss):
-        assert rows.teacher is not None, "the refresher publishes a teacher's scores with the tables"
-        valid, mask = valid & ~teachers[0].isnan(), mask & ~np.isnan(rows.teacher)
-    else:
-        teachers = []
-    if isinstance(loss, Pairwise):  # nothing above ignores a positive
-        loss = partial(loss, max_positives=int(((labels > 0) & mask).sum(1).max()))
-    has_positive, has_negative = ((valid & chosen).any(1) for chosen in (targets > 0, targets == 0))
+        mask = mask & ((labels > 0) | hardest)
+    if teacher:
+        mask = mask & ~teacher[0].isnan()
+    has_positive, has_negative = ((mask & chosen).any(1) for chosen in (labels > 0, labels == 0))
     counts.compared[name] = (has_positive & has_negative).sum()
     with naming_own(term.loss.kind, "__call__"):
-        of_anchors = loss(scores, targets, valid, *teachers)
+        of_anchors = loss(scores, labels, mask, *teacher)
     if not (isinstance(of_anchors, Tensor) and of_anchors.shape == scores.shape[:1]):
         got = tuple(of_anchors.shape) if isinstance(of_anchors, Tensor) else type(of_anchors).__name__
         expected = f"a tensor of one value per row of scores {tuple(scores.shape)}: {tuple(scores.shape[:1])}"
@@ -201,7 +203,7 @@ def _pool(rows: TermRows, anchor_set: AnchorSet, in_batch: bool) -> tuple[np.nda
     return columns, labels, (columns != PADDING) & (labels | ~never)
 
 
-def _false_negatives(scores: Tensor, targets: Tensor, valid: Tensor, margin: float) -> Tensor:
+def _false_negatives(scores: Tensor, labels: Tensor, mask: Tensor, margin: float) -> Tensor:
     """Return a mask (B, columns) of the negatives that score above the anchor's best positive plus `margin`.
 
     A positive is never marked, and nothing is for an anchor without a positive.
@@ -210,7 +212,7 @@ def _false_negatives(scores: Tensor, targets: Tensor, valid: Tensor, margin: flo
     """
     # Differs from both: they have one positive. With several, the best one decides: a lower one may be a text
     # that the model has yet to learn.
-    scores, positive = scores.detach(), valid & (targets > 0)
+    scores, positive = scores.detach(), mask & (labels > 0)
     best = scores.masked_fill(~positive, -torch.inf).amax(1, keepdim=True)
     best = best.masked_fill(~positive.any(1, keepdim=True), torch.inf)
-    return valid & (targets == 0) & (scores > best + margin)
+    return mask & (labels == 0) & (scores > best + margin)

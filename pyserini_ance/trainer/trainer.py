@@ -25,7 +25,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, restore_moments
-from pyserini_ance.runs.generation import PreviousStage
+from pyserini_ance.runs.generation import Generation, PreviousStage
 from pyserini_ance.runs.provenance import highest_peak_bytes
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
@@ -138,7 +138,7 @@ class StageTrainer:
         try:
             with bar:
                 for step in range(self.progress.step, self.stage.steps + 1):
-                    self._refresh(step)
+                    self._before_step(step)
                     if step == self.stage.steps:
                         break
                     self._train_step(step, bar)
@@ -223,9 +223,9 @@ class StageTrainer:
                 for callback in self.callbacks:
                     callback.on_step_end(self.name, report.step, losses, metrics)
 
-    def _refresh(self, step: int) -> None:
-        """Before step `step`: publish a checkpoint if due, request the products due from it, and adopt
-        products."""
+    def _before_step(self, step: int) -> None:
+        """Publish a checkpoint if one is due before step `step`, request the products due from it, adopt
+        those that are due now, and remove what is no longer needed."""
         start = time.perf_counter()
         is_due = any(queue.is_due(step) for queue in self.refreshes.queues)
         tables_before, published = dict(self.negatives.table_steps), self.resumable
@@ -241,21 +241,10 @@ class StageTrainer:
             adopted[queue.kind] = queue.advance(step, weights)
             seconds[f"{queue.kind}_seconds"] = round(time.perf_counter() - begun, 3)
         generations, scores = adopted["tables"], adopted.get("dev", [])
-        if generations or scores:
-            self._report_steps()
         if generations:
-            self.anchor_sets = anchor_sets_of(self.data.anchor_sets, self.negatives.tables.values())
-        for _, generation in generations:
-            for callback in self.callbacks:
-                callback.on_refresh(self.name, step, generation)
-        for evaluated_step, score in scores:
-            self.progress = self.progress.after_evaluation(evaluated_step, score)
-            if self.progress.best_step == evaluated_step:
-                best = {"checkpoint_step": evaluated_step, "value": score}
-                self.log.decide("best", stage=self.name, step=step, **best)
-            for callback in self.callbacks:
-                assert self.stage.evaluate is not None, "there is a score"
-                callback.on_dev_measure(self.name, evaluated_step, self.stage.evaluate.measure, score)
+            self._use_tables(step, [generation for _, generation in generations])
+        if scores:
+            self._use_dev_scores(step, scores)
         if is_due or scores or tables_before != self.negatives.table_steps:
             seconds = {"seconds": round(time.perf_counter() - start, 3), **seconds}
             memory = {"memory_bytes": highest_peak_bytes(self.world)}
@@ -263,3 +252,23 @@ class StageTrainer:
         if checkpoint:
             # On the main process; the others wait, long on a slow disk.
             self.world.on_main(lambda: self.checkpoints.prune(published, self.progress))
+
+    def _use_tables(self, step: int, generations: Sequence[Generation]) -> None:
+        """From step `step` on, draw from the adopted tables; tell the callbacks."""
+        self._report_steps()
+        self.anchor_sets = anchor_sets_of(self.data.anchor_sets, self.negatives.tables.values())
+        for generation in generations:
+            for callback in self.callbacks:
+                callback.on_refresh(self.name, step, generation)
+
+    def _use_dev_scores(self, step: int, scores: Sequence[tuple[int, float]]) -> None:
+        """Find the best checkpoint by the adopted scores (step of it, score); tell the callbacks."""
+        self._report_steps()
+        assert self.stage.evaluate is not None, "there is a score"
+        for evaluated_step, score in scores:
+            self.progress = self.progress.after_evaluation(evaluated_step, score)
+            if self.progress.best_step == evaluated_step:
+                best = {"checkpoint_step": evaluated_step, "value": score}
+                self.log.decide("best", stage=self.name, step=step, **best)
+            for callback in self.callbacks:
+                callback.on_dev_measure(self.name, evaluated_step, self.stage.evaluate.measure, score)

@@ -57,7 +57,7 @@ def test_weights_are_found_by_run_and_stage_by_folder_and_by_recipe(made, monkey
     encoder = made.checkpoint("warm", 2) / "encoder"
     weights = sha256_file(encoder / "model.safetensors")
     found = initial_weights.find_weights(InitFrom(folder=made.folder, stage="warm"))
-    assert (found.encoder, found.weights, found.stage) == (encoder, weights, "warm")
+    assert found == initial_weights.WeightsOrigin(str(encoder), "warm", weights)
     shutil.copytree(encoder, made.model)  # without a manifest
     for folder in (encoder, made.model):
         assert initial_weights.find_weights(InitFrom(folder=folder)).weights == weights
@@ -65,7 +65,7 @@ def test_weights_are_found_by_run_and_stage_by_folder_and_by_recipe(made, monkey
     Path("small.yaml").write_text(made.recipe.read_text())  # its name is `small`
     shutil.copytree(made.folder, "runs/small")
     found = initial_weights.find_weights(InitFrom(recipe="small.yaml", stage="warm")).encoder
-    assert found == Path("runs/small/checkpoints/warm-00000002/encoder")
+    assert found == "runs/small/checkpoints/warm-00000002/encoder"
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def own_pool(loss: str, **settings) -> dict:
 def counted_step(training: Training, tokens_per_batch: int = 256) -> DeviceCounts:
     stage = training.stage()
     stage.batch_encoder = replace(stage.batch_encoder, tokens_per_batch=tokens_per_batch)
-    stage._refresh(0)
+    stage._before_step(0)
     to_meta(stage)
     with DeviceCounts() as counts:
         stage._train_step(0, tqdm(disable=True))
