@@ -15,7 +15,7 @@ ROOMS = {
     "distributed": 380,
     "encoders": 3_379,
     "evaluation": 515,
-    "negatives": 2_719,
+    "negatives": 2_726,
     "pipeline": 4_007,
     "pyserini_bridge": 1_146,
     "recipe": 2_165,
@@ -31,11 +31,11 @@ WHOLE = {
     "files": 219,
     "classes": 240,
     "short private functions used once": 13,
-    "lines of imports": 2_663,
+    "lines of imports": 2_664,
     "lines of the reading path": 1_442,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_500,
-    "lines of tests": 31_070,
+    "lines of tests": 31_085,
 }
 
 
