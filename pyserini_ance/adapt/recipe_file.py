@@ -50,7 +50,7 @@ def recipe_text(
         "encoder": encoder,
         "train_split": "train" if supervision == "judged" else supervision,
         "stages": {method: stage},
-        "final_evaluation": {"split": ["dev", "test"] if has_dev else COMPARED},
+        "final_evaluation": {"split": ["dev", "test"]} if has_dev else {"split": COMPARED, "measures": []},
         **({} if has_dev else {"stage_defaults": {"evaluate": None}}),
     }
     first = (

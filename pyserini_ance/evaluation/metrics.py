@@ -63,7 +63,7 @@ def per_query(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> dict[str, 
             "pass the qrels of this run's queries"
         )
     values = {query: {str(measure): measure.DEFAULT for measure in measures} for query in queries}
-    for metric in ir_measures.iter_calc(measures, graded, ranked):
+    for metric in ir_measures.iter_calc(measures, graded, ranked) if measures else ():
         values[queries[int(metric.query_id)]][str(metric.measure)] = metric.value
     return values
 

@@ -71,8 +71,9 @@ def measure_columns(test: FinalEvaluation) -> list[str]:
 
 def low_results(test: FinalEvaluation, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A warning if the result is below the untrained encoder, and one if BM25 is above all."""
-    measure, final = measure_columns(test)[0], tables.last_stage(rows)
-    warnings = []
+    if not (columns := measure_columns(test)):
+        return []
+    measure, final, warnings = columns[0], tables.last_stage(rows), []
     by_name = {row["row"]: row[measure] for row in rows}
     if by_name.get(tables.UNTRAINED, 0) > final[measure]:
         warnings.append(

@@ -50,6 +50,7 @@ def write_model_card(run: RunDir, name: str = MODEL) -> Path:
         counts=made.get("data"),
         trained_on=recipe.train_name,
         result=result,
+        measured=bool(results["measures"]),
         measures=table_with_legend(rows, ["row", *results["measures"]]),
         tests=table(*tests) if tests[0] else "",
         tests_note=note,
@@ -97,10 +98,10 @@ def _metadata(run: RunDir, recipe: Recipe, results: Mapping[str, Any]) -> str:
     return ModelCardData(
         base_model=None if is_local(source) or ":" in source else source,
         datasets=data if recipe.data.kind == "datasets" else None,
-        eval_results=measured,
+        eval_results=measured or None,
         library_name="sentence-transformers" if is_sentences else "transformers",
         license=licence,
-        model_name=recipe.name,
+        model_name=recipe.name if measured else None,
         pipeline_tag="sentence-similarity" if is_sentences else "feature-extraction",
         tags=tags,
     ).to_yaml()

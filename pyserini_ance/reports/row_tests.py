@@ -46,11 +46,14 @@ def significance_in_run(run: RunDir, rows: Sequence[Mapping[str, Any]]) -> tuple
     """Compare the result of a run with the other `rows` of its results table, query by query (`tested`).
 
     Returns a table with the columns `row` and the measures, and the meaning of its cells. Rows without a
-    ranking are left out.
+    ranking are left out. Raises ValueError, as `tested` does, and for a run without measures.
     """
-    result = last_stage(rows)["row"]
-    splits = run.read_final_evaluation().split
-    names = [row["row"] for row in rows if all(run.ranking(row["row"], split).exists() for split in splits)]
+    result, test = last_stage(rows)["row"], run.read_final_evaluation()
+    if not test.columns:
+        raise ValueError("the run measures nothing")
+    names = [
+        row["row"] for row in rows if all(run.ranking(row["row"], split).exists() for split in test.split)
+    ]
     found = tested({name: [(run, name)] for name in [result, *names]}, result, sign=-1.0)
     note = (
         f"Mean difference of {result} from the row over the test queries, p value of a paired t test (Holm "
