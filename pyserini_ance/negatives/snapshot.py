@@ -27,7 +27,7 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import Precision, resolve_precision
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.encoders.tokenization import Tokenization
-from pyserini_ance.recipe.models import Encoding, Recipe
+from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors import search as exact
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some
@@ -57,7 +57,7 @@ class Snapshot:
     scratch: the folder of document vectors, one folder per document tower and precision; other checkpoints
         with the same document tower use the same vectors.
     document_weights: the hash of the document tower's weights (default: `weights`).
-    recipe: the recipe that the vectors serve, which teachers read; None: filters cannot ask a teacher.
+    cache: the folder where teachers keep scores; None: filters cannot ask a teacher. bm25: how BM25 ranks.
     teachers: the folder of the cross-encoders that the run trains; None: there is no run.
     seconds: the time spent by part, waiting for other processes included: load, encode_documents,
         encode_queries, build (of an index) and search.
@@ -72,7 +72,8 @@ class Snapshot:
     device: str
     world: World
     document_weights: str = ""
-    recipe: Recipe | None = None
+    cache: Path | None = None
+    bm25: Bm25 | None = None
     teachers: Path | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     judges: dict[str, str] = field(default_factory=dict)
@@ -82,14 +83,25 @@ class Snapshot:
         cls,
         checkpoint: "Checkpoint",
         data: PreparedData,
-        encoding: Encoding,
+        recipe: Recipe,
         run: "RunDir",
         world: World,
-        recipe: Recipe | None = None,
+        encoding: Encoding | None = None,
     ) -> "Snapshot":
-        model, weights, documents = checkpoint.encoder, checkpoint.weights, checkpoint.document_weights
-        scratch, device, judges = run.scratch, world.device, run.teachers
-        return cls(model, weights, data, encoding, scratch, device, world, documents, recipe, judges)
+        """A checkpoint of a run, encoded as `encoding` says, by default as the recipe does."""
+        return cls(
+            model=checkpoint.encoder,
+            weights=checkpoint.weights,
+            data=data,
+            encoding=encoding or recipe.encoding,
+            scratch=run.scratch,
+            device=world.device,
+            world=world,
+            document_weights=checkpoint.document_weights,
+            cache=recipe.cache,
+            bm25=recipe.bm25,
+            teachers=run.teachers,
+        )
 
     def __post_init__(self) -> None:
         self.document_weights = self.document_weights or self.weights

@@ -243,7 +243,7 @@ class FinalEvaluator:
         precision, search = self.recipe.final_evaluation.precision, self.recipe.encoding.search
         exact = {"precision": precision, "search": "auto" if isinstance(search, int) else search}
         encoding = self.recipe.encoding.model_copy(update=exact)
-        return Snapshot.of(checkpoint, self.data, encoding, self.run, self.world)
+        return Snapshot.of(checkpoint, self.data, self.recipe, self.run, self.world, encoding)
 
     @property
     def _splits(self) -> list[Split]:

@@ -89,8 +89,8 @@ class StageTrainer:
         self.runs_ahead = device.type != "cpu"
         self.unread: list[StepReport] = []  # of steps whose numbers have not been read
         self.trained_terms = set(self.stage.terms)  # so far, in every step
-        snapshot = Snapshot.of(source, data, recipe.encoding, run, world)
-        context = TeacherContext(recipe, snapshot)
+        snapshot = Snapshot.of(source, data, recipe, run, world)
+        context = TeacherContext(snapshot)
         self.targets = target_vectors(self.stage, self.encoder.dimension, context)
         if self.targets:
             self.log.metric("targets", stage=name, step=self.progress.step, origins=context.origins)

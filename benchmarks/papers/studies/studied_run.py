@@ -232,7 +232,7 @@ class StudiedRun:
         opened = Checkpoint.open(self.run.checkpoints / checkpoint, verify=False)
         precision = {"precision": self.recipe.final_evaluation.precision}
         encoding = self.recipe.encoding.model_copy(update=precision)
-        snapshot = Snapshot.of(opened, self.data, encoding, self.run, self.world, self.recipe)
+        snapshot = Snapshot.of(opened, self.data, self.recipe, self.run, self.world, encoding)
         snapshot.scratch = Path(self.scratch.name)
         self._snapshots[checkpoint] = snapshot
         about = self.run.index / INDEX_ABOUT
