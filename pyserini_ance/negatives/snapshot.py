@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 TEACHER_VECTORS = "teacher"  # prefix of the folders of other encoders' document vectors, as `vectors_folder`
 PAIRS_PER_BLOCK = 65_536
-Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
+ScoredRows = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
 Searched = Literal["query", "document", "passage"]  # the rows that a search finds
 
 
@@ -105,7 +105,7 @@ class Snapshot:
 
     def __post_init__(self) -> None:
         self.document_weights = self.document_weights or self.weights
-        self.rankings: dict[tuple[Side, Searched, bytes], Ranking] = {}  # what was searched before
+        self.rankings: dict[tuple[Side, Searched, bytes], ScoredRows] = {}  # what was searched before
         self._on_cpu = torch.device(self.device).type == "cpu"
         self._by_torch = exact.resolve_backend(self.encoding.search, self.device) == "torch"
 
@@ -175,6 +175,11 @@ class Snapshot:
         if "document_vectors" in vars(self):
             self.document_vectors.held = None
 
+    def forget_training_queries(self) -> None:
+        """Forget their vectors and all rankings."""
+        self.rankings.clear()
+        vars(self).pop("query_vectors", None)
+
     @cached_property
     def query_vectors(self) -> np.ndarray:
         """(Q, D) float32 of the training queries."""
@@ -239,7 +244,7 @@ class Snapshot:
         within = sum(self.seconds.values()) - before
         self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start - within
 
-    def search(self, side: Side, rows: np.ndarray, over: Searched, k: int) -> Ranking:
+    def search(self, side: Side, rows: np.ndarray, over: Searched, k: int) -> ScoredRows:
         """The k nearest rows of the side `over` for each of `rows` (A,) of `side`; a row may find itself.
 
         A score between the sides is that of the document's best passage, whichever side searches, except
@@ -264,7 +269,7 @@ class Snapshot:
         scores, hits = self.rankings[key]
         return scores[:, :k], hits[:, :k]
 
-    def search_passages(self, rows: np.ndarray, k: int) -> Ranking:
+    def search_passages(self, rows: np.ndarray, k: int) -> ScoredRows:
         """The documents of the k nearest passages for each of the query `rows` (A,), by their best passage.
 
         Rankings of fewer than k documents end with -inf and PADDING. All processes make the call.
@@ -304,7 +309,7 @@ class Snapshot:
         k: int,
         passages: Passages | None = None,
         shares: Sequence[int] | None = None,
-    ) -> Ranking:
+    ) -> ScoredRows:
         """The k best of `others` (N, D) for each of the documents `rows` (A,), by the best of its passages.
 
         `passages` groups the others, as in `rank`; `shares` counts documents of each process.
@@ -326,7 +331,7 @@ class Snapshot:
         passages: Passages | None = None,
         shares: Sequence[int] | None = None,
         own: np.ndarray | None = None,
-    ) -> Ranking:
+    ) -> ScoredRows:
         """The k best of `documents` (N, D) for each of `queries` (Q, D).
 
         Returns scores (Q, k) float32 and rows (Q, k) int32. With `passages`, `documents` are the vectors of

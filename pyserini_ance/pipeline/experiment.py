@@ -36,7 +36,7 @@ from pyserini_ance.pipeline.teacher_training import train_teacher_of_run
 from pyserini_ance.recipe.components import absolute
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.refresh_settings import Product
+from pyserini_ance.recipe.refresh_settings import ProductSettings
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import (
     Checkpoint,
@@ -333,8 +333,8 @@ class Experiment:
     def rank_by_bm25(self, data: PreparedData, outputs: Mapping[Path, bm25_rankings.Bm25Request]) -> None:
         """Write the missing ones of `outputs` and the ranking that negatives are drawn from, in one call."""
         if request := bm25_rankings.bm25_for_training(self.recipe):
-            data.run_files[BM25] = self.run_dir.bm25_negatives(request.split)
-            outputs = {data.run_files[BM25]: request, **outputs}
+            data.training_rankings[BM25] = self.run_dir.bm25_negatives(request.split)
+            outputs = {data.training_rankings[BM25]: request, **outputs}
         self.world.on_main(lambda: bm25_rankings.write_rankings(self.recipe, data.collection, outputs))
 
     def publish_untrained(self, encoder: Encoder) -> tuple[str, str]:
@@ -366,7 +366,7 @@ class Experiment:
         )
         async_executor.reset()
 
-        def executor_of(product: Product) -> SyncExecutor | AsyncExecutor:
+        def executor_of(product: ProductSettings) -> SyncExecutor | AsyncExecutor:
             return sync_executor if product.mode == "sync" else async_executor
 
         return StageTrainer(

@@ -193,7 +193,7 @@ def mine_negatives(
         bm25 = bm25.model_copy(update={"hits": max(hits, default=bm25.hits)})
         requests = [Bm25Request(split, bm25.hits)]
         ranking = world.on_main(lambda: str(cached_rankings(bm25, cache, collection, requests)[0]))
-        data.run_files["bm25"] = Path(ranking)
+        data.training_rankings["bm25"] = Path(ranking)
     model, digest = Path(encoder.config.model), encoder_digest(encoder)
     scratch = cache / "mining" / sha256_json([digest, data.identity])[:32]
     device = str(encoder.device)

@@ -129,8 +129,7 @@ class Refresher:
             )
 
         self.world.on_main(publish)
-        snapshot.rankings.clear()  # of the training queries, as their vectors: only mining needs them
-        vars(snapshot).pop("query_vectors", None)
+        snapshot.forget_training_queries()  # only mining needs them
 
     def _teach(
         self,

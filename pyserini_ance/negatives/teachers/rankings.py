@@ -27,7 +27,7 @@ class Bm25Teacher(Teacher):
     needs: ClassVar[frozenset[str]] = frozenset({"bm25"})
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
-        scored = scores_in_file(context.snapshot.data.run_files["bm25"], self.kind, context)
+        scored = scores_in_file(context.snapshot.data.training_rankings["bm25"], self.kind, context)
         assert context.snapshot.bm25 is not None, "recipes with a `bm25` teacher have `bm25:`"
         scores = scored.of(pairs.queries, pairs.documents)
         lowest = scored.lowest(pairs.queries, context.snapshot.bm25.hits)
