@@ -89,19 +89,11 @@ class Snapshot:
         encoding: Encoding | None = None,
     ) -> "Snapshot":
         """A checkpoint of a run, encoded as `encoding` says, by default as the recipe does."""
-        return cls(
-            model=checkpoint.encoder,
-            weights=checkpoint.weights,
-            data=data,
-            encoding=encoding or recipe.encoding,
-            scratch=run.scratch,
-            device=world.device,
-            world=world,
-            document_weights=checkpoint.document_weights,
-            cache=recipe.cache,
-            bm25=recipe.bm25,
-            teachers=run.teachers,
-        )
+        model, weights, documents = checkpoint.encoder, checkpoint.weights, checkpoint.document_weights
+        encoding = encoding or recipe.encoding
+        snapshot = cls(model, weights, data, encoding, run.scratch, world.device, world, documents)
+        snapshot.cache, snapshot.bm25, snapshot.teachers = recipe.cache, recipe.bm25, run.teachers
+        return snapshot
 
     def __post_init__(self) -> None:
         self.document_weights = self.document_weights or self.weights

@@ -255,9 +255,7 @@ class StageTrainer:
             # On the main process; the others wait, long on a slow disk.
             self.world.on_main(lambda: self.checkpoints.prune(published, self.progress))
 
-    def _use(
-        self, step: int, tables: Sequence[tuple[int, Generation]], scores: Sequence[tuple[int, float]]
-    ) -> None:
+    def _use(self, step: int, tables: list[tuple[int, Generation]], scores: list[tuple[int, float]]) -> None:
         """From step `step` on, draw from the adopted tables, and know the best checkpoint by the adopted dev
         scores; tell the callbacks. Each product comes with the step of its checkpoint."""
         self._report_steps()
