@@ -10,13 +10,13 @@ from measure_house import HERE, measured, rooms
 
 ROOMS = {
     "adapt": 1_475,
-    "commands": 1_343,
+    "commands": 1_349,
     "data": 4_680,
     "distributed": 380,
     "encoders": 3_379,
     "evaluation": 515,
-    "negatives": 2_730,
-    "pipeline": 3_804,
+    "negatives": 2_737,
+    "pipeline": 3_994,
     "pyserini_bridge": 1_146,
     "recipe": 2_165,
     "refresher": 365,
@@ -28,14 +28,14 @@ ROOMS = {
     "top": 743,
 }
 WHOLE = {
-    "files": 218,
-    "classes": 237,
+    "files": 219,
+    "classes": 239,
     "short private functions used once": 13,
-    "lines of imports": 2_634,
+    "lines of imports": 2_660,
     "lines of the reading path": 1_438,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 30_981,
+    "lines of tests": 31_088,
 }
 
 

@@ -20,7 +20,7 @@ range_min=10, or a YAML mapping. Filters are applied in the order given."""
 def main(
     encoder: Annotated[str, parsing.option("NAME", "RUN/model, RUN, or a Hugging Face folder or name")],
     collection: Annotated[Path, parsing.option("FILE.yaml", "the `data:` section of a recipe")],
-    output: Annotated[Path, parsing.output_file("FILE.jsonl", "the file to write")],
+    output: Annotated[Path | None, parsing.output_file("FILE.jsonl", "the file to write")] = None,
     split: Annotated[str, parsing.option("NAME", "mine for the queries of this split")] = "train",
     source: Annotated[
         str, parsing.option("KIND", "ann, lookahead, bm25, ranking, random, or a YAML mapping as in a recipe")
@@ -34,6 +34,9 @@ def main(
         Literal["sentence-transformers", "tevatron"],
         parsing.option("FORMAT", "sentence-transformers or tevatron"),
     ] = "sentence-transformers",
+    advise: Annotated[
+        bool, parsing.flag("advise", "write nothing: how doubtful candidates are, and which method fits")
+    ] = False,
     seed: Annotated[int, parsing.option("N", "the seed of the random choices", min=0)] = 42,
     device: parsing.Device = "auto",
     precision: parsing.PrecisionOption = "auto",
@@ -47,12 +50,18 @@ def main(
     from pyserini_ance import api
     from pyserini_ance.distributed.process_group import device_of
     from pyserini_ance.distributed.world import World
+    from pyserini_ance.pipeline.advice import advise as advise_on
     from pyserini_ance.pipeline.mining import collection_files, mine_negatives, read_source
     from pyserini_ance.recipe.models import Bm25, Encoding
     from pyserini_ance.recipe.yaml_text import read_argument
     from pyserini_ance.runs.any_encoder import load_any_encoder
     from pyserini_ance.storage.files import check_not_input
 
+    if advise:
+        given = {"output": output, "num_negatives": num_negatives, "top_k": top_k}
+        parsing.refuse_options("--advise looks at the first 200 of the index and writes nothing", **given)
+    elif output is None:
+        parsing.refuse("give --output FILE.jsonl for the negatives, or --advise")
     settings = read_argument(source, "--source") if source.startswith("{") else {"kind": source}
     if top_k is not None:  # `auto`: the sources ann and lookahead have it
         settings["top_k"] = int(top_k) if top_k.isdecimal() else top_k
@@ -60,24 +69,21 @@ def main(
         settings, [filter_settings(text) for text in filters or ()], num_negatives or "default"
     )
     own_files = [Path(settings["file"])] if settings.get("file") else []
-    check_not_input(output, [collection, *collection_files(collection), *own_files])
-    output.parent.mkdir(parents=True, exist_ok=True)
+    if output is not None:
+        check_not_input(output, [collection, *collection_files(collection), *own_files])
+        output.parent.mkdir(parents=True, exist_ok=True)
     given = parsing.encoder_settings(encoder_settings)
     with logging_redirect_tqdm(), World.join(device).session() as world:
         model = load_any_encoder(encoder, device_of(world.device), given=given)
         if world.size > 1:  # the others then find it in the cache
             world.on_main(lambda: api.load_collection(collection, cache=cache) and None)
-        mined = mine_negatives(
-            model,
-            api.load_collection(collection, cache=cache),
-            chosen,
-            split,
-            seed=seed,
-            bm25=Bm25(),
-            encoding=Encoding(precision=precision, tokens_per_batch=tokens_per_batch),
-            cache=api.cache_folder(cache),
-            world=world,
-        )
+        texts = api.load_collection(collection, cache=cache)
+        encoding = Encoding(precision=precision, tokens_per_batch=tokens_per_batch)
+        common: Any = {"seed": seed, "encoding": encoding, "cache": api.cache_folder(cache), "world": world}
+        if output is None:
+            advice = advise_on(model, texts, split, getattr(chosen, "filters", ()), **common)
+            return print(advice.describe()) if world.is_main else None
+        mined = mine_negatives(model, texts, chosen, split, bm25=Bm25(), **common)
         world.on_main(lambda: mined.to_jsonl(output, format))
         if world.is_main:
             print(f"{mined.describe()}\n\n{output}: {len(mined):,} queries")

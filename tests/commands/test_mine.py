@@ -69,3 +69,11 @@ def test_no_input_is_replaced(files, tmp_path):
     for path in ("collection.yaml", corpus):
         with pytest.raises(FileExistsError, match="is an input, which would be replaced"):
             mine.main([*files, "--output", path])
+
+
+def test_advice_writes_nothing_and_negatives_need_a_file(files, capsys):
+    for arguments, message in [(files[:4], "give --output FILE.jsonl"), (files, "remove --output")]:
+        advise = ["--advise"] if "--output" in arguments else []
+        with pytest.raises(SystemExit):
+            mine.main([*arguments, *advise])
+        assert message in capsys.readouterr().err

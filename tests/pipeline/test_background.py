@@ -64,8 +64,13 @@ def test_adoptions_are_exactly_so_many_steps_late(undisturbed):
     assert all(r["waited_seconds"] >= 0 for r in generations)
 
 
-def test_a_run_that_depends_on_time_resumes_with_what_it_had_taken_and_a_replay_repeats_it(runs, tmp_path):
-    recipe, run = runs.recipe(refresh=READY, save_every_steps=50), tmp_path / "run"
+def test_a_run_that_depends_on_time_resumes_with_what_it_had_taken_and_a_replay_repeats_it(
+    runs, tiny_bert, tmp_path
+):
+    lengths = {side: {"length_tokens": 32} for side in ("query", "document")}
+    teacher = {"kind": "encoder", "encoder": {"model": str(tiny_bert), "tokenization": lengths}}
+    terms = {**STAGE["terms"], "vectors": {"loss": {"kind": "embed_distill"}, "teacher": teacher}}
+    recipe, run = runs.recipe(refresh=READY, save_every_steps=50, terms=terms), tmp_path / "run"
     refresher = runs.start("refresh", recipe, run, fault="slow_refresher")
     trainer = runs.start("train", recipe, run)
     until(lambda: len(records(run, "adopt", "decisions.jsonl")) > 1, seconds=200)

@@ -122,8 +122,12 @@ def all_weights(encoder: Path) -> np.ndarray:
     return np.concatenate([tensor.ravel().astype(np.float64) for _, tensor in sorted(tensors.items())])
 
 
-def test_two_processes_do_what_one_does(train, recipe, tmp_path):
-    still = recipe(INLINE, dropout=0.0)
+def test_two_processes_do_what_one_does(train, recipe, tiny_bert, tmp_path):
+    lengths = {side: {"length_tokens": 32} for side in ("query", "document")}
+    teacher = {"model": str(tiny_bert), "pooling": "mean", "tokenization": lengths}
+    teacher = {"kind": "encoder", "encoder": teacher}
+    terms = {**STEP, "vectors": {"loss": {"kind": "embed_distill"}, "teacher": teacher}}
+    still = recipe({**INLINE, "step": {**INLINE["step"], "terms": terms}}, dropout=0.0)
     for size in (1, 2):
         succeeded(train(size, still, tmp_path / str(size), fault=LARGE_EPS, ranks=(0, 1)))
     same_but_for_rounding(tmp_path / "1", tmp_path / "2")

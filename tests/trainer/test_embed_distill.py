@@ -94,6 +94,12 @@ def test_a_query_tower_follows_the_teacher_over_documents_that_never_change(smal
     assert stopped.train(resume=True).hashes == expected.hashes
 
 
+def test_a_teacher_that_cannot_be_loaded_is_refused_with_the_data(small_recipe, tmp_path, teacher):
+    long = {**teacher, "tokenization": {"document": {"length_tokens": 999}}}
+    with pytest.raises(ValueError, match=r"teacher: encoder.tokenization.document.length_tokens is 999, but"):
+        Training(small_recipe, tmp_path, {"v": follows(long)})
+
+
 def test_vectors_of_another_size_are_refused_with_two_cures(small_recipe, tmp_path, teacher):
     training = Training(small_recipe, tmp_path, {"v": follows({**teacher, "projection": 24})})
     cure = r"set encoder.projection: 24, or .* teacher.encoder.truncate_dim: 32"

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from pyserini_ance.data.collection import Side, Texts
+from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.config import SIDE_FILE, EncoderConfig
 from pyserini_ance.encoders.encoder import Encoder
@@ -41,6 +42,12 @@ class EncoderTeacher(Teacher):
     @property
     def files(self) -> tuple[Path, ...]:
         return (self._saved(self.encoder) / SIDE_FILE,) if isinstance(self.encoder, Path) else ()
+
+    def check_data(self, anchor_set: AnchorSet) -> None:
+        try:
+            self._load("cpu")
+        except ValueError as error:
+            raise ValueError(f"teacher: {error}") from error
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         snapshot = context.snapshot
