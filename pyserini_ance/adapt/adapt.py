@@ -2,6 +2,7 @@
 there."""
 
 import json
+import logging
 from collections.abc import Sequence
 from importlib.util import find_spec
 from itertools import islice
@@ -13,7 +14,7 @@ from pyserini_ance.adapt import verdict
 from pyserini_ance.adapt.data import OnlyAnnounced, Request, prepare
 from pyserini_ance.adapt.recipe_file import COMPARED
 from pyserini_ance.data.trec import best_first
-from pyserini_ance.evaluation.tables import cell_text
+from pyserini_ance.evaluation.tables import UNTRAINED, cell_text
 from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index
 from pyserini_ance.pipeline.plan import measured_plan
 from pyserini_ance.pyserini_bridge.export import python_program
@@ -30,6 +31,7 @@ from pyserini_ance.storage.locks import locked
 DRY_STEPS = 3
 MOST_QUERIES, HITS, PAIRS = 500, 5, 20  # on the page
 SHOWN_CHARACTERS = 240  # of a document there
+log = logging.getLogger(__name__)
 
 
 def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) -> str:
@@ -55,7 +57,8 @@ def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) 
             return f"{text}\n\n{measured_plan(recipe, steps)}"
         run = _train(recipe, RunDir(output / "run"))
         is_judged = COMPARED not in recipe.final_evaluation.split
-        found = verdict.judge(run, run.model) if is_judged else verdict.compare(run, COMPARED)
+        to_judge = output / "to_judge.csv" if recipe.train_name == "unjudged" else None
+        found = verdict.judge(run, run.model) if is_judged else verdict.compare(run, COMPARED, to_judge)
         record = {"chosen": found.chosen, "better": found.better, "sentence": found.sentence}
         write_json(output / "verdict.json", record | {"rows": found.rows})
         parquet = run.folder / "parquet"
@@ -63,41 +66,54 @@ def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) 
             convert_index(run.folder, parquet, VectorFormat("parquet"))
         commands = deliver(run, found.chosen if found.better else verdict.BASE)
         write_page(output / REPORT, found, text, commands, run, "test" if is_judged else COMPARED)
-    use = ["use it:", *(f"  {command}" for command in commands)] if commands else []
-    return "\n".join([text, "", found.as_text(), "", f"report: {output / REPORT}", *use])
+    use = (f"  {command}" for command in commands)
+    return "\n".join([text, "", found.as_text(), "", f"report: {output / REPORT}", "use it:", *use])
 
 
 def deliver(run: RunDir, chosen: str) -> list[str]:
-    """Write what Pyserini's REST server needs. Returns the commands that load the adapted encoder, search
-    with it, fuse it with BM25 if that is better, and serve it."""
-    if chosen not in (verdict.ADAPTED, verdict.FUSED):
-        return []
+    """Write what Pyserini's REST server needs. Returns the commands that load the encoder of a row, search
+    with it, fuse it with BM25 if the row is, and serve it; for the base model one first makes its index, and
+    BM25 is only served."""
     exported, output = read_json(run.measures)["export"], run.folder.parent
-    served = {"path": "run/index", "index_type": "faiss", "encoder": str(run.folder.absolute())}
-    indexes = {"texts": "lucene", "adapted": served | {"base_index": "texts"}}
-    write_whole(output / "server.yaml", to_yaml({"indexes": indexes}))
     texts, lucene = output / "texts", output / "lucene"  # Anserini reads all files of a folder
     texts.mkdir(exist_ok=True)
-    if not (texts / "corpus.jsonl").exists():
-        copy_whole(output / "data" / "corpus.jsonl", texts / "corpus.jsonl")
-    index = f"-collection BeirFlatCollection -input {quote(str(texts))} -index {quote(str(lucene))} -storeRaw"
+    if not (corpus := texts / "corpus.jsonl").exists():
+        copy_whole(output / "data" / "corpus.jsonl", corpus)
+    name, model, index = "adapted", run.model, run.folder / "index"
+    commands = [exported["command"].splitlines()[-1]]
+    commands += [exported["hybrid"].splitlines()[-1]] if chosen in (verdict.FUSED, verdict.BASE_FUSED) else []
+    if chosen not in (verdict.ADAPTED, verdict.FUSED):
+        name, model, index = "base", run.checkpoint("initial", 0) / "encoder", output / "base"
+        its = {run.model: model, run.folder / "index": index}
+        test = run.read_final_evaluation()
+        its |= {run.final_run(split): run.ranking(UNTRAINED, split) for split in test.split}
+        for adapted, base in its.items():
+            commands = [command.replace(str(adapted), str(base)) for command in commands]
+        files = f"--corpus {quote(str(corpus))} --encoder {quote(str(model))} --output {quote(str(index))}"
+        commands.insert(0, f"{python_program()} -m pyserini_ance encode {files} --precision {test.precision}")
+    path = json.dumps(str(model), ensure_ascii=False)
+    load = f"from sentence_transformers import SentenceTransformer; SentenceTransformer({path})"
+    commands.insert(0, f"{python_program()} -c {quote(load)}")
+    served = {"path": str(index.relative_to(output)), "index_type": "faiss", "encoder": str(model.absolute())}
+    indexes: dict[str, Any] = {"texts": "lucene", name: served | {"base_index": "texts"}}
+    if chosen == verdict.ONLY_BM25:
+        commands, indexes = [], {"texts": "lucene"}
+    write_whole(output / "server.yaml", to_yaml({"indexes": indexes}))
+    files = f"-collection BeirFlatCollection -input {quote(str(texts))} -index {quote(str(lucene))} -storeRaw"
     serve = f"--config {quote(str(output / 'server.yaml'))} --no-prebuilt-indexes --host 127.0.0.1"
-    model = json.dumps(str(run.model), ensure_ascii=False)
-    load = f"from sentence_transformers import SentenceTransformer; SentenceTransformer({model})"
     search = f"{python_program()} -m pyserini_ance search"
-    return [
-        f"{python_program()} -c {quote(load)}",
-        exported["command"].splitlines()[-1],
-        *([exported["hybrid"].splitlines()[-1]] if chosen == verdict.FUSED else []),
-        f"{search} index {index} && {search} rest {serve}",
-    ]
+    return [*commands, f"{search} index {files} && {search} rest {serve}"]
 
 
 def _train(recipe: Recipe, run: RunDir) -> RunDir:
     """Train the recipe, or go on with its run. Raises ValueError if that has ended with another recipe."""
     if not run.measures.exists():
         resume = run.can_resume
-        finish.train(recipe, run.folder, overwrite=run.state.exists() and not resume, resume=resume)
+        try:
+            finish.train(recipe, run.folder, overwrite=run.state.exists() and not resume, resume=resume)
+        except BaseException:
+            log.error("the same command of adapt continues, too, and ends with the verdict")
+            raise
     elif config_hash(run.read_recipe()) != config_hash(recipe):
         raise ValueError(
             f"{run.folder} was trained with another {RECIPE} or other overrides; remove it to train again, "
@@ -115,7 +131,8 @@ def write_page(
     `said` is what was read, `split` the one that the verdict is about.
     """
     collection, by_name = collection_of(run), verdict.rankings(run, split)
-    of_split, judged = collection.split(split), collection.judgments(split)
+    of_split = collection.split(split)
+    judged = {} if split == COMPARED else collection.judgments(split)
     first, other = verdict.BASE, found.chosen if found.chosen != verdict.BASE else verdict.ADAPTED
     texts = dict(zip(of_split.queries.ids, of_split.queries.columns["text"], strict=True))
     shown: list[dict[str, Any]] = [

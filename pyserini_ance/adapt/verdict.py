@@ -6,20 +6,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from pyserini_ance.adapt.queries import LEAST_TEST
+from pyserini_ance.adapt.queries import LEAST_TEST, hash_of
 from pyserini_ance.adapt.ranking import first_document
-from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run
+from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.trec import Qrels, Run, best_first, read_qrels, read_run
+from pyserini_ance.encoders.cross_encoder_model import record_text
 from pyserini_ance.evaluation.metrics import Difference, differences, holm, overlap, per_query
 from pyserini_ance.evaluation.tables import BM25, HYBRID, UNTRAINED, last_stage, read_results, table
 from pyserini_ance.pyserini_bridge.searchers import fuse
 from pyserini_ance.recipe.evaluation_settings import parse_measures
+from pyserini_ance.reports.ranking_inputs import collection_of
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import write_whole
 
 BASE, ONLY_BM25, BASE_FUSED = "base", "BM25", "base + BM25"
 ADAPTED, FUSED = "adapted", "adapted + BM25"
 MEASURE, RECALL = "nDCG@10", "R@100"
 LEVEL = 0.05
+POOLED = 3  # documents of a ranking
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,7 @@ class Verdict:
     """The sentence at the end, and the table above it.
 
     chosen: what dev prefers. better: whether test shows that it is better than the base. rows: the measures
-    on test, with the difference from the base; without judged queries how much rankings agree.
+    on test, with the difference from the base, and dev's; without judged queries how much rankings agree.
     """
 
     chosen: str
@@ -61,12 +67,13 @@ def judge(run: RunDir, model: Path) -> Verdict:
     for name, of in test.items():
         row = {"": name, MEASURE: float(of[MEASURE].mean()), RECALL: float(of[RECALL].mean())}
         against = "-" if name == BASE else str(differences({"": of[MEASURE]}, values[BASE])[""])
-        rows.append({**row, "against base": against})
+        rows.append({**row, "against base": against, f"dev {MEASURE}": means[name]})
     untrained = max((BASE, ONLY_BM25, BASE_FUSED), key=means.__getitem__)  # of equal ones the first: simpler
     chosen = max(means, key=means.__getitem__)
     queries = len(values[BASE])
     if chosen == BASE:
-        return Verdict(BASE, False, "Keep the base model: nothing is better on dev.", rows)
+        sentence = f"Keep the base model: nothing is better on dev ({len(dev[BASE][MEASURE])} queries)."
+        return Verdict(BASE, False, sentence, rows)
     if queries < LEAST_TEST:
         sentence = (
             f"Keep the base model: {queries} test queries are too few to tell (at least {LEAST_TEST}). The "
@@ -102,8 +109,11 @@ def _named(name: str, model: Path) -> str:
     }[name]
 
 
-def compare(run: RunDir, split: str) -> Verdict:
-    """Without judged queries: how much the rankings of `split` agree with the base model's."""
+def compare(run: RunDir, split: str, to_judge: Path | None) -> Verdict:
+    """Without judged queries: how much the rankings of `split` agree with the base model's.
+
+    to_judge: a file to write for judgments of these queries, if they are real ones.
+    """
     found = rankings(run, split)
     rows = []
     for name, ranking in found.items():
@@ -117,12 +127,26 @@ def compare(run: RunDir, split: str) -> Verdict:
             "another first document": other_first,
         }
         rows.append(row | {"queries": len(found[BASE])})
+    file = to_judge or "a CSV file with the columns query, document and grade"
     sentence = (
         "Keep the base model: there is no judged query, so nothing here shows that another is better. "
-        f"Judge {2 * LEAST_TEST} queries in a CSV file with the columns query, document and grade, and give "
-        "the same command with --judgments FILE and another --output"
+        f"Judge {2 * LEAST_TEST} queries in {file}, and give the same command with "
+        f"--judgments {to_judge or 'FILE'} and another --output"
     )
+    if to_judge:
+        write_pools(to_judge, collection_of(run), split, found)
     return Verdict(BASE, False, sentence, rows)
+
+
+def write_pools(path: Path, collection: Collection, split: str, found: Mapping[str, Run]) -> None:
+    """Write each query's first `POOLED` documents by base, BM25 and the adapted encoder, to be graded."""
+    queries, documents, rows = collection.split(split).queries, collection.documents, []
+    for id, text in zip(queries.ids, queries.columns["text"], strict=True):
+        firsts = (best_first(found[name].get(id, {}))[:POOLED] for name in (BASE, ONLY_BM25, ADAPTED))
+        pool = sorted({one for of_row in firsts for one in of_row}, key=hash_of)  # no row comes first
+        texts = documents.take(documents.rows_of(pool).tolist())
+        rows += [[text, one, "", record_text(of)] for one, of in zip(pool, texts, strict=True)]
+    write_whole(path, pd.DataFrame(rows, columns=["query", "document", "grade", "text"]).to_csv(index=False))
 
 
 def _values(run: RunDir, split: str) -> dict[str, dict[str, np.ndarray]]:

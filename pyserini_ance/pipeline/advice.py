@@ -32,7 +32,8 @@ DEPTH = 200  # the papers' top_k
 BANDS = ((1, 5), (6, 20), (21, 50), (51, DEPTH))
 TOP_K, NUM_NEGATIVES = 50, 8  # of the recipes, and of `mine`
 MOST_QUERIES = 2_000
-LEAST_SUSPECTED = 0.05  # of the first TOP_K: below it no set gained by a teacher (docs/lab-notes/winning.md)
+LEAST_HARD = 0.2  # of ranks 1-5, above the positive: with fewer no set gained (docs/lab-notes/winning.md)
+ABOVE = "above the positive"
 SHORT = f"fewer than {NUM_NEGATIVES}"
 LEGEND = (
     "- suspected: share that BM25 and the encoder, added up, rank above the query's best positive",
@@ -61,19 +62,17 @@ class Advice:
 
     bands: a row for each range of ranks. filters: a row for each choice of filters, with the candidates that
     it leaves of the first `TOP_K` and the share of the queries that get fewer than `NUM_NEGATIVES`.
-    suspected: the share of the first `TOP_K` candidates that the teacher ranks above the query's best
-    positive. seconds: time by part.
+    seconds: time by part.
     """
 
     bands: Sequence[dict[str, Any]]
     filters: Sequence[dict[str, Any]]
-    suspected: float
     seconds: dict[str, float]
 
     @property
     def method(self) -> str:
-        """The recipe of `_methods/` that the teacher's doubts ask for."""
-        return "distilled" if self.suspected >= LEAST_SUSPECTED else "recommended"
+        """The recipe of `_methods/` that fits: a teacher, where there is much to learn."""
+        return "distilled" if self.bands[0][ABOVE] >= LEAST_HARD else "recommended"
 
     @property
     def margin(self) -> str:
@@ -88,11 +87,12 @@ class Advice:
             shown = [{k: f"{v:.0%}" if isinstance(v, float) else v for k, v in row.items()} for row in rows]
             tables.append(table(shown, list(shown[0])))
         seconds = ", ".join(f"{part} {value:.1f}" for part, value in self.seconds.items())
-        why = f"{self.suspected:.0%} of the first {TOP_K} candidates are suspected: "
-        if self.method == "distilled":
-            why += "a teacher's scores say which"
-        else:
-            why += f"too few for a teacher; filter: {self.margin}"
+        why = f"{self.bands[0][ABOVE]:.0%} of the first candidates score above the positive: "
+        why += (
+            "a teacher pays"
+            if self.method == "distilled"
+            else f"a teacher adds little; filter: {self.margin}"
+        )
         suggestion = f"suggestion: extends: [_base/minilm, _methods/{self.method}]\n{why}"
         return "\n\n".join([*tables, "\n".join(LEGEND), f"seconds of this mining: {seconds}", suggestion])
 
@@ -136,7 +136,7 @@ def look(found: Candidates, bm25: np.ndarray, filters: dict[str, Sequence[Filter
                 "ranks": f"{first}-{last}",
                 "candidates": int(part.sum()),
                 "suspected": _share(suspected, part),
-                "above the positive": _share(found.scores > positive, part),
+                ABOVE: _share(found.scores > positive, part),
                 "of the way to the positive": float(np.median(of_the_way[part])) if part.any() else 0.0,
                 "in BM25's": _share(in_bm25, part),
                 "positive found": float(known[:, :last].any(1).mean()),
@@ -153,7 +153,7 @@ def look(found: Candidates, bm25: np.ndarray, filters: dict[str, Sequence[Filter
             "suspected": _share(suspected, left),
         }
         rows.append({**row, SHORT: float((counts < NUM_NEGATIVES).mean())})
-    return Advice(bands, rows, rows[0]["suspected"], snapshot.seconds)
+    return Advice(bands, rows, snapshot.seconds)
 
 
 def _share(values: np.ndarray, part: np.ndarray) -> float:

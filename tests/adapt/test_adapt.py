@@ -2,8 +2,10 @@
 
 import json
 import re
+import shlex
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -14,7 +16,7 @@ from helpers.waiting import until
 
 from pyserini_ance.adapt.adapt import adapt, deliver
 from pyserini_ance.adapt.data import Request
-from pyserini_ance.adapt.verdict import BASE, FUSED
+from pyserini_ance.adapt.verdict import BASE_FUSED, FUSED, ONLY_BM25
 from pyserini_ance.commands import adapt as command
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.llm import Server
@@ -86,7 +88,10 @@ def test_an_adaptation_says_if_it_pays(tmp_path, docs, asked, tiny_bert, files, 
     is_judged = "test" in splits
     assert ("nDCG@10" in record["rows"][0]) == is_judged and record["sentence"] in text
     assert is_judged or "no judged query" in record["sentence"]
-    assert (output / "run" / "model" / "README.md").is_file() and (output / "run" / "report.html").is_file()
+    card = (output / "run" / "model" / "README.md").read_text()
+    assert ("## Measures" in card, "model-index" in card) == (is_judged, is_judged)
+    assert (output / "run" / "report.html").is_file()
+    assert (output / "to_judge.csv").exists() == (splits == {"unjudged", "compared"})
     assert (output / "run" / "parquet" / "part-00000.parquet").is_file()
     page = (output / "report.html").read_text()
     shown = json.loads(re.findall(r"const queries = (.*), documents = ", page)[0])
@@ -103,6 +108,7 @@ def test_an_adaptation_says_if_it_pays(tmp_path, docs, asked, tiny_bert, files, 
 def test_the_commands_to_paste_load_search_fuse_and_serve(tmp_path, docs, asked, tiny_bert):
     adapt(request(tmp_path, docs, tiny_bert, "q.csv", "j.csv"), SHORT)
     run = RunDir(tmp_path / "out" / "run")
+    assert len(deliver(run, ONLY_BM25)) == 1
     *others, serve = deliver(run, FUSED)
     for other in others:
         subprocess.run(other, shell=True, check=True)
@@ -113,7 +119,16 @@ def test_the_commands_to_paste_load_search_fuse_and_serve(tmp_path, docs, asked,
     assert found[0]["score"] == pytest.approx(wanted[found[0]["docid"]], abs=1e-4)
     assert found[0]["score"] == pytest.approx(max(wanted.values()), abs=1e-4)
     assert "of its own" in json.dumps(found[0]["doc"])
-    assert deliver(run, BASE) == []
+    load, encode, search, fuse, serve = deliver(run, BASE_FUSED)
+    for other in (load, encode, search, fuse):
+        subprocess.run(other, shell=True, check=True)
+    words, wanted = shlex.split(search), read_run(run.ranking("untrained", "test"))
+    found = read_run(Path(words[words.index("--output") + 1]))
+    for of_query, of in wanted.items():
+        assert sorted(found[of_query].values()) == pytest.approx(sorted(of.values()), abs=1e-3)
+    with serving(serve.replace("&& ", "&& exec "), tmp_path / "log") as answer:
+        best = answer(f"v1/base/search?query={quote(text)}&hits=1")["candidates"][0]
+    assert best["score"] == pytest.approx(max(wanted[query].values()), abs=1e-4)
 
 
 def test_an_adaptation_that_is_killed_at_any_phase_ends_the_same(tmp_path, docs, asked, tiny_bert):

@@ -71,7 +71,7 @@ def test_what_bm25_alone_gives_is_not_the_training_s(run):
 @pytest.mark.parametrize(
     ("dev", "test", "sentence"),
     [
-        ({"base": [1] * 40}, {"base": [1] * 40}, "Keep the base model: nothing is better on dev."),
+        ({"base": [1] * 40}, {"base": [1] * 40}, "Keep the base model: nothing is better on dev ("),
         ({"base": [5] * 9, "adapted": [0] * 9}, {"base": [5, 6, 7], "adapted": [0, 0, 1]}, "too few to tell"),
         ({"base": FAR, "adapted": NEAR}, {"base": NEAR, "adapted": FAR}, "Keep the base"),
         ({"base": FAR, "BM25": NEAR}, {"base": FAR, "BM25": NEAR}, "Use BM25 alone: nDCG@10 over base +0."),
