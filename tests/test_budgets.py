@@ -16,7 +16,7 @@ ROOMS = {
     "encoders": 3_379,
     "evaluation": 515,
     "negatives": 2_737,
-    "pipeline": 3_994,
+    "pipeline": 3_991,
     "pyserini_bridge": 1_146,
     "recipe": 2_165,
     "refresher": 365,
@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_438,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 31_088,
+    "lines of tests": 31_110,
 }
 
 
