@@ -162,9 +162,7 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
 def _describe(queries: Queries, judged: Mapping[str, Qrels], supervision: str, request: Request) -> str:
     held = ", ".join(f"{name} {len(of):,}" for name, of in judged.items()) or "none"
     counted = "".join(f"; {count:,} {what}" for what, count in queries.counts.items() if count)
-    unused = (
-        "; those without judgments are not used" if queries.unjudged and supervision != "unjudged" else ""
-    )
+    unused = "; those without judgments do not" if queries.unjudged and supervision != "unjudged" else ""
     unused += f" (fewer than {LEAST_TRAIN})" if unused and supervision != "judged" else ""
     unused += "; the language model is not asked" if request.server and supervision != "generated" else ""
     num_test = len(judged.get("test", ()))

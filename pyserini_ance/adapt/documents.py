@@ -43,7 +43,7 @@ COLUMNS = {
 }
 HUB_TABLES = {"documents": "corpus", "queries": "queries"}  # as BEIR's
 _COPY = re.compile(r"\bcopy\b|\(\d+\)", re.IGNORECASE)  # in the name of a copy: "copy of x", "x (1)"
-_TITLE = re.compile(r"^# +(\S.*?)[ #]*$", re.MULTILINE)  # of Markdown
+_TITLE = re.compile(r"^# +(\S.*?)(?: +#+)?[ \r]*$", re.MULTILINE)  # of Markdown
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -95,11 +95,11 @@ def read_passages(
         for passage in (cut(document) if cuts else []) or [document]:
             if not f"{passage.title}{passage.text}".strip():
                 reading.counts["empty"] += 1
+            elif passage.id in reading.titles:
+                raise ValueError(f"two documents have the id {passage.id!r}; expected one each; rename one")
             elif cuts and (found := repeats.find(passage)):
                 reading.counts[f"{found[0]} passages left out"] += 1
                 reading.repeats[passage.id] = ", as in ".join(found)
-            elif passage.id in reading.titles:
-                raise ValueError(f"two documents have the id {passage.id!r}; expected one each; rename one")
             else:
                 reading.counts["passages" if cuts else "kept whole"] += 1
                 reading.titles[passage.id] = passage.title

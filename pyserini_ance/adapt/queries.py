@@ -215,7 +215,7 @@ def _ids_of(names: Collection[str], titles: Mapping[str, str]) -> dict[str, str]
     called: dict[str, set[str]] = {text_key(name): set() for name in whole.values() if name not in titles}
     for id, title in titles.items() if called else ():
         for name in map(text_key, (Path(id).name, without_blanks(title))):
-            if name in called:
+            if name and name in called:
                 called[name].add(id)
     known = {name: {name} if name in titles else called[text_key(name)] for name in whole.values()}
     return {name: next(iter(known[one])) for name, one in whole.items() if len(known[one]) == 1}

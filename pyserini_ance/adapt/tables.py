@@ -23,8 +23,7 @@ def read_table(path: Path, names: Names, needed: Sequence[str], key: str) -> Ite
     if extension(path) == PARQUET:
         import pyarrow.parquet
 
-        header = pyarrow.parquet.read_schema(path).names
-        columns = list(found_columns(header, names).values())
+        columns = list(found_columns(pyarrow.parquet.read_schema(path).names, names).values())
     keys: list[str] | None = None
     found: dict[str, str] = {}
     for record in read_named_rows(path, columns, key):

@@ -239,4 +239,4 @@ def test_judged_documents_are_read_whole_or_it_is_said(tmp_path, tiny_bert, word
     assert ("passages: 4" in (wanted.output / "recipe.yaml").read_text()) == passages
     assert "12 test queries: too few for a verdict (30); judge about 27 more" in text
     assert "without judgments: 2; 5 queries with the text of another" in text
-    assert "what teaches: extracted queries; those without judgments are not used (fewer than 50)" in text
+    assert "what teaches: extracted queries; those without judgments do not (fewer than 50)" in text
