@@ -26,7 +26,7 @@ from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline import mining
 from pyserini_ance.pipeline.experiment import only_training
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives as MinedNegatives
-from pyserini_ance.pipeline.mining import NUM_NEGATIVES, mine_negatives, read_source
+from pyserini_ance.pipeline.mining import mine_negatives, read_source
 from pyserini_ance.pipeline.results import Run as Run
 from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.evaluation_settings import parse_measures
@@ -181,7 +181,7 @@ def mine(
     source: str | Mapping[str, Any] | Source = DEFAULT_SOURCE,
     filters: str | Mapping[str, Any] | Filter | Iterable[str | Mapping[str, Any] | Filter] | None = (),
     split: str = "train",
-    num_negatives: int | None = NUM_NEGATIVES,
+    num_negatives: int | Literal["default"] | None = "default",
     *,
     seed: int = 42,
     bm25: Mapping[str, Any] | None = None,

@@ -141,7 +141,7 @@ class DevCheckpoints(TrainerCallback):
         with torch.random.fork_rng():
             checkpoint = publish_checkpoint(of.run_dir, self.encoder, None, self.progress)
             if evaluate is not None:
-                snapshot = Snapshot.of(checkpoint, self.data, of.recipe.encoding, of.run_dir, of.world)
+                snapshot = Snapshot.of(checkpoint, self.data, of.recipe, of.run_dir, of.world)
                 value = fmean(evaluate_on_dev(snapshot, evaluate, of.recipe.seed).values())
                 self.progress = self.progress.after_evaluation(step, value)
                 of.log.metric("dev", stage=name, step=step, measure=evaluate.measure, value=value)

@@ -51,7 +51,7 @@ def main(
     from pyserini_ance.distributed.process_group import device_of
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.advice import advise as advise_on
-    from pyserini_ance.pipeline.mining import NUM_NEGATIVES, collection_files, mine_negatives, read_source
+    from pyserini_ance.pipeline.mining import collection_files, mine_negatives, read_source
     from pyserini_ance.recipe.models import Bm25, Encoding
     from pyserini_ance.recipe.yaml_text import read_argument
     from pyserini_ance.runs.any_encoder import load_any_encoder
@@ -66,7 +66,7 @@ def main(
     if top_k is not None:  # `auto`: the sources ann and lookahead have it
         settings["top_k"] = int(top_k) if top_k.isdecimal() else top_k
     chosen = read_source(
-        settings, [filter_settings(text) for text in filters or ()], num_negatives or NUM_NEGATIVES
+        settings, [filter_settings(text) for text in filters or ()], num_negatives or "default"
     )
     own_files = [Path(settings["file"])] if settings.get("file") else []
     if output is not None:

@@ -181,9 +181,9 @@ class PreparedData:
 
     documents: the token store of the documents, with a row for each passage. queries: a token store for each
     split. train_split: the split that is trained on; it may merge several. tokenization: a digest of how
-    texts become tokens. run_files: TREC runs over the training queries, by name (`bm25`). passages: the
-    grouping of passages by document; None if every document is its only passage. Empty passages are searched
-    and mined from, but not trained on. source_splits: the splits that `train_split` merges, if it merges any.
+    texts become tokens. training_rankings: TREC runs over the training queries, by name (`bm25`). passages:
+    the grouping of passages by document; None if every document is its only passage. Empty passages are
+    searched and mined from, but not trained on. source_splits: the splits that `train_split` merges, if any.
     last_positive_alone: whether training knows only the last positive of each query of `train_split`.
     blank_documents: (n,) the rows of documents that are encoded as empty texts.
     """
@@ -193,7 +193,7 @@ class PreparedData:
     queries: dict[str, TokenStore]
     train_split: str
     tokenization: str
-    run_files: dict[str, Path] = field(default_factory=dict)
+    training_rankings: dict[str, Path] = field(default_factory=dict)
     passages: Passages | None = None
     source_splits: tuple[str, ...] = ()
     last_positive_alone: bool = False

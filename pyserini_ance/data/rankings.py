@@ -29,8 +29,8 @@ from pyserini_ance.data.collection import Collection, Split, Texts
 from pyserini_ance.data.formats.lines import JSON, Line, extension, read_lines, shown
 from pyserini_ance.data.formats.records import is_list
 from pyserini_ance.data.formats.training_files import layout_of, listed_hits, text_id
-from pyserini_ance.data.known_positives import is_in_sorted
-from pyserini_ance.data.trec import PADDING, Hit
+from pyserini_ance.data.known_positives import PADDING, is_in_sorted
+from pyserini_ance.data.trec import Hit
 
 log = logging.getLogger(__name__)
 # Merging a block of this size takes 120 MB. If hits are grouped by query, larger blocks are not faster.
@@ -44,7 +44,7 @@ FORMS = (
 
 
 @dataclass(frozen=True)
-class Ranking:
+class RankedRows:
     """The top k documents of Q queries.
 
     rows: (Q, top_k) int32 document rows, best first, PADDING at the end.
@@ -59,7 +59,7 @@ class Ranking:
 
 def read_ranking(
     path: Path, split: Split, collection: Collection, top_k: int, rows: np.ndarray | None = None
-) -> Ranking:
+) -> RankedRows:
     """Read the ranking of the query `rows` (Q,) of a split from a file; None: of all its queries.
 
     Other queries in the file are left out, and so are, with a warning, documents that the collection leaves
@@ -94,7 +94,7 @@ def read_ranking(
         _rank(merged, ranked, scores)
         is_relevant = is_in_sorted(block.queries * num_documents + block.documents, relevant)
         np.fmax.at(positives, block.queries[is_relevant], block.scores[is_relevant].astype(np.float32))
-    return Ranking(ranked, scores.astype(np.float32), positives)
+    return RankedRows(ranked, scores.astype(np.float32), positives)
 
 
 class HitBlock(NamedTuple):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TEXTS_PER_CALL = 1024
 # For 10 million characters, a tokenizer needs 0.3 GB before the ids are extracted.
 CHARACTERS_PER_CALL = 10_000_000
-BAR_DELAY_SECONDS = 2
+DELAY_SECONDS = 2  # of the progress bar
 
 log = logging.getLogger(__name__)
 
@@ -110,11 +110,11 @@ def open_or_build(
 
     def build(claimed: Path) -> None:
         lengths = [np.empty(0, np.uint32)]
-        shown = {"total": len(texts), "desc": f"tokenise {label}", "unit": " texts", "leave": False}
+        name = f"tokenise {label}"
         with (
             path_in_errors(claimed),
             open(claimed / f"ids.{np.dtype(kind).name}", "wb") as file,
-            progress_bar(**shown, delay=BAR_DELAY_SECONDS) as bar,
+            progress_bar(total=len(texts), desc=name, unit=" texts", leave=False, delay=DELAY_SECONDS) as bar,
         ):
             for records in _calls(texts):
                 lists = tokenize(records)

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from pyserini_ance.data.formats.lines import Line, column_roles, grade_of, read_lines, shown
-from pyserini_ance.data.known_positives import PADDING as PADDING  # rankings are read together with it
 from pyserini_ance.storage.files import whole_file
 
 Run = dict[str, dict[str, float]]

@@ -40,7 +40,7 @@ class Ann(SearchedSource):
     ) -> NegativeTable:
         top_k = self.top_k_of(anchor_set)
         if self.top_k_unit == "passage":
-            scores, rows = snapshot.search_passages(anchor_set.anchors, top_k + self.filtered_candidates)
+            scores, rows = snapshot.search_passages(anchor_set.anchors, top_k + self.extra_for_filters)
         else:
             k = top_k + self.extra_candidates(anchor_set)
             scores, rows = snapshot.search(anchor_set.anchor, anchor_set.anchors, anchor_set.candidate, k)

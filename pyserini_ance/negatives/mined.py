@@ -7,12 +7,11 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from pyserini_ance.data.answer_matching import FIELD, Tokens, contain_answers, read_answers
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.data.trec import PADDING
 from pyserini_ance.negatives.filters import base as filtering
 from pyserini_ance.negatives.filters.base import KNOWN_POSITIVES, PROMOTED, Candidates, Filter
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import TableSource
-from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.components import component_of, expected
 
 AUTO = "auto"
@@ -69,14 +68,14 @@ class MinedSource(TableSource):
             filter.check_data(anchor_set)
 
     @property
-    def filtered_candidates(self) -> int:
+    def extra_for_filters(self) -> int:
         """The number of candidates to retrieve beyond `top_k` because filters remove some."""
         return sum(filter.extra_candidates for filter in self.filters) + bool(self.filters) * self.oversample
 
     def extra_candidates(self, anchor_set: AnchorSet) -> int:
         """The number of candidates to retrieve beyond `top_k`, to replace positives and filtered ones."""
         known, all_excluded = anchor_set.known_positives.largest[1], anchor_set.most_excluded[1]
-        return min(all_excluded, known + MOST_COPIES) + self.filtered_candidates
+        return min(all_excluded, known + MOST_COPIES) + self.extra_for_filters
 
     def table_of(self, candidates: Candidates, top_k: int) -> NegativeTable:
         """The first `top_k` candidates of each anchor that are not known positives and pass all filters."""

@@ -9,8 +9,7 @@ from pydantic import PositiveInt
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.data.rankings import Ranking as RankedRows
-from pyserini_ance.data.rankings import read_ranking
+from pyserini_ance.data.rankings import RankedRows, read_ranking
 from pyserini_ance.negatives.filters.base import Candidates
 from pyserini_ance.negatives.mined import MinedSource
 from pyserini_ance.negatives.snapshot import Snapshot
@@ -60,7 +59,7 @@ class Bm25(RankedSource):
         return super().needs | {"bm25"}
 
     def ranking_file(self, snapshot: Snapshot) -> Path:
-        return snapshot.data.run_files["bm25"]
+        return snapshot.data.training_rankings["bm25"]
 
 
 class Ranking(RankedSource):

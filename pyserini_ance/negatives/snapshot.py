@@ -27,7 +27,7 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import Precision, resolve_precision
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.encoders.tokenization import Tokenization
-from pyserini_ance.recipe.models import Encoding, Recipe
+from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors import search as exact
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 TEACHER_VECTORS = "teacher"  # prefix of the folders of other encoders' document vectors, as `vectors_folder`
 PAIRS_PER_BLOCK = 65_536
-Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
+ScoredRows = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
 Searched = Literal["query", "document", "passage"]  # the rows that a search finds
 
 
@@ -57,7 +57,7 @@ class Snapshot:
     scratch: the folder of document vectors, one folder per document tower and precision; other checkpoints
         with the same document tower use the same vectors.
     document_weights: the hash of the document tower's weights (default: `weights`).
-    recipe: the recipe that the vectors serve, which teachers read; None: filters cannot ask a teacher.
+    cache: the folder where teachers keep scores; None: filters cannot ask a teacher. bm25: how BM25 ranks.
     teachers: the folder of the cross-encoders that the run trains; None: there is no run.
     seconds: the time spent by part, waiting for other processes included: load, encode_documents,
         encode_queries, build (of an index) and search.
@@ -72,7 +72,8 @@ class Snapshot:
     device: str
     world: World
     document_weights: str = ""
-    recipe: Recipe | None = None
+    cache: Path | None = None
+    bm25: Bm25 | None = None
     teachers: Path | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     judges: dict[str, str] = field(default_factory=dict)
@@ -82,18 +83,21 @@ class Snapshot:
         cls,
         checkpoint: "Checkpoint",
         data: PreparedData,
-        encoding: Encoding,
+        recipe: Recipe,
         run: "RunDir",
         world: World,
-        recipe: Recipe | None = None,
+        encoding: Encoding | None = None,
     ) -> "Snapshot":
+        """A checkpoint of a run, encoded as `encoding` says, by default as the recipe does."""
         model, weights, documents = checkpoint.encoder, checkpoint.weights, checkpoint.document_weights
-        scratch, device, judges = run.scratch, world.device, run.teachers
-        return cls(model, weights, data, encoding, scratch, device, world, documents, recipe, judges)
+        encoding = encoding or recipe.encoding
+        snapshot = cls(model, weights, data, encoding, run.scratch, world.device, world, documents)
+        snapshot.cache, snapshot.bm25, snapshot.teachers = recipe.cache, recipe.bm25, run.teachers
+        return snapshot
 
     def __post_init__(self) -> None:
         self.document_weights = self.document_weights or self.weights
-        self.rankings: dict[tuple[Side, Searched, bytes], Ranking] = {}  # what was searched before
+        self.rankings: dict[tuple[Side, Searched, bytes], ScoredRows] = {}  # what was searched before
         self._on_cpu = torch.device(self.device).type == "cpu"
         self._by_torch = exact.resolve_backend(self.encoding.search, self.device) == "torch"
 
@@ -163,6 +167,11 @@ class Snapshot:
         if "document_vectors" in vars(self):
             self.document_vectors.held = None
 
+    def forget_training_queries(self) -> None:
+        """Forget their vectors and all rankings."""
+        self.rankings.clear()
+        vars(self).pop("query_vectors", None)
+
     @cached_property
     def query_vectors(self) -> np.ndarray:
         """(Q, D) float32 of the training queries."""
@@ -227,7 +236,7 @@ class Snapshot:
         within = sum(self.seconds.values()) - before
         self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start - within
 
-    def search(self, side: Side, rows: np.ndarray, over: Searched, k: int) -> Ranking:
+    def search(self, side: Side, rows: np.ndarray, over: Searched, k: int) -> ScoredRows:
         """The k nearest rows of the side `over` for each of `rows` (A,) of `side`; a row may find itself.
 
         A score between the sides is that of the document's best passage, whichever side searches, except
@@ -252,7 +261,7 @@ class Snapshot:
         scores, hits = self.rankings[key]
         return scores[:, :k], hits[:, :k]
 
-    def search_passages(self, rows: np.ndarray, k: int) -> Ranking:
+    def search_passages(self, rows: np.ndarray, k: int) -> ScoredRows:
         """The documents of the k nearest passages for each of the query `rows` (A,), by their best passage.
 
         Rankings of fewer than k documents end with -inf and PADDING. All processes make the call.
@@ -292,7 +301,7 @@ class Snapshot:
         k: int,
         passages: Passages | None = None,
         shares: Sequence[int] | None = None,
-    ) -> Ranking:
+    ) -> ScoredRows:
         """The k best of `others` (N, D) for each of the documents `rows` (A,), by the best of its passages.
 
         `passages` groups the others, as in `rank`; `shares` counts documents of each process.
@@ -314,7 +323,7 @@ class Snapshot:
         passages: Passages | None = None,
         shares: Sequence[int] | None = None,
         own: np.ndarray | None = None,
-    ) -> Ranking:
+    ) -> ScoredRows:
         """The k best of `documents` (N, D) for each of `queries` (Q, D).
 
         Returns scores (Q, k) float32 and rows (Q, k) int32. With `passages`, `documents` are the vectors of

@@ -8,7 +8,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import torch
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.failures import begin_shutdown
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
 from pyserini_ance.pipeline import bm25_rankings, initial_weights, preparation, refresher_process
@@ -36,7 +34,7 @@ from pyserini_ance.pipeline.teacher_training import train_teacher_of_run
 from pyserini_ance.recipe.components import absolute
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.refresh_settings import Product
+from pyserini_ance.recipe.refresh_settings import ProductSettings
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import (
     Checkpoint,
@@ -159,9 +157,7 @@ class Experiment:
 
     def _check(self, resume: bool) -> dict[str, dict[str, Any]]:
         """Raise what would stop the run before anything is read: missing tools or initial weights, a file
-        system without locks, another process that trains the run. Returns the origins of the external initial
-        weights (`WeightsOrigin`), by row of the results table.
-        """
+        system without locks, another process that trains the run. Return the initial weights' origins."""
         preparation.check_tools(self.recipe)
         check_file_system(self.run_dir.folder)
         cache = self.recipe.cache
@@ -170,8 +166,7 @@ class Experiment:
             check_file_system(cache)
         if resume:
             self.run_dir.trainer.check_free()
-        origins = initial_weights.find_origins(self.recipe, self.run_dir, resume)
-        return {name: asdict(origin) for name, origin in origins.items()}
+        return initial_weights.find_origins(self.recipe, self.run_dir, resume)
 
     def _begin(
         self,
@@ -193,11 +188,10 @@ class Experiment:
             log.warning(text)
         untrained = initial_encoder(self.recipe.encoder, self.recipe.seed)
         preparation.check_encoder(self.recipe, untrained)
-        found = {name: initial_weights.WeightsOrigin(**origin) for name, origin in origins.items()}
-        encoders = {
-            name: initial_weights.open_origin(self.recipe, self.run_dir, name, origin, untrained)
-            for name, origin in found.items()
-        }
+        encoders = {}
+        for name, origin in origins.items():
+            folder = Path(origin["encoder"])
+            encoders[name] = initial_weights.open_origin(self.recipe, self.run_dir, name, folder, untrained)
         provenance = environment(self.world.device, self.world.size, data.collection)
         provenance |= {"initial_weights": origins}
         run = self.run_dir
@@ -230,7 +224,8 @@ class Experiment:
             if split.is_judged:
                 write_qrels(data.collection, split.name, self.run_dir.qrels(split.name))
         external = initial_weights.publish_initial_weights(self.recipe, self.run_dir, encoders)
-        return {initial_weights.INITIAL.stage: self.publish_untrained(untrained), **external}
+        published = publish_checkpoint(self.run_dir, untrained, None, initial_weights.INITIAL)
+        return {initial_weights.INITIAL.stage: published.hashes, **external}
 
     @contextmanager
     def advising(self) -> Iterator[None]:
@@ -333,13 +328,9 @@ class Experiment:
     def rank_by_bm25(self, data: PreparedData, outputs: Mapping[Path, bm25_rankings.Bm25Request]) -> None:
         """Write the missing ones of `outputs` and the ranking that negatives are drawn from, in one call."""
         if request := bm25_rankings.bm25_for_training(self.recipe):
-            data.run_files[BM25] = self.run_dir.bm25_negatives(request.split)
-            outputs = {data.run_files[BM25]: request, **outputs}
+            data.training_rankings[BM25] = self.run_dir.bm25_negatives(request.split)
+            outputs = {data.training_rankings[BM25]: request, **outputs}
         self.world.on_main(lambda: bm25_rankings.write_rankings(self.recipe, data.collection, outputs))
-
-    def publish_untrained(self, encoder: Encoder) -> tuple[str, str]:
-        """Publish the untrained encoder, on the main process; return the hashes of its towers."""
-        return publish_checkpoint(self.run_dir, encoder, None, initial_weights.INITIAL).hashes
 
     def train_teachers_after(self, stage: str, data: PreparedData, result: Checkpoint) -> None:
         """Train the recipe's cross-encoders after `stage`, whose `result` finds their negatives."""
@@ -366,7 +357,7 @@ class Experiment:
         )
         async_executor.reset()
 
-        def executor_of(product: Product) -> SyncExecutor | AsyncExecutor:
+        def executor_of(product: ProductSettings) -> SyncExecutor | AsyncExecutor:
             return sync_executor if product.mode == "sync" else async_executor
 
         return StageTrainer(

@@ -14,7 +14,7 @@ import numpy as np
 from pyserini_ance.data.collection import Split
 from pyserini_ance.data.known_positives import is_known_positive, leave_out
 from pyserini_ance.data.prepared import PreparedData
-from pyserini_ance.data.trec import PADDING, Qrels, Rows, read_qrels, read_run, write_run
+from pyserini_ance.data.trec import Qrels, Rows, read_qrels, read_run, write_run
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
@@ -22,6 +22,7 @@ from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import BM25, BYTES, HYBRID
 from pyserini_ance.negatives.mined import positive_ranks
 from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.pipeline.bm25_rankings import read_candidates
 from pyserini_ance.pyserini_bridge.export import python_program
 from pyserini_ance.recipe.evaluation_settings import RERANK_SUFFIX
@@ -243,7 +244,7 @@ class FinalEvaluator:
         precision, search = self.recipe.final_evaluation.precision, self.recipe.encoding.search
         exact = {"precision": precision, "search": "auto" if isinstance(search, int) else search}
         encoding = self.recipe.encoding.model_copy(update=exact)
-        return Snapshot.of(checkpoint, self.data, encoding, self.run, self.world)
+        return Snapshot.of(checkpoint, self.data, self.recipe, self.run, self.world, encoding)
 
     @property
     def _splits(self) -> list[Split]:

@@ -2,8 +2,9 @@
 own."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from pyserini_ance.encoders.config import SIDE_FILE
 from pyserini_ance.encoders.encoder import Encoder
@@ -86,8 +87,8 @@ def describe_initial_weights(recipe: Recipe) -> list[str]:
     return lines
 
 
-def find_origins(recipe: Recipe, run: RunDir, resume: bool) -> dict[str, WeightsOrigin]:
-    """The initial weights by row of the results table; a run to `resume` goes on with its own copies.
+def find_origins(recipe: Recipe, run: RunDir, resume: bool) -> dict[str, dict[str, Any]]:
+    """The fields of each WeightsOrigin by row of the results table; a run to `resume` has its own copies.
 
     Raises RuntimeError with the recipe's key if an encoder cannot be found.
     """
@@ -95,7 +96,7 @@ def find_origins(recipe: Recipe, run: RunDir, resume: bool) -> dict[str, Weights
     for name, init_from in recipe.external_starts.items():
         if not (resume and is_complete(run.checkpoint(name, 0))):
             try:
-                origins[name] = find_weights(init_from)
+                origins[name] = asdict(find_weights(init_from))
             except (ValueError, OSError, RuntimeError) as error:
                 raise RuntimeError(f"{key_of(recipe, init_from)}: {error}") from error
     return origins
@@ -136,15 +137,15 @@ def key_of(recipe: Recipe, init_from: InitFrom) -> str:
     return f"stages.{first}.init_from"
 
 
-def open_origin(recipe: Recipe, run: RunDir, name: str, origin: WeightsOrigin, untrained: Encoder) -> Encoder:
-    """The encoder that row `name` of the results table starts from.
+def open_origin(recipe: Recipe, run: RunDir, name: str, folder: Path, untrained: Encoder) -> Encoder:
+    """The encoder in `folder`, that row `name` of the results table starts from.
 
     Raises ValueError if it has another dimension or tokenizer than `encoder.model`: the data is tokenized
     before training with the tokenizer of `encoder.model`, and all rows of the results table share one
     dimension.
     """
     init_from = recipe.external_starts[name]
-    key, folder = key_of(recipe, init_from), Path(origin.encoder)
+    key = key_of(recipe, init_from)
     if folder.resolve().is_relative_to(run.folder.resolve()):
         cure = "pass another --output"
         raise ValueError(f"{key}: {folder} is inside {run.folder}, the directory of this run; {cure}")

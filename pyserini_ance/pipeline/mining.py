@@ -4,8 +4,7 @@ import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Literal
 
 import numpy as np
 
@@ -41,13 +40,7 @@ from pyserini_ance.storage.publish import check_cache, leased, remove_unless_lea
 
 log = logging.getLogger(__name__)
 GENERATION = "mined"
-
-
-class _Default(int):
-    """A default, told by its identity from the same number that a caller gives."""
-
-
-NUM_NEGATIVES = _Default(8)
+NUM_NEGATIVES = 8
 
 
 def collection_files(settings: str | Path) -> list[Path]:
@@ -90,7 +83,7 @@ def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:
 def read_source(
     source: str | Mapping[str, Any] | Source,
     filters: Sequence[Any] = (),
-    num_negatives: int | None = NUM_NEGATIVES,
+    num_negatives: int | Literal["default"] | None = "default",
 ) -> Source:
     """A source of negatives with `filters` and `num_negatives` added to its own settings.
 
@@ -110,8 +103,9 @@ def read_source(
                 cure = "filters belong to the sources of the mix: {'kind': 'ann', 'filters': [...]}"
             raise ValueError(f"filters are given, but source {settings['kind']!r} takes none; {cure}")
         settings["filters"] = [*settings.get("filters", ()), *filters]
-    own = settings.setdefault("num_negatives", num_negatives)
-    if num_negatives is not NUM_NEGATIVES and own != num_negatives:
+    is_default = num_negatives == "default"
+    own = settings.setdefault("num_negatives", NUM_NEGATIVES if is_default else num_negatives)
+    if own != num_negatives and not is_default:
         raise ValueError(
             f"num_negatives is {num_negatives}, but {own} in the settings of the source; set it in one place"
         )
@@ -199,12 +193,11 @@ def mine_negatives(
         bm25 = bm25.model_copy(update={"hits": max(hits, default=bm25.hits)})
         requests = [Bm25Request(split, bm25.hits)]
         ranking = world.on_main(lambda: str(cached_rankings(bm25, cache, collection, requests)[0]))
-        data.run_files["bm25"] = Path(ranking)
+        data.training_rankings["bm25"] = Path(ranking)
     model, digest = Path(encoder.config.model), encoder_digest(encoder)
     scratch = cache / "mining" / sha256_json([digest, data.identity])[:32]
-    snapshot = Snapshot(model, digest, data, encoding, scratch, str(encoder.device), world)
-    # All that the teachers of filters read of a recipe: where they keep scores, and how BM25 ranks.
-    snapshot.recipe = cast(Any, SimpleNamespace(cache=cache, bm25=bm25))
+    device = str(encoder.device)
+    snapshot = Snapshot(model, digest, data, encoding, scratch, device, world, cache=cache, bm25=bm25)
     snapshot.encoder = encoder  # which need not have a folder
     snapshot.tokenization = encoder.config.tokenization
     check_cache(scratch)

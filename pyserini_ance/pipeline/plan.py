@@ -28,7 +28,7 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Refresh
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.checkpoint import Checkpoint
+from pyserini_ance.runs.checkpoint import Checkpoint, publish_checkpoint
 from pyserini_ance.runs.provenance import highest_peak_bytes
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.vectors.encoding import encode_some
@@ -179,7 +179,8 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
 
         def begin() -> tuple[str, str]:
             experiment.run_dir.create(dump(short))
-            return experiment.publish_untrained(initial_encoder(recipe.encoder, recipe.seed))
+            encoder = initial_encoder(recipe.encoder, recipe.seed)
+            return publish_checkpoint(experiment.run_dir, encoder, None, INITIAL).hashes
 
         untrained = Checkpoint(experiment.run_dir.checkpoint(INITIAL.stage, 0), *world.on_main(begin))
         experiment.rank_by_bm25(data, {})

@@ -195,7 +195,7 @@ def refresh(recipe: Recipe, folder: Path) -> str:
     with world.session(), ExitStack() as stack:
         data = prepare(recipe, world, world.on_main(begin))
         check_same_data(run, data.collection)
-        data.run_files[BM25] = run.bm25_negatives(recipe.train_name)
+        data.training_rankings[BM25] = run.bm25_negatives(recipe.train_name)
         reason = serve_requests(run, Refresher(recipe, data, run, world, report), timeout_seconds, world)
         world.on_main(lambda: clean_up_finished(run, recipe))
         return reason

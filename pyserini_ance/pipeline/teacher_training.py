@@ -97,7 +97,7 @@ def _mine(
     teacher, folder = recipe.teachers[name], run.generation(name, 0)
     log.info("teacher %s: mining with the result of stage %s", name, teacher.after)
     # The vectors are those that the next stage's first refresh needs, if it starts from this result.
-    snapshot = Snapshot.of(result, data, recipe.encoding, run, world, recipe)
+    snapshot = Snapshot.of(result, data, recipe, run, world)
     number = len(recipe.stages) + list(recipe.teachers).index(name)  # stages have the numbers before
     positives = find_positives(snapshot, recipe.stages[teacher.after].effective_refresh.positives_top_k)
     anchor_set = snapshot.anchor_set("query").with_positives(positives)

@@ -133,7 +133,7 @@ def _check_bm25(recipe: "Recipe") -> Iterator[Problem]:
         return
     for leaf in (leaf for source in recipe.sources for leaf in source.components if leaf.kind == "bm25"):
         source = cast("Bm25", leaf)
-        top_k = source.top_k + source.filtered_candidates
+        top_k = source.top_k + source.extra_for_filters
         if top_k > recipe.bm25.hits:
             text = f"{recipe.bm25.hits}, but a `bm25` source with its filters reads {top_k} documents"
             yield ("bm25", "hits"), f"{text}; set bm25.hits={top_k}"

@@ -9,7 +9,7 @@ from pyserini_ance.recipe.components import Settings, expected
 from pyserini_ance.recipe.splits import Splits
 
 
-class Product(Settings):
+class ProductSettings(Settings):
     """A result that is made from a checkpoint every `every_steps` steps: negatives, or a dev score."""
 
     every_steps: PositiveInt
@@ -38,13 +38,13 @@ class Product(Settings):
         return None
 
     @model_validator(mode="after")
-    def check_sync_adopts_at_once(self) -> "Product":
+    def check_sync_adopts_at_once(self) -> "ProductSettings":
         if self.mode == "sync" and self.adopt is not None:
             raise ValueError("mode: sync adopts at once; remove `adopt`, or set mode: async")
         return self
 
 
-class Refresh(Product):
+class Refresh(ProductSettings):
     """When the corpus is encoded and mined again with the model in training: at step 0 and every
     `every_steps` steps."""
 
@@ -82,7 +82,7 @@ class Refresh(Product):
         return self.every_steps + self.lag_steps - 1
 
 
-class Evaluate(Product):
+class Evaluate(ProductSettings):
     """When checkpoints are evaluated on the dev split during training, and what their scores decide.
 
     The evaluation uses the vectors of the stage's `refresh` where it has the same checkpoint.

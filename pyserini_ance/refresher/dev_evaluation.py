@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.data.collection import Collection, Split
-from pyserini_ance.data.known_positives import PADDING
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.refresh_settings import Evaluate

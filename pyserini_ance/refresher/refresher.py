@@ -129,8 +129,7 @@ class Refresher:
             )
 
         self.world.on_main(publish)
-        snapshot.rankings.clear()  # of the training queries, as their vectors: only mining needs them
-        vars(snapshot).pop("query_vectors", None)
+        snapshot.forget_training_queries()  # only mining needs them
 
     def _teach(
         self,
@@ -160,7 +159,7 @@ class Refresher:
             start = time.perf_counter()
             of_term = [in_use[key] for key in sorted(in_use) if key[0] == stage.drawing_term(name)]
             anchor_set = snapshot.anchor_set(stage.terms[name].anchor, chunk).with_positives(pairs)
-            context = TeacherContext(self.recipe, snapshot)
+            context = TeacherContext(snapshot)
             all_scores[name] = score_tables(teacher, of_term, anchor_set, context)
             scores = all_scores[name].scores
             unscored = int(np.isnan(scores).sum())
@@ -193,8 +192,7 @@ class Refresher:
                 f"{request.weights[:12]}"
             )
         if self._snapshot is None or self._snapshot.weights != checkpoint.weights:
-            recipe = self.recipe
-            self._snapshot = Snapshot.of(checkpoint, self.data, recipe.encoding, self.run, self.world, recipe)
+            self._snapshot = Snapshot.of(checkpoint, self.data, self.recipe, self.run, self.world)
         self._snapshot.seconds.clear()
         return self._snapshot
 

@@ -123,7 +123,7 @@ def _ranks(run: RunDir, stage: Stage, adoption: Mapping[str, Any]) -> np.ndarray
         auto = report.get("top_k")  # where the source has `top_k: auto`
         top_k = max(
             (auto if auto and getattr(leaf, "top_k", None) == AUTO else leaf.max_candidates(0))
-            + (leaf.filtered_candidates if isinstance(leaf, MinedSource) else 0)
+            + (leaf.extra_for_filters if isinstance(leaf, MinedSource) else 0)
             for leaf in ranked
         )
         if any(getattr(leaf, "top_k_unit", None) == "passage" for leaf in ranked):

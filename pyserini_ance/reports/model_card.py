@@ -41,7 +41,7 @@ def write_model_card(run: RunDir, name: str = MODEL) -> Path:
     settings = _public(recipe.model_dump(mode="json", exclude={"cache"}))
     text = render(
         "card.md.j2",
-        metadata=_metadata(run, recipe, results),
+        metadata=_metadata(recipe, results),
         title=recipe.name,
         dimension=side.get("dimension", "?"),
         version=", commit ".join([made.get("pyserini_ance", ""), *results["commits"][-1:]]),
@@ -65,7 +65,7 @@ def write_model_card(run: RunDir, name: str = MODEL) -> Path:
     return run.model / CARD
 
 
-def _metadata(run: RunDir, recipe: Recipe, results: Mapping[str, Any]) -> str:
+def _metadata(recipe: Recipe, results: Mapping[str, Any]) -> str:
     """YAML in huggingface_hub's form."""
     from huggingface_hub import EvalResult, ModelCardData
     from huggingface_hub.repocard import metadata_load

@@ -68,7 +68,7 @@ class FrozenDocuments:
         held = FLAT in self.searches and is_there and snapshot.world.size == 1
         self.whole = snapshot.resident_vectors if held else None
         top_k = max((source.top_k for source in sources), default=0)
-        path = snapshot.data.run_files.get("bm25")
+        path = snapshot.data.training_rankings.get("bm25")
         self.bm25: np.ndarray | None = None  # (queries, n) BM25's ranking, on the main process
         if top_k and path and snapshot.world.is_main and path.exists():
             ranked = read_ranking(path, snapshot.split, snapshot.collection, top_k).rows

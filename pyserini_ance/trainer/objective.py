@@ -96,9 +96,8 @@ def _loss(
     assert not isinstance(term.loss, EmbedDistill)  # which `term_losses` computes, of vectors
     columns, labels_on_host, mask_on_host = _pool(rows, anchor_set, term.in_batch_negatives)
     if term.loss.graded:
-        every_column = np.broadcast_to(columns, labels_on_host.shape)
-        grades = grades_of(anchor_set.known_positives, rows.anchors, every_column)
-        labels_on_host = labels_on_host * grades
+        all_columns = np.broadcast_to(columns, labels_on_host.shape)
+        labels_on_host = labels_on_host * grades_of(anchor_set.known_positives, rows.anchors, all_columns)
     anchors = batch.positions(rows.anchor, rows.anchors)
     columns = batch.positions(rows.candidate, columns)
     if passages is None:

@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyserini_ance.data.scored_pairs import ScoredPairs
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.source import warning_of_random_negatives
 from pyserini_ance.negatives.table import NegativeTable
-from pyserini_ance.recipe import refresh_settings
+from pyserini_ance.recipe.refresh_settings import ProductSettings
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs import generation as published
 from pyserini_ance.runs.generation import Generation, PreviousStage, ProductKind, RefreshRequest, TableKey
@@ -19,8 +20,9 @@ from pyserini_ance.trainer.refresh import AdoptionLog, RefreshQueue
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class NegativeTables(RefreshQueue[Generation]):
-    """The tables of negatives that steps draw from.
+    """The tables of negatives that steps draw from; `identity` holds the hashes of the data.
 
     `tables` are the adopted ones by source, `table_steps` the steps of the checkpoints that they were mined
     with. `teacher_scores` are the adopted scores of each term with a teacher. `adopted_step` is the step
@@ -32,12 +34,14 @@ class NegativeTables(RefreshQueue[Generation]):
     adopts_at_end = False  # no step is left to draw from them
     newest_suffices = False
 
-    def __init__(self, identity: Mapping[str, str], previous_stage: PreviousStage | None, *settings: Any):
-        super().__init__(*settings)
-        self.identity, self.previous_stage = dict(identity), previous_stage
+    identity: Mapping[str, str]
+    previous_stage: PreviousStage | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.stage.uses_previous_tables:
-            assert previous_stage is not None
-            self.identity[published.PREVIOUS_TABLES] = previous_stage.digest()
+            assert self.previous_stage is not None
+            self.identity = {**self.identity, published.PREVIOUS_TABLES: self.previous_stage.digest()}
         self.tables: dict[TableKey, NegativeTable] = {}
         self.table_steps: dict[TableKey, int] = {}
         self.teacher_scores: dict[str, ScoredPairs] = {}
@@ -135,14 +139,14 @@ class Refreshes:
         stage: Stage,
         identity: Mapping[str, str],
         world: World,
-        executor_of: Callable[[refresh_settings.Product], RefreshExecutor],
+        executor_of: Callable[[ProductSettings], RefreshExecutor],
         adoption_logs: Mapping[ProductKind, AdoptionLog],
         previous_stage: PreviousStage | None = None,
     ):
         refresh = stage.effective_refresh
         tables_log = adoption_logs.get("tables", AdoptionLog())
         self.negatives = NegativeTables(
-            identity, previous_stage, run, name, stage, world, refresh, executor_of(refresh), tables_log
+            run, name, stage, world, refresh, executor_of(refresh), tables_log, identity, previous_stage
         )
         self.queues: list[RefreshQueue] = [self.negatives]
         if (evaluate := stage.effective_evaluate) is not None:

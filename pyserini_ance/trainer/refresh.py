@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.recipe import refresh_settings
+from pyserini_ance.recipe.refresh_settings import ProductSettings
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.generation import PRODUCT_NAMES, ProductKind, RefreshRequest
 from pyserini_ance.runs.run_log import RunLog
@@ -45,6 +45,7 @@ class AdoptionLog:
         return self.mode == "replay" or (self.mode == "resumed" and step <= max(self.adoptions, default=-1))
 
 
+@dataclass(eq=False)
 class RefreshQueue[T](ABC):
     """The requests for one kind of product of a stage's checkpoints, and their adoption.
 
@@ -66,19 +67,16 @@ class RefreshQueue[T](ABC):
     adopts_at_end: ClassVar[bool]
     newest_suffices: ClassVar[bool]
 
-    def __init__(
-        self,
-        run: RunDir,
-        stage_name: str,
-        stage: Stage,
-        world: World,
-        settings: refresh_settings.Product,
-        executor: RefreshExecutor,
-        adoption_log: AdoptionLog = AdoptionLog(),
-    ):
-        self.run, self.stage_name, self.stage, self.world = run, stage_name, stage, world
-        self.log, self.executor = RunLog(run, world.is_main), executor
-        self.settings, self.adoption_log = settings, adoption_log
+    run: RunDir
+    stage_name: str
+    stage: Stage
+    world: World
+    settings: ProductSettings
+    executor: RefreshExecutor
+    adoption_log: AdoptionLog
+
+    def __post_init__(self) -> None:
+        self.log = RunLog(self.run, self.world.is_main)
         self.pending: list[RefreshRequest] = []
         self.adopted = 0
 

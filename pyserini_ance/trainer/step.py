@@ -226,8 +226,9 @@ class BatchEncoder:
         for number, chunk in enumerate(self._chunks(batch)):
             key, share = (*self.key, step, number), len(chunk.queries) / len(batch.queries)
             towers, device = self.encoder.towers, self.encoder.device
-            settings = self.autocast, self.tokens_per_batch, device, key, self.world, self.is_sharded
-            encoder = ChunkedEncoder(towers, *settings)
+            encoder = ChunkedEncoder(
+                towers, self.autocast, self.tokens_per_batch, device, key, self.world, self.is_sharded
+            )
             encoding = make_pass(encoder, self._texts(chunk))
             vectors = dict(encoding.vectors)
             if self.documents is not None:

@@ -28,23 +28,22 @@ class StepReport:
     def __init__(self, step: int, terms: Mapping[str, Term]):
         self.step, self.terms = step, terms
         self.settings: dict[str, Any] = {}
-        self._chunks: list[tuple[float, list[tuple[str, str]]]] = []
+        # What each number is: `losses` or a field of Counts, its term, and the share of its chunk.
+        self._keys: list[tuple[str, str, float]] = []
         self._on_device: list[torch.Tensor] = []
 
     def add(self, losses: Mapping[str, torch.Tensor], counts: Counts, share: float) -> None:
         """Add the losses and counts of a chunk, a `share` of the batch."""
-        of_chunk = {(kind, name): count for kind, of in vars(counts).items() for name, count in of.items()}
-        self._chunks.append((share, list(of_chunk)))
-        self._on_device += [*(losses[name] for name in self.terms), *of_chunk.values()]
+        for kind, of_terms in {"losses": losses, **vars(counts)}.items():
+            self._keys += [(kind, name, share) for name in of_terms]
+            self._on_device += of_terms.values()
 
     def send(self, grad_norm: torch.Tensor, loss_scale: torch.Tensor | None = None) -> None:
         """Copy all numbers to the host, with the norm of the gradient before clipping, and the scale that the
         loss had."""
-        self._is_scaled = loss_scale is not None
-        if loss_scale is not None:
-            self._on_device.append(loss_scale)
+        of_step = [grad_norm] if loss_scale is None else [grad_norm, loss_scale]
         # Counts are whole in float32 up to 16 million pairs of a chunk.
-        numbers = torch.stack([number.detach().float() for number in (*self._on_device, grad_norm)])
+        numbers = torch.stack([number.detach().float() for number in (*self._on_device, *of_step)])
         self._numbers = numbers.to("cpu", non_blocking=True)
         self._arrival = torch.cuda.Event() if numbers.is_cuda else None
         if self._arrival is not None:
@@ -57,18 +56,19 @@ class StepReport:
         """
         if self._arrival is not None:
             self._arrival.synchronize()
-        *numbers, grad_norm = self._numbers.tolist()
-        gradient, is_skipped = {"grad_norm": grad_norm}, False
-        if self._is_scaled:
-            scale = {"loss_scale": numbers.pop()}
-            if not math.isfinite(grad_norm):
-                is_skipped, gradient = scale["loss_scale"] >= LEAST_SCALE, {"skipped": True}
-            gradient |= scale
+        numbers = self._numbers.tolist()
         losses, counts = dict.fromkeys(self.terms, 0.0), Counter[tuple[str, str]]()
-        for share, counted in self._chunks:
-            losses = {name: total + share * numbers.pop(0) for name, total in losses.items()}
-            for key in counted:
-                counts[key] += int(numbers.pop(0))
+        for (kind, name, share), number in zip(self._keys, numbers, strict=False):
+            if kind == "losses":
+                losses[name] += share * number
+            else:
+                counts[kind, name] += int(number)
+        grad_norm, *loss_scale = numbers[len(self._keys) :]
+        gradient, is_skipped = {"grad_norm": grad_norm}, False
+        if loss_scale:
+            if not math.isfinite(grad_norm):
+                is_skipped, gradient = loss_scale[0] >= LEAST_SCALE, {"skipped": True}
+            gradient["loss_scale"] = loss_scale[0]
         loss = sum(term.weight * losses[name] for name, term in self.terms.items())
         if not (math.isfinite(loss) and (math.isfinite(grad_norm) or is_skipped)):
             raise LossNotFinite(

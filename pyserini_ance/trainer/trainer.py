@@ -22,7 +22,7 @@ from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.teachers.base import TeacherContext
 from pyserini_ance.negatives.teachers.encoder import target_vectors
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.refresh_settings import Product
+from pyserini_ance.recipe.refresh_settings import ProductSettings
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, restore_moments
 from pyserini_ance.runs.generation import Generation, PreviousStage
@@ -61,7 +61,7 @@ class StageTrainer:
         data: PreparedData,
         run: RunDir,
         world: World,
-        executor_of: Callable[[Product], RefreshExecutor],
+        executor_of: Callable[[ProductSettings], RefreshExecutor],
         initial: Checkpoint,
         resume: bool = False,
         callbacks: Sequence[TrainerCallback] = (),
@@ -89,8 +89,8 @@ class StageTrainer:
         self.runs_ahead = device.type != "cpu"
         self.unread: list[StepReport] = []  # of steps whose numbers have not been read
         self.trained_terms = set(self.stage.terms)  # so far, in every step
-        snapshot = Snapshot.of(source, data, recipe.encoding, run, world)
-        context = TeacherContext(recipe, snapshot)
+        snapshot = Snapshot.of(source, data, recipe, run, world)
+        context = TeacherContext(snapshot)
         self.targets = target_vectors(self.stage, self.encoder.dimension, context)
         if self.targets:
             self.log.metric("targets", stage=name, step=self.progress.step, origins=context.origins)
@@ -105,8 +105,9 @@ class StageTrainer:
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
         if resumed or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer, self.scaler)
-        saved = self.encoder, self.optimizer, self.scaler
-        self.checkpoints = StageCheckpoints(recipe, name, run, world, self.log, self.refreshes, *saved)
+        self.checkpoints = StageCheckpoints(
+            recipe, name, run, world, self.log, self.refreshes, self.encoder, self.optimizer, self.scaler
+        )
         in_fp32 = precision == "fp32"
         keep_frozen_in(DTYPES[precision], self.encoder)
         shard_frozen(self.encoder, world)
@@ -151,23 +152,26 @@ class StageTrainer:
 
     def _train_step(self, step: int, bar: tqdm) -> None:
         start, report = time.perf_counter(), StepReport(step, self.stage.terms)
+        terms, towers = self.stage.terms, self.encoder.towers
+        anchor_sets = self.anchor_sets
         batch = plan_batch(
             self.stage,
             self.number,
             step,
             self.recipe.seed,
-            self.anchor_sets,
+            anchor_sets,
             self.negatives.tables,
             self.negatives.teacher_scores,
             self.negatives.adopted_step,
         )
-        for chunk in self.batch_encoder.encode(batch, step, self.anchor_sets["query"].known_positives):
+        for chunk in self.batch_encoder.encode(batch, step, anchor_sets["query"].known_positives):
             counts = Counts()
-            inputs = chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages
-            losses = term_losses(self.stage.terms, *inputs, counts, self.encoder.towers, self.targets)
+            losses = term_losses(
+                terms, chunk.batch, anchor_sets, chunk.vectors, chunk.passages, counts, towers, self.targets
+            )
             report.add(losses, counts, chunk.share)
-            chunk.backward(self.scaler.scale(weighted_sum(self.stage.terms, losses)))
-        parameters = list(self.encoder.towers.parameters())
+            chunk.backward(self.scaler.scale(weighted_sum(terms, losses)))
+        parameters = list(towers.parameters())
         sum_gradients(parameters, self.world)
         self.scaler.unscale_(self.optimizer)
         norm = clip_grad_norm_(parameters, self.stage.optimizer.max_grad_norm)
@@ -240,11 +244,9 @@ class StageTrainer:
             weights = checkpoint.weights if checkpoint and queue.is_due(step) else None
             adopted[queue.kind] = queue.advance(step, weights)
             seconds[f"{queue.kind}_seconds"] = round(time.perf_counter() - begun, 3)
-        generations, scores = adopted["tables"], adopted.get("dev", [])
-        if generations:
-            self._use_tables(step, [generation for _, generation in generations])
-        if scores:
-            self._use_dev_scores(step, scores)
+        tables, scores = adopted["tables"], adopted.get("dev", [])
+        if tables or scores:
+            self._use(step, tables, scores)
         if is_due or scores or tables_before != self.negatives.table_steps:
             seconds = {"seconds": round(time.perf_counter() - start, 3), **seconds}
             memory = {"memory_bytes": highest_peak_bytes(self.world)}
@@ -253,22 +255,20 @@ class StageTrainer:
             # On the main process; the others wait, long on a slow disk.
             self.world.on_main(lambda: self.checkpoints.prune(published, self.progress))
 
-    def _use_tables(self, step: int, generations: Sequence[Generation]) -> None:
-        """From step `step` on, draw from the adopted tables; tell the callbacks."""
+    def _use(self, step: int, tables: list[tuple[int, Generation]], scores: list[tuple[int, float]]) -> None:
+        """From step `step` on, draw from the adopted tables, and know the best checkpoint by the adopted dev
+        scores; tell the callbacks. Each product comes with the step of its checkpoint."""
         self._report_steps()
-        self.anchor_sets = anchor_sets_of(self.data.anchor_sets, self.negatives.tables.values())
-        for generation in generations:
+        if tables:
+            self.anchor_sets = anchor_sets_of(self.data.anchor_sets, self.negatives.tables.values())
+        for _, generation in tables:
             for callback in self.callbacks:
                 callback.on_refresh(self.name, step, generation)
-
-    def _use_dev_scores(self, step: int, scores: Sequence[tuple[int, float]]) -> None:
-        """Find the best checkpoint by the adopted scores (step of it, score); tell the callbacks."""
-        self._report_steps()
-        assert self.stage.evaluate is not None, "there is a score"
         for evaluated_step, score in scores:
             self.progress = self.progress.after_evaluation(evaluated_step, score)
             if self.progress.best_step == evaluated_step:
                 best = {"checkpoint_step": evaluated_step, "value": score}
                 self.log.decide("best", stage=self.name, step=step, **best)
             for callback in self.callbacks:
+                assert self.stage.evaluate is not None, "there is a score"
                 callback.on_dev_measure(self.name, evaluated_step, self.stage.evaluate.measure, score)

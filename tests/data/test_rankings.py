@@ -9,9 +9,9 @@ from helpers import ranking_files as ranked
 from pyserini_ance.data import rankings
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.formats.training_files import text_id
+from pyserini_ance.data.known_positives import PADDING
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.rankings import read_ranking
-from pyserini_ance.data.trec import PADDING
 
 QUERIES = Texts(["1", "2"], {"text": ["which year", "who"]})
 DOCUMENTS = Texts(["7", "8", "9", "again"], {"text": ["It was  1984.", "Aaron did.", "in 1985", "in 1985"]})

@@ -61,6 +61,8 @@ def test_distillation_its_terms_make_a_stage_and_its_recipe_loads(tmp_path):
     assert recipe.stages["distilled"].teachers["distil"].model == "runs/demo-ance/teachers/teacher"
     losses = {one for one in kinds("loss") if getattr(component_class("loss", one), "needs_teacher", False)}
     assert first_cells(page) == {*kinds("teacher"), *losses}
+    others = guide("choosing-a-method").partition("## Losses")[2]
+    assert set(re.findall(r"`(\w+)`", others)) >= set(kinds("loss")) - losses
 
 
 def test_negatives_its_terms_are_valid_and_every_kind_has_its_row():

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.data.known_positives import PADDING
 from pyserini_ance.data.rankings import read_ranking
-from pyserini_ance.data.trec import PADDING
 
 
 class AnyTexts(Texts):

@@ -35,10 +35,10 @@ def split_of():
 def snapshot_of():
     """A snapshot of a split with given vectors of its queries and of documents d0, d1, ..."""
 
-    def make(split: Split, queries, documents, texts: list[str] | None = None, **run_files) -> Snapshot:
+    def make(split: Split, queries, documents, texts: list[str] | None = None, **rankings) -> Snapshot:
         ids = [f"d{i}" for i in range(len(documents))]
         corpus = Texts(ids, {"text": texts or [f"{id}!" for id in ids]})
-        data = PreparedData(Collection(corpus, {"train": split}), None, {}, "train", "", run_files)
+        data = PreparedData(Collection(corpus, {"train": split}), None, {}, "train", "", rankings)
         return GivenVectors(data, np.asarray(queries, np.float32), np.asarray(documents, np.float32))
 
     return make

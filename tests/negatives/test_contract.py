@@ -39,7 +39,7 @@ def source_of(kind: str, top_k: int, snapshot):
     cls = component_class("negatives", kind)
     settings = {"kind": kind, "num_negatives": 4}
     if kind == "ranking":
-        settings["file"] = snapshot.data.run_files["bm25"]
+        settings["file"] = snapshot.data.training_rankings["bm25"]
     if kind == "mix":
         searched = [{"kind": kind, "top_k": top_k} for kind in ("ann", "lookahead")]
         sources = [searched[0], {"kind": "momentum"}, searched[1]]

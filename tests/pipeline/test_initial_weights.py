@@ -40,7 +40,8 @@ def read(recipe: Recipe, folder: Path, resume: bool = False) -> tuple[dict, dict
     """Origins and encoders."""
     run, untrained = RunDir(folder), initial_encoder(recipe.encoder, 0)
     origins = initial_weights.find_origins(recipe, run, resume)
-    opened = {n: initial_weights.open_origin(recipe, run, n, one, untrained) for n, one in origins.items()}
+    folders = {name: Path(one["encoder"]) for name, one in origins.items()}
+    opened = {n: initial_weights.open_origin(recipe, run, n, one, untrained) for n, one in folders.items()}
     return origins, opened
 
 
@@ -139,7 +140,7 @@ def test_a_run_goes_on_with_its_copy_of_the_weights(made, small_recipe, tmp_path
     run = RunDir(tmp_path / "run")
     origins, encoders = read(recipe, run.folder)
     weights = initial_weights.publish_initial_weights(recipe, run, encoders)
-    assert weights.keys() == {"start-b"} and set(weights["start-b"]) == {origins["start-b"].weights}
+    assert weights.keys() == {"start-b"} and set(weights["start-b"]) == {origins["start-b"]["weights"]}
     made.folder.rename(tmp_path / "moved")
     assert read(recipe, run.folder, resume=True) == ({}, {})
     assert initial_weights.publish_initial_weights(recipe, run, {}) == weights

@@ -215,7 +215,7 @@ def test_a_dev_sample_is_encoded_whatever_is_there(small_recipe, tmp_path, monke
     monkeypatch.setattr(snapshots, "encode_some", counted)
     made.dev(checkpoint)
     assert sum(documents) == sampled
-    Snapshot.of(checkpoint, made.data, made.recipe.encoding, made.run, World()).document_vectors[:]
+    Snapshot.of(checkpoint, made.data, made.recipe, made.run, World()).document_vectors[:]
     next(made.run.evaluations.iterdir()).unlink()
     made.dev(checkpoint)
     assert sum(documents) == 2 * sampled

@@ -148,7 +148,7 @@ def test_the_overlap_with_bm25_is_recorded_where_bm25_has_ranked(recipe, start, 
     ids, queries = data.collection.documents.ids, data.split.queries.ids
     ranked = (f"{query} Q0 {ids[row]} 1 {30 - row} t\n" for query in queries for row in range(3))
     (tmp_path / "bm25.trec").write_text("".join(ranked))
-    data.run_files["bm25"] = tmp_path / "bm25.trec"
+    data.training_rankings["bm25"] = tmp_path / "bm25.trec"
     documents = fixed(recipe, data, start, tmp_path / "scratch")
     documents.measure("replaced.0", np.array([0]), np.array([[9, 1, 0, 2]]), 1.0)
     assert documents.pop_metrics()["found"]["replaced.0"]["BM25 overlap@3"] == pytest.approx(2 / 3, abs=1e-6)

@@ -11,8 +11,7 @@ import pandas as pd
 
 from benchmarks.papers.studies.figures import Line, Panel, bars, heights, lines
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
-from pyserini_ance.data.trec import PADDING
-from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.runs.generation import TableKey
 
 ANCHORS_PER_BLOCK = 10_000  # bounds the memory: all generations of so many anchors at once

@@ -16,9 +16,8 @@ import torch
 from benchmarks.papers.studies.figures import Panel, bars, heights, lines, lines_of, points, smooth
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.data.trec import PADDING
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.table import fill_random
+from pyserini_ance.negatives.table import PADDING, fill_random
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.term import Term
 from pyserini_ance.trainer.batch import Batch, TermRows

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.papers.studies.figures import Panel, lines, lines_of
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun, shared_share
-from pyserini_ance.data.trec import PADDING
+from pyserini_ance.negatives.table import PADDING
 
 NOT_KEPT = "no ANN: the checkpoints that mined are not kept; train with save_total_limit=100"
 

@@ -17,8 +17,7 @@ from benchmarks.papers.studies.studied_run import (
     first_negatives,
     shared_share,
 )
-from pyserini_ance.data.trec import PADDING
-from pyserini_ance.negatives.table import is_in_line
+from pyserini_ance.negatives.table import PADDING, is_in_line
 
 KINDS = {"new": "new negatives", "all": "all negatives", "by chance": "by chance"}
 

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.papers.studies.figures import Panel, lines, lines_of
 from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
 from pyserini_ance.data.passages import Passages
-from pyserini_ance.data.trec import PADDING
+from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.vectors.encoding import ShardedVectors
 
 SHOWN_RANKS = (1, 10, 100, 1000)

@@ -15,11 +15,10 @@ from pyserini_ance.data.collection import Split
 from pyserini_ance.data.known_positives import KnownPositives
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.data.rankings import read_ranking
-from pyserini_ance.data.trec import PADDING
 from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation.tables import BM25, read_results
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.table import NegativeTable, is_in_line
+from pyserini_ance.negatives.table import PADDING, NegativeTable, is_in_line
 from pyserini_ance.pipeline.preparation import prepare
 from pyserini_ance.pyserini_bridge.vector_files import read_index
 from pyserini_ance.random_streams import random_stream
@@ -140,7 +139,7 @@ class StudiedRun:
         """The data of the run; read again only if the cache of its recipe does not hold it."""
         data = prepare(self.recipe, self.world, data_digest(self.run))
         if (bm25 := self.run.bm25_negatives(data.train_split)).exists():
-            data.run_files["bm25"] = bm25
+            data.training_rankings["bm25"] = bm25
         return data
 
     @cached_property
@@ -232,7 +231,7 @@ class StudiedRun:
         opened = Checkpoint.open(self.run.checkpoints / checkpoint, verify=False)
         precision = {"precision": self.recipe.final_evaluation.precision}
         encoding = self.recipe.encoding.model_copy(update=precision)
-        snapshot = Snapshot.of(opened, self.data, encoding, self.run, self.world, self.recipe)
+        snapshot = Snapshot.of(opened, self.data, self.recipe, self.run, self.world, encoding)
         snapshot.scratch = Path(self.scratch.name)
         self._snapshots[checkpoint] = snapshot
         about = self.run.index / INDEX_ABOUT
@@ -255,7 +254,7 @@ class StudiedRun:
 
     @cached_property
     def training_queries(self) -> StudiedQueries:
-        bm25 = self.data.run_files.get("bm25")
+        bm25 = self.data.training_rankings.get("bm25")
         return StudiedQueries(self.data.train_split, self.data.anchor_sets["query"], bm25)
 
     @cached_property

@@ -13,7 +13,8 @@ from benchmarks.papers.studies.figures import Panel, lines_of, points
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun, first_negatives
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.data.trec import PADDING, best_first, read_run
+from pyserini_ance.data.trec import best_first, read_run
+from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.random_streams import random_stream
 
 AXES = ("first t-SNE dimension", "second t-SNE dimension")

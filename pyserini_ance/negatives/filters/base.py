@@ -104,7 +104,9 @@ def filter_masks(candidates: Candidates, filters: Sequence[Filter], width: int) 
     never = anchor_set.never_negative(anchor_set.anchors, candidates.rows, known)
     cheap = [filter for filter in filters if not filter.expensive]
     expensive = [filter for filter in filters if filter.expensive]
-    masks = {KNOWN_POSITIVES: known, **({} if never is known else {COPIES: never & ~known})}
+    masks = {KNOWN_POSITIVES: known}
+    if never is not known:  # where it is, no text occurs twice, and no query is a document
+        masks[COPIES] = never & ~known
     masks |= _masks(cheap, candidates)
     if not expensive:
         return masks

@@ -71,9 +71,7 @@ class TeacherFilter(Filter):
         mask = np.zeros(candidates.rows.shape, bool)
         if not len(every):
             return mask
-        assert snapshot.recipe is not None, "a teacher reads the recipe: pass it to Snapshot"
-        context = TeacherContext(snapshot.recipe, snapshot, snapshot.judges)
-        scores = score_keys(self.teacher, every, anchor_set, context)
+        scores = score_keys(self.teacher, every, anchor_set, TeacherContext(snapshot, snapshot.judges))
         if not chosen.any():
             return mask
         limit: float | np.ndarray | None = self.max_score

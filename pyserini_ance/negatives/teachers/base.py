@@ -22,7 +22,6 @@ from pyserini_ance.data.scored_pairs import ScoredPairs
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.components import Component
-from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import sha256_json, whole_file
 from pyserini_ance.storage.progress import progress_bar
 
@@ -47,17 +46,21 @@ class Pairs:
 
 @dataclass(frozen=True)
 class TeacherContext:
-    """What a teacher may look at: the recipe, and the snapshot of the model that is being trained.
+    """What a teacher may look at: the snapshot of the model that is being trained.
 
     origins: what the scores come from, for the report of a refresh; each teacher adds its kind, with a digest
         of its weights or of its file, when it scores.
     new_pairs: the number of pairs that the cache lacked, by the kind of teacher.
     """
 
-    recipe: Recipe
     snapshot: Snapshot
     origins: dict[str, str] = field(default_factory=dict)
     new_pairs: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def cache(self) -> Path:
+        assert self.snapshot.cache is not None, "a teacher keeps scores: pass a cache to Snapshot"
+        return self.snapshot.cache
 
 
 class Teacher(Component):
@@ -132,7 +135,7 @@ def scored_once(
     """
     snapshot = context.snapshot
     data, world = sha256_json([identity, snapshot.collection.digest, snapshot.split.name]), snapshot.world
-    folder = context.recipe.cache / "teachers" / data[:32]
+    folder = context.cache / "teachers" / data[:32]
     width = len(snapshot.collection.documents)
     keys = pairs.queries.astype(np.int64) * width + pairs.documents
     # The main process says which blocks count: another run may add one at any time.
@@ -140,9 +143,10 @@ def scored_once(
     scores = ScoredPairs(*read_cache(folder, names), width).of(pairs.queries, pairs.documents)
     missing = np.flatnonzero(np.isnan(scores))
     context.new_pairs[label] += len(missing)
-    blocks = np.split(missing, range(PAIRS_PER_BLOCK, len(missing), PAIRS_PER_BLOCK))
-    bar = {"desc": f"{label} scores", "unit": "block", "leave": False, "disable": not world.is_main}
-    for block in progress_bar(iterable=blocks if len(missing) else [], **bar):
+    blocks = np.split(missing, range(PAIRS_PER_BLOCK, len(missing), PAIRS_PER_BLOCK)) if len(missing) else []
+    for block in progress_bar(
+        iterable=blocks, desc=f"{label} scores", unit="block", leave=False, disable=not world.is_main
+    ):
         own = np.array_split(block, world.size)[world.rank]
         part = score(pairs.queries[own], pairs.documents[own]).astype(np.float32)
         scores[block] = torch.cat(world.gather(torch.from_numpy(part))).numpy()

@@ -124,7 +124,7 @@ def weights_digest(encoder: Encoder) -> str:
 
 
 def _tokens(encoder: Encoder, side: Side, texts: Texts, context: TeacherContext) -> TokenStore:
-    folder = token_folder(context.recipe.cache, encoder.tokenizer.key(side), texts)
+    folder = token_folder(context.cache, encoder.tokenizer.key(side), texts)
     build = partial(token_store, encoder.tokenizer, side, texts, folder, LABELS[side])
     context.snapshot.world.on_main(lambda: build() and None)
     return build()

@@ -93,7 +93,7 @@ class LlmTeacher(Teacher):
         server = llm.Server(self.url, self.model, self.max_requests)
         # All calls of one refresh share its budget, as do those after a kill.
         refresh = sha256_json([snapshot.weights, str(snapshot.scratch)])
-        journal = context.recipe.cache / "judged" / f"{judge[:32]}.jsonl"
+        journal = context.cache / "judged" / f"{judge[:32]}.jsonl"
         answers = llm.ask(server, texts, journal, refresh, label=f"grades of {self.model}")
         context.new_pairs[self.kind] += answers.new
         grades = [np.nan if answer is None else read_grade(answer) for answer in answers.texts]

@@ -27,10 +27,10 @@ class Bm25Teacher(Teacher):
     needs: ClassVar[frozenset[str]] = frozenset({"bm25"})
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
-        scored = scores_in_file(context.snapshot.data.run_files["bm25"], self.kind, context)
-        assert context.recipe.bm25 is not None, "recipes with a `bm25` teacher have `bm25:`"
+        scored = scores_in_file(context.snapshot.data.training_rankings["bm25"], self.kind, context)
+        assert context.snapshot.bm25 is not None, "recipes with a `bm25` teacher have `bm25:`"
         scores = scored.of(pairs.queries, pairs.documents)
-        lowest = scored.lowest(pairs.queries, context.recipe.bm25.hits)
+        lowest = scored.lowest(pairs.queries, context.snapshot.bm25.hits)
         return np.where(np.isnan(scores), lowest, scores).astype(np.float32)
 
 
@@ -64,7 +64,7 @@ def scores_in_file(path: Path, origin: str, context: TeacherContext) -> ScoredPa
     digest = context.origins[origin] = world.on_main(lambda: sha256_file(path))
     about = {"file": str(path), "sha256": digest, "collection": collection.digest, "split": split.name}
     identity = sha256_json([SCORES_FORMAT, digest, collection.digest, split.name])
-    folder = context.recipe.cache / "scored-pairs" / identity[:32]
+    folder = context.cache / "scored-pairs" / identity[:32]
 
     def fill(claimed: Path) -> None:
         scored = read_scored_pairs(path, split, collection)

@@ -8,7 +8,7 @@ import pytest
 
 from pyserini_ance.data.answer_matching import ANSWERS, read_answers
 from pyserini_ance.data.formats.training_files import text_id
-from pyserini_ance.recipe.components import component_class
+from pyserini_ance.recipe.components import component_class, kinds
 
 
 def lines(*records: dict) -> str:
@@ -138,6 +138,20 @@ KINDS = {
         ),
     ),
 }
+
+
+# Kinds of data that have no files of their own, and where they are tested.
+ELSEWHERE = {
+    "docstrings": "data/formats/test_docstrings.py",
+    "ir_datasets": "data/formats/test_ir_datasets.py",
+    "pyserini_index": "pyserini_bridge/test_text_worker.py",
+}
+
+
+def test_every_kind_of_data_is_tested():
+    assert sorted([*KINDS, *ELSEWHERE]) == kinds("data"), "a new format needs an entry in KINDS"
+    for kind, file in ELSEWHERE.items():
+        assert kind in (Path(__file__).parents[2] / file).read_text(encoding="utf-8")
 
 
 @pytest.fixture(params=KINDS)

@@ -1,4 +1,3 @@
-from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -33,7 +32,7 @@ class Case:
         rows[0, 3:], rows[1] = PADDING, PADDING
         texts = list(map(str, range(DOCUMENTS)))
         self.candidates = candidates_of(self.positives, rows, anchor=anchor, documents=texts)
-        self.candidates.snapshot.recipe = SimpleNamespace(cache=folder)
+        self.candidates.snapshot.cache = folder
 
     def score(self, anchor: int, candidate: int) -> float | None:
         is_query = self.candidates.anchor_set.anchor == "query"
@@ -131,7 +130,7 @@ def test_a_source_keeps_what_was_promoted_apart(split_of, snapshot_of, tmp_path)
     scores = tmp_path / "scores.trec"
     scores.write_text("q0 Q0 d2 1 5 t\nq0 Q0 d0 1 9 t\nq1 Q0 d0 1 3 t\nq1 Q0 d4 1 7 t\nq1 Q0 d2 1 4 t\n")
     snapshot = snapshot_of(split_of([1], [4]), [[1, 0], [0, 1]], [[4, 0], [3, 1], [2, 2], [1, 3], [0, 4]])
-    snapshot.recipe = SimpleNamespace(cache=tmp_path)
+    snapshot.cache = tmp_path
     asks = {"kind": "teacher", "teacher": {"kind": "ranking", "file": scores}}
     rules = [{**asks, "max_score": 8}, {**asks, "max_score": 3, "then": "promote"}]
     source = Ann(top_k=5, filters=rules)
@@ -157,7 +156,7 @@ def test_a_cross_encoder_whose_files_changed_is_loaded_again(monkeypatch, tmp_pa
     cross_encoder._load.cache_clear()
     monkeypatch.setattr(cross_encoder.cross_encoder_model, "CrossEncoderModel", Model)
     found = candidates_of([[0], [2]], [[1, 2, 3], [0, 1, PADDING]])
-    found.snapshot.recipe = SimpleNamespace(cache=tmp_path)
+    found.snapshot.cache = tmp_path
     rule = TeacherFilter(teacher={"kind": "cross_encoder", "model": str(folder)}, max_score=0.5)
     for value, is_relevant in ((1, True), (0, False), (1, True)):
         (folder / "weights").write_text(str(value))

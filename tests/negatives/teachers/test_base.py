@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from helpers.filter_fixture import candidates_of
@@ -28,7 +26,8 @@ def table_of(anchor_set, candidates, anchors=None) -> NegativeTable:
 @pytest.fixture
 def context(split_of, snapshot_of, tmp_path):
     snapshot = snapshot_of(split_of([3], [0, 4]), np.zeros((2, 1)), np.zeros((6, 1)))
-    return TeacherContext(SimpleNamespace(cache=tmp_path), snapshot)
+    snapshot.cache = tmp_path
+    return TeacherContext(snapshot)
 
 
 def test_candidates_of_all_tables_and_positives_are_scored(context):
@@ -89,7 +88,7 @@ def test_a_damaged_block_is_named_and_once_removed_scored_again(context):
         return scored_once(pairs, "a", context, lambda queries, documents: documents * 2.0, "t").tolist()
 
     assert scores() == [2, 4]
-    (block,) = context.recipe.cache.rglob("*.npy")
+    (block,) = context.cache.rglob("*.npy")
     whole = block.read_bytes()
     for damaged in (b"", whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1])):
         block.write_bytes(damaged)
@@ -104,13 +103,14 @@ def test_a_score_that_is_no_finite_number_is_an_error_and_not_kept(context, valu
     pairs = Pairs(np.array([0, 1]), np.array([1, 2]), np.array([0, 1]))
     with pytest.raises(RuntimeError, match=r"scores 1 of 2 pairs .* first query q1 with document d2: "):
         scored_once(pairs, "a", context, lambda queries, _: np.where(queries, value, 0.5), "cross-encoder")
-    assert not [*context.recipe.cache.rglob("*.npy")]
+    assert not [*context.cache.rglob("*.npy")]
 
 
 def scored_by_all(world: World, folder, counts: list[int]) -> tuple[list[list[float]], list[int]]:
     """Scores of the first so many pairs, call after call, and the pairs that this process scored."""
     found = candidates_of([[0], [2]], [[1, 2], [0, 1]], world=world)
-    context, asked = TeacherContext(SimpleNamespace(cache=folder), found.snapshot), []
+    found.snapshot.cache = folder
+    context, asked = TeacherContext(found.snapshot), []
 
     def score(queries, documents):
         keys = 50 * queries + documents

@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -8,6 +6,7 @@ from pyserini_ance.negatives.teachers import rankings
 from pyserini_ance.negatives.teachers.base import Pairs, TeacherContext
 from pyserini_ance.negatives.teachers.hybrid import Hybrid, min_max
 from pyserini_ance.negatives.teachers.rankings import RankingTeacher
+from pyserini_ance.recipe.models import Bm25
 from pyserini_ance.storage.files import sha256_file
 
 ROWS = np.array([0, 0, 1])
@@ -26,7 +25,8 @@ def path(tmp_path):
 @pytest.fixture
 def context(split_of, snapshot_of, tmp_path):
     snapshot = snapshot_of(split_of([0], [1]), np.zeros((2, 1)), np.zeros((2, 1)))
-    return TeacherContext(SimpleNamespace(cache=tmp_path / "cache"), snapshot)
+    snapshot.cache = tmp_path / "cache"
+    return TeacherContext(snapshot)
 
 
 def test_the_lines_of_a_file_are_read_once(path, context, monkeypatch):
@@ -48,7 +48,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(path, context, monkeyp
     monkeypatch.setattr(rankings, "read_scored_pairs", read_and_change)
     with pytest.raises(RuntimeError, match=f"{path} has changed while its scores were read; start again"):
         RankingTeacher(file=path).score(PAIRS, context)
-    assert not [*context.recipe.cache.rglob("*.npy")]
+    assert not [*context.cache.rglob("*.npy")]
 
 
 def test_scores_are_scaled_within_each_group():
@@ -61,7 +61,8 @@ def test_the_sum_of_bm25_and_the_student(split_of, snapshot_of, tmp_path):
     run = tmp_path / "bm25.trec"
     run.write_text("q0 Q0 d0 1 9.0 t\nq0 Q0 d2 2 5.0 t\nq0 Q0 d1 3 4.0 t\nq1 Q0 d1 1 2.0 t\n")
     snapshot = snapshot_of(split_of([0], [1]), [[1.0], [2.0]], [[0.0], [1.0], [0.5]], bm25=run)
-    context = TeacherContext(SimpleNamespace(bm25=SimpleNamespace(hits=3), cache=tmp_path), snapshot)
+    snapshot.cache, snapshot.bm25 = tmp_path, Bm25(hits=3)
+    context = TeacherContext(snapshot)
     queries, documents = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 1, 2, 0, 1, 2])
     pairs = Pairs(queries, documents, queries)
     # BM25: 9, 4, 5 -> 1, 0, 0.2; q1 has one hit of 2 where others have 0 -> 0, 1, 0.

@@ -1,5 +1,4 @@
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.negatives.teachers.base import Pairs, TeacherContext
 from pyserini_ance.negatives.teachers.llm import LlmTeacher, read_grade
+from pyserini_ance.recipe.models import Bm25
 from pyserini_ance.storage.files import sha256_json
 
 # By query and document: what a good judge says.
@@ -30,8 +30,8 @@ def context(split_of, snapshot_of, tmp_path):
     run = "".join(f"q{q} Q0 d{d} 1 {9 - rank} t\n" for q in order for rank, d in enumerate(order[q]))
     (tmp_path / "bm25.trec").write_text(run)
     snapshot = snapshot_of(split_of([0], [1]), np.eye(2), SCORES.T, bm25=tmp_path / "bm25.trec")
-    snapshot.recipe = SimpleNamespace(cache=tmp_path / "cache", bm25=SimpleNamespace(hits=5))
-    return TeacherContext(snapshot.recipe, snapshot)
+    snapshot.cache, snapshot.bm25 = tmp_path / "cache", Bm25(hits=5)
+    return TeacherContext(snapshot)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_judge_grades_each_pair_once_and_its_grades_are_traced(context, prompt
         prompt.write_text("{query}  {document}")
         LlmTeacher(url=model.url, model="judge", prompt=prompt).score(PAIRS, context)
         assert model.asked.total() == 30
-    written = [path.read_bytes() for path in context.recipe.cache.rglob("*.jsonl")]
+    written = [path.read_bytes() for path in context.cache.rglob("*.jsonl")]
     assert len(written) == 3 and not [data for data in written if KEY.encode() in data]
     with pytest.raises(ConnectionError):  # the server is gone
         LlmTeacher(url=model.url, model="new", prompt=prompt).score(PAIRS, context)
@@ -117,7 +117,8 @@ def test_a_filter_drops_or_promotes_what_a_judge_finds_relevant(context, prompt,
 
 def graded_by_all(world: World, folder: Path, url: str) -> list[float]:
     found = candidates_of([[0], [2]], [[1, 2], [0, 1]], world=world)
-    context = TeacherContext(SimpleNamespace(cache=folder), found.snapshot)
+    found.snapshot.cache = folder
+    context = TeacherContext(found.snapshot)
     rows = np.arange(6)
     return LlmTeacher(url=url, model="judge").score(Pairs(rows // 3, rows % 3, rows // 3), context).tolist()
 
@@ -132,7 +133,8 @@ def test_one_process_asks_for_all(run_processes, tmp_path):
 def test_documents_are_cut_to_the_words_that_the_judge_reads(split_of, snapshot_of, tmp_path, monkeypatch):
     monkeypatch.setattr("pyserini_ance.negatives.teachers.llm.LENGTH_WORDS", 3)
     snapshot = snapshot_of(split_of([0]), np.eye(1), np.eye(1), ["one two  three four"])
-    context = TeacherContext(SimpleNamespace(cache=tmp_path), snapshot)
+    snapshot.cache = tmp_path
+    context = TeacherContext(snapshot)
     one = Pairs(*np.zeros((3, 1), int))
     with language_model(lambda text, count: "2") as model:
         assert LlmTeacher(url=model.url, model="judge").score(one, context).tolist() == [2]
