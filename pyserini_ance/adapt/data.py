@@ -11,6 +11,7 @@ from typing import Any
 
 from pyserini_ance.adapt.documents import WORDS, Passage, Reading, files_of, read_passages
 from pyserini_ance.adapt.queries import (
+    LEAST_TEST,
     LEAST_TRAIN,
     Queries,
     extract_queries,
@@ -19,10 +20,9 @@ from pyserini_ance.adapt.queries import (
     read_queries,
     split,
 )
-from pyserini_ance.adapt.questions import announcement, copy_prompt, write_questions
+from pyserini_ance.adapt.questions import PROMPT_FILE, announcement, copy_prompt, write_questions
 from pyserini_ance.adapt.ranking import StartRanker
-from pyserini_ance.adapt.recipe_file import COMPARED, recipe_text
-from pyserini_ance.data.made_splits import split_words
+from pyserini_ance.adapt.recipe_file import CHECKED, COMPARED, recipe_text
 from pyserini_ance.data.texts import text_key
 from pyserini_ance.data.trec import Qrels
 from pyserini_ance.distributed.process_group import device_of
@@ -37,9 +37,8 @@ from pyserini_ance.storage.publish import whole_folder
 
 MOST_COMPARED = 100
 MAX_PASSAGES = 4  # of a judged document that is too long for one
-LONG_SHARE = 0.1  # of documents of more than two passages, from which on they are read as passages
+LONG_SHARE = 0.1  # of judged documents that do not fit one passage, from which on they are read as several
 ABOUT = "adapt.json"
-PROMPT = "any-question"
 MOST_ASKED = 5_000  # passages that a language model reads
 ROUND_TRIP = 10  # a question must find its passage among so many
 log = logging.getLogger(__name__)
@@ -69,9 +68,12 @@ class Request:
     def identity(self) -> dict[str, Any]:
         """What the data in the folder is made of."""
         documents = files_of(self.source, self.others) if self.source.is_dir() else [self.source]
-        files = [path for path in (*documents, self.queries, self.judgments) if path and path.is_file()]
-        states = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
-        made_of = {"documents": self.documents.rstrip("/"), "files": sha256_json(states), "model": self.model}
+        made_of: dict[str, Any] = {"documents": self.documents.rstrip("/"), "model": self.model}
+        files = {"files of documents": documents, "queries": [self.queries], "judgments": [self.judgments]}
+        for name, paths in files.items():
+            some = [path for path in paths if path and path.is_file()]
+            states = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in some]
+            made_of[name] = sha256_json(states)
         return made_of | ({"llm": [*self.server[:2]]} if self.server else {})
 
 
@@ -82,17 +84,20 @@ class OnlyAnnounced(Exception):
 def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> str:
     """Write the recipe and the folder `data` unless they are there; returns what there is to say about them.
 
-    Raises ValueError if the folder was made of something else, and for documents without any text;
-    ConnectionError as `llm.ask` does; OnlyAnnounced instead of asking a language model if it only `plans`.
+    Raises ValueError if the folder was made of something else, FileExistsError if adapt did not make it,
+    ValueError for documents without any text; ConnectionError as `llm.ask` does; OnlyAnnounced instead of
+    asking a language model if it only `plans`.
     """
     data, recipe_file = request.output / "data", request.output / RECIPE
     made_of = request.identity()
     if about := read_json_object(data / ABOUT):
-        if about["made of"] != made_of:
+        before = about["made of"]
+        if changed := [name for name in {**before, **made_of} if before.get(name) != made_of.get(name)]:
             raise ValueError(
-                f"{request.output} was made of other documents, queries, judgments or of another model than "
-                "these; pass another --output, or remove the folder"
+                f"{request.output} was made with other {', '.join(changed)}; pass another --output"
             )
+    elif {path.name for path in request.output.glob("[!.]*")} - {PROMPT_FILE, "questions"}:
+        raise FileExistsError(f"{request.output} has files that adapt did not write; pass another --output")
     else:
         with whole_folder(data) as new:
             text = _write_data(request, data, new, overrides, plans)
@@ -106,78 +111,66 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
 
 def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str], plans: bool) -> str:
     """Write documents, queries, judgments and the recipe into `new`, which becomes `data`."""
-    is_normalized = load_any_encoder(request.model).config.normalize
+    write_whole(new / RECIPE, CHECKED)
+    load_recipe(new / RECIPE, *overrides)
+    scale = 20 if load_any_encoder(request.model).config.normalize else 1
     cache = Recipe.expand_home(DEFAULT_CACHE)
     queries = read_queries(request.queries, request.judgments, request.source, cache)
     reading, cuts = Reading(), not queries.judgments
     passages = read_passages(request.documents, reading, cuts, request.others)
-    ids, are_long = _write_corpus(new, passages)
-    if not ids:
+    corpus = ({"_id": id, "title": title, "text": text} for id, title, text in passages)
+    _write_lines(new / "corpus.jsonl", corpus)
+    if not reading.titles:
         raise ValueError(f"{request.documents}: no document with a text\n{reading.as_text()}")
-    keep_known(queries, ids)
+    keep_known(queries, reading.titles)
     split(queries)
     supervision = queries.supervision()
     if supervision == "extracted" and request.server:
         supervision = "generated"
     judged = {name: {id: queries.judgments[id] for id in of} for name, of in queries.splits.items() if of}
+    num_long = 0 if cuts else sum(words > WORDS for words in reading.words)
+    max_passages = MAX_PASSAGES if num_long > LONG_SHARE * len(reading.words) else None
     lines = [reading.as_text(), _describe(queries, judged, supervision, request)]
+    num_read = (max_passages or 1) * WORDS
+    if unread := sum(words > num_read for words in reading.words):
+        lines.append(f"{unread:,} documents: the encoder reads about {num_read} words, and not what follows")
     log.info("\n".join(lines))
-    has_both = judged.keys() >= {"dev", "test"}
-    held_out = {name: judged[name] for name in ("dev", "test")} if has_both else {}
+    held_out = {name: judged[name] for name in ("dev", "test")} if judged.keys() >= {"dev", "test"} else {}
     names = [*judged] if supervision == "judged" else [supervision, *(held_out or [COMPARED])]
     encoder = encoder_settings(request.model)
-    if not Path(request.model, RECIPE).is_file():  # the model of a run has a folder of its own
-        folder = Path(request.model)
-        encoder["model"] = str(folder.absolute()) if folder.is_dir() else request.model
-    max_passages = MAX_PASSAGES if are_long and not cuts else None
-    scale = 20 if is_normalized else 1
+    model = Path(request.model)
+    if not (model / RECIPE).is_file():  # the model of a run has a folder of its own
+        encoder["model"] = str(model.absolute()) if model.is_dir() else request.model
     write_whole(new / RECIPE, recipe_text(data, encoder, supervision, names, max_passages, scale))
     texts, splits = dict(queries.texts), judged
     if supervision != "judged":
         documents = Documents(new, load_recipe(new / RECIPE, *overrides).recipe)
         made, firsts, line = _pseudo_positives(supervision, queries, request, documents, lines, plans)
-        lines.append(line)
         texts |= made
         splits = _pseudo_judgments(firsts, supervision, not held_out) | held_out
+        if COMPARED in splits:
+            line += f"; {len(splits[COMPARED]):,} of these do not train: rankings are compared on them"
+        lines.append(line)
     _write_lines(new / "queries.jsonl", ({"_id": id, "text": text} for id, text in texts.items()))
     (new / "qrels").mkdir()
     for name, qrels in splits.items():
-        with open(new / "qrels" / f"{name}.tsv", "w", encoding="utf-8") as file:
-            file.write("query-id\tcorpus-id\tscore\n")
-            for query, grades in qrels.items():
-                file.writelines(f"{query}\t{document}\t{grade}\n" for document, grade in grades.items())
+        rows = (f"{query}\t{one}\t{grade}\n" for query, of in qrels.items() for one, grade in of.items())
+        write_whole(new / "qrels" / f"{name}.tsv", "query-id\tcorpus-id\tscore\n" + "".join(rows))
     return "\n".join(lines)
-
-
-def _write_corpus(folder: Path, passages: Iterable[Passage]) -> tuple[set[str], bool]:
-    """Write the documents; returns their ids, and whether many are longer than a passage."""
-    ids: set[str] = set()
-    num_long = 0
-
-    def records() -> Iterable[dict[str, str]]:
-        nonlocal num_long
-        for passage in passages:
-            if passage.id in ids:
-                raise ValueError(
-                    f"two documents have the id {passage.id!r}; expected an id for each (files of records "
-                    "have their own); rename one"
-                )
-            ids.add(passage.id)
-            num_long += len(split_words(passage.text)) > 2 * WORDS
-            yield {"_id": passage.id, "title": passage.title, "text": passage.text}
-
-    _write_lines(folder / "corpus.jsonl", records())
-    return ids, num_long > LONG_SHARE * len(ids)
 
 
 def _describe(queries: Queries, judged: Mapping[str, Qrels], supervision: str, request: Request) -> str:
     held = ", ".join(f"{name} {len(of):,}" for name, of in judged.items()) or "none"
     counted = "".join(f"; {count:,} {what}" for what, count in queries.counts.items() if count)
-    unused = "; those without judgments are not used" if supervision == "judged" and queries.unjudged else ""
+    unused = "; those without judgments do not" if queries.unjudged and supervision != "unjudged" else ""
+    unused += f" (fewer than {LEAST_TRAIN})" if unused and supervision != "judged" else ""
     unused += "; the language model is not asked" if request.server and supervision != "generated" else ""
+    num_test = len(judged.get("test", ()))
+    more = -(-3 * (LEAST_TEST - num_test) // 2)  # of fewer than about 100, two of three are for the test
+    too_few = f"\n{num_test} test queries: too few for a verdict ({LEAST_TEST}); judge about {more} more"
     return (
         f"judged queries: {held}; without judgments: {len(queries.unjudged):,}{counted}\n"
-        f"what teaches: {supervision} queries{unused}"
+        f"what teaches: {supervision} queries{unused}{too_few if more > 0 else ''}"
     )
 
 
@@ -240,7 +233,7 @@ def _generated(
     Raises OnlyAnnounced before the first request if it only plans.
     """
     assert request.server is not None
-    prompt = copy_prompt(PROMPT, request.output)
+    prompt = copy_prompt("any-question", request.output)
     passages = sorted(documents.passages(), key=lambda one: hash_of(one.id))[:MOST_ASKED]
     announced = announcement(request.server, passages, prompt)
     if plans:

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from itertools import batched, pairwise
+from itertools import batched, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,8 @@ from pyserini_ance.data.texts import text_key
 from pyserini_ance.recipe.load import read_component
 from pyserini_ance.recipe.yaml_text import read_yaml
 
-PLAIN = (".txt", ".text", ".md", ".markdown", ".rst")
+MARKDOWN = (".md", ".markdown")
+PLAIN = (".txt", ".text", ".rst", *MARKDOWN)
 CONVERTED = {  # by markitdown
     ".html": "HtmlConverter",
     ".htm": "HtmlConverter",
@@ -41,6 +42,8 @@ COLUMNS = {
     "text": "text contents content body passage document abstract description answer",
 }
 HUB_TABLES = {"documents": "corpus", "queries": "queries"}  # as BEIR's
+_COPY = re.compile(r"\bcopy\b|\(\d+\)", re.IGNORECASE)  # in the name of a copy: "copy of x", "x (1)"
+_TITLE = re.compile(r"^# +(\S.*?)(?: +#+)?[ \r]*$", re.MULTILINE)  # of Markdown
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -54,17 +57,22 @@ class Passage(NamedTuple):
 
 @dataclass
 class Reading:
-    """What was read, and what was set aside and why; `skipped` has a reason for each file."""
+    """What was read, and what was set aside and why; `skipped` has a reason for each file, `repeats` for each
+    passage. `titles` are those of what was read, by id, and `words` how many each has."""
 
+    titles: dict[str, str] = field(default_factory=dict)
+    words: list[int] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, str] = field(default_factory=dict)
+    repeats: dict[str, str] = field(default_factory=dict)
 
     def as_text(self) -> str:
-        """One line of counts, and one for each of the first skipped files."""
-        counted = ", ".join(f"{count:,} {what}" for what, count in self.counts.items() if count)
-        reasons = [f"  {name}: {reason}" for name, reason in self.skipped.items()]
-        more = [f"  ... and {len(reasons) - 10:,} more"] if len(reasons) > 10 else []
-        return "\n".join([counted, *reasons[:10], *more])
+        """One line of counts, and one for each of the first skipped files and repeats."""
+        lines = [", ".join(f"{count:,} {what}" for what, count in self.counts.items() if count)]
+        for reasons, most in ((self.skipped, 10), (self.repeats, 3)):
+            lines += [f"  {name}: {reason}" for name, reason in islice(reasons.items(), most)]
+            lines += [f"  ... and {len(reasons) - most:,} more"] if len(reasons) > most else []
+        return "\n".join(lines)
 
 
 def read_passages(
@@ -77,18 +85,25 @@ def read_passages(
     documents of more than WORDS words are cut and repeats are left out: not if judgments may name them.
     skipped: resolved files and folders that are none of the documents, although they may be among them.
 
-    Raises FileNotFoundError if there is no such source, ValueError for records without an id or a text.
+    Raises FileNotFoundError if there is no such source, ValueError for records without a text, and for two
+    with one id.
     """
     repeats = Repeats()
     for document in _documents(source, reading, skipped):
         reading.counts["documents"] += 1
         document = Passage(without_blanks(document.id), *(text.replace("\0", " ") for text in document[1:]))
         for passage in (cut(document) if cuts else []) or [document]:
-            what = repeats.kind_of(passage) if cuts else None
             if not f"{passage.title}{passage.text}".strip():
-                what = "empty"
-            reading.counts[what or "passages"] += 1
-            if what is None:
+                reading.counts["empty"] += 1
+            elif passage.id in reading.titles:
+                raise ValueError(f"two documents have the id {passage.id!r}; expected one each; rename one")
+            elif cuts and (found := repeats.find(passage)):
+                reading.counts[f"{found[0]} passages left out"] += 1
+                reading.repeats[passage.id] = ", as in ".join(found)
+            else:
+                reading.counts["passages" if cuts else "kept whole"] += 1
+                reading.titles[passage.id] = passage.title
+                reading.words.append(len(split_words(passage.text)))
                 yield passage
 
 
@@ -117,7 +132,10 @@ def _documents(source: str, reading: Reading, skipped: Collection[Path]) -> Iter
         return _records(corpus)
     if next(path.glob("segments_*"), None):
         return _of_format({"kind": "pyserini_index", "index": str(path.resolve())}, source)
-    return _folder(path, reading, skipped)
+    # Copies come last: of repeats, the first is kept.
+    files = sorted(files_of(path, skipped), key=lambda file: bool(_COPY.search(file.stem)))
+    names = (os.fsencode(file.relative_to(path)).decode(errors="backslashreplace") for file in files)
+    return (one for file, name in zip(files, names, strict=True) for one in _file(file, name, reading))
 
 
 def beir_file(folder: Path, name: str) -> Path | None:
@@ -148,12 +166,6 @@ def files_of(folder: Path, skipped: Collection[Path] = ()) -> Iterator[Path]:
         yield from (path for path in paths if path.is_file() and path.resolve() not in skipped)
 
 
-def _folder(folder: Path, reading: Reading, skipped: Collection[Path]) -> Iterator[Passage]:
-    for path in files_of(folder, skipped):
-        name = os.fsencode(path.relative_to(folder)).decode(errors="backslashreplace")
-        yield from _file(path, name, reading)
-
-
 def _file(path: Path, name: str, reading: Reading) -> Iterator[Passage]:
     """The documents of a file of a folder; one that cannot be read is skipped with its reason."""
     kind = extension(path)
@@ -176,17 +188,20 @@ def _file(path: Path, name: str, reading: Reading) -> Iterator[Passage]:
 
 
 def _plain(path: Path) -> tuple[str, str]:
+    """Title and text; the title is the first heading of Markdown."""
     raw = path.read_bytes()
     if b"\0" in raw[: 1 << 16]:
         raise ValueError("binary")
     try:
-        return "", raw.decode("utf-8-sig")
+        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         from charset_normalizer import from_bytes
 
         if (best := from_bytes(raw).best()) is None:
             raise ValueError("in no known encoding") from None
-        return "", str(best)
+        text = str(best)
+    heading = _TITLE.search(text.partition("```")[0]) if path.suffix.lower() in MARKDOWN else None
+    return heading[1] if heading else "", text
 
 
 def _converted(path: Path) -> tuple[str, str]:
@@ -201,7 +216,7 @@ def _converted(path: Path) -> tuple[str, str]:
 
 def _records(path: Path, prefix: str = "") -> Iterator[Passage]:
     """The records of a file; one without an id has its number, after `prefix`."""
-    for number, record in enumerate(read_table(path, COLUMNS, ["text"], "DOCUMENTS"), start=1):
+    for number, (_, record) in enumerate(read_table(path, COLUMNS, ["text"], "DOCUMENTS"), start=1):
         yield Passage(record.get("id") or f"{prefix}{number}", record.get("title", ""), record["text"])
 
 
@@ -281,17 +296,16 @@ class Repeats:
     def __init__(self) -> None:
         from datasketch import MinHashLSH
 
-        self._seen: set[str] = set()
+        self._seen: dict[str, str] = {}  # ids by texts
         self._near = MinHashLSH(threshold=NEAR, num_perm=64)
 
-    def kind_of(self, passage: Passage) -> str | None:
-        """`repeated` or `nearly repeated`; None for a passage that is new."""
+    def find(self, passage: Passage) -> tuple[str, str] | None:
+        """`repeated` or `nearly repeated`, and the id of the first passage; None for a new one."""
         from datasketch import MinHash
 
         key = text_key(f"{passage.title} {passage.text}")
-        if key in self._seen:
-            return "repeated"
-        self._seen.add(key)
+        if (first := self._seen.setdefault(key, passage.id)) != passage.id:
+            return "repeated", first
         words = key.split()
         if len(words) < 4 * SHINGLE:
             return None
@@ -300,7 +314,7 @@ class Repeats:
             " ".join(words[start : start + SHINGLE]).encode(errors="replace")
             for start in range(len(words) - SHINGLE + 1)
         )
-        if self._near.query(hashed):
-            return "nearly repeated"
+        if firsts := self._near.query(hashed):
+            return "nearly repeated", min(firsts)
         self._near.insert(passage.id, hashed)
         return None

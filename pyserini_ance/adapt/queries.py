@@ -23,33 +23,32 @@ LEAST_TEST, MOST_TEST = 30, 500  # with fewer test queries nothing can be told
 LEAST_DEV, MOST_DEV = 15, 200
 LEAST_TRAIN = 50
 MOST_MADE = 10_000  # queries without judgments
+MOST_UNKNOWN = 0.1  # of the judgments; with more, documents are called by other names than here
+QUERY_TEXT = "question querytext searchterm searchquery"
 QUERY_COLUMNS = {
     "id": "id qid queryid topicid questionid",
-    "text": "query text question search title contents",
+    "text": f"query text {QUERY_TEXT} search title contents",
 }
 JUDGMENT_COLUMNS = {
-    "query": "queryid qid query question topic id",
-    "document": "corpusid docid documentid docno document pid passageid passage path",
-    "grade": "score grade relevance label rel",
+    "query": f"queryid qid query {QUERY_TEXT} topic id",
+    "document": "corpusid docid documentid docno document doc pid passageid passage path file filename title",
+    "grade": "score grade relevance label rel rating judgment",
 }
 
 
 @dataclass
 class Queries:
-    """Queries by id, with the judged ones by split; `counts` says what was set aside."""
+    """Queries by id, the judged ones by split, what was set aside, and where documents are judged first."""
 
     texts: dict[str, str] = field(default_factory=dict)
     judgments: Qrels = field(default_factory=dict)
     splits: dict[str, list[str]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
+    places: dict[str, str] = field(default_factory=dict)
 
     def add_split(self, name: str, texts: Mapping[str, str], qrels: Qrels) -> None:
         """Add a split that is given: its judged queries, of `texts`."""
-        judged = {
-            id: {without_blanks(document): grade for document, grade in grades.items()}
-            for id, grades in _judged(qrels).items()
-            if id in texts
-        }
+        judged = {id: grades for id, grades in _judged(qrels).items() if id in texts}
         self.counts["judged queries without a text"] += len(_judged(qrels)) - len(judged)
         self.texts |= {id: texts[id] for id in judged}
         self.judgments |= judged
@@ -79,7 +78,8 @@ def read_queries(queries: Path | None, judgments: Path | None, source: Path, cac
     """Read what there is: a file of queries, judgments by their ids or texts, and those that come with the
     documents: a folder in BEIR's layout, or a YAML file with the `data:` section of a recipe.
 
-    Raises ValueError for judgments of a query that is neither the id nor the text of one.
+    Raises ValueError for judgments of a query that is neither the id nor the text of one, and for a file
+    without a query or a relevant document.
     """
     found = Queries()
     if queries:
@@ -90,13 +90,18 @@ def read_queries(queries: Path | None, judgments: Path | None, source: Path, cac
             texts = dict(zip(split.queries.ids, split.queries.columns["text"], strict=True))
             found.add_split(name, texts, collection.judgments(name))
     elif source.is_dir() and (of_beir := beir_file(source, "queries.jsonl")):
-        texts = _query_file(of_beir)
-        found.texts |= texts
+        found.texts = _query_file(of_beir)
         for name in ("train", "dev", "test"):
             if path := beir_file(source, f"qrels/{name}.tsv"):
-                found.add_split(name, texts, read_qrels(path))
+                found.add_split(name, found.texts, read_qrels(path))
     if judgments:
         _add_judgments(found, judgments)
+    if queries and not found.texts:
+        raise ValueError(f"{queries}: no query; expected one a row; pass a file with rows")
+    if judgments and not found.judgments:
+        raise ValueError(f"{judgments}: no relevant document; expected a grade above 0; judge some queries")
+    num_texts = len(set(map(text_key, found.texts.values())))
+    found.counts["queries with the text of another"] = len(found.texts) - num_texts
     return found
 
 
@@ -119,7 +124,7 @@ def _query_file(path: Path) -> dict[str, str]:
     pairs: Iterable[Sequence[str]]
     if _is_table(path, QUERY_COLUMNS):
         records = read_table(path, QUERY_COLUMNS, ["text"], "--queries")
-        pairs = ((record.get("id", ""), record["text"]) for record in records)
+        pairs = ((record.get("id", ""), record["text"]) for _, record in records)
     else:
         lines = read_lines(path)
         pairs = (line.cells(("id", "text")) if "\t" in line.text else ("", line.text) for line in lines)
@@ -135,29 +140,25 @@ def _query_file(path: Path) -> dict[str, str]:
 
 def _is_table(path: Path, names: Names) -> bool:
     """Whether the columns of a file have names; those of .tsv may have none."""
-    kind = extension(path)
-    if kind == ".tsv":
+    if extension(path) == ".tsv":
         return bool(found_columns(next(read_lines(path), Line(path, 1, "")).text.split("\t"), names))
-    return kind in EXTENSIONS
+    return extension(path) in EXTENSIONS
 
 
 def _add_judgments(found: Queries, path: Path) -> None:
     """Add the judgments of a file: TREC's or BEIR's qrels, or a table; queries by id, or else by text."""
     if _is_table(path, JUDGMENT_COLUMNS):
-        names = JUDGMENT_COLUMNS if found.texts else {**JUDGMENT_COLUMNS, "query": "query question"}
+        names = JUDGMENT_COLUMNS if found.texts else {**JUDGMENT_COLUMNS, "query": f"query {QUERY_TEXT}"}
         table = list(read_table(path, names, ["query", "document"], "--judgments"))
-        judged = [(number, row) for number, row in enumerate(table, start=1) if row.get("grade", "1").strip()]
+        judged = [(line, row) for line, row in table if row.setdefault("grade", "1").strip()]
         found.counts["judgments without a grade"] += len(table) - len(judged)
-        rows = [
-            (number, row["query"], row["document"], grade_of(_row(path, number), row.get("grade", "1")))
-            for number, row in judged
-        ]
+        rows = [(at, row["query"], row["document"], grade_of(at, row["grade"])) for at, row in judged]
     else:
-        qrels = read_qrels(path)
-        rows = [(0, query, document, grade) for query, of in qrels.items() for document, grade in of.items()]
+        line, qrels = Line(path, 0, ""), read_qrels(path)
+        rows = [(line, query, one, grade) for query, of in qrels.items() for one, grade in of.items()]
     by_text = {text_key(text): id for id, text in found.texts.items()}
     only_texts = not found.texts and any(" " in query.strip() for _, query, _, _ in rows)
-    for number, query, document, grade in rows:
+    for line, query, document, grade in rows:
         named = without_blanks(query)
         id = named if named in found.texts else by_text.get(text_key(query))
         if id is None and only_texts:
@@ -165,48 +166,59 @@ def _add_judgments(found: Queries, path: Path) -> None:
             found.texts[id] = " ".join(query.split())
         if id is None:
             raise ValueError(
-                f"{path}: query {shown(query)} is neither the id nor the text of one of {len(found.texts):,} "
-                "queries; pass the file that these judgments are of with --queries"
+                f"{line.place}: query {shown(query)} is neither the id nor the text of one of "
+                f"{len(found.texts):,} queries; pass the file that these judgments are of with --queries"
             )
-        of_query, document = found.judgments.setdefault(id, {}), without_blanks(document)
+        of_query = found.judgments.setdefault(id, {})
         if of_query.setdefault(document, grade) != grade:
             problem = f"query {shown(query)} and document {shown(document)} have the grade {grade}"
-            expected = f"one grade, as before: {of_query[document]}"
-            raise _row(path, number).error(problem, expected, "keep one of the two")
+            raise line.error(problem, f"one grade, as before: {of_query[document]}", "keep one of the two")
+        found.places.setdefault(document, line.place)
     judged_ids = _judged(found.judgments)
     found.counts["judged queries without a relevant document"] += len(found.judgments) - len(judged_ids)
     found.judgments = judged_ids
 
 
-def _row(path: Path, number: int) -> Line:
-    return Line(path, number, "", "judgment")
+def keep_known(found: Queries, titles: Mapping[str, str]) -> None:
+    """Call judged documents by their ids; count and leave out judgments of documents that are not there.
 
-
-def keep_known(found: Queries, documents: Collection[str]) -> None:
-    """Leave out judgments of documents that are not there, and count them.
-
-    Raises ValueError if none is left.
+    titles: of all documents, by id. Raises ValueError for more than MOST_UNKNOWN such judgments.
     """
-    judged = {
-        query: {whole: grade for d, grade in of.items() if (whole := _whole(d, documents)) in documents}
-        for query, of in found.judgments.items()
-    }
-    unknown = sum(map(len, found.judgments.values())) - sum(map(len, judged.values()))
-    if found.judgments and not any(judged.values()):
-        example = next(iter(next(iter(found.judgments.values()))))
-        raise ValueError(
-            f"none of the {len(documents):,} documents is judged: judgments have {shown(example)}, documents "
-            f"{shown(next(iter(documents), ''))}; in a folder of files, a document is its path in it"
+    names = [document for of in found.judgments.values() for document in of]
+    ids = _ids_of(set(names), titles)
+    judged: Qrels = {}
+    for query, grades in found.judgments.items():
+        for id, grade in ((ids[name], grade) for name, grade in grades.items() if name in ids):
+            of = judged.setdefault(query, {})
+            of[id] = max(grade, of.get(id, grade))
+    if unknown := [name for name in names if name not in ids]:
+        first = [*dict.fromkeys(unknown)][:3]
+        rows = "; ".join(f"{found.places.get(name, 'qrels')}: {shown(name)}" for name in first)
+        example = next((id for id in titles if "/" in id), next(iter(titles)))
+        what = (
+            f"judgments of unknown documents ({rows}; expected an id, in a folder the path below it, such as "
+            f"{example}, or a file name or title that no other document has)"
         )
-    found.counts["judgments of unknown documents"] = unknown
-    found.judgments = _judged({query: of for query, of in judged.items() if of})
-    kept = {name: [id for id in ids if id in found.judgments] for name, ids in found.splits.items()}
-    found.splits = {name: ids for name, ids in kept.items() if ids}
+        if len(unknown) > MOST_UNKNOWN * len(names):
+            raise ValueError(f"{len(unknown):,} of {len(names):,} {what}; correct or delete these rows")
+        found.counts[what] = len(unknown)
+    found.judgments = _judged(judged)
+    kept = ((name, [id for id in ids if id in found.judgments]) for name, ids in found.splits.items())
+    found.splits = {name: ids for name, ids in kept if ids}
 
 
-def _whole(document: str, documents: Collection[str]) -> str:
-    """A document by its id, or by that of one of its passages, as an adaptation without judgments has it."""
-    return document if document in documents else re.sub(r"#\d+$", "", document)
+def _ids_of(names: Collection[str], titles: Mapping[str, str]) -> dict[str, str]:
+    """The id of each document by the name it has in judgments: its id, that of one of its passages, as an
+    adaptation without judgments has it, or its file name or title, if no other document has that."""
+    plain = {name: without_blanks(name) for name in names}
+    whole = {name: one if one in titles else re.sub(r"#\d+$", "", one) for name, one in plain.items()}
+    called: dict[str, set[str]] = {text_key(name): set() for name in whole.values() if name not in titles}
+    for id, title in titles.items() if called else ():
+        for name in map(text_key, (Path(id).name, without_blanks(title))):
+            if name and name in called:
+                called[name].add(id)
+    known = {name: {name} if name in titles else called[text_key(name)] for name in whole.values()}
+    return {name: next(iter(known[one])) for name, one in whole.items() if len(known[one]) == 1}
 
 
 def split(found: Queries) -> None:
@@ -216,23 +228,16 @@ def split(found: Queries) -> None:
     groups: dict[str, list[str]] = defaultdict(list)
     for id in pool:
         groups[text_key(found.texts[id])].append(id)
-    taken = {text_key(found.texts[id]) for name in ("dev", "test") for id in found.splits.get(name, ())}
-    order = sorted(groups.keys() - taken, key=hash_of)
-    found.counts["training queries with the text of a held-out one"] = len(groups.keys() & taken)
+    order = sorted(groups.keys() - found.held_out, key=hash_of)
+    found.counts["training queries with the text of a held-out one"] = len(groups) - len(order)
     for name, wanted in sizes(len(order), found.splits).items():
-        found.splits[name] = [_one_of(found, groups[text]) for text in order[:wanted]]
+        found.splits[name] = [groups[text][0] for text in order[:wanted]]
+        for ids in (groups[text] for text in order[:wanted]):  # one question is one observation
+            merged = [pair for id in reversed(ids) for pair in found.judgments[id].items()]
+            found.judgments[ids[0]] = dict(merged)
         order = order[wanted:]
     held_out = {name: found.splits.get(name, []) for name in ("dev", "test")}
     found.splits = {"train": [id for text in order for id in groups[text]], **held_out}
-
-
-def _one_of(found: Queries, ids: Sequence[str]) -> str:
-    """The first of several ids of one text, with the judgments of all: one question is one observation."""
-    merged: dict[str, int] = {}
-    for id in ids:
-        merged = {**found.judgments[id], **merged}
-    found.judgments[ids[0]] = merged
-    return ids[0]
 
 
 def sizes(judged: int, given: Collection[str]) -> dict[str, int]:
@@ -252,15 +257,12 @@ def sizes(judged: int, given: Collection[str]) -> dict[str, int]:
 def extract_queries(passages: Iterable[Passage]) -> tuple[dict[str, str], dict[str, str]]:
     """Titles of three words or more, and crops, as queries: the text and the document of each, by id."""
     crops = DocumentQueries(**{"from": "crops"})
-    made: dict[str, tuple[str, str]] = {}
-    seen: set[str] = set()
+    made: dict[str, tuple[str, str, str]] = {}
     for passage in passages:
         found = [("crop", text) for text in crops.of_text(passage.id, passage.text)]
         if len(split_words(passage.title)) >= 3:
             found.append(("title", passage.title))
         for kind, text in found:
-            if text_key(text) not in seen:
-                seen.add(text_key(text))
-                made[f"{kind}-{passage.id}"] = (" ".join(text.split()), passage.id)
-    chosen = sorted(made, key=hash_of)[:MOST_MADE]
-    return {id: made[id][0] for id in chosen}, {id: made[id][1] for id in chosen}
+            made.setdefault(text_key(text), (f"{kind}-{passage.id}", " ".join(text.split()), passage.id))
+    chosen = sorted(made.values(), key=lambda one: hash_of(one[0]))[:MOST_MADE]
+    return {id: text for id, text, _ in chosen}, {id: document for id, _, document in chosen}

@@ -10,13 +10,15 @@ COMPARED = "compared"  # a split of queries without judgments, whose rankings ar
 METHODS = {
     "judged": ("distilled", ("query", "distil"), "queries with judgments, and BM25 and the encoder, teach"),
     "unjudged": ("unjudged", ("query",), "queries without judgments: BM25 and the encoder, added up, teach"),
-    "generated": (
-        "distilled",
-        ("query", "distil"),
-        "questions that a language model generated for documents teach",
-    ),
-    "extracted": ("unjudged", ("query",), "no queries: titles and crops of the documents, and that teacher"),
+    "generated": ("distilled", ("query", "distil"), "questions that a language model wrote teach"),
+    "extracted": ("unjudged", ("query",), "too few queries: titles and crops of documents, and that teacher"),
 }
+# Has the stages and splits of any recipe below, to check overrides before documents are read.
+_SPLITS = ", ".join(f"{name}: x" for name in ("train", "dev", "test", COMPARED, *METHODS))
+CHECKED = f"""extends: [_base/adapt, _methods/distilled, _methods/unjudged]
+encoder: {{model: x}}
+data: {{kind: beir, folder: x, splits: {{{_SPLITS}}}}}
+"""
 
 
 def recipe_text(
@@ -54,7 +56,7 @@ def recipe_text(
         **({} if has_dev else {"stage_defaults": {"evaluate": None}}),
     }
     first = (
-        "# Written by `pyserini-ance adapt`. Change it and give the same command, or train it as any recipe."
+        "# Written by `pyserini-ance adapt`; change it and give the same command, or train it as any recipe"
     )
     extends = f"extends: [_base/adapt, _methods/{method}]  # {meaning}"
     return "\n".join([first, extends, to_yaml(sections, default_flow_style=None, width=100)])

@@ -4,14 +4,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pyserini_ance.data.formats.lines import extension, shown
+from pyserini_ance.data.formats.lines import JSON, Line, extension, shown
 from pyserini_ance.data.formats.records import PARQUET, read_named_rows
 
 Names = Mapping[str, str]  # names separated by blanks
+Row = tuple[Line, dict[str, str]]
 _SEPARATORS = re.compile(r"[-_ ]+")
 
 
-def read_table(path: Path, names: Names, needed: Sequence[str], key: str) -> Iterator[dict[str, str]]:
+def read_table(path: Path, names: Names, needed: Sequence[str], key: str) -> Iterator[Row]:
     """Each record of a file (JSONL, JSON, CSV, TSV, parquet) as strings by what they are; null is "".
 
     names: what is read, and the names that its column may have, compared without case, `-`, `_` and blanks.
@@ -22,8 +23,7 @@ def read_table(path: Path, names: Names, needed: Sequence[str], key: str) -> Ite
     if extension(path) == PARQUET:
         import pyarrow.parquet
 
-        header = pyarrow.parquet.read_schema(path).names
-        columns = list(found_columns(header, names).values())
+        columns = list(found_columns(pyarrow.parquet.read_schema(path).names, names).values())
     keys: list[str] | None = None
     found: dict[str, str] = {}
     for record in read_named_rows(path, columns, key):
@@ -32,11 +32,13 @@ def read_table(path: Path, names: Names, needed: Sequence[str], key: str) -> Ite
             found = found_columns(keys, names)
             if missing := [what for what in needed if what not in found]:
                 expected = f"a column of {missing[0]}: {names[missing[0]].replace(' ', ', ')}"
-                raise record.line.error(f"columns {shown(', '.join(keys))}", expected, "rename the column")
-        yield {
+                line = record.line if extension(path) in JSON else Line(path, 1, "")
+                raise line.error(f"columns {shown(', '.join(keys))}", expected, "rename the column")
+        texts = {
             what: record.id(column) if isinstance(record.values[column], int) else record.text(column)
             for what, column in found.items()
         }
+        yield record.line, texts
 
 
 def found_columns(header: Sequence[str], names: Names) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """`pyserini-ance adapt`: from documents to a better retriever, or "keep the base model", with evidence."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ DETAILS = """DOCUMENTS is a folder of files (text, Markdown, HTML, PDF, DOCX, EP
 with a Lucene index, a file (.jsonl, .csv, .tsv, .parquet; columns have the usual names), a YAML file with the
 `data:` section of a recipe, or the name of a data set on the hub.
 --queries is a table with a column `query` (and `id`), or lines of text; --judgments TREC's or BEIR's qrels,
-or a table of query (id or text), document (id, or path in the folder) and grade.
+or a table of query (id or text), document (id, path in the folder, or its own file name or title) and grade.
 --llm is the address of any OpenAI-compatible server, such as http://localhost:8000/v1: without queries, its
 model writes questions for passages, by prompt.txt in the folder. Its key comes from OPENAI_API_KEY.
 The folder --output gets recipe.yaml, data, run and verdict.json; the same command continues there."""
@@ -43,6 +44,8 @@ def main(
         parsing.refuse("--llm and --llm-model belong together; pass both")
     if llm is None:
         parsing.refuse_options("there is no --llm to limit", max_requests=max_requests, max_tokens=max_tokens)
+    for path in filter(lambda text: Path(text).is_file(), overrides or ()):
+        parsing.refuse(f"{path} is a file, not KEY=VALUE; did you mean --queries {path}?")
     console.log_to_stderr()
     interrupt_on_termination()
     from pyserini_ance.adapt.adapt import adapt
@@ -50,6 +53,12 @@ def main(
     from pyserini_ance.llm import Server
 
     server = Server(llm, llm_model, max_requests, max_tokens) if llm and llm_model else None
-    with logging_redirect_tqdm():
-        text = adapt(Request(documents, output, model, queries, judgments, server), overrides or (), plan)
+    try:
+        with logging_redirect_tqdm():
+            text = adapt(Request(documents, output, model, queries, judgments, server), overrides or (), plan)
+    finally:
+        with suppress(OSError):  # it is not empty, unless nothing could be read
+            output.rmdir()
     print(f"\n{text}")
+    if plan:
+        print("to train for a shorter time, add stage_defaults.steps=100 to the command")

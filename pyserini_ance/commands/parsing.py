@@ -124,7 +124,7 @@ def output_folder(metavar: str, text: str) -> Any:
 
 # Arguments and options that several commands have.
 Overrides = Annotated[
-    list[str] | None, Argument(metavar="KEY=VALUE", help="override values of the recipe, such as seed=7")
+    list[str] | None, Argument(metavar="KEY=VALUE", help="set values of the recipe: stage_defaults.steps=100")
 ]
 Device = Annotated[str, option("DEVICE", "auto, cpu, cuda, cuda:1, ...")]
 PrecisionOption = Annotated[

@@ -15,7 +15,7 @@ from helpers.server import serving
 from helpers.waiting import until
 
 from pyserini_ance.adapt.adapt import adapt, deliver
-from pyserini_ance.adapt.data import Request
+from pyserini_ance.adapt.data import Request, prepare
 from pyserini_ance.adapt.verdict import BASE_FUSED, FUSED, ONLY_BM25
 from pyserini_ance.commands import adapt as command
 from pyserini_ance.data.trec import read_run
@@ -78,7 +78,8 @@ def test_an_adaptation_says_if_it_pays(tmp_path, docs, asked, tiny_bert, files, 
     wanted = request(tmp_path, docs, tiny_bert, *files)
     text = adapt(wanted, SHORT)
     output = wanted.output
-    assert "120 documents, 120 passages" in text and says in text and f"what teaches: {supervision}" in text
+    kept = "kept whole" if files[1] else "passages"
+    assert f"120 documents, 120 {kept}" in text and says in text and f"what teaches: {supervision}" in text
     assert {path.stem for path in (output / "data" / "qrels").iterdir()} == splits
     recipe = (output / "recipe.yaml").read_text()
     assert len(recipe.splitlines()) < 25 and recipe.startswith("# Written by `pyserini-ance adapt`")
@@ -176,7 +177,7 @@ def test_questions_of_a_language_model_teach_and_cost_once(tmp_path, docs, tiny_
 def test_a_folder_belongs_to_its_documents_and_to_one_process(tmp_path, docs, asked, tiny_bert):
     wanted = request(tmp_path, docs, tiny_bert)
     adapt(wanted, SHORT)
-    with pytest.raises(ValueError, match="was made of other documents, queries, judgments or of another"):
+    with pytest.raises(ValueError, match="out was made with other queries; pass another --output"):
         adapt(request(tmp_path, docs, tiny_bert, "q.csv"), SHORT)
     with pytest.raises(ValueError, match="was trained with another recipe.yaml or other overrides"):
         adapt(wanted, [*SHORT, "stage_defaults.batch_queries=8"])
@@ -200,13 +201,57 @@ def test_an_encoder_may_be_an_adaptation_and_two_documents_have_no_common_id(tmp
     (docs / "a.jsonl").write_text('{"id": "1", "text": "one"}\n{"id": "1", "text": "two"}\n')
     with pytest.raises(ValueError, match="two documents have the id '1'"):
         adapt(Request(str(docs), tmp_path / "new", str(tiny_bert)), SHORT)
-    with pytest.raises(ValueError, match="was made of other documents"):
+    with pytest.raises(ValueError, match="was made with other files of documents; pass"):
         adapt(first, SHORT)
+    with pytest.raises(FileExistsError, match="docs has files that adapt did not write"):
+        adapt(replace(first, output=docs), SHORT)
 
 
-def test_documents_without_any_text_are_refused(tmp_path, tiny_bert):
+def test_what_cannot_be_read_leaves_no_folder(tmp_path, tiny_bert, capsys):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.png").write_bytes(b"x")
-    with pytest.raises(ValueError, match=r"no document with a text\n1 files skipped\n  a.png: no document"):
-        adapt(request(tmp_path, tmp_path / "docs", tiny_bert), SHORT)
-    assert not (tmp_path / "out" / "data").exists()
+    given = [str(tmp_path / "docs"), "--model", str(tiny_bert), "--output", str(tmp_path / "out")]
+    for more, message in (
+        ([], r"no document with a text\n1 files skipped\n  a.png: no document"),
+        (["stages.ance.steps=2"], "no stage 'ance'; stages: distilled, unjudged"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            command.main([*given, *more])
+        assert not (tmp_path / "out").exists()
+    with pytest.raises(SystemExit):
+        command.main([*given, str(tmp_path / "docs" / "a.png")])
+    assert "did you mean --queries" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "passages", "says"),
+    [
+        (
+            [900] * 3 + [100] * 97,
+            False,
+            "3 documents: the encoder reads about 200 words, and not what follows",
+        ),
+        (
+            [900] * 3 + [300] * 97,
+            True,
+            "3 documents: the encoder reads about 800 words, and not what follows",
+        ),
+        ([300] * 100, True, None),
+    ],
+)
+def test_judged_documents_are_read_whole_or_it_is_said(tmp_path, tiny_bert, words, passages, says):
+    (tmp_path / "docs").mkdir()
+    for number, count in enumerate(words):
+        (tmp_path / "docs" / f"{number}.txt").write_text(" ".join(f"w{number}x{i}" for i in range(count)))
+    rows = "".join(f"query {number},{number}\n" for number in range(18))
+    (tmp_path / "q.csv").write_text("query\n" + "".join(f"query {i % 20}\n" for i in range(25)))
+    (tmp_path / "j.csv").write_text(f"query,file\n{rows}")
+    wanted = request(tmp_path, tmp_path / "docs", tiny_bert, "q.csv", "j.csv")
+    wanted.output.mkdir()
+    text = prepare(wanted, SHORT)
+    assert "100 documents, 100 kept whole\n" in text
+    assert ("the encoder reads about" in text) == bool(says) and (says or "") in text
+    assert ("passages: 4" in (wanted.output / "recipe.yaml").read_text()) == passages
+    assert "12 test queries: too few for a verdict (30); judge about 27 more" in text
+    assert "without judgments: 2; 5 queries with the text of another" in text
+    assert "what teaches: extracted queries; those without judgments do not (fewer than 50)" in text

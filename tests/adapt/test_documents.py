@@ -46,7 +46,7 @@ def test_a_folder_of_files_is_read_in_the_order_of_names_with_titles_and_section
     (tmp_path / ".hidden.txt").write_text("secret")
     found, reading = read(tmp_path)
     assert [one.id for one in found] == ["b_guide.md", "page.html", "a/note.txt"]
-    assert found[0].title == "b guide: Install guide"
+    assert found[0].title == "Install guide"
     assert found[0].text.startswith("Intro of the guide.\n\nLinux\n\nUse the package manager.")
     assert "apt install it" in found[0].text and long in found[0].text
     assert found[1] == Passage("page.html", "A page", "Text of it.")
@@ -160,7 +160,7 @@ SOURCES = {
 def test_a_thousand_documents_of_each_format(tmp_path, kind):
     found, reading = read(SOURCES[kind](tmp_path), cuts=False)
     assert found == [Passage(*one.values()) for one in records()]
-    assert reading.counts == {"documents": 1000, "passages": 1000}
+    assert reading.counts == {"documents": 1000, "kept whole": 1000}
 
 
 def test_records_without_an_id_have_their_number_and_need_a_text(tmp_path):
@@ -199,8 +199,20 @@ def test_repeats_are_set_aside_unless_judgments_may_name_them(tmp_path):
     path.write_text("\n".join(json.dumps({"id": str(i), "text": text}) for i, text in enumerate(texts)))
     found, reading = read(path)
     assert [one.id for one in found] == ["0", "3"]
-    assert (reading.counts["repeated"], reading.counts["nearly repeated"]) == (1, 1)
+    counted = "1 repeated passages left out, 1 nearly repeated passages left out"
+    assert f"{counted}\n  1: repeated, as in 0\n  2: nearly repeated, as in 0" in reading.as_text()
     assert len(read(path, cuts=False)[0]) == 4
+
+
+def test_of_files_with_one_text_the_copies_are_left_out(tmp_path):
+    (tmp_path / "a").mkdir()
+    for name in ("a/x.md", "copy of x.md", "x (1).md"):
+        (tmp_path / name).write_text("# The title #\nA text.\n```\n# a comment\n```\n")
+    (tmp_path / "comment.md").write_text("A text.\n```\n# a comment\n```\n# Late\n")
+    found, reading = read(tmp_path)
+    assert [one.id for one in found] == ["comment.md", "a/x.md"]
+    assert found[1].title == "The title" and found[0].title.startswith("comment")
+    assert reading.repeats.keys() == {"copy_of_x.md", "x_(1).md"}
 
 
 def test_a_cut_loses_no_word_and_keeps_passages_short():

@@ -1,6 +1,7 @@
 """What supervises: files of queries and judgments, splits without common texts, queries made of documents."""
 
 import json
+from contextlib import nullcontext
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -58,19 +59,57 @@ def test_judgments_name_queries_by_id_or_text(tmp_path, name, text):
 
 def test_judgments_with_texts_need_no_file_of_queries(tmp_path):
     found = read(tmp_path, judged=written(tmp_path / "j.csv", "query,document\nhow to sort,a file.md\n"))
-    assert found.texts == {"q1": "how to sort"} and found.judgments == {"q1": {"a_file.md": 1}}
+    assert found.texts == {"q1": "how to sort"} and found.judgments == {"q1": {"a file.md": 1}}
 
 
-def test_judgments_of_unknown_queries_and_documents(tmp_path):
-    asked = written(tmp_path / "q.tsv", "q1\thow to sort\n")
-    with pytest.raises(ValueError, match="j.txt: query 'q7' is neither the id nor the text of one"):
-        read(tmp_path, asked, written(tmp_path / "j.txt", "q7 0 d1 1\n"))
-    found = read(tmp_path, asked, written(tmp_path / "j.txt", "q1 0 d1 1\nq1 0 d9 1\n"))
-    keep_known(found, {"d1", "d2"})
-    assert found.judgments == {"q1": {"d1": 1}}
-    assert found.counts["judgments of unknown documents"] == 1
-    with pytest.raises(ValueError, match="none of the 1 documents is judged: judgments have 'd1'"):
-        keep_known(found, {"x"})
+@pytest.mark.parametrize(
+    "name", ["gard/a_b.md", "gard/a b.md", "A b.md", "fever in children", "gard/a_b.md#2"]
+)
+def test_judgments_name_documents_by_path_file_name_or_title(tmp_path, name):
+    titles = {"x/y.md": "Other", "gard/a_b.md": "Fever in children", "x.md": "Other", "gard/x.md": "X"}
+    rows = [
+        "query,document",
+        f"how to sort,{name}",
+        *(f"query {i},X" for i in range(8)),
+        "new,x.md",
+        "old,Other",
+    ]
+    found = read(tmp_path, judged=written(tmp_path / "j.csv", "\n".join(rows)))
+    with pytest.raises(
+        ValueError, match=r"10 of 11 .*line 2: .*line 3: 'X'; .*line 11: 'x.md'; expected .* d/e.md, or"
+    ):
+        keep_known(found, {"c": "Other", "d/e.md": "X", "f": "X", "x": ""})
+    keep_known(found, titles)
+    assert [*found.judgments.values()] == [{"gard/a_b.md": 1}, *([{"gard/x.md": 1}] * 8), {"x.md": 1}]
+    assert [what for what, count in found.counts.items() if count == 1 and "j.csv, line 12: 'Other'" in what]
+
+
+MESSAGES = {
+    ("q.csv", "query;count\nsort;1\n"): None,
+    ("q.csv", "Search term,Hits\nsort,1\n"): None,
+    (
+        "q.csv",
+        "suche;count\nsort;1\n",
+    ): "q.csv, line 1: columns 'suche, count'; expected a column of text: query",
+    ("q.csv", "query,count\n"): "q.csv: no query; expected one a row",
+    ("q.txt", "\n"): "q.txt: no query",
+    ("j.csv", "query,file,rating\nq1,a.md,1\n"): None,
+    ("j.csv", "query,document,grade\nq1,d1,0\n"): "j.csv: no relevant document; expected a grade above 0",
+    ("j.csv", "query,document,grade\nq1,d1,good\n"): "j.csv, line 2: grade 'good'; expected a whole number",
+    ("j.txt", "q7 0 d1 1\n"): "j.txt: query 'q7' is neither the id nor the text of one",
+    (
+        "j.csv",
+        "query,document\nq1,d1\nq7,d1\n",
+    ): "j.csv, line 3: query 'q7' is neither the id nor the text of",
+}
+
+
+@pytest.mark.parametrize(("name", "text"), MESSAGES)
+def test_what_files_of_people_have_is_read_or_named(tmp_path, name, text):
+    path, message = written(tmp_path / name, text), MESSAGES[name, text]
+    files = [path] if name[0] == "q" else [written(tmp_path / "asked.tsv", "q1\thow to sort\n"), path]
+    with pytest.raises(ValueError, match=message) if message else nullcontext():
+        assert read(tmp_path, *files).texts in ({"q1": "sort"}, {"q1": "how to sort"})
 
 
 def test_a_parquet_file_of_queries(tmp_path):
@@ -86,7 +125,7 @@ def test_a_half_filled_sheet_of_judgments(tmp_path):
     assert found.judgments == {"q1": {"d1": 1}}
     assert found.counts["judgments without a grade"] == 2
     assert found.counts["judged queries without a relevant document"] == 1
-    with pytest.raises(ValueError, match=r"j.csv, judgment 5: query 'draw' and document 'd3' have the grade"):
+    with pytest.raises(ValueError, match=r"j.csv, line 6: query 'draw' and document 'd3' have the grade"):
         read(tmp_path, asked, written(tmp_path / "j.csv", rows + "draw,d3,2\n"))
 
 
@@ -103,7 +142,7 @@ def test_a_passage_stands_for_its_document_and_an_empty_split_is_cut_anew(tmp_pa
     asked = written(tmp_path / "q.txt", "how to sort\n")
     found = read(tmp_path, asked, written(tmp_path / "j.csv", "query,document\nhow to sort,a.md#3\n"))
     found.splits = {"test": ["unknown"]}
-    keep_known(found, {"a.md"})
+    keep_known(found, {"a.md": ""})
     assert found.judgments == {"q1": {"a.md": 1}} and not found.splits
 
 

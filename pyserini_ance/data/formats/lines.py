@@ -217,7 +217,7 @@ def _decoded(line: Line, raw: bytes) -> str:
         raw = raw.removeprefix(codecs.BOM_UTF8)
     cure = "unpack or convert the file, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW"
     if b"\0" in raw:
-        raise line.error("a NUL byte", "UTF-8", cure)
+        raise line.error("a NUL byte, as in UTF-16", "UTF-8", cure.replace("LATIN1", "UTF-16"))
     if raw.startswith(codecs.BOM_UTF8):  # it is invisible, and would make an id a different id
         raise line.error("a byte order mark", "at most one, at the start of the file", "remove its 3 bytes")
     try:

@@ -177,12 +177,16 @@ def read_named_rows(path: Path, columns: Sequence[str], key: str) -> Iterator[Re
     """Iterate over the rows of a file of EXTENSIONS. A column that a later JSON object lacks is null.
 
     Raises ValueError, before any row is returned, if the header or the first object lacks one of `columns`;
-    `key` is the recipe key that defines them.
+    `key` is the recipe key that defines them. Spreadsheets of some languages write `;` in .csv files.
     """
     if extension(path) == PARQUET:
         rows = _parquet(path, columns)
+    elif extension(path) in JSON:
+        rows = _objects(path)
     else:
-        rows = _objects(path) if extension(path) in JSON else _table(path, DELIMITERS[extension(path)])
+        delimiter = DELIMITERS[extension(path)]
+        header = next(read_lines(path), Line(path, 1, "")).text
+        rows = _table(path, ";" if delimiter == "," not in header and ";" in header else delimiter)
     check_columns(columns, next(rows, []), path, key)
     return rows
 
