@@ -126,7 +126,7 @@ def test_the_commands_to_paste_load_search_fuse_and_serve(tmp_path, docs, asked,
     words, wanted = shlex.split(search), read_run(run.ranking("untrained", "test"))
     found = read_run(Path(words[words.index("--output") + 1]))
     for of_query, of in wanted.items():
-        assert sorted(found[of_query].values()) == pytest.approx(sorted(of.values()), abs=1e-3)
+        assert sorted(found[of_query].values()) == pytest.approx(sorted(of.values()), rel=1e-3)
     with serving(serve.replace("&& ", "&& exec "), tmp_path / "log") as answer:
         best = answer(f"v1/base/search?query={quote(text)}&hits=1")["candidates"][0]
     assert best["score"] == pytest.approx(max(wanted[query].values()), abs=1e-4)
