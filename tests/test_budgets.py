@@ -9,18 +9,18 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_475,
+    "adapt": 1_529,
     "commands": 1_349,
     "data": 4_680,
     "distributed": 380,
     "encoders": 3_379,
     "evaluation": 515,
     "negatives": 2_737,
-    "pipeline": 3_991,
+    "pipeline": 3_992,
     "pyserini_bridge": 1_146,
     "recipe": 2_165,
     "refresher": 365,
-    "reports": 1_478,
+    "reports": 1_482,
     "runs": 1_039,
     "storage": 834,
     "trainer": 2_948,
@@ -30,12 +30,12 @@ ROOMS = {
 WHOLE = {
     "files": 219,
     "classes": 239,
-    "short private functions used once": 13,
-    "lines of imports": 2_660,
+    "short private functions used once": 11,
+    "lines of imports": 2_667,
     "lines of the reading path": 1_438,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 31_110,
+    "lines of tests": 31_226,
 }
 
 
