@@ -251,9 +251,8 @@ class Experiment:
         """Train and evaluate all stages and export the last one's result; return the rows of the results
         table and how to search with the exported model.
 
-        BM25 and the `initial` checkpoints have rows before the stages', so that the table shows the gain of
-        training; the hybrid of BM25 and the last stage comes last. `final_evaluation.rows` may leave out all
-        rows but that of the last stage.
+        BM25 and the `initial` checkpoints come first, to show the gain of training, and the hybrid with BM25
+        last. `final_evaluation.rows` may leave out all rows but that of the last stage.
         """
         wanted = self.recipe.final_evaluation.rows
         evaluator = FinalEvaluator(self.recipe, data, self.run_dir, self.world)

@@ -25,8 +25,7 @@ INITIAL = TrainingProgress("initial", 0)  # of the untrained encoder's checkpoin
 
 @dataclass(frozen=True)
 class WeightsOrigin:
-    """An existing encoder: its folder, the hash of its weights, and the stage whose result it is, if it is
-    one."""
+    """An existing encoder's folder, the stage whose result it is, or None, and the hash of its weights."""
 
     encoder: str
     stage: str | None

@@ -103,9 +103,8 @@ def read_source(
                 cure = "filters belong to the sources of the mix: {'kind': 'ann', 'filters': [...]}"
             raise ValueError(f"filters are given, but source {settings['kind']!r} takes none; {cure}")
         settings["filters"] = [*settings.get("filters", ()), *filters]
-    is_default = num_negatives == "default"
-    own = settings.setdefault("num_negatives", NUM_NEGATIVES if is_default else num_negatives)
-    if own != num_negatives and not is_default:
+    own = settings.setdefault("num_negatives", NUM_NEGATIVES if num_negatives == "default" else num_negatives)
+    if num_negatives not in ("default", own):
         raise ValueError(
             f"num_negatives is {num_negatives}, but {own} in the settings of the source; set it in one place"
         )
