@@ -9,9 +9,9 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_475,
-    "commands": 1_349,
-    "data": 4_680,
+    "adapt": 1_489,
+    "commands": 1_358,
+    "data": 4_684,
     "distributed": 380,
     "encoders": 3_379,
     "evaluation": 515,
@@ -30,12 +30,12 @@ ROOMS = {
 WHOLE = {
     "files": 219,
     "classes": 239,
-    "short private functions used once": 13,
-    "lines of imports": 2_660,
+    "short private functions used once": 11,
+    "lines of imports": 2_661,
     "lines of the reading path": 1_438,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 31_110,
+    "lines of tests": 31_210,
 }
 
 
