@@ -128,11 +128,12 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
     if supervision == "extracted" and request.server:
         supervision = "generated"
     judged = {name: {id: queries.judgments[id] for id in of} for name, of in queries.splits.items() if of}
-    num_long = 0 if cuts else sum(words > WORDS for words in reading.words)
-    max_passages = MAX_PASSAGES if num_long > LONG_SHARE * len(reading.words) else None
+    whole = [] if cuts else reading.words
+    num_long = sum(words > WORDS for words in whole)
+    max_passages = MAX_PASSAGES if num_long > LONG_SHARE * len(whole) else None
     lines = [reading.as_text(), _describe(queries, judged, supervision, request)]
     num_read = (max_passages or 1) * WORDS
-    if unread := sum(words > num_read for words in reading.words):
+    if unread := sum(words > num_read for words in whole):
         lines.append(f"{unread:,} documents: the encoder reads about {num_read} words, and not what follows")
     log.info("\n".join(lines))
     held_out = {name: judged[name] for name in ("dev", "test")} if judged.keys() >= {"dev", "test"} else {}
