@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.adapt.documents import WORDS, Passage, Reading, files_of, read_passages
+from pyserini_ance.adapt.documents import TOKENS, WORDS, Passage, Reading, files_of, read_passages
 from pyserini_ance.adapt.queries import (
     LEAST_TEST,
     LEAST_TRAIN,
@@ -131,11 +131,6 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
     whole = [] if cuts else reading.words
     num_long = sum(words > WORDS for words in whole)
     max_passages = MAX_PASSAGES if num_long > LONG_SHARE * len(whole) else None
-    lines = [reading.as_text(), _describe(queries, judged, supervision, request)]
-    num_read = (max_passages or 1) * WORDS
-    if unread := sum(words > num_read for words in whole):
-        lines.append(f"{unread:,} documents: the encoder reads about {num_read} words, and not what follows")
-    log.info("\n".join(lines))
     held_out = {name: judged[name] for name in ("dev", "test")} if judged.keys() >= {"dev", "test"} else {}
     names = [*judged] if supervision == "judged" else [supervision, *(held_out or [COMPARED])]
     encoder = encoder_settings(request.model)
@@ -143,9 +138,16 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
     if not (model / RECIPE).is_file():  # the model of a run has a folder of its own
         encoder["model"] = str(model.absolute()) if model.is_dir() else request.model
     write_whole(new / RECIPE, recipe_text(data, encoder, supervision, names, max_passages, scale))
+    recipe = load_recipe(new / RECIPE, *overrides).recipe
+    read = recipe.encoder.tokenization.document
+    num_read = read.length_tokens * read.passages * WORDS // TOKENS
+    lines = [reading.as_text(), _describe(queries, judged, supervision, request)]
+    if unread := sum(words > num_read for words in whole):
+        lines.append(f"{unread:,} documents: the encoder reads about {num_read} words, and not what follows")
+    log.info("\n".join(lines))
     texts, splits = dict(queries.texts), judged
     if supervision != "judged":
-        documents = Documents(new, load_recipe(new / RECIPE, *overrides).recipe)
+        documents = Documents(new, recipe)
         made, firsts, line = _pseudo_positives(supervision, queries, request, documents, lines, plans)
         texts |= made
         splits = _pseudo_judgments(firsts, supervision, not held_out) | held_out
