@@ -9,7 +9,7 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_530,
+    "adapt": 1_522,
     "commands": 1_358,
     "data": 4_684,
     "distributed": 380,
@@ -29,7 +29,7 @@ ROOMS = {
 }
 WHOLE = {
     "files": 219,
-    "classes": 239,
+    "classes": 238,
     "short private functions used once": 11,
     "lines of imports": 2_667,
     "lines of the reading path": 1_438,

@@ -3,13 +3,13 @@ stands for them."""
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.adapt.documents import WORDS, Passage, Reading, files_of, read_passages
+from pyserini_ance.adapt.documents import TOKENS, WORDS, Reading, files_of, read_passages
 from pyserini_ance.adapt.queries import (
     LEAST_TEST,
     LEAST_TRAIN,
@@ -25,10 +25,7 @@ from pyserini_ance.adapt.ranking import StartRanker
 from pyserini_ance.adapt.recipe_file import CHECKED, COMPARED, recipe_text
 from pyserini_ance.data.texts import text_key
 from pyserini_ance.data.trec import Qrels
-from pyserini_ance.distributed.process_group import device_of
-from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.llm import Server
-from pyserini_ance.pipeline.mining import load_collection
 from pyserini_ance.recipe.models import DEFAULT_CACHE, Recipe
 from pyserini_ance.runs.any_encoder import encoder_settings, load_any_encoder
 from pyserini_ance.runs.rundir import RECIPE, load_recipe
@@ -131,11 +128,6 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
     whole = [] if cuts else reading.words
     num_long = sum(words > WORDS for words in whole)
     max_passages = MAX_PASSAGES if num_long > LONG_SHARE * len(whole) else None
-    lines = [reading.as_text(), _describe(queries, judged, supervision, request)]
-    num_read = (max_passages or 1) * WORDS
-    if unread := sum(words > num_read for words in whole):
-        lines.append(f"{unread:,} documents: the encoder reads about {num_read} words, and not what follows")
-    log.info("\n".join(lines))
     held_out = {name: judged[name] for name in ("dev", "test")} if judged.keys() >= {"dev", "test"} else {}
     names = [*judged] if supervision == "judged" else [supervision, *(held_out or [COMPARED])]
     encoder = encoder_settings(request.model)
@@ -143,10 +135,17 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
     if not (model / RECIPE).is_file():  # the model of a run has a folder of its own
         encoder["model"] = str(model.absolute()) if model.is_dir() else request.model
     write_whole(new / RECIPE, recipe_text(data, encoder, supervision, names, max_passages, scale))
+    recipe = load_recipe(new / RECIPE, *overrides).recipe
+    read = recipe.encoder.tokenization.document
+    num_read = read.length_tokens * read.passages * WORDS // TOKENS
+    lines = [reading.as_text(), _describe(queries, judged, supervision, request)]
+    if unread := sum(words > num_read for words in whole):
+        lines.append(f"{unread:,} documents: the encoder reads about {num_read} words, and not what follows")
+    log.info("\n".join(lines))
     texts, splits = dict(queries.texts), judged
     if supervision != "judged":
-        documents = Documents(new, load_recipe(new / RECIPE, *overrides).recipe)
-        made, firsts, line = _pseudo_positives(supervision, queries, request, documents, lines, plans)
+        ranker = StartRanker(new, recipe)
+        made, firsts, line = _pseudo_positives(supervision, queries, request, ranker, lines, plans)
         texts |= made
         splits = _pseudo_judgments(firsts, supervision, not held_out) | held_out
         if COMPARED in splits:
@@ -175,28 +174,11 @@ def _describe(queries: Queries, judged: Mapping[str, Qrels], supervision: str, r
     )
 
 
-class Documents:
-    """The documents that were written, and the start's ranking of them."""
-
-    def __init__(self, folder: Path, recipe: Recipe):
-        settings = {"kind": "beir", "folder": str(folder), "splits": {}}
-        self.collection, self.recipe = load_collection(settings, recipe.cache), recipe
-
-    @cached_property
-    def ranker(self) -> StartRanker:
-        encoder = initial_encoder(self.recipe.encoder, self.recipe.seed, device_of(self.recipe.device))
-        return StartRanker(encoder, self.collection, self.recipe)
-
-    def passages(self) -> Iterator[Passage]:
-        documents = self.collection.documents
-        return (Passage(id, **documents[row]) for row, id in enumerate(documents.ids))
-
-
 def _pseudo_positives(
     supervision: str,
     queries: Queries,
     request: Request,
-    documents: Documents,
+    ranker: StartRanker,
     lines: Sequence[str],
     plans: bool,
 ) -> tuple[dict[str, str], dict[str, str], str]:
@@ -209,12 +191,12 @@ def _pseudo_positives(
     made: dict[str, str] = {}
     if supervision == "unjudged":
         asked = {id: queries.texts[id] for id in queries.unjudged}
-        firsts, agreed = documents.ranker.pseudo_judgments(asked)
+        firsts, agreed = ranker.pseudo_judgments(asked)
         line = f"BM25 and the encoder find the same document first for {agreed:,} of {len(asked):,}"
     elif supervision == "generated":
-        made, firsts, line = _generated(request, documents, lines, plans)
+        made, firsts, line = _generated(request, ranker, lines, plans)
     else:
-        made, firsts = extract_queries(documents.passages())
+        made, firsts = extract_queries(ranker.passages())
         line = f"made of the documents: {len(made):,} titles and crops"
     held_out = queries.held_out
     known = {id for id, text in made.items() if text_key(text) in held_out}
@@ -227,7 +209,7 @@ def _pseudo_positives(
 
 
 def _generated(
-    request: Request, documents: Documents, lines: Sequence[str], plans: bool
+    request: Request, ranker: StartRanker, lines: Sequence[str], plans: bool
 ) -> tuple[dict[str, str], dict[str, str], str]:
     """The texts of questions by id, the document of each, and a line on them.
 
@@ -235,15 +217,12 @@ def _generated(
     """
     assert request.server is not None
     prompt = copy_prompt("any-question", request.output)
-    passages = sorted(documents.passages(), key=lambda one: hash_of(one.id))[:MOST_ASKED]
+    passages = sorted(ranker.passages(), key=lambda one: hash_of(one.id))[:MOST_ASKED]
     announced = announcement(request.server, passages, prompt)
     if plans:
         raise OnlyAnnounced("\n".join([*lines, f"{announced}; edit {prompt}, if need be, before that"]))
     log.info("%s", announced)
-
-    def rank(questions: list[str]) -> list[list[str]]:
-        return documents.ranker.first(questions, ROUND_TRIP)
-
+    rank = partial(ranker.first, k=ROUND_TRIP)
     found = write_questions(passages, request.server, prompt, request.output / "questions", rank)
     ids = {f"generated-{number}": pair for number, pair in enumerate(found.kept, start=1)}
     line = (

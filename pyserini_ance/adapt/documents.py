@@ -32,7 +32,7 @@ CONVERTED = {  # by markitdown
     ".epub": "EpubConverter",
 }
 LARGEST_BYTES = 32 << 20  # of a plain or converted file; a larger one is a log or a dump, not a document
-WORDS = 200  # of a passage; about what encoders of 256 tokens read
+WORDS, TOKENS = 200, 256  # of a passage: so many words are about so many tokens
 LEAST_WORDS = 40  # a section with fewer shares its passage with the next
 NEAR = 0.9  # Jaccard similarity of the five-word sequences of near duplicates
 SHINGLE = 5

@@ -1,18 +1,21 @@
 """The start's own ranking: BM25 and the untrained encoder, fused, before anything is trained."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from pyserini_ance.data.collection import Collection
+from pyserini_ance.adapt.documents import Passage
 from pyserini_ance.data.trec import Run, best_first, read_run
+from pyserini_ance.distributed.process_group import device_of
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import resolve_precision
+from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.pipeline.bm25_rankings import bm25_index, contents
+from pyserini_ance.pipeline.mining import load_collection
 from pyserini_ance.pyserini_bridge.bm25 import Bm25Job, retrieve
 from pyserini_ance.pyserini_bridge.searchers import fuse
 from pyserini_ance.recipe.models import Bm25, Recipe
@@ -24,15 +27,25 @@ BLOCK = 512  # documents
 
 
 class StartRanker:
-    """Ranks the documents of a collection, which are encoded at the first call, by a recipe's settings.
+    """Ranks the documents of a folder in BEIR's layout, which are encoded at the first call, by a recipe's
+    settings.
 
     Source of the fusion: `pyserini.fusion --method normalize`, as in the row `hybrid`.
     """
 
-    def __init__(self, encoder: Encoder, collection: Collection, recipe: Recipe):
-        self.encoder, self.collection, self.recipe = encoder, collection, recipe
+    def __init__(self, folder: Path, recipe: Recipe):
+        settings = {"kind": "beir", "folder": str(folder), "splits": {}}
+        self.collection, self.recipe = load_collection(settings, recipe.cache), recipe
         if recipe.threads:
             torch.set_num_threads(recipe.threads)
+
+    def passages(self) -> Iterator[Passage]:
+        documents = self.collection.documents
+        return (Passage(id, **documents[row]) for row, id in enumerate(documents.ids))
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        return initial_encoder(self.recipe.encoder, self.recipe.seed, device_of(self.recipe.device))
 
     @cached_property
     def _vectors(self) -> np.ndarray:

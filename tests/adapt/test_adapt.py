@@ -248,7 +248,7 @@ def test_judged_documents_are_read_whole_or_it_is_said(tmp_path, tiny_bert, word
     (tmp_path / "j.csv").write_text(f"query,file\n{rows}")
     wanted = request(tmp_path, tmp_path / "docs", tiny_bert, "q.csv", "j.csv")
     wanted.output.mkdir()
-    text = prepare(wanted, SHORT)
+    text = prepare(wanted, [*SHORT, "encoder.tokenization.document.length_tokens=256"])
     assert "100 documents, 100 kept whole\n" in text
     assert ("the encoder reads about" in text) == bool(says) and (says or "") in text
     assert ("passages: 4" in (wanted.output / "recipe.yaml").read_text()) == passages
