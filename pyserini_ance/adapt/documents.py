@@ -13,9 +13,9 @@ from itertools import batched, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyserini_ance.adapt.tables import read_table
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import extension, names_of_file
+from pyserini_ance.data.formats.named_columns import read_table
 from pyserini_ance.data.formats.records import EXTENSIONS
 from pyserini_ance.data.made_splits import SENTENCE_END, split_words
 from pyserini_ance.data.texts import text_key
