@@ -25,12 +25,12 @@ from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MOST_FILLED, MiningContext
 from pyserini_ance.negatives.table import PADDING, NegativeTable, is_in_line
 from pyserini_ance.negatives.teachers.hybrid import Hybrid
-from pyserini_ance.pipeline.mining import mine_negatives
+from pyserini_ance.pipeline.mining import NUM_NEGATIVES, mine_negatives
 from pyserini_ance.recipe.models import Bm25, Encoding
 
 DEPTH = 200  # the papers' top_k
 BANDS = ((1, 5), (6, 20), (21, 50), (51, DEPTH))
-TOP_K, NUM_NEGATIVES = 50, 8  # of the recipes, and of `mine`
+TOP_K = 50  # of the recipes
 MOST_QUERIES = 2_000
 LEAST_HARD = 0.2  # of ranks 1-5, above the positive: with fewer no set gained (docs/lab-notes/winning.md)
 ABOVE = "above the positive"
@@ -87,13 +87,12 @@ class Advice:
             shown = [{k: f"{v:.0%}" if isinstance(v, float) else v for k, v in row.items()} for row in rows]
             tables.append(table(shown, list(shown[0])))
         seconds = ", ".join(f"{part} {value:.1f}" for part, value in self.seconds.items())
-        why = f"{self.bands[0][ABOVE]:.0%} of the first candidates score above the positive: "
-        why += (
-            "a teacher pays"
-            if self.method == "distilled"
-            else f"a teacher adds little; filter: {self.margin}"
+        share, pays = f"{self.bands[0][ABOVE]:.0%}", self.method == "distilled"
+        follows = "a teacher pays" if pays else f"a teacher adds little; filter: {self.margin}"
+        suggestion = (
+            f"suggestion: extends: [_base/minilm, _methods/{self.method}]\n"
+            f"{share} of the first candidates score above the positive: {follows}"
         )
-        suggestion = f"suggestion: extends: [_base/minilm, _methods/{self.method}]\n{why}"
         return "\n\n".join([*tables, "\n".join(LEGEND), f"seconds of this mining: {seconds}", suggestion])
 
 
