@@ -112,7 +112,7 @@ def _train(recipe: Recipe, run: RunDir) -> RunDir:
         try:
             finish.train(recipe, run.folder, overwrite=run.state.exists() and not resume, resume=resume)
         except BaseException:
-            log.error("the same command of adapt continues, too, and ends with the verdict")
+            log.error("give the same adapt command again: it continues, and ends with the verdict")
             raise
     elif config_hash(run.read_recipe()) != config_hash(recipe):
         raise ValueError(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
+import pandas as pd
 import pytest
 from helpers.language_model import KEY, language_model
 from helpers.processes import CommandServer
@@ -16,6 +17,7 @@ from helpers.waiting import until
 
 from pyserini_ance.adapt.adapt import adapt, deliver
 from pyserini_ance.adapt.data import Request, prepare
+from pyserini_ance.adapt.queries import keep_known, read_queries
 from pyserini_ance.adapt.verdict import BASE_FUSED, FUSED, ONLY_BM25
 from pyserini_ance.commands import adapt as command
 from pyserini_ance.data.trec import read_run
@@ -92,7 +94,6 @@ def test_an_adaptation_says_if_it_pays(tmp_path, docs, asked, tiny_bert, files, 
     card = (output / "run" / "model" / "README.md").read_text()
     assert ("## Measures" in card, "model-index" in card) == (is_judged, is_judged)
     assert (output / "run" / "report.html").is_file()
-    assert (output / "to_judge.csv").exists() == (splits == {"unjudged", "compared"})
     assert (output / "run" / "parquet" / "part-00000.parquet").is_file()
     page = (output / "report.html").read_text()
     shown = json.loads(re.findall(r"const queries = (.*), documents = ", page)[0])
@@ -100,6 +101,13 @@ def test_an_adaptation_says_if_it_pays(tmp_path, docs, asked, tiny_bert, files, 
     assert len(shown) == len(judged.splitlines()) - 1
     assert all(len(hits) == 5 for one in shown for hits in one["lists"].values())
     assert "<script>alert" not in page
+    to_judge = output / "to_judge.csv"
+    assert to_judge.exists() == (splits == {"unjudged", "compared"})
+    if to_judge.exists():  # graded, it is a file of judgments
+        pd.read_csv(to_judge).assign(grade=1).to_csv(tmp_path / "graded.csv", index=False)
+        graded = read_queries(tmp_path / "q.csv", tmp_path / "graded.csv", docs, tmp_path)
+        assert {graded.texts[id] for id in graded.judgments} == {one["query"] for one in shown}
+        keep_known(graded, {path.name: "" for path in docs.iterdir()})
     # The same command again trains nothing, and says the same.
     before = (output / "run" / "measures.json").stat().st_mtime_ns
     assert adapt(wanted, SHORT) == text
