@@ -10,7 +10,7 @@ from measure_house import HERE, measured, rooms
 
 ROOMS = {
     "adapt": 1_474,
-    "commands": 1_358,
+    "commands": 1_359,
     "data": 4_732,
     "distributed": 380,
     "encoders": 3_379,
@@ -35,7 +35,7 @@ WHOLE = {
     "lines of the reading path": 1_438,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 31_232,
+    "lines of tests": 31_234,
 }
 
 

@@ -58,7 +58,8 @@ def main(
     from pyserini_ance.storage.files import check_not_input
 
     if advise:
-        given = {"output": output, "num_negatives": num_negatives, "top_k": top_k}
+        other = source if source != "ann" else None
+        given = {"output": output, "num_negatives": num_negatives, "top_k": top_k, "source": other}
         parsing.refuse_options("--advise looks at the first 200 of the index and writes nothing", **given)
     elif output is None:
         parsing.refuse("give --output FILE.jsonl for the negatives, or --advise")

@@ -72,8 +72,10 @@ def test_no_input_is_replaced(files, tmp_path):
 
 
 def test_advice_writes_nothing_and_negatives_need_a_file(files, capsys):
-    for arguments, message in [(files[:4], "give --output FILE.jsonl"), (files, "remove --output")]:
-        advise = ["--advise"] if "--output" in arguments else []
+    advise, other = ["--advise"], ["--source", "bm25"]
+    refused = {"give --output": files[:4], "remove --output": [*files, *advise]}
+    refused["remove --source"] = [*files[:4], *advise, *other]
+    for message, arguments in refused.items():
         with pytest.raises(SystemExit):
-            mine.main([*arguments, *advise])
+            mine.main(arguments)
         assert message in capsys.readouterr().err
