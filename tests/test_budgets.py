@@ -16,7 +16,7 @@ ROOMS = {
     "encoders": 3_379,
     "evaluation": 515,
     "negatives": 2_737,
-    "pipeline": 3_991,
+    "pipeline": 3_992,
     "pyserini_bridge": 1_146,
     "recipe": 2_165,
     "refresher": 365,

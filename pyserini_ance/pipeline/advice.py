@@ -40,6 +40,7 @@ LEGEND = (
     "- of the way to the positive: median of a candidate's score from the query's mean over all documents, "
     "divided by the positive's",
     f"- in BM25's: share that is among BM25's first {DEPTH}",
+    "- positive found: share of queries with a positive at these ranks or before",
     f"- {SHORT}: share of queries that get so few of {TOP_K} candidates",
 )
 TEACHER = TeacherFilter(teacher=Hybrid(), margin=0)
