@@ -51,11 +51,12 @@ def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) 
             text = prepare(request, overrides, plans)
         except OnlyAnnounced as announced:
             return str(announced)
-        recipe = load_recipe(output / RECIPE, *overrides).recipe
+        recipe, run = load_recipe(output / RECIPE, *overrides).recipe, RunDir(output / "run")
         if plans:
             steps = min(DRY_STEPS, *(stage.steps for stage in recipe.stages.values()))
-            return f"{text}\n\n{measured_plan(recipe, steps)}"
-        run = _train(recipe, RunDir(output / "run"))
+            scratch = None if run.state.exists() else run.scratch
+            return f"{text}\n\n{measured_plan(recipe, steps, scratch)}"
+        _train(recipe, run)
         is_judged = COMPARED not in recipe.final_evaluation.split
         to_judge = output / "to_judge.csv" if recipe.train_name == "unjudged" else None
         found = verdict.judge(run, run.model) if is_judged else verdict.compare(run, COMPARED, to_judge)
@@ -105,7 +106,7 @@ def deliver(run: RunDir, chosen: str) -> list[str]:
     return [*commands, f"{search} index {files} && {search} rest {serve}"]
 
 
-def _train(recipe: Recipe, run: RunDir) -> RunDir:
+def _train(recipe: Recipe, run: RunDir) -> None:
     """Train the recipe, or go on with its run. Raises ValueError if that has ended with another recipe."""
     if not run.measures.exists():
         resume = run.can_resume
@@ -120,7 +121,6 @@ def _train(recipe: Recipe, run: RunDir) -> RunDir:
             "or pass another --output"
         )
     finish.write_card_and_report(run.folder, only_missing=True)
-    return run
 
 
 def write_page(

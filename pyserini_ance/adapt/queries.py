@@ -139,10 +139,12 @@ def _query_file(path: Path) -> dict[str, str]:
 
 
 def _is_table(path: Path, names: Names) -> bool:
-    """Whether the columns of a file have names; those of .tsv may have none."""
-    if extension(path) == ".tsv":
-        return bool(found_columns(next(read_lines(path), Line(path, 1, "")).text.split("\t"), names))
-    return extension(path) in EXTENSIONS
+    """Whether the columns of a file have names; those of .tsv may have none, and spreadsheets also write
+    tables as .txt."""
+    if (kind := extension(path)) not in (".tsv", ".txt"):
+        return kind in EXTENSIONS
+    header = next(read_lines(path), Line(path, 1, "")).text.split("\t")
+    return (kind == ".tsv" or len(header) > 1) and bool(found_columns(header, names))
 
 
 def _add_judgments(found: Queries, path: Path) -> None:

@@ -174,7 +174,8 @@ def _holds(value: Any, inner: dict[str, Any]) -> bool:
 
 
 def read_named_rows(path: Path, columns: Sequence[str], key: str) -> Iterator[Record]:
-    """Iterate over the rows of a file of EXTENSIONS. A column that a later JSON object lacks is null.
+    """Iterate over the rows of a file of EXTENSIONS, or of one with tabs between columns. A column that a
+    later JSON object lacks is null.
 
     Raises ValueError, before any row is returned, if the header or the first object lacks one of `columns`;
     `key` is the recipe key that defines them. Spreadsheets of some languages write `;` in .csv files.
@@ -184,7 +185,7 @@ def read_named_rows(path: Path, columns: Sequence[str], key: str) -> Iterator[Re
     elif extension(path) in JSON:
         rows = _objects(path)
     else:
-        delimiter = DELIMITERS[extension(path)]
+        delimiter = DELIMITERS.get(extension(path), "\t")
         header = next(read_lines(path), Line(path, 1, "")).text
         rows = _table(path, ";" if delimiter == "," not in header and ";" in header else delimiter)
     check_columns(columns, next(rows, []), path, key)
