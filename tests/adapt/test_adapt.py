@@ -245,12 +245,16 @@ def test_what_cannot_be_read_leaves_no_folder(tmp_path, tiny_bert, capsys):
     (tmp_path / "docs" / "a.png").write_bytes(b"x")
     given = [str(tmp_path / "docs"), "--model", str(tiny_bert), "--output", str(tmp_path / "out")]
     for more, message in (
-        ([], r"no document with a text\n1 files skipped\n  a.png: no document"),
+        ([], r"no document with a text\n1 file skipped\n  a.png: no document"),
         (["stages.ance.steps=2"], "no stage 'ance'; stages: distilled, unjudged"),
     ):
         with pytest.raises(ValueError, match=message):
             command.main([*given, *more])
         assert not (tmp_path / "out").exists()
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ValueError, match="no document with a text"):
+        command.main(given)
+    assert (tmp_path / "out").exists()  # it was there before
     with pytest.raises(SystemExit):
         command.main([*given, str(tmp_path / "docs" / "a.png")])
     assert "did you mean --queries" in capsys.readouterr().err

@@ -11,12 +11,14 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from pyserini_ance.data.formats import lines
 from pyserini_ance.data.formats.lines import JSON, Line, extension, open_bytes, read_lines, shown
 
 HEAD_BYTES = 1 << 16
+NESTED = b"[" * 1_000  # of 100,000 lists in each other ijson would keep 25 GB
 LIST_CURE = "correct the file, or write it again as one JSON list"
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = ".parquet"
@@ -143,12 +145,17 @@ def _list(path: Path) -> Iterator[tuple[Line, Any]]:
                 repeated.append((self, key))
             super().__setitem__(key, value)
 
+    def read(size: int) -> bytes:
+        if NESTED in (block := file.read(size)):
+            raise ValueError(f"{len(NESTED):,} lists in each other")
+        return block
+
     line = Line(path, 0, "", "item")
     try:
         with open_bytes(path) as file:
             if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
                 file.seek(0)
-            items = ijson.items(file, "item", map_type=Object, use_float=True)
+            items = ijson.items(SimpleNamespace(read=read), "item", map_type=Object, use_float=True)
             for item, record in enumerate(items, start=1):
                 for holder, key in repeated:
                     if _holds(record, holder):
