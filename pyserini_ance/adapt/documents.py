@@ -200,7 +200,7 @@ def _plain(path: Path) -> tuple[str, str]:
     if b"\0" in raw[: 1 << 16]:
         raise ValueError("binary")
     try:
-        text = raw.decode("utf-8-sig")
+        text = raw.decode()
     except UnicodeDecodeError:
         from charset_normalizer import from_bytes
 

@@ -197,15 +197,18 @@ def read_lines(path: Path, keep_empty: bool = False) -> Iterator[Line]:
 
 
 def open_bytes(path: Path) -> IO[bytes] | gzip.GzipFile:
-    """Open a file to read its bytes, unpacked if its name ends in .gz, and as UTF-8 if a byte order mark says
-    that it is UTF-16. This or reading may raise one of DAMAGE."""
+    """Open a file to read its bytes after a byte order mark, unpacked if its name ends in .gz, and as UTF-8
+    if the mark says that it is UTF-16. This or reading may raise one of DAMAGE."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; expected a file")
     is_packed = path.suffix.lower() == ".gz"
     if is_packed and not path.stat().st_size:
         raise EOFError("it is empty")  # gzip reads an empty file as a file without lines
     file = gzip.open(path) if is_packed else open(path, "rb")  # noqa: SIM115  # the caller closes it
-    if file.peek(2)[:2] not in UTF_16:
+    start = file.peek(len(codecs.BOM_UTF8))
+    if start.startswith(codecs.BOM_UTF8):
+        file.read(len(codecs.BOM_UTF8))
+    if not start.startswith(UTF_16):
         return file
     with file:
         return io.BytesIO(file.read().decode("utf-16").encode())
@@ -219,8 +222,6 @@ def damaged(last: Line, error: Exception) -> ValueError:
 
 def _decoded(line: Line, raw: bytes) -> str:
     raw = raw.removesuffix(b"\n").rstrip(b"\r")
-    if line.number == 1:
-        raw = raw.removeprefix(codecs.BOM_UTF8)
     cure = "unpack or convert the file, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW"
     if b"\0" in raw:
         raise line.error("a NUL byte, as in UTF-16", "UTF-8", cure.replace("LATIN1", "UTF-16"))

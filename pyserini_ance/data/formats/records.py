@@ -6,7 +6,6 @@ object per line. Values of text files stay as they are written, unlike in pandas
 is not a missing value, and 2020-01-01 is not a date.
 """
 
-import codecs
 import csv
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
@@ -129,7 +128,7 @@ def is_list(path: Path) -> bool:
     """Whether the file is a JSON list, not one object per line."""
     try:
         with open_bytes(path) as file:
-            return file.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
+            return file.read(HEAD_BYTES).lstrip().startswith(b"[")
     except lines.DAMAGE as error:
         raise lines.damaged(Line(path, 0, ""), error) from error
 
@@ -153,8 +152,6 @@ def _list(path: Path) -> Iterator[tuple[Line, Any]]:
     line = Line(path, 0, "", "item")
     try:
         with open_bytes(path) as file:
-            if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
-                file.seek(0)
             items = ijson.items(SimpleNamespace(read=read), "item", map_type=Object, use_float=True)
             for item, record in enumerate(items, start=1):
                 for holder, key in repeated:
