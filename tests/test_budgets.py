@@ -17,7 +17,7 @@ ROOMS = {
     "evaluation": 515,
     "negatives": 2_739,
     "pipeline": 4_009,
-    "pyserini_bridge": 1_155,
+    "pyserini_bridge": 1_154,
     "recipe": 2_165,
     "refresher": 365,
     "reports": 1_482,
