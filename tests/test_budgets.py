@@ -16,7 +16,7 @@ ROOMS = {
     "encoders": 3_379,
     "evaluation": 515,
     "negatives": 2_739,
-    "pipeline": 4_009,
+    "pipeline": 4_012,
     "pyserini_bridge": 1_154,
     "recipe": 2_165,
     "refresher": 365,
@@ -31,11 +31,11 @@ WHOLE = {
     "files": 219,
     "classes": 238,
     "short private functions used once": 11,
-    "lines of imports": 2_677,
+    "lines of imports": 2_678,
     "lines of the reading path": 1_438,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 31_330,
+    "lines of tests": 31_331,
 }
 
 
