@@ -66,7 +66,10 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (ANN, "stages.only: a source of negatives is mined with the model; set how often"),
     (f"{DISTIL}.negatives=[]", "stages.only.terms.query: a term needs negatives: list a source"),
     (f"{DISTIL}.negatives=[live]", "document vectors that do not change; set trainable: query_tower"),
-    ("encoder.document_model=other", "encoder: document_model is set, but the towers share their weights"),
+    (
+        "encoder={tied: true, document: {model: other}}",
+        "encoder: document is set, but the towers share their",
+    ),
     ("encoder.tokenization.query={length_tokens: 5, template: none}", "a template needs at least one field"),
     (refresh("mode: async, adopt: soon"), ".adopt: expected `when_ready` or a number of steps from 1, got"),
     (refresh("adopt: when_ready"), "refresh: mode: sync adopts at once; remove `adopt`, or set mode: async"),
