@@ -71,7 +71,8 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
     for name, stage in recipe.stages.items():
         drawn = stage.steps * stage.batch_queries // stage.repeats_per_query
         row: dict[str, Any] = {"stage": name, "init_from": str(stage.init_from), "steps": stage.steps}
-        row |= {"drawn queries": drawn, "epochs": f"{drawn / len(data.split.queries):.1f}"}
+        queries = len(data.rows_of_splits(stage.train_split))
+        row |= {"drawn queries": drawn, "epochs": f"{drawn / queries:.1f}"}
         row |= {"refreshes": len(refresh_steps(stage)), "dev evaluations": len(evaluation_steps(stage))}
         rows.append({**row, "documents to encode": documents_encoded(stage, len(data.documents))})
     teachers = [

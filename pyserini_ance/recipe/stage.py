@@ -7,6 +7,7 @@ from pydantic import Field, PositiveInt, model_validator
 from pyserini_ance.recipe.components import Settings, expected
 from pyserini_ance.recipe.init_from import EXPECTED, InitFrom
 from pyserini_ance.recipe.refresh_settings import Evaluate, Refresh
+from pyserini_ance.recipe.splits import Splits
 from pyserini_ance.recipe.term import Term
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class Stage(Settings):
     """The number of optimizer steps."""
     keep_optimizer: bool = False
     """Whether the optimizer goes on with the moments of the previous stage."""
+    train_split: Splits | None = None
+    """Those of the recipe's `train_split` whose queries the steps draw; null: all."""
     batch_queries: PositiveInt
     """Queries in a step, over all processes."""
     repeats_per_query: PositiveInt = 1

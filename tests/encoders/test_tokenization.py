@@ -99,7 +99,7 @@ def test_prefix_space_of_a_byte_level_tokenizer(tiny_roberta, tmp_path, prefix_s
     blank = theirs.convert_tokens_to_ids("Ġ")
     begins = [ids[0] == blank for ids in expected]
     assert begins == [bool(prefix_space) or text.startswith(" ") for text in texts]
-    ours.tokenizer.save_pretrained(tmp_path)
+    ours.tokenizers["query"].save_pretrained(tmp_path)
     reopened = AutoTokenizer.from_pretrained(tmp_path)
     assert [reopened(text, add_special_tokens=False)["input_ids"] for text in texts] == expected
 

@@ -43,7 +43,7 @@ def plan(split: Split, step: int, seed: int = 7, number: int = 0, tables=TABLES,
 def anchor_sets(split: Split, tables) -> dict:
     counts = {"query": DOCUMENTS, "document": len(split.queries)}
     judged = {side: AnchorSet(split, side, count) for side, count in counts.items()}
-    return anchor_sets_of(judged, tables.values())
+    return anchor_sets_of(judged, tables.values(), np.arange(len(judged["query"].split.queries)))
 
 
 def rows(batch: Batch) -> tuple:
