@@ -153,9 +153,12 @@ class Encoder:
         if self.device.type == "cpu" and is_eager:
             for model in transformers_in(towers):
                 model.set_attn_implementation("eager")
-        if (dimensions := {towers.tower(side).dimension for side in SIDES}) != {self.dimension}:
-            sizes = " and ".join(map(str, sorted(dimensions)))
-            raise ValueError(f"the two towers give vectors of {sizes} numbers, which cannot be compared")
+        own, other = (towers.tower(side).dimension for side in SIDES)
+        if own != other:
+            raise ValueError(
+                f"the two towers give vectors of {own} and {other} numbers, which cannot be compared; set "
+                f"encoder.query.projection: {other}, or encoder.document.projection: {own}"
+            )
         for side in SIDES:
             specials, models = tokenizer.specials[side], transformers_in(towers.tower(side))
             check_vocabulary(tokenizer.tokenizers[side], models, config.model_of(side))

@@ -100,7 +100,8 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
             for side, name in TOWERS.items():
                 (path / name).mkdir()
                 save_modules({side: layers[side]}, path / name, tokenizers[side], config)
-                alone = {"tied": True, "tower": side}
+                settings = config.tokenization.limited(towers.tower(side).longest_input)
+                alone = {"tied": True, "tower": side, "tokenization": settings.model_dump(mode="json")}
                 modules = described(dict.fromkeys(SIDES, layers[side]))
                 _write_side_file(encoder, path / name, {**about, **modules, **alone})
             write_router(path, TOWERS, layers, config)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from pydantic import PositiveInt, field_validator, model_validator
@@ -86,6 +86,14 @@ class Tokenization(Settings):
 
     def side(self, side: Side) -> SideTokenization:
         return self.query if side == "query" else self.document
+
+    def limited(self, tokens: int) -> Self:
+        """The same settings with lengths of at most so many tokens."""
+        sides = {side: self.side(side) for side in SIDES}
+        lengths = {side: {"length_tokens": min(one.length_tokens, tokens)} for side, one in sides.items()}
+        return self.model_copy(
+            update={side: one.model_copy(update=lengths[side]) for side, one in sides.items()}
+        )
 
     def prompts(self) -> dict[str, str]:
         """What comes before a text on each side, for sentence-transformers; none for other templates."""

@@ -237,6 +237,12 @@ class Stage(Settings):
                     f"terms.{name}: its anchors are of side {term.anchor}, those of "
                     f"terms.{term.negatives_from} are not"
                 )
+            is_own = term.teacher and getattr(term.teacher, "encoder", "") is None
+            if is_own and self.trainable != "query_tower":
+                raise ValueError(
+                    f"terms.{name}.teacher names no encoder: that is the document tower, which changes here; "
+                    "set its `encoder`, or trainable: query_tower"
+                )
             if term.distilled_side == "document" and self.trainable == "query_tower":
                 raise ValueError(
                     f"terms.{name}.loss trains the vectors of documents, whose tower trainable: query_tower "

@@ -70,6 +70,14 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
         "encoder={tied: true, document: {model: other}}",
         "encoder: document is set, but the towers share their",
     ),
+    (
+        "stages.only.train_split=other",
+        "stages.only.train_split: 'other' is none of the recipe's train_split (",
+    ),
+    (
+        f"{DISTIL}.teacher={{kind: encoder}}",
+        "only: terms.query.teacher names no encoder: that is the document",
+    ),
     ("encoder.tokenization.query={length_tokens: 5, template: none}", "a template needs at least one field"),
     (refresh("mode: async, adopt: soon"), ".adopt: expected `when_ready` or a number of steps from 1, got"),
     (refresh("adopt: when_ready"), "refresh: mode: sync adopts at once; remove `adopt`, or set mode: async"),
