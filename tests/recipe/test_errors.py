@@ -75,8 +75,8 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
         "stages.only.train_split: 'other' is none of the recipe's train_split (",
     ),
     (
-        f"{DISTIL}={{loss: {{kind: embed_distill}}, teacher: {{kind: encoder}}}}",
-        "query.teacher names no encoder: ",
+        "stages.only.terms.v={loss: {kind: embed_distill}, teacher: {kind: encoder}}",
+        "v.teacher names no encoder: that is the document tower, which changes",
     ),
     ("encoder.tokenization.query={length_tokens: 5, template: none}", "a template needs at least one field"),
     (refresh("mode: async, adopt: soon"), ".adopt: expected `when_ready` or a number of steps from 1, got"),
