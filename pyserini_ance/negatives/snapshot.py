@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -142,9 +142,11 @@ class Snapshot:
             return self.encode_all(self.encoder, tokens, folder, key, "documents", hold=not self._on_cpu)
 
     @property
-    def _vectors_key(self) -> dict[str, str]:
-        texts = self.data.collection.digest
-        return {"weights": self.document_weights, "texts": texts, "precision": self.precision}
+    def _vectors_key(self) -> dict[str, Any]:
+        """All that the documents' vectors depend on, which other splits of a collection have too."""
+        key = {"weights": self.document_weights, "precision": self.precision}
+        key |= {"texts": self.data.collection.documents.digest, "tokenization": self.data.tokenization}
+        return {**key, "tokens_per_batch": self.encoding.tokens_per_batch}
 
     @property
     def vectors_folder(self) -> Path:
