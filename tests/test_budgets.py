@@ -16,8 +16,8 @@ ROOMS = {
     "encoders": 3_379,
     "evaluation": 515,
     "negatives": 2_739,
-    "pipeline": 4_006,
-    "pyserini_bridge": 1_155,
+    "pipeline": 4_009,
+    "pyserini_bridge": 1_154,
     "recipe": 2_165,
     "refresher": 365,
     "reports": 1_482,
@@ -31,11 +31,11 @@ WHOLE = {
     "files": 219,
     "classes": 238,
     "short private functions used once": 11,
-    "lines of imports": 2_676,
+    "lines of imports": 2_677,
     "lines of the reading path": 1_438,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 31_313,
+    "lines of tests": 31_330,
 }
 
 
