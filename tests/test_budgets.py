@@ -9,14 +9,14 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_495,
+    "adapt": 1_492,
     "commands": 1_361,
     "data": 4_760,
     "distributed": 380,
     "encoders": 3_456,
     "evaluation": 515,
     "negatives": 2_752,
-    "pipeline": 4_011,
+    "pipeline": 4_014,
     "pyserini_bridge": 1_155,
     "recipe": 2_179,
     "refresher": 365,
@@ -31,11 +31,11 @@ WHOLE = {
     "files": 219,
     "classes": 239,
     "short private functions used once": 11,
-    "lines of imports": 2_680,
+    "lines of imports": 2_681,
     "lines of the reading path": 1_441,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 31_542,
+    "lines of tests": 31_543,
 }
 
 
