@@ -9,19 +9,19 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_474,
-    "commands": 1_359,
-    "data": 4_732,
+    "adapt": 1_495,
+    "commands": 1_361,
+    "data": 4_750,
     "distributed": 380,
     "encoders": 3_379,
     "evaluation": 515,
-    "negatives": 2_737,
-    "pipeline": 3_992,
-    "pyserini_bridge": 1_146,
+    "negatives": 2_739,
+    "pipeline": 4_006,
+    "pyserini_bridge": 1_155,
     "recipe": 2_165,
     "refresher": 365,
     "reports": 1_482,
-    "runs": 1_039,
+    "runs": 1_041,
     "storage": 834,
     "trainer": 2_948,
     "vectors": 1_292,
@@ -31,11 +31,11 @@ WHOLE = {
     "files": 219,
     "classes": 238,
     "short private functions used once": 11,
-    "lines of imports": 2_667,
+    "lines of imports": 2_676,
     "lines of the reading path": 1_438,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 31_234,
+    "lines of tests": 31_313,
 }
 
 

@@ -14,15 +14,20 @@ from pyserini_ance.adapt import verdict
 from pyserini_ance.adapt.data import OnlyAnnounced, Request, prepare
 from pyserini_ance.adapt.recipe_file import COMPARED
 from pyserini_ance.data.trec import best_first
+from pyserini_ance.encoders.config import tower_folder
 from pyserini_ance.evaluation.tables import UNTRAINED, cell_text
 from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index
+from pyserini_ance.pipeline.final_evaluator import fusion_command
+from pyserini_ance.pipeline.initial_weights import INITIAL
 from pyserini_ance.pipeline.plan import measured_plan
-from pyserini_ance.pyserini_bridge.export import python_program
+from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
+from pyserini_ance.pyserini_bridge.export import StockClass, python_program, search_command
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.yaml_text import to_yaml
 from pyserini_ance.reports import finish
 from pyserini_ance.reports.ranking_inputs import collection_of
 from pyserini_ance.reports.report import REPORT, render
+from pyserini_ance.runs.checkpoint import ENCODER
 from pyserini_ance.runs.provenance import config_hash
 from pyserini_ance.runs.rundir import RECIPE, RunDir, load_recipe
 from pyserini_ance.storage.files import copy_whole, read_json, write_json, write_whole
@@ -51,11 +56,12 @@ def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) 
             text = prepare(request, overrides, plans)
         except OnlyAnnounced as announced:
             return str(announced)
-        recipe = load_recipe(output / RECIPE, *overrides).recipe
+        recipe, run = load_recipe(output / RECIPE, *overrides).recipe, RunDir(output / "run")
         if plans:
             steps = min(DRY_STEPS, *(stage.steps for stage in recipe.stages.values()))
-            return f"{text}\n\n{measured_plan(recipe, steps)}"
-        run = _train(recipe, RunDir(output / "run"))
+            scratch = None if run.state.exists() else run.scratch
+            return f"{text}\n\n{measured_plan(recipe, steps, scratch)}"
+        _train(recipe, run)
         is_judged = COMPARED not in recipe.final_evaluation.split
         to_judge = output / "to_judge.csv" if recipe.train_name == "unjudged" else None
         found = verdict.judge(run, run.model) if is_judged else verdict.compare(run, COMPARED, to_judge)
@@ -80,17 +86,20 @@ def deliver(run: RunDir, chosen: str) -> list[str]:
     if not (corpus := texts / "corpus.jsonl").exists():
         copy_whole(output / "data" / "corpus.jsonl", corpus)
     name, model, index = "adapted", run.model, run.folder / "index"
-    commands = [exported["command"].splitlines()[-1]]
-    commands += [exported["hybrid"].splitlines()[-1]] if chosen in (verdict.FUSED, verdict.BASE_FUSED) else []
+    commands = [exported[name].splitlines()[-1] for name in ("command", "hybrid")]
     if chosen not in (verdict.ADAPTED, verdict.FUSED):
-        name, model, index = "base", run.checkpoint("initial", 0) / "encoder", output / "base"
-        its = {run.model: model, run.folder / "index": index}
-        test = run.read_final_evaluation()
-        its |= {run.final_run(split): run.ranking(UNTRAINED, split) for split in test.split}
-        for adapted, base in its.items():
-            commands = [command.replace(str(adapted), str(base)) for command in commands]
+        name, model, index = "base", run.checkpoint(INITIAL.stage, 0) / ENCODER, output / "base"
+        recipe = run.read_recipe()
+        test, documents = recipe.final_evaluation, recipe.encoder.tokenization.document
+        flags = StockClass(tower_folder(model, "query"), ENCODER_CLASS).flags("query")
+        split = test.split[-1]
+        searched = run.folder / f"topics.{split}.json", index, run.folder / f"run.{UNTRAINED}.{split}.txt"
+        commands = [search_command(*searched, flags, test.hits, documents.passages)]
+        commands.append(fusion_command(run, [split], test.hits, UNTRAINED))
         files = f"--corpus {quote(str(corpus))} --encoder {quote(str(model))} --output {quote(str(index))}"
         commands.insert(0, f"{python_program()} -m pyserini_ance encode {files} --precision {test.precision}")
+    if chosen not in (verdict.FUSED, verdict.BASE_FUSED):
+        commands.pop()
     path = json.dumps(str(model), ensure_ascii=False)
     load = f"from sentence_transformers import SentenceTransformer; SentenceTransformer({path})"
     commands.insert(0, f"{python_program()} -c {quote(load)}")
@@ -105,7 +114,7 @@ def deliver(run: RunDir, chosen: str) -> list[str]:
     return [*commands, f"{search} index {files} && {search} rest {serve}"]
 
 
-def _train(recipe: Recipe, run: RunDir) -> RunDir:
+def _train(recipe: Recipe, run: RunDir) -> None:
     """Train the recipe, or go on with its run. Raises ValueError if that has ended with another recipe."""
     if not run.measures.exists():
         resume = run.can_resume
@@ -120,7 +129,6 @@ def _train(recipe: Recipe, run: RunDir) -> RunDir:
             "or pass another --output"
         )
     finish.write_card_and_report(run.folder, only_missing=True)
-    return run
 
 
 def write_page(

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.adapt.documents import TOKENS, WORDS, Reading, files_of, read_passages
+from pyserini_ance.adapt.documents import TOKENS, WORDS, Reading, counted, files_of, read_passages
 from pyserini_ance.adapt.queries import (
     LEAST_TEST,
     LEAST_TRAIN,
@@ -28,7 +28,7 @@ from pyserini_ance.data.trec import Qrels
 from pyserini_ance.llm import Server
 from pyserini_ance.recipe.models import DEFAULT_CACHE, Recipe
 from pyserini_ance.runs.any_encoder import encoder_settings, load_any_encoder
-from pyserini_ance.runs.rundir import RECIPE, load_recipe
+from pyserini_ance.runs.rundir import RECIPE, RunDir, load_recipe
 from pyserini_ance.storage.files import copy_whole, read_json_object, sha256_json, write_json, write_whole
 from pyserini_ance.storage.publish import whole_folder
 
@@ -93,7 +93,7 @@ def prepare(request: Request, overrides: Sequence[str], plans: bool = False) -> 
             raise ValueError(
                 f"{request.output} was made with other {', '.join(changed)}; pass another --output"
             )
-    elif {path.name for path in request.output.glob("[!.]*")} - {PROMPT_FILE, "questions"}:
+    elif {path.name for path in request.output.glob("[!.]*")} - {PROMPT_FILE, "questions", "run"}:
         raise FileExistsError(f"{request.output} has files that adapt did not write; pass another --output")
     else:
         with whole_folder(data) as new:
@@ -140,11 +140,13 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
     num_read = read.length_tokens * read.passages * WORDS // TOKENS
     lines = [reading.as_text(), _describe(queries, judged, supervision, request)]
     if unread := sum(words > num_read for words in whole):
-        lines.append(f"{unread:,} documents: the encoder reads about {num_read} words, and not what follows")
+        lines.append(
+            f"{counted(unread, 'documents')}: the encoder reads about {num_read} words, and not what follows"
+        )
     log.info("\n".join(lines))
     texts, splits = dict(queries.texts), judged
     if supervision != "judged":
-        ranker = StartRanker(new, recipe)
+        ranker = StartRanker(new, recipe, RunDir(request.output / "run").scratch)
         made, firsts, line = _pseudo_positives(supervision, queries, request, ranker, lines, plans)
         texts |= made
         splits = _pseudo_judgments(firsts, supervision, not held_out) | held_out
@@ -161,15 +163,16 @@ def _write_data(request: Request, data: Path, new: Path, overrides: Sequence[str
 
 def _describe(queries: Queries, judged: Mapping[str, Qrels], supervision: str, request: Request) -> str:
     held = ", ".join(f"{name} {len(of):,}" for name, of in judged.items()) or "none"
-    counted = "".join(f"; {count:,} {what}" for what, count in queries.counts.items() if count)
+    others = "".join(f"; {counted(count, what)}" for what, count in queries.counts.items() if count)
     unused = "; those without judgments do not" if queries.unjudged and supervision != "unjudged" else ""
     unused += f" (fewer than {LEAST_TRAIN})" if unused and supervision != "judged" else ""
     unused += "; the language model is not asked" if request.server and supervision != "generated" else ""
     num_test = len(judged.get("test", ()))
+    tested = counted(num_test, "test queries")
     more = -(-3 * (LEAST_TEST - num_test) // 2)  # of fewer than about 100, two of three are for the test
-    too_few = f"\n{num_test} test queries: too few for a verdict ({LEAST_TEST}); judge about {more} more"
+    too_few = f"\n{tested}: too few for a verdict ({LEAST_TEST}); judge about {more} more"
     return (
-        f"judged queries: {held}; without judgments: {len(queries.unjudged):,}{counted}\n"
+        f"judged queries: {held}; without judgments: {len(queries.unjudged):,}{others}\n"
         f"what teaches: {supervision} queries{unused}{too_few if more > 0 else ''}"
     )
 
@@ -226,10 +229,11 @@ def _generated(
     found = write_questions(passages, request.server, prompt, request.output / "questions", rank)
     ids = {f"generated-{number}": pair for number, pair in enumerate(found.kept, start=1)}
     line = (
-        f"{len(found.kept):,} questions for {found.answered:,} of {found.asked:,} passages; left out: "
-        f"{found.lost:,} that do not find their passage, {found.repeated:,} repeated, {found.garbage:,} "
-        f"answers without one, {found.failed:,} requests without an answer; spent: {found.requests:,} "
-        f"requests, {found.tokens:,} tokens"
+        f"{counted(len(found.kept), 'questions')} for {found.answered:,} of "
+        f"{counted(found.asked, 'passages')}; left out: {found.lost:,} whose passage is not among the first "
+        f"{ROUND_TRIP}, {found.repeated:,} repeated, {counted(found.garbage, 'answers without one')}, "
+        f"{counted(found.failed, 'requests without an answer')}; spent: "
+        f"{counted(found.requests, 'requests')}, {counted(found.tokens, 'tokens')}"
     )
     return {id: text for id, (_, text) in ids.items()}, {id: one for id, (one, _) in ids.items()}, line
 

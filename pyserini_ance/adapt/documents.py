@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyserini_ance.data.formats.format import Format
-from pyserini_ance.data.formats.lines import extension, names_of_file
+from pyserini_ance.data.formats.lines import extension, names_of_file, open_bytes
 from pyserini_ance.data.formats.named_columns import read_table
 from pyserini_ance.data.formats.records import EXTENSIONS
 from pyserini_ance.data.made_splits import SENTENCE_END, split_words
@@ -68,11 +68,17 @@ class Reading:
 
     def as_text(self) -> str:
         """One line of counts, and one for each of the first skipped files and repeats."""
-        lines = [", ".join(f"{count:,} {what}" for what, count in self.counts.items() if count)]
+        lines = [", ".join(counted(count, what) for what, count in self.counts.items() if count)]
         for reasons, most in ((self.skipped, 10), (self.repeats, 3)):
             lines += [f"  {name}: {reason}" for name, reason in islice(reasons.items(), most)]
             lines += [f"  ... and {len(reasons) - most:,} more"] if len(reasons) > most else []
         return "\n".join(lines)
+
+
+def counted(number: int, what: str) -> str:
+    """`1 query of them`, `2,000 queries of them`, for the phrase `queries of them`."""
+    singular = re.sub(r"(ie)?s\b", lambda end: "y" if end[1] else "", what, count=1)
+    return f"{number:,} {singular if number == 1 else what}"
 
 
 def read_passages(
@@ -189,11 +195,12 @@ def _file(path: Path, name: str, reading: Reading) -> Iterator[Passage]:
 
 def _plain(path: Path) -> tuple[str, str]:
     """Title and text; the title is the first heading of Markdown."""
-    raw = path.read_bytes()
+    with open_bytes(path) as file:
+        raw = file.read()
     if b"\0" in raw[: 1 << 16]:
         raise ValueError("binary")
     try:
-        text = raw.decode("utf-8-sig")
+        text = raw.decode()
     except UnicodeDecodeError:
         from charset_normalizer import from_bytes
 

@@ -83,14 +83,14 @@ def read_queries(queries: Path | None, judgments: Path | None, source: Path, cac
     """
     found = Queries()
     if queries:
-        found.texts = _query_file(queries)
+        found.texts = _query_file(queries, found.counts)
     elif source.suffix in (".yaml", ".yml"):
         collection = load_collection(source, cache)
         for name, split in collection.splits.items():
             texts = dict(zip(split.queries.ids, split.queries.columns["text"], strict=True))
             found.add_split(name, texts, collection.judgments(name))
     elif source.is_dir() and (of_beir := beir_file(source, "queries.jsonl")):
-        found.texts = _query_file(of_beir)
+        found.texts = _query_file(of_beir, found.counts)
         for name in ("train", "dev", "test"):
             if path := beir_file(source, f"qrels/{name}.tsv"):
                 found.add_split(name, found.texts, read_qrels(path))
@@ -114,16 +114,17 @@ def _judged(qrels: Qrels) -> Qrels:
     return {query: grades for query, grades in qrels.items() if max(grades.values()) > 0}
 
 
-def _query_file(path: Path) -> dict[str, str]:
+def _query_file(path: Path, counts: Counter[str]) -> dict[str, str]:
     """The text of each query by its id. Lines of .txt and of .tsv without a header are `text` or `id TAB
-    text`.
+    text`. Columns that are not read, such as the counts of a log, are counted.
 
     Raises ValueError for two texts with one id.
     """
     texts: dict[str, str] = {}
+    unread: set[str] = set()
     pairs: Iterable[Sequence[str]]
     if _is_table(path, QUERY_COLUMNS):
-        records = read_table(path, QUERY_COLUMNS, ["text"], "--queries")
+        records = read_table(path, QUERY_COLUMNS, ["text"], "--queries", unread)
         pairs = ((record.get("id", ""), record["text"]) for _, record in records)
     else:
         lines = read_lines(path)
@@ -135,14 +136,17 @@ def _query_file(path: Path) -> dict[str, str]:
                 f"{path}: query id {shown(id)} has two texts, {shown(texts[id])} and {shown(text)}; expected "
                 "an id for each text; rename one, or leave ids out"
             )
+    counts[f"columns of {path.name} not read ({', '.join(sorted(unread))})"] = len(unread)
     return texts
 
 
 def _is_table(path: Path, names: Names) -> bool:
-    """Whether the columns of a file have names; those of .tsv may have none."""
-    if extension(path) == ".tsv":
-        return bool(found_columns(next(read_lines(path), Line(path, 1, "")).text.split("\t"), names))
-    return extension(path) in EXTENSIONS
+    """Whether the columns of a file have names; those of .tsv may have none, and spreadsheets also write
+    tables as .txt."""
+    if (kind := extension(path)) not in (".tsv", ".txt"):
+        return kind in EXTENSIONS
+    header = next(read_lines(path), Line(path, 1, "")).text.split("\t")
+    return (kind == ".tsv" or len(header) > 1) and bool(found_columns(header, names))
 
 
 def _add_judgments(found: Queries, path: Path) -> None:

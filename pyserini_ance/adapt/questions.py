@@ -15,7 +15,6 @@ from pyserini_ance.adapt.documents import Passage
 from pyserini_ance.data.formats.lines import BEYOND
 from pyserini_ance.data.texts import text_key
 from pyserini_ance.llm import Server
-from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.storage.files import copy_whole
 
 PROMPTS = Path(__file__).parent / "prompts"  # LANGUAGE-STYLE.txt
@@ -57,13 +56,10 @@ class Questions(NamedTuple):
 
 def copy_prompt(name: str, folder: Path) -> Path:
     """FOLDER/prompt.txt, for the user to edit: the one that is there, or a copy of the prompt `name`."""
-    path, shipped = folder / PROMPT_FILE, PROMPTS / f"{name}.txt"
+    path = folder / PROMPT_FILE
     if not path.exists():
-        names = sorted(path.stem for path in PROMPTS.glob("*.txt"))
-        if name not in names:
-            raise ValueError(f"no prompt is called {name!r}{did_you_mean(name, names)}: {', '.join(names)}")
         folder.mkdir(parents=True, exist_ok=True)
-        copy_whole(shipped, path)
+        copy_whole(PROMPTS / f"{name}.txt", path)
     return path
 
 

@@ -5,37 +5,37 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from pyserini_ance.adapt.documents import Passage
 from pyserini_ance.data.trec import Run, best_first, read_run
 from pyserini_ance.distributed.process_group import device_of
-from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.hardware import resolve_precision
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.initial import initial_encoder
+from pyserini_ance.encoders.load_save import save_encoder
+from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.bm25_rankings import bm25_index, contents
 from pyserini_ance.pipeline.mining import load_collection
+from pyserini_ance.pipeline.preparation import tokenize_for
 from pyserini_ance.pyserini_bridge.bm25 import Bm25Job, retrieve
 from pyserini_ance.pyserini_bridge.searchers import fuse
 from pyserini_ance.recipe.models import Bm25, Recipe
-from pyserini_ance.storage.progress import progress_bar
-from pyserini_ance.vectors.search import exact_search
+from pyserini_ance.runs.checkpoint import document_weights_of
 
 POOL = 100  # hits of each ranking
-BLOCK = 512  # documents
 
 
 class StartRanker:
-    """Ranks the documents of a folder in BEIR's layout, which are encoded at the first call, by a recipe's
-    settings.
+    """Ranks the documents of a folder in BEIR's layout by a recipe's settings. They are encoded at the first
+    call, into `scratch`, where the recipe's run finds the vectors.
 
     Source of the fusion: `pyserini.fusion --method normalize`, as in the row `hybrid`.
     """
 
-    def __init__(self, folder: Path, recipe: Recipe):
+    def __init__(self, folder: Path, recipe: Recipe, scratch: Path):
         settings = {"kind": "beir", "folder": str(folder), "splits": {}}
         self.collection, self.recipe = load_collection(settings, recipe.cache), recipe
+        self.scratch = scratch
         if recipe.threads:
             torch.set_num_threads(recipe.threads)
 
@@ -44,16 +44,17 @@ class StartRanker:
         return (Passage(id, **documents[row]) for row, id in enumerate(documents.ids))
 
     @cached_property
-    def encoder(self) -> Encoder:
-        return initial_encoder(self.recipe.encoder, self.recipe.seed, device_of(self.recipe.device))
-
-    @cached_property
-    def _vectors(self) -> np.ndarray:
-        precision = resolve_precision(self.recipe.encoding.precision, str(self.encoder.device))
-        blocks = self.collection.documents.blocks(BLOCK)
-        total = -(-len(self.collection.documents) // BLOCK)
-        bar = progress_bar(iterable=blocks, total=total, desc="encode documents", unit="block")
-        return np.concatenate([self.encoder.encode(block, "document", precision) for block in bar])
+    def start(self) -> Snapshot:
+        """The documents as the untrained encoder sees them, as in the first mining of a run."""
+        recipe, world = self.recipe, World(device=device_of(self.recipe.device))
+        encoder = initial_encoder(recipe.encoder, recipe.seed, world.device)
+        with tempfile.TemporaryDirectory(prefix="pyserini_ance.") as folder:
+            save_encoder(encoder, Path(folder))
+            weights = str(document_weights_of(Path(folder)))
+        data = tokenize_for(recipe.encoder, recipe.cache, (), self.collection)
+        start = Snapshot(Path(), weights, data, recipe.encoding, self.scratch, world.device, world)
+        start.encoder = encoder  # which has no folder any more
+        return start
 
     def rankings(self, queries: Mapping[str, str]) -> tuple[Run, Run]:
         """The first POOL documents of each query (text by id), by BM25 and by the encoder."""
@@ -63,11 +64,9 @@ class StartRanker:
             index = bm25_index(settings, self.recipe.cache, self.collection)
             job = Bm25Job(list(queries.items()), POOL, output)
             retrieve(contents(self.collection.documents), [job], settings, index, len(ids))
-            bm25 = read_run(output) if output.stat().st_size else {}
-        vectors = self.encoder.encode(list(queries.values()), side="query")
-        scores, rows = exact_search(
-            vectors, self._vectors, min(POOL, len(ids)), device=str(self.encoder.device)
-        )
+            bm25 = read_run(output)
+        vectors, documents = self.start.encoder.encode(list(queries.values())), self.start.document_vectors
+        scores, rows = self.start.rank(vectors, documents, min(POOL, len(ids)), self.start.passages)
         dense = {
             query: {ids[row]: score for row, score in zip(of_query, found, strict=True)}
             for query, of_query, found in zip(queries, rows.tolist(), scores.tolist(), strict=True)

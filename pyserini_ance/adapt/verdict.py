@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pyserini_ance.adapt.documents import counted
 from pyserini_ance.adapt.queries import LEAST_TEST, hash_of
 from pyserini_ance.adapt.ranking import first_document
 from pyserini_ance.data.collection import Collection
@@ -72,12 +73,14 @@ def judge(run: RunDir, model: Path) -> Verdict:
     chosen = max(means, key=means.__getitem__)
     queries = len(values[BASE])
     if chosen == BASE:
-        sentence = f"Keep the base model: nothing is better on dev ({len(dev[BASE][MEASURE])} queries)."
+        sentence = (
+            f"Keep the base model: nothing is better on dev ({counted(len(dev[BASE][MEASURE]), 'queries')})."
+        )
         return Verdict(BASE, False, sentence, rows)
     if queries < LEAST_TEST:
         sentence = (
-            f"Keep the base model: {queries} test queries are too few to tell (at least {LEAST_TEST}). The "
-            f"best on dev is {chosen}."
+            f"Keep the base model: {counted(queries, 'test queries')}, too few to tell (at least "
+            f"{LEAST_TEST}). The best on dev is {chosen}."
         )
         return Verdict(chosen, False, sentence, rows)
     reasons: list[str] = []

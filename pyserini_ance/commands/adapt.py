@@ -52,13 +52,15 @@ def main(
     from pyserini_ance.adapt.data import Request
     from pyserini_ance.llm import Server
 
+    is_new = not output.exists()
     server = Server(llm, llm_model, max_requests, max_tokens) if llm and llm_model else None
     try:
         with logging_redirect_tqdm():
             text = adapt(Request(documents, output, model, queries, judgments, server), overrides or (), plan)
     finally:
         with suppress(OSError):  # it is not empty, unless nothing could be read
-            output.rmdir()
+            if is_new:
+                output.rmdir()
     print(f"\n{text}")
     if plan:
         print("to train for a shorter time, add stage_defaults.steps=100 to the command")

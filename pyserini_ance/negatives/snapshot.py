@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -149,10 +149,11 @@ class Snapshot:
         return self.document_vectors if self.corrected is None else self.corrected
 
     @property
-    def vectors_key(self) -> dict[str, str]:
-        """What all document vectors are made from."""
-        texts = self.data.collection.digest
-        return {"weights": self.document_weights, "texts": texts, "precision": self.precision}
+    def vectors_key(self) -> dict[str, Any]:
+        """All that the documents' vectors depend on, which other splits of a collection have too."""
+        key = {"weights": self.document_weights, "precision": self.precision}
+        key |= {"texts": self.data.collection.documents.digest, "tokenization": self.data.tokenization}
+        return {**key, "tokens_per_batch": self.encoding.tokens_per_batch}
 
     @property
     def vectors_folder(self) -> Path:

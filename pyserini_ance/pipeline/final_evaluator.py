@@ -298,12 +298,14 @@ def sort_by_score(scores: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.
     return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
 
 
-def fusion_command(run: RunDir, splits: Sequence[str], hits: int) -> str:
-    """Pyserini's shell command, one for each test split, that makes the ranking of the row `hybrid`."""
-    commands = []
+def fusion_command(run: RunDir, splits: Sequence[str], hits: int, row: str = "") -> str:
+    """Pyserini's shell command, one for each test split, that makes the ranking of the row `hybrid`, or the
+    same of another row than the last stage's."""
+    commands, name = [], f"run.{HYBRID}-{row}" if row else f"run.{HYBRID}"
     for split in splits:
-        output = run.folder / ("run.hybrid.txt" if len(splits) == 1 else f"run.hybrid.{split}.txt")
-        files = ["--runs", run.ranking(BM25, split), run.final_run(split), "--output", output]
+        output = run.folder / (f"{name}.txt" if len(splits) == 1 else f"{name}.{split}.txt")
+        ranking = run.ranking(row, split) if row else run.final_run(split)
+        files = ["--runs", run.ranking(BM25, split), ranking, "--output", output]
         options = ["--method", METHOD, *files, "--depth", hits, "--k", hits]
         commands.append(shlex.join(map(str, [python_program(), "-m", "pyserini.fusion", *options])))
     return "\n".join(commands)

@@ -21,6 +21,7 @@ from pyserini_ance.encoders.hardware import Precision, resolve_precision
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder, prepare_to_train
 from pyserini_ance.evaluation.tables import table, table_with_legend
+from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.data_checks import data_warnings
 from pyserini_ance.pipeline.initial_weights import INITIAL, describe_initial_weights
 from pyserini_ance.pipeline.preparation import check_encoder, prepare, stored_collection, tokenize
@@ -31,6 +32,7 @@ from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import Checkpoint, publish_checkpoint
 from pyserini_ance.runs.provenance import highest_peak_bytes
 from pyserini_ance.storage.files import read_json_lines
+from pyserini_ance.storage.publish import leased
 from pyserini_ance.vectors.encoding import encode_some
 
 SAMPLED_DOCUMENTS = 256
@@ -44,14 +46,14 @@ def plan(recipe: Recipe) -> str:
     return _describe(recipe, tokenize(recipe, stored_collection(recipe)))
 
 
-def measured_plan(recipe: Recipe, steps: int) -> str | None:
-    """The plan with times, measured over `steps` steps of each stage on all processes that torchrun started.
+def measured_plan(recipe: Recipe, steps: int, scratch: Path | None = None) -> str | None:
+    """The plan with times, measured as in `dry_run`, on all processes that torchrun started.
 
     None on all processes but the main one.
     """
     with World.join(recipe.device).session() as world:
         data = prepare(recipe, world)
-        measured = dry_run(recipe, data, steps, world)
+        measured = dry_run(recipe, data, steps, world, scratch)
     if not world.is_main:
         return None
     return "\n".join([*describe_initial_weights(recipe), _describe(recipe, data), "", measured])
@@ -159,11 +161,12 @@ def evaluation_encodings(recipe: Recipe) -> int:
     return max(1, before + (trained if "stages" in rows else 1))
 
 
-def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str:
+def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World, scratch: Path | None = None) -> str:
     """Run `steps` steps of each stage from the untrained encoder, in a temporary run directory.
 
     The negatives of each stage are mined before its first step, in sync; dev is not measured. Returns a table
-    of times, the memory and the total time. Called by all processes of `world`.
+    of times, the memory and the total time. Called by all processes of `world`. scratch: that folder of the
+    run to come, where the untrained encoder's vectors are, or are kept.
     """
     from pyserini_ance.pipeline.experiment import Experiment  # imports what a plan does not need
 
@@ -187,6 +190,13 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
             return publish_checkpoint(experiment.run_dir, encoder, None, INITIAL).hashes
 
         untrained = Checkpoint(experiment.run_dir.checkpoint(INITIAL.stage, 0), *world.on_main(begin))
+        is_encoded = False
+        if scratch:
+            scratch.mkdir(parents=True, exist_ok=True)
+            experiment.run_dir.scratch.symlink_to(scratch.absolute())
+            vectors = Snapshot.of(untrained, data, recipe, experiment.run_dir, world).vectors_folder
+            is_encoded = vectors.exists()
+            stack.enter_context(leased(vectors))  # else training removes them after their last step
         experiment.rank_by_bm25(data, {})
         for name in recipe.stages:
             experiment.train_teachers_after(name, data, experiment.train_stage(name, data, untrained))
@@ -208,13 +218,14 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
 
     for name, stage in recipe.stages.items():
         measured = seconds[name]
-        # A refresh takes as long as the first mining. A dev evaluation between refreshes takes its share of
-        # encoding all documents, unless these stay as they were encoded before the first step.
+        # A refresh takes as long as the first mining, but for encoding that it was spared. A dev evaluation
+        # between refreshes takes its share of encoding all documents, unless these stay as they were encoded
+        # before the first step.
         refreshes, documents = len(refresh_steps(stage)), len(data.documents)
-        between = 0.0
-        if stage.trainable == "both":
-            between = documents_encoded(stage, documents) / documents - refreshes
-        refreshing = measured["documents"] + measured["refresh"] * max(1, refreshes) + between * mining
+        more = documents_encoded(stage, documents) / documents
+        if not is_encoded:
+            more -= refreshes if stage.trainable == "both" else 1
+        refreshing = measured["documents"] + measured["refresh"] * max(1, refreshes) + more * mining
         add_row(name, measured["step"] / steps, stage.steps, refreshing)
     for name, teacher in recipe.teachers.items():
         # An upper bound: what its process takes to start counts as steps, and the next stage's first refresh

@@ -165,10 +165,11 @@ def tokenize_for(
 ) -> PreparedData:
     """Tokenize as `encoder` reads texts; with `warn`, warn of documents that are encoded as empty texts."""
     tokenizer, tokenization = initial_tokenizer(encoder), encoder.tokenization
-    texts = {"document": collection.documents, "query": collection.split(merged_name(training)).queries}
-    for side in SIDES:
+    of_sides: list[tuple[Side, Texts]] = [("document", collection.documents)]
+    of_sides += [("query", split.queries) for split in collection.splits.values()]
+    for side, texts in of_sides:
         key, template = f"encoder.tokenization.{side}.template", tokenization.side(side).template
-        data_checks.check_template(key, template, side, texts[side].columns)
+        data_checks.check_template(key, template, side, texts.columns)
 
     def store(side: Side, texts: Texts, label: str) -> TokenStore:
         return token_store(tokenizer, side, texts, token_folder(cache, tokenizer.key(side), texts), label)

@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pyserini_ance.data.formats.lines import shown
 from pyserini_ance.encoders.hardware import usable_cores
 from pyserini_ance.pyserini_bridge.java import java_command
 from pyserini_ance.storage.files import whole_file
@@ -55,7 +56,8 @@ def retrieve(
     documents: (id, contents), read only if `settings.index` is `build` and `index_folder` does not exist.
         The folder appears when it is complete; for RM3 the index has document vectors.
     total: the number of documents, for the progress bar.
-    Raises RuntimeError with the end of the output if Java or Anserini fails.
+    Raises RuntimeError with the end of the output if Java or Anserini fails, ValueError for a ranking without
+    any hit.
     """
     if settings.index != "build":
         _search(settings.index, rankings, settings)
@@ -137,6 +139,13 @@ def _search(index: str, rankings: Sequence[Bm25Job], settings: "Bm25") -> None:
                         ranks[key] += 1
                         rest = f"{q0} {document} {ranks[key]} {scored}"
                     whole.write(f"{query} {rest}".encode())
+                if not whole.tell():
+                    first = next((text for _, text in ranking.queries if text.strip()), "")
+                    raise ValueError(
+                        f"BM25 finds no document for any of the {len(ranking.queries):,} queries, such as "
+                        f"{shown(first)}: the documents have none of their words. If these are in another "
+                        "language, translate them, or train a recipe with `bm25: null`"
+                    )
 
 
 def _run(program: str, *flags: object) -> Sequence[str]:

@@ -153,7 +153,8 @@ class RunDir:
         return shlex.join([*program, "train", str(self.recipe), "--output", str(self.folder), "--resume"])
 
     def create(self, recipe_yaml: str, overwrite: bool = False) -> None:
-        """Make the directory of a new run; `overwrite` clears an earlier run.
+        """Make the directory of a new run; `overwrite` clears an earlier run. Vectors that were made for the
+        new one stay.
 
         The caller holds the trainer's role. Raises FileExistsError when the directory holds anything else,
         LockHeld when a refresher works there.
@@ -162,14 +163,14 @@ class RunDir:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.recipe.unlink(missing_ok=True)  # first: without it a half-cleared run cannot be resumed
         for path in self.folder.iterdir():
-            if path != self.state and not _is_lock(path):
+            if path != self.state and not self._may_stay(path, overwrite):
                 remove(path)
         self.mark("running", "preparing")
         write_whole(self.recipe, recipe_yaml)
 
     def check_creatable(self, overwrite: bool = False) -> None:
         """Raise what `create` raises before it writes."""
-        if not self.folder.exists() or all(map(_is_lock, self.folder.iterdir())):
+        if not self.folder.exists() or all(map(self._may_stay, self.folder.iterdir())):
             return
         if not overwrite:
             cure = "Pass another output (--output)."
@@ -184,6 +185,12 @@ class RunDir:
                 f"{self.folder} is not a run directory (no {self.state.name}); --overwrite does not clear it"
             )
         self.refresher.check_free()
+
+    def _may_stay(self, path: Path, overwrite: bool = False) -> bool:
+        """Whether a file is a role's lock, or was left by a process that was killed before it wrote its
+        state; or holds vectors, each of which says what it is of."""
+        is_lock = path.suffix == ".held" or path.name.startswith(".state.json.")
+        return is_lock or (path == self.scratch and not overwrite)
 
     @property
     def can_resume(self) -> bool:
@@ -233,8 +240,3 @@ class RunDir:
         return (
             f"a run that {running if state['status'] == 'running' else state['status']} at {state['where']}"
         )
-
-
-def _is_lock(path: Path) -> bool:
-    """Whether a file is a role's lock, or was left by a process that was killed before it wrote its state."""
-    return path.suffix == ".held" or path.name.startswith(".state.json.")

@@ -26,6 +26,7 @@ from pyserini_ance.recipe.load import load
 from pyserini_ance.runs.any_encoder import encoder_source
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.locks import LockHeld, locked
+from pyserini_ance.vectors.vector_store import VectorStore
 
 pytestmark = pytest.mark.long
 SHORT = ["stage_defaults.steps=2", "stage_defaults.lr_schedule={warmup_steps: 1}", "threads=1"]
@@ -196,7 +197,33 @@ def test_the_command_plans_without_training(tmp_path, docs, asked, tiny_bert, ca
     command.main([*given, "--queries", str(tmp_path / "q.csv"), *SHORT])
     printed = capsys.readouterr().out
     assert "120 documents" in printed and "steps" in printed
-    assert not (tmp_path / "out" / "run").exists()
+    assert [path.name for path in (tmp_path / "out" / "run").iterdir()] == ["scratch"]
+
+
+@pytest.mark.parametrize("judgments", [None, "j.csv"])
+def test_what_a_plan_encodes_the_run_does_not_encode_again(
+    tmp_path, docs, asked, tiny_bert, monkeypatch, judgments
+):
+    written, write = [], VectorStore.write
+
+    def counted(store, first, vectors):
+        written.append((store.folder.parent.name, first, len(vectors)))
+        write(store, first, vectors)
+
+    monkeypatch.setattr(VectorStore, "write", counted)
+    wanted = request(tmp_path, docs, tiny_bert, "q.csv", judgments)
+    planned = adapt(wanted, SHORT, plans=True)
+    assert "expected total" in planned and len(written) == 1 and written[0][1:] == (0, 120)
+    assert adapt(wanted, SHORT, plans=True).splitlines()[:8] == planned.splitlines()[:8]
+    adapt(wanted, SHORT)
+    start = written[0][0]
+    assert [one for one in written if one[0] == start] == written[:1] and len(written) > 1
+    assert not list((wanted.output / "run").glob("scratch/*"))
+    again = replace(wanted, output=tmp_path / "again")
+    adapt(again, SHORT)
+    for name in ("run/model/model.safetensors", "run/run.hybrid.trec", "data/queries.jsonl"):
+        if (wanted.output / name).exists():
+            assert (wanted.output / name).read_bytes() == (again.output / name).read_bytes()
 
 
 def test_an_encoder_may_be_an_adaptation_and_two_documents_have_no_common_id(tmp_path, docs, tiny_bert):
@@ -218,12 +245,16 @@ def test_what_cannot_be_read_leaves_no_folder(tmp_path, tiny_bert, capsys):
     (tmp_path / "docs" / "a.png").write_bytes(b"x")
     given = [str(tmp_path / "docs"), "--model", str(tiny_bert), "--output", str(tmp_path / "out")]
     for more, message in (
-        ([], r"no document with a text\n1 files skipped\n  a.png: no document"),
+        ([], r"no document with a text\n1 file skipped\n  a.png: no document"),
         (["stages.ance.steps=2"], "no stage 'ance'; stages: distilled, unjudged"),
     ):
         with pytest.raises(ValueError, match=message):
             command.main([*given, *more])
         assert not (tmp_path / "out").exists()
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ValueError, match="no document with a text"):
+        command.main(given)
+    assert (tmp_path / "out").exists()  # it was there before
     with pytest.raises(SystemExit):
         command.main([*given, str(tmp_path / "docs" / "a.png")])
     assert "did you mean --queries" in capsys.readouterr().err

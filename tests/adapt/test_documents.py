@@ -58,6 +58,10 @@ def test_files_that_are_no_documents_are_counted_and_named(tmp_path, monkeypatch
     monkeypatch.setattr(documents, "LARGEST_BYTES", 1 << 20)
     (tmp_path / "good.txt").write_text("A good text.")
     (tmp_path / "broken.pdf").write_bytes(b"%PDF-1.4 and then nothing")
+    (tmp_path / "notepad.txt").write_bytes("Straße, on Windows".encode("utf-16"))
+    (tmp_path / "utf8.txt").write_bytes("A mark before it".encode("utf-8-sig"))
+    (tmp_path / "half.txt").write_bytes("Cut short".encode("utf-16")[:-1])
+    (tmp_path / "page.htm").write_bytes("<title>A</title><body>Größe".encode("utf-16"))
     (tmp_path / "binary.txt").write_bytes(b"\0\1\2" * 100)
     (tmp_path / "image.png").write_bytes(b"\x89PNG")
     (tmp_path / "dump.txt").write_bytes(b"x" * (2 << 20))
@@ -66,12 +70,18 @@ def test_files_that_are_no_documents_are_counted_and_named(tmp_path, monkeypatch
     with open(os.fsencode(tmp_path) + b"/caf\xe9.txt", "w") as file:
         file.write("A file whose name is Latin-1.")
     found, reading = read(tmp_path)
-    assert [one.text for one in found] == ["A file whose name is Latin-1.", "A good text."]
+    texts = ["A file whose name is Latin-1.", "A good text.", "Straße, on Windows", "Größe"]
+    assert [one.text for one in found] == [*texts, "A mark before it"]
     assert found[0].id == "caf\\xe9.txt"
-    assert reading.counts["files skipped"] == 4 and reading.counts["empty"] == 1
-    assert reading.skipped.keys() == {"broken.pdf", "binary.txt", "image.png", "dump.txt"}
+    assert reading.counts["files skipped"] == 5 and reading.counts["empty"] == 1
+    assert reading.skipped.keys() == {"broken.pdf", "binary.txt", "half.txt", "image.png", "dump.txt"}
     assert reading.skipped["dump.txt"] == "2 MiB; split it, or write its records as .jsonl"
     assert "image.png: no document: .png" in reading.as_text()
+
+
+def test_a_count_agrees_with_its_noun():
+    shown = [documents.counted(count, "queries with texts") for count in (0, 1, 2_000)]
+    assert shown == ["0 queries with texts", "1 query with texts", "2,000 queries with texts"]
 
 
 def test_records_among_files_and_files_that_are_none_of_the_documents(tmp_path):
@@ -199,7 +209,7 @@ def test_repeats_are_set_aside_unless_judgments_may_name_them(tmp_path):
     path.write_text("\n".join(json.dumps({"id": str(i), "text": text}) for i, text in enumerate(texts)))
     found, reading = read(path)
     assert [one.id for one in found] == ["0", "3"]
-    counted = "1 repeated passages left out, 1 nearly repeated passages left out"
+    counted = "1 repeated passage left out, 1 nearly repeated passage left out"
     assert f"{counted}\n  1: repeated, as in 0\n  2: nearly repeated, as in 0" in reading.as_text()
     assert len(read(path, cuts=False)[0]) == 4
 

@@ -16,8 +16,8 @@ def read(tmp_path, asked=None, judged=None, source=None):
     return read_queries(asked, judged, source or tmp_path / "none", tmp_path / "cache")
 
 
-def written(path, text):
-    path.write_text(text)
+def written(path, text, encoding="utf-8"):
+    path.write_text(text, encoding=encoding)
     return path
 
 
@@ -35,6 +35,15 @@ def test_files_of_queries(tmp_path, name, text):
     found = read(tmp_path, written(tmp_path / name, text))
     assert list(found.texts.values()) == ["how to sort", "invert a matrix"]
     assert list(found.texts) == (["q1", "q2"] if name == "q.txt" else ["q1", "q3"])
+
+
+def test_tables_as_spreadsheets_write_them(tmp_path):
+    asked = written(tmp_path / "q.txt", 'Query\tCount\n"how to ""sort"", fast"\t3\ndraw\t1\n', "utf-16")
+    judged = written(tmp_path / "j.csv", "query;document;grade\ndraw;Straße.md;2\n", "utf-16")
+    found = read(tmp_path, asked, judged)
+    assert [*found.texts.values()] == ['how to "sort", fast', "draw"]
+    assert found.judgments == {"q2": {"Straße.md": 2}}
+    assert found.counts["columns of q.txt not read (Count)"] == 1
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,17 @@ def test_an_index_that_is_there_is_searched(found):
         (found / "again.trec").unlink()
 
 
+def test_a_ranking_without_a_hit_is_an_error(found, tmp_path):
+    queries = [("q1", "wie man sortiert"), ("q2", "das")]
+    with pytest.raises(
+        ValueError, match="no document for any of the 2 queries, such as 'wie man sortiert': "
+    ):
+        retrieve(None, [Bm25Job(queries, 10, tmp_path / "run")], BUILD, found / "cache/index")
+    own = Bm25Job([("both-1", "kitten"), ("both-2", "zzz")], 1, tmp_path / "run", False, True)
+    retrieve(None, [own], BUILD, found / "cache/index")
+    assert (tmp_path / "run").read_text().startswith("both-1 Q0 both-2 1 ")
+
+
 def unreadable():
     yield DOCUMENTS[0]
     raise ValueError("line 2 is not UTF-8")

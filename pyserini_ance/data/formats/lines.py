@@ -6,6 +6,7 @@ Errors name the file, the line number and the cure.
 import codecs
 import csv
 import gzip
+import io
 import json
 import os
 import re
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 SHOWN_CHARACTERS = 80
-DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
+DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError)
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # as spreadsheets and editors of Windows write it
 # json raises these, too, for numbers of thousands of digits and thousands of nested levels.
 BEYOND = (ValueError, RecursionError)
 
@@ -181,7 +183,7 @@ def read_lines(path: Path, keep_empty: bool = False) -> Iterator[Line]:
     """Iterate over the lines, without empty ones unless they are kept.
 
     A byte order mark and Windows line ends, even doubled, are removed. Raises ValueError, with the line, for
-    bytes that are not text: another encoding, a NUL, a second byte order mark, a damaged .gz file.
+    bytes that are not text: another encoding, a NUL, a second byte order mark, a damaged file.
     """
     line = Line(path, 0, "")
     try:
@@ -195,26 +197,31 @@ def read_lines(path: Path, keep_empty: bool = False) -> Iterator[Line]:
 
 
 def open_bytes(path: Path) -> IO[bytes] | gzip.GzipFile:
-    """Open a file to read its bytes, unpacked if its name ends in .gz. Reading may raise one of DAMAGE."""
+    """Open a file to read its bytes after a byte order mark, unpacked if its name ends in .gz, and as UTF-8
+    if the mark says that it is UTF-16. This or reading may raise one of DAMAGE."""
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; expected a file")
-    if path.suffix.lower() != ".gz":
-        return open(path, "rb")
-    if not path.stat().st_size:
+    is_packed = path.suffix.lower() == ".gz"
+    if is_packed and not path.stat().st_size:
         raise EOFError("it is empty")  # gzip reads an empty file as a file without lines
-    return gzip.open(path)
+    file = gzip.open(path) if is_packed else open(path, "rb")  # noqa: SIM115  # the caller closes it
+    start = file.peek(len(codecs.BOM_UTF8))
+    if start.startswith(codecs.BOM_UTF8):
+        file.read(len(codecs.BOM_UTF8))
+    if not start.startswith(UTF_16):
+        return file
+    with file:
+        return io.BytesIO(file.read().decode("utf-16").encode())
 
 
 def damaged(last: Line, error: Exception) -> ValueError:
-    """The error to raise for a .gz file that cannot be read beyond a line."""
-    after = last._replace(number=last.number + 1)
-    return after.error(f"damaged gzip file ({error})", "a whole .gz file", "copy or download it again")
+    """The error to raise for a file, packed or in UTF-16, that cannot be read beyond a line."""
+    after, kind = last._replace(number=last.number + 1), "UTF-16" if isinstance(error, ValueError) else "gzip"
+    return after.error(f"damaged {kind} file ({error})", "a whole file", "copy or download it again")
 
 
 def _decoded(line: Line, raw: bytes) -> str:
     raw = raw.removesuffix(b"\n").rstrip(b"\r")
-    if line.number == 1:
-        raw = raw.removeprefix(codecs.BOM_UTF8)
     cure = "unpack or convert the file, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW"
     if b"\0" in raw:
         raise line.error("a NUL byte, as in UTF-16", "UTF-8", cure.replace("LATIN1", "UTF-16"))

@@ -12,12 +12,16 @@ Row = tuple[Line, dict[str, str]]
 _SEPARATORS = re.compile(r"[-_ ]+")
 
 
-def read_table(path: Path, names: Names, needed: Sequence[str], key: str) -> Iterator[Row]:
+def read_table(
+    path: Path, names: Names, needed: Sequence[str], key: str, unread: set[str] | None = None
+) -> Iterator[Row]:
     """Each record of a file (JSONL, JSON, CSV, TSV, parquet) as strings by what they are; null is "".
 
     names: what is read, and the names that its column may have, compared without case, `-`, `_` and blanks.
-    A record without a column lacks it. Raises ValueError, with file and line, if a record lacks what is
-    `needed`, or a value is neither a string nor a whole number; `key` names the argument.
+    A record without a column lacks it. unread: gets the names of other columns, but of parquet.
+
+    Raises ValueError, with file and line, if a record lacks what is `needed`, or a value is neither a string
+    nor a whole number; `key` names the argument.
     """
     columns: list[str] = []
     if extension(path) == PARQUET:
@@ -30,6 +34,8 @@ def read_table(path: Path, names: Names, needed: Sequence[str], key: str) -> Ite
         if list(record.values) != keys:  # objects of JSON may differ
             keys = list(record.values)
             found = found_columns(keys, names)
+            if unread is not None:
+                unread |= {*keys} - {*found.values()}
             if missing := [what for what in needed if what not in found]:
                 expected = f"a column of {missing[0]}: {names[missing[0]].replace(' ', ', ')}"
                 line = record.line if extension(path) in JSON else Line(path, 1, "")

@@ -6,17 +6,18 @@ object per line. Values of text files stay as they are written, unlike in pandas
 is not a missing value, and 2020-01-01 is not a date.
 """
 
-import codecs
 import csv
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from pyserini_ance.data.formats import lines
 from pyserini_ance.data.formats.lines import JSON, Line, extension, open_bytes, read_lines, shown
 
 HEAD_BYTES = 1 << 16
+NESTED = b"[" * 1_000  # of 100,000 lists in each other ijson would keep 25 GB
 LIST_CURE = "correct the file, or write it again as one JSON list"
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = ".parquet"
@@ -127,7 +128,7 @@ def is_list(path: Path) -> bool:
     """Whether the file is a JSON list, not one object per line."""
     try:
         with open_bytes(path) as file:
-            return file.read(HEAD_BYTES).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
+            return file.read(HEAD_BYTES).lstrip().startswith(b"[")
     except lines.DAMAGE as error:
         raise lines.damaged(Line(path, 0, ""), error) from error
 
@@ -143,12 +144,15 @@ def _list(path: Path) -> Iterator[tuple[Line, Any]]:
                 repeated.append((self, key))
             super().__setitem__(key, value)
 
+    def read(size: int) -> bytes:
+        if NESTED in (block := file.read(size)):
+            raise ValueError(f"{len(NESTED):,} lists in each other")
+        return block
+
     line = Line(path, 0, "", "item")
     try:
         with open_bytes(path) as file:
-            if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
-                file.seek(0)
-            items = ijson.items(file, "item", map_type=Object, use_float=True)
+            items = ijson.items(SimpleNamespace(read=read), "item", map_type=Object, use_float=True)
             for item, record in enumerate(items, start=1):
                 for holder, key in repeated:
                     if _holds(record, holder):
@@ -174,7 +178,8 @@ def _holds(value: Any, inner: dict[str, Any]) -> bool:
 
 
 def read_named_rows(path: Path, columns: Sequence[str], key: str) -> Iterator[Record]:
-    """Iterate over the rows of a file of EXTENSIONS. A column that a later JSON object lacks is null.
+    """Iterate over the rows of a file of EXTENSIONS, or of one with tabs between columns. A column that a
+    later JSON object lacks is null.
 
     Raises ValueError, before any row is returned, if the header or the first object lacks one of `columns`;
     `key` is the recipe key that defines them. Spreadsheets of some languages write `;` in .csv files.
@@ -184,7 +189,7 @@ def read_named_rows(path: Path, columns: Sequence[str], key: str) -> Iterator[Re
     elif extension(path) in JSON:
         rows = _objects(path)
     else:
-        delimiter = DELIMITERS[extension(path)]
+        delimiter = DELIMITERS.get(extension(path), "\t")
         header = next(read_lines(path), Line(path, 1, "")).text
         rows = _table(path, ";" if delimiter == "," not in header and ";" in header else delimiter)
     check_columns(columns, next(rows, []), path, key)

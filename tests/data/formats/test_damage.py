@@ -1,5 +1,6 @@
 """Random damage to files of one reader: an error that names the file, or what a slow reader reads."""
 
+import codecs
 import gzip
 import json
 import logging
@@ -167,6 +168,8 @@ def slowly(folder: Path) -> dict:
         plain, packed = folder / name, folder / f"{name}.gz"
         raw[name] = plain.read_bytes() if plain.exists() else gzip.decompress(packed.read_bytes())
         need(raw[name] or plain.exists())
+        if raw[name][:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            raw[name] = raw[name].decode("utf-16").encode()
 
     def check(entries: dict) -> dict:
         for id, given in entries.items():

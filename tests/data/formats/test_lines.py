@@ -27,6 +27,7 @@ def write(path, content: bytes):
         ("t", b"a\nna\xefve\n", r"line 2: byte 0xef, near b'na\\xefve'; expected UTF-8; .*iconv"),
         ("t", gzip.compress(b"1\tgood\n", mtime=0x7F7F7F7F), "line 1: .* expected UTF-8; unpack"),
         ("t", b"1\tgood\n\xef\xbb\xbf2\tbad\n", "line 2: a byte order mark"),
+        ("t", "1\tgood\n".encode("utf-16")[:-1], r"line 1: damaged UTF-16 file .*; expected a whole file"),
         ("t.gz", b"", r"line 1: damaged gzip file \(it is empty\); .*download it again"),
         *(
             ("t.gz", gzip.compress(bytes(range(32, 120)) * 9, mtime=0)[cut], r"line \d+: damaged gzip file")
@@ -38,6 +39,22 @@ def test_bytes_that_are_not_text_are_errors(tmp_path, name, raw, message):
     (tmp_path / name).write_bytes(raw)
     with pytest.raises(ValueError, match=rf"{name}, {message}"):
         list(read_lines(tmp_path / name))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("name", ["t.tsv", "t.tsv.gz"])
+def test_a_byte_order_mark_says_the_encoding(tmp_path, encoding, name):
+    path = write(tmp_path / name, "1\tStraße\r\n2\tgut\r\n".encode(encoding))
+    assert [line.text for line in read_lines(path)] == ["1\tStraße", "2\tgut"]
+    listed = write(tmp_path / f"{name}.json", '[{"id": "ß"}]'.encode(encoding))
+    assert [record.values for record in read_records(listed)] == [{"id": "ß"}]
+
+
+@pytest.mark.parametrize("start", ['[{"id": "a"}, ', '[{"id": ', ""])
+def test_lists_in_each_other_are_refused_before_they_fill_the_memory(tmp_path, start):
+    path = write(tmp_path / "t.json", start.encode() + b"[" * 100_000)
+    with pytest.raises(ValueError, match=r"t.json, item \d: malformed JSON \(1,000 lists in each other\)"):
+        list(read_records(path))
 
 
 def test_a_file_is_found_with_and_without_gz(tmp_path, monkeypatch):
