@@ -3,10 +3,10 @@
 Each new table has a report: candidate counts, ranks of the positives, score margins, turnover.
 """
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,13 @@ import numpy as np
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.scored_pairs import ScoredPairs
 from pyserini_ance.distributed.world import World
-from pyserini_ance.negatives.mined import MOST, SearchedSource, find_positives
+from pyserini_ance.negatives.mined import find_positives
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import NegativeTable, promoted_in
 from pyserini_ance.negatives.teachers.base import TeacherContext, score_tables
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.refresher.corrected_vectors import correct_vectors
+from pyserini_ance.refresher.corrected_vectors import correct_older
 from pyserini_ance.refresher.dev_evaluation import evaluate_on_dev
 from pyserini_ance.refresher.mined_tables import mine_table
 from pyserini_ance.runs import generation as published
@@ -29,8 +29,6 @@ from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import PRODUCT_NAMES, PreviousStage, RefreshRequest, TableKey, table_name
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import is_complete, leased
-
-log = logging.getLogger(__name__)
 
 
 class CheckpointRemoved(FileNotFoundError):
@@ -105,7 +103,7 @@ class Refresher:
             chunk = np.concatenate([split[refresh.chunk(request.step, len(split))] for split in splits])
         generation = self.run.generation(request.stage, request.step)
         key_of_stage = self.recipe.seed, list(self.recipe.stages).index(request.stage), request.step
-        encoded = self._correct(request, snapshot, leases, key_of_stage)
+        encoded = correct_older(request, snapshot, self.recipe, self.run, partial(self._leased, leases))
         tables: dict[TableKey, NegativeTable] = {}
         reports: dict[str, dict[str, Any]] = {}
         with snapshot.timed("filter"):
@@ -133,47 +131,13 @@ class Refresher:
                 made_from[published.PREVIOUS_TABLES] = previous_stage.digest()
             if refresh.encode:
                 made_from[published.ENCODED] = encoded
+            seconds = snapshot.seconds
             published.publish_generation(
-                generation,
-                tables,
-                reports,
-                snapshot.seconds,
-                made_from,
-                teacher_scores,
-                teacher_reports,
-                encoded,
+                generation, tables, reports, seconds, made_from, teacher_scores, teacher_reports, encoded
             )
 
         self.world.on_main(publish)
         snapshot.forget_training_queries()  # only mining needs them
-
-    def _correct(
-        self, request: RefreshRequest, snapshot: Snapshot, leases: ExitStack, key: tuple[int, ...]
-    ) -> dict[str, Any]:
-        """Correct older vectors for this mining, if the recipe wants it; return how that went."""
-        stage = self.recipe.stages[request.stage]
-        if (encode := stage.effective_refresh.encode) is None:
-            return {}
-        step = self.world.on_main(lambda: published.base_before(self.run, request.stage, request.step))
-        if step is None:
-            return {}
-        folder = self.run.checkpoint(request.stage, step)
-        if not self._leased(leases, folder):
-            raise CheckpointRemoved(f"{folder}, whose vectors are to be corrected, was removed")
-        checkpoint = Checkpoint(folder, *self.world.on_main(lambda: Checkpoint.open(folder).hashes))
-        base = Snapshot.of(checkpoint, self.data, self.recipe, self.run, self.world)
-        self._leased(leases, base.vectors_folder)
-        anchor_set, sources = snapshot.anchor_set("query"), stage.components
-        top_k = max(
-            (one.top_k_of(anchor_set) for one in sources if isinstance(one, SearchedSource)), default=MOST
-        )
-        measured = correct_vectors(snapshot, base, encode, top_k, key)
-        if not measured["corrected"]:
-            log.warning(
-                f"{request.describe()}: corrected vectors have recall {measured['recall']:.3f}, less than "
-                f"min_recall {encode.min_recall:g}: all documents are encoded"
-            )
-        return {**measured, "base": step, "base_weights": base.weights, "sample": encode.sample}
 
     def _teach(
         self,

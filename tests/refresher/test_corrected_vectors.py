@@ -74,7 +74,7 @@ def test_the_sample_is_exact_and_the_others_are_mapped(recipe, tmp_path):
         publish(run, recipe, step)
     base, snapshot, exact = (snapshot_of(run, recipe, step) for step in (0, 2, 2))
     encode = CorrectedEncoding(sample=0.5, min_recall=0)
-    measured = correct_vectors(snapshot, base, encode, 5, KEY)
+    measured = correct_vectors(snapshot, base.document_vectors, encode, 5, KEY)
     old, new, corrected = base.document_vectors[:], exact.document_vectors[:], snapshot.mined_vectors[:]
     same = np.abs(corrected - new).max(1) < 1e-5
     assert same.sum() == 15 and measured["documents"] == 15
@@ -140,7 +140,7 @@ def corrected_by(world: World, recipe: Recipe, folder) -> tuple:
     run = RunDir(folder)
     snapshot, base = (snapshot_of(run, recipe, step, world) for step in (2, 0))
     encode = CorrectedEncoding(sample=0.5, min_recall=0)
-    return correct_vectors(snapshot, base, encode, 5, KEY), snapshot.mined_vectors[:]
+    return correct_vectors(snapshot, base.document_vectors, encode, 5, KEY), snapshot.mined_vectors[:]
 
 
 def test_processes_correct_alike(run_processes, recipe, tmp_path):
