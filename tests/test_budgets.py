@@ -16,8 +16,8 @@ ROOMS = {
     "encoders": 3_379,
     "evaluation": 515,
     "negatives": 2_747,
-    "pipeline": 4_010,
-    "pyserini_bridge": 1_155,
+    "pipeline": 4_013,
+    "pyserini_bridge": 1_154,
     "recipe": 2_203,
     "refresher": 488,
     "reports": 1_485,
@@ -31,11 +31,11 @@ WHOLE = {
     "files": 221,
     "classes": 240,
     "short private functions used once": 11,
-    "lines of imports": 2_699,
+    "lines of imports": 2_700,
     "lines of the reading path": 1_446,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 31_640,
+    "lines of tests": 31_657,
 }
 
 

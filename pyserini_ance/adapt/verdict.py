@@ -130,10 +130,10 @@ def compare(run: RunDir, split: str, to_judge: Path | None) -> Verdict:
             "another first document": other_first,
         }
         rows.append(row | {"queries": len(found[BASE])})
-    file = to_judge or "a CSV file with the columns query, document and grade"
+    file = f"first those in {to_judge}" if to_judge else "in a CSV file with query, document and grade"
     sentence = (
-        "Keep the base model: there is no judged query, so nothing here shows that another is better. "
-        f"Judge {2 * LEAST_TEST} queries in {file}, and give the same command with "
+        "Keep the base model: no test query is judged, so nothing here shows that another is better. "
+        f"Judge {3 * LEAST_TEST // 2} queries or more, {file}, and give the same command with "
         f"--judgments {to_judge or 'FILE'} and another --output"
     )
     if to_judge:

@@ -6,6 +6,7 @@ from textwrap import indent
 from typing import Any
 
 from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.formats.lines import is_utf8
 from pyserini_ance.evaluation import tables
 from pyserini_ance.pipeline.data_checks import data_warnings
 from pyserini_ance.pipeline.final_evaluator import QUERIES
@@ -160,7 +161,9 @@ class Run:
         ]
         timings = ", ".join(f"{phase} {seconds}" for phase, seconds in values["seconds"].items())
         lines = [f"seconds: {timings}", *exported["notes"]]
-        lines += ["search with it:", indent(exported["command"], "  ")]
+        is_read = is_utf8(exported["command"])
+        unless = "" if is_read else ", once the folder has a name in UTF-8 (libraries open no other)"
+        lines += [f"search with it{unless}:", indent(exported["command"], "  ")]
         if fusion := exported.get("hybrid"):
             lines += ["fuse it with BM25, as in row hybrid:", indent(fusion, "  ")]
         return "\n\n".join([*filter(None, paragraphs), "\n".join(lines)])

@@ -140,11 +140,10 @@ def _search(index: str, rankings: Sequence[Bm25Job], settings: "Bm25") -> None:
                         rest = f"{q0} {document} {ranks[key]} {scored}"
                     whole.write(f"{query} {rest}".encode())
                 if not whole.tell():
-                    first = next((text for _, text in ranking.queries if text.strip()), "")
                     raise ValueError(
                         f"BM25 finds no document for any of the {len(ranking.queries):,} queries, such as "
-                        f"{shown(first)}: the documents have none of their words. If these are in another "
-                        "language, translate them, or train a recipe with `bm25: null`"
+                        f"{shown(ranking.queries[0][1])}: the documents have none of their words. If these "
+                        "are in another language, translate them, or train a recipe with `bm25: null`"
                     )
 
 

@@ -91,7 +91,7 @@ def test_an_adaptation_says_if_it_pays(tmp_path, docs, asked, tiny_bert, files, 
     assert [row[""] for row in record["rows"]] == ["base", "BM25", "base + BM25", "adapted", "adapted + BM25"]
     is_judged = "test" in splits
     assert ("nDCG@10" in record["rows"][0]) == is_judged and record["sentence"] in text
-    assert is_judged or "no judged query" in record["sentence"]
+    assert is_judged or "no test query is judged" in record["sentence"]
     card = (output / "run" / "model" / "README.md").read_text()
     assert ("## Measures" in card, "model-index" in card) == (is_judged, is_judged)
     assert (output / "run" / "report.html").is_file()
@@ -176,7 +176,10 @@ def test_questions_of_a_language_model_teach_and_cost_once(tmp_path, docs, tiny_
         assert set(model.asked.values()) == {1} and len(model.asked) == 100
     assert re.search(r"\d+ questions for 100 of 120 passages", text) and "what teaches: generated" in text
     assert adapt(wanted, SHORT) == text  # the server is gone
-    assert "no judged query" in text and "_methods/distilled" in (wanted.output / "recipe.yaml").read_text()
+    assert (
+        "no test query is judged" in text
+        and "_methods/distilled" in (wanted.output / "recipe.yaml").read_text()
+    )
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in written if KEY.encode() in path.read_bytes()] and KEY not in caplog.text
 

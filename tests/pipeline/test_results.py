@@ -64,6 +64,11 @@ def test_the_table_and_what_to_type_next(written):
     assert record["config_hash"] == written()[1]["config_hash"] and "warnings" not in record
 
 
+def test_a_folder_that_libraries_cannot_open_is_to_be_renamed(written):
+    text, _ = written(exported={**EXPORTED, "command": "search --index 'r\udce4n'"})
+    assert "search with it, once the folder has a name in UTF-8 (libraries open no other):\n  search" in text
+
+
 def test_expected_figures_follow_the_table_but_not_those_of_a_variant(written):
     assert "| RR@10 |   0.6000 |   0.6250 | +0.0250    |" in written("expect={test: {RR@10: 0.6}}")[0]
     assert "expected" not in written("encoder.projection=64")[0]

@@ -55,6 +55,15 @@ def test_a_new_run_says_what_it_is(tmp_path):
     assert names(tmp_path) == ["recipe.yaml", "state.json"]
 
 
+def test_vectors_that_were_made_for_a_new_run_stay(tmp_path):
+    run = RunDir(tmp_path)
+    (run.scratch / "0-fp32").mkdir(parents=True)
+    run.create("name: a\n")
+    assert names(run.scratch) == ["0-fp32"]
+    start(run, "b")
+    assert not run.scratch.exists()
+
+
 def test_a_process_that_was_killed_before_the_start_leaves_an_empty_folder(tmp_path):
     run = RunDir(tmp_path)
     for kind in ("held", "writing", "unfinished"):
