@@ -9,14 +9,14 @@ commit, which says what they buy. `python tests/measure_house.py` prints all fig
 from measure_house import HERE, measured, rooms
 
 ROOMS = {
-    "adapt": 1_495,
+    "adapt": 1_492,
     "commands": 1_361,
     "data": 4_750,
     "distributed": 380,
     "encoders": 3_379,
     "evaluation": 515,
     "negatives": 2_747,
-    "pipeline": 4_013,
+    "pipeline": 4_016,
     "pyserini_bridge": 1_154,
     "recipe": 2_203,
     "refresher": 488,
@@ -31,11 +31,11 @@ WHOLE = {
     "files": 221,
     "classes": 240,
     "short private functions used once": 11,
-    "lines of imports": 2_700,
+    "lines of imports": 2_701,
     "lines of the reading path": 1_446,
     "modules that trainer/batch.py imports": 11,
     "lines of benchmarks": 5_497,
-    "lines of tests": 31_657,
+    "lines of tests": 31_658,
 }
 
 

@@ -20,6 +20,7 @@ from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index
 from pyserini_ance.pipeline.final_evaluator import fusion_command
 from pyserini_ance.pipeline.initial_weights import INITIAL
 from pyserini_ance.pipeline.plan import measured_plan
+from pyserini_ance.pipeline.results import heading
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS
 from pyserini_ance.pyserini_bridge.export import StockClass, python_program, search_command
 from pyserini_ance.recipe.models import Recipe
@@ -73,7 +74,8 @@ def adapt(request: Request, overrides: Sequence[str] = (), plans: bool = False) 
         commands = deliver(run, found.chosen if found.better else verdict.BASE)
         write_page(output / REPORT, found, text, commands, run, "test" if is_judged else COMPARED)
     use = (f"  {command}" for command in commands)
-    return "\n".join([text, "", found.as_text(), "", f"report: {output / REPORT}", "use it:", *use])
+    report = f"report: {output / REPORT}"
+    return "\n".join([text, "", found.as_text(), "", report, heading("use it", commands[0]), *use])
 
 
 def deliver(run: RunDir, chosen: str) -> list[str]:

@@ -20,12 +20,12 @@ from pyserini_ance.adapt.queries import (
     read_queries,
     split,
 )
-from pyserini_ance.adapt.questions import PROMPT_FILE, announcement, copy_prompt, write_questions
+from pyserini_ance.adapt.questions import PROMPT_FILE, copy_prompt, texts_to_send, write_questions
 from pyserini_ance.adapt.ranking import StartRanker
 from pyserini_ance.adapt.recipe_file import CHECKED, COMPARED, recipe_text
 from pyserini_ance.data.texts import text_key
 from pyserini_ance.data.trec import Qrels
-from pyserini_ance.llm import Server
+from pyserini_ance.llm import Server, announcement
 from pyserini_ance.recipe.models import DEFAULT_CACHE, Recipe
 from pyserini_ance.runs.any_encoder import encoder_settings, load_any_encoder
 from pyserini_ance.runs.rundir import RECIPE, RunDir, load_recipe
@@ -221,7 +221,7 @@ def _generated(
     assert request.server is not None
     prompt = copy_prompt("any-question", request.output)
     passages = sorted(ranker.passages(), key=lambda one: hash_of(one.id))[:MOST_ASKED]
-    announced = announcement(request.server, passages, prompt)
+    announced = announcement(request.server, texts_to_send(passages, prompt), "passages")
     if plans:
         raise OnlyAnnounced("\n".join([*lines, f"{announced}; edit {prompt}, if need be, before that"]))
     log.info("%s", announced)

@@ -72,11 +72,6 @@ def texts_to_send(passages: Sequence[Passage], prompt: Path) -> list[str]:
     ]
 
 
-def announcement(server: Server, passages: Sequence[Passage], prompt: Path) -> str:
-    """Say, before the first request, which host gets how many passages, and the most that it can cost."""
-    return llm.announcement(server, texts_to_send(passages, prompt), "passages")
-
-
 def write_questions(
     passages: Sequence[Passage],
     server: Server,

@@ -100,6 +100,11 @@ def unimproved_stages(recipe: Recipe, run_log: RunLog) -> list[str]:
     ]
 
 
+def heading(text: str, command: str) -> str:
+    """The line above a command to paste, which says if no library can open its folder."""
+    return f"{text}:" if is_utf8(command) else f"{text}, once the folder is renamed (its name is not UTF-8):"
+
+
 class Run:
     """A run directory: the results, the model and the log of one experiment.
 
@@ -161,9 +166,7 @@ class Run:
         ]
         timings = ", ".join(f"{phase} {seconds}" for phase, seconds in values["seconds"].items())
         lines = [f"seconds: {timings}", *exported["notes"]]
-        is_read = is_utf8(exported["command"])
-        unless = "" if is_read else ", once the folder has a name in UTF-8 (libraries open no other)"
-        lines += [f"search with it{unless}:", indent(exported["command"], "  ")]
+        lines += [heading("search with it", exported["command"]), indent(exported["command"], "  ")]
         if fusion := exported.get("hybrid"):
             lines += ["fuse it with BM25, as in row hybrid:", indent(fusion, "  ")]
         return "\n\n".join([*filter(None, paragraphs), "\n".join(lines)])

@@ -173,7 +173,7 @@ def _read_ids(path: Path) -> Strings:
     Raises ValueError for ids that repeat.
     """
     lines = csv.read_csv(
-        path,
+        pa.OSFile(os.fsencode(path)),
         csv.ReadOptions(column_names=["id"]),
         csv.ParseOptions(delimiter="\x1f", quote_char=False, ignore_empty_lines=False),
         csv.ConvertOptions(column_types={"id": pa.large_string()}, strings_can_be_null=False),

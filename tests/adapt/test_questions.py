@@ -14,7 +14,6 @@ from pyserini_ance.adapt.documents import Passage
 from pyserini_ance.adapt.questions import (
     JOURNAL,
     PROMPTS,
-    announcement,
     copy_prompt,
     read_questions,
     texts_to_send,
@@ -170,5 +169,5 @@ def test_every_shipped_prompt_has_the_fields_and_is_copied_once(tmp_path):
 def test_the_announcement_counts_prompts_and_answers(prompt):
     server = Server("http://localhost:8000/v1", "small")
     most = sum(llm.max_tokens_of(text) for text in texts_to_send(PASSAGES, prompt))
-    said = announcement(server, PASSAGES, prompt)
+    said = llm.announcement(server, texts_to_send(PASSAGES, prompt), "passages")
     assert said.startswith(f"localhost:8000 gets 30 passages for small: at most {most:,} tokens")

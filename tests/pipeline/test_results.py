@@ -66,7 +66,7 @@ def test_the_table_and_what_to_type_next(written):
 
 def test_a_folder_that_libraries_cannot_open_is_to_be_renamed(written):
     text, _ = written(exported={**EXPORTED, "command": "search --index 'r\udce4n'"})
-    assert "search with it, once the folder has a name in UTF-8 (libraries open no other):\n  search" in text
+    assert "search with it, once the folder is renamed (its name is not UTF-8):\n  search" in text
 
 
 def test_expected_figures_follow_the_table_but_not_those_of_a_variant(written):

@@ -1,6 +1,7 @@
 """Vectors in files: what Faiss, Parquet and Pyserini read back, and never half-written."""
 
 import json
+import os
 import tracemalloc
 from functools import partial
 
@@ -43,6 +44,7 @@ def test_the_index_is_byte_by_byte_that_of_faiss(child, tmp_path):
 
 
 def test_a_folder_is_written_once_and_read_back(tmp_path):
+    tmp_path /= os.fsdecode(b"not utf-8 \xe4")
     write_index(drawn(4), ["007", "7", "é", "d"], tmp_path / "index", {"encoder": "x"})
     assert (tmp_path / "index/docid").read_text(encoding="utf-8") == "007\n7\né\nd\n"
     assert json.loads((tmp_path / "index/encoder.json").read_text()) == {"encoder": "x"}

@@ -169,7 +169,7 @@ def slowly(folder: Path) -> dict:
         raw[name] = plain.read_bytes() if plain.exists() else gzip.decompress(packed.read_bytes())
         need(raw[name] or plain.exists())
         if raw[name][:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            raw[name] = raw[name].decode("utf-16").encode()
+            raw[name] = MARK + raw[name].decode("utf-16").encode()
 
     def check(entries: dict) -> dict:
         for id, given in entries.items():
