@@ -205,8 +205,9 @@ class Stage(Settings):
     def encodes_all_documents(self, step: int) -> bool:
         """Whether all documents are encoded with the checkpoint before step `step`, whatever happens: for its
         tables, unless newer ones may replace these, or because the document tower never changes."""
-        certain = self.refresh_is_due(step) and self.effective_refresh.lag_steps is not None
-        return certain or self.trainable == "query_tower"
+        refresh = self.effective_refresh
+        certain = refresh.lag_steps is not None and (step == 0 or refresh.encode is None)
+        return (self.refresh_is_due(step) and certain) or self.trainable == "query_tower"
 
     def evaluation_is_due(self, step: int) -> bool:
         """Whether the checkpoint before step `step` (from 0) is evaluated on dev; at 0, that is the start."""
@@ -270,6 +271,11 @@ class Stage(Settings):
             raise ValueError(
                 "refresh.query_chunks: a mix holds a source that is mined once, for all queries; remove "
                 "query_chunks, or list that source next to the mix"
+            )
+        if self.trainable == "query_tower" and self.effective_refresh.encode:
+            raise ValueError(
+                "refresh.encode corrects vectors of documents, which trainable: query_tower never changes; "
+                "remove the key"
             )
         if self.trainable != "query_tower" and any(source.live for source in self.sources):
             cure = "set trainable: query_tower, or draw from `ann`"
