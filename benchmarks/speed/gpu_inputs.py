@@ -106,7 +106,7 @@ class Model:
         start = TrainingProgress("initial", 0)
         checkpoint = publish_checkpoint(RunDir(folder / "start"), encoder, None, start)
         written = read_json(checkpoint.encoder / "config.json")
-        return cls(checkpoint, recipe, written, encoder.tokenizer.specials, sizes)
+        return cls(checkpoint, recipe, written, encoder.tokenizer.specials["document"], sizes)
 
     @property
     def folder(self) -> Path:

@@ -57,6 +57,8 @@ class DocumentQueries(Settings):
     Japanese, Thai or of another script without blanks, of characters."""
     per_document: PositiveInt = 1
     """The number of crops of a document; a document has one title, and one beginning."""
+    split: str = "train"
+    """The split that the queries become, in place of the data's own of this name."""
 
     @model_validator(mode="after")
     def _check_numbers(self) -> Self:
@@ -70,7 +72,7 @@ class DocumentQueries(Settings):
         return self
 
     def make_split(self, documents: Texts, grade: int, skipped: dict[str, int]) -> Split:
-        """Make the split `train`: queries in the documents' order, each with its document at `grade`.
+        """Make the split: queries in the documents' order, each with its document at `grade`.
 
         grade: also the lowest grade that is relevant. skipped: receives the numbers of documents that give no
         query and of repeated crops. Raises ValueError if documents lack the field, and if none gives a query.
@@ -102,11 +104,11 @@ class DocumentQueries(Settings):
                 f"data.train_queries: none of {len(documents)} documents has {self.words[0]} words in "
                 f"{name!r}; lower the first of `words`"
             )
-        skipped[f"train documents with fewer than {self.words[0]} words in {name}"] = num_short
-        skipped["train crops that repeat another of their document"] = num_repeated
+        skipped[f"{self.split} documents with fewer than {self.words[0]} words in {name}"] = num_short
+        skipped[f"{self.split} crops that repeat another of their document"] = num_repeated
         queries, rows = np.array(pairs).T
         qrels = Qrels.of(queries, rows, np.full(len(rows), grade), len(ids), grade)
-        return Split("train", Texts(ids, {"text": texts}), qrels)
+        return Split(self.split, Texts(ids, {"text": texts}), qrels)
 
     def of_text(self, id: str, text: str) -> list[str]:
         """The queries that a document gives, repeated ones included; none if it has too few words."""

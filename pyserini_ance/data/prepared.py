@@ -212,6 +212,12 @@ class PreparedData:
         sizes = (len(self.collection.split(name).queries) for name in names)
         return tuple(slice(start, end) for start, end in pairwise(accumulate(sizes, initial=0)))
 
+    def rows_of_splits(self, names: Sequence[str] | None) -> np.ndarray:
+        """(n,) ascending: the rows of the training queries that are of these source splits; None: of all."""
+        of_split = dict(zip(self.source_splits or (self.train_split,), self.split_rows, strict=True))
+        rows = np.arange(len(self.split.queries))
+        return rows if names is None else np.sort(np.concatenate([rows[of_split[name]] for name in names]))
+
     @cached_property
     def anchor_sets(self) -> dict[Side, AnchorSet]:
         return {side: AnchorSet.of(self.collection, self.split, side) for side in SIDES}

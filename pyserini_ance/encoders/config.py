@@ -1,5 +1,6 @@
 """EncoderConfig: the settings of an encoder: its weights, the modules on top of them, its tokenization."""
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +16,7 @@ from pyserini_ance.storage.files import read_json, read_json_object
 SIDE_FILE = "pyserini_ance.json"  # in a saved folder: the settings that sentence-transformers' files lack
 # Settings that name weights: those of a saved encoder are next to its side file, which has no path of a
 # machine.
-START_NAMES = {"model", "document_model", "base"}
+START_NAMES = {"model", "base", *SIDES}
 # Settings that may differ between a checkpoint and the recipe that starts from it.
 MAY_DIFFER = {*START_NAMES, "tied", "dropout"}
 # Settings that say what is made of a saved encoder that a recipe starts from. A checkpoint that training
@@ -50,6 +51,19 @@ def _check_order(layers: tuple[int, ...]) -> tuple[int, ...]:
 Layers = Annotated[tuple[NonNegativeInt, ...], Field(min_length=1), AfterValidator(_check_order)] | None
 
 
+class TowerStart(Settings):
+    """What the initial weights of one tower have of their own; null: what the encoder's key says."""
+
+    model: str | None = None
+    """The weights and the tokenizer, as `encoder.model`."""
+    layers: Layers = None
+    """Layers that the tower consists of."""
+    projection: PositiveInt | None = None
+    """The size of the tower's vectors after a linear layer, so that both towers have one size."""
+
+    names_or_paths = frozenset({"model"})
+
+
 class EncoderConfig(Settings):
     """The weights of an encoder, and how a tower computes vectors with them: the modules of a
     sentence-transformers model.
@@ -63,8 +77,10 @@ class EncoderConfig(Settings):
     peft is merged into its base."""
     tied: bool = True
     """Whether queries and documents share one tower."""
-    document_model: str | None = None
-    """The initial weights of the document tower with `tied: false`; null: those of `model`."""
+    query: TowerStart = TowerStart()
+    """The start of the query tower where it differs from the document tower's; `tied` is then false."""
+    document: TowerStart = TowerStart()
+    """The start of the document tower where it differs."""
     base: str | None = None
     """A model with the tokenizer, and for a .cp file the configuration, of a release that lacks them."""
     layers: Layers = None
@@ -89,7 +105,7 @@ class EncoderConfig(Settings):
     tokenization: Tokenization = Tokenization()
     """How records become texts, and texts become token ids."""
 
-    names_or_paths = frozenset({"model", "document_model"})
+    names_or_paths = frozenset({"model"})
 
     @model_validator(mode="before")
     @classmethod
@@ -99,20 +115,26 @@ class EncoderConfig(Settings):
         model = values.get("model") if isinstance(values, dict) else None
         if not isinstance(model, str):
             return values
-        documents = values.get("document_model")
+        starts = {side: values[side] for side in SIDES if isinstance(values.get(side), dict)}
+        if any(value is not None for start in starts.values() for value in start.values()):
+            values = {"tied": False, **values}
+        models = {side: starts.get(side, {}).get("model") or model for side in SIDES}
         try:
-            source = resolve_model(model)
-            documents = resolve_model(documents) if isinstance(documents, str) else None
+            sources = {side: resolve_model(models[side]) for side in SIDES}
         except FileNotFoundError:  # said when the weights are loaded
             return values
-        if not is_saved(source):
-            return completed(values, text_settings(source, documents=documents, given=_keys(values)))
+        are_saved = [is_saved(source) for source in sources.values()]
+        if not any(are_saved):
+            return completed(values, text_settings(sources["query"], sources["document"], _keys(values)))
         if values.keys() >= cls.model_fields.keys():
             return values
-        # What is made of an encoder in training is not taken from it.
-        own = {*MAY_DIFFER, *START_SETTINGS} - {"tied", "truncate_dim"}
-        side_file = read_json_object(Path(source) / SIDE_FILE) or {}
-        saved = {key: side_file[key] for key in (side_file.keys() & cls.model_fields.keys()) - own}
+        if sources["query"] == sources["document"]:
+            # What is made of an encoder in training is not taken from it.
+            own = {*MAY_DIFFER, *START_SETTINGS} - {"tied", "truncate_dim"}
+            side_file = read_json_object(Path(sources["query"]) / SIDE_FILE) or {}
+            saved = {key: side_file[key] for key in (side_file.keys() & cls.model_fields.keys()) - own}
+        else:
+            saved = {"tokenization": _two_tokenizations(sources, _keys(values))}
         tokenization = values.get("tokenization")
         given = tokenization.get("document") if isinstance(tokenization, dict) else None
         if isinstance(given, dict) and "passages" in given:
@@ -121,15 +143,26 @@ class EncoderConfig(Settings):
         return completed(values, saved)
 
     @model_validator(mode="after")
-    def check_document_model(self) -> "EncoderConfig":
-        if self.tied and self.document_model is not None:
-            raise ValueError("document_model is set, but the towers share their weights; set `tied: false`")
+    def check_tied(self) -> "EncoderConfig":
+        for side in SIDES:
+            if self.tied and getattr(self, side) != TowerStart():
+                raise ValueError(f"{side} is set, but the towers share their weights; remove `tied: true`")
         return self
 
-    @property
-    def modules(self) -> dict[str, Any]:
-        """The settings of modules that are not null."""
-        return {key: value for key in MODULES if (value := getattr(self, key)) is not None}
+    def start(self, side: Side) -> TowerStart:
+        """The start of a side's tower, with `model` filled in, and `layers` and `projection` where the
+        encoder has them."""
+        own: TowerStart = getattr(self, side)
+        return TowerStart(
+            model=own.model or self.model,
+            layers=own.layers or self.layers,
+            projection=own.projection or self.projection,
+        )
+
+    def modules(self, side: Side) -> dict[str, Any]:
+        """The settings of a tower's modules that are not null."""
+        settings = {key: getattr(self, key) for key in MODULES} | {"projection": self.start(side).projection}
+        return {key: value for key, value in settings.items() if value is not None}
 
     @property
     def unread_by_sentence_transformers(self) -> str | None:
@@ -145,7 +178,7 @@ class EncoderConfig(Settings):
         return f"max_characters: {characters}" if characters else None
 
     def model_of(self, side: Side) -> str:
-        return self.document_model or self.model if side == "document" else self.model
+        return self.start(side).model or self.model
 
 
 def completed(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
@@ -156,6 +189,27 @@ def completed(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any
         if isinstance(value, dict) and isinstance(default, dict):
             made[key] = completed(value, default)
     return made
+
+
+def _two_tokenizations(sources: Mapping[Side, str], given: Collection[str]) -> dict[str, Any]:
+    """How two models read texts, each those of its side, of which one at least is a saved encoder.
+
+    given: keys that the recipe sets. Raises ValueError for what both sides share and one of them does not
+    have.
+    """
+    found = {
+        side: read_side_file(source) if is_saved(source) else text_settings(source, source, given)
+        for side, source in sources.items()
+    }
+    named = {side: dict(settings.get("tokenization", {})) for side, settings in found.items()}
+    own = {side: one.pop(side) for side, one in named.items() if side in one}
+    shared = [{key: value for key, value in one.items() if key not in SIDES} for one in named.values()]
+    for key in ("lowercase", "prefix_space", "max_characters"):
+        values = [one.get(key) or None for one in shared]
+        if values[0] != values[1] and f"tokenization.{key}" not in given:
+            names = " and ".join(sources.values())
+            raise ValueError(f"{names} differ in {key}; set encoder.tokenization.{key} for both")
+    return {**shared[0], **own}
 
 
 def _keys(values: dict[str, Any], before: str = "") -> set[str]:

@@ -153,12 +153,16 @@ class Encoder:
         if self.device.type == "cpu" and is_eager:
             for model in transformers_in(towers):
                 model.set_attn_implementation("eager")
-        if (dimensions := {towers.tower(side).dimension for side in SIDES}) != {self.dimension}:
-            sizes = " and ".join(map(str, sorted(dimensions)))
-            raise ValueError(f"the two towers give vectors of {sizes} numbers, which cannot be compared")
-        count = len(tokenizer.specials.before) + len(tokenizer.specials.after)
+        own, other = (towers.tower(side).dimension for side in SIDES)
+        if own != other:
+            raise ValueError(
+                f"the two towers give vectors of {own} and {other} numbers, which cannot be compared; set "
+                f"encoder.query.projection: {other}, or encoder.document.projection: {own}"
+            )
         for side in SIDES:
-            check_vocabulary(tokenizer.tokenizer, transformers_in(towers.tower(side)), config.model_of(side))
+            specials, models = tokenizer.specials[side], transformers_in(towers.tower(side))
+            check_vocabulary(tokenizer.tokenizers[side], models, config.model_of(side))
+            count = len(specials.before) + len(specials.after)
             length, longest = self.length_tokens(side), towers.tower(side).longest_input
             where = f"encoder.tokenization.{side}.length_tokens is {length}"
             if length > longest:
@@ -206,7 +210,7 @@ class Encoder:
         if precision not in DTYPES:
             raise ValueError(f"precision is {precision!r}; expected {' or '.join(map(repr, DTYPES))}")
         records = [self._fields(position, text, side) for position, text in enumerate(texts)]
-        tokens = TokenStore.of_lists(self.tokenizer.ids(side, records), self.tokenizer.specials)
+        tokens = TokenStore.of_lists(self.tokenizer.ids(side, records), self.tokenizer.specials[side])
         vectors, rows = np.empty((len(records), self.dimension), np.float32), np.arange(len(records))
         copy = self._kept_copy(side, DTYPES[precision])
         batches = self.encode_on_device(tokens, rows, side, precision, tokens_per_batch, copy)

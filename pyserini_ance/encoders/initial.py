@@ -34,7 +34,7 @@ from pyserini_ance.encoders.sentence_transformers_files import (
     text_settings,
     tower_source,
 )
-from pyserini_ance.encoders.tokenization import TextTokenizer, end_with_eos, have_equal_ids
+from pyserini_ance.encoders.tokenization import TextTokenizer, end_with_eos
 from pyserini_ance.encoders.towers import reduce_layers
 from pyserini_ance.encoders.weights import adapter_base, check_weight_files, config_dict, found_base
 
@@ -49,21 +49,19 @@ def initial_encoder(config: EncoderConfig, seed: int, device: str = "cpu") -> En
     of_towers: list[Sequence[Side]] = [SIDES] if config.tied else [[side] for side in SIDES]
     sources = [_source(config, sides[0]) for sides in of_towers]
     tokenizers = [_tokenizer(config, one, sides[0]) for one, sides in zip(sources, of_towers, strict=True)]
-    if not have_equal_ids(*tokenizers):
-        cure = "two towers need one vocabulary"
-        raise ValueError(f"{config.model} and {config.document_model} have different tokenizers; {cure}")
     layers: Layers = {}
-    for source, sides in zip(sources, of_towers, strict=True):
+    for source, sides, tokenizer in zip(sources, of_towers, tokenizers, strict=True):
         # One seed for both towers: with equal weights, the drawn layers are equal, too.
-        layers |= _layers(config, source, sides, tokenizers[0], torch.Generator().manual_seed(seed))
+        layers |= _layers(config, source, sides, tokenizer, torch.Generator().manual_seed(seed))
     made = config.model_copy(update=described(layers))
     towers = towers_of(layers, config.truncate_dim)
-    return Encoder(made, towers, TextTokenizer(tokenizers[0], config.tokenization), device)
+    return Encoder(made, towers, TextTokenizer(tokenizers[0], config.tokenization, tokenizers[-1]), device)
 
 
 def initial_tokenizer(config: EncoderConfig) -> TextTokenizer:
     """The tokenizer of `initial_encoder`, without a look at the weights."""
-    return TextTokenizer(_tokenizer(config, _source(config, "query"), "query"), config.tokenization)
+    queries, documents = (_tokenizer(config, _source(config, side), side) for side in SIDES)
+    return TextTokenizer(queries, config.tokenization, documents)
 
 
 def _tokenizer(config: EncoderConfig, source: str, side: Side) -> "PreTrainedTokenizerBase":
@@ -138,7 +136,7 @@ def _layers(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(generator.initial_seed())
-        settings = config.modules
+        settings = config.modules(sides[0])
         if is_saved(source):
             layers = saved_layers(Path(source), sides)
         elif modules_of(source, sides[0]):
@@ -153,10 +151,11 @@ def _layers(
                 merge_adapters(nn.ModuleList(own))
         layers = complete(layers, settings, generator, source)
     first: Any = layers[sides[0]][0]
-    if config.layers is not None and not hasattr(first, "model"):
-        raise ValueError(f"encoder.layers is {list(config.layers)}, but {source} has no layers; remove it")
-    if config.layers is not None:
-        first.model = reduce_layers(first.model, config.layers, source)
+    chosen = config.start(sides[0]).layers
+    if chosen is not None and not hasattr(first, "model"):
+        raise ValueError(f"encoder.layers is {list(chosen)}, but {source} has no layers; remove it")
+    if chosen is not None:
+        first.model = reduce_layers(first.model, chosen, source)
     if not is_saved(source):
         check_similarity(source, all("Normalize" in names_of(own) for own in layers.values()))
     return layers
@@ -181,7 +180,7 @@ def _foreign_modules(
     elif form is not None and form.has_ance_head:
         is_certain = (written.get("architectures") or [""])[0] in form.architectures
         needs_head = is_certain and form is not released.SEED
-        model, head = read_ance(source, form, config.projection, needs_head)
+        model, head = read_ance(source, form, config.start(side).projection, needs_head)
         first = transformer_around(model, tokenizer)
     else:
         if config.pooling is None and released.is_decoder(written):

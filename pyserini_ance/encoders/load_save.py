@@ -90,17 +90,18 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
         saved = save_adapters(towers, encoder.adapters, folder)
         _write_side_file(encoder, folder, {**config.model_dump(mode="json", exclude=START_NAMES), KEY: saved})
         return
-    tokenizer = encoder.tokenizer.tokenizer
+    tokenizers = encoder.tokenizer.tokenizers
     layers: Layers = {side: list(towers.tower(side).layers) for side in SIDES}
     about = config.model_dump(mode="json", exclude=START_NAMES)
     with utf8_path(folder) as path:
         if towers.tied:
-            save_modules(layers, path, tokenizer, config)
+            save_modules(layers, path, tokenizers["query"], config)
         else:
             for side, name in TOWERS.items():
                 (path / name).mkdir()
-                save_modules({side: layers[side]}, path / name, tokenizer, config)
-                alone = {"tied": True, "tower": side}
+                save_modules({side: layers[side]}, path / name, tokenizers[side], config)
+                settings = config.tokenization.limited(towers.tower(side).longest_input)
+                alone = {"tied": True, "tower": side, "tokenization": settings.model_dump(mode="json")}
                 modules = described(dict.fromkeys(SIDES, layers[side]))
                 _write_side_file(encoder, path / name, {**about, **modules, **alone})
             write_router(path, TOWERS, layers, config)
@@ -178,7 +179,7 @@ def save_as_peft(source: Path, folder: Path, base: str) -> None:
     model._hf_peft_config_loaded = True  # transformers then saves the adapters alone
     model.peft_config["default"].base_model_name_or_path = base
     layers: Layers = {side: list(encoder.towers.tower(side).layers) for side in SIDES}
-    save_modules(layers, folder, encoder.tokenizer.tokenizer, encoder.config)
+    save_modules(layers, folder, encoder.tokenizer.tokenizers["query"], encoder.config)
 
 
 @lru_cache(maxsize=1)
@@ -195,7 +196,7 @@ def continue_encoder(config: EncoderConfig, folder: str | Path, changes: Collect
     raises.
     """
     saved = check_settings(config, Path(folder), changes)
-    new = {key: value for key, value in config.modules.items() if key in changes}
+    new = {key: value for key in changes if (value := config.modules("query").get(key)) is not None}
     own = {"tied": saved.tied, "truncate_dim": saved.truncate_dim}
     encoder = _load(config.model_copy(update=own), Path(folder), "cpu", new)
     if not config.tied:
@@ -212,7 +213,7 @@ def _load(config: EncoderConfig, folder: Path, device: str, new: Mapping[str, An
     if adapters_of(folder):
         trained = load_unmerged(folder)
         merge_adapters(trained.towers)
-        tokenizer = trained.tokenizer.tokenizer
+        loaded = list(trained.tokenizer.tokenizers.values())
         merged: Layers = {side: list(trained.towers.tower(side).layers) for side in SIDES}
         layers = complete(merged, new, torch.Generator(), str(folder))
     else:
@@ -221,10 +222,12 @@ def _load(config: EncoderConfig, folder: Path, device: str, new: Mapping[str, An
             for tower, sides in zip(folders, groups.values(), strict=True):
                 check_weight_files(str(tower))
                 layers |= complete(saved_layers(tower, sides), new, torch.Generator(), str(tower))
-            tokenizer = load_tokenizer(tower_source(str(folders[0]), "query"))
+            sources = zip(folders, groups.values(), strict=True)
+            loaded = [load_tokenizer(tower_source(str(tower), sides[0])) for tower, sides in sources]
     made = config.model_copy(update=described(layers))
     towers = towers_of(layers, config.truncate_dim)
-    return Encoder(made, towers, TextTokenizer(tokenizer, config.tokenization), device)
+    tokenizer = TextTokenizer(loaded[0], config.tokenization, loaded[-1])
+    return Encoder(made, towers, tokenizer, device)
 
 
 def load_tower(folder: str | Path, side: Side, device: str = "cpu") -> Encoder:

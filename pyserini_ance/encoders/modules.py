@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Layers = dict[Side, list[nn.Module]]
 # The modules that the settings of a recipe can name, in their order.
-KNOWN = re.compile(r"Transformer Pooling( Dense)?( LayerNorm)?( Normalize)?")
+KNOWN = re.compile(r"(Transformer Pooling|StaticEmbedding)( Dense)?( LayerNorm)?( Normalize)?")
 
 
 @cache
@@ -134,16 +134,16 @@ def complete(layers: Layers, given: Mapping[str, Any], generator: torch.Generato
         if not KNOWN.fullmatch(names) and given.keys() == {"normalize"} and not names.endswith("Normalize"):
             made[side] = [*own, *[new.setdefault("Normalize", Normalize())] * at(side, given["normalize"])]
             continue
-        if not KNOWN.fullmatch(names):
+        if not KNOWN.fullmatch(names) or (pooling and "Pooling" not in names):
             raise ValueError(
                 f"encoder.{next(iter(given))} is set, but {source} has the modules {names}; remove the "
                 "setting, or take the model without modules.json"
             )
         modules: dict[str, Any] = {type(module).__name__: module for module in own}
-        if pooling not in (None, modules["Pooling"].pooling_mode):
+        if "Pooling" in modules and pooling not in (None, modules["Pooling"].pooling_mode):
             width = modules["Pooling"].embedding_dimension
             modules["Pooling"] = new.setdefault("Pooling", Pooling(width, pooling))
-        hidden = modules["Pooling"].get_embedding_dimension()
+        hidden = modules.get("Pooling", own[0]).get_embedding_dimension()
         size = modules["Dense"].out_features if "Dense" in modules else hidden
         if projection is not None and "Dense" in modules and size != projection:
             raise ValueError(
@@ -166,7 +166,7 @@ def complete(layers: Layers, given: Mapping[str, Any], generator: torch.Generato
             elif name not in modules:
                 module = LayerNorm(size) if name == "LayerNorm" else Normalize()
                 modules[name] = new.setdefault(name, module)
-        order = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
+        order = ("StaticEmbedding", "Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
         made[side] = [modules[name] for name in order if name in modules]
     return made
 
@@ -180,12 +180,12 @@ def described(layers: Layers) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for own in layers.values():
         modules: dict[str, Any] = {type(module).__name__: module for module in own}
-        dense = modules.get("Dense")
-        if not KNOWN.fullmatch(names_of(own)) or not isinstance(modules["Pooling"].pooling_mode, str):
+        dense, mode = modules.get("Dense"), getattr(modules.get("Pooling"), "pooling_mode", None)
+        if not KNOWN.fullmatch(names_of(own)) or not isinstance(mode, str | None):
             return {}
         if dense and (type(dense.activation_function) is not nn.Identity or dense.use_residual):
             return {}
-        of_side = {"pooling": modules["Pooling"].pooling_mode, "projection": dense and dense.out_features}
+        of_side = {"pooling": mode, "projection": dense and dense.out_features}
         if settings and settings != of_side:
             return {}
         settings = of_side

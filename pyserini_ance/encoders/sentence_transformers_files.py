@@ -91,14 +91,14 @@ def tower_source(source: str, side: Side) -> str:
 
 
 def text_settings(
-    source: str, download: bool = False, documents: str | None = None, given: Collection[str] = ()
+    source: str, documents: str | None = None, given: Collection[str] = (), download: bool = False
 ) -> dict[str, Any]:
     """The settings of `encoder:` that say how a sentence-transformers model reads texts; empty for others.
 
     They are `tied: false` for a Router of two towers, `truncate_dim`, and of `tokenization` the lengths,
-    templates of a prompt and the text, and `lowercase`. download: as for `model_file`. documents: the model
-    of the document tower, if it is another one. given: keys that the recipe sets, such as
-    `tokenization.query.template`.
+    templates of a prompt and the text, and `lowercase`. documents: the model of the document tower; default:
+    `source`. given: keys that the recipe sets, such as `tokenization.query.template`. download: as for
+    `model_file`.
 
     Raises ValueError for prompts that cannot be templates, and for sides that differ in `lowercase`, which
     both share.
@@ -119,7 +119,7 @@ def text_settings(
     tokenization: dict[str, Any] = {str(side): settings for side, settings in known.items()}
     if lowercase == {True}:
         tokenization["lowercase"] = True
-    tied = documents is not None or modules["query"][0] == modules["document"][0]
+    tied = models["query"] != models["document"] or modules["query"][0] == modules["document"][0]
     cut = {key: size for key, size in _Files(source, download).read(MODEL).items() if key == "truncate_dim"}
     return {**cut, "tokenization": tokenization, **({} if tied else {"tied": False})}
 

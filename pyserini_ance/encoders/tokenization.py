@@ -1,10 +1,9 @@
 """Tokenization as a property of a checkpoint: how a record becomes a text, and a text becomes token ids."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from pydantic import PositiveInt, field_validator, model_validator
@@ -88,6 +87,14 @@ class Tokenization(Settings):
     def side(self, side: Side) -> SideTokenization:
         return self.query if side == "query" else self.document
 
+    def limited(self, tokens: int) -> Self:
+        """The same settings with lengths of at most so many tokens."""
+        sides = {side: self.side(side) for side in SIDES}
+        lengths = {side: {"length_tokens": min(one.length_tokens, tokens)} for side, one in sides.items()}
+        return self.model_copy(
+            update={side: one.model_copy(update=lengths[side]) for side, one in sides.items()}
+        )
+
     def prompts(self) -> dict[str, str]:
         """What comes before a text on each side, for sentence-transformers; none for other templates."""
         matches = {side: PROMPT.fullmatch(self.side(side).template) for side in SIDES}
@@ -131,10 +138,26 @@ def stripped(record: Mapping[str, str]) -> dict[str, str]:
 
 
 class TextTokenizer:
-    """A Hugging Face fast tokenizer with the settings of a checkpoint; ids exclude special tokens."""
+    """Hugging Face's fast tokenizers of both sides with the settings of a checkpoint; ids exclude special
+    tokens.
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase", settings: Tokenization):
-        if (value := settings.prefix_space) is not None:
+    documents: the tokenizer of documents; default: `tokenizer` for both sides.
+    """
+
+    def __init__(
+        self,
+        tokenizer: "PreTrainedTokenizerBase",
+        settings: Tokenization,
+        documents: "PreTrainedTokenizerBase | None" = None,
+    ):
+        self.settings = settings
+        self.tokenizers = {"query": tokenizer, "document": documents or tokenizer}
+        for one in self.tokenizers.values():
+            self._set_prefix_space(one)
+        self.specials = {side: _specials(one) for side, one in self.tokenizers.items()}
+
+    def _set_prefix_space(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+        if (value := self.settings.prefix_space) is not None:
             from tokenizers.pre_tokenizers import ByteLevel
 
             splitter = tokenizer.backend_tokenizer.pre_tokenizer
@@ -145,15 +168,14 @@ class TextTokenizer:
                 )
             splitter.add_prefix_space = tokenizer.add_prefix_space = value
             tokenizer.backend_tokenizer.pre_tokenizer = splitter
-        self.tokenizer, self.settings = tokenizer, settings
-        self.specials = _specials(tokenizer)
 
     def ids(self, side: Side, records: Sequence[Mapping[str, str]]) -> list[list[int]]:
         """The token ids of records, not truncated."""
         if not records:
             return []
         texts = [self.settings.text(side, record) for record in records]
-        return self.tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
+        tokenizer = self.tokenizers[side]
+        return tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
 
     def blank(self, side: Side) -> list[int]:
         """The token ids of a record without any text: those of the template's own words."""
@@ -168,14 +190,8 @@ class TextTokenizer:
         values.append(template)
         if settings.lowercase and SPECIAL.search(template):
             values.append("special tokens keep their case")
-        return sha256_json([*values, self.tokenizer.backend_tokenizer.to_str(), tokenizers.__version__])
-
-
-def have_equal_ids(*tokenizers: "PreTrainedTokenizerBase") -> bool:
-    """Whether all tokenizers give texts the same ids; padding and truncation are ignored."""
-    written = [json.loads(tokenizer.backend_tokenizer.to_str()) for tokenizer in tokenizers]
-    compared = [{**one, "truncation": None, "padding": None} for one in written]
-    return all(one == compared[0] for one in compared)
+        own = self.tokenizers[side].backend_tokenizer.to_str()
+        return sha256_json([*values, own, tokenizers.__version__])
 
 
 def _specials(tokenizer: "PreTrainedTokenizerBase") -> Specials:
@@ -214,7 +230,8 @@ def token_store(tokenizer: TextTokenizer, side: Side, texts: Texts, folder: Path
     def tokenize(records: Sequence[Mapping[str, str]]) -> list[list[int]]:
         return tokenizer.ids(side, list(map(stripped, records)))
 
-    return open_or_build(folder, texts, tokenize, tokenizer.specials, len(tokenizer.tokenizer), label)
+    of_side = tokenizer.tokenizers[side]
+    return open_or_build(folder, texts, tokenize, tokenizer.specials[side], len(of_side), label)
 
 
 def describe_blank(documents: Texts, rows: np.ndarray, template: str) -> str | None:

@@ -62,6 +62,7 @@ class Snapshot:
     seconds: the time spent by part, waiting for other processes included: load, encode_documents,
         encode_queries, build (of an index) and search.
     judges: what the teachers that filters asked have scored with, as `TeacherContext.origins`.
+    corrected: the vectors that negatives are mined from in place of `document_vectors`.
     """
 
     model: Path
@@ -77,6 +78,7 @@ class Snapshot:
     teachers: Path | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     judges: dict[str, str] = field(default_factory=dict)
+    corrected: ShardedVectors | None = None
 
     @classmethod
     def of(
@@ -136,13 +138,18 @@ class Snapshot:
     @cached_property
     def document_vectors(self) -> ShardedVectors:
         """(N, D) float32 of all passages, memory-mapped. An interrupted encoding is continued."""
-        key = {**self._vectors_key, "side": "document"}
+        key = {**self.vectors_key, "side": "document"}
         with self.timed("encode_documents"):
             tokens, folder = self.data.documents, self.vectors_folder
             return self.encode_all(self.encoder, tokens, folder, key, "documents", hold=not self._on_cpu)
 
     @property
-    def _vectors_key(self) -> dict[str, Any]:
+    def mined_vectors(self) -> ShardedVectors:
+        """(N, D) float32 of all passages as mining sees them: corrected ones, if there are any."""
+        return self.document_vectors if self.corrected is None else self.corrected
+
+    @property
+    def vectors_key(self) -> dict[str, Any]:
         """All that the documents' vectors depend on, which other splits of a collection have too."""
         key = {"weights": self.document_weights, "precision": self.precision}
         key |= {"texts": self.data.collection.documents.digest, "tokenization": self.data.tokenization}
@@ -170,8 +177,9 @@ class Snapshot:
             self.document_vectors.held = None
 
     def forget_training_queries(self) -> None:
-        """Forget their vectors and all rankings."""
+        """Forget their vectors, all rankings and the corrected vectors."""
         self.rankings.clear()
+        self.corrected = None
         vars(self).pop("query_vectors", None)
 
     @cached_property
@@ -247,7 +255,7 @@ class Snapshot:
         rows. A ranking that was computed before is not computed again.
         """
         key = side, over, hashlib.sha256(np.ascontiguousarray(rows, np.int32)).digest()
-        others = self.query_vectors if over == "query" else self.document_vectors
+        others = self.query_vectors if over == "query" else self.mined_vectors
         k = min(k, len(self.collection.documents) if over == "document" else len(others))
         self.world.barrier()  # the work before may take longer on one process than on another
         if not self.world.all_agree(key in self.rankings and self.rankings[key][0].shape[1] >= k):
@@ -289,10 +297,10 @@ class Snapshot:
             block = slice(start, start + size)
             own, rows = vectors[queries[block]], documents[block]
             if self.passages is None:
-                scores.append(np.einsum("pd,pd->p", own, self.document_vectors[rows]))
+                scores.append(np.einsum("pd,pd->p", own, self.mined_vectors[rows]))
             else:
                 pieces, mask = self.passages.of(rows)
-                others = self.document_vectors[pieces.ravel()].reshape(*pieces.shape, -1)
+                others = self.mined_vectors[pieces.ravel()].reshape(*pieces.shape, -1)
                 scores.append(np.where(mask, np.einsum("pd,pcd->pc", own, others), -np.inf).max(1))
         return np.concatenate(scores)
 
@@ -309,13 +317,13 @@ class Snapshot:
         `passages` groups the others, as in `rank`; `shares` counts documents of each process.
         """
         if self.passages is None:
-            return self.rank(self.document_vectors[rows], others, k, None, shares)
+            return self.rank(self.mined_vectors[rows], others, k, None, shares)
         pieces, among = self.passages.rows(rows)
         if shares is not None:
             ends = np.cumsum(shares)
             shares = np.diff(among.offsets[ends], prepend=0).tolist()
             among = self.passages.rows(np.split(rows, ends[:-1])[self.world.rank])[1]
-        return among.merge(*self.rank(self.document_vectors[pieces], others, k, passages, shares))
+        return among.merge(*self.rank(self.mined_vectors[pieces], others, k, passages, shares))
 
     def rank(
         self,
@@ -372,7 +380,7 @@ class Snapshot:
             else:
                 factory, _, settings = index.partition(";")
                 folder = self._index_folder(index, seed)
-                make_index(folder, vectors, factory, seed, self._vectors_key, self.world, self.device)
+                make_index(folder, vectors, factory, seed, self.vectors_key, self.world, self.device)
                 search = FactoryIndex(folder, self.world, settings, self.device)
         if (passages := self.passages) is None:
             return search

@@ -153,7 +153,7 @@ def open_origin(recipe: Recipe, run: RunDir, name: str, folder: Path, untrained:
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from error
     found, expected = (
-        (one.dimension, one.tokenizer.specials, one.tokenizer.tokenizer.get_vocab())
+        (one.dimension, one.tokenizer.specials, [t.get_vocab() for t in one.tokenizer.tokenizers.values()])
         for one in (encoder, untrained)
     )
     if found != expected:

@@ -14,6 +14,7 @@ from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import shown
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.config import START_NAMES
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.negatives.mix import Mix
 from pyserini_ance.negatives.rankings import Bm25 as Bm25Source
@@ -219,7 +220,7 @@ def mine_negatives(
 
 def encoder_digest(encoder: Encoder) -> str:
     """sha256 over the weights in memory and the settings that decide how texts become vectors."""
-    sha = hashlib.sha256(encoder.config.model_dump_json(exclude={"model", "document_model", "base"}).encode())
+    sha = hashlib.sha256(encoder.config.model_dump_json(exclude=START_NAMES).encode())
     for name, weight in encoder.towers.state_dict().items():
         sha.update(name.encode())
         sha.update(np.ascontiguousarray(weight.detach().cpu().float().numpy()).tobytes())

@@ -73,7 +73,8 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
     for name, stage in recipe.stages.items():
         drawn = stage.steps * stage.batch_queries // stage.repeats_per_query
         row: dict[str, Any] = {"stage": name, "init_from": str(stage.init_from), "steps": stage.steps}
-        row |= {"drawn queries": drawn, "epochs": f"{drawn / len(data.split.queries):.1f}"}
+        queries = len(data.rows_of_splits(stage.train_split))
+        row |= {"drawn queries": drawn, "epochs": f"{drawn / queries:.1f}"}
         row |= {"refreshes": len(refresh_steps(stage)), "dev evaluations": len(evaluation_steps(stage))}
         rows.append({**row, "documents to encode": documents_encoded(stage, len(data.documents))})
     teachers = [
@@ -134,18 +135,22 @@ def documents_encoded(stage: Stage, documents: int) -> int:
     """The number of documents that all refreshes and dev evaluations of a stage encode.
 
     An evaluation at the step of a refresh uses its vectors, with `when_ready` if it searches all documents.
-    If only the query tower trains, all documents are encoded once, before the first step.
+    If only the query tower trains, all documents are encoded once, before the first step. A refresh that
+    corrects vectors counts its sample.
     """
     if stage.trainable == "query_tower":
         return documents
-    refreshes = refresh_steps(stage)
+    refreshes, encode = refresh_steps(stage), stage.effective_refresh.encode
+    whole = refreshes & {0} if encode else refreshes
+    share = encode.sample if encode else 0.0
     sample = min(documents, (stage.evaluate and stage.evaluate.sample_documents) or documents)
     steps = evaluation_steps(stage)
     if sample == documents:
-        between = steps - refreshes
+        between = steps - whole
     else:
         between = {step for step in steps if not stage.encodes_all_documents(step)}
-    return len(refreshes) * documents + len(between) * sample
+    corrected = len(refreshes - whole) * round(share * documents)
+    return len(whole) * documents + corrected + len(between) * sample
 
 
 def evaluation_encodings(recipe: Recipe) -> int:

@@ -64,7 +64,7 @@ def prepare_data(recipe: Recipe) -> str:
     for name, (side, texts, settings) in stores.items():
         counts = _counts(recipe, collection, name)
         lengths = token_lengths(token_folder(recipe.cache, tokenizer.key(side), texts))
-        cut, limit = count_cut(lengths, tokenizer.specials, settings)
+        cut, limit = count_cut(lengths, tokenizer.specials[side], settings)
         parts = [f"{_percent(cut, len(texts))} at {limit}"]
         if at_characters := count_cut_characters(texts, side, tokenization):
             share = _percent(at_characters, len(texts))
@@ -83,7 +83,7 @@ def prepare_data(recipe: Recipe) -> str:
                 "used": numbers[1] if prefix else f"{len(collection.documents):,}",
                 "judgments": numbers[2] if prefix else None,
                 "tokens": f"{lengths.sum():,}",
-                "median tokens": f"{int(np.median(lengths)) + sum(map(len, tokenizer.specials[:2])):,}",
+                "median tokens": f"{int(np.median(lengths)) + sum(map(len, tokenizer.specials[side][:2])):,}",
                 "cut": ", ".join(parts),
                 "skipped": ", ".join(skipped) or None,
                 "published": ", ".join(f"{n:,} {what}" for what, (_, n) in counts.items() if n is not None)

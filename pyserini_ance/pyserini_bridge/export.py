@@ -47,7 +47,8 @@ class StockClass(NamedTuple):
 
 def stock_class(folder: Path, side: Side) -> StockClass:
     """The stock class that reads the form of a side's tower, which may compute other vectors."""
-    config, tower = config_of(folder), tower_folder(folder, side)
+    tower = tower_folder(folder, side)
+    config = config_of(tower)
     if (tower / STOCK_FILE).exists():
         return StockClass(tower, "ance")
     if is_dpr(tower):

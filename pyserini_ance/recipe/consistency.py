@@ -121,6 +121,11 @@ def _check_trained_queries(recipe: "Recipe") -> Iterator[Problem]:
         if stage.effective_refresh.query_chunks > 1 and recipe.finds_positives:
             text = "queries without positives train (refresh.positives_top_k); remove one of the keys"
             yield ("stages", name, "refresh", "query_chunks"), text
+        for split in stage.train_split or ():
+            if split not in recipe.train_split:
+                names = ", ".join(recipe.train_split)
+                text = f"{split!r} is none of the recipe's train_split ({names}); add it there"
+                yield ("stages", name, "train_split"), text
         if recipe.knows_last_positive_alone and stage.positives != "last":
             text = f"{stage.positives}, but with `last` in another stage training knows no other positives"
             yield ("stages", name, "positives"), f"{text}; set stage_defaults.positives=last"

@@ -3,7 +3,7 @@ are adopted."""
 
 from typing import Annotated, Literal
 
-from pydantic import PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from pyserini_ance.recipe.components import Settings, expected
 from pyserini_ance.recipe.splits import Splits
@@ -44,6 +44,22 @@ class ProductSettings(Settings):
         return self
 
 
+class CorrectedEncoding(Settings):
+    """Which documents a refresh encodes; the vectors of the others are corrected.
+
+    They are those of the stage's last refresh that encoded all documents, as the first one does. A linear map
+    to the present model's vectors is fitted on the sample (corrector networks, Monath et al. 2024,
+    arXiv:2409.01890). A fifth of the sample first measures such a map. Only mining sees corrected vectors: an
+    evaluation encodes all that it searches.
+    """
+
+    sample: float = Field(gt=0, lt=1)
+    """The share of the documents (MaxP: passages), drawn at random, that a refresh encodes."""
+    min_recall: float = Field(default=0.5, ge=0, le=1)
+    """The least measured recall of the exact top `top_k`; below it a refresh encodes all documents, and later
+    ones start from their vectors."""
+
+
 class Refresh(ProductSettings):
     """When the corpus is encoded and mined again with the model in training: at step 0 and every
     `every_steps` steps."""
@@ -62,9 +78,25 @@ class Refresh(ProductSettings):
     """At each mining, a question that the judgments give no positive gets the first of this many retrieved
     documents that contains one of its answers, as in the code of ANCE-Tele (200); a question without such a
     document does not train until the next mining. Null: only questions with judgments train."""
+    encode: CorrectedEncoding | None = None
+    """Encode a sample of the documents and correct the vectors of the others; null: encode all of them."""
     restart_queries: bool = False
     """Whether the order of queries begins anew, in another order, with every adoption of new negatives, as
     microsoft/ANCE reads each new file from its beginning; false: the epoch goes on."""
+
+    @model_validator(mode="after")
+    def check_vectors_to_correct(self) -> "Refresh":
+        if self.encode and self.lag_steps is None:
+            cure = "set `adopt` to a number of steps"
+            raise ValueError(
+                f"encode corrects vectors of earlier refreshes, which adopt: when_ready skips; {cure}"
+            )
+        if self.encode and self.initial_model == "previous_stage":
+            raise ValueError(
+                "encode corrects the vectors of step 0, which initial_model: previous_stage makes with "
+                "another model; remove one of the keys"
+            )
+        return self
 
     def chunk(self, step: int, queries: int) -> slice | None:
         """The rows, out of `queries`, that the checkpoint before step `step` is mined for; None: all rows."""

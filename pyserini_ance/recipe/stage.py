@@ -7,6 +7,7 @@ from pydantic import Field, PositiveInt, model_validator
 from pyserini_ance.recipe.components import Settings, expected
 from pyserini_ance.recipe.init_from import EXPECTED, InitFrom
 from pyserini_ance.recipe.refresh_settings import Evaluate, Refresh
+from pyserini_ance.recipe.splits import Splits
 from pyserini_ance.recipe.term import Term
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class Stage(Settings):
     """The number of optimizer steps."""
     keep_optimizer: bool = False
     """Whether the optimizer goes on with the moments of the previous stage."""
+    train_split: Splits | None = None
+    """Those of the recipe's `train_split` whose queries the steps draw; null: all."""
     batch_queries: PositiveInt
     """Queries in a step, over all processes."""
     repeats_per_query: PositiveInt = 1
@@ -202,8 +205,9 @@ class Stage(Settings):
     def encodes_all_documents(self, step: int) -> bool:
         """Whether all documents are encoded with the checkpoint before step `step`, whatever happens: for its
         tables, unless newer ones may replace these, or because the document tower never changes."""
-        certain = self.refresh_is_due(step) and self.effective_refresh.lag_steps is not None
-        return certain or self.trainable == "query_tower"
+        refresh = self.effective_refresh
+        certain = refresh.lag_steps is not None and (step == 0 or refresh.encode is None)
+        return (self.refresh_is_due(step) and certain) or self.trainable == "query_tower"
 
     def evaluation_is_due(self, step: int) -> bool:
         """Whether the checkpoint before step `step` (from 0) is evaluated on dev; at 0, that is the start."""
@@ -234,6 +238,12 @@ class Stage(Settings):
                     f"terms.{name}: its anchors are of side {term.anchor}, those of "
                     f"terms.{term.negatives_from} are not"
                 )
+            is_own = term.teacher and getattr(term.teacher, "encoder", "") is None
+            if is_own and self.trainable != "query_tower":
+                raise ValueError(
+                    f"terms.{name}.teacher names no encoder: that is the document tower, which changes here; "
+                    "set its `encoder`, or trainable: query_tower"
+                )
             if term.distilled_side == "document" and self.trainable == "query_tower":
                 raise ValueError(
                     f"terms.{name}.loss trains the vectors of documents, whose tower trainable: query_tower "
@@ -261,6 +271,11 @@ class Stage(Settings):
             raise ValueError(
                 "refresh.query_chunks: a mix holds a source that is mined once, for all queries; remove "
                 "query_chunks, or list that source next to the mix"
+            )
+        if self.trainable == "query_tower" and self.effective_refresh.encode:
+            raise ValueError(
+                "refresh.encode corrects vectors of documents, which trainable: query_tower never changes; "
+                "remove the key"
             )
         if self.trainable != "query_tower" and any(source.live for source in self.sources):
             cure = "set trainable: query_tower, or draw from `ann`"

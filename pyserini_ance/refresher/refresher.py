@@ -6,6 +6,7 @@ Each new table has a report: candidate counts, ranks of the positives, score mar
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import NegativeTable, promoted_in
 from pyserini_ance.negatives.teachers.base import TeacherContext, score_tables
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.refresher.corrected_vectors import correct_older
 from pyserini_ance.refresher.dev_evaluation import evaluate_on_dev
 from pyserini_ance.refresher.mined_tables import mine_table
 from pyserini_ance.runs import generation as published
@@ -101,6 +103,7 @@ class Refresher:
             chunk = np.concatenate([split[refresh.chunk(request.step, len(split))] for split in splits])
         generation = self.run.generation(request.stage, request.step)
         key_of_stage = self.recipe.seed, list(self.recipe.stages).index(request.stage), request.step
+        encoded = correct_older(request, snapshot, self.recipe, self.run, partial(self._leased, leases))
         tables: dict[TableKey, NegativeTable] = {}
         reports: dict[str, dict[str, Any]] = {}
         with snapshot.timed("filter"):
@@ -118,14 +121,19 @@ class Refresher:
                 short = source.num_short(table)
                 tables[key], reports[table_name(key)] = table, {"short_queries": short, **report}
         teacher_scores, teacher_reports = self._teach(request, tables, snapshot, chunk)
+        if not encoded and stage.trainable == "both" and "document_vectors" in vars(snapshot):
+            encoded = {"documents": len(self.data.documents)}
 
         def publish() -> None:
             origin = {"stage": request.stage, "step": request.step, "weights": request.weights}
             made_from = {**origin, **self.data.identity}
             if previous_stage:
                 made_from[published.PREVIOUS_TABLES] = previous_stage.digest()
+            if refresh.encode:
+                made_from[published.ENCODED] = encoded
+            seconds = snapshot.seconds
             published.publish_generation(
-                generation, tables, reports, snapshot.seconds, made_from, teacher_scores, teacher_reports
+                generation, tables, reports, seconds, made_from, teacher_scores, teacher_reports, encoded
             )
 
         self.world.on_main(publish)

@@ -83,8 +83,8 @@ class RunHistory:
 
         `loss`: unweighted, of each term, and WEIGHTED_SUM where a step has several terms or a weight; `dev`,
         with several splits also of each; `gradient norm`; `live searches`; `age` of the negatives in use, in
-        steps. At each adoption: `turnover` and mean margin (MARGIN and a kind) of each table, and candidates
-        `dropped` by filter.
+        steps. At each adoption: `turnover` and mean margin (MARGIN and a kind) of each table, candidates
+        `dropped` by filter, and what a refresh measured of the vectors that it `corrected`.
         """
         lines: dict[str, dict[str, Series]] = defaultdict(lambda: defaultdict(Series))
         last_stage: dict[tuple[str, str], str] = {}
@@ -129,6 +129,9 @@ class RunHistory:
                     if "margin" in table:
                         yield f"{MARGIN}{table['kind']}", x, stage, {label: table["margin"]["mean"]}
                 yield "dropped", x, stage, dropped
+                measured = record.get("encoded", {})
+                names = ("recall", "rank_correlation")
+                yield "corrected", x, stage, {name: measured[name] for name in names if name in measured}
         for stage, (first, steps) in self.stages.items():
             adopted = [record for record in self.adoptions if record["stage"] == stage]
             for record, end in zip(adopted, [*(r["step"] for r in adopted[1:]), steps], strict=False):

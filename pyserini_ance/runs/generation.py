@@ -17,7 +17,7 @@ from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.run_log import RunLog
-from pyserini_ance.runs.rundir import RunDir, complete_steps
+from pyserini_ance.runs.rundir import RunDir, complete_steps, step_of
 from pyserini_ance.storage.files import read_json, read_json_object, sha256_json, write_json
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
 
@@ -30,6 +30,8 @@ RANKS_SUFFIX = ".positive_ranks.npy"  # of the ranks of a table's positives, nex
 TEACHER_SUFFIX = ".teacher"  # of the folder of a term's teacher scores, next to those of its tables
 # A key in a manifest: the digest of the previous stage's tables that were reused.
 PREVIOUS_TABLES = "previous tables"
+# A key in a manifest and a report: how many documents were encoded to mine, and which vectors were corrected.
+ENCODED = "encoded"
 
 
 @dataclass(frozen=True)
@@ -134,10 +136,12 @@ def publish_generation(
     about: dict,
     teacher_scores: Mapping[str, ScoredPairs] | None = None,
     teacher_reports: dict[str, dict] | None = None,
+    encoded: dict | None = None,
 ) -> None:
     """Write `tables`, their `reports`, and what they were made from (`about`: stage, step, weights, data).
 
-    `teacher_scores` and `teacher_reports` are by term.
+    `teacher_scores` and `teacher_reports` are by term. `encoded` says how many documents were encoded, and
+    which vectors were corrected.
     """
     start = time.perf_counter()
     with publishing(folder, about) as temporary:
@@ -151,6 +155,8 @@ def publish_generation(
         report = {"tables": reports, "seconds": {task: round(value, 3) for task, value in seconds.items()}}
         if teacher_reports:
             report["teachers"] = teacher_reports
+        if encoded:
+            report[ENCODED] = encoded
         write_json(temporary / REPORT, report)
 
 
@@ -201,6 +207,16 @@ def newest_generation_before(run: RunDir, stage: str, step: int) -> Path | None:
     name = run.generation(stage, step).name
     before = [folder for folder in complete_steps(run.negatives, stage) if folder.name < name]
     return before[-1] if before else None
+
+
+def base_before(run: RunDir, stage: str, step: int) -> int | None:
+    """The step of the last complete generation of `stage` before `step` for which all documents were encoded:
+    the one whose vectors a refresh corrects (`refresh.encode`)."""
+    for folder in reversed(complete_steps(run.negatives, stage)):
+        encoded = read_manifest(folder, verify=False).get(ENCODED, {})
+        if step_of(folder.name) < step and not encoded.get("corrected"):
+            return step_of(folder.name)
+    return None
 
 
 def mined_sources(stage: Stage, dynamic_only: bool = False) -> dict[TableKey, TableSource]:

@@ -77,10 +77,10 @@ class Batch:
 
 
 def anchor_sets_of(
-    anchor_sets: "Mapping[Side, AnchorSet]", tables: Collection[NegativeTable]
+    anchor_sets: "Mapping[Side, AnchorSet]", tables: Collection[NegativeTable], rows: np.ndarray
 ) -> "Mapping[Side, AnchorSet]":
     """Return the anchor sets of the steps that draw from `tables`: with the pairs that these promote, and
-    with the queries that all of them were mined for.
+    with the queries that all of them were mined for; of the queries `rows` (n,) alone.
 
     Promoted pairs are positives in draws, in random negatives and in the masks of pools alike. With
     `query_chunks`, tables hold the anchors of a chunk of the queries; with `min_candidates`, those that have
@@ -91,6 +91,7 @@ def anchor_sets_of(
     pairs = promoted_in(tables)
     sets = {side: of_side.with_positives(pairs) for side, of_side in anchor_sets.items()}
     queries, known_positives = sets["query"].anchors, sets["query"].known_positives
+    queries = np.intersect1d(queries, rows, assume_unique=True)
     for table in tables:
         # Equally many may be others, where each of two tables has promoted the positives of a query.
         if np.array_equal(table.anchors, sets[table.anchor_side].anchors):

@@ -10,6 +10,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, prune_stage, publish_checkpoint
+from pyserini_ance.runs.generation import base_before
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.products import Refreshes
@@ -79,8 +80,12 @@ class StageCheckpoints:
         # The best checkpoint in `published` stays until the next one is published: a resumed run starts from
         # there.
         best = {p.best_step for p in (published, progress)}
-        checkpoints = {published.step, *pending, *(step for step in best if step is not None)}
-        prune_stage(self.run, self.name, self.recipe, checkpoints, {published.step, *pending})
+        encoded = {published.step, *pending}
+        if self.stage.effective_refresh.encode:  # the refreshes that are pending, and the next one
+            bases = {base_before(self.run, self.name, step) for step in (*pending, self.stage.steps)}
+            encoded |= {step for step in bases if step is not None}
+        checkpoints = {*encoded, *(step for step in best if step is not None)}
+        prune_stage(self.run, self.name, self.recipe, checkpoints, encoded)
 
     def result(self, progress: TrainingProgress) -> Checkpoint:
         """End the stage; return its result: with `keep_best` the best checkpoint by dev, else the last."""

@@ -81,7 +81,8 @@ class StageTrainer:
         # The progress that belongs to the weights in memory: before the refresh of the current step, which a
         # resumed run repeats.
         self.resumable = self.progress
-        self.anchor_sets = anchor_sets_of(data.anchor_sets, self.negatives.tables.values())
+        self.drawn_rows = data.rows_of_splits(self.stage.train_split)
+        self.anchor_sets = anchor_sets_of(data.anchor_sets, self.negatives.tables.values(), self.drawn_rows)
 
         self.encoder = encoder_to_train(source.encoder, source.hashes, self.stage, recipe.seed, world.device)
         towers, device = self.encoder.towers.train(), self.encoder.device
@@ -260,7 +261,8 @@ class StageTrainer:
         scores; tell the callbacks. Each product comes with the step of its checkpoint."""
         self._report_steps()
         if tables:
-            self.anchor_sets = anchor_sets_of(self.data.anchor_sets, self.negatives.tables.values())
+            in_use = self.negatives.tables.values()
+            self.anchor_sets = anchor_sets_of(self.data.anchor_sets, in_use, self.drawn_rows)
         for _, generation in tables:
             for callback in self.callbacks:
                 callback.on_refresh(self.name, step, generation)

@@ -141,7 +141,7 @@ def test_encode_equals_the_low_level_encoder(run, side):
     texts = ["red apple", "", "the tiger is pink", {"text": "gray", "title": "unused"}]
     low = load_encoder(run.model)
     records = [text if isinstance(text, dict) else {"text": text} for text in texts]
-    tokens = TokenStore.of_lists(low.tokenizer.ids(side, records), low.tokenizer.specials)
+    tokens = TokenStore.of_lists(low.tokenizer.ids(side, records), low.tokenizer.specials[side])
     expected = np.empty((4, 32), np.float32)
     for rows, vectors in low.encode_rows(tokens, np.arange(4), side, "fp32", 8192):
         expected[rows] = vectors

@@ -153,6 +153,15 @@ def test_dev_and_test_stay_those_of_the_data():
     assert made.documents.digest == make_collection(documents, given, judged).documents.digest  # stay whole
 
 
+def test_made_queries_may_be_a_split_beside_train():
+    documents, given = {"a": "one two three four five"}, {"train": {"q": "who"}, "test": {"t": "what"}}
+    judged = {"train": {"q": {"a": 1}}, "test": {"t": {"a": 1}}}
+    crops = {"from": "crops", "split": "made", "words": (2, 3)}
+    made = make_collection(documents, given, judged, train_queries=crops)
+    assert list(made.splits) == ["made", "train", "test"]
+    assert made.split("made").queries.ids == ["crops-a-0"] and made.split("train").queries.ids == ["q"]
+
+
 def cut(count: int | None, judged: dict = JUDGED, texts: dict | None = None) -> Collection:
     """`count` queries of a split without dev."""
     documents = {f"d{n}": f"document {n}" for n in range(QUERIES)}

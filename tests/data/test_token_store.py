@@ -38,7 +38,9 @@ def texts(values=tuple(TEXTS)) -> Texts:
 
 
 def store_in(folder, tokenize: Counting, values=tuple(TEXTS), vocabulary=100) -> TokenStore:
-    return open_or_build(folder, texts(values), tokenize, tokenize.tokenizer.specials, vocabulary, "texts")
+    return open_or_build(
+        folder, texts(values), tokenize, tokenize.tokenizer.specials["query"], vocabulary, "texts"
+    )
 
 
 @pytest.mark.parametrize("tokenizer", [wordpiece, minilm])
@@ -47,7 +49,9 @@ def test_batches_equal_plain_calls_of_the_tokenizer(tokenizer, in_memory, tmp_pa
     tokenizer = tokenizer()
     tokenize = Counting(tokenizer)
     if in_memory:
-        store = TokenStore.of_lists(tokenize([{"text": text} for text in TEXTS]), tokenize.tokenizer.specials)
+        store = TokenStore.of_lists(
+            tokenize([{"text": text} for text in TEXTS]), tokenize.tokenizer.specials["query"]
+        )
     else:
         store = store_in(tmp_path / "store", tokenize, vocabulary=len(tokenizer))
     rows = np.array([2, 1, 2, 0, 3, 5, 4])
@@ -108,7 +112,7 @@ def test_the_key_depends_on_what_determines_ids_and_not_on_the_length_or_on_use(
     assert len(set(keys)) == len(keys)
     assert key(wordpiece(), query={"length_tokens": 8}, document={"length_tokens": 8}) == keys[0]
     used = TextTokenizer(wordpiece(), Tokenization())
-    used.tokenizer(TEXTS, truncation=True, max_length=4, padding=True)
+    used.tokenizers["query"](TEXTS, truncation=True, max_length=4, padding=True)
     used.ids("query", [{"text": "learn"}])
     assert used.key("query") == keys[0]
 

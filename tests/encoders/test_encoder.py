@@ -42,7 +42,9 @@ def test_what_cannot_be_encoded_is_named(encoder, texts, settings, message):
 def test_no_batch_waits_on_a_gpu(encoder, saved, records, precision):
     """Each is launched before the one before it is read."""
     on_gpu = load_encoder(saved(encoder), "meta")
-    tokens = TokenStore.of_lists(on_gpu.tokenizer.ids("document", records), on_gpu.tokenizer.specials)
+    tokens = TokenStore.of_lists(
+        on_gpu.tokenizer.ids("document", records), on_gpu.tokenizer.specials["document"]
+    )
     with DeviceCounts() as counts:
         batches = list(on_gpu.encode_rows(tokens, np.arange(len(records)), "document", precision, 60))
     assert len(batches) > 2 and counts.waits.total() == 0, counts.places
@@ -70,7 +72,7 @@ def test_dropout_is_off_while_encoding_and_training_goes_on_after(start, tiny_be
     encoder.towers.train()
     np.testing.assert_array_equal(encoder.encode(records, "query"), encoder.encode(records, "query"))
     assert encoder.towers.training and encoder.towers.queries.transformer.training
-    tokens = TokenStore.of_lists(encoder.tokenizer.ids("query", records), encoder.tokenizer.specials)
+    tokens = TokenStore.of_lists(encoder.tokenizer.ids("query", records), encoder.tokenizer.specials["query"])
     batches = encoder.encode_rows(tokens, np.arange(len(records)), "query", "fp32", 60)
     next(batches)
     assert not encoder.towers.training
@@ -159,7 +161,7 @@ def test_attention_is_fused_on_a_gpu(encoder, saved):
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_no_mask_where_all_texts_are_equally_long(encoder, device):
-    tokens = TokenStore.of_lists([[7, 8, 9], [9, 8, 7], [7]], encoder.tokenizer.specials)
+    tokens = TokenStore.of_lists([[7, 8, 9], [9, 8, 7], [7]], encoder.tokenizer.specials["document"])
     ids, mask = padded_batch(tokens, np.array([0, 1]), 24, torch.device(device))
     assert mask is None and ids.device.type == device and ids.shape[0] == 2
     with DeviceCounts() as counts:
@@ -213,7 +215,7 @@ def test_half_precision_is_a_copy_in_it(start, tiny_bert, records, monkeypatch, 
     before = {name: weight.clone() for name, weight in encoder.towers.named_parameters()}
     copied = copy.deepcopy(encoder.towers.tower(side)).eval()
     copied.transformer.to(DTYPES[precision])
-    tokens = TokenStore.of_lists(encoder.tokenizer.ids(side, records), encoder.tokenizer.specials)
+    tokens = TokenStore.of_lists(encoder.tokenizer.ids(side, records), encoder.tokenizer.specials[side])
     for rows, vectors in encoder.encode_rows(tokens, np.arange(len(records)), side, precision, 50):
         ids, mask = padded_batch(tokens, rows, encoder.length_tokens(side), encoder.device)
         with torch.inference_mode():

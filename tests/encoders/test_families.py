@@ -35,7 +35,9 @@ def test_vectors_of_a_family_are_those_of_sentence_transformers(family, start, s
     if pooling == "lasttoken":
         ids = model.preprocess([TEXTS[2]], task="query")["input_ids"]
         eos = transformers.AutoTokenizer.from_pretrained(folder).eos_token_id
-        assert encoder.tokenizer.specials.after == (eos,) and ids[0, -1] == eos and ids.shape == (1, 24)
+        assert (
+            encoder.tokenizer.specials["query"].after == (eos,) and ids[0, -1] == eos and ids.shape == (1, 24)
+        )
 
 
 @pytest.mark.parametrize("padded", ["left", "right"])
@@ -80,7 +82,7 @@ def test_dropout_is_that_of_attention_too(family, start):
 
 def test_a_tokenizer_that_pads_with_nothing_pads_with_the_end(family, start):
     encoder = start(family("Llama"), pooling="lasttoken", tokenization=LENGTHS)
-    assert encoder.tokenizer.tokenizer.pad_token == encoder.tokenizer.tokenizer.eos_token
+    assert encoder.tokenizer.tokenizers["query"].pad_token == encoder.tokenizer.tokenizers["query"].eos_token
 
 
 def test_a_decoder_needs_a_pooling(family, start):

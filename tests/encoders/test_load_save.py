@@ -27,7 +27,7 @@ def test_the_side_file_says_what_hugging_face_files_leave_out(checkpoint, tiny_b
     made = settings.model_copy(update={"layer_norm": False, "normalize": False})
     modules = dict.fromkeys(("query", "document"), "Transformer Pooling")
     expected = {"format": 2, "dimension": 32, "modules": modules, **made.model_dump(mode="json")}
-    weights = {"model", "document_model", "base"}  # no path of a machine is published
+    weights = {"model", "query", "document", "base"}  # no path of a machine is published
     assert side == {key: value for key, value in expected.items() if key not in weights}
     assert side["tokenization"]["query"] == {"length_tokens": 24, "template": "{text}"}
     loaded, started = load_encoder(checkpoint), initial_tokenizer(settings)
@@ -120,11 +120,9 @@ def test_of_training_and_of_passages_a_recipe_takes_what_it_can(config, tiny_ber
 
 def test_encoders_that_do_not_fit_are_refused(config, tiny_bert, tiny_roberta, saved, start):
     folder = saved(start(tiny_roberta))
-    other = {"tied": False, "document_model": str(tiny_roberta)}
     for make, message in (
         (lambda: config(folder, layer_norm=True), "layer_norm is True, but .* was trained with False"),
-        (lambda: config(tiny_bert, **other), "two towers need one vocabulary"),
-        (lambda: config(tiny_bert, document_model="another"), "share their weights"),
+        (lambda: config(tiny_bert, tied=True, document={"model": "another"}), "share their weights"),
     ):
         with pytest.raises(ValueError, match=message):
             initial_encoder(make(), seed=1)
@@ -171,7 +169,7 @@ def test_a_tower_of_a_pair_encodes_its_own_side(pair, checkpoint, saved, records
 def test_a_pair_can_be_started_from(pair, start, saved, records):
     folder, settings = saved(pair), {"pooling": "mean", "tokenization": TOKENIZATION}
     assert_equal_vectors(start(folder, tied=False, **settings, seed=2), pair, records)
-    two = {"tied": False, "document_model": str(folder / "queries"), **settings}
+    two = {"tied": False, "document": {"model": str(folder / "queries")}, **settings}
     crossed = start(folder / "documents", **two, seed=2)
     alone = load_tower(folder, "document").encode(records, "query")
     np.testing.assert_array_equal(crossed.encode(records, "query"), alone)

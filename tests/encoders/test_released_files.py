@@ -65,7 +65,7 @@ def start(config):
 
 @pytest.fixture
 def expected(start, pair):
-    return start(pair / "queries", tied=False, document_model=str(pair / "documents"))
+    return start(pair / "queries", tied=False, document={"model": str(pair / "documents")})
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def dpr_folders(towers, bert_folder, tmp_path):
 
 def test_dpr_folders(dpr_folders, expected, start, saved, records, caplog):
     question, context = dpr_folders()
-    started = start(question, tied=False, document_model=str(context))
+    started = start(question, tied=False, document={"model": str(context)})
     assert_same_vectors(started, expected, records)
     folder = saved(started)
     assert_same_vectors(load_encoder(folder), expected, records)
@@ -107,7 +107,7 @@ def test_a_weight_that_a_dpr_folder_lacks_or_has_beyond_is_named(dpr_folders, st
     ):
         question, context = dpr_folders(missing, **more)
         with pytest.raises(RuntimeError, match=message):
-            start(question, tied=False, document_model=str(context))
+            start(question, tied=False, document={"model": str(context)})
 
 
 def dpr_file(towers, path, **more: torch.Tensor):
@@ -208,7 +208,7 @@ def test_a_pair_as_tevatron_and_ance_tele_write_it(tevatron, expected, start, re
     towers = [tevatron.parent / f"ance-tele_nq_{name}-encoder" for name in ("qry", "psg")]
     for tower, name in zip(towers, ("query_model", "passage_model"), strict=True):
         shutil.copytree(tevatron / name, tower)
-    pair = {"tied": False, "document_model": str(towers[1])}
+    pair = {"tied": False, "document": {"model": str(towers[1])}}
     for model, settings in ((tevatron, {"tied": False}), (towers[0], pair)):
         with pytest.raises(FileNotFoundError, match="(query_model|qry-encoder) has no tokenizer"):
             start(model, **settings)

@@ -74,7 +74,7 @@ def test_its_vocabulary_has_no_capitals(ance, seed_release, start, caplog):
         return start(folder, projection=16, tokenization=tokenization).tokenizer
 
     found, record = tokenizer(), {"url": "A", "title": "THE", "text": "Fox"}
-    assert found.specials == ((0,), (2,), 1)
+    assert found.specials["query"] == ((0,), (2,), 1)
     assert found.ids("query", [{"text": "The Fox"}]) == ids("the", "f", "##o", "##x")
     assert found.ids("document", [record]) == ids("a", "[SEP]", "the", "[SEP]", "f", "##o", "##x")
     assert caplog.messages == []

@@ -191,7 +191,7 @@ def test_a_router_that_shares_layers(dense, modules, transformer, save):
 def test_the_document_tower_has_the_settings_of_its_model(modules, transformer, save):
     query = save(transformer(12), modules.Pooling(32, "mean"), modules.Normalize(), prompts=PROMPTS)
     document = save(transformer(24, 0.9), modules.Pooling(32, "mean"), prompts={"document": "text: "})
-    config = EncoderConfig(model=str(query), document_model=str(document), tied=False)
+    config = EncoderConfig(model=str(query), document={"model": str(document)}, tied=False)
     read = config.tokenization.document
     assert (read.template, read.length_tokens) == ("text: {title} {text}", 24)
     encoder = initial_encoder(config, seed=1)

@@ -67,7 +67,7 @@ def test_ids_are_the_tokenizers_without_special_tokens(tiny_bert):
     assert tokenizer.ids("query", [{"text": text} for text in texts]) == expected
     assert len(expected[2]) == 500 and len(expected[3]) == 2
     assert tokenizer.ids("query", []) == []
-    assert tokenizer.specials == ((plain.cls_token_id,), (plain.sep_token_id,), plain.pad_token_id)
+    assert tokenizer.specials["query"] == ((plain.cls_token_id,), (plain.sep_token_id,), plain.pad_token_id)
 
 
 def test_a_separator_in_a_template_is_the_tokenizers_own(tiny_bert, tiny_roberta):
@@ -99,7 +99,7 @@ def test_prefix_space_of_a_byte_level_tokenizer(tiny_roberta, tmp_path, prefix_s
     blank = theirs.convert_tokens_to_ids("Ġ")
     begins = [ids[0] == blank for ids in expected]
     assert begins == [bool(prefix_space) or text.startswith(" ") for text in texts]
-    ours.tokenizer.save_pretrained(tmp_path)
+    ours.tokenizers["query"].save_pretrained(tmp_path)
     reopened = AutoTokenizer.from_pretrained(tmp_path)
     assert [reopened(text, add_special_tokens=False)["input_ids"] for text in texts] == expected
 
@@ -109,7 +109,7 @@ def test_texts_of_a_collection_are_read_without_outer_blanks(tiny_roberta, tmp_p
     tokenizer = TextTokenizer(AutoTokenizer.from_pretrained(tiny_roberta), Tokenization())
     texts = Texts(["a"], {"title": [" the title\n"], "text": ["\tthe text "]})
     store = token_store(tokenizer, "document", texts, tmp_path / "tokens", "documents")
-    expected = tokenizer.tokenizer("the title the text")["input_ids"]
+    expected = tokenizer.tokenizers["document"]("the title the text")["input_ids"]
     assert store.batch(np.array([0]), 99)[0].tolist() == [expected]
 
 
@@ -124,7 +124,7 @@ def word_level(post: str | None) -> PreTrainedTokenizerFast:
 
 @pytest.mark.parametrize("post, before, after", POST)
 def test_special_tokens_are_found_whatever_they_are(post, before, after):
-    assert TextTokenizer(word_level(post), Tokenization()).specials == (before, after, 0)
+    assert TextTokenizer(word_level(post), Tokenization()).specials["query"] == (before, after, 0)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from pyserini_ance.runs.generation import RefreshRequest
 from pyserini_ance.storage import files
 from pyserini_ance.trainer import trainer
 from pyserini_ance.vectors import encoding
-from pyserini_ance.vectors.vector_store import written_windows
+from pyserini_ance.vectors.vector_store import VectorStore, written_windows
 
 
 def before_step(stage: str, step: int, act: Callable[[], object]) -> None:
@@ -150,6 +150,21 @@ def kill_in_tables(stage: str, step: int) -> None:
             halve_and_die(folder / "candidates.npy")
 
     NegativeTable.save = failing
+
+
+def kill_in_correction(stage: str, step: int) -> None:
+    """Half of the corrected vectors of the `step`-th refresh of this process are written."""
+    write, written = VectorStore.write, []
+
+    def failing(store, first, vectors):
+        if store.folder.parent.name == "corrected":
+            written.append(store.folder)
+            if len(written) == step:
+                write(store, first, vectors[: len(vectors) // 2])
+                kill()
+        write(store, first, vectors)
+
+    VectorStore.write = failing
 
 
 def kill_in_mining(stage: str, step: int) -> None:

@@ -123,7 +123,7 @@ def test_two_episodes_train_with_the_positives_that_each_finds(answered, tmp_pat
             assert not any(answer in text.split() for text in texts)
         former = {row: [one for one in line if one != PADDING] for row, line in lines.items()}
 
-        anchor_sets = anchor_sets_of(data.anchor_sets, [table])
+        anchor_sets = anchor_sets_of(data.anchor_sets, [table], data.rows_of_splits(None))
         drawn = {}
         for step in range(6):
             stage = recipe.stages[name]

@@ -66,11 +66,35 @@ REFUSED = [  # overrides of the base recipe, fragments of the message
     (ANN, "stages.only: a source of negatives is mined with the model; set how often"),
     (f"{DISTIL}.negatives=[]", "stages.only.terms.query: a term needs negatives: list a source"),
     (f"{DISTIL}.negatives=[live]", "document vectors that do not change; set trainable: query_tower"),
-    ("encoder.document_model=other", "encoder: document_model is set, but the towers share their weights"),
+    (
+        "encoder={tied: true, document: {model: other}}",
+        "encoder: document is set, but the towers share their",
+    ),
+    (
+        "stages.only.train_split=other",
+        "stages.only.train_split: 'other' is none of the recipe's train_split (",
+    ),
+    (
+        "stages.only.terms.v={loss: {kind: embed_distill}, teacher: {kind: encoder}}",
+        "v.teacher names no encoder: that is the document tower, which changes",
+    ),
     ("encoder.tokenization.query={length_tokens: 5, template: none}", "a template needs at least one field"),
     (refresh("mode: async, adopt: soon"), ".adopt: expected `when_ready` or a number of steps from 1, got"),
     (refresh("adopt: when_ready"), "refresh: mode: sync adopts at once; remove `adopt`, or set mode: async"),
     (refresh("query_chunks: 2, positives_top_k: 3"), "remove one of the keys"),
+    (
+        refresh("mode: async, adopt: when_ready, encode: {sample: 0.1}"),
+        "when_ready skips; set `adopt` to a n",
+    ),
+    (refresh("encode: {sample: 1}"), "refresh.encode.sample: Input should be less than 1, got 1"),
+    (
+        [*refresh("encode: {sample: 0.1}"), "stages.only.trainable=query_tower"],
+        "never changes; remove the key",
+    ),
+    (
+        refresh("initial_model: previous_stage, encode: {sample: 0.1}"),
+        "another model; remove one of the keys",
+    ),
     ("stages.only.evaluate={every_steps: 4, adopt: when_ready}", "only: evaluate.adopt is set, but a sync "),
     (f"{NEXT.replace('queries: 2', 'queries: 1')}}}", "next: batch_queries is 1, but terms.q has no other"),
     (f"{DISTIL}.teacher=hybrid", "loss `nll` uses no teacher; set loss: kl, margin_mse or soft"),

@@ -166,7 +166,7 @@ def test_steps_leave_out_queries_with_too_few_candidates(small_recipe, tmp_path)
     report = generation.report["tables"]["query.0"]
     assert (report["left_out"], report["candidates"], report["dropped"]) == (5, 25, {"known positives": 0})
     stage = made.recipe.stages["a"]
-    sets = anchor_sets_of(made.data.anchor_sets, generation.tables.values())
+    sets = anchor_sets_of(made.data.anchor_sets, generation.tables.values(), made.data.rows_of_splits(None))
     drawn = [plan_batch(stage, 0, step, 42, sets, generation.tables).queries for step in range(20)]
     assert np.unique(np.concatenate(drawn)).tolist() == enough
 

@@ -40,10 +40,10 @@ def plan(split: Split, step: int, seed: int = 7, number: int = 0, tables=TABLES,
     return plan_batch(stage(**settings), number, step, seed, anchor_sets(split, tables), tables)
 
 
-def anchor_sets(split: Split, tables) -> dict:
+def anchor_sets(split: Split, tables, rows=range(7)) -> dict:
     counts = {"query": DOCUMENTS, "document": len(split.queries)}
     judged = {side: AnchorSet(split, side, count) for side, count in counts.items()}
-    return anchor_sets_of(judged, tables.values())
+    return anchor_sets_of(judged, tables.values(), np.array(rows))
 
 
 def rows(batch: Batch) -> tuple:
@@ -59,6 +59,14 @@ def test_equal_seeds_give_equal_draws_whatever_the_micro_batch(split, step):
         chunks = whole.chunks(size)
         assert max(len(chunk.queries) for chunk in chunks) <= size
         assert tuple(sum(parts, []) for parts in zip(*map(rows, chunks), strict=True)) == rows(whole)
+
+
+def test_a_stage_draws_the_queries_of_its_splits_alone(split):
+    """Each once an epoch; all positives stay known."""
+    sets = anchor_sets(split, TABLES, rows=[1, 4, 5])
+    drawn = [plan_batch(stage(), 0, step, 7, sets, TABLES).queries for step in range(6)]
+    assert [sorted(epoch) for epoch in np.concatenate(drawn).reshape(8, 3).tolist()] == [[1, 4, 5]] * 8
+    assert sets["query"].known_positives is anchor_sets(split, TABLES)["query"].known_positives
 
 
 def test_seed_stage_and_step_each_change_the_draw(split):

@@ -6,6 +6,7 @@ import torch
 from helpers.stage_fixture import Losses, StopAt, Training
 from sentence_transformers.sentence_transformer.losses import EmbedDistillLoss, MSELoss
 
+from pyserini_ance.encoders.config import TowerStart
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.recipe.components import SettingError
@@ -92,6 +93,22 @@ def test_a_query_tower_follows_the_teacher_over_documents_that_never_change(smal
     with pytest.raises(KeyboardInterrupt):
         stopped.train(callbacks=[StopAt(4)])
     assert stopped.train(resume=True).hashes == expected.hashes
+
+
+def test_the_document_tower_is_the_teacher_where_none_is_named(small_recipe, tmp_path, teacher):
+    """It reads queries as documents' model does, and its vectors are those of the whole model."""
+    stage = {"trainable": "query_tower", "steps": 6, "optimizer": {"learning_rate": 3e-3}}
+    encoder = {**teacher, "tied": False, "query": {"layers": [0]}}
+    term = {"loss": {"kind": "embed_distill"}, "teacher": {"kind": "encoder"}}
+    training, losses = Training(small_recipe, tmp_path, {"only": term}, encoder=encoder, **stage), Losses()
+    result, texts = training.train(callbacks=[losses]), training.data.collection.split("train").queries
+    whole = initial_encoder(
+        training.recipe.encoder.model_copy(update={"tied": True, "query": TowerStart()}), 0
+    )
+    targets = training.stage().targets["only"][np.arange(len(texts))]
+    np.testing.assert_allclose(targets, whole.encode([texts[row] for row in range(len(texts))]), atol=1e-6)
+    assert losses.terms[-1]["only"] < losses.terms[0]["only"]
+    assert result.document_weights == training.start.document_weights
 
 
 def test_a_teacher_that_cannot_be_loaded_is_refused_with_the_data(small_recipe, tmp_path, teacher):

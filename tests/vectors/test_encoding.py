@@ -40,7 +40,9 @@ def tiny_encoder(model: Path, device: str = "cpu") -> Encoder:
 
 
 def tokens_of(encoder: Encoder, records: list[dict[str, str]] = RECORDS) -> TokenStore:
-    return TokenStore.of_lists(encoder.tokenizer.ids("document", records), encoder.tokenizer.specials)
+    return TokenStore.of_lists(
+        encoder.tokenizer.ids("document", records), encoder.tokenizer.specials["document"]
+    )
 
 
 class Recording:

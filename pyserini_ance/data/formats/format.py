@@ -62,7 +62,8 @@ class Format(Component):
     """What is skipped and counted, and otherwise an error: judgments of ids that the collection lacks
     (`unknown_ids`), and documents without text with their judgments (`empty_documents`)."""
     train_queries: DocumentQueries | None = None
-    """The split `train` made from the documents, in place of the data's own; null: that of the data."""
+    """Training queries made from the documents, in place of the split `train`, or as a split of another name;
+    null: none."""
     hold_out: PositiveInt | None = None
     """How many judged queries are cut from the split `train` and become the split `dev`, for data without
     one, or a few less: queries with the same relevant document or text stay together; null: none."""
@@ -76,8 +77,8 @@ class Format(Component):
     @property
     def _made(self) -> list[str]:
         """The splits that are not read: made from the documents, or cut from another split."""
-        made = {"train": self.train_queries, "dev": self.hold_out}
-        return [name for name, setting in made.items() if setting]
+        made = [self.train_queries.split] if self.train_queries else []
+        return [*made, "dev"] if self.hold_out else made
 
     @property
     def split_names(self) -> list[str]:
@@ -104,13 +105,14 @@ class Format(Component):
         if unknown := sorted(selected.difference(self.split_names)):
             cure = "use one of them, or add it under `data`"
             raise ValueError(f"no split {unknown[0]!r}; splits: {', '.join(self.split_names)}; {cure}")
+        made = self.train_queries
         is_cut = self.hold_out is not None and not selected.isdisjoint({"train", "dev"})
         if is_cut:
             selected.add("train")
         return self.model_copy(
             update={
                 "splits": {n: s for n, s in splits.items() if n in selected and n not in self._made},
-                "train_queries": self.train_queries if "train" in selected else None,
+                "train_queries": made if made and made.split in selected else None,
                 "hold_out": self.hold_out if is_cut else None,
             }
         )

@@ -11,11 +11,12 @@ import torch
 from pyserini_ance.data.collection import Side, Texts
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.token_store import TokenStore
-from pyserini_ance.encoders.config import SIDE_FILE, EncoderConfig
+from pyserini_ance.encoders.config import SIDE_FILE, START_NAMES, EncoderConfig
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.initial import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder
-from pyserini_ance.encoders.tokenization import token_folder, token_store
+from pyserini_ance.encoders.tokenization import TextTokenizer, token_folder, token_store
+from pyserini_ance.encoders.towers import TwoTower
 from pyserini_ance.negatives.snapshot import PAIRS_PER_BLOCK, TEACHER_VECTORS
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
 from pyserini_ance.recipe.components import SettingError, expected
@@ -35,9 +36,12 @@ class EncoderTeacher(Teacher):
     """
 
     kind: Literal["encoder"] = "encoder"
-    encoder: Annotated[Path | EncoderConfig, expected("a folder, or the keys of `encoder:`", EncoderConfig)]
+    encoder: Annotated[
+        Path | EncoderConfig | None, expected("a folder, or the keys of `encoder:`", EncoderConfig)
+    ] = None
     """The folder of an encoder that this package saved, or a run directory, whose model is taken; or the
-    settings of any other encoder, as in the recipe's `encoder:`."""
+    settings of any other encoder, as in the recipe's `encoder:`. null, with `trainable: query_tower`: the
+    document tower, which reads queries too."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -45,13 +49,14 @@ class EncoderTeacher(Teacher):
 
     def check_data(self, anchor_set: AnchorSet) -> None:
         try:
-            self._load("cpu")
+            if self.encoder is not None:
+                self._load("cpu")
         except ValueError as error:
             raise ValueError(f"teacher: {error}") from error
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         snapshot = context.snapshot
-        encoder = self._load(snapshot.device)
+        encoder = self._load(snapshot.device, snapshot.model)
         documents = self.vectors("document", context, encoder)
         rows, positions = np.unique(pairs.queries, return_inverse=True)
         tokens = _tokens(encoder, "query", snapshot.split.queries, context)
@@ -63,7 +68,14 @@ class EncoderTeacher(Teacher):
             scores[block] = np.einsum("pd,pd->p", own, others)
         return scores
 
-    def _load(self, device: str) -> Encoder:
+    def _load(self, device: str, student: Path | None = None) -> Encoder:
+        if self.encoder is None:
+            assert student is not None, "the stage has been checked"
+            whole = load_encoder(student)
+            tower, own = whole.towers.documents, whole.tokenizer.tokenizers["document"]
+            settings = whole.config.tokenization.limited(tower.longest_input)
+            config = whole.config.model_copy(update={"tied": True, "tokenization": settings})
+            return Encoder(config, TwoTower(tower), TextTokenizer(own, settings), device)
         if isinstance(self.encoder, Path):
             return load_encoder(self._saved(self.encoder), device)
         return initial_encoder(self.encoder, 0, device)
@@ -72,10 +84,10 @@ class EncoderTeacher(Teacher):
         """(N, D) float32 of all documents, or of the training queries, memory-mapped; an interrupted encoding
         continues."""
         snapshot = context.snapshot
-        encoder = encoder or self._load(snapshot.device)
+        encoder = encoder or self._load(snapshot.device, snapshot.model)
         texts = snapshot.collection.documents if side == "document" else snapshot.split.queries
         weights = snapshot.world.on_main(lambda: weights_digest(encoder))
-        name = self.encoder if isinstance(self.encoder, Path) else self.encoder.model
+        name = getattr(self.encoder, "model", self.encoder or "documents")
         context.origins[f"{self.kind} {name}"] = weights
         key = {"weights": weights, "texts": texts.digest, "precision": snapshot.precision}
         of_side = "" if side == "document" else f"-{side}"
@@ -117,7 +129,8 @@ def target_vectors(stage: Stage, dimension: int, context: TeacherContext) -> dic
 
 
 def weights_digest(encoder: Encoder) -> str:
-    digest = hashlib.sha256(encoder.config.model_dump_json().encode())
+    """A hash of all that an encoder's vectors depend on, wherever its weights come from."""
+    digest = hashlib.sha256(encoder.config.model_dump_json(exclude=START_NAMES).encode())
     for name, tensor in sorted(encoder.towers.state_dict().items()):
         digest.update(name.encode() + tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

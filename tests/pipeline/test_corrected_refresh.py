@@ -1,0 +1,63 @@
+"""Runs whose refreshes encode a sample and correct the vectors of the other documents."""
+
+import json
+from pathlib import Path
+
+import pytest
+from helpers.run_outcome import folders, outcome
+from helpers.stages import ANN, make_stage
+
+from pyserini_ance.pipeline.plan import documents_encoded
+from pyserini_ance.recipe.load import dump
+from pyserini_ance.storage.files import read_json_lines
+
+ENCODE = {"sample": 0.4, "min_recall": 0}
+DEV = {"every_steps": 6, "sample_documents": 20, "keep_best": False}
+STAGE = make_stage(ANN, steps=12, refresh={"every_steps": 3, "encode": ENCODE}, evaluate=DEV)
+
+
+@pytest.fixture(scope="module")
+def recipe(small_recipe, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "small.yaml"
+    path.write_text(dump(small_recipe({"ance": STAGE}, save_total_limit=1)))
+    return path
+
+
+def encoded(run: Path) -> list[dict]:
+    return [r["encoded"] for r in read_json_lines(run / "metrics.jsonl") if r["event"] == "generation"]
+
+
+def test_each_refresh_after_the_first_encodes_a_sample(undisturbed, small_recipe):
+    whole, *others = encoded(undisturbed)
+    assert whole == {"documents": 30} and len(others) == 3
+    assert all((one["documents"], one["base"], one["corrected"]) == (12, 0, True) for one in others)
+    stage = small_recipe({"ance": STAGE}).stages["ance"]
+    assert documents_encoded(stage, 30) == 30 + 3 * 12 + 2 * 20  # dev samples before step 6 and at the end
+    found = outcome(undisturbed)
+    assert folders(found, "checkpoints") == ["ance-00000012", "initial-00000000"]
+    assert not any(name.startswith("scratch/") for name in found["files"])
+    assert "Corrected vectors" in (undisturbed / "report.html").read_text()
+
+
+def test_a_run_killed_within_a_correction_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
+    """The first and the second corrected refresh; then tables that only lack their commit."""
+    folder = tmp_path / "run"
+    moments = [("kill_in_correction", "", 1), ("kill_in_correction", "", 2), ("kill_in_tables", "ance", 9)]
+    for number, (fault, stage, step) in enumerate(moments):
+        done = train(folder, *["--resume"] * (number > 0), fault=fault, stage=stage, step=step)
+        assert done["code"] == -9, (fault, done)
+        where = json.loads((folder / "state.json").read_text())["where"]
+        assert where == f"stage ance, step {3 * number + 3}"
+        kept = sorted(path.name for path in (folder / "checkpoints").iterdir() if path.name[0] != ".")
+        assert "ance-00000000" in kept  # its vectors are corrected
+    done = train(folder, "--resume")
+    assert done["code"] == 0, done["stderr"]
+    assert outcome(folder) == outcome(undisturbed)
+
+
+def test_a_replay_repeats_it(train, undisturbed, tmp_path):
+    done = train(tmp_path / "run", "--replay", str(undisturbed / "decisions.jsonl"))
+    assert done["code"] == 0, done["stderr"]
+    assert encoded(tmp_path / "run") == encoded(undisturbed)
+    one, other = outcome(undisturbed), outcome(tmp_path / "run")
+    assert one["rows"] == other["rows"] and one["decisions"] == other["decisions"]
