@@ -151,11 +151,12 @@ def _layers(
                 merge_adapters(nn.ModuleList(own))
         layers = complete(layers, settings, generator, source)
     first: Any = layers[sides[0]][0]
-    chosen = config.start(sides[0]).layers
+    chosen, of_side = config.start(sides[0]).layers, getattr(config, sides[0])
+    key = f"encoder.{sides[0]}.layers" if of_side.layers else "encoder.layers"
     if chosen is not None and not hasattr(first, "model"):
-        raise ValueError(f"encoder.layers is {list(chosen)}, but {source} has no layers; remove it")
+        raise ValueError(f"{key} is {list(chosen)}, but {source} has no layers; remove it")
     if chosen is not None:
-        first.model = reduce_layers(first.model, chosen, source)
+        first.model = reduce_layers(first.model, chosen, source, key)
     if not is_saved(source):
         check_similarity(source, all("Normalize" in names_of(own) for own in layers.values()))
     return layers

@@ -142,7 +142,9 @@ def attention_mask(model: Any, mask: Tensor | None) -> Tensor | None:
     return mask.bool()[:, None, None, :]
 
 
-def reduce_layers[Model: "PreTrainedModel"](model: Model, layers: tuple[int, ...], source: str) -> Model:
+def reduce_layers[Model: "PreTrainedModel"](
+    model: Model, layers: tuple[int, ...], source: str, key: str = "encoder.layers"
+) -> Model:
     """Return a model of the same class with these layers alone, renumbered from 0.
 
     Everything but the layers stays as it is. The reduced model is built from its own configuration, as any
@@ -157,8 +159,8 @@ def reduce_layers[Model: "PreTrainedModel"](model: Model, layers: tuple[int, ...
     name, count = find_layers(model, "encoder.layers", source)
     if layers[-1] >= count:
         raise ValueError(
-            f"encoder.layers is {list(layers)}, but {source} has {count} layers, 0 to {count - 1}; "
-            "a saved encoder has only the layers that it was made with: remove encoder.layers to take all"
+            f"{key} is {list(layers)}, but {source} has {count} layers, 0 to {count - 1}; "
+            f"a saved encoder has only the layers that it was made with: remove {key} to take all"
         )
     config = copy.deepcopy(model.config)
     config.num_hidden_layers = len(layers)
@@ -178,7 +180,7 @@ def reduce_layers[Model: "PreTrainedModel"](model: Model, layers: tuple[int, ...
         reduced.load_state_dict(chosen)
     except RuntimeError as error:
         raise ValueError(
-            f"encoder.layers is {list(layers)}, but layers of {source} ({type(model).__name__}) differ and "
+            f"{key} is {list(layers)}, but layers of {source} ({type(model).__name__}) differ and "
             f"do not fit into other places; start the list with 0, or choose another model ({error})"
         ) from error
     return reduced.train(model.training)

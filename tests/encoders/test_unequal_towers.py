@@ -94,6 +94,13 @@ def test_sides_that_read_texts_in_ways_they_must_share_are_refused(config, start
         config(lowered, tokenization={}, document={"model": str(other)})
 
 
+def test_layers_that_a_side_lacks_are_refused_by_their_key(start, static, tiny_bert):
+    with pytest.raises(ValueError, match=r"encoder\.query\.layers is \[5\], but .* has 2 layers, 0 to 1"):
+        start(tiny_bert, query={"layers": [5]})
+    with pytest.raises(ValueError, match=r"encoder\.query\.layers is \[0\], but .*static has no layers"):
+        start(tiny_bert, query={"model": str(static), "layers": [0], "projection": 32})
+
+
 def test_a_side_of_tied_towers_has_no_start_of_its_own(config, tiny_bert):
     with pytest.raises(
         ValueError, match="query is set, but the towers share their weights; remove `tied: tr"
